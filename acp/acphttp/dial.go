@@ -1,0 +1,256 @@
+package acphttp
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+const (
+	dialPath        = "/v2/rpc"
+	dialSubprotocol = "acp.sandboxagent.dev"
+
+	// dialMaxMessage bounds one received message, far above what a gateway
+	// sends. At the limit the connection is closed.
+	dialMaxMessage = 256 << 20
+
+	problemMax = 64 << 10 // of a refusal's body, the rest is ignored
+	keepRead   = 1 << 20  // a larger read buffer is given up after its message
+)
+
+// DialOptions configure Dial. The zero value dials without token.
+type DialOptions struct {
+	Token  string      // sent as Authorization: Bearer
+	Agent  string      // ?agent=, for when initialize does not name one
+	Header http.Header // further headers of the handshake
+	TLS    *tls.Config // nil is the platform's
+}
+
+// Dial opens a connection to the gateway at endpoint, an http, https, ws or wss
+// address; without a path of its own, /v2/rpc is added. ctx bounds the
+// handshake only. When the gateway refuses, the error has a *problem.Error in
+// its chain.
+//
+// The Conn's Read returns io.EOF when the gateway ended the connection in good
+// order; a frame that is no message is an *acp.ParseError, after which Read may
+// go on. A context that ends during a Read or Write closes the connection.
+func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error) {
+	u, err := dialURL(endpoint, o.Agent)
+	if err != nil {
+		return nil, err
+	}
+	h := http.Header{}
+	maps.Copy(h, o.Header)
+	if o.Token != "" {
+		h.Set("Authorization", "Bearer "+o.Token)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true) // an HTTP/2 connection cannot become a WebSocket
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, Protocols: protocols}
+	ws, resp, err := websocket.Dial(ctx, u, &websocket.DialOptions{
+		HTTPClient: &http.Client{
+			Transport: refusals{transport},
+			// A redirect would carry the token to where it does not belong.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		HTTPHeader:      h,
+		Subprotocols:    []string{dialSubprotocol},
+		CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		if resp != nil && resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
+	}
+	ws.SetReadLimit(dialMaxMessage)
+	return &dialed{ws: ws, transport: transport}, nil
+}
+
+// dialURL returns the WebSocket's address.
+func dialURL(endpoint, agent string) (string, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return "", fmt.Errorf("parse endpoint: %w", err)
+	}
+	switch u.Scheme {
+	case "http", "ws":
+		u.Scheme = "ws"
+	case "https", "wss":
+		u.Scheme = "wss"
+	default:
+		return "", fmt.Errorf("parse endpoint: %q is not an http or https address", endpoint)
+	}
+	if u.Host == "" {
+		return "", fmt.Errorf("parse endpoint: %q names no host", endpoint)
+	}
+	if p := strings.TrimRight(u.Path, "/"); !strings.HasSuffix(p, dialPath) {
+		u.Path = p + dialPath
+	}
+	if agent != "" {
+		q := u.Query()
+		q.Set("agent", agent)
+		u.RawQuery = q.Encode()
+	}
+	u.Fragment = ""
+	return u.String(), nil
+}
+
+// refusals turns every answer to a handshake but 101 into an error that says
+// what the gateway said.
+type refusals struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t refusals) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	return nil, ReadProblem(resp)
+}
+
+// ReadProblem returns what an HTTP answer that is an error says. It reads the
+// body and leaves closing it to the caller. For an answer that is no problem
+// document, as of a proxy, it chooses the kind by the status.
+func ReadProblem(resp *http.Response) *problem.Error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, problemMax)) // a part of it may do
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if mediaType == problem.ContentType {
+		if p := DecodeProblem(body); p != nil {
+			return p
+		}
+	}
+	kind := problem.Internal
+	for of, k := range map[int]problem.Kind{
+		http.StatusBadRequest:         problem.InvalidRequest,
+		http.StatusUnauthorized:       problem.TokenInvalid,
+		http.StatusForbidden:          problem.PermissionDenied,
+		http.StatusNotFound:           problem.NotFound,
+		http.StatusBadGateway:         problem.Unavailable,
+		http.StatusServiceUnavailable: problem.Unavailable,
+		http.StatusGatewayTimeout:     problem.Timeout,
+	} {
+		if of == resp.StatusCode {
+			kind = k
+		}
+	}
+	return problem.New(kind, "the server answered %s without saying why", resp.Status)
+}
+
+// DecodeProblem returns the problem that a document holds, nil when it is none
+// of the known ones.
+func DecodeProblem(b []byte) *problem.Error {
+	var doc map[string]any
+	if json.Unmarshal(b, &doc) != nil {
+		return nil
+	}
+	name, _ := doc["type"].(string)
+	kind := problem.Kind(strings.TrimPrefix(name, problem.Prefix))
+	if kind.Status() == 0 {
+		return nil
+	}
+	detail, _ := doc["detail"].(string)
+	for _, member := range []string{"type", "title", "status", "detail"} {
+		delete(doc, member)
+	}
+	if len(doc) == 0 {
+		doc = nil
+	}
+	return &problem.Error{Kind: kind, Detail: detail, Extensions: doc}
+}
+
+// dialed is the client's end of a connection.
+type dialed struct {
+	ws        *websocket.Conn
+	transport *http.Transport
+	buf       []byte // of the message that was read last
+
+	once     sync.Once
+	closeErr error
+}
+
+var _ acp.Conn = (*dialed)(nil)
+
+// Read implements acp.Conn. Pings are answered meanwhile.
+func (c *dialed) Read(ctx context.Context) (acp.Message, error) {
+	for {
+		kind, r, err := c.ws.Reader(ctx)
+		if err != nil {
+			return acp.Message{}, readError(err)
+		}
+		if cap(c.buf) > keepRead {
+			c.buf = nil
+		}
+		c.buf, err = readAll(r, c.buf[:0])
+		if err != nil {
+			return acp.Message{}, readError(err)
+		}
+		if kind != websocket.MessageText {
+			continue // the protocol has no binary frames
+		}
+		return acp.Parse(c.buf)
+	}
+}
+
+func readError(err error) error {
+	switch websocket.CloseStatus(err) {
+	case websocket.StatusNormalClosure, websocket.StatusGoingAway:
+		return io.EOF
+	}
+	return fmt.Errorf("read message: %w", err)
+}
+
+// readAll is io.ReadAll into a buffer that is used again.
+func readAll(r io.Reader, b []byte) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// Write implements acp.Conn.
+func (c *dialed) Write(ctx context.Context, m acp.Message) error {
+	if err := c.ws.Write(ctx, websocket.MessageText, m.Frame()); err != nil {
+		return fmt.Errorf("write message: %w", err)
+	}
+	return nil
+}
+
+// Close implements acp.Conn. It says goodbye and waits a few seconds at most
+// for the gateway's own; that the gateway was gone already is no error.
+func (c *dialed) Close() error {
+	c.once.Do(func() {
+		err := c.ws.Close(websocket.StatusNormalClosure, "")
+		var ended websocket.CloseError
+		if err != nil && !errors.As(err, &ended) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			c.closeErr = fmt.Errorf("close connection: %w", err)
+		}
+		c.transport.CloseIdleConnections()
+	})
+	return c.closeErr
+}

@@ -1,0 +1,343 @@
+package acphttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// Header names of the two dialects.
+const (
+	HeaderConnection       = "Acp-Connection-Id"
+	HeaderInlineConnection = "X-Acp-Connection-Id"
+	HeaderSession          = "Acp-Session-Id"
+	HeaderLastEvent        = "X-Acp-Last-Event-Id" // of an inline response
+)
+
+const (
+	// DefaultMaxBody bounds a POST's body and a WebSocket message.
+	DefaultMaxBody = 32 << 20
+
+	maxIDLen    = 1024
+	inboxLimit  = 1024     // messages a connection's POSTs may have waiting
+	inboxBytes  = 64 << 20 // and their bytes
+	settleBound = time.Second
+	pollBytes   = 256 << 10
+)
+
+// Options configure a Handler. Zero values mean the defaults.
+type Options struct {
+	MaxBody      int64         // 32 MiB
+	HoldHeaders  time.Duration // until a held response's headers are sent: 30 s
+	Heartbeat    time.Duration // of event streams and held responses: 15 s
+	PingInterval time.Duration // of WebSockets: 30 s
+	WriteTimeout time.Duration // a client that takes nothing for this long is dropped: 60 s
+	Logger       *slog.Logger
+}
+
+// Handler serves ACP. It is an http.Handler for one path.
+type Handler struct {
+	gw  acp.Gateway
+	o   Options
+	log *slog.Logger
+
+	closing chan struct{} // closed by Shutdown
+	once    sync.Once
+	open    sync.WaitGroup // requests in progress
+
+	mu    sync.Mutex
+	conns map[string]*conn
+}
+
+// conn is a connection over HTTP.
+type conn struct {
+	client acp.Client // set before the conn can be found
+
+	mu      sync.Mutex
+	shape   acp.Shape
+	inbox   []acp.Message // of the standard dialect, in order
+	bytes   int
+	running bool // somebody is passing the inbox on
+}
+
+// New returns a handler that serves gw.
+func New(gw acp.Gateway, o Options) *Handler {
+	if o.MaxBody <= 0 {
+		o.MaxBody = DefaultMaxBody
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{{&o.HoldHeaders, 30 * time.Second}, {&o.Heartbeat, 15 * time.Second}, {&o.PingInterval, 30 * time.Second}, {&o.WriteTimeout, 60 * time.Second}} {
+		if *d.value <= 0 {
+			*d.value = d.def
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), conns: map[string]*conn{}}
+}
+
+// Shutdown ends every stream and waits until all requests were answered, or ctx
+// ends.
+func (h *Handler) Shutdown(ctx context.Context) error {
+	h.once.Do(func() { close(h.closing) })
+	done := make(chan struct{})
+	go func() {
+		h.open.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ServeHTTP serves one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.open.Add(1)
+	defer h.open.Done()
+	select {
+	case <-h.closing:
+		problem.Write(w, problem.New(problem.Unavailable, "the gateway is shutting down"))
+		return
+	default:
+	}
+	var err error
+	switch r.Method {
+	case http.MethodPost:
+		err = h.post(w, r)
+	case http.MethodGet:
+		if isUpgrade(r) {
+			err = h.websocket(w, r)
+		} else {
+			err = h.get(w, r)
+		}
+	case http.MethodDelete:
+		err = h.delete(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		err = problem.New(problem.MethodNotAllowed, "%s is not served here: use POST, GET or DELETE", r.Method)
+	}
+	if err != nil {
+		if r.Method == http.MethodPost {
+			// What is left of the body is not read: the connection cannot serve another request.
+			if p := problem.From(err); p.Kind == problem.PayloadTooLarge {
+				w.Header().Set("Connection", "close")
+			}
+		}
+		problem.Write(w, err)
+	}
+}
+
+func isUpgrade(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+// find returns the connection that the request names and pins its dialect.
+func (h *Handler) find(r *http.Request) (*conn, error) {
+	standard, inline := r.Header.Get(HeaderConnection), r.Header.Get(HeaderInlineConnection)
+	switch {
+	case standard != "" && inline != "":
+		return nil, problem.New(problem.InvalidRequest, "send %s or X-ACP-Connection-Id, not both: they are two dialects", HeaderConnection)
+	case standard == "" && inline == "":
+		return nil, problem.New(problem.InvalidRequest, "the connection's id is missing: initialize first, then send %s", HeaderConnection)
+	}
+	id := standard + inline
+	if len(id) > maxIDLen {
+		return nil, problem.New(problem.InvalidRequest, "the connection id is longer than %d bytes", maxIDLen)
+	}
+	shape := acp.PerSession
+	if inline != "" {
+		shape = acp.Inline
+	}
+	h.mu.Lock()
+	c := h.conns[id]
+	h.mu.Unlock()
+	if c == nil {
+		return nil, problem.New(problem.ClientNotFound, "no connection has this id: it ended or was never opened; initialize again")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shape == acp.Undecided {
+		c.shape = shape
+		c.client.SetShape(shape)
+	}
+	if c.shape != shape {
+		return nil, problem.New(problem.InvalidRequest, "this connection uses the other dialect's header: go on with the one that it began with")
+	}
+	return c, nil
+}
+
+func (h *Handler) forget(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.conns, id)
+}
+
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		return problem.New(problem.UnsupportedMediaType, "the body must be application/json: set Content-Type")
+	}
+	if !accepts(r, "application/json", "application/*", "*/*") {
+		return problem.New(problem.NotAcceptable, "responses are application/json: Accept must allow it")
+	}
+	body, err := h.body(w, r)
+	if err != nil {
+		return err
+	}
+	m, err := acp.Parse(body)
+	if err != nil {
+		return problem.New(problem.InvalidRequest, "%s", err.Error())
+	}
+	if r.Header.Get(HeaderConnection) == "" && r.Header.Get(HeaderInlineConnection) == "" {
+		return h.initialize(w, r, m)
+	}
+	c, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	if m.Method() == "initialize" {
+		return problem.New(problem.InvalidRequest, "the connection is initialized already: to open another, initialize without a connection id")
+	}
+	if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
+		return problem.New(problem.InvalidRequest, "a request's id must not be null")
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if c.shape == acp.PerSession {
+		return h.postStandard(w, r, c, m)
+	}
+	w.Header().Set(HeaderInlineConnection, c.client.ID())
+	if m.IsRequest() {
+		return h.hold(w, r, c, m)
+	}
+	if err := c.client.Send(r.Context(), m); err != nil {
+		return err
+	}
+	accepted(w)
+	return nil
+}
+
+func accepted(w http.ResponseWriter) {
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// body reads the request's body within the limit.
+func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	tooLarge := func() error {
+		return problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
+	}
+	if r.ContentLength > h.o.MaxBody {
+		return nil, tooLarge()
+	}
+	src := http.MaxBytesReader(w, r.Body, h.o.MaxBody)
+	var body []byte
+	var err error
+	if n := r.ContentLength; n >= 0 {
+		body = make([]byte, n)
+		_, err = io.ReadFull(src, body)
+	} else {
+		body, err = io.ReadAll(src)
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge()
+	}
+	if err != nil && err != io.EOF {
+		return nil, problem.Wrap(problem.InvalidRequest, err, "cannot read the body")
+	}
+	return body, nil
+}
+
+// accepts reports whether the Accept header is absent or names one of the types.
+func accepts(r *http.Request, types ...string) bool {
+	values := r.Header.Values("Accept")
+	if len(values) == 0 {
+		return true
+	}
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			name, _, _ := strings.Cut(part, ";")
+			for _, t := range types {
+				if strings.EqualFold(strings.TrimSpace(name), t) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// initialize opens a connection.
+func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Message) error {
+	if m.Method() != "initialize" {
+		return problem.New(problem.InvalidRequest, "the connection's id is missing: initialize first, then send its id in %s or X-ACP-Connection-Id", HeaderConnection)
+	}
+	if !m.IsRequest() {
+		return problem.New(problem.InvalidRequest, "initialize must be a request: give it an id that is not null")
+	}
+	client, reply, err := h.gw.Connect(r.Context(), m, acp.ConnectOptions{
+		ID: uuid.NewString(), Shape: acp.Undecided, Agent: r.URL.Query().Get("agent"), OnClose: h.forget,
+	})
+	if err != nil {
+		return err
+	}
+	if r.Context().Err() != nil {
+		client.Close() // its client will never learn the id
+		return nil
+	}
+	h.mu.Lock()
+	h.conns[client.ID()] = &conn{client: client, shape: acp.Undecided}
+	h.mu.Unlock()
+	select {
+	case <-client.Done():
+		h.forget(client.ID())
+	default:
+	}
+	hd := w.Header()
+	hd.Set(HeaderConnection, client.ID())
+	hd.Set(HeaderInlineConnection, client.ID())
+	hd.Set("Cache-Control", "no-store")
+	writeJSON(w, reply.Frame)
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, frame []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(frame)))
+	_, _ = w.Write(frame) // a client that is gone is noticed elsewhere
+}
+
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {
+	inline := r.Header.Get(HeaderConnection) == "" && r.Header.Get(HeaderInlineConnection) != ""
+	c, err := h.find(r)
+	if err != nil {
+		if inline && problem.From(err).Kind == problem.ClientNotFound {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return err
+	}
+	c.client.Close()
+	if inline {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	accepted(w)
+	return nil
+}

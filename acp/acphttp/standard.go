@@ -1,0 +1,88 @@
+package acphttp
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// postStandard takes a message of the standard dialect: it is accepted at once
+// and passed on behind the response, in order.
+func (h *Handler) postStandard(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message) error {
+	if err := checkSession(r, &m); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if len(c.inbox) >= inboxLimit || c.bytes > inboxBytes {
+		c.mu.Unlock()
+		return problem.New(problem.Unavailable, "the agent does not take the %d messages that this connection has waiting: try again later", inboxLimit)
+	}
+	c.inbox = append(c.inbox, m)
+	c.bytes += len(m.Frame())
+	start := !c.running
+	c.running = true
+	c.mu.Unlock()
+	if start {
+		h.open.Add(1)
+		go func() {
+			defer h.open.Done()
+			c.passOn()
+		}()
+	}
+	accepted(w)
+	return nil
+}
+
+// passOn gives the inbox to the client, in order, until it is empty.
+func (c *conn) passOn() {
+	for {
+		c.mu.Lock()
+		if len(c.inbox) == 0 {
+			c.running, c.inbox = false, nil
+			c.mu.Unlock()
+			return
+		}
+		m := c.inbox[0]
+		c.inbox[0] = acp.Message{}
+		c.inbox = c.inbox[1:]
+		c.bytes -= len(m.Frame())
+		c.mu.Unlock()
+		// Its errors are responses on the stream; a wait ends with the agent.
+		_ = c.client.Send(context.Background(), m)
+	}
+}
+
+// checkSession applies the rule of the session header: a message of a session
+// names the session in the header too.
+func checkSession(r *http.Request, m *acp.Message) error {
+	header := r.Header.Get(HeaderSession)
+	if len(header) > maxIDLen {
+		return problem.New(problem.InvalidRequest, "%s is longer than %d bytes", HeaderSession, maxIDLen)
+	}
+	switch {
+	case m.IsResponse():
+		return nil // it is matched by its id
+	case m.HasSession() && header == "":
+		return problem.New(problem.InvalidRequest, "%s is missing: %s belongs to a session", HeaderSession, m.Method())
+	case m.HasSession() && header != m.Session():
+		return problem.New(problem.InvalidRequest, "%s and params.sessionId name different sessions", HeaderSession)
+	case !m.HasSession() && needsSession(m.Method()):
+		return problem.New(problem.InvalidRequest, "%s needs params.sessionId and the header %s", m.Method(), HeaderSession)
+	}
+	return nil
+}
+
+func needsSession(method string) bool {
+	name, ok := strings.CutPrefix(method, "session/")
+	if !ok {
+		return false
+	}
+	switch name {
+	case "cancel", "close", "delete", "fork", "load", "prompt", "resume", "set_config_option", "set_mode", "set_model":
+		return true
+	}
+	return false
+}

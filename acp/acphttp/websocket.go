@@ -1,0 +1,279 @@
+package acphttp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// Subprotocol is what the server selects when a browser offers it beside the
+// one that carries its token.
+const Subprotocol = "acp.sandboxagent.dev"
+
+const (
+	opText = 0x81 // final fragment, text
+	opPing = 0x89
+)
+
+// websocket serves a connection over WebSocket: one ordered stream both ways.
+func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get(HeaderConnection) != "" || r.Header.Get(HeaderInlineConnection) != "" {
+		return problem.New(problem.InvalidRequest, "a WebSocket is a connection of its own: open it without a connection id")
+	}
+	hj := &hijack{ResponseWriter: w}
+	id := uuid.NewString()
+	w.Header().Set(HeaderConnection, id)
+	ws, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
+		// Hosts and origins were checked before this handler.
+		InsecureSkipVerify: true,
+		Subprotocols:       []string{Subprotocol},
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		h.log.Debug("websocket handshake", "err", err)
+		return nil // answered by Accept
+	}
+	defer func() { _ = ws.CloseNow() }()
+	ws.SetReadLimit(h.o.MaxBody)
+	s := &socket{h: h, ws: ws, conn: hj.conn}
+	s.serve(r, id)
+	return nil
+}
+
+// socket is one WebSocket connection. The library does the handshake, reads,
+// and answers pings and closes; data frames are written here, many per write.
+type socket struct {
+	h    *Handler
+	ws   *websocket.Conn
+	conn *sharedConn
+}
+
+func (s *socket) serve(r *http.Request, id string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	client := s.handshake(ctx, r, id)
+	if client == nil {
+		return
+	}
+	defer client.Close()
+	st, err := client.Stream("", nil)
+	if err != nil {
+		_ = s.ws.Close(websocket.StatusInternalError, "no stream")
+		return
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		defer cancel()
+		s.write(ctx, client, st)
+	}()
+	s.read(ctx, client)
+	cancel()
+	<-written
+	st.Close()
+}
+
+// handshake reads messages until one is a valid initialize. nil means that the
+// socket was closed.
+func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.Client {
+	for {
+		m, ok, err := s.next(ctx)
+		switch {
+		case err != nil:
+			return nil
+		case !ok || m.IsResponse():
+			continue
+		case m.Method() != "initialize" || !m.IsRequest():
+			_ = s.ws.Close(websocket.StatusProtocolError, "the first message must be an initialize request")
+			return nil
+		}
+		client, reply, err := s.h.gw.Connect(ctx, m, acp.ConnectOptions{ID: id, Shape: acp.OneStream, Agent: r.URL.Query().Get("agent")})
+		if err != nil {
+			p := problem.From(err)
+			e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p))
+			_ = s.send(e.Frame())
+			_ = s.ws.Close(websocket.StatusInternalError, "initialize failed")
+			return nil
+		}
+		if s.send(reply.Frame) != nil {
+			client.Close()
+			return nil
+		}
+		return client
+	}
+}
+
+// next reads one message. What is no message is answered, and ok is false.
+func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
+	kind, data, err := s.ws.Read(ctx)
+	if err != nil {
+		return m, false, err
+	}
+	if kind != websocket.MessageText {
+		return m, false, nil
+	}
+	m, err = acp.Parse(data)
+	if err != nil {
+		code, id := acp.CodeInvalidRequest, acp.NullID
+		if pe, is := errors.AsType[*acp.ParseError](err); is {
+			code = pe.Code
+		}
+		e := acp.NewError(id, acp.Errorf(code, "%s", err.Error()))
+		return m, false, s.send(e.Frame())
+	}
+	if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
+		e := acp.NewError(acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "a request's id must not be null"))
+		return m, false, s.send(e.Frame())
+	}
+	return m, true, nil
+}
+
+func (s *socket) read(ctx context.Context, client acp.Client) {
+	for {
+		m, ok, err := s.next(ctx)
+		if err != nil {
+			return
+		}
+		if ok {
+			_ = client.Send(ctx, m) // its errors are responses on the stream
+		}
+	}
+}
+
+// write sends events, several frames per write, and pings.
+func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
+	ping := time.NewTicker(s.h.o.PingInterval)
+	defer ping.Stop()
+	for {
+		select {
+		case <-st.Wake():
+			events, err := st.Poll(pollBytes)
+			if err != nil {
+				_ = s.ws.Close(websocket.StatusPolicyViolation, "events expired")
+				return
+			}
+			if len(events) > 0 {
+				buf := buffers.Get().(*[]byte)
+				for _, e := range events {
+					*buf = append(appendTextHeader(*buf, len(e.Frame)), e.Frame...)
+				}
+				err := s.conn.writeAll(*buf, s.h.o.WriteTimeout)
+				giveBack(buf)
+				if err != nil {
+					_ = s.ws.CloseNow()
+					return
+				}
+			}
+			st.Written()
+		case <-ping.C:
+			if s.conn.silentFor() > 3*s.h.o.PingInterval || s.conn.writeAll([]byte{opPing, 0}, s.h.o.WriteTimeout) != nil {
+				_ = s.ws.CloseNow()
+				return
+			}
+		case <-ctx.Done():
+			return
+		case <-client.Done():
+			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
+			return
+		case <-s.h.closing:
+			_ = s.ws.Close(websocket.StatusGoingAway, "the gateway is shutting down")
+			return
+		}
+	}
+}
+
+// send writes one text frame.
+func (s *socket) send(frame []byte) error {
+	b := appendTextHeader(make([]byte, 0, len(frame)+10), len(frame))
+	return s.conn.writeAll(append(b, frame...), s.h.o.WriteTimeout)
+}
+
+// appendTextHeader appends the header of an unmasked, unfragmented text frame.
+func appendTextHeader(b []byte, n int) []byte {
+	switch {
+	case n < 126:
+		return append(b, opText, byte(n))
+	case n < 1<<16:
+		return append(b, opText, 126, byte(n>>8), byte(n))
+	}
+	return binary.BigEndian.AppendUint64(append(b, opText, 127), uint64(n))
+}
+
+// hijack hands the library a connection whose writes can be shared.
+type hijack struct {
+	http.ResponseWriter
+	conn *sharedConn
+}
+
+// Hijack implements http.Hijacker. The library flushes each control frame in one
+// piece, as long as it fits the writer's buffer, which the largest does.
+func (h *hijack) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	early := make([]byte, rw.Reader.Buffered())
+	if len(early) > 0 {
+		if _, err := rw.Reader.Read(early); err != nil {
+			return nil, nil, err
+		}
+	}
+	_ = conn.SetDeadline(time.Time{})
+	h.conn = &sharedConn{Conn: conn, early: early}
+	h.conn.heard.Store(time.Now().UnixMilli())
+	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, 2<<10), bufio.NewWriterSize(h.conn, 512)), nil
+}
+
+// Unwrap lets http.ResponseController reach the original writer.
+func (h *hijack) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+// sharedConn is a connection on which whole frames are written by two parties.
+type sharedConn struct {
+	net.Conn
+	heard atomic.Int64 // unix ms of the last read
+	early []byte       // read before the connection was taken over
+	mu    sync.Mutex   // one write at a time
+}
+
+func (c *sharedConn) Read(p []byte) (int, error) {
+	if len(c.early) > 0 {
+		n := copy(p, c.early)
+		c.early = c.early[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(p)
+	c.heard.Store(time.Now().UnixMilli())
+	return n, err
+}
+
+func (c *sharedConn) silentFor() time.Duration {
+	return time.Since(time.UnixMilli(c.heard.Load()))
+}
+
+// Write writes a frame of the library's.
+func (c *sharedConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
+// writeAll writes whole frames within the time given.
+func (c *sharedConn) writeAll(p []byte, within time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.SetWriteDeadline(time.Now().Add(within))
+	_, err := c.Conn.Write(p)
+	return err
+}

@@ -1,0 +1,48 @@
+package acp
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// JSON-RPC and ACP error codes.
+const (
+	CodeParseError       int64 = -32700
+	CodeInvalidRequest   int64 = -32600
+	CodeMethodNotFound   int64 = -32601
+	CodeInvalidParams    int64 = -32602
+	CodeInternal         int64 = -32603
+	CodeCancelled        int64 = -32800
+	CodeAuthRequired     int64 = -32000
+	CodeResourceNotFound int64 = -32002
+)
+
+// Error is the error member of a JSON-RPC response. Returned by a handler it
+// is sent as it is; any other error becomes [CodeInternal].
+type Error struct {
+	Code    int64           `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Error implements error with the message and, when it is short, the data.
+func (e *Error) Error() string {
+	if len(e.Data) > 0 && len(e.Data) <= 512 {
+		return fmt.Sprintf("%s (code %d): %s", e.Message, e.Code, e.Data)
+	}
+	return fmt.Sprintf("%s (code %d)", e.Message, e.Code)
+}
+
+// Errorf returns an Error with a formatted message and no data.
+func Errorf(code int64, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// WithData returns a copy of e whose data is the JSON encoding of v.
+func (e *Error) WithData(v any) *Error {
+	c := *e
+	if b, err := json.Marshal(v); err == nil {
+		c.Data = b
+	}
+	return &c
+}

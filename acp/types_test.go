@@ -1,0 +1,184 @@
+package acp_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func TestTypes_RoundTrip(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		into any
+		json string
+	}{
+		{"text", new(acp.ContentBlock), `{"type":"text","text":"a<b>&c","_meta":{"k":1.0}}`},
+		{"unknown field", new(acp.ContentBlock), `{"type":"text","text":"a","x":{"z":1,"a":[1.50]}}`},
+		{"unknown variant", new(acp.ContentBlock), `{"z":1.0, "type":"video","a":"\u003c<"}`},
+		{"image", new(acp.ContentBlock), `{"type":"image","data":"AA==","mimeType":"image/png"}`},
+		{"resource text", new(acp.ContentBlock), `{"type":"resource","resource":{"text":"t","uri":"file:///a"}}`},
+		{"resource blob", new(acp.ContentBlock), `{"type":"resource","resource":{"blob":"AA==","uri":"file:///a"}}`},
+		{"resource unknown", new(acp.ContentBlock), `{"type":"resource","resource":{"uri":"file:///a","handle":7}}`},
+		{"update", new(acp.SessionUpdate), `{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"},"messageId":"m"}`},
+		{"unknown update", new(acp.SessionUpdate), `{"sessionUpdate":"brand_new","content":[]}`},
+		{"cleared title", new(acp.SessionUpdate), `{"sessionUpdate":"session_info_update","title":null}`},
+		{"empty lists", new(acp.SessionUpdate), `{"sessionUpdate":"tool_call_update","toolCallId":"t","content":[],"locations":[],"rawInput":null,"_meta":{}}`},
+		{"diff", new(acp.ToolCallContent), `{"type":"diff","path":"/a","oldText":"x","newText":"y"}`},
+		{"unknown enum value", new(acp.ToolCallUpdate), `{"toolCallId":"t","kind":"dance","status":"paused"}`},
+		{"stdio server", new(acp.MCPServer), `{"name":"n","command":"c","args":["-x"],"env":[{"name":"A","value":"b"}]}`},
+		{"stdio server with type", new(acp.MCPServer), `{"name":"n","command":"c","args":[],"env":[],"type":"stdio"}`},
+		{"http server", new(acp.MCPServer), `{"type":"http","name":"n","url":"http://h","headers":[]}`},
+		{"unknown server", new(acp.MCPServer), `{"type":"ws","name":"n"}`},
+		{"cancelled outcome", new(acp.RequestPermissionResponse), `{"outcome":{"outcome":"cancelled","why":"x"}}`},
+		{"selected outcome", new(acp.RequestPermissionResponse), `{"outcome":{"outcome":"selected","optionId":"o"}}`},
+		{"select option", new(acp.SessionConfigOption), `{"id":"i","name":"n","category":"model","type":"select","currentValue":"a","options":[{"value":"a","name":"A"}],"x":1}`},
+		{"grouped option", new(acp.SessionConfigOption), `{"id":"i","name":"n","type":"select","currentValue":"a","options":[{"group":"g","name":"G","options":[]}]}`},
+		{"boolean option", new(acp.SessionConfigOption), `{"id":"i","name":"n","type":"boolean","currentValue":false}`},
+		{"unknown option", new(acp.SessionConfigOption), `{"id":"i","name":"n","currentValue":3,"max":9,"type":"slider"}`},
+		{"agent login", new(acp.AuthMethod), `{"id":"i","name":"n"}`},
+		{"terminal login", new(acp.AuthMethod), `{"type":"terminal","id":"i","name":"n"}`},
+		{"unknown login", new(acp.AuthMethod), `{"type":"oauth","id":"i","name":"n"}`},
+		{"set boolean", new(acp.SetSessionConfigOptionRequest), `{"sessionId":"s","configId":"c","type":"boolean","value":true}`},
+		{"set value", new(acp.SetSessionConfigOptionRequest), `{"sessionId":"s","configId":"c","value":"v"}`},
+		{"elicitation", new(acp.CreateElicitationRequest), `{"message":"m","mode":"form","requestedSchema":{"type":"object","properties":{"a":{"type":"array","items":{"type":"string","enum":["x"]}}}},"sessionId":"s","toolCallId":"t"}`},
+		{"accept", new(acp.CreateElicitationResponse), `{"action":"accept","content":{"a":["x"],"b":1.0}}`},
+		{"cancel request", new(acp.CancelRequestNotification), `{"requestId":-1}`},
+		{"plan", new(acp.SessionUpdate), `{"sessionUpdate":"plan","entries":[{"content":"c","priority":"high","status":"pending","x":null}]}`},
+		{"usage", new(acp.SessionUpdate), `{"sessionUpdate":"usage_update","used":53000,"size":200000,"cost":{"amount":0.5,"currency":"USD"}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := json.Unmarshal([]byte(c.json), c.into); err != nil {
+				t.Fatal(err)
+			}
+			got, err := acp.Encode(c.into)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.json, string(got)); diff != "" {
+				t.Errorf("encoded (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTypes_DecodeErrors(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		into any
+		json string
+		want string
+	}{
+		{"missing", new(acp.Plan), `{}`, "entries: missing"},
+		{"nested", new(acp.Plan), `{"entries":[{"content":"c","priority":1,"status":"pending"}]}`, "entries: 0: priority: number where a string is expected"},
+		{"not an object", new(acp.PromptRequest), `{"sessionId":"s","prompt":["x"]}`, "prompt: 0: string where an object is expected"},
+		{"not a list", new(acp.PromptRequest), `{"sessionId":"s","prompt":{}}`, "prompt: object where a list is expected"},
+		{"no tag", new(acp.ContentBlock), `{"text":"x"}`, "type: missing"},
+		{"tag of a wrong kind", new(acp.ContentBlock), `{"type":1}`, "type: number where a string is expected"},
+		{"number", new(acp.InitializeRequest), `{"protocolVersion":"1"}`, "protocolVersion: string where a number of type uint16 is expected"},
+		{"number too large", new(acp.InitializeRequest), `{"protocolVersion":70000}`, "protocolVersion: number 70000 where a number of type uint16 is expected"},
+		{"names are exact", new(acp.CancelNotification), `{"sessionID":"s"}`, "sessionId: missing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := json.Unmarshal([]byte(c.json), c.into)
+			if err == nil || err.Error() != c.want {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestEncode(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		v    any
+		want string
+	}{
+		{"required lists are never null", acp.NewSessionRequest{Cwd: "/"}, `{"cwd":"/","mcpServers":[]}`},
+		{"empty option list", acp.SessionConfigSelect{}, `{"currentValue":"","options":[]}`},
+		{"set member wins over null in extra", acp.SessionInfoUpdate{Title: new("t"), Extra: map[string]json.RawMessage{"title": json.RawMessage("null")}}, `{"title":"t"}`},
+		{"line breaks in raw JSON", acp.ToolCallUpdate{ToolCallID: "t", RawInput: json.RawMessage("{\n\"a\": 1}")}, `{"toolCallId":"t","rawInput":{ "a": 1}}`},
+		{"nil pointer", (*acp.Plan)(nil), `null`},
+		{"plain value", map[string]any{"a": "<&>"}, `{"a":"<&>"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := acp.Encode(c.v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, string(got)); diff != "" {
+				t.Errorf("encoded (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEncode_Errors(t *testing.T) {
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{acp.ContentChunk{}, "content: ContentBlock has no variant set"},
+		{acp.ToolCallUpdate{RawInput: json.RawMessage(`{`)}, "rawInput: raw JSON: invalid JSON"},
+		{acp.Plan{Extra: map[string]json.RawMessage{"x": json.RawMessage("1 2")}}, "x: raw JSON: invalid JSON"},
+	} {
+		if _, err := acp.Encode(c.v); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("error %v, want %s", err, c.want)
+		}
+	}
+}
+
+func TestLookupMethod(t *testing.T) {
+	for _, want := range []acp.MethodInfo{
+		{Name: "session/update", Side: acp.SideClient, Kind: acp.KindNotification, Scoped: true},
+		{Name: "session/new", Side: acp.SideAgent, Kind: acp.KindRequest},
+		{Name: "$/cancel_request", Side: acp.SideBoth, Kind: acp.KindNotification},
+		{Name: "session/fork", Side: acp.SideAgent, Kind: acp.KindRequest, Scoped: true, Unstable: true},
+		{Name: "mcp/message", Side: acp.SideBoth, Kind: acp.KindRequest | acp.KindNotification, Unstable: true},
+	} {
+		got, ok := acp.LookupMethod(want.Name)
+		if diff := cmp.Diff(want, got); !ok || diff != "" {
+			t.Errorf("%s: found %t (-want +got):\n%s", want.Name, ok, diff)
+		}
+	}
+	if _, ok := acp.LookupMethod("_x"); ok {
+		t.Error("_x is found")
+	}
+}
+
+func FuzzContentBlock(f *testing.F) {
+	f.Add([]byte(`{"type":"text","text":"a","_meta":null}`))
+	f.Add([]byte(`{"type":"resource","resource":{"text":"t","uri":"u"}}`))
+	f.Add([]byte("{\"type\":\"x\",\n\"a\":[1]}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var v acp.ContentBlock
+		if json.Unmarshal(b, &v) != nil {
+			return
+		}
+		first, err := acp.Encode(v)
+		if err != nil {
+			t.Fatalf("encode what was decoded: %v", err)
+		}
+		var again acp.ContentBlock
+		if err := json.Unmarshal(first, &again); err != nil {
+			t.Fatalf("decode what was encoded: %v", err)
+		}
+		second, err := acp.Encode(again)
+		if err != nil || string(first) != string(second) {
+			t.Fatalf("second encoding differs: %v\n%s\n%s", err, first, second)
+		}
+	})
+}
+
+func BenchmarkEncodeUpdate(b *testing.B) {
+	u := acp.AgentMessage(acp.TextBlock(strings.Repeat("word ", 10)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := acp.Encode(u); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

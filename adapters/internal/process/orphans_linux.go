@@ -1,0 +1,189 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const prSetChildSubreaper = 36
+
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// children are the processes that somebody waits for; everything else that
+// becomes our child is an orphan and reaped by reapOrphans.
+var children = struct {
+	sync.Mutex
+	pids map[int]bool
+}{pids: map[int]bool{}}
+
+// starter runs on one thread for ever: the death signal of a child is tied to
+// the thread that started it, and threads of the Go runtime come and go.
+var starter = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	ready := make(chan struct{})
+	go func() {
+		goruntime.LockOSThread()
+		// Orphaned descendants become our children, so they can be found and
+		// reaped whatever becomes of their parents.
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0)
+		close(ready)
+		for f := range work {
+			f()
+		}
+	}()
+	<-ready
+	return work
+})
+
+// startChild starts cmd on the starter's thread.
+func startChild(cmd *exec.Cmd) error {
+	startGuard()
+	errc := make(chan error, 1)
+	starter() <- func() {
+		children.Lock()
+		defer children.Unlock()
+		err := cmd.Start()
+		if err == nil {
+			children.pids[cmd.Process.Pid] = true
+		}
+		errc <- err
+	}
+	return <-errc
+}
+
+// claim marks a child as one that somebody waits for.
+func claim(pid int) {
+	children.Lock()
+	defer children.Unlock()
+	children.pids[pid] = true
+}
+
+// forget ends our claim on a child that was waited for.
+func forget(pid int) {
+	children.Lock()
+	defer children.Unlock()
+	delete(children.pids, pid)
+}
+
+// killMarked kills every process whose environment holds the assignment mark,
+// until none is found, and reaps those that became our children.
+func killMarked(mark string) {
+	for range 20 {
+		pids := marked(mark)
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		for _, pid := range pids {
+			reap(pid)
+		}
+		if len(marked(mark)) > 0 {
+			time.Sleep(2 * time.Millisecond) // a killed process of somebody else's takes a moment to go
+		}
+	}
+}
+
+// reap waits briefly for an orphan that became our child.
+func reap(pid int) {
+	children.Lock()
+	ours := children.pids[pid]
+	children.Unlock()
+	if ours {
+		return // its own waiter reaps it
+	}
+	for range 50 {
+		got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		if err != nil || got == pid {
+			return // not our child, or reaped
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// marked returns the live processes whose environment holds mark.
+func marked(mark string) []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	want := []byte(mark)
+	self := os.Getpid()
+	var pids []int
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == self {
+			continue
+		}
+		env, err := os.ReadFile("/proc/" + name + "/environ")
+		if err != nil || !bytes.Contains(env, want) {
+			continue // a zombie's environment is empty
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// ReapOrphans reaps processes that became children of this one because their
+// parents died, as process 1 must, until stop is closed.
+func ReapOrphans(sigchld <-chan os.Signal, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-sigchld:
+			reapZombies()
+		}
+	}
+}
+
+func reapZombies() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, task := range tasks {
+		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for _, word := range bytes.Fields(list) {
+			pid, err := strconv.Atoi(string(word))
+			if err != nil {
+				continue
+			}
+			// The lock keeps a child that is being started from looking like
+			// an orphan.
+			children.Lock()
+			if !children.pids[pid] {
+				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+			}
+			children.Unlock()
+		}
+	}
+}
+
+// RSS returns the resident memory of a process in bytes, 0 when unknown.
+func RSS(pid int) int64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		return 0
+	}
+	f := bytes.Fields(b)
+	if len(f) < 2 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(f[1]), 10, 64)
+	return n * int64(os.Getpagesize())
+}

@@ -1,0 +1,29 @@
+//go:build !linux
+
+package process
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func startChild(cmd *exec.Cmd) error {
+	startGuard()
+	return cmd.Start()
+}
+
+func claim(int) {}
+
+func forget(int) {}
+
+// killMarked does nothing here: other processes' environments cannot be read.
+func killMarked(string) {}
+
+// ReapOrphans does nothing here: orphans go to process 1.
+func ReapOrphans(_ <-chan os.Signal, stop <-chan struct{}) { <-stop }
+
+// RSS returns 0: unknown on this system.
+func RSS(int) int64 { return 0 }

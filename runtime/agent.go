@@ -1,0 +1,221 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+const (
+	startTimeout = 60 * time.Second // from start to the answer to initialize
+	backoffFirst = 250 * time.Millisecond
+	backoffMax   = 15 * time.Second
+	stableAfter  = 30 * time.Second // a process that lived this long resets the backoff
+	procLinger   = 3 * time.Second  // an unused process is kept this long
+)
+
+// agent is one adapter and its live processes.
+type agent struct {
+	r       *Runtime
+	id      string
+	adapter adapters.Adapter
+
+	mu       sync.Mutex
+	procs    map[string]*slot // by process key
+	restarts int
+	failures int       // starts and early deaths in a row
+	notUntil time.Time // no start before this
+	lastErr  string
+	models   json.RawMessage // configOptions of the newest session
+}
+
+// slot is a process that is being started or lives: start is single-flight.
+type slot struct {
+	ready chan struct{} // closed when p or err is set
+	p     *proc
+	err   error
+}
+
+func newAgent(r *Runtime, a adapters.Adapter) *agent {
+	return &agent{r: r, id: a.Info().ID, adapter: a, procs: map[string]*slot{}}
+}
+
+// processCapabilities returns the client capabilities an agent process is
+// started with: the client's own, without what is between it and the gateway.
+func processCapabilities(caps json.RawMessage) json.RawMessage {
+	if len(caps) == 0 || caps[0] != '{' {
+		return json.RawMessage("{}")
+	}
+	caps = acp.DeleteMember(caps, "_meta", acp.MetaKey)
+	if meta, ok := acp.Member(caps, "_meta"); ok && string(meta) == "{}" {
+		caps = acp.DeleteMember(caps, "_meta")
+	}
+	return caps
+}
+
+// process returns the live process for clients with these capabilities,
+// starting it when there is none. ctx bounds the caller's wait, not the start,
+// which others may be waiting for too.
+func (a *agent) process(ctx context.Context, caps, clientInfo json.RawMessage) (*proc, error) {
+	key := string(caps)
+	for {
+		a.mu.Lock()
+		if a.r.closing.Load() {
+			a.mu.Unlock()
+			return nil, problem.Wrap(problem.Unavailable, errShutdown, "no agent is started")
+		}
+		s := a.procs[key]
+		if s == nil {
+			s = &slot{ready: make(chan struct{})}
+			a.procs[key] = s
+			wait := time.Until(a.notUntil)
+			a.r.work.Go(func() { a.start(s, key, wait, caps, clientInfo) })
+		}
+		a.mu.Unlock()
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for agent %s to start: %w", a.id, context.Cause(ctx))
+		}
+		if s.err != nil {
+			return nil, s.err
+		}
+		if s.p.hold() {
+			return s.p, nil
+		}
+		// It died between our look and our hold; its slot is gone or goes.
+		a.drop(key, s)
+	}
+}
+
+// start fills the slot.
+func (a *agent) start(s *slot, key string, wait time.Duration, caps, clientInfo json.RawMessage) {
+	defer close(s.ready)
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-a.r.ctx.Done():
+			s.err = problem.Wrap(problem.Unavailable, errShutdown, "no agent is started")
+			a.drop(key, s)
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(a.r.ctx, startTimeout)
+	defer cancel()
+	s.p, s.err = a.open(ctx, key, caps, clientInfo)
+	if s.err != nil {
+		a.failed(s.err)
+		a.drop(key, s)
+	}
+}
+
+func (a *agent) open(ctx context.Context, key string, caps, clientInfo json.RawMessage) (*proc, error) {
+	o := adapters.Options{Logger: a.r.log.With("agent", a.id)}
+	if a.r.o.DataDir != "" {
+		o.StateDir = filepath.Join(a.r.o.DataDir, "state", a.id)
+	}
+	conn, err := a.adapter.Open(ctx, o)
+	if err != nil {
+		if missing, ok := errors.AsType[*adapters.NotInstalledError](err); ok {
+			return nil, problem.Wrap(problem.AgentNotInstalled, missing, "cannot start agent %s", a.id)
+		}
+		return nil, problem.Wrap(problem.AgentProcessExited, err, "cannot start agent %s", a.id)
+	}
+	p := newProc(a, key, conn)
+	params := append([]byte(`{"protocolVersion":1,"clientCapabilities":`), caps...)
+	if len(clientInfo) > 0 {
+		params = append(append(params, `,"clientInfo":`...), clientInfo...)
+	}
+	res, err := p.ask(ctx, "initialize", append(params, '}'))
+	if err != nil {
+		p.close(err)
+		return nil, agentProblem(a.id, "initialize", err)
+	}
+	p.init = res
+	p.readCapabilities()
+	return p, nil
+}
+
+// agentProblem is err as a problem, with what is known of the process's end.
+func agentProblem(id, method string, err error) error {
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return p
+	}
+	pr := problem.Wrap(problem.AgentProcessExited, err, "agent %s failed at %s", id, method)
+	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
+		return pr.With("exitCode", exit.Code).With("stderr", stderrInfo(exit.Stderr))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return problem.New(problem.Timeout, "agent %s did not answer %s within %s", id, method, startTimeout)
+	}
+	return pr
+}
+
+// failed notes a failure and delays the next start.
+func (a *agent) failed(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lastErr = err.Error()
+	a.failures++
+	a.notUntil = time.Now().Add(min(backoffFirst<<min(a.failures-1, 10), backoffMax))
+}
+
+// ended is told of a process's end by its pump.
+func (a *agent) ended(p *proc, cause error) {
+	a.mu.Lock()
+	if s := a.procs[p.key]; s != nil && s.p == p {
+		delete(a.procs, p.key)
+	}
+	unexpected := cause != nil && !errors.Is(cause, errShutdown) && !errors.Is(cause, errUnused)
+	if unexpected {
+		a.restarts++
+		a.lastErr = cause.Error()
+		if time.Since(p.started) > stableAfter {
+			a.failures = 0
+		} else {
+			// The first death is met by an immediate restart.
+			a.notUntil = time.Now()
+			if a.failures > 0 {
+				a.notUntil = a.notUntil.Add(min(backoffFirst<<min(a.failures-1, 10), backoffMax))
+			}
+			a.failures++
+		}
+	}
+	a.mu.Unlock()
+}
+
+// drop removes the slot if it is still the key's.
+func (a *agent) drop(key string, s *slot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.procs[key] == s {
+		delete(a.procs, key)
+	}
+}
+
+// live returns the processes that run.
+func (a *agent) live() []*proc {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []*proc
+	for _, s := range a.procs {
+		select {
+		case <-s.ready:
+			if s.p != nil {
+				out = append(out, s.p)
+			}
+		default:
+		}
+	}
+	return out
+}

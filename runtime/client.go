@@ -1,0 +1,310 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// Client is one connected ACP client: what it can, which sessions it is
+// attached to, and how far its streams have come.
+type Client struct {
+	r     *Runtime
+	id    string
+	num   journal.Recipient
+	agent *agent // that initialize named
+	caps  clientCaps
+	info  json.RawMessage // clientInfo
+	proc  atomic.Pointer[proc]
+	used  atomic.Int64 // unix ms of the last request
+	done  chan struct{}
+
+	onClose func(id string)
+
+	mu       sync.Mutex
+	shape    acp.Shape
+	closed   bool
+	control  *journal.Log // what belongs to no session; nil until needed
+	feeds    []*feed      // the control feed first, then in order of attachment
+	streams  map[string]*Stream
+	requests map[acp.ID]*request // in flight
+	given    map[int64]bool      // asks it was given and has not answered
+	event    uint64              // id of the last event handed out
+	runs     []run               // which log entries the events were
+	expired  uint64              // newest event whose run was given up
+	progress chan struct{}       // closed at the next Written; nil when nobody waits
+}
+
+// clientCaps is what the client said in initialize, as far as the gateway acts on it.
+type clientCaps struct {
+	raw                               json.RawMessage // for the agent
+	fsRead, fsWrite, terminal         bool
+	form, url, question, eventNumbers bool
+}
+
+func readClientCaps(caps json.RawMessage) clientCaps {
+	has := func(path ...string) bool {
+		v, ok := acp.Member(caps, path...)
+		return ok && string(v) != "null" && string(v) != "false"
+	}
+	return clientCaps{
+		raw:    processCapabilities(caps),
+		fsRead: has("fs", "readTextFile"), fsWrite: has("fs", "writeTextFile"), terminal: has("terminal"),
+		form: has("elicitation", "form"), url: has("elicitation", "url"),
+		question:     has("_meta", acp.MetaKey, "requestQuestion"),
+		eventNumbers: has("_meta", acp.MetaKey, "eventIds"),
+	}
+}
+
+// can reports whether the client offers a method that agents call.
+func (c clientCaps) can(method string) bool {
+	switch method {
+	case "fs/read_text_file":
+		return c.fsRead
+	case "fs/write_text_file":
+		return c.fsWrite
+	case "terminal/create", "terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release":
+		return c.terminal
+	case methodElicit:
+		return c.form || c.url
+	}
+	return true
+}
+
+// Connect opens a connection with its initialize request. It implements
+// [acp.Gateway].
+func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptions) (acp.Client, acp.Reply, error) {
+	if r.closing.Load() {
+		return nil, acp.Reply{}, problem.New(problem.Unavailable, "the gateway is shutting down")
+	}
+	name := acp.MemberString(m.Meta(), acp.MetaKey, "agent")
+	if name == "" {
+		name = o.Agent
+	}
+	if o.ID == "" {
+		o.ID = uuid.NewString()
+	}
+	a, err := r.agentNamed(name)
+	if err != nil {
+		return nil, acp.Reply{}, err
+	}
+	if v, ok := acp.Member(m.Params(), "protocolVersion"); !ok || (v[0] != '"' && (v[0] < '0' || v[0] > '9')) {
+		e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidParams, "initialize needs params.protocolVersion"))
+		return nil, acp.Reply{Frame: e.Frame()}, problem.New(problem.InvalidRequest, "initialize needs params.protocolVersion, a number: send 1")
+	}
+	caps, _ := acp.Member(m.Params(), "clientCapabilities")
+	info, _ := acp.Member(m.Params(), "clientInfo")
+	c := &Client{
+		r: r, id: o.ID, onClose: o.OnClose, num: r.nextClient(), agent: a, caps: readClientCaps(append(json.RawMessage(nil), caps...)),
+		info: append(json.RawMessage(nil), info...), done: make(chan struct{}), shape: o.Shape,
+		streams: map[string]*Stream{}, requests: map[acp.ID]*request{}, given: map[int64]bool{},
+	}
+	p, err := a.process(ctx, c.caps.raw, c.info)
+	if err != nil {
+		return nil, acp.Reply{}, err
+	}
+	c.proc.Store(p)
+	c.used.Store(time.Now().UnixMilli())
+	r.mu.Lock()
+	r.clients[c.id] = c
+	r.mu.Unlock()
+	res := acp.NewResult(m.ID(), r.initializeResult(a, p))
+	return c, acp.Reply{Frame: res.Frame()}, nil
+}
+
+// initializeResult is the agent's own answer with what the gateway adds.
+func (r *Runtime) initializeResult(a *agent, p *proc) json.RawMessage {
+	res := p.init
+	set := func(value string, path ...string) { res = acp.SetMember(res, []byte(value), path...) }
+	set("1", "protocolVersion")
+	set("true", "agentCapabilities", "loadSession")
+	for _, name := range []string{"list", "resume", "close", "delete"} {
+		if _, ok := acp.Member(res, "agentCapabilities", "sessionCapabilities", name); !ok {
+			set("{}", "agentCapabilities", "sessionCapabilities", name)
+		}
+	}
+	if _, ok := acp.Member(res, "agentInfo"); !ok {
+		info, _ := acp.Encode(map[string]string{"name": a.id, "version": r.o.Version})
+		set(string(info), "agentInfo")
+	}
+	if _, ok := acp.Member(res, "authMethods"); !ok {
+		set("[]", "authMethods")
+	}
+	own, _ := acp.Encode(map[string]any{
+		"agent": a.id, "agents": r.names, "version": r.o.Version, "extensions": extensions(),
+	})
+	set(string(own), "agentCapabilities", "_meta", acp.MetaKey)
+	return res
+}
+
+// ID returns the connection's id.
+func (c *Client) ID() string { return c.id }
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// SetShape decides how the connection's events travel.
+func (c *Client) SetShape(shape acp.Shape) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shape = shape
+}
+
+// Close ends the connection. Its sessions go on.
+func (c *Client) Close() {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	feeds, streams := c.feeds, c.streams
+	c.feeds, c.streams = nil, map[string]*Stream{}
+	c.mu.Unlock()
+	c.r.mu.Lock()
+	delete(c.r.clients, c.id)
+	c.r.mu.Unlock()
+	for _, f := range feeds {
+		f.unwatch()
+		if f.session != nil {
+			f.session.detach(f)
+		}
+	}
+	for _, st := range streams {
+		st.end()
+	}
+	if p := c.proc.Swap(nil); p != nil {
+		p.release()
+	}
+	close(c.done)
+	if c.onClose != nil {
+		c.onClose(c.id)
+	}
+}
+
+// controlFeed returns the feed of what belongs to no session.
+func (c *Client) controlFeedLocked() *feed {
+	if c.control == nil {
+		c.control, _ = journal.Open("", 64<<20)
+		f := &feed{client: c, log: c.control}
+		c.feeds = append([]*feed{f}, c.feeds...)
+		c.watchLocked(f)
+	}
+	return c.feeds[0]
+}
+
+// post appends a frame of no session to the client's own log.
+func (c *Client) post(k journal.Kind, frame []byte) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	l := c.controlFeedLocked().log
+	c.mu.Unlock()
+	_, _ = l.AppendFlush(k, c.num, frame) // a log in memory cannot fail
+}
+
+// feedOf returns the client's feed of the session, nil when it is not attached.
+func (c *Client) feedOf(s *Session) *feed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.feedLocked(s)
+}
+
+func (c *Client) feedLocked(s *Session) *feed {
+	for _, f := range c.feeds {
+		if f.session == s {
+			return f
+		}
+	}
+	return nil
+}
+
+// mayAnswer reports whether the client can have been given the ask.
+func (c *Client) mayAnswer(a *ask) bool {
+	if a.session == nil {
+		return c.proc.Load() == a.proc
+	}
+	return c.feedOf(a.session) != nil
+}
+
+// attach makes the session's log one of the client's feeds, from behind after,
+// entries up to replay as history. It replaces an earlier feed of the session.
+// Open asks the feed would not come to are given first.
+func (c *Client) attach(s *Session, after, replay uint64) *feed {
+	f := &feed{client: c, session: s, log: s.log(), pos: after, replay: replay, written: after}
+	s.mu.Lock()
+	s.asksMu.Lock()
+	for seq := range s.asks {
+		if seq <= after {
+			f.first = append(f.first, seq)
+		}
+	}
+	s.asksMu.Unlock()
+	slices.Sort(f.first)
+	for old := range s.feeds {
+		if old.client == c {
+			delete(s.feeds, old)
+		}
+	}
+	s.feeds[f] = struct{}{}
+	s.mu.Unlock()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		s.detach(f)
+		return f
+	}
+	replaced := false
+	for i, old := range c.feeds {
+		if old.session == s {
+			old.unwatch()
+			c.feeds[i], replaced = f, true
+		}
+	}
+	if !replaced {
+		c.feeds = append(c.feeds, f)
+	}
+	c.watchLocked(f)
+	c.mu.Unlock()
+	return f
+}
+
+// ensureAttached attaches a client that acts on a session it did not open, from
+// now on.
+func (c *Client) ensureAttached(s *Session) {
+	if c.feedOf(s) == nil {
+		c.attach(s, s.log().Last(), 0)
+	}
+}
+
+// leave detaches the client from the session.
+func (c *Client) leave(s *Session) {
+	c.mu.Lock()
+	for i, f := range c.feeds {
+		if f.session == s {
+			c.feeds = append(c.feeds[:i:i], c.feeds[i+1:]...)
+			f.unwatch()
+			c.mu.Unlock()
+			s.detach(f)
+			return
+		}
+	}
+	c.mu.Unlock()
+}
+
+func (s *Session) detach(f *feed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.feeds, f)
+}

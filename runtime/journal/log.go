@@ -1,0 +1,371 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+)
+
+// ErrTruncated is matched by the error for entries that are no longer kept.
+var ErrTruncated = errors.New("journal: entries are no longer kept")
+
+// TruncatedError says which entries are gone.
+type TruncatedError struct {
+	After  uint64 // the position that was asked for
+	Oldest uint64 // the oldest entry still kept
+}
+
+func (e *TruncatedError) Error() string {
+	return fmt.Sprintf("journal: entries after %d are no longer kept, the oldest is %d", e.After, e.Oldest)
+}
+
+// Is reports whether target is ErrTruncated.
+func (e *TruncatedError) Is(target error) bool { return target == ErrTruncated }
+
+const (
+	// DefaultMemory bounds what a log keeps in memory.
+	DefaultMemory = 4 << 20
+
+	minBlock = 1 << 10
+	maxBlock = 128 << 10
+)
+
+// Log is the log of one session. All methods are safe for concurrent use; the
+// order of concurrent appends is the order of their sequence numbers.
+type Log struct {
+	path   string // "" keeps everything in memory
+	memory int    // bytes of blocks kept
+
+	mu       sync.Mutex
+	file     *os.File // nil until needed, and after Release
+	size     int64    // bytes of the file that hold complete entries
+	blocks   []*block // oldest first; the file's newest entries
+	held     int      // bytes of blocks
+	unsaved  []*block // blocks with bytes the file does not have yet
+	next     uint64   // sequence number of the next append
+	visible  uint64   // newest entry that readers may see
+	batch    int64    // time of the current batch, ms; 0 between batches
+	saveErr  error    // why the newest entries are not in the file
+	watchers []chan<- struct{}
+	closed   bool
+}
+
+// block is a run of entries. buf is never reallocated, so entries can refer to
+// it while later ones are appended.
+type block struct {
+	first uint64
+	buf   []byte
+	refs  []ref
+	saved int // bytes of buf that are in the file
+}
+
+type ref struct {
+	frame, end uint32 // the frame is buf[frame:end]; the line ends with lineEnd
+	to         Recipient
+	kind       Kind
+}
+
+func (b *block) entry(i int) Entry {
+	r := b.refs[i]
+	var start uint32
+	if i > 0 {
+		start = b.refs[i-1].end + uint32(len(lineEnd))
+	}
+	return Entry{
+		Seq: b.first + uint64(i), Kind: r.kind, To: r.to,
+		head:  b.buf[start:r.frame:r.frame],
+		Frame: b.buf[r.frame:r.end:r.end],
+	}
+}
+
+// Open opens the log in the file at path, creating it with the first flush; ""
+// makes a log that lives in memory only. memory bounds the bytes kept in
+// memory, 0 means [DefaultMemory].
+func Open(path string, memory int) (*Log, error) {
+	if memory <= 0 {
+		memory = DefaultMemory
+	}
+	l := &Log{path: path, memory: memory, next: 1}
+	if path == "" {
+		return l, nil
+	}
+	last, size, err := recoverTail(path)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	l.next, l.visible, l.size = last+1, last, size
+	return l, nil
+}
+
+// Append adds an entry whose frame is the concatenation of parts, one JSON
+// object without line breaks, and returns its sequence number. Readers see it
+// after the next Flush.
+func (l *Log) Append(k Kind, to Recipient, parts ...[]byte) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.appendLocked(k, to, parts)
+}
+
+func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
+	need := 96 + len(lineEnd)
+	for _, p := range parts {
+		need += len(p)
+	}
+	b := l.roomLocked(need)
+	if l.batch == 0 {
+		l.batch = time.Now().UnixMilli()
+	}
+	seq := l.next
+	l.next++
+	b.buf = appendHead(b.buf, seq, l.batch, k, to)
+	frame := len(b.buf)
+	for _, p := range parts {
+		b.buf = append(b.buf, p...)
+	}
+	b.refs = append(b.refs, ref{frame: uint32(frame), end: uint32(len(b.buf)), to: to, kind: k})
+	b.buf = append(b.buf, lineEnd...)
+	return seq
+}
+
+// roomLocked returns the newest block, with room for need more bytes.
+func (l *Log) roomLocked(need int) *block {
+	size := minBlock
+	if n := len(l.blocks); n > 0 {
+		b := l.blocks[n-1]
+		if cap(b.buf)-len(b.buf) >= need {
+			if b.saved == len(b.buf) {
+				l.unsaved = append(l.unsaved, b)
+			}
+			return b
+		}
+		size = min(2*cap(b.buf), maxBlock)
+	}
+	b := &block{first: l.next, buf: make([]byte, 0, max(size, need))}
+	l.blocks = append(l.blocks, b)
+	l.unsaved = append(l.unsaved, b)
+	l.held += cap(b.buf)
+	return b
+}
+
+// Flush writes what was appended since the last Flush to the file and shows it
+// to readers. When the file cannot be written the entries are shown all the
+// same and stay in memory, the error is returned, and the next Flush tries
+// again.
+func (l *Log) Flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flushLocked()
+}
+
+// AppendFlush is Append and Flush in one step.
+func (l *Log) AppendFlush(k Kind, to Recipient, parts ...[]byte) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seq := l.appendLocked(k, to, parts)
+	return seq, l.flushLocked()
+}
+
+func (l *Log) flushLocked() error {
+	if l.visible == l.next-1 && l.saveErr == nil {
+		return nil
+	}
+	l.batch = 0
+	l.saveErr = l.saveLocked()
+	l.evictLocked()
+	l.visible = l.next - 1
+	for _, w := range l.watchers {
+		select {
+		case w <- struct{}{}:
+		default: // it has a wake-up pending
+		}
+	}
+	return l.saveErr
+}
+
+// saveLocked writes the unsaved bytes to the file.
+func (l *Log) saveLocked() error {
+	if l.path == "" {
+		for i, b := range l.unsaved {
+			b.saved, l.unsaved[i] = len(b.buf), nil
+		}
+		l.unsaved = l.unsaved[:0]
+		return nil
+	}
+	if err := l.openLocked(); err != nil {
+		return err
+	}
+	for len(l.unsaved) > 0 {
+		b := l.unsaved[0]
+		n, err := l.file.WriteAt(b.buf[b.saved:], l.size)
+		if err != nil {
+			return fmt.Errorf("write journal: %w", err) // the next try writes the same bytes at the same place
+		}
+		b.saved += n
+		l.size += int64(n)
+		l.unsaved = slices.Delete(l.unsaved, 0, 1)
+	}
+	return nil
+}
+
+func (l *Log) openLocked() error {
+	if l.file != nil {
+		return nil
+	}
+	if l.closed {
+		return os.ErrClosed
+	}
+	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.Mkdir(filepath.Dir(l.path), 0o700); err == nil {
+			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
+	l.file = f
+	return nil
+}
+
+// evictLocked lets the oldest blocks go while more than the bound is held.
+func (l *Log) evictLocked() {
+	n := 0
+	for l.held > l.memory && n < len(l.blocks)-1 {
+		b := l.blocks[n]
+		// What the file could not take stays up to four times the bound.
+		if b.saved < len(b.buf) && l.held <= 4*l.memory {
+			break
+		}
+		if i := slices.Index(l.unsaved, b); i >= 0 {
+			break // written out of order the file would have a hole
+		}
+		l.held -= cap(b.buf)
+		n++
+	}
+	if n > 0 {
+		l.blocks = slices.Delete(l.blocks, 0, n)
+	}
+}
+
+// oldestLocked returns the oldest entry that can be read.
+func (l *Log) oldestLocked() uint64 {
+	switch {
+	case l.path != "" && l.size > 0:
+		return 1
+	case len(l.blocks) > 0:
+		return l.blocks[0].first
+	}
+	return l.next
+}
+
+// Last returns the newest visible sequence number, 0 for an empty log.
+func (l *Log) Last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.visible
+}
+
+// Oldest returns the oldest sequence number that can be read.
+func (l *Log) Oldest() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.oldestLocked()
+}
+
+// Err returns why the newest entries are not in the file, nil when they are.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.saveErr
+}
+
+// Watch makes every Flush that shows something send to wake, without waiting;
+// use a channel with room for one. The returned function ends it.
+func (l *Log) Watch(wake chan<- struct{}) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchers = append(l.watchers, wake)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if i := slices.Index(l.watchers, wake); i >= 0 {
+			l.watchers = slices.Delete(l.watchers, i, i+1)
+		}
+	}
+}
+
+// Sync makes the file's content durable.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	err := l.flushLocked()
+	f := l.file
+	l.mu.Unlock()
+	if f == nil || err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	return nil
+}
+
+// Release gives back memory and the file handle; the log stays usable. A log
+// without a file keeps its entries.
+func (l *Log) Release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path == "" || l.flushLocked() != nil {
+		return
+	}
+	l.blocks, l.held = nil, 0
+	if l.file != nil {
+		_ = l.file.Close() // everything was written, reads open it again
+		l.file = nil
+	}
+}
+
+// Close flushes and closes the log. Entries that are still in memory can be
+// read, appends are kept in memory only.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.flushLocked()
+	l.closed = true
+	if l.file != nil {
+		err = errors.Join(err, l.file.Close())
+		l.file = nil
+	}
+	return err
+}
+
+// memoryLocked appends to dst entries after seq from memory, until the batch
+// holds limit bytes. ok is false when the next entry is not in memory.
+func (l *Log) memoryLocked(dst []Entry, after uint64, limit int) (_ []Entry, ok bool) {
+	if len(l.blocks) == 0 || after+1 < l.blocks[0].first {
+		return dst, false
+	}
+	i := len(l.blocks) - 1
+	if l.blocks[i].first > after+1 {
+		i = sort.Search(len(l.blocks), func(i int) bool { return l.blocks[i].first > after+1 }) - 1
+	}
+	seq := after + 1
+	for ; i < len(l.blocks); i++ {
+		b := l.blocks[i]
+		for j := int(seq - b.first); j < len(b.refs); j++ {
+			if seq > l.visible || limit <= 0 {
+				return dst, true
+			}
+			e := b.entry(j)
+			dst = append(dst, e)
+			limit -= e.size()
+			seq++
+		}
+	}
+	return dst, true
+}

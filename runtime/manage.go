@@ -1,0 +1,239 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+const (
+	stopBound  = 5 * time.Second // for a turn to end after it was cancelled
+	agentBound = 5 * time.Second // for an agent to close or delete a session
+)
+
+// configure handles what sets a mode or an option: the agent decides, the
+// gateway remembers.
+func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *Session) {
+	c.ensureAttached(s)
+	mode, _ := acp.Member(m.Params(), "modeId")
+	mode = bytes.Clone(mode)
+	c.withProcess(ctx, q, m, s, func(p *proc, m *acp.Message) {
+		q.toAgent(ctx, p, m, s.toAgent(), func(res *acp.Message, err error) {
+			if err == nil && res.Err() == nil {
+				opts, _ := acp.Member(res.Result(), "configOptions")
+				s.mu.Lock()
+				if len(opts) > 0 {
+					s.rec.ConfigOptions = bytes.Clone(opts)
+				}
+				if q.method == "session/set_mode" && len(mode) > 0 && len(s.rec.Modes) > 0 {
+					s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
+				}
+				s.unsaved = true
+				s.mu.Unlock()
+				c.r.work.Go(s.save)
+			}
+			q.relay(s, res, err)
+		})
+	})
+}
+
+// fork handles session/fork: the new session begins with the old one's history.
+func (c *Client) fork(ctx context.Context, q *request, m *acp.Message, s *Session) {
+	c.withProcess(ctx, q, m, s, func(p *proc, m *acp.Message) {
+		if !p.caps.fork {
+			q.fail(s, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.agent.id))
+			return
+		}
+		upTo := s.log().Last()
+		s.mu.Lock()
+		rec := record{Agent: s.rec.Agent, Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Capabilities: c.caps.raw, Modes: s.rec.Modes, ConfigOptions: s.rec.ConfigOptions}
+		s.mu.Unlock()
+		if cwd := acp.MemberString(m.Params(), "cwd"); cwd != "" {
+			rec.Cwd = cwd
+			rec.Setup = setupOf(m.Params())
+		}
+		p.create(1)
+		q.toAgent(ctx, p, m, s.toAgent(), func(res *acp.Message, err error) {
+			defer p.create(-1)
+			if err != nil || res.Err() != nil {
+				q.relay(s, res, err)
+				return
+			}
+			c.created(q, p, res.Result(), rec, func(n *Session) { n.inherit(s, upTo) })
+		})
+	})
+}
+
+// inherit copies the history of another session up to an entry.
+func (s *Session) inherit(from *Session, upTo uint64) {
+	cur := from.log().Cursor(0)
+	for cur.After() < upTo {
+		batch, err := cur.Next(nil, 256<<10)
+		if err != nil || len(batch) == 0 {
+			s.r.log.Warn("copy history of forked session", "session", s.id, "from", from.id, "err", err)
+			return
+		}
+		for _, e := range batch {
+			if e.Seq > upTo || (e.Kind != journal.Update && e.Kind != journal.Echo) {
+				continue
+			}
+			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
+				s.append(e.Kind, journal.Everyone, &m)
+			}
+		}
+		s.flush()
+	}
+}
+
+// stopTurn cancels what runs and waits, bounded; a turn that does not end is
+// answered as cancelled by the gateway.
+func (s *Session) stopTurn(ctx context.Context) {
+	s.cancelAll()
+	bounded, cancel := context.WithTimeout(ctx, stopBound)
+	defer cancel()
+	s.awaitIdle(bounded)
+	s.mu.Lock()
+	t := s.turn
+	s.mu.Unlock()
+	if t != nil {
+		s.finish(t, nil, nil)
+	}
+}
+
+// tellAgent has the agent close or delete its session, when it can.
+func (s *Session) tellAgent(ctx context.Context, method string, can func(agentCaps) bool) {
+	p := s.live()
+	if p == nil || !can(p.caps) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentBound)
+	defer cancel()
+	params := append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, s.native())...), '}')
+	if _, err := p.ask(ctx, method, params); err != nil {
+		s.r.log.Warn("agent did not "+method, "session", s.id, "err", err)
+	}
+}
+
+// close ends the session's work and gives its process back. Load or resume
+// opens it again.
+func (s *Session) close(ctx context.Context) error {
+	s.stopTurn(ctx)
+	s.tellAgent(ctx, "session/close", func(c agentCaps) bool { return c.closing })
+	s.giveBack()
+	s.change(func(rec *record) { rec.Closed = true })
+	if err := s.syncLog(); err != nil {
+		return err
+	}
+	s.log().Release()
+	return nil
+}
+
+// terminate ends the session for good; its events stay readable.
+func (s *Session) terminate(ctx context.Context, by string) (already bool) {
+	s.mu.Lock()
+	already = s.rec.Ended != nil
+	s.mu.Unlock()
+	if already {
+		return true
+	}
+	s.stopTurn(ctx)
+	s.tellAgent(ctx, "session/close", func(c agentCaps) bool { return c.closing })
+	s.giveBack()
+	end := EndInfo{Reason: "terminated", TerminatedBy: by, At: time.Now().UTC()}
+	s.change(func(rec *record) { rec.Ended = &end })
+	s.notify("_sandboxagent/session/ended", endedParams{SessionID: s.id, Data: end})
+	if err := s.syncLog(); err != nil {
+		s.r.log.Error("sync session log", "session", s.id, "err", err)
+	}
+	return false
+}
+
+// CloseSession closes the session as session/close does.
+func (r *Runtime) CloseSession(ctx context.Context, id string) error {
+	s := r.session(id)
+	if s == nil {
+		return problem.New(problem.SessionNotFound, "session %q was not found", id)
+	}
+	return s.close(ctx)
+}
+
+// DeleteSession ends the session and removes everything of it.
+func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
+	s := r.session(id)
+	if s == nil {
+		return problem.New(problem.SessionNotFound, "session %q was not found", id)
+	}
+	s.stopTurn(ctx)
+	if s.live() == nil {
+		// An agent that keeps sessions of its own is told even when none runs:
+		// only if one does not have to be started for it.
+		s.r.log.Debug("delete dormant session", "session", s.id)
+	}
+	s.tellAgent(ctx, "session/delete", func(c agentCaps) bool { return c.deleting })
+	s.giveBack()
+	r.mu.Lock()
+	if r.sessions[id] != s {
+		r.mu.Unlock()
+		return problem.New(problem.SessionNotFound, "session %q was not found", id)
+	}
+	delete(r.sessions, id)
+	r.mu.Unlock()
+	s.mu.Lock()
+	s.gone = true
+	var feeds []*feed
+	for f := range s.feeds {
+		feeds = append(feeds, f)
+	}
+	s.mu.Unlock()
+	for _, f := range feeds {
+		f.client.leave(s)
+	}
+	if err := s.log().Close(); err != nil {
+		r.log.Warn("close log of deleted session", "session", id, "err", err)
+	}
+	return r.store.remove(id)
+}
+
+// listSessions handles session/list: the gateway answers for all agents.
+func (c *Client) listSessions(q *request, m *acp.Message) {
+	page, next, err := c.r.Sessions(SessionFilter{
+		Cwd: acp.MemberString(m.Params(), "cwd"), Cursor: acp.MemberString(m.Params(), "cursor"),
+		Agent: acp.MemberString(m.Meta(), acp.MetaKey, "agent"),
+	})
+	if err != nil {
+		q.fail(nil, err)
+		return
+	}
+	type item struct {
+		SessionID string         `json:"sessionId"`
+		Cwd       string         `json:"cwd"`
+		Title     string         `json:"title,omitempty"`
+		UpdatedAt string         `json:"updatedAt"`
+		Meta      map[string]any `json:"_meta"`
+	}
+	res := struct {
+		Sessions []item `json:"sessions"`
+		Next     string `json:"nextCursor,omitempty"`
+	}{Sessions: []item{}, Next: next}
+	for _, s := range page {
+		res.Sessions = append(res.Sessions, item{s.ID, s.Cwd, s.Title, s.UpdatedAt.Format(time.RFC3339Nano), map[string]any{acp.MetaKey: listMeta(s)}})
+	}
+	q.encode(nil, res)
+}
+
+func listMeta(s SessionInfo) json.RawMessage {
+	b, err := acp.Encode(map[string]any{
+		"agent": s.Agent, "agentSessionId": s.AgentSessionID, "createdAt": s.CreatedAt, "updatedAt": s.UpdatedAt,
+		"ended": s.Ended != nil, "eventCount": s.EventCount, "model": s.Model, "continuity": s.Continuity, "state": s.State,
+		"clients": s.Clients, "pending": s.Pending, "metadata": s.Metadata,
+	})
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return b
+}

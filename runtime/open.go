@@ -1,0 +1,502 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// replayBound limits how long the response to session/load waits for the replay
+// to be written when they travel on different streams.
+const replayBound = 30 * time.Second
+
+// setupOf returns the params of a session's creation as they are kept: without
+// secrets, and without what belongs to this one call.
+func setupOf(params json.RawMessage) json.RawMessage {
+	p := append(json.RawMessage(nil), params...)
+	p = acp.DeleteMember(p, "sessionId")
+	p = acp.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
+	return acp.DeleteMember(p, "_meta", acp.MetaKey, "after")
+}
+
+// sessionMeta is the gateway's _meta in the result of new, load, resume, fork.
+func (s *Session) sessionMeta() []byte {
+	s.mu.Lock()
+	meta := map[string]any{
+		"agent": s.rec.Agent, "agentSessionId": s.rec.AgentSessionID, "continuity": s.rec.Continuity,
+		"turn": map[bool]string{true: "running", false: "idle"}[s.turn != nil],
+	}
+	s.mu.Unlock()
+	meta["seq"] = s.log().Last()
+	meta["pending"] = s.openAsks()
+	b, err := acp.Encode(meta)
+	if err != nil {
+		return []byte("{}")
+	}
+	return b
+}
+
+func (s *Session) withMeta(result json.RawMessage) json.RawMessage {
+	return acp.SetMember(result, s.sessionMeta(), "_meta", acp.MetaKey)
+}
+
+// newSession handles session/new.
+func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
+	cwd := acp.MemberString(m.Params(), "cwd")
+	if !filepath.IsAbs(cwd) {
+		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "session/new needs params.cwd, an absolute path"))
+		return
+	}
+	a := c.agent
+	if name := acp.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" && name != a.id {
+		var err error
+		if a, err = c.r.agentNamed(name); err != nil {
+			q.fail(nil, err)
+			return
+		}
+	}
+	wanted := acp.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
+	if wanted != "" && !c.r.reserve(wanted) {
+		q.fail(nil, taken(wanted))
+		return
+	}
+	create := func(p *proc, m *acp.Message) {
+		setup := setupOf(m.Params())
+		p.create(1)
+		q.toAgent(ctx, p, m, "", func(res *acp.Message, err error) {
+			defer p.create(-1)
+			if err != nil || res.Err() != nil {
+				c.r.unreserve(wanted)
+				q.relay(nil, res, err)
+				return
+			}
+			c.created(q, p, res.Result(), record{
+				ID: wanted, Agent: a.id, Cwd: cwd, Setup: setup, Capabilities: c.caps.raw,
+				Title: acp.MemberString(setup, "_meta", acp.MetaKey, "title"),
+			}, nil)
+		})
+	}
+	if a == c.agent {
+		c.withConnectionProcess(q, m, create)
+		return
+	}
+	own := m.Clone()
+	c.r.work.Go(func() {
+		p, err := a.process(c.r.ctx, c.caps.raw, c.info)
+		if err != nil {
+			c.r.unreserve(wanted)
+			q.fail(nil, err)
+			return
+		}
+		defer p.release()
+		create(p, &own)
+	})
+}
+
+func taken(id string) *acp.Error {
+	return acp.Errorf(acp.CodeInvalidParams, "session id %q is taken: choose another, or open it with session/load", id).
+		WithData(problem.New(problem.SessionAlreadyExists, "session id %q is taken", id))
+}
+
+// created makes the session that the agent has just created in answer to q. It
+// runs on the pump: the session's messages go to its log from now on. What
+// touches the disk, and the response, follow on another goroutine; prepare runs
+// there first.
+func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record, prepare func(s *Session)) {
+	rec.AgentSessionID = acp.MemberString(result, "sessionId")
+	if rec.AgentSessionID == "" {
+		c.r.unreserve(rec.ID)
+		q.fail(nil, acp.Errorf(acp.CodeInternal, "agent %s answered %s without a sessionId", rec.Agent, q.method))
+		return
+	}
+	rec.CreatedAt, rec.Continuity = time.Now().UTC(), ContinuityNative
+	if modes, ok := acp.Member(result, "modes"); ok {
+		rec.Modes = bytes.Clone(modes)
+	}
+	if opts, ok := acp.Member(result, "configOptions"); ok {
+		rec.ConfigOptions = bytes.Clone(opts)
+	}
+	s := c.r.register(rec)
+	s.serving.Store(p)
+	if err := p.bind(rec.AgentSessionID, s); err != nil {
+		s.serving.Store(nil)
+	}
+	result = bytes.Clone(result)
+	c.r.work.Go(func() {
+		s.change(func(*record) {})
+		if prepare != nil {
+			prepare(s)
+		}
+		if s.id != s.native() {
+			result = acp.SetMember(result, s.quoted, "sessionId")
+		}
+		// The response first: a client that has one stream for all must not
+		// hear of a session before it knows its id.
+		q.result(nil, s.withMeta(result))
+		c.attach(s, 0, 0)
+	})
+}
+
+// register adds a session under the id that was asked for, else under the
+// agent's own id if that is free, else under a new one.
+func (r *Runtime) register(rec record) *Session {
+	if rec.ID != "" {
+		s := newSession(r, rec)
+		r.mu.Lock()
+		delete(r.reserved, rec.ID)
+		r.sessions[rec.ID] = s
+		r.mu.Unlock()
+		return s
+	}
+	rec.ID = rec.AgentSessionID
+	for {
+		s := newSession(r, rec)
+		if r.addSession(s) {
+			return s
+		}
+		rec.ID = uuid.NewString()
+	}
+}
+
+// reserve keeps the id for a session that is being created.
+func (r *Runtime) reserve(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[id] != nil || r.reserved[id] {
+		return false
+	}
+	r.reserved[id] = true
+	return true
+}
+
+func (r *Runtime) unreserve(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reserved, id)
+}
+
+// openSession handles session/load and session/resume.
+func (c *Client) openSession(ctx context.Context, q *request, m *acp.Message) {
+	if !m.HasSession() {
+		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.method))
+		return
+	}
+	s := c.r.session(m.Session())
+	if s == nil {
+		c.openForeign(ctx, q, m)
+		return
+	}
+	s.mu.Lock()
+	if end := s.rec.Ended; end != nil {
+		s.mu.Unlock()
+		q.fail(nil, acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (%s): start a new one", s.id, end.Reason))
+		return
+	}
+	reopened := s.rec.Closed
+	if reopened {
+		s.rec.Closed, s.unsaved = false, true
+	}
+	s.mu.Unlock()
+	if reopened {
+		s.save()
+	}
+	last := s.log().Last()
+	var after, replay uint64
+	raw, given := acp.Member(m.Meta(), acp.MetaKey, "after")
+	switch {
+	case given:
+		n, err := strconv.ParseUint(string(raw), 10, 64)
+		if err != nil || n > last {
+			q.fail(nil, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].after must be a sequence number of the session, 0 to %d`, acp.MetaKey, last))
+			return
+		}
+		after = n
+	case q.method == "session/load":
+		replay = last
+	default:
+		after = last
+	}
+	if oldest := s.log().Oldest(); after+1 < oldest {
+		q.fail(nil, acp.Errorf(acp.CodeInternal, "events after %d are no longer kept, the oldest is %d", after, oldest).
+			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", after).With("oldestSeq", oldest)))
+		return
+	}
+	f := c.attach(s, after, replay)
+	s.mu.Lock()
+	result := json.RawMessage("{}")
+	if len(s.rec.Modes) > 0 {
+		result = acp.SetMember(result, s.rec.Modes, "modes")
+	}
+	if len(s.rec.ConfigOptions) > 0 {
+		result = acp.SetMember(result, s.rec.ConfigOptions, "configOptions")
+	}
+	s.mu.Unlock()
+	result = s.withMeta(result)
+	if c.loadsBeside() && q.method == "session/load" {
+		// The response travels on the connection's stream, the replay on the
+		// session's: it must not overtake it.
+		c.r.work.Go(func() {
+			c.awaitWritten(c.r.ctx, f.session, last, replayBound)
+			q.result(nil, result)
+		})
+		return
+	}
+	q.result(s, result)
+}
+
+// loadsBeside reports whether the response to session/load and the replay
+// travel on different streams.
+func (c *Client) loadsBeside() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shape == acp.PerSession
+}
+
+// openForeign opens a session that the agent has and the gateway does not: one
+// that was made elsewhere. Its replay fills the log.
+func (c *Client) openForeign(ctx context.Context, q *request, m *acp.Message) {
+	id := m.Session()
+	a := c.agent
+	if name := acp.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
+		var err error
+		if a, err = c.r.agentNamed(name); err != nil {
+			q.fail(nil, err)
+			return
+		}
+	}
+	if !c.r.reserve(id) {
+		q.fail(nil, acp.Errorf(acp.CodeInternal, "session %s is being opened by another request: try again", id))
+		return
+	}
+	own := m.Clone()
+	c.r.work.Go(func() {
+		defer c.r.unreserve(id)
+		p, err := a.process(c.r.ctx, c.caps.raw, c.info)
+		if err != nil {
+			q.fail(nil, err)
+			return
+		}
+		defer p.release()
+		if !p.caps.load && !p.caps.resume {
+			q.fail(nil, notFound(id))
+			return
+		}
+		s := newSession(c.r, record{
+			ID: id, AgentSessionID: id, Agent: a.id, Cwd: acp.MemberString(own.Params(), "cwd"), CreatedAt: time.Now().UTC(),
+			Continuity: ContinuityNative, Setup: setupOf(own.Params()), Capabilities: c.caps.raw,
+		})
+		s.serving.Store(p)
+		if err := p.bind(id, s); err != nil {
+			q.fail(nil, err)
+			return
+		}
+		c.attach(s, 0, 0)
+		params := acp.DeleteMember(own.Params(), "_meta", acp.MetaKey, "after")
+		res, err := p.ask(ctxWith(c.r.ctx, ctx), q.method, params)
+		if err != nil {
+			c.leave(s)
+			s.giveBack()
+			s.forget()
+			q.fail(nil, err)
+			return
+		}
+		s.mu.Lock()
+		if v, ok := acp.Member(res, "modes"); ok {
+			s.rec.Modes = v
+		}
+		if v, ok := acp.Member(res, "configOptions"); ok {
+			s.rec.ConfigOptions = v
+		}
+		s.mu.Unlock()
+		c.r.mu.Lock()
+		c.r.sessions[id] = s
+		c.r.mu.Unlock()
+		s.change(func(*record) {})
+		if c.loadsBeside() {
+			c.awaitWritten(c.r.ctx, s, s.log().Last(), replayBound)
+			q.result(nil, s.withMeta(res))
+			return
+		}
+		q.result(s, s.withMeta(res))
+	})
+}
+
+// ctxWith returns parent; the request's own context ends with its carrier, and
+// what it began must not.
+func ctxWith(parent, _ context.Context) context.Context { return parent }
+
+// forget removes what an unsuccessful opening left.
+func (s *Session) forget() {
+	s.mu.Lock()
+	s.gone = true
+	s.mu.Unlock()
+	_ = s.log().Close()
+	_ = s.r.store.remove(s.id)
+}
+
+// ensure returns the process that serves the session, giving it one when it is
+// dormant. It is single-flight.
+func (s *Session) ensure(ctx context.Context, c *Client) (*proc, error) {
+	for {
+		s.mu.Lock()
+		if p := s.live(); p != nil {
+			s.mu.Unlock()
+			return p, nil
+		}
+		if err := s.openErrorLocked(); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		wait := s.opening
+		if wait == nil {
+			s.opening = make(chan struct{})
+		}
+		s.mu.Unlock()
+		if wait != nil {
+			select {
+			case <-wait:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		p, err := s.reopen(ctx, c)
+		s.mu.Lock()
+		close(s.opening)
+		s.opening = nil
+		s.mu.Unlock()
+		return p, err
+	}
+}
+
+// reopen gives a dormant session a process, with the agent's own memory of it
+// where the agent has one.
+func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	a := s.r.agents[rec.Agent]
+	if a == nil {
+		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.r.o.RequestTimeout)
+	defer cancel()
+	p, err := a.process(ctx, c.caps.raw, c.info)
+	if err != nil {
+		return nil, err
+	}
+	defer p.release()
+	method := ""
+	switch {
+	case p.caps.resume:
+		method = "session/resume"
+	case p.caps.load:
+		method = "session/load"
+	}
+	if method != "" {
+		err := s.restore(ctx, p, method, rec)
+		if err == nil {
+			return p, nil
+		}
+		refused, ok := errors.AsType[*acp.Error](err)
+		if !ok || refused.Code == acp.CodeAuthRequired {
+			return nil, err
+		}
+		s.r.log.Warn("agent could not restore session", "session", s.id, "agent", rec.Agent, "err", err)
+	}
+	if err := s.startFresh(ctx, p, rec); err != nil {
+		return nil, err
+	}
+	n, err := acp.Encode(map[string]any{
+		"sessionId": s.id,
+		"update":    map[string]any{"sessionUpdate": "session_info_update", "_meta": map[string]any{acp.MetaKey: map[string]any{"continuity": ContinuityFresh}}},
+	})
+	if err == nil {
+		u := acp.NewNotification("session/update", n)
+		s.log().Append(journal.Notice, journal.Everyone, u.Frame())
+		s.flush()
+	}
+	return p, nil
+}
+
+// restore has the agent open its own session again. What it replays the log has
+// already.
+func (s *Session) restore(ctx context.Context, p *proc, method string, rec record) error {
+	s.muted.Store(method == "session/load")
+	defer s.muted.Store(false)
+	if err := p.bind(rec.AgentSessionID, s); err != nil {
+		return err
+	}
+	params := acp.SetMember(rec.Setup, acp.AppendQuoted(nil, rec.AgentSessionID), "sessionId")
+	res, err := p.ask(ctx, method, params)
+	if err != nil {
+		p.unbind(rec.AgentSessionID)
+		return err
+	}
+	s.serving.Store(p)
+	s.adopt(p, res, rec.Continuity)
+	return nil
+}
+
+// startFresh has the agent create a new session under the gateway's old one.
+func (s *Session) startFresh(ctx context.Context, p *proc, rec record) error {
+	type answer struct {
+		res json.RawMessage
+		err error
+	}
+	ch := make(chan answer, 1)
+	p.create(1)
+	p.call(ctx, 0, func(id acp.ID) []byte { m := acp.NewRequest(id, "session/new", rec.Setup); return m.Frame() },
+		func(res *acp.Message, err error) {
+			defer p.create(-1)
+			if err == nil && res.Err() != nil {
+				err = res.Err()
+			}
+			if err != nil {
+				ch <- answer{err: err}
+				return
+			}
+			native := acp.MemberString(res.Result(), "sessionId")
+			s.mu.Lock()
+			s.rec.AgentSessionID = native
+			s.mu.Unlock()
+			s.serving.Store(p)
+			err = p.bind(native, s)
+			ch <- answer{bytes.Clone(res.Result()), err}
+		})
+	select {
+	case a := <-ch:
+		if a.err == nil {
+			s.adopt(p, a.res, ContinuityFresh)
+		}
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// adopt takes over what the agent said of the session it opened.
+func (s *Session) adopt(p *proc, res json.RawMessage, continuity Continuity) {
+	s.change(func(rec *record) {
+		rec.Continuity = continuity
+		if v, ok := acp.Member(res, "modes"); ok {
+			rec.Modes = v
+		}
+		if v, ok := acp.Member(res, "configOptions"); ok {
+			rec.ConfigOptions = v
+		}
+	})
+	if !p.alive() {
+		s.serving.CompareAndSwap(p, nil)
+	}
+}

@@ -1,0 +1,429 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+const (
+	outboxLimit = 64       // messages waiting for an agent to read; senders wait for room
+	earlyLimit  = 4096     // messages of a session whose id is not known yet
+	earlyBytes  = 32 << 20 // and their bytes
+)
+
+// errUnused is the cause when a process is ended because nobody needs it.
+var errUnused = errors.New("the agent process was not in use")
+
+// errRequestTimeout is the cause when an agent did not answer in time.
+var errRequestTimeout = errors.New("the agent did not answer in time")
+
+// proc is one agent process and the requests that wait for it.
+type proc struct {
+	agent   *agent
+	key     string
+	conn    acp.Conn
+	init    json.RawMessage // result of initialize; set before the proc is shared
+	caps    agentCaps
+	started time.Time
+	outbox  chan []byte
+	gone    chan struct{} // closed by fail: nothing is sent any more
+	ended   chan struct{} // closed when pump and writer have returned
+
+	mu       sync.Mutex
+	lastID   int64
+	pending  map[int64]*call
+	sessions map[string]*Session // by the JSON token of the agent's session id
+	early    map[string][][]byte // frames of sessions that are being created
+	earlyN   int
+	earlyB   int
+	creating int // requests in flight that may create a session
+	holds    int // clients, sessions and callers that need the process
+	idleAt   time.Time
+	cause    error // why it ended; set once
+}
+
+// agentCaps is what the agent said in initialize, as far as the gateway acts on it.
+type agentCaps struct {
+	load, resume, fork, list, closing, deleting, logout bool
+}
+
+// call is a request on its way to the agent. done is called once, from the
+// pump or from whoever ends the process, and must not wait.
+type call struct {
+	done  func(res *acp.Message, err error)
+	timer *time.Timer
+	once  sync.Once
+}
+
+func (k *call) finish(res *acp.Message, err error) {
+	k.once.Do(func() {
+		if k.timer != nil {
+			k.timer.Stop()
+		}
+		k.done(res, err)
+	})
+}
+
+func newProc(a *agent, key string, conn acp.Conn) *proc {
+	p := &proc{
+		agent: a, key: key, conn: conn, started: time.Now(),
+		outbox: make(chan []byte, outboxLimit), gone: make(chan struct{}), ended: make(chan struct{}),
+		pending: map[int64]*call{}, sessions: map[string]*Session{}, idleAt: time.Now(),
+	}
+	var own sync.WaitGroup
+	own.Go(p.pump)
+	own.Go(p.write)
+	a.r.work.Go(func() {
+		own.Wait()
+		close(p.ended)
+	})
+	return p
+}
+
+func (p *proc) readCapabilities() {
+	caps, _ := acp.Member(p.init, "agentCapabilities")
+	has := func(path ...string) bool {
+		v, ok := acp.Member(caps, path...)
+		return ok && string(v) != "null" && string(v) != "false"
+	}
+	p.caps = agentCaps{
+		load: acp.MemberBool(caps, "loadSession"), resume: has("sessionCapabilities", "resume"), fork: has("sessionCapabilities", "fork"),
+		list: has("sessionCapabilities", "list"), closing: has("sessionCapabilities", "close"), deleting: has("sessionCapabilities", "delete"),
+		logout: has("auth", "logout"),
+	}
+}
+
+// hold keeps the process from being ended as unused; false means it has ended.
+func (p *proc) hold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cause != nil {
+		return false
+	}
+	p.holds++
+	return true
+}
+
+// release undoes one hold.
+func (p *proc) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds--
+	p.idleAt = time.Now()
+}
+
+// unusedSince reports whether nobody has needed the process since t.
+func (p *proc) unusedSince(t time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holds == 0 && len(p.pending) == 0 && p.idleAt.Before(t)
+}
+
+// call sends a request. build writes the frame with the id it is given. done is
+// called exactly once, also when the process has ended already; timeout 0 means
+// no limit.
+func (p *proc) call(ctx context.Context, timeout time.Duration, build func(id acp.ID) []byte, done func(res *acp.Message, err error)) int64 {
+	k := &call{done: done}
+	p.mu.Lock()
+	if p.cause != nil {
+		cause := p.cause
+		p.mu.Unlock()
+		k.finish(nil, cause)
+		return 0
+	}
+	p.lastID++
+	id := p.lastID
+	p.pending[id] = k
+	if timeout > 0 {
+		k.timer = time.AfterFunc(timeout, func() {
+			if p.take(id) != nil {
+				k.finish(nil, errRequestTimeout)
+			}
+		})
+	}
+	p.mu.Unlock()
+	if err := p.send(ctx, build(acp.IntID(id))); err != nil {
+		if p.take(id) != nil {
+			k.finish(nil, err)
+		}
+	}
+	return id
+}
+
+// take removes and returns a pending call.
+func (p *proc) take(id int64) *call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.pending[id]
+	delete(p.pending, id)
+	return k
+}
+
+// ask is a request of the gateway's own. It returns the result's bytes.
+func (p *proc) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	type answer struct {
+		result json.RawMessage
+		err    error
+	}
+	ch := make(chan answer, 1)
+	p.call(ctx, 0,
+		func(id acp.ID) []byte { m := acp.NewRequest(id, method, params); return m.Frame() },
+		func(res *acp.Message, err error) {
+			switch {
+			case err != nil:
+				ch <- answer{err: err}
+			case res.Err() != nil:
+				ch <- answer{err: res.Err()}
+			default:
+				ch <- answer{result: bytes.Clone(res.Result())}
+			}
+		})
+	select {
+	case a := <-ch:
+		return a.result, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// send queues a frame for the agent and waits for room in its queue.
+func (p *proc) send(ctx context.Context, frame []byte) error {
+	select {
+	case p.outbox <- frame:
+		return nil
+	default:
+	}
+	select {
+	case p.outbox <- frame:
+		return nil
+	case <-p.gone:
+		return p.endCause()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *proc) endCause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cause
+}
+
+// write owns the agent's input.
+func (p *proc) write() {
+	for {
+		select {
+		case frame := <-p.outbox:
+			m, err := acp.Parse(frame)
+			if err == nil {
+				err = p.conn.Write(context.Background(), m)
+			}
+			if err != nil {
+				p.agent.r.log.Debug("write to agent", "agent", p.agent.id, "err", err)
+				// The pump learns how the process ended and fails it; a live
+				// process that closed its input is of no use either.
+				_ = p.conn.Close()
+				return
+			}
+		case <-p.gone:
+			return
+		}
+	}
+}
+
+// close ends the process for the given reason and waits until nothing of it is left.
+func (p *proc) close(cause error) {
+	p.fail(cause)
+	_ = p.conn.Close()
+	<-p.ended
+}
+
+// fail is the one path by which everything that waits for the process ends.
+func (p *proc) fail(cause error) {
+	p.mu.Lock()
+	if p.cause != nil {
+		p.mu.Unlock()
+		return
+	}
+	p.cause = cause
+	pending, sessions := p.pending, p.sessions
+	p.pending, p.sessions, p.early = map[int64]*call{}, map[string]*Session{}, nil
+	p.mu.Unlock()
+	close(p.gone)
+	p.agent.ended(p, cause)
+	for _, s := range sessions {
+		s.lostProcess(p, cause)
+	}
+	for _, k := range pending {
+		k.finish(nil, cause)
+	}
+}
+
+// pump owns the agent's output: it routes every message and shows what it
+// appended to logs when no further message has arrived yet.
+func (p *proc) pump() {
+	buffered, _ := p.conn.(acp.Buffered)
+	var dirty []*Session
+	flush := func() {
+		for i, s := range dirty {
+			s.flush()
+			dirty[i] = nil
+		}
+		dirty = dirty[:0]
+	}
+	var tok []byte // the session of the message before
+	var cur *Session
+	for {
+		m, err := p.conn.Read(context.Background())
+		if err != nil {
+			flush()
+			p.fail(err)
+			_ = p.conn.Close()
+			return
+		}
+		switch {
+		case m.IsResponse():
+			flush() // a response follows its updates
+			p.response(&m)
+			tok, cur = nil, nil
+		case m.HasSession():
+			if cur == nil || !bytes.Equal(tok, m.SessionRaw()) || !cur.on(p) {
+				tok = append(tok[:0], m.SessionRaw()...)
+				if cur = p.sessionFor(&m); cur == nil {
+					break // kept, or of no session
+				}
+			}
+			if cur.fromAgent(p, &m) {
+				dirty = append(dirty, cur)
+			}
+		default:
+			flush()
+			p.connectionMessage(&m)
+		}
+		if buffered == nil || !buffered.Buffered() {
+			flush()
+		}
+	}
+}
+
+// sessionFor returns the session a message belongs to. A message of a session
+// that is being created is kept until its id is known.
+func (p *proc) sessionFor(m *acp.Message) *Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.sessions[string(m.SessionRaw())]; s != nil {
+		return s
+	}
+	if p.creating > 0 && p.earlyN < earlyLimit && p.earlyB < earlyBytes {
+		if p.early == nil {
+			p.early = map[string][][]byte{}
+		}
+		key := string(m.SessionRaw())
+		p.early[key] = append(p.early[key], bytes.Clone(m.Frame()))
+		p.earlyN++
+		p.earlyB += len(m.Frame())
+		return nil
+	}
+	log := p.agent.r.log
+	log.Warn("message for a session this process does not have", "agent", p.agent.id, "method", m.Method(), "session", m.Session())
+	if m.IsRequest() {
+		e := acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "session not found"))
+		select {
+		case p.outbox <- e.Frame():
+		default:
+		}
+	}
+	return nil
+}
+
+// bind makes the process's messages for the agent's session id go to s, those
+// that came early first. A caller that bound a session holds the process for it.
+func (p *proc) bind(native string, s *Session) error {
+	key := string(acp.AppendQuoted(nil, native))
+	p.mu.Lock()
+	if p.cause != nil {
+		defer p.mu.Unlock()
+		return p.cause
+	}
+	p.sessions[key] = s
+	p.holds++
+	early := p.early[key]
+	delete(p.early, key)
+	p.mu.Unlock()
+	for _, frame := range early {
+		if m, err := acp.Parse(frame); err == nil {
+			s.fromAgent(p, &m)
+		}
+	}
+	s.flush()
+	return nil
+}
+
+// unbind undoes bind.
+func (p *proc) unbind(native string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := string(acp.AppendQuoted(nil, native))
+	if _, ok := p.sessions[key]; ok {
+		delete(p.sessions, key)
+		p.holds--
+		p.idleAt = time.Now()
+	}
+}
+
+// create brackets a request that may create a session.
+func (p *proc) create(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.creating += n; p.creating == 0 {
+		p.early, p.earlyN, p.earlyB = nil, 0, 0
+	}
+}
+
+// response hands a response to who waits for it. An answer that comes after its
+// time limit has nobody left.
+func (p *proc) response(m *acp.Message) {
+	if n, ok := m.ID().Int(); ok {
+		if k := p.take(n); k != nil {
+			k.finish(m, nil)
+			return
+		}
+	}
+	p.agent.r.log.Debug("response to no open request", "agent", p.agent.id, "id", string(m.ID()))
+}
+
+// callError is err as the error of a JSON-RPC response.
+func callError(err error) *acp.Error {
+	if e, ok := errors.AsType[*acp.Error](err); ok {
+		return e
+	}
+	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
+		return &acp.Error{Code: acp.CodeInternal, Message: exit.Error(), Data: exit.Data()}
+	}
+	if errors.Is(err, errRequestTimeout) {
+		return acp.Errorf(acp.CodeInternal, "%s", err.Error()).WithData(map[string]any{"type": problem.Timeout.Type(), "status": 504})
+	}
+	if pr, ok := errors.AsType[*problem.Error](err); ok {
+		code := acp.CodeInternal
+		switch pr.Kind {
+		case problem.SessionNotFound:
+			code = acp.CodeResourceNotFound
+		case problem.InvalidRequest, problem.UnsupportedAgent:
+			code = acp.CodeInvalidParams
+		}
+		return acp.Errorf(code, "%s", pr.Error()).WithData(pr)
+	}
+	return acp.Errorf(acp.CodeInternal, "%s", err.Error())
+}
+
+func stderrInfo(s adapters.Stderr) *StderrInfo {
+	return &StderrInfo{Head: s.Head, Tail: s.Tail, Truncated: s.Truncated, TotalLines: s.TotalLines}
+}

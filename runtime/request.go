@@ -1,0 +1,85 @@
+package runtime
+
+import (
+	"context"
+	"sync/atomic"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// request is a client's request on its way to its one response.
+type request struct {
+	client *Client
+	id     acp.ID
+	method string
+	sink   chan<- acp.Reply // inline; room for one
+	agent  atomic.Int64     // its id at the agent, 0 before and for prompts
+	proc   atomic.Pointer[proc]
+	done   atomic.Bool
+}
+
+// respond delivers the frame. A response of a session goes into the session's
+// log, so it keeps its place among the updates; another goes to the
+// connection's own.
+func (q *request) respond(s *Session, frame []byte, timedOut bool) {
+	if !q.done.CompareAndSwap(false, true) {
+		return
+	}
+	c := q.client
+	c.mu.Lock()
+	delete(c.requests, q.id)
+	c.mu.Unlock()
+	rep := acp.Reply{Frame: frame, TimedOut: timedOut}
+	attached := false
+	if s != nil {
+		attached = c.feedOf(s) != nil
+		rep.Session = s.id
+		rep.Seq = s.log().Append(journal.Response, c.num, frame)
+		s.flush()
+	}
+	switch {
+	case q.sink != nil:
+		q.sink <- rep
+	case !attached:
+		c.post(journal.Response, frame)
+	}
+}
+
+// result answers with a raw result.
+func (q *request) result(s *Session, raw []byte) {
+	m := acp.NewResult(q.id, raw)
+	q.respond(s, m.Frame(), false)
+}
+
+// encode answers with the encoding of v.
+func (q *request) encode(s *Session, v any) {
+	b, err := acp.Encode(v)
+	if err != nil {
+		q.fail(s, err)
+		return
+	}
+	q.result(s, b)
+}
+
+// fail answers with err as a JSON-RPC error.
+func (q *request) fail(s *Session, err error) {
+	m := acp.NewError(q.id, callError(err))
+	q.respond(s, m.Frame(), err == errRequestTimeout)
+}
+
+// forward answers with the agent's response under the client's id.
+func (q *request) forward(s *Session, res *acp.Message) {
+	q.respond(s, res.AppendRewritten(make([]byte, 0, len(res.Frame())+len(q.id)), q.id, ""), false)
+}
+
+// toAgent sends the client's request to p and hands what comes back to done,
+// which runs on the pump and must not wait.
+func (q *request) toAgent(ctx context.Context, p *proc, m *acp.Message, session string, done func(res *acp.Message, err error)) {
+	q.proc.Store(p)
+	p.call(ctx, p.agent.r.o.RequestTimeout, func(id acp.ID) []byte {
+		n, _ := id.Int()
+		q.agent.Store(n)
+		return m.AppendRewritten(make([]byte, 0, len(m.Frame())+32), id, session)
+	}, done)
+}

@@ -1,0 +1,230 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// Options configure a Runtime.
+type Options struct {
+	Adapters     []adapters.Adapter
+	DefaultAgent string // used when a client names none; may be empty
+	DataDir      string // sessions and agents' state live below it
+	Ephemeral    bool   // keep sessions in memory only
+	Fsync        string // turn (default), always or never
+
+	RequestTimeout  time.Duration // for requests other than prompts; 0: 120 s
+	TurnIdleTimeout time.Duration // a turn without updates for this long is cancelled; 0: never
+	IdleTimeout     time.Duration // an idle session gives its process back; 0: never
+	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
+
+	Logger  *slog.Logger
+	Version string
+}
+
+// Runtime is the set of sessions of one gateway.
+type Runtime struct {
+	o      Options
+	log    *slog.Logger
+	agents map[string]*agent // immutable
+	names  []string          // the agents' names in the order given
+	store  store
+	syncer syncer
+
+	lastClient atomic.Int64 // numbers grow over restarts too
+	lastAsk    atomic.Int64
+	closing    atomic.Bool
+	stop       context.CancelFunc
+	ctx        context.Context // ends with Shutdown; for work that no client owns
+	work       sync.WaitGroup  // goroutines of the runtime
+
+	mu       sync.Mutex
+	sessions map[string]*Session
+	reserved map[string]bool // ids of sessions that are being created
+	clients  map[string]*Client
+	asks     map[int64]*ask // open, by the id clients see
+}
+
+var _ acp.Gateway = (*Runtime)(nil)
+
+// New opens the sessions below the data directory and starts no process.
+func New(o Options) (*Runtime, error) {
+	if o.RequestTimeout <= 0 {
+		o.RequestTimeout = 120 * time.Second
+	}
+	if o.ConnectionGrace <= 0 {
+		o.ConnectionGrace = 60 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch o.Fsync {
+	case "":
+		o.Fsync = "turn"
+	case "turn", "always", "never":
+	default:
+		return nil, fmt.Errorf("fsync %q: want turn, always or never", o.Fsync)
+	}
+	r := &Runtime{
+		o: o, log: o.Logger, agents: map[string]*agent{},
+		sessions: map[string]*Session{}, reserved: map[string]bool{}, clients: map[string]*Client{}, asks: map[int64]*ask{},
+	}
+	for _, a := range o.Adapters {
+		id := a.Info().ID
+		if r.agents[id] != nil {
+			return nil, fmt.Errorf("agent %s is defined twice", id)
+		}
+		r.agents[id] = newAgent(r, a)
+		r.names = append(r.names, id)
+	}
+	if o.DefaultAgent != "" && r.agents[o.DefaultAgent] == nil {
+		return nil, fmt.Errorf("default agent %q is unknown: the agents are %s", o.DefaultAgent, strings.Join(r.names, ", "))
+	}
+	if !o.Ephemeral {
+		if o.DataDir == "" {
+			return nil, errors.New("no data directory given")
+		}
+		r.store = store{dir: filepath.Join(o.DataDir, "sessions")}
+		if err := os.MkdirAll(r.store.dir, 0o700); err != nil {
+			return nil, fmt.Errorf("create data directory: %w", err)
+		}
+	}
+	r.lastClient.Store(time.Now().UnixMicro())
+	if err := r.loadSessions(); err != nil {
+		return nil, err
+	}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.syncer.init(o.Fsync)
+	r.work.Go(func() { r.syncer.run(r.ctx) })
+	r.work.Go(func() { r.keepHouse(r.ctx) })
+	return r, nil
+}
+
+// loadSessions lists what the store holds; logs are opened when needed.
+func (r *Runtime) loadSessions() error {
+	recs, err := r.store.list(r.log)
+	if err != nil {
+		return fmt.Errorf("read sessions: %w", err)
+	}
+	for _, rec := range recs {
+		r.sessions[rec.ID] = newSession(r, rec)
+	}
+	return nil
+}
+
+// Ready reports why the gateway takes no work, nil when it does.
+func (r *Runtime) Ready() error {
+	if r.closing.Load() {
+		return problem.New(problem.Unavailable, "the gateway is shutting down")
+	}
+	return r.store.writable()
+}
+
+// agentNamed returns the agent a client asked for, or the default.
+func (r *Runtime) agentNamed(name string) (*agent, error) {
+	if name == "" {
+		name = r.o.DefaultAgent
+	}
+	if a := r.agents[name]; a != nil {
+		return a, nil
+	}
+	if name == "" {
+		return nil, problem.New(problem.InvalidRequest, `no agent was named: set params._meta["%s"].agent, or ?agent= in the URL, or start the gateway with --default-agent; the agents are %s`,
+			acp.MetaKey, strings.Join(r.names, ", ")).With("agents", r.names)
+	}
+	return nil, problem.New(problem.UnsupportedAgent, "agent %q is unknown: the agents are %s", name, strings.Join(r.names, ", ")).With("agents", r.names)
+}
+
+// session returns the session with the id, nil when there is none.
+func (r *Runtime) session(id string) *Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessions[id]
+}
+
+func (r *Runtime) allSessions() []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*Session, 0, len(r.sessions))
+	for _, s := range r.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
+func (r *Runtime) allClients() []*Client {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*Client, 0, len(r.clients))
+	for _, c := range r.clients {
+		out = append(out, c)
+	}
+	return out
+}
+
+// addSession registers a new session; the id must be free.
+func (r *Runtime) addSession(s *Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[s.id] != nil {
+		return false
+	}
+	r.sessions[s.id] = s
+	return true
+}
+
+func (r *Runtime) nextClient() journal.Recipient {
+	return journal.Recipient(r.lastClient.Add(1))
+}
+
+// Shutdown refuses new work, cancels turns, ends every agent process, makes the
+// logs durable and ends every stream. What takes longer than ctx allows is cut
+// short, processes excepted: none is left.
+func (r *Runtime) Shutdown(ctx context.Context) error {
+	if !r.closing.CompareAndSwap(false, true) {
+		return nil
+	}
+	sessions := r.allSessions()
+	for _, s := range sessions {
+		s.cancelAll()
+	}
+	turns, cancel := context.WithTimeout(ctx, 2*time.Second)
+	for _, s := range sessions {
+		s.awaitIdle(turns)
+	}
+	cancel()
+	var wg sync.WaitGroup
+	for _, name := range r.names {
+		for _, p := range r.agents[name].live() {
+			wg.Go(func() { p.close(errShutdown) })
+		}
+	}
+	wg.Wait()
+	r.stop()
+	r.work.Wait()
+	var errs []error
+	for _, s := range sessions {
+		errs = append(errs, s.closeLog(r.o.Fsync != "never"))
+	}
+	for _, c := range r.allClients() {
+		c.Close()
+	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+}
+
+// errShutdown is the cause of what ends because the gateway ends.
+var errShutdown = errors.New("the gateway is shutting down")

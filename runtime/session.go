@@ -1,0 +1,311 @@
+package runtime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// Session is one conversation with an agent: its log, who is attached, and the
+// process that serves it while there is one.
+type Session struct {
+	r      *Runtime
+	id     string
+	quoted []byte // id as a JSON string
+
+	muted   atomic.Bool          // the agent replays what the log has
+	serving atomic.Pointer[proc] // the live process, nil when dormant
+	active  atomic.Int64         // unix ms of the last message
+	logOnce sync.Once            // opens the log
+	logp    *journal.Log         // nil until opened
+
+	mu      sync.Mutex
+	rec     record
+	turn    *turn   // the running one
+	queue   []*turn // waiting prompts, at most maxQueued
+	feeds   map[*feed]struct{}
+	opening chan struct{} // closed when the start in progress has ended; nil without one
+	unsaved bool          // rec differs from the file
+	gone    bool          // deleted
+	idle    chan struct{} // closed when no turn runs; nil when nobody waits
+
+	asksMu sync.Mutex      // the innermost lock but the log's
+	asks   map[uint64]*ask // open, by sequence number; at most maxAsks
+}
+
+const (
+	maxQueued = 64
+	maxAsks   = 64
+)
+
+func newSession(r *Runtime, rec record) *Session {
+	s := &Session{
+		r: r, id: rec.ID, quoted: acp.AppendQuoted(nil, rec.ID), rec: rec,
+		asks: map[uint64]*ask{}, feeds: map[*feed]struct{}{},
+	}
+	s.active.Store(rec.CreatedAt.UnixMilli())
+	return s
+}
+
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}
+
+// log returns the session's log. When its file cannot be read the log starts
+// anew in memory and the error is reported: the session itself must go on.
+func (s *Session) log() *journal.Log {
+	s.logOnce.Do(func() {
+		l, err := journal.Open(s.r.store.logPath(s.id), logMemory(s.r.o.Ephemeral))
+		if err != nil {
+			s.r.log.Error("open session log", "session", s.id, "err", err)
+			l, _ = journal.Open("", 0)
+		}
+		if last := l.Last(); last > 0 {
+			if newest, err := l.Cursor(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
+				s.active.Store(newest[0].Time().UnixMilli())
+			}
+		}
+		s.logp = l
+	})
+	return s.logp
+}
+
+// logMemory bounds a log's memory: without a file it is all there is.
+func logMemory(ephemeral bool) int {
+	if ephemeral {
+		return 64 << 20
+	}
+	return journal.DefaultMemory
+}
+
+// flush shows what was appended. A file that cannot be written is reported and
+// loses nothing as long as memory lasts.
+func (s *Session) flush() {
+	if err := s.log().Flush(); err != nil {
+		s.r.log.Error("write session log", "session", s.id, "err", err)
+	}
+	if s.r.syncer.policy == "always" {
+		_ = s.syncLog()
+	}
+}
+
+func (s *Session) syncLog() error { return s.log().Sync() }
+
+func (s *Session) closeLog(sync bool) error {
+	s.mu.Lock()
+	gone := s.gone
+	s.mu.Unlock()
+	if gone {
+		return nil
+	}
+	s.save()
+	l := s.log()
+	var err error
+	if sync {
+		err = l.Sync()
+	}
+	return errors.Join(err, l.Close())
+}
+
+// on reports whether p serves the session.
+func (s *Session) on(p *proc) bool { return s.serving.Load() == p }
+
+// live returns the process that serves the session, nil when it is dormant.
+func (s *Session) live() *proc { return s.serving.Load() }
+
+// native returns the agent's own id of the session.
+func (s *Session) native() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec.AgentSessionID
+}
+
+// toAgent returns what params.sessionId must become on the way to the agent,
+// "" when the ids are the same.
+func (s *Session) toAgent() string {
+	if n := s.native(); n != s.id {
+		return n
+	}
+	return ""
+}
+
+// append adds an entry whose frame is m with the gateway's session id.
+func (s *Session) append(k journal.Kind, to journal.Recipient, m *acp.Message) uint64 {
+	if raw := m.SessionRaw(); raw != nil && string(raw) != string(s.quoted) {
+		before, after := m.SplitSession()
+		return s.log().Append(k, to, before, s.quoted, after)
+	}
+	return s.log().Append(k, to, m.Frame())
+}
+
+// fromAgent takes a message of the agent for this session. It runs on the
+// pump and reports whether it appended something that must be flushed.
+func (s *Session) fromAgent(p *proc, m *acp.Message) bool {
+	if m.Method() == "session/update" {
+		if s.muted.Load() {
+			return false
+		}
+		switch string(m.UpdateKind()) {
+		case "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update":
+		case "current_mode_update", "config_option_update", "session_info_update":
+			s.track(m)
+		}
+		s.append(journal.Update, journal.Everyone, m)
+		s.active.Store(time.Now().UnixMilli())
+		return true
+	}
+	if m.IsRequest() {
+		return s.ask(p, m)
+	}
+	if m.Method() == "$/cancel_request" {
+		return s.askWithdrawn(p, m)
+	}
+	s.append(journal.Notice, journal.Everyone, m)
+	return true
+}
+
+// track keeps the state that a later client is told at once.
+func (s *Session) track(m *acp.Message) {
+	u := m.Update()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch string(m.UpdateKind()) {
+	case "current_mode_update":
+		if mode, ok := acp.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
+			s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
+		}
+	case "config_option_update":
+		if opts, ok := acp.Member(u, "configOptions"); ok {
+			s.rec.ConfigOptions = append(json.RawMessage(nil), opts...)
+		}
+	case "session_info_update":
+		if t := acp.MemberString(u, "title"); t != "" {
+			s.rec.Title = t
+		}
+	}
+	s.unsaved = true
+}
+
+// save writes the record when it changed.
+func (s *Session) save() {
+	s.mu.Lock()
+	if !s.unsaved || s.gone {
+		s.mu.Unlock()
+		return
+	}
+	s.unsaved = false
+	rec := s.rec
+	s.mu.Unlock()
+	if err := s.r.store.save(rec); err != nil {
+		s.r.log.Error("save session", "session", s.id, "err", err)
+		s.mu.Lock()
+		s.unsaved = true
+		s.mu.Unlock()
+	}
+}
+
+// change edits the record and saves it.
+func (s *Session) change(edit func(rec *record)) {
+	s.mu.Lock()
+	edit(&s.rec)
+	s.unsaved = true
+	s.mu.Unlock()
+	s.save()
+}
+
+// notify appends a notification of the gateway for everyone and shows it.
+func (s *Session) notify(method string, params any) {
+	b, err := acp.Encode(params)
+	if err != nil {
+		s.r.log.Error("encode notification", "method", method, "err", err)
+		return
+	}
+	n := acp.NewNotification(method, b)
+	s.log().Append(journal.Notice, journal.Everyone, n.Frame())
+	s.flush()
+}
+
+// lostProcess makes the session dormant because its process ended.
+func (s *Session) lostProcess(p *proc, cause error) {
+	if !s.serving.CompareAndSwap(p, nil) {
+		return
+	}
+	s.muted.Store(false)
+	s.dropAsks(nil)
+	if errors.Is(cause, errShutdown) || errors.Is(cause, errUnused) {
+		return
+	}
+	end := EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", Message: cause.Error(), At: time.Now().UTC()}
+	if exit, ok := errors.AsType[*adapters.ExitError](cause); ok {
+		end.Stderr = stderrInfo(exit.Stderr)
+		if exit.Signal == "" {
+			end.ExitCode = &exit.Code
+		}
+	}
+	s.notify("_sandboxagent/session/ended", endedParams{SessionID: s.id, Data: end})
+}
+
+// endedParams are the params of _sandboxagent/session/ended.
+type endedParams struct {
+	SessionID string  `json:"sessionId"`
+	Data      EndInfo `json:"data"`
+}
+
+// giveBack detaches the session from its process; it becomes dormant.
+func (s *Session) giveBack() {
+	if p := s.serving.Swap(nil); p != nil {
+		p.unbind(s.native())
+	}
+	s.dropAsks(nil)
+}
+
+// awaitIdle waits until no turn runs or ctx ends.
+func (s *Session) awaitIdle(ctx context.Context) {
+	s.mu.Lock()
+	if s.turn == nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Session) openAsks() int {
+	s.asksMu.Lock()
+	defer s.asksMu.Unlock()
+	return len(s.asks)
+}
+
+// stateLocked derives what the session is doing.
+func (s *Session) stateLocked() State {
+	switch {
+	case s.rec.Ended != nil:
+		return StateEnded
+	case s.turn != nil && s.openAsks() > 0:
+		return StateWaiting
+	case s.turn != nil:
+		return StateRunning
+	case s.rec.Closed:
+		return StateClosed
+	case s.serving.Load() == nil:
+		return StateDormant
+	}
+	return StateIdle
+}

@@ -1,0 +1,541 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"sort"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// maxRuns bounds what a connection remembers of its events. Beyond it the
+// oldest can no longer be asked for by id; the logs still have them.
+const maxRuns = 1 << 16
+
+// feed is a client's position in one log.
+type feed struct {
+	client  *Client
+	session *Session // nil for the connection's own log
+	log     *journal.Log
+	replay  uint64 // entries up to here are history; set before it is shared
+
+	// Guarded by client.mu.
+	pos     uint64   // handed out up to here
+	written uint64   // written to the client up to here
+	first   []uint64 // open asks before pos that are given first
+	stop    func()   // ends the watch; nil without a stream
+}
+
+// unwatch is called with client.mu held, or when the feed has no client left.
+func (f *feed) unwatch() {
+	if f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+}
+
+// run says that n consecutive events were consecutive entries of one log.
+type run struct {
+	event uint64 // id of the first
+	n     uint64
+	seq   uint64 // entry of the first
+	log   *journal.Log
+	sess  *Session
+}
+
+// Stream is one open stream of a client. It implements [acp.Stream].
+type Stream struct {
+	c    *Client
+	key  string // session id; "" is the connection's own
+	all  bool   // it carries every feed
+	wake chan struct{}
+	done chan struct{}
+	once sync.Once
+
+	cursors map[*feed]*journal.Cursor
+	feeds   []*feed
+	polled  []mark
+	entries []journal.Entry
+	events  []acp.Event
+	arena   []byte // frames that were rendered for this client
+
+	next, until uint64 // ids still to be replayed; none when next > until
+}
+
+// mark is how far a poll came in a feed.
+type mark struct {
+	f   *feed
+	pos uint64
+}
+
+var (
+	_ acp.Client = (*Client)(nil)
+	_ acp.Stream = (*Stream)(nil)
+)
+
+// watchLocked makes the feed wake the stream that carries it.
+func (c *Client) watchLocked(f *feed) {
+	f.unwatch()
+	key := ""
+	if f.session != nil && c.shape == acp.PerSession {
+		key = f.session.id
+	}
+	if st := c.streams[key]; st != nil {
+		f.stop = f.log.Watch(st.wake)
+		st.poke()
+	}
+}
+
+func (st *Stream) poke() {
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// carries reports whether the feed's events travel on this stream.
+func (st *Stream) carries(f *feed) bool {
+	if st.all {
+		return true
+	}
+	if f.session == nil {
+		return st.key == ""
+	}
+	return f.session.id == st.key
+}
+
+// Stream opens a stream of the client.
+func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, problem.New(problem.ClientNotFound, "the connection has ended: initialize again")
+	}
+	if c.shape != acp.PerSession {
+		session = ""
+	}
+	old := c.streams[session]
+	if old != nil && after == nil {
+		return nil, problem.New(problem.Conflict, "this stream is open already: send Last-Event-ID to take it over")
+	}
+	st := &Stream{
+		c: c, key: session, all: c.shape != acp.PerSession,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), cursors: map[*feed]*journal.Cursor{}, next: 1,
+	}
+	if after != nil {
+		if err := c.replayableLocked(st, *after); err != nil {
+			return nil, err
+		}
+	}
+	if old != nil {
+		old.end()
+	}
+	c.streams[session] = st
+	for _, f := range c.feeds {
+		if st.carries(f) {
+			f.unwatch()
+			f.stop = f.log.Watch(st.wake)
+		}
+	}
+	st.poke()
+	return st, nil
+}
+
+// replayableLocked sets the stream to begin behind event after.
+func (c *Client) replayableLocked(st *Stream, after uint64) error {
+	if after > c.event {
+		return problem.New(problem.InvalidRequest, "Last-Event-ID %d was never sent on this connection: the newest event is %d", after, c.event)
+	}
+	oldest := c.expired + 1
+	gone := after < c.expired
+	if i := c.runOf(after + 1); i < len(c.runs) && !gone {
+		for _, r := range c.runs[i:] {
+			if st.all || st.key == runKey(r) {
+				seq := r.seq + (max(after+1, r.event) - r.event)
+				if first := r.log.Oldest(); first > seq {
+					gone, oldest = true, r.event+(first-r.seq)
+				}
+				break
+			}
+		}
+	}
+	if gone {
+		return problem.New(problem.EventsExpired, "events after %d are no longer kept, the oldest is %d: load the session anew", after, oldest).With("oldestEventId", oldest)
+	}
+	st.next, st.until = after+1, c.event
+	return nil
+}
+
+func runKey(r run) string {
+	if r.sess == nil {
+		return ""
+	}
+	return r.sess.id
+}
+
+// runOf returns the index of the run that holds event id, or of the next one.
+func (c *Client) runOf(id uint64) int {
+	return sort.Search(len(c.runs), func(i int) bool { return c.runs[i].event+c.runs[i].n > id })
+}
+
+// Wake receives when Poll may have something new.
+func (st *Stream) Wake() <-chan struct{} { return st.wake }
+
+// Done is closed when the stream must end.
+func (st *Stream) Done() <-chan struct{} { return st.done }
+
+func (st *Stream) end() { st.once.Do(func() { close(st.done) }) }
+
+// Close gives the stream up.
+func (st *Stream) Close() {
+	st.end()
+	c := st.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams[st.key] != st {
+		return
+	}
+	delete(c.streams, st.key)
+	for _, f := range c.feeds {
+		if st.carries(f) {
+			f.unwatch()
+		}
+	}
+	c.used.Store(time.Now().UnixMilli())
+	c.advancedLocked()
+}
+
+// Poll returns the next events.
+func (st *Stream) Poll(limit int) ([]acp.Event, error) {
+	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
+	if st.next <= st.until {
+		if err := st.pollReplay(limit); err != nil || len(st.events) > 0 {
+			st.poke()
+			return st.events, err
+		}
+	}
+	c := st.c
+	c.mu.Lock()
+	st.feeds = st.feeds[:0]
+	for _, f := range c.feeds {
+		if st.carries(f) {
+			st.feeds = append(st.feeds, f)
+		}
+	}
+	c.mu.Unlock()
+	for _, f := range st.feeds {
+		if err := st.pollFeed(f, &limit); err != nil {
+			return nil, err
+		}
+		if limit <= 0 {
+			break
+		}
+	}
+	if len(st.polled) > 0 {
+		st.poke() // there may be more than one poll returns
+	}
+	return st.events, nil
+}
+
+// pollFeed adds the feed's next events.
+func (st *Stream) pollFeed(f *feed, limit *int) error {
+	c := st.c
+	c.mu.Lock()
+	pos, first := f.pos, f.first
+	f.first = nil
+	c.mu.Unlock()
+	for _, seq := range first {
+		batch, err := f.log.Cursor(seq-1).Next(nil, 1)
+		if err == nil && len(batch) > 0 {
+			st.add(f, batch[0])
+		}
+	}
+	cur := st.cursors[f]
+	if cur == nil {
+		cur = f.log.Cursor(pos)
+		st.cursors[f] = cur
+	} else if cur.After() != pos {
+		cur.Seek(pos)
+	}
+	var err error
+	if st.entries, err = cur.Next(st.entries[:0], *limit); err != nil {
+		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok {
+			return problem.New(problem.EventsExpired, "events were dropped before they could be sent, the oldest kept has sequence number %d: load the session anew", gone.Oldest).
+				With("oldestSeq", gone.Oldest)
+		}
+		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
+	}
+	if len(st.entries) == 0 {
+		return nil
+	}
+	if len(st.entries) > 0 {
+		for _, e := range st.entries {
+			*limit -= len(e.Frame) + 64
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams[st.key] != st {
+		st.events = st.events[:0] // taken over: its successor hands them out
+		return nil
+	}
+	for _, e := range st.entries {
+		if frame := st.renderLocked(f, e); frame != nil {
+			st.handOutLocked(f, e.Seq, frame)
+		}
+	}
+	f.pos = st.entries[len(st.entries)-1].Seq
+	st.polled = append(st.polled, mark{f, f.pos})
+	return nil
+}
+
+// add hands out one entry out of order.
+func (st *Stream) add(f *feed, e journal.Entry) {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	if frame := st.renderLocked(f, e); frame != nil {
+		st.handOutLocked(f, e.Seq, append([]byte(nil), frame...))
+	}
+}
+
+// handOutLocked gives the frame its event id and notes where it came from.
+func (st *Stream) handOutLocked(f *feed, seq uint64, frame []byte) {
+	c := st.c
+	ev := acp.Event{Frame: frame}
+	if c.shape != acp.OneStream {
+		c.event++
+		ev.ID = c.event
+		if n := len(c.runs); n > 0 && c.runs[n-1].log == f.log && c.runs[n-1].seq+c.runs[n-1].n == seq {
+			c.runs[n-1].n++
+		} else {
+			if n >= maxRuns {
+				drop := n / 4
+				c.expired = c.runs[drop].event - 1
+				c.runs = append(c.runs[:0], c.runs[drop:]...)
+			}
+			c.runs = append(c.runs, run{event: c.event, n: 1, seq: seq, log: f.log, sess: f.session})
+		}
+	}
+	st.events = append(st.events, ev)
+}
+
+// renderLocked returns the entry's frame as this client is given it, nil when
+// it is not.
+func (st *Stream) renderLocked(f *feed, e journal.Entry) []byte {
+	c := st.c
+	switch e.Kind {
+	case journal.Client:
+		return nil
+	case journal.Update, journal.Echo:
+		if e.Seq > f.replay && !e.To.Includes(c.num) {
+			return nil
+		}
+	case journal.Notice:
+		if e.Seq <= f.replay || !e.To.Includes(c.num) {
+			return nil
+		}
+	case journal.Response:
+		if e.Seq <= f.replay || e.To != c.num || c.shape == acp.Inline && f.session != nil {
+			return nil
+		}
+		return e.Frame
+	case journal.Ask:
+		return st.renderAskLocked(f, e)
+	case journal.AskDone:
+		id, ok := acp.Member(e.Frame, "params", "requestId")
+		n, isInt := acp.ID(id).Int()
+		if !ok || !isInt || !c.given[n] {
+			return nil
+		}
+		delete(c.given, n)
+		if !e.To.Includes(c.num) {
+			return nil
+		}
+		return e.Frame
+	}
+	return st.numbered(f, e.Seq, e.Frame)
+}
+
+// renderAskLocked gives out a request that is still open, in the form the
+// client can answer.
+func (st *Stream) renderAskLocked(f *feed, e journal.Entry) []byte {
+	c := st.c
+	var a *ask
+	if f.session != nil {
+		a = f.session.openAsk(e.Seq)
+		if a == nil || !c.caps.can(a.method) {
+			return nil
+		}
+	}
+	frame := e.Frame
+	m, err := acp.Parse(frame)
+	if err != nil {
+		return nil
+	}
+	id, ok := m.ID().Int()
+	if !ok {
+		return nil
+	}
+	c.given[id] = true
+	if a != nil && m.Method() == methodQuestion {
+		if frame = c.renderQuestion(a, frame); frame == nil {
+			return nil
+		}
+	}
+	return st.numbered(f, e.Seq, frame)
+}
+
+// openAsk returns the open ask recorded at seq.
+func (s *Session) openAsk(seq uint64) *ask {
+	s.asksMu.Lock()
+	defer s.asksMu.Unlock()
+	return s.asks[seq]
+}
+
+// numbered adds the entry's sequence number for clients that want it.
+func (st *Stream) numbered(f *feed, seq uint64, frame []byte) []byte {
+	if !st.c.caps.eventNumbers || f.session == nil {
+		return frame
+	}
+	m, err := acp.Parse(frame)
+	if err != nil {
+		return frame
+	}
+	start := len(st.arena)
+	st.arena = m.AppendSeq(st.arena, seq)
+	return st.arena[start:len(st.arena):len(st.arena)]
+}
+
+// pollReplay adds events that were handed out before.
+func (st *Stream) pollReplay(limit int) error {
+	c := st.c
+	for st.next <= st.until && limit > 0 {
+		c.mu.Lock()
+		i := c.runOf(st.next)
+		if i >= len(c.runs) || c.runs[i].event > st.until {
+			c.mu.Unlock()
+			st.next = st.until + 1
+			return nil
+		}
+		r := c.runs[i]
+		c.mu.Unlock()
+		if st.next = max(st.next, r.event); !st.all && st.key != runKey(r) {
+			st.next = r.event + r.n
+			continue
+		}
+		last := min(r.event+r.n-1, st.until)
+		f := &feed{client: c, session: r.sess, log: r.log}
+		cur := r.log.Cursor(r.seq + (st.next - r.event) - 1)
+		for st.next <= last && limit > 0 {
+			var err error
+			// Frames from the file live until the cursor's next step, and
+			// those of this poll must live longer.
+			if st.entries, err = cur.Next(st.entries[:0], limit); err != nil || len(st.entries) == 0 {
+				return problem.New(problem.EventsExpired, "events after %d are no longer kept: load the session anew", st.next-1)
+			}
+			for _, e := range st.entries {
+				if st.next > last {
+					break
+				}
+				frame := e.Frame
+				if e.Kind != journal.Response {
+					frame = st.again(f, e)
+				}
+				limit -= len(frame) + 64
+				start := len(st.arena)
+				st.arena = append(st.arena, frame...)
+				st.events = append(st.events, acp.Event{ID: st.next, Frame: st.arena[start:len(st.arena):len(st.arena)]})
+				st.next++
+			}
+		}
+	}
+	return nil
+}
+
+// again renders an entry that was handed out before.
+func (st *Stream) again(f *feed, e journal.Entry) []byte {
+	if e.Kind == journal.AskDone {
+		return e.Frame
+	}
+	if e.Kind == journal.Ask && f.session != nil {
+		if a := f.session.openAsk(e.Seq); a != nil {
+			if m, err := acp.Parse(e.Frame); err == nil && m.Method() == methodQuestion {
+				return st.numbered(f, e.Seq, st.c.renderQuestion(a, e.Frame))
+			}
+		}
+	}
+	return st.numbered(f, e.Seq, e.Frame)
+}
+
+// Written says that what was polled has reached the client.
+func (st *Stream) Written() {
+	if len(st.polled) == 0 {
+		return
+	}
+	c := st.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range st.polled {
+		m.f.written = max(m.f.written, m.pos)
+	}
+	st.polled = st.polled[:0]
+	c.advancedLocked()
+}
+
+// advancedLocked wakes who waits for events to be written.
+func (c *Client) advancedLocked() {
+	if c.progress != nil {
+		close(c.progress)
+		c.progress = nil
+	}
+}
+
+// Settle waits until the events before the reply were written, or bound passed,
+// or no stream is there to write them.
+func (c *Client) Settle(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
+	s := c.r.session(r.Session)
+	if r.Session == "" || s == nil {
+		return c.lastEvent()
+	}
+	c.awaitWritten(ctx, s, r.Seq, bound)
+	return c.lastEvent()
+}
+
+func (c *Client) lastEvent() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.event
+}
+
+// awaitWritten waits until the client's stream has passed entry seq.
+func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound time.Duration) {
+	var timer *time.Timer
+	for {
+		c.mu.Lock()
+		f := c.feedLocked(s)
+		if f == nil || f.written >= seq || f.stop == nil || c.closed {
+			c.mu.Unlock()
+			break
+		}
+		if c.progress == nil {
+			c.progress = make(chan struct{})
+		}
+		progress := c.progress
+		c.mu.Unlock()
+		if timer == nil {
+			timer = time.NewTimer(bound)
+			defer timer.Stop()
+		}
+		select {
+		case <-progress:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// turn is one prompt from its arrival to its response.
+type turn struct {
+	req       *request
+	prompt    acp.Message // as the client sent it; dropped when the agent has it
+	agentID   int64       // the request's id at the agent, 0 until sent
+	cancelled bool
+	ended     bool
+	watchdog  *time.Timer
+}
+
+var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
+
+// submit takes a prompt: it starts the turn, or queues it behind the running one.
+func (s *Session) submit(req *request, m *acp.Message) {
+	t := &turn{req: req, prompt: m.Clone()}
+	s.mu.Lock()
+	if err := s.openErrorLocked(); err != nil {
+		s.mu.Unlock()
+		req.fail(s, err)
+		return
+	}
+	if s.turn != nil {
+		if len(s.queue) >= maxQueued {
+			s.mu.Unlock()
+			req.fail(s, acp.Errorf(acp.CodeInternal, "the session has %d prompts waiting already: wait for one to end, or send session/cancel", maxQueued))
+			return
+		}
+		s.queue = append(s.queue, t)
+		s.mu.Unlock()
+		return
+	}
+	s.turn = t
+	s.mu.Unlock()
+	s.begin(t)
+}
+
+// openErrorLocked says why the session takes no prompt, nil when it does.
+func (s *Session) openErrorLocked() error {
+	switch {
+	case s.gone:
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s was deleted", s.id)
+	case s.rec.Ended != nil:
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (%s): start a new one", s.id, s.rec.Ended.Reason)
+	case s.rec.Closed:
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", s.id)
+	case s.r.closing.Load():
+		return acp.Errorf(acp.CodeInternal, "the gateway is shutting down")
+	}
+	return nil
+}
+
+// begin records the turn's prompt and gives it to the agent.
+func (s *Session) begin(t *turn) {
+	num := t.req.client.num
+	s.log().Append(journal.Client, num, t.prompt.Frame())
+	blocks, _ := acp.Member(t.prompt.Params(), "prompt")
+	for _, block := range acp.Elements(blocks) {
+		// The sender knows what it sent; everybody else, and everybody later,
+		// is shown it as ACP shows a user's words.
+		s.log().Append(journal.Echo, journal.Except(num),
+			[]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted,
+			[]byte(`,"update":{"sessionUpdate":"user_message_chunk","content":`), block, []byte(`}}}`))
+	}
+	s.flush()
+	s.active.Store(time.Now().UnixMilli())
+	if p := s.live(); p != nil {
+		s.give(t, p)
+		return
+	}
+	s.r.work.Go(func() {
+		p, err := s.ensure(s.r.ctx, t.req.client)
+		if err != nil {
+			s.finish(t, nil, err)
+			return
+		}
+		s.give(t, p)
+	})
+}
+
+// give sends the turn's prompt to the agent, unless it was cancelled meanwhile.
+func (s *Session) give(t *turn, p *proc) {
+	s.mu.Lock()
+	if t.cancelled || t.ended {
+		s.mu.Unlock()
+		s.finish(t, nil, nil)
+		return
+	}
+	prompt := t.prompt
+	t.prompt = acp.Message{}
+	if limit := s.r.o.TurnIdleTimeout; limit > 0 {
+		t.watchdog = time.AfterFunc(limit, func() { s.watch(t, limit) })
+	}
+	s.mu.Unlock()
+	native := s.toAgent()
+	build := func(id acp.ID) []byte {
+		n, _ := id.Int()
+		s.mu.Lock()
+		t.agentID = n
+		s.mu.Unlock()
+		return prompt.AppendRewritten(make([]byte, 0, len(prompt.Frame())+64), id, native)
+	}
+	p.call(s.r.ctx, 0, build, func(res *acp.Message, err error) { s.finish(t, res, err) })
+}
+
+// watch cancels a turn that has been silent for limit.
+func (s *Session) watch(t *turn, limit time.Duration) {
+	silent := time.Since(time.UnixMilli(s.active.Load()))
+	s.mu.Lock()
+	if s.turn != t || t.ended {
+		s.mu.Unlock()
+		return
+	}
+	if silent < limit {
+		t.watchdog.Reset(limit - silent)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	s.r.log.Warn("cancel silent turn", "session", s.id, "silent", silent)
+	s.cancelTurn()
+}
+
+// finish ends the turn with the agent's response, or with err, or as cancelled,
+// and begins the next one.
+func (s *Session) finish(t *turn, res *acp.Message, err error) {
+	s.mu.Lock()
+	if t.ended {
+		s.mu.Unlock()
+		return
+	}
+	t.ended = true
+	if t.watchdog != nil {
+		t.watchdog.Stop()
+	}
+	s.mu.Unlock()
+	s.dropAsks(nil)
+	switch {
+	case err != nil && t.cancelled && errors.Is(err, context.Canceled), res == nil && err == nil:
+		t.req.result(s, cancelledResult)
+	case err != nil:
+		t.req.fail(s, err)
+	default:
+		t.req.forward(s, res)
+	}
+	s.active.Store(time.Now().UnixMilli())
+	s.save()
+	s.r.syncer.soon(s)
+	s.mu.Lock()
+	if s.turn != t {
+		s.mu.Unlock()
+		return
+	}
+	var next *turn
+	if s.turn = nil; len(s.queue) > 0 {
+		next, s.queue = s.queue[0], s.queue[1:]
+		s.turn = next
+	} else if s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+	s.mu.Unlock()
+	if next != nil {
+		// On its own goroutine: this one may be the agent's pump.
+		s.r.work.Go(func() { s.begin(next) })
+	}
+}
+
+// cancel is a client's session/cancel: it ends the running turn and everything
+// that waits behind it.
+func (s *Session) cancel(c *Client, m *acp.Message) {
+	s.log().Append(journal.Client, c.num, m.Frame())
+	s.flush()
+	s.cancelAll()
+}
+
+// cancelAll cancels the queued turns and the running one.
+func (s *Session) cancelAll() {
+	s.mu.Lock()
+	queued := s.queue
+	s.queue = nil
+	s.mu.Unlock()
+	for _, t := range queued {
+		t.req.result(s, cancelledResult)
+	}
+	s.cancelTurn()
+}
+
+// cancelTurn tells the agent to end the running turn and answers its open
+// requests as cancelled.
+func (s *Session) cancelTurn() {
+	s.mu.Lock()
+	t := s.turn
+	if t == nil {
+		s.mu.Unlock()
+		return
+	}
+	t.cancelled = true
+	sent := t.agentID != 0
+	s.mu.Unlock()
+	if p := s.live(); sent && p != nil {
+		native := s.native()
+		n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, native)...), '}'))
+		ctx, stop := context.WithTimeout(s.r.ctx, time.Second)
+		if err := p.send(ctx, n.Frame()); err != nil {
+			s.r.log.Warn("send session/cancel", "session", s.id, "err", err)
+		}
+		stop()
+		s.dropAsks(p)
+	}
+}
+
+// withdraw handles $/cancel_request for a prompt: a queued one is answered with
+// error -32800, a running one's request is passed on to the agent.
+func (s *Session) withdraw(req *request) {
+	s.mu.Lock()
+	for i, t := range s.queue {
+		if t.req == req {
+			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
+			s.mu.Unlock()
+			req.fail(s, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began"))
+			return
+		}
+	}
+	var id int64
+	if s.turn != nil && s.turn.req == req {
+		id = s.turn.agentID
+	}
+	s.mu.Unlock()
+	if p := s.live(); p != nil && id != 0 {
+		n := acp.NewNotification("$/cancel_request", append(append([]byte(`{"requestId":`), acp.IntID(id)...), '}'))
+		_ = p.send(s.r.ctx, n.Frame())
+	}
+}
