@@ -335,13 +335,6 @@ func goKind(t reflect.Type) string {
 // errMissing is the error for a required member that is absent.
 func errMissing(name string) error { return fmt.Errorf("%s: missing", name) }
 
-func notNil[K comparable, V any](m map[K]V) map[K]V {
-	if m == nil {
-		return map[K]V{}
-	}
-	return m
-}
-
 func optionalText(at **string) decoder { return optionalTextAt{at} }
 
 type optionalTextAt struct{ at **string }

@@ -220,6 +220,11 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	for _, s := range sessions {
 		errs = append(errs, s.closeLog(r.o.Fsync != "never"))
 	}
+	farewell, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	for _, c := range r.allClients() {
+		c.awaitAll(farewell)
+	}
+	cancel()
 	for _, c := range r.allClients() {
 		c.Close()
 	}

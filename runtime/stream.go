@@ -539,3 +539,28 @@ func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound
 		}
 	}
 }
+
+// awaitAll waits until the open streams have written all there is, or ctx ends.
+func (c *Client) awaitAll(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		behind := false
+		for _, f := range c.feeds {
+			behind = behind || f.stop != nil && f.written < f.log.Last()
+		}
+		if !behind || c.closed {
+			c.mu.Unlock()
+			return
+		}
+		if c.progress == nil {
+			c.progress = make(chan struct{})
+		}
+		progress := c.progress
+		c.mu.Unlock()
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

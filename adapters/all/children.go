@@ -1,0 +1,54 @@
+package all
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/adapters/mock"
+	"sandboxagent.dev/sandbox-agent/adapters/mock/agent"
+)
+
+// RunChild runs the programs that the gateway starts as children of itself: the
+// mock agent and the guard. ok is false when args name neither.
+func RunChild(args []string) (code int, ok bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	switch args[0] {
+	case mock.Arg:
+		return agent.Main(context.Background(), args[1:], os.Stdin, os.Stdout, os.Stderr), true
+	case process.GuardArg:
+		mark := ""
+		if len(args) > 1 {
+			mark = args[1]
+		}
+		process.RunGuard(mark, os.Stdin)
+		return 0, true
+	}
+	return 0, false
+}
+
+// Supervise makes this program answer for everything its agents start: a guard
+// ends that should the program be killed, and orphans are reaped. Call stop when
+// all agents were closed. The program's main function must call [RunChild].
+func Supervise() (stop func()) {
+	if exe, err := os.Executable(); err == nil {
+		process.UseGuard(exe)
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		process.ReapOrphans(ended, quit)
+	}()
+	return func() {
+		process.StopGuard()
+		signal.Stop(ended)
+		close(quit)
+		<-done
+	}
+}

@@ -1,0 +1,215 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary is also the child: TEST_CHILD names what it does.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == GuardArg {
+		RunGuard(os.Args[2], os.Stdin)
+	}
+	switch os.Getenv("TEST_CHILD") {
+	case "":
+		// The thread that starts processes lives as long as the program.
+		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/adapters/internal/process.init.func1.1"))
+	case "cat":
+		_, _ = io.Copy(os.Stdout, os.Stdin)
+	case "exit":
+		fmt.Fprintln(os.Stderr, "first line")
+		fmt.Fprintln(os.Stderr, "the reason")
+		os.Exit(3)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ready")
+		time.Sleep(time.Hour)
+	case "family": // a child in a session of its own, whose parent goes away
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), "TEST_CHILD=stubborn")
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		out, _ := c.StdoutPipe()
+		if err := c.Start(); err != nil {
+			panic(err)
+		}
+		_, _ = bufio.NewReader(out).ReadString('\n')
+		fmt.Println(c.Process.Pid)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "gateway": // starts a family and waits to be killed
+		UseGuard(os.Args[0])
+		p, err := Start(context.Background(), Spec{Path: os.Args[0], Env: append(os.Environ(), "TEST_CHILD=family")})
+		if err != nil {
+			panic(err)
+		}
+		line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+		fmt.Printf("%d %s", p.PID(), line)
+		time.Sleep(time.Hour)
+	}
+	os.Exit(0)
+}
+
+func start(t *testing.T, child string) (*Process, *bufio.Reader) {
+	t.Helper()
+	p, err := Start(t.Context(), Spec{Path: os.Args[0], Env: append(os.Environ(), "TEST_CHILD="+child)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Stop(Ladder{}); _ = p.Stdout.Close() })
+	return p, bufio.NewReader(p.Stdout)
+}
+
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	return f[0] != "Z" && f[0] != "X"
+}
+
+func readPID(t *testing.T, r *bufio.Reader) int {
+	t.Helper()
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func TestStop_EOFEndsAWellBehavedChildAtOnce(t *testing.T) {
+	p, _ := start(t, "cat")
+	p.Stop(Ladder{EOF: time.Minute, Term: time.Minute})
+	if e := p.Exit(); e.Code != 0 || e.Signal != "" {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+func TestStop_KillsWhatIgnoresEOFAndTerm(t *testing.T) {
+	p, out := start(t, "stubborn")
+	if _, err := out.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	p.Stop(Ladder{EOF: 20 * time.Millisecond, Term: 20 * time.Millisecond})
+	if e := p.Exit(); e.Signal != "SIGKILL" {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+func TestExit_KeepsCodeAndStderr(t *testing.T) {
+	p, _ := start(t, "exit")
+	<-p.Done()
+	head, end, truncated, lines := p.Stderr()
+	if p.Exit().Code != 3 || !strings.Contains(end, "the reason") || !strings.HasPrefix(head, "first line") || truncated || lines != 2 {
+		t.Errorf("exit %+v, head %q, end %q, truncated %v, lines %d", p.Exit(), head, end, truncated, lines)
+	}
+}
+
+func TestStop_EndsDescendantsInOtherSessions(t *testing.T) {
+	p, out := start(t, "family")
+	pid := readPID(t, out)
+	if !alive(pid) {
+		t.Fatal("the grandchild does not run")
+	}
+	p.Stop(DefaultLadder)
+	if alive(pid) {
+		t.Errorf("process %d is left", pid)
+	}
+}
+
+func TestCrash_EndsDescendantsToo(t *testing.T) {
+	p, out := start(t, "family")
+	pid := readPID(t, out)
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	if alive(pid) {
+		t.Errorf("process %d is left", pid)
+	}
+}
+
+// TestKilledGateway_LeavesNothing kills the program that started processes,
+// with both kinds of guard.
+func TestKilledGateway_LeavesNothing(t *testing.T) {
+	for _, noShell := range []bool{false, true} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "TEST_CHILD=gateway")
+		if noShell {
+			cmd.Env = append(cmd.Env, "PATH=/nonexistent")
+		}
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var child, grandchild int
+		if _, err := fmt.Fscan(out, &child, &grandchild); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		deadline := time.Now().Add(10 * time.Second)
+		for alive(child) || alive(grandchild) {
+			if time.Now().After(deadline) {
+				t.Fatalf("no shell %v: child alive %v, grandchild alive %v", noShell, alive(child), alive(grandchild))
+			}
+			time.Sleep(5 * time.Millisecond) // other processes' ends cannot be waited for
+		}
+	}
+}
+
+func TestEnvironment_MarksAndNothingElse(t *testing.T) {
+	t.Setenv(OwnerVar, "somebody else's")
+	p, err := Start(t.Context(), Spec{Path: "/usr/bin/env", Env: []string{"A=1", OwnerVar + "=x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stdout.Close() }()
+	b, err := io.ReadAll(p.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	want := fmt.Sprintf("A=1\n%s=%s\n%s=%s\n", OwnerVar, owner, ProcessVar, p.mark)
+	if string(b) != want {
+		t.Errorf("got %q, want %q", b, want)
+	}
+}
+
+func TestStart_ReportsAMissingProgram(t *testing.T) {
+	if _, err := Start(t.Context(), Spec{Path: "/nonexistent/program"}); err == nil || !strings.Contains(err.Error(), "/nonexistent/program") {
+		t.Errorf("err %v", err)
+	}
+}
+
+func TestTail_KeepsBothEnds(t *testing.T) {
+	w := newTail()
+	for i := range 20000 {
+		fmt.Fprintf(w, "line %d\n", i)
+	}
+	head, end, truncated, lines := w.read()
+	if !strings.HasPrefix(head, "line 0\nline 1\n") || !strings.HasSuffix(end, "line 19999") || !truncated || lines != 20000 || len(end) > headKept {
+		t.Errorf("head %.30q, end %q, truncated %v, lines %d", head, end[max(0, len(end)-30):], truncated, lines)
+	}
+}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"fmt"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const crashCode = 3
+
+// hang waits for the end of the connection. Neither session/cancel nor
+// $/cancel_request ends it.
+func (t *turn) hang(string) (acp.StopReason, error) {
+	<-t.a.closed
+	return acp.StopReasonCancelled, nil
+}
+
+func (t *turn) crash(string) (acp.StopReason, error) {
+	_, _ = fmt.Fprint(t.a.stderr, "mock-agent: something terrible happened\nmock-agent: giving up\n")
+	t.a.exit(crashCode)
+	return "", nil
+}
+
+func (t *turn) ignoreEOF(string) (acp.StopReason, error) {
+	signal.Ignore(syscall.SIGTERM)
+	t.a.outlive.Store(true)
+	return acp.StopReasonEndTurn, t.say("this process does not end by itself any more")
+}
+
+// forkChild leaves a process of another process group and session behind.
+func (t *turn) forkChild(string) (acp.StopReason, error) {
+	cmd := exec.Command("sleep", "3600")
+	cmd.SysProcAttr = detached()
+	if err := cmd.Start(); err != nil {
+		return acp.StopReasonEndTurn, t.say("child error: " + err.Error())
+	}
+	pid := cmd.Process.Pid
+	if err := cmd.Process.Release(); err != nil {
+		return "", err
+	}
+	return acp.StopReasonEndTurn, t.say(fmt.Sprintf("child: %d", pid))
+}

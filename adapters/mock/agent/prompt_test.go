@@ -1,0 +1,309 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func TestPrompt_Text(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	big := strings.Repeat("日本語 <&> \"\\ 😀 ", 100_000) + "end"
+	for _, p := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"hello", "  hello\n", []string{"Hello!", " I am the mock agent.", " Tell me what to do,", " and I will pretend to do it."}},
+		{"echo", "echo  two  spaces\n\tand\x00 more", []string{" two  spaces\n\tand\x00 more"}},
+		{"big echo", "echo " + big, []string{big}},
+		{"words", "plan my\n day  now", []string{"plan ", "my\n ", "day  ", "now"}},
+		{"not numbers", "stream of words", []string{"stream ", "of ", "words"}},
+		{"usage is bare", "usage", nil},
+		{"empty", "", nil},
+		{"title", "title A B", nil},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			if reason := c.prompt(id, p.text); reason != acp.StopReasonEndTurn {
+				t.Errorf("stop reason %s", reason)
+			}
+			if diff := cmp.Diff(p.want, c.chunks()); diff != "" {
+				t.Errorf("chunks (-want +got):\n%.2000s", diff)
+			}
+		})
+	}
+}
+
+func TestPrompt_Blocks(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	image := acp.ContentBlock{Image: &acp.ImageContent{Data: "AA==", MimeType: "image/png"}}
+	link := acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "n", URI: "file:///n"}}
+	var r acp.PromptResponse
+	c.must(acp.MethodSessionPrompt, &acp.PromptRequest{
+		SessionID: id, Prompt: []acp.ContentBlock{image, link},
+		Meta: map[string]json.RawMessage{"trace": json.RawMessage(`"t1"`)},
+	}, &r)
+	if c.said() != "received 2 non-text blocks" {
+		t.Errorf("said %q", c.said())
+	}
+	if string(r.Meta["trace"]) != `"t1"` {
+		t.Errorf("meta %s", r.Meta)
+	}
+	c.updates = nil
+	c.must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("echo "), image, acp.TextBlock("joined")}}, nil)
+	if c.said() != "joined" {
+		t.Errorf("said %q", c.said())
+	}
+}
+
+func TestPrompt_Updates(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	for text, want := range map[string][]string{
+		"tool":     {"tool_call pending", "tool_call_update in_progress", "tool_call_update completed", "agent_message_chunk "},
+		"diff":     {"tool_call in_progress", "tool_call_update completed", "agent_message_chunk "},
+		"plan":     {"plan ", "plan ", "plan ", "plan "},
+		"usage":    {"usage_update "},
+		"commands": {"available_commands_update "},
+		"title X":  {"session_info_update "},
+	} {
+		c.prompt(id, text)
+		var got []string
+		for _, u := range c.updates {
+			raw := json.RawMessage(u)
+			got = append(got, acp.MemberString(raw, "sessionUpdate")+" "+acp.MemberString(raw, "status"))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func TestPermission(t *testing.T) {
+	for _, p := range []struct{ answer, said, status, reason string }{
+		{`{"outcome":{"outcome":"selected","optionId":"allow_once"}}`, "permission: allow_once", "completed", "end_turn"},
+		{`{"outcome":{"outcome":"selected","optionId":"allow_always"}}`, "permission: allow_always", "completed", "end_turn"},
+		{`{"outcome":{"outcome":"selected","optionId":"reject_once"}}`, "permission: reject_once", "failed", "end_turn"},
+		{`{"outcome":{"outcome":"cancelled"}}`, "", "failed", "cancelled"},
+		{`!no`, "permission error: no (code -32603)", "failed", "end_turn"},
+	} {
+		t.Run(p.answer, func(t *testing.T) {
+			c := start(t, t.TempDir())
+			id := c.session()
+			c.onAsk = func(m *acp.Message) string {
+				if m.Method() != acp.MethodSessionRequestPermission {
+					t.Errorf("request %s", m.Method())
+				}
+				return p.answer
+			}
+			if reason := c.prompt(id, "permission"); string(reason) != p.reason {
+				t.Errorf("stop reason %s, want %s", reason, p.reason)
+			}
+			if c.said() != p.said {
+				t.Errorf("said %q, want %q", c.said(), p.said)
+			}
+			last := json.RawMessage(c.updates[len(c.updates)-1])
+			if got := acp.MemberString(last, "status"); got != p.status {
+				t.Errorf("status %s, want %s", got, p.status)
+			}
+		})
+	}
+}
+
+func TestQuestion(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	var asked acp.Message
+	answer := ""
+	c.onAsk = func(m *acp.Message) string { asked = m.Clone(); return answer }
+	for _, p := range []struct{ text, answer, said, reason string }{
+		{"question", `{"outcome":"answered","answers":[["Red"]]}`, `answers: [["Red"]]`, "end_turn"},
+		{"question 2", `{"outcome":"answered","answers":[["Red"],["Apple","<Plum>"]]}`, `answers: [["Red"],["Apple","<Plum>"]]`, "end_turn"},
+		{"question", `{"outcome":"rejected"}`, "question rejected", "end_turn"},
+		{"question", `{"outcome":"cancelled"}`, "", "cancelled"},
+		{"question", `!unknown`, "question error: unknown (code -32603)", "end_turn"},
+		{"question 3", ``, "question 3", "end_turn"},
+	} {
+		answer = p.answer
+		if reason := c.prompt(id, p.text); string(reason) != p.reason || c.said() != p.said {
+			t.Errorf("%s: said %q and ended with %s, want %q and %s", p.answer, c.said(), reason, p.said, p.reason)
+		}
+	}
+	want := `{"sessionId":"` + string(id) + `","questions":[{"id":"color","header":"Color","question":"Which color do you like?","options":[{"label":"Red","description":"Like fire"},{"label":"Blue","description":"Like the sea"}],"multiSelect":false}]}`
+	if diff := cmp.Diff(want, string(asked.Params())); diff != "" {
+		t.Errorf("question (-want +got):\n%s", diff)
+	}
+}
+
+func TestFS(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	c.onAsk = func(m *acp.Message) string {
+		if acp.MemberString(m.Params(), "path") == "/a b" {
+			return `{"content":"the <content>\n"}`
+		}
+		return "!no such file"
+	}
+	for path, want := range map[string]string{"/a b": "the <content>\n", "/x": "fs error: no such file (code -32603)"} {
+		if c.prompt(id, "fs "+path); c.said() != want {
+			t.Errorf("%s: said %q, want %q", path, c.said(), want)
+		}
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	var methods []string
+	c.onAsk = func(m *acp.Message) string {
+		methods = append(methods, m.Method())
+		return map[string]string{
+			acp.MethodTerminalCreate:      `{"terminalId":"t"}`,
+			acp.MethodTerminalWaitForExit: `{"exitCode":0}`,
+			acp.MethodTerminalOutput:      `{"output":"hi\n","truncated":false,"exitStatus":{"exitCode":0}}`,
+			acp.MethodTerminalRelease:     `{}`,
+		}[m.Method()]
+	}
+	if c.prompt(id, "terminal echo hi"); c.said() != "hi\n" {
+		t.Errorf("said %q", c.said())
+	}
+	want := []string{acp.MethodTerminalCreate, acp.MethodTerminalWaitForExit, acp.MethodTerminalOutput, acp.MethodTerminalRelease}
+	if diff := cmp.Diff(want, methods); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	c.onAsk = func(*acp.Message) string { return "!no terminals" }
+	if c.prompt(id, "terminal x"); c.said() != "terminal error: no terminals (code -32603)" {
+		t.Errorf("said %q", c.said())
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	req := c.start(acp.MethodSessionPrompt, prompt(id, "garbage"))
+	bad := 0
+	for {
+		line := c.line()
+		m, err := acp.Parse(line)
+		if err != nil {
+			bad++
+			continue
+		}
+		if err := c.rec.Gateway(line); err != nil {
+			t.Fatal(err)
+		}
+		if m.IsResponse() && m.ID() == req {
+			break
+		}
+		c.updates = append(c.updates, string(m.Update()))
+	}
+	if diff := cmp.Diff([]string{"good 0", "good 1", "good 2", "good 3"}, c.chunks()); diff != "" || bad != 4 {
+		t.Errorf("%d bad lines, chunks (-want +got):\n%s", bad, diff)
+	}
+}
+
+func TestCrash_LeavesState(t *testing.T) {
+	dir := t.TempDir()
+	c := start(t, dir)
+	id := c.session()
+	c.prompt(id, "echo before")
+	c.start(acp.MethodSessionPrompt, prompt(id, "crash"))
+	if code := c.wait(); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+	if lines := strings.Count(c.stderr.String(), "\n"); lines != 2 {
+		t.Errorf("%d lines on stderr: %s", lines, c.stderr.String())
+	}
+	_ = c.in.Close()
+	c = start(t, dir)
+	c.initialize()
+	c.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil)
+	if c.said() != "before" || len(c.updates) != 3 {
+		t.Errorf("said %q in %d updates", c.said(), len(c.updates))
+	}
+}
+
+func TestHang(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	req := c.start(acp.MethodSessionPrompt, prompt(id, "hang"))
+	c.notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	c.notify(acp.MethodCancelRequest, &acp.CancelRequestNotification{RequestID: json.RawMessage(req)})
+	c.must(acp.MethodSessionList, &acp.ListSessionsRequest{}, nil)
+	if client, _ := c.rec.Open(); client != 1 {
+		t.Errorf("%d requests are open, want the prompt", client)
+	}
+}
+
+func TestCancelRequest(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	req := c.start(acp.MethodSessionPrompt, prompt(id, "slow"))
+	c.read()
+	c.notify(acp.MethodCancelRequest, &acp.CancelRequestNotification{RequestID: json.RawMessage(req)})
+	m := c.await(req)
+	wantCode(t, m.Err(), acp.CodeCancelled)
+}
+
+func TestIgnoreEOF(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	c.prompt(id, "ignore-eof")
+	_ = c.in.Close()
+	c.stderr.waitFor("stdin has ended")
+	// An ignored signal is discarded before the call returns.
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.wait()
+	if status := c.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL {
+		t.Errorf("the process ended by %v", c.cmd.ProcessState)
+	}
+}
+
+func TestForkChild(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	c.prompt(id, "fork-child")
+	pid, err := strconv.Atoi(strings.TrimPrefix(c.said(), "child: "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.end()
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the child is gone: %v", err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadLine_DoesNotEndTheConnection(t *testing.T) {
+	c := start(t, t.TempDir())
+	if _, err := io.WriteString(c.in, "{nonsense\n"); err != nil {
+		t.Fatal(err)
+	}
+	m := c.read()
+	wantCode(t, m.Err(), acp.CodeParseError)
+	c.initialize()
+	if err := c.cmd.Process.Signal(syscall.Signal(0)); errors.Is(err, os.ErrProcessDone) {
+		t.Error("the process is gone")
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/client"
+)
+
+// object is a JSON object that is built here.
+type object = map[string]any
+
+// meta is _meta with this gateway's own member.
+func meta(own object) object { return object{acp.MetaKey: own} }
+
+// initialize makes the connection one with the agent; "" leaves the choice to
+// the gateway. capabilities are this client's own members of _meta.
+func (l *link) initialize(ctx context.Context, agent string, capabilities object) (json.RawMessage, error) {
+	return l.call(ctx, "initialize", initializeParams(agent, capabilities))
+}
+
+func initializeParams(agent string, capabilities object) object {
+	params := object{
+		"protocolVersion": 1,
+		"clientCapabilities": object{
+			"fs": object{"readTextFile": false, "writeTextFile": false}, "terminal": false,
+			"_meta": meta(capabilities),
+		},
+		"clientInfo": object{"name": "sandbox-agent", "title": "Sandbox Agent", "version": version},
+	}
+	if agent != "" {
+		params["_meta"] = meta(object{"agent": agent})
+	}
+	return params
+}
+
+// resume attaches to a session. own are members of _meta for the request.
+func (l *link) resume(ctx context.Context, id, cwd string, own object) (json.RawMessage, error) {
+	params := object{"sessionId": id, "cwd": cwd, "mcpServers": []any{}}
+	if len(own) > 0 {
+		params["_meta"] = meta(own)
+	}
+	return l.call(ctx, "session/resume", params)
+}
+
+// sessionCwd returns the directory of a session, and its agent. A session that
+// the gateway does not know may still be one of an agent: it is opened in the
+// current directory.
+func sessionCwd(ctx context.Context, t target, id string) (cwd, agent string, err error) {
+	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	if err != nil {
+		return "", "", err
+	}
+	info, err := api.Session(ctx, id)
+	var p *problem.Error
+	if errors.As(err, &p) && p.Kind == problem.SessionNotFound {
+		cwd, err = os.Getwd()
+		return cwd, "", err
+	}
+	return info.Cwd, info.Agent, err
+}
+
+// workDir returns the absolute directory that a new session works in.
+func workDir(given string) (string, error) {
+	dir, err := filepath.Abs(given)
+	if err != nil {
+		return "", fmt.Errorf("find working directory: %w", err)
+	}
+	return dir, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/control"
+)
+
+// announce says where the gateway listens and how to use it: as one log record
+// when the log is JSON, for people otherwise. It never shows the token.
+func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
+	url := endpointURL(cfg, addr)
+	open := cfg.token == ""
+	exposed := open && !control.Loopback(cfg.host)
+	if cfg.logJSON {
+		log.Info("listening", "url", url, "token", !open)
+		if exposed {
+			log.Warn("everybody who can reach the address can run agents here", "host", cfg.host)
+		}
+		return
+	}
+	if cfg.logFile != "" {
+		log.Info("listening", "url", url, "token", !open)
+	}
+	fmt.Fprintf(w, "sandbox-agent %s listening on %s\n", version, url)
+	switch {
+	case exposed:
+		fmt.Fprintf(w, "WARNING: no token is needed, and %s can be reached from other machines: everybody who can connect can run agents here\n", cfg.host)
+	case open:
+		fmt.Fprintln(w, "No token is needed; only this machine can connect.")
+	default:
+		fmt.Fprintln(w, "A token is needed.")
+	}
+	fmt.Fprintf(w, "Web page: %s/ui/\nTry: %s\n", url, firstCommand(cfg, url))
+}
+
+// firstCommand is a command to copy that works with this gateway.
+func firstCommand(cfg serverConfig, url string) string {
+	var b strings.Builder
+	switch {
+	case cfg.tokenFile != "":
+		b.WriteString("SANDBOX_AGENT_TOKEN_FILE=" + quoteWord(cfg.tokenFile) + " ")
+	case cfg.token != "":
+		b.WriteString("SANDBOX_AGENT_TOKEN=... ")
+	}
+	b.WriteString("sandbox-agent prompt ")
+	if url != defaultEndpoint {
+		b.WriteString("--endpoint " + url + " ")
+	}
+	return b.String() + `--agent mock "hello"`
+}
+
+// endpointURL is the address that works on this machine, with the real port.
+func endpointURL(cfg serverConfig, addr net.Addr) string {
+	scheme := "http"
+	if cfg.tlsCert != "" {
+		scheme = "https"
+	}
+	host, port := cfg.host, cfg.port
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		port = fmt.Sprint(tcp.Port)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// quoteWord is s as one word of a shell command.
+func quoteWord(s string) string {
+	if !strings.ContainsAny(s, " \t\n'\"\\$`&|;<>()*?[]{}#~!") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// answer answers one request of the agent. When ctx ends somebody else did.
+func (t *turn) answer(ctx context.Context, link *link, m acp.Message) {
+	defer func() {
+		t.mu.Lock()
+		delete(t.open, m.ID())
+		t.mu.Unlock()
+	}()
+	var result any
+	switch m.Method() {
+	case "session/request_permission":
+		result = t.permission(ctx, m.Params())
+	case "_sandboxagent/session/request_question":
+		result = t.question(ctx, m.Params())
+	default:
+		_ = link.refuse(ctx, m.ID(), m.Method()) // a lost connection ends the turn anyway
+		return
+	}
+	if ctx.Err() == nil {
+		_ = link.reply(ctx, m.ID(), result) // as above
+	}
+}
+
+// permission returns the result for a permission request.
+func (t *turn) permission(ctx context.Context, params json.RawMessage) any {
+	options, _ := acp.Member(params, "options")
+	choices := acp.Elements(options)
+	title := acp.MemberString(params, "toolCall", "title")
+	if title == "" {
+		title = acp.MemberString(params, "title")
+	}
+	if t.o.permission == "ask" && t.o.interactive {
+		names := make([]string, len(choices))
+		for i, o := range choices {
+			names[i] = acp.MemberString(o, "name")
+		}
+		i, ok := t.asker.choose(ctx, "Permission: "+title+detail(params), names)
+		if ok && i >= 0 {
+			return selected(choices[i])
+		}
+		return t.decide(choices, "reject")
+	}
+	decision := t.o.permission
+	if decision == "ask" {
+		decision = "reject"
+	}
+	if decision == "reject" {
+		t.mu.Lock()
+		t.rejected = true
+		t.mu.Unlock()
+	}
+	t.view.note(fmt.Sprintf("permission %sed: %s", decision, title))
+	return t.decide(choices, decision)
+}
+
+// decide returns the result that chooses allow or reject, for this time rather
+// than for ever.
+func (t *turn) decide(choices []json.RawMessage, decision string) any {
+	for _, kind := range []string{decision + "_once", decision + "_always"} {
+		for _, o := range choices {
+			if acp.MemberString(o, "kind") == kind {
+				return selected(o)
+			}
+		}
+	}
+	return object{"outcome": object{"outcome": "cancelled"}}
+}
+
+func selected(option json.RawMessage) any {
+	return object{"outcome": object{"outcome": "selected", "optionId": acp.MemberString(option, "optionId")}}
+}
+
+// detail shows what a tool call would do.
+func detail(params json.RawMessage) string {
+	input, ok := acp.Member(params, "toolCall", "rawInput")
+	if !ok {
+		return ""
+	}
+	for _, name := range []string{"command", "path", "file_path", "url"} {
+		if v := acp.MemberString(input, name); v != "" {
+			return "\n  " + name + ": " + v
+		}
+	}
+	return "\n  " + compact(input)
+}
+
+// question returns the result for questions with given answers.
+func (t *turn) question(ctx context.Context, params json.RawMessage) any {
+	list, _ := acp.Member(params, "questions")
+	if !t.o.interactive || t.o.permission == "reject" {
+		t.mu.Lock()
+		t.rejected = true
+		t.mu.Unlock()
+		for _, q := range acp.Elements(list) {
+			t.view.note("question not answered: " + acp.MemberString(q, "question"))
+		}
+		return object{"outcome": "rejected"}
+	}
+	answers := [][]string{}
+	for _, q := range acp.Elements(list) {
+		options, _ := acp.Member(q, "options")
+		var labels []string
+		for _, o := range acp.Elements(options) {
+			labels = append(labels, acp.MemberString(o, "label"))
+		}
+		text := acp.MemberString(q, "question")
+		if len(labels) == 0 {
+			answer, ok := t.asker.line(ctx, "Question: "+text)
+			if !ok {
+				return object{"outcome": "rejected"}
+			}
+			answers = append(answers, []string{answer})
+			continue
+		}
+		picked, ok := t.asker.pick(ctx, "Question: "+text, labels, acp.MemberBool(q, "multiSelect"))
+		if !ok || len(picked) == 0 {
+			return object{"outcome": "rejected"}
+		}
+		var chosen []string
+		for _, i := range picked {
+			chosen = append(chosen, labels[i])
+		}
+		answers = append(answers, chosen)
+	}
+	return object{"outcome": "answered", "answers": answers}
+}

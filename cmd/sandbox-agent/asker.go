@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// asker asks a person one question at a time. The first question starts a
+// reader of the input that lives as long as the program: a read of a terminal
+// cannot be taken back.
+type asker struct {
+	in   io.Reader
+	view *view
+
+	asking chan struct{} // holds one token: who has it may ask
+	start  sync.Once
+	lines  chan string // closed at the input's end
+}
+
+func newAsker(in io.Reader, v *view) *asker {
+	a := &asker{in: in, view: v, asking: make(chan struct{}, 1), lines: make(chan string)}
+	a.asking <- struct{}{}
+	return a
+}
+
+// line asks for one line. ok is false when there is no answer.
+func (a *asker) line(ctx context.Context, question string) (answer string, ok bool) {
+	select {
+	case <-a.asking:
+	case <-ctx.Done():
+		return "", false
+	}
+	defer func() { a.asking <- struct{}{} }()
+	a.start.Do(func() {
+		go func() {
+			defer close(a.lines)
+			for s := bufio.NewScanner(a.in); s.Scan(); {
+				a.lines <- s.Text()
+			}
+		}()
+	})
+	a.view.ask(question + "\n> ")
+	select {
+	case answer, ok = <-a.lines:
+		if !ok {
+			a.view.note("the input has ended")
+		}
+		return strings.TrimSpace(answer), ok
+	case <-ctx.Done():
+		a.view.note("answered elsewhere")
+		return "", false
+	}
+}
+
+// choose asks for one of the options; the index is -1 for none of them.
+func (a *asker) choose(ctx context.Context, question string, options []string) (index int, ok bool) {
+	picked, ok := a.pick(ctx, question, options, false)
+	if !ok || len(picked) == 0 {
+		return -1, ok
+	}
+	return picked[0], true
+}
+
+// pick asks for options by their numbers until the answer makes sense. An empty
+// answer picks none.
+func (a *asker) pick(ctx context.Context, question string, options []string, several bool) (picked []int, ok bool) {
+	var b strings.Builder
+	b.WriteString(question)
+	for i, o := range options {
+		fmt.Fprintf(&b, "\n  %d) %s", i+1, oneLine(o))
+	}
+	how := "a number, or nothing to reject"
+	if several {
+		how = "numbers with blanks between them, or nothing to reject"
+	}
+	b.WriteString("\n" + how)
+	for {
+		answer, ok := a.line(ctx, b.String())
+		if !ok || answer == "" {
+			return nil, ok
+		}
+		fields := strings.Fields(strings.ReplaceAll(answer, ",", " "))
+		picked = picked[:0]
+		for _, f := range fields {
+			if n, err := strconv.Atoi(f); err == nil && n >= 1 && n <= len(options) {
+				picked = append(picked, n-1)
+			}
+		}
+		if len(picked) == len(fields) && (several || len(picked) == 1) {
+			return picked, true
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestCommands_Usage(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string // in the error
+	}{
+		{[]string{"nope"}, `there is no command "nope"`},
+		{[]string{"sessions"}, "a command is missing: list, show"},
+		{[]string{"sessions", "nope"}, `there is no command "nope"`},
+		{[]string{"prompt"}, "TEXT is missing"},
+		{[]string{"prompt", "x", "--nope"}, "not defined: -nope"},
+		{[]string{"prompt", "x", "--permission", "maybe"}, "use allow, reject or ask"},
+		{[]string{"prompt", "x", "--session", "s", "--agent", "a"}, "cannot be chosen"},
+		{[]string{"prompt", "x", "--timeout", "soon"}, "soon"},
+		{[]string{"prompt", "x", "--token", "a b"}, "printable ASCII"},
+		{[]string{"sessions", "show"}, "SESSION is missing"},
+		{[]string{"sessions", "show", ""}, "SESSION is empty"},
+		{[]string{"sessions", "show", "a", "b"}, `unexpected argument "b"`},
+		{[]string{"sessions", "list", "--limit", "0"}, "between 1 and 1000"},
+		{[]string{"sessions", "list", "--endpoint", "ftp://x"}, "not an http or https address"},
+		{[]string{"sessions", "events", "s", "--after", "-1"}, "-1"},
+		{[]string{"rpc", "call"}, "METHOD is missing"},
+		{[]string{"rpc", "call", "m", "{"}, "not a JSON object or array"},
+		{[]string{"rpc", "call", "m", `"text"`}, "not a JSON object or array"},
+		{[]string{"rpc", "call", "m", "{}", "x"}, `unexpected argument "x"`},
+		{[]string{"rpc", "call", "m", "[]", "--session", "s"}, "params that are an object"},
+		{[]string{"rpc", "call", "initialize", "--session", "s"}, "has no meaning"},
+		{[]string{"rpc", "stream"}, "session"},
+		{[]string{"completion", "tcsh"}, "use bash, zsh or fish"},
+		{[]string{"health", "x"}, `unexpected argument "x"`},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			code, out, errOut := tool(t, "", tt.args...)
+			if code != exitUsage || out != "" {
+				t.Errorf("exit %d, output %q", code, out)
+			}
+			if !strings.HasPrefix(errOut, "error: wrong usage: ") || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "\nhint: see: sandbox-agent") {
+				t.Errorf("error output %q, want %q in it", errOut, tt.want)
+			}
+		})
+	}
+}
+
+func TestCommands_Unreachable(t *testing.T) {
+	for _, args := range [][]string{{"health"}, {"prompt", "x"}, {"rpc", "call", "m"}, {"rpc", "stream", "--session", "s"}, {"sessions", "events", "s", "-f"}} {
+		code, _, errOut := tool(t, "", append(args, "--endpoint", "http://127.0.0.1:1")...)
+		if code != exitUnreachable || !strings.Contains(errOut, "error: cannot reach the gateway: ") || !strings.Contains(errOut, "sandbox-agent server") {
+			t.Errorf("%v: exit %d, %q", args, code, errOut)
+		}
+	}
+}
+
+func TestCommands_Token(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, log := start(t, "--token-file", file)
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	tests := []struct {
+		name string
+		args []string
+		code int
+	}{
+		{"health needs none", []string{"health"}, exitOK},
+		{"none", []string{"agents", "list"}, exitAuth},
+		{"wrong", []string{"agents", "list", "--token", "x"}, exitAuth},
+		{"none, over a WebSocket", []string{"rpc", "call", "session/list"}, exitAuth},
+		{"right", []string{"agents", "list", "--token", "sesame"}, exitOK},
+		{"file", []string{"agents", "list", "--token-file", file}, exitOK},
+		{"prompt", []string{"prompt", "hello", "--agent", "mock", "--token-file", file}, exitOK},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, _, errOut := tool(t, "", tt.args...)
+			if code != tt.code {
+				t.Errorf("exit %d, want %d: %s", code, tt.code, errOut)
+			}
+			if tt.code == exitAuth && !strings.Contains(errOut, "SANDBOX_AGENT_TOKEN") {
+				t.Errorf("no hint in %q", errOut)
+			}
+		})
+	}
+	t.Run("variable", func(t *testing.T) {
+		t.Setenv("SANDBOX_AGENT_TOKEN", "sesame")
+		if code, _, errOut := tool(t, "", "agents", "list"); code != exitOK {
+			t.Errorf("exit %d: %s", code, errOut)
+		}
+	})
+	if strings.Contains(log.String(), "sesame") {
+		t.Errorf("the server's output has the token:\n%s", log)
+	}
+}
+
+func TestCommands_Sessions(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	code, out, errOut := tool(t, "", "prompt", "echo one two", "--cwd", t.TempDir())
+	if code != exitOK || out != "one two\n" {
+		t.Fatalf("exit %d, %q, %q", code, out, errOut)
+	}
+	id := strings.TrimPrefix(regexp.MustCompile(`session \S+`).FindString(errOut), "session ")
+
+	t.Run("list", func(t *testing.T) {
+		_, out, _ := tool(t, "", "sessions", "list")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], "SESSION ") || !strings.HasPrefix(lines[1], id+" ") {
+			t.Errorf("output:\n%s", out)
+		}
+		_, out, _ = tool(t, "", "sessions", "list", "--all", "--json")
+		var page struct {
+			Sessions []struct {
+				ID string `json:"sessionId"`
+			} `json:"sessions"`
+		}
+		if err := json.Unmarshal([]byte(out), &page); err != nil || len(page.Sessions) != 1 || page.Sessions[0].ID != id {
+			t.Errorf("%v in %s", err, out)
+		}
+	})
+	t.Run("show", func(t *testing.T) {
+		_, out, _ := tool(t, "", "sessions", "show", id)
+		if !regexp.MustCompile(`(?m)^agent +mock$`).MatchString(out) {
+			t.Errorf("output:\n%s", out)
+		}
+	})
+	t.Run("events", func(t *testing.T) {
+		_, out, _ := tool(t, "", "sessions", "events", id)
+		if !strings.Contains(out, "client   session/prompt") || !strings.Contains(out, "agent_message_chunk one two") {
+			t.Errorf("output:\n%s", out)
+		}
+		_, out, _ = tool(t, "", "sessions", "events", id, "--limit", "2", "--json")
+		for line := range strings.Lines(out) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("not JSON: %s", line)
+			}
+		}
+		if n := strings.Count(out, "\n"); n != 2 {
+			t.Errorf("%d lines, want 2", n)
+		}
+		code, out, _ := tool(t, "", "sessions", "events", id, "--follow", "--limit", "1")
+		if code != exitOK || strings.Count(out, "\n") != 1 {
+			t.Errorf("exit %d, output:\n%s", code, out)
+		}
+	})
+	t.Run("continue", func(t *testing.T) {
+		code, out, errOut := tool(t, "", "prompt", "echo again", "--session", id)
+		if code != exitOK || out != "again\n" {
+			t.Errorf("exit %d, %q, %q", code, out, errOut)
+		}
+	})
+	t.Run("call in a session", func(t *testing.T) {
+		code, out, errOut := tool(t, "", "rpc", "call", "session/prompt", `{"prompt":[{"type":"text","text":"echo <raw>"}]}`, "--session", id)
+		if code != exitOK || !strings.Contains(out, `"stopReason": "end_turn"`) || !strings.Contains(errOut, "session/update agent_message_chunk <raw>") {
+			t.Errorf("exit %d, %q, %q", code, out, errOut)
+		}
+	})
+	t.Run("close and delete", func(t *testing.T) {
+		if code, out, errOut := tool(t, "", "sessions", "close", id); code != exitOK || out != "closed "+id+"\n" {
+			t.Errorf("exit %d, %q, %q", code, out, errOut)
+		}
+		if code, _, errOut := tool(t, "", "sessions", "delete", id); code != exitOK {
+			t.Errorf("exit %d, %q", code, errOut)
+		}
+		for _, args := range [][]string{{"sessions", "show", id}, {"sessions", "delete", id}, {"sessions", "events", id, "-f"}, {"prompt", "x", "--session", id}} {
+			if code, _, errOut := tool(t, "", args...); code != exitNotFound {
+				t.Errorf("%v: exit %d, %q", args, code, errOut)
+			}
+		}
+	})
+}
+
+func TestCommands_Prompt(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	tests := []struct {
+		name, stdin string
+		args        []string
+		code        int
+		out, errOut string // contained
+	}{
+		{"text", "", []string{"hello"}, exitOK, "mock agent", "session "},
+		{"from the input", "echo piped\n", []string{"-"}, exitOK, "piped", ""},
+		{"tool", "", []string{"tool"}, exitOK, "", "(completed)"},
+		{"plan", "", []string{"plan"}, exitOK, "", "  [x] "},
+		{"crash", "", []string{"crash"}, exitAgent, "", "error: "},
+		{"permission without a terminal", "", []string{"permission"}, exitRefused, "", "permission rejected"},
+		{"permission allowed", "", []string{"permission", "--permission", "allow"}, exitOK, "", "permission allowed"},
+		{"permission rejected", "", []string{"permission", "--permission", "reject"}, exitRefused, "", "permission rejected"},
+		{"question without a terminal", "", []string{"question"}, exitRefused, "", "question not answered"},
+		{"no such agent", "", []string{"x", "--agent", "nope"}, exitNotFound, "", "agents list"},
+		{"no such session", "", []string{"x", "--session", "nope"}, exitNotFound, "", "error: "},
+		{"too slow", "", []string{"hang", "--timeout", "500ms"}, exitFailure, "", "timed out"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, errOut := tool(t, tt.stdin, append([]string{"prompt"}, tt.args...)...)
+			if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(errOut, tt.errOut) {
+				t.Errorf("exit %d, want %d\n%s\n%s", code, tt.code, out, errOut)
+			}
+		})
+	}
+	t.Run("json", func(t *testing.T) {
+		_, out, _ := tool(t, "", "prompt", "--json", "echo <x>")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		for _, line := range lines {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("not JSON: %s", line)
+			}
+		}
+		if last := lines[len(lines)-1]; !strings.Contains(out, `"text":"<x>"`) || !strings.Contains(last, `"stopReason":"end_turn"`) {
+			t.Errorf("output:\n%s", out)
+		}
+	})
+	t.Run("json error", func(t *testing.T) {
+		code, out, errOut := tool(t, "", "prompt", "--json", "--agent", "nope", "x")
+		var doc struct {
+			Type     string
+			ExitCode int
+		}
+		if err := json.Unmarshal([]byte(errOut), &doc); err != nil || out != "" || doc.ExitCode != code || doc.Type != "urn:sandbox-agent:error:unsupported_agent" {
+			t.Errorf("%v: exit %d, %q, %q", err, code, out, errOut)
+		}
+	})
+}
+
+func TestCommands_RPC(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	file := filepath.Join(t.TempDir(), "params.json")
+	if err := os.WriteFile(file, []byte(`{"cwd":"/nowhere"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, stdin string
+		args        []string
+		code        int
+		out         string // contained
+	}{
+		{"indented", "", []string{"session/list"}, exitOK, "{\n  \"sessions\""},
+		{"one line", "", []string{"session/list", "--json"}, exitOK, `{"sessions":`},
+		{"file", "", []string{"session/list", "@" + file}, exitOK, `"sessions"`},
+		{"input", `{"cwd":"/nowhere"}`, []string{"session/list", "-"}, exitOK, `"sessions"`},
+		{"raw", "", []string{"session/list", "--raw"}, exitOK, `{"jsonrpc":"2.0","id":2,"result":`},
+		{"initialize", "", []string{"initialize"}, exitOK, `"protocolVersion": 1`},
+		{"unknown method", "", []string{"_x/y"}, exitAgent, ""},
+		{"no such session", "", []string{"session/prompt", `{"sessionId":"nope","prompt":[]}`}, exitNotFound, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, errOut := tool(t, tt.stdin, append([]string{"rpc", "call"}, tt.args...)...)
+			if code != tt.code || !strings.Contains(out, tt.out) {
+				t.Errorf("exit %d, want %d\n%s\n%s", code, tt.code, out, errOut)
+			}
+		})
+	}
+	t.Run("notify", func(t *testing.T) {
+		if code, out, errOut := tool(t, "", "rpc", "notify", "_x/y", `{"a":1}`); code != exitOK || out+errOut != "" {
+			t.Errorf("exit %d, %q, %q", code, out, errOut)
+		}
+	})
+}

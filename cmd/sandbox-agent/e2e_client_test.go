@@ -1,0 +1,880 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// dialect names a way to carry ACP to the gateway.
+type dialect string
+
+const (
+	inline   dialect = "inline"
+	standard dialect = "standard"
+	wsocket  dialect = "websocket"
+)
+
+var dialects = []dialect{inline, standard, wsocket}
+
+// header returns the dialect's connection header.
+func (d dialect) header() string {
+	if d == inline {
+		return "X-ACP-Connection-Id"
+	}
+	return "Acp-Connection-Id"
+}
+
+// message is one frame from the gateway.
+type message struct {
+	raw     []byte
+	eventID uint64 // of its SSE event, 0 elsewhere
+
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   *rpcError       `json:"error"`
+}
+
+type rpcError struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+func (e *rpcError) Error() string { return fmt.Sprintf("%s (%d) %s", e.Message, e.Code, e.Data) }
+
+// params is what tests look at in a session's messages.
+type params struct {
+	SessionID string          `json:"sessionId"`
+	RequestID json.RawMessage `json:"requestId"`
+	Update    struct {
+		SessionUpdate string          `json:"sessionUpdate"`
+		ToolCallID    string          `json:"toolCallId"`
+		Content       json.RawMessage `json:"content"`
+	} `json:"update"`
+	Options []struct {
+		OptionID string `json:"optionId"`
+		Kind     string `json:"kind"`
+	} `json:"options"`
+	Meta struct {
+		Gateway struct {
+			Seq uint64 `json:"seq"`
+		} `json:"sandboxagent.dev"`
+	} `json:"_meta"`
+}
+
+func (m *message) params() params {
+	var p params
+	_ = json.Unmarshal(m.Params, &p)
+	return p
+}
+
+// chunk returns the text of an agent_message_chunk of the session.
+func (m *message) chunk(session string) (string, bool) {
+	if m.Method != "session/update" {
+		return "", false
+	}
+	p := m.params()
+	if p.Update.SessionUpdate != "agent_message_chunk" || p.SessionID != session {
+		return "", false
+	}
+	var c struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(p.Update.Content, &c)
+	return c.Text, true
+}
+
+// options choose how a client connects.
+type options struct {
+	eventIDs bool
+	agent    string // "" is the default agent
+	// cuts are numbers of bytes after which the event stream's, or the
+	// WebSocket's, TCP connection breaks: one for each connection, in order.
+	cuts []int
+	// noStream opens no event stream.
+	noStream bool
+	client   *http.Client // for the POSTs
+}
+
+// client is one ACP client over one dialect. It answers nothing by itself.
+type client struct {
+	t    testing.TB
+	g    *gateway
+	kind dialect
+	opts options
+	id   string // connection id
+	init json.RawMessage
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	http   *http.Client
+	ws     *websocket.Conn
+	check  func(direction string, frame []byte)
+	nextID atomic.Int64
+	drops  atomic.Int64 // streams that broke and were opened again
+
+	mu      sync.Mutex
+	once    bool            // do not open a broken stream again
+	streams map[string]bool // opened, by session
+	inbox   []message       // everything but awaited responses
+	wake    chan struct{}   // closed and replaced when inbox or lastID changes
+	lastID  uint64          // of the newest SSE event
+	waiting map[string]chan message
+	closed  error // why the connection ended
+}
+
+// connect opens a connection and initializes it.
+func connect(t testing.TB, g *gateway, kind dialect, o options) *client {
+	t.Helper()
+	c := &client{
+		t: t, g: g, kind: kind, opts: o,
+		streams: map[string]bool{}, waiting: map[string]chan message{}, wake: make(chan struct{}),
+		http: o.client, check: checker(t),
+	}
+	if c.http == nil {
+		c.http = &http.Client{Transport: &http.Transport{}}
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	t.Cleanup(c.abandon)
+	meta := map[string]any{}
+	if o.agent != "" {
+		meta["agent"] = o.agent
+	}
+	capabilities := map[string]any{}
+	if o.eventIDs {
+		capabilities["_meta"] = map[string]any{"sandboxagent.dev": map[string]any{"eventIds": true}}
+	}
+	p := map[string]any{"protocolVersion": 1, "clientCapabilities": capabilities, "_meta": map[string]any{"sandboxagent.dev": meta}}
+	if kind == wsocket {
+		c.dial()
+		c.init = c.must("initialize", p)
+		return c
+	}
+	resp, body := c.post(c.frame(json.RawMessage("0"), "initialize", p), "")
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("initialize: %s %s", resp.Status, body)
+	}
+	std, own := resp.Header.Get("Acp-Connection-Id"), resp.Header.Get("X-ACP-Connection-Id")
+	if std == "" || std != own {
+		t.Fatalf("initialize: connection ids %q and %q, want the same value in both headers", std, own)
+	}
+	c.id = std
+	var m message
+	if err := json.Unmarshal(body, &m); err != nil || m.Error != nil || string(m.ID) != "0" {
+		t.Fatalf("initialize: %v, %s", err, body)
+	}
+	c.check("in", body)
+	c.init = m.Result
+	if !o.noStream {
+		c.stream("")
+	}
+	return c
+}
+
+// abandon drops the client without a word to the gateway.
+func (c *client) abandon() {
+	c.cancel()
+	if c.ws != nil {
+		_ = c.ws.CloseNow()
+	}
+	c.wg.Wait()
+	c.http.CloseIdleConnections()
+}
+
+// close ends the connection as a polite client does.
+func (c *client) close() {
+	c.t.Helper()
+	if c.kind == wsocket {
+		_ = c.ws.Close(websocket.StatusNormalClosure, "")
+		c.abandon()
+		return
+	}
+	resp, body := c.request(http.MethodDelete, nil, nil)
+	want := http.StatusAccepted
+	if c.kind == inline {
+		want = http.StatusNoContent
+	}
+	if resp.StatusCode != want {
+		c.t.Errorf("DELETE: %s %s, want %d", resp.Status, body, want)
+	}
+	c.abandon()
+}
+
+// frame builds a request, or a notification when id is nil.
+func (c *client) frame(id json.RawMessage, method string, params any) []byte {
+	c.t.Helper()
+	raw, ok := params.(json.RawMessage)
+	if !ok {
+		raw = encode(c.t, params)
+	}
+	b := []byte(`{"jsonrpc":"2.0",`)
+	if id != nil {
+		b = append(append(append(b, `"id":`...), id...), ',')
+	}
+	b = append(append(b, `"method":`...), encode(c.t, method)...)
+	b = append(append(b, `,"params":`...), raw...)
+	b = append(b, '}')
+	c.check("out", b)
+	return b
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// request sends one HTTP request with this connection's headers; set nil in
+// header for none to be changed.
+func (c *client) request(method string, body []byte, header http.Header) (*http.Response, []byte) {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.ctx, method, c.g.url+"/v2/rpc", bytes.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.g.authorize(req.Header)
+	if c.id != "" {
+		req.Header.Set(c.kind.header(), c.id)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return &http.Response{Status: err.Error(), Header: http.Header{}}, nil
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return &http.Response{Status: err.Error(), Header: resp.Header}, b
+	}
+	return resp, b
+}
+
+func (c *client) post(frame []byte, session string) (*http.Response, []byte) {
+	c.t.Helper()
+	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
+	if session != "" && c.kind == standard && c.id != "" {
+		h.Set("Acp-Session-Id", session)
+	}
+	return c.request(http.MethodPost, frame, h)
+}
+
+// startID sends a request with the given id and returns where its response will
+// arrive.
+func (c *client) startID(id json.RawMessage, method string, params any) <-chan message {
+	c.t.Helper()
+	f := c.frame(id, method, params)
+	var env struct {
+		Params struct {
+			SessionID string `json:"sessionId"`
+		} `json:"params"`
+	}
+	_ = json.Unmarshal(f, &env)
+	session := env.Params.SessionID
+	ch := make(chan message, 1)
+	c.mu.Lock()
+	if c.closed != nil {
+		ch <- failed(c.closed)
+		c.mu.Unlock()
+		return ch
+	}
+	if c.kind != inline {
+		c.waiting[idKey(id)] = ch
+	}
+	c.mu.Unlock()
+	switch c.kind {
+	case wsocket:
+		if err := c.ws.Write(c.ctx, websocket.MessageText, f); err != nil {
+			c.fail(err)
+		}
+	case standard:
+		if session != "" && !c.opts.noStream {
+			c.stream(session)
+		}
+		if resp, body := c.post(f, session); resp.StatusCode != http.StatusAccepted {
+			ch <- failed(fmt.Errorf("POST: %s %s", resp.Status, body))
+		}
+	case inline:
+		c.wg.Go(func() {
+			resp, body := c.post(f, session)
+			var m message
+			if resp.StatusCode != http.StatusOK || json.Unmarshal(body, &m) != nil {
+				ch <- failed(fmt.Errorf("POST: %s %s", resp.Status, body))
+				return
+			}
+			m.raw = body
+			c.check("in", body)
+			if s := resp.Header.Get("X-ACP-Last-Event-Id"); s != "" {
+				m.eventID, _ = strconv.ParseUint(s, 10, 64)
+			}
+			ch <- m
+		})
+	}
+	return ch
+}
+
+// idKey is the same for ids of the same value and type: strings may be escaped
+// in several ways.
+func idKey(id json.RawMessage) string {
+	var s string
+	if len(id) > 0 && id[0] == '"' && json.Unmarshal(id, &s) == nil {
+		return strconv.Quote(s)
+	}
+	return string(id)
+}
+
+// failed is a response made here, for a request that has none.
+func failed(err error) message { return message{Error: &rpcError{Message: err.Error()}} }
+
+// start is startID with an id of the client's own.
+func (c *client) start(method string, params any) <-chan message {
+	c.t.Helper()
+	return c.startID(json.RawMessage(strconv.FormatInt(c.nextID.Add(1), 10)), method, params)
+}
+
+// wait returns the response and, for inline, only after the events that the
+// response says precede it.
+func (c *client) wait(ch <-chan message) (json.RawMessage, error) {
+	c.t.Helper()
+	m := c.response(ch)
+	if c.kind == inline && !c.opts.noStream && m.eventID > 0 {
+		c.until(func() bool { return c.lastID >= m.eventID }, "event %d, which precedes the response", m.eventID)
+	}
+	if m.Error != nil {
+		return nil, m.Error
+	}
+	return m.Result, nil
+}
+
+// response returns the response, or an error made here when it does not come.
+func (c *client) response(ch <-chan message) message {
+	select {
+	case m := <-ch:
+		return m
+	case <-time.After(4 * patience):
+		return failed(fmt.Errorf("no response within %v", 4*patience))
+	}
+}
+
+// call sends a request and returns its result.
+func (c *client) call(method string, params any) (json.RawMessage, error) {
+	c.t.Helper()
+	return c.wait(c.start(method, params))
+}
+
+// must is call for requests that succeed.
+func (c *client) must(method string, params any) json.RawMessage {
+	c.t.Helper()
+	r, err := c.call(method, params)
+	if err != nil {
+		c.t.Fatalf("%s: %v (%s)", method, err, c.kind)
+	}
+	return r
+}
+
+// notify sends a notification.
+func (c *client) notify(method string, params any) {
+	c.t.Helper()
+	c.send(c.frame(nil, method, params))
+}
+
+// answer responds to a request of the gateway's.
+func (c *client) answer(request message, result any) {
+	c.t.Helper()
+	b := append([]byte(`{"jsonrpc":"2.0","id":`), request.ID...)
+	b = append(append(b, `,"result":`...), encode(c.t, result)...)
+	c.sendFor(append(b, '}'), request.params().SessionID)
+}
+
+func (c *client) send(f []byte) {
+	c.t.Helper()
+	var env struct {
+		Params struct {
+			SessionID string `json:"sessionId"`
+		} `json:"params"`
+	}
+	_ = json.Unmarshal(f, &env)
+	c.sendFor(f, env.Params.SessionID)
+}
+
+func (c *client) sendFor(f []byte, session string) {
+	c.t.Helper()
+	if c.kind == wsocket {
+		if err := c.ws.Write(c.ctx, websocket.MessageText, f); err != nil {
+			c.t.Errorf("write: %v", err)
+		}
+		return
+	}
+	if resp, body := c.post(f, session); resp.StatusCode != http.StatusAccepted || len(body) > 0 {
+		c.t.Errorf("POST %.100s: %s %q, want 202 without a body", f, resp.Status, body)
+	}
+}
+
+// newSession makes a session and returns its id.
+func (c *client) newSession() string {
+	c.t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var r struct {
+		SessionID string `json:"sessionId"`
+	}
+	if err := json.Unmarshal(c.must("session/new", map[string]any{"cwd": dir, "mcpServers": []any{}}), &r); err != nil || r.SessionID == "" {
+		c.t.Fatalf("session/new: %v", err)
+	}
+	if c.kind == standard && !c.opts.noStream {
+		c.stream(r.SessionID)
+	}
+	return r.SessionID
+}
+
+// attach resumes or loads a session; after nil is from now.
+func (c *client) attach(method, session string, after *uint64) json.RawMessage {
+	c.t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p := map[string]any{"sessionId": session, "cwd": dir, "mcpServers": []any{}}
+	if after != nil {
+		p["_meta"] = map[string]any{"sandboxagent.dev": map[string]any{"after": *after}}
+	}
+	return c.must(method, p)
+}
+
+func promptParams(session, text string) map[string]any {
+	return map[string]any{"sessionId": session, "prompt": []any{map[string]any{"type": "text", "text": text}}}
+}
+
+// prompt runs a turn and returns its stop reason.
+func (c *client) prompt(session, text string) string {
+	c.t.Helper()
+	return stopReason(c.t, c.must("session/prompt", promptParams(session, text)))
+}
+
+func stopReason(t testing.TB, result json.RawMessage) string {
+	t.Helper()
+	var r struct {
+		StopReason string `json:"stopReason"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		t.Fatalf("%v in %s", err, result)
+	}
+	return r.StopReason
+}
+
+// messages returns what has arrived and no request waited for.
+func (c *client) messages() []message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inbox[:len(c.inbox):len(c.inbox)]
+}
+
+// until waits for a condition on the client's state; ok runs with mu held.
+func (c *client) until(ok func() bool, what string, args ...any) {
+	c.t.Helper()
+	deadline := time.After(4 * patience)
+	for {
+		c.mu.Lock()
+		done, wake, closed := ok(), c.wake, c.closed
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		if closed != nil {
+			c.t.Fatalf("%s: the connection ended while waiting for %s: %v", c.kind, fmt.Sprintf(what, args...), closed)
+		}
+		select {
+		case <-wake:
+		case <-deadline:
+			c.t.Fatalf("%s: waited in vain for %s; %s", c.kind, fmt.Sprintf(what, args...), c.summary())
+		}
+	}
+}
+
+func (c *client) summary() string {
+	in := c.messages()
+	s := fmt.Sprintf("%d messages arrived", len(in))
+	if len(in) > 0 {
+		s += fmt.Sprintf(", the last: %.300s", in[len(in)-1].raw)
+	}
+	return s
+}
+
+// find waits for a message from position from on that satisfies ok.
+func (c *client) find(from int, what string, ok func(*message) bool) message {
+	c.t.Helper()
+	var found message
+	next := from
+	c.until(func() bool {
+		for ; next < len(c.inbox); next++ {
+			if ok(&c.inbox[next]) {
+				found = c.inbox[next]
+				return true
+			}
+		}
+		return false
+	}, "%s", what)
+	return found
+}
+
+// findMethod waits for a message with a method.
+func (c *client) findMethod(method string) message {
+	c.t.Helper()
+	return c.find(0, method, func(m *message) bool { return m.Method == method })
+}
+
+func (c *client) mark() int { return len(c.messages()) }
+
+// deliver takes one frame from a stream or a socket.
+func (c *client) deliver(raw []byte, eventID uint64) {
+	m := message{raw: raw, eventID: eventID}
+	if err := json.Unmarshal(raw, &m); err != nil || m.JSONRPC != "2.0" {
+		c.t.Errorf("%s: a frame is not JSON-RPC: %v: %.300s", c.kind, err, raw)
+		return
+	}
+	c.check("in", raw)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if eventID > 0 {
+		c.lastID = max(c.lastID, eventID)
+	}
+	if ch := c.waiting[idKey(m.ID)]; m.Method == "" && ch != nil {
+		delete(c.waiting, idKey(m.ID))
+		ch <- m
+	} else {
+		c.inbox = append(c.inbox, m)
+	}
+	close(c.wake)
+	c.wake = make(chan struct{})
+}
+
+// fail ends the connection: who waits for a response gets err.
+func (c *client) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed != nil {
+		return
+	}
+	c.closed = err
+	for id, ch := range c.waiting {
+		delete(c.waiting, id)
+		ch <- failed(err)
+	}
+	close(c.wake)
+	c.wake = make(chan struct{})
+}
+
+// stream opens the event stream of a session, or the connection's own for "",
+// once, and keeps it open across breaks: with Last-Event-ID.
+func (c *client) stream(session string) {
+	c.t.Helper()
+	c.mu.Lock()
+	if c.streams[session] {
+		c.mu.Unlock()
+		return
+	}
+	c.streams[session] = true
+	var cuts []int
+	if session != "" || c.kind == inline {
+		cuts, c.opts.cuts = c.opts.cuts, nil
+	}
+	c.mu.Unlock()
+	cut := pop(&cuts)
+	body, err := c.get(session, "", cut)
+	if err != nil {
+		c.t.Fatalf("GET of session %q: %v", session, err)
+	}
+	c.wg.Go(func() {
+		var last uint64
+		for {
+			err := c.read(body, &last)
+			body.Close()
+			if c.ctx.Err() != nil {
+				return
+			}
+			c.mu.Lock()
+			once := c.once
+			c.mu.Unlock()
+			if err == nil || cut == 0 || once {
+				c.fail(fmt.Errorf("the stream of session %q ended: %w", session, errors.Join(err, io.EOF)))
+				return
+			}
+			c.drops.Add(1)
+			cut = pop(&cuts)
+			if body, err = c.get(session, strconv.FormatUint(last, 10), cut); err != nil {
+				c.fail(fmt.Errorf("open the stream again after event %d: %w", last, err))
+				return
+			}
+		}
+	})
+}
+
+func pop(cuts *[]int) int {
+	if len(*cuts) == 0 {
+		return 0
+	}
+	n := (*cuts)[0]
+	*cuts = (*cuts)[1:]
+	return n
+}
+
+// get opens one event stream on a TCP connection of its own.
+func (c *client) get(session, lastEventID string, cut int) (io.ReadCloser, error) {
+	tr := &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: cutDialer(cut)}
+	req, err := http.NewRequestWithContext(c.ctx, http.MethodGet, c.g.url+"/v2/rpc", nil)
+	if err != nil {
+		return nil, err
+	}
+	c.g.authorize(req.Header)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set(c.kind.header(), c.id)
+	if session != "" && c.kind == standard {
+		req.Header.Set("Acp-Session-Id", session)
+	}
+	if lastEventID != "" {
+		req.Header.Set("Last-Event-ID", lastEventID)
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(ct, "text/event-stream") {
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s, content type %q: %s", resp.Status, ct, b)
+	}
+	return resp.Body, nil
+}
+
+// read delivers a stream's events until it ends; last is the id of the last
+// complete one.
+func (c *client) read(r io.Reader, last *uint64) error {
+	br := bufio.NewReaderSize(r, 256<<10)
+	var data []byte
+	var id uint64
+	for {
+		line, err := br.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(line) == 0 && data == nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "": // a comment, or the end of an event
+			if len(line) > 0 || data == nil {
+				continue
+			}
+			if id <= *last {
+				c.t.Errorf("%s: event id %d follows %d", c.kind, id, *last)
+			}
+			*last = id
+			c.deliver(data, id)
+			data, id = nil, 0
+		case "data":
+			if data != nil {
+				c.t.Errorf("%s: an event has two data lines", c.kind)
+			}
+			data = value
+		case "id":
+			if id, err = strconv.ParseUint(string(value), 10, 64); err != nil {
+				c.t.Errorf("%s: event id %q", c.kind, value)
+			}
+		case "event":
+			if string(value) != "message" {
+				c.t.Errorf("%s: event type %q", c.kind, value)
+			}
+		}
+	}
+}
+
+// dial opens the WebSocket.
+func (c *client) dial() {
+	c.t.Helper()
+	h := http.Header{}
+	c.g.authorize(h)
+	ws, resp, err := websocket.Dial(c.ctx, "ws"+strings.TrimPrefix(c.g.url, "http")+"/v2/rpc", &websocket.DialOptions{
+		HTTPHeader: h,
+		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: cutDialer(pop(&c.opts.cuts))}},
+	})
+	if err != nil {
+		c.t.Fatalf("websocket: %v", err)
+	}
+	c.id = resp.Header.Get("Acp-Connection-Id")
+	if c.id == "" {
+		c.t.Error("the upgrade's answer carries no Acp-Connection-Id")
+	}
+	ws.SetReadLimit(-1)
+	c.ws = ws
+	c.wg.Go(func() {
+		for {
+			kind, b, err := ws.Read(c.ctx)
+			if err != nil {
+				c.fail(err)
+				return
+			}
+			if kind != websocket.MessageText {
+				c.t.Error("a binary frame arrived")
+			}
+			c.deliver(b, 0)
+		}
+	})
+}
+
+// errCut is how a connection with a limit ends.
+var errCut = errors.New("the connection was cut by the test")
+
+// cutDialer dials connections that break after n bytes were read; 0 is never.
+func cutDialer(n int) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil || n == 0 {
+			return conn, err
+		}
+		return &cutConn{Conn: conn, left: n}, nil
+	}
+}
+
+type cutConn struct {
+	net.Conn
+	left int
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		// Reset instead of an orderly end, as when a network dies.
+		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = c.Close()
+		return 0, errCut
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+// randomCuts returns n places to break connections at, spread over total bytes.
+func randomCuts(t testing.TB, n, total int) []int {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed of the cuts: %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	cuts := make([]int, n)
+	for i := range cuts {
+		cuts[i] = 600 + r.IntN(2*total/(n+2))
+	}
+	return cuts
+}
+
+// counter follows a session's numbered agent_message_chunks.
+type counter struct {
+	session string
+	next    int // expected number
+	pos     int // in the inbox
+	base    int // number of the first chunk
+}
+
+var number = regexp.MustCompile(`\d+`)
+
+// count advances over the client's messages and fails the test at a gap, a
+// double or a wrong order.
+func (n *counter) count(c *client, in []message) {
+	for ; n.pos < len(in); n.pos++ {
+		text, ok := in[n.pos].chunk(n.session)
+		if !ok {
+			continue
+		}
+		got, err := strconv.Atoi(number.FindString(text))
+		if err != nil {
+			c.t.Fatalf("%s: chunk %q has no number", c.kind, text)
+		}
+		if n.next == 0 {
+			n.base = got
+		}
+		if got != n.base+n.next {
+			c.t.Fatalf("%s: chunk %d follows chunk %d after %d", c.kind, got, n.base+n.next-1, n.next)
+		}
+		n.next++
+	}
+}
+
+// awaitChunks waits until the session's numbered chunks up to total have arrived
+// from position from on: complete, in order, each once.
+func (c *client) awaitChunks(session string, from, total int) {
+	c.t.Helper()
+	n := &counter{session: session, pos: from}
+	c.until(func() bool {
+		n.count(c, c.inbox)
+		return n.next >= total
+	}, "%d chunks of %s", total, session)
+	if n.next != total || n.base > 1 {
+		c.t.Errorf("%s: %d chunks from number %d, want %d", c.kind, n.next, n.base, total)
+	}
+}
+
+// rawStream opens an event stream and reads nothing of it but the headers.
+func (c *client) rawStream(session string) {
+	c.t.Helper()
+	var conn net.Conn
+	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn = i.Conn }}
+	tr := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(4 << 10)
+		}
+		return conn, err
+	}}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(c.ctx, trace), http.MethodGet, c.g.url+"/v2/rpc", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.g.authorize(req.Header)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set(c.kind.header(), c.id)
+	if session != "" && c.kind == standard {
+		req.Header.Set("Acp-Session-Id", session)
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || conn == nil {
+		c.t.Fatalf("GET: %s", resp.Status)
+	}
+}

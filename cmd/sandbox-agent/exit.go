@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// The exit codes. The table in the help text says the same.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitAuth        = 4
+	exitNotFound    = 5
+	exitAgent       = 6
+	exitRefused     = 7
+	exitInterrupted = 130
+)
+
+var (
+	// errInterrupted is returned when Ctrl-C ended the command.
+	errInterrupted = errors.New("interrupted")
+	// errRefused is in the chain of errors of turns that were not allowed to
+	// do their work.
+	errRefused = errors.New("refused")
+	// errConnectionLost is in the chain when a connection ended too early.
+	errConnectionLost = errors.New("the gateway ended the connection")
+)
+
+// exitCode maps an error to the program's exit code.
+func exitCode(err error) int { return describe(err).exit }
+
+// report is an error as the program prints it.
+type report struct {
+	exit   int
+	typ    string // problem type, "" when there is none
+	title  string
+	status int // of the problem
+	detail string
+	code   int64           // of a JSON-RPC error
+	data   json.RawMessage // of a JSON-RPC error
+	hint   string
+}
+
+// describe is the only place that decides how an error is shown.
+func describe(err error) report {
+	var (
+		use *usage
+		p   *problem.Error
+		rpc *acp.Error
+	)
+	switch {
+	case errors.As(err, &use):
+		return report{exit: exitUsage, title: "wrong usage", detail: use.text, hint: "see: " + use.command + " --help"}
+	case errors.As(err, &p):
+		r := report{exit: exitFailure, typ: p.Kind.Type(), title: p.Kind.Title(), status: p.Kind.Status(), detail: p.Detail}
+		r.exit, r.hint = ofKind(p.Kind)
+		return r
+	case errors.As(err, &rpc):
+		r := report{exit: exitAgent, title: "the agent answered with an error", detail: rpc.Message, code: rpc.Code, data: rpc.Data}
+		if inner := acphttp.DecodeProblem(rpc.Data); inner != nil {
+			r.typ, r.title, r.status = inner.Kind.Type(), inner.Kind.Title(), inner.Kind.Status()
+			if inner.Detail != "" {
+				r.detail = inner.Detail
+			}
+			r.exit, r.hint = ofKind(inner.Kind)
+			return r
+		}
+		switch rpc.Code {
+		case acp.CodeResourceNotFound:
+			r.exit, r.title = exitNotFound, "not found"
+			r.hint = "sandbox-agent sessions list shows the sessions there are"
+		case acp.CodeAuthRequired:
+			r.exit, r.title = exitAuth, "the agent needs a login"
+		case acp.CodeMethodNotFound, acp.CodeInvalidParams, acp.CodeInvalidRequest:
+			r.title = "the request was not accepted"
+		}
+		return r
+	case errors.Is(err, errInterrupted):
+		return report{exit: exitInterrupted, title: "interrupted"}
+	case errors.Is(err, errRefused):
+		return report{exit: exitRefused, title: "refused", detail: err.Error()}
+	case errors.Is(err, context.DeadlineExceeded):
+		return report{exit: exitFailure, title: "timed out", detail: err.Error(), hint: "--timeout sets how long to wait"}
+	case unreachable(err):
+		return report{exit: exitUnreachable, title: "cannot reach the gateway", detail: err.Error(), hint: "start one with: sandbox-agent server, or name another with --endpoint"}
+	}
+	return report{exit: exitFailure, title: "failed", detail: err.Error()}
+}
+
+func ofKind(k problem.Kind) (exit int, hint string) {
+	switch k {
+	case problem.TokenInvalid:
+		return exitAuth, "set SANDBOX_AGENT_TOKEN or --token-file to the gateway's token"
+	case problem.PermissionDenied:
+		return exitAuth, ""
+	case problem.SessionNotFound:
+		return exitNotFound, "sandbox-agent sessions list shows the sessions there are"
+	case problem.UnsupportedAgent, problem.AgentNotInstalled:
+		return exitNotFound, "sandbox-agent agents list shows the agents there are"
+	case problem.AgentProcessExited, problem.StreamError, problem.InstallFailed, problem.Timeout:
+		return exitAgent, ""
+	case problem.Unavailable:
+		return exitUnreachable, ""
+	}
+	if k.Status() == http.StatusNotFound {
+		return exitNotFound, ""
+	}
+	return exitFailure, ""
+}
+
+func unreachable(err error) bool {
+	var netErr net.Error
+	var urlErr *url.Error
+	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.Is(err, errConnectionLost) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// printError writes an error for people, or as one JSON object.
+func printError(w io.Writer, err error, asJSON bool) {
+	r := describe(err)
+	if asJSON {
+		doc := map[string]any{"title": r.title, "exitCode": r.exit}
+		for name, v := range map[string]string{"type": r.typ, "detail": r.detail, "hint": r.hint} {
+			if v != "" {
+				doc[name] = v
+			}
+		}
+		if r.status != 0 {
+			doc["status"] = r.status
+		}
+		if r.code != 0 {
+			doc["code"] = r.code
+		}
+		if len(r.data) > 0 {
+			doc["data"] = r.data
+		}
+		writeJSON(w, doc)
+		return
+	}
+	text := r.title
+	if r.detail != "" {
+		text += ": " + r.detail
+	}
+	fmt.Fprintln(w, "error: "+printable(text))
+	if tail := acp.MemberString(r.data, "stderr", "tail"); tail != "" && !strings.Contains(r.detail, tail) {
+		fmt.Fprintln(w, "stderr: "+printable(tail))
+	}
+	if r.hint != "" {
+		fmt.Fprintln(w, "hint: "+r.hint)
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startTurn runs a turn as at a terminal; keys is what is typed.
+func startTurn(t *testing.T, url, text string, keys io.Reader) (out, errOut *screen, signals chan os.Signal, end <-chan error) {
+	t.Helper()
+	out, errOut, signals = newScreen(), newScreen(), make(chan os.Signal, 2)
+	done := make(chan error, 1)
+	o := promptOptions{target: target{endpoint: url}, text: text, cwd: t.TempDir(), permission: "ask", interactive: true, colours: true}
+	go func() { done <- runTurn(t.Context(), o, signals, stdio{in: keys, out: out, err: errOut}) }()
+	return out, errOut, signals, done
+}
+
+func endOf(t *testing.T, end <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-end:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("the turn did not end")
+		return nil
+	}
+}
+
+func TestTurn_PermissionAtTheTerminal(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	for _, tt := range []struct{ keys, option string }{
+		{"9\nx\n1\n", "Allow"},
+		{"\n", "reject"},
+	} {
+		_, errOut, _, end := startTurn(t, url, "permission", strings.NewReader(tt.keys))
+		if err := endOf(t, end); err != nil {
+			t.Errorf("keys %q: %v", tt.keys, err)
+		}
+		if s := errOut.String(); !strings.Contains(s, "Permission: ") || !strings.Contains(s, "  1) Allow") {
+			t.Errorf("the question was not shown:\n%s", s)
+		}
+	}
+}
+
+func TestTurn_QuestionsAtTheTerminal(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	out, errOut, _, end := startTurn(t, url, "question 2", strings.NewReader("1\n1\n"))
+	if err := endOf(t, end); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(errOut.String(), "Question: "); n < 2 {
+		t.Errorf("%d questions were asked:\n%s\n%s", n, errOut, out)
+	}
+}
+
+func TestTurn_InterruptCancels(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	out, errOut, signals, end := startTurn(t, url, "slow", strings.NewReader(""))
+	out.await(t, `\S`)
+	signals <- os.Interrupt
+	if code := exitCode(endOf(t, end)); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+	errOut.await(t, "cancelling")
+	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut.String()), "session ")
+	code, events, _ := tool(t, "", "sessions", "events", id, "--endpoint", url)
+	if code != exitOK || !strings.Contains(events, "session/cancel") || !strings.Contains(events, "cancelled") {
+		t.Errorf("the session was not cancelled:\n%s", events)
+	}
+}
+
+func TestTurn_SecondInterruptLeaves(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	_, errOut, signals, end := startTurn(t, url, "hang", strings.NewReader(""))
+	errOut.await(t, "session ")
+	// The session is named before the prompt is sent; what comes first of
+	// signal and prompt does not matter for the outcome.
+	signals <- os.Interrupt
+	signals <- os.Interrupt
+	if code := exitCode(endOf(t, end)); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+}
+
+func TestTurn_AnsweredElsewhere(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	keys, typed := io.Pipe() // nobody types
+	defer typed.Close()
+	_, errOut, signals, end := startTurn(t, url, "permission", keys)
+	errOut.await(t, `> $`)
+	signals <- os.Interrupt
+	if code := exitCode(endOf(t, end)); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+}
+
+func TestStream_ShowsWhatHappens(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "echo first")
+	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	out := newScreen()
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"rpc", "stream", "--session", id, "--after", "0"}, stdio{in: strings.NewReader(""), out: out, err: newScreen()})
+	}()
+	out.await(t, `(?m)^\d+ session/update agent_message_chunk first$`)
+	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo second"); code != exitOK {
+		t.Fatalf("exit %d: %s", code, errOut)
+	}
+	out.await(t, `(?m)^\d+ session/update agent_message_chunk second$`)
+	cancel()
+	<-done
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+)
+
+// link is the client end of one connection to a gateway: it numbers requests
+// and finds their responses. Its methods are safe for concurrent use.
+type link struct {
+	conn acp.Conn
+	// receive takes every message, in order and one at a time, responses before
+	// who asked gets them. The message is valid until it returns.
+	receive func(m acp.Message)
+
+	reader sync.WaitGroup
+	ended  chan struct{} // closed when nothing more will be read
+
+	mu      sync.Mutex
+	last    int64                         // id of the newest request
+	waiting map[acp.ID]chan<- acp.Message // capacity 1 each
+	err     error                         // why it ended; valid once ended is closed
+}
+
+// dialLink connects and starts reading.
+func dialLink(ctx context.Context, t target, receive func(acp.Message)) (*link, error) {
+	conn, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+	if err != nil {
+		return nil, err
+	}
+	return newLink(conn, receive), nil
+}
+
+func newLink(conn acp.Conn, receive func(acp.Message)) *link {
+	l := &link{conn: conn, receive: receive, ended: make(chan struct{}), waiting: map[acp.ID]chan<- acp.Message{}}
+	l.reader.Go(l.read)
+	return l
+}
+
+func (l *link) read() {
+	defer close(l.ended)
+	for {
+		m, err := l.conn.Read(context.Background()) // Close ends it
+		if bad, ok := errors.AsType[*acp.ParseError](err); ok && bad != nil {
+			continue
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errConnectionLost
+			} else {
+				err = fmt.Errorf("%w: %w", errConnectionLost, err)
+			}
+			l.mu.Lock()
+			l.err = err
+			l.mu.Unlock()
+			return
+		}
+		l.receive(m)
+		if !m.IsResponse() {
+			continue
+		}
+		l.mu.Lock()
+		answer := l.waiting[m.ID()]
+		delete(l.waiting, m.ID())
+		l.mu.Unlock()
+		if answer != nil {
+			answer <- m.Clone()
+		}
+	}
+}
+
+// call sends a request and waits for its response. A response that is an error
+// is returned as an *acp.Error.
+func (l *link) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	raw, err := acp.Encode(params)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", method, err)
+	}
+	answer := make(chan acp.Message, 1)
+	l.mu.Lock()
+	l.last++
+	id := acp.IntID(l.last)
+	l.waiting[id] = answer
+	l.mu.Unlock()
+	if err := l.conn.Write(ctx, acp.NewRequest(id, method, raw)); err != nil {
+		return nil, fmt.Errorf("%w: %w", errConnectionLost, err)
+	}
+	select {
+	case m := <-answer:
+		return result(m)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the answer to %s: %w", method, context.Cause(ctx))
+	case <-l.ended:
+	}
+	select {
+	case m := <-answer: // it came before the end
+		return result(m)
+	default:
+		return nil, fmt.Errorf("wait for the answer to %s: %w", method, l.err)
+	}
+}
+
+func result(m acp.Message) (json.RawMessage, error) {
+	if e := m.Err(); e != nil {
+		return nil, e
+	}
+	return m.Result(), nil
+}
+
+// notify sends a notification.
+func (l *link) notify(ctx context.Context, method string, params any) error {
+	raw, err := acp.Encode(params)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", method, err)
+	}
+	return l.conn.Write(ctx, acp.NewNotification(method, raw))
+}
+
+// reply answers a request of the other side.
+func (l *link) reply(ctx context.Context, id acp.ID, result any) error {
+	raw, err := acp.Encode(result)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	return l.conn.Write(ctx, acp.NewResult(id, raw))
+}
+
+// refuse answers a request of the other side that this client does not know.
+func (l *link) refuse(ctx context.Context, id acp.ID, method string) error {
+	return l.conn.Write(ctx, acp.NewError(id, acp.Errorf(acp.CodeMethodNotFound, "this client does not offer %s", method)))
+}
+
+// close ends the connection and waits until nothing is read any more.
+func (l *link) close() {
+	_ = l.conn.Close() // a goodbye that fails changes nothing
+	l.reader.Wait()
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// errLocked is returned by lockFile when another process holds the lock.
+var errLocked = errors.New("locked by another process")
+
+// lockDataDir creates the data directory and claims it until unlock. The
+// operating system ends the claim with the process, however that ends.
+func lockDataDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock of data directory: %w", err)
+	}
+	if err := lockFile(f); err != nil {
+		defer f.Close()
+		if !errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+		}
+		who := "another gateway"
+		if b, err := io.ReadAll(io.LimitReader(f, 32)); err == nil && len(b) > 0 {
+			who += " (process " + strings.TrimSpace(string(b)) + ")"
+		}
+		return nil, fmt.Errorf("the data directory %s is in use by %s: stop that one, or give another --data-dir, or --ephemeral", dir, who)
+	}
+	// The process id only makes the message above better.
+	if f.Truncate(0) == nil {
+		_, _ = f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+	}
+	return func() { _ = f.Close() }, nil
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func rpcCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "rpc",
+		Usage: "send single protocol messages",
+		Subcommands: []*cli.Command{
+			rpcCallCommand(std),
+			rpcNotifyCommand(std),
+			rpcStreamCommand(std),
+		},
+	}
+}
+
+func rpcFlags(more ...cli.Flag) []cli.Flag {
+	return targetFlags(append([]cli.Flag{
+		&cli.StringFlag{Name: "agent", Usage: "agent to connect to, if not the gateway's default"},
+		&cli.StringFlag{Name: "session", Usage: "resume this session first, and send its id as params.sessionId"},
+	}, more...)...)
+}
+
+// readParams returns the params that an argument means: JSON, @ and the name of
+// a file with it, or - for the standard input. "" is an empty object.
+func readParams(c *cli.Context, std stdio, arg string) (json.RawMessage, error) {
+	b := []byte(arg)
+	var err error
+	switch {
+	case arg == "":
+		return json.RawMessage("{}"), nil
+	case arg == "-":
+		b, err = io.ReadAll(std.in)
+	case strings.HasPrefix(arg, "@"):
+		b, err = os.ReadFile(arg[1:])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read params: %w", err)
+	}
+	b = bytes.TrimSpace(b)
+	frame := append(append([]byte(`{"jsonrpc":"2.0","method":"x","params":`), b...), '}')
+	m, err := acp.Parse(frame)
+	if err != nil || !json.Valid(b) {
+		return nil, usagef(c, "the params are not a JSON object or array")
+	}
+	return m.Params(), nil
+}
+
+// rpcArgs returns the method and its params.
+func rpcArgs(c *cli.Context, std stdio) (method string, params json.RawMessage, err error) {
+	switch c.NArg() {
+	case 0:
+		return "", nil, usagef(c, "METHOD is missing")
+	case 1, 2:
+	default:
+		return "", nil, usagef(c, "unexpected argument %q", c.Args().Get(2))
+	}
+	if c.Args().First() == "" {
+		return "", nil, usagef(c, "METHOD is empty")
+	}
+	params, err = readParams(c, std, c.Args().Get(1))
+	return c.Args().First(), params, err
+}
+
+// openRPC connects, initializes and resumes the session that --session names,
+// whose id is then put into params.
+func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(acp.Message)) (*link, json.RawMessage, error) {
+	t, err := targetOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	agent, session, cwd := c.String("agent"), c.String("session"), ""
+	if session != "" && params[0] != '{' {
+		return nil, nil, usagef(c, "--session needs params that are an object")
+	}
+	if session != "" {
+		var of string
+		if cwd, of, err = sessionCwd(ctx, t, session); err != nil {
+			return nil, nil, err
+		}
+		if agent == "" {
+			agent = of
+		}
+	}
+	l, err := dialLink(ctx, t, receive)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := l.initialize(ctx, agent, object{"requestQuestion": true}); err != nil {
+		l.close()
+		return nil, nil, err
+	}
+	if session != "" {
+		if _, err := l.resume(ctx, session, cwd, nil); err != nil {
+			l.close()
+			return nil, nil, err
+		}
+		params = acp.SetMember(params, acp.AppendQuoted(nil, session), "sessionId")
+	}
+	return l, params, nil
+}
+
+// interruptible returns a context that Ctrl-C and SIGTERM end.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-signals:
+			cancel(errInterrupted)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}

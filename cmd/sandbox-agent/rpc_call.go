@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync/atomic"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func rpcCallCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "call",
+		Usage:     "send one request and print its result",
+		ArgsUsage: "METHOD [PARAMS|@FILE|-]",
+		Description: `Connects, initializes and sends the request. What arrives meanwhile is written to
+the standard error, one message per line, and the result to the standard output.
+With --json the result is one line and nothing else is written; with --raw every
+message that arrives is written as it came, the response last.
+
+Requests of the agent are shown, not answered: they stay open for other clients.`,
+		Flags: rpcFlags(&cli.BoolFlag{Name: "raw", Usage: "write every message as it came"}, timeoutFlag(0)),
+		Action: func(c *cli.Context) error {
+			method, params, err := rpcArgs(c, std)
+			if err != nil {
+				return err
+			}
+			return rpcCall(c, std, method, params)
+		},
+	}
+}
+
+func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) error {
+	ctx, stop := interruptible(c.Context)
+	defer stop()
+	ctx, cancel := withTimeout(ctx, c.Duration("timeout"))
+	defer cancel()
+
+	raw, quiet := c.Bool("raw"), c.Bool("json")
+	var ours atomic.Bool // what arrives before is the answer to our own requests
+	receive := func(m acp.Message) {
+		switch {
+		case raw:
+			if ours.Load() || !m.IsResponse() {
+				fmt.Fprintf(std.out, "%s\n", m.Frame())
+			}
+		case !quiet && !m.IsResponse():
+			fmt.Fprintln(std.err, summary(m))
+		}
+	}
+	var l *link
+	var err error
+	var res json.RawMessage
+	if method == "initialize" {
+		res, l, err = rpcInitialize(ctx, c, params, func(m acp.Message) { ours.Store(true); receive(m) })
+	} else if l, params, err = openRPC(ctx, c, params, receive); err == nil {
+		ours.Store(true)
+		res, err = l.call(ctx, method, params)
+	}
+	if l != nil {
+		l.close()
+	}
+	if err != nil || raw {
+		return err
+	}
+	var out bytes.Buffer
+	if quiet {
+		err = json.Compact(&out, res)
+	} else {
+		err = json.Indent(&out, res, "", "  ")
+	}
+	if err != nil {
+		return fmt.Errorf("read result: %w", err)
+	}
+	fmt.Fprintln(std.out, out.String())
+	return nil
+}
+
+// rpcInitialize sends the user's own initialize as the connection's first
+// message. Its members win over the standard ones.
+func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(acp.Message)) (json.RawMessage, *link, error) {
+	if c.String("session") != "" {
+		return nil, nil, usagef(c, "--session has no meaning for initialize")
+	}
+	var own object
+	if err := json.Unmarshal(params, &own); err != nil {
+		return nil, nil, usagef(c, "the params of initialize are not a JSON object")
+	}
+	all := initializeParams(c.String("agent"), object{})
+	maps.Copy(all, own)
+	t, err := targetOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := dialLink(ctx, t, receive)
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := l.call(ctx, "initialize", all)
+	return res, l, err
+}

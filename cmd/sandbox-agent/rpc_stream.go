@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func rpcStreamCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "stream",
+		Usage: "attach to a session and print every message",
+		Description: `Prints what the session's clients are sent until Ctrl-C. --after 0 begins with the
+session's first message, without --after only new ones are shown. Nothing is
+answered. With --json every message is printed as it came.`,
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "session", Usage: "the session", Required: true},
+			&cli.Uint64Flag{Name: "after", Usage: "begin behind this sequence number", DefaultText: "the newest"},
+		),
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			return rpcStream(c, std)
+		},
+	}
+}
+
+func rpcStream(c *cli.Context, std stdio) error {
+	ctx, stop := interruptible(c.Context)
+	defer stop()
+	t, err := targetOf(c)
+	if err != nil {
+		return err
+	}
+	id := c.String("session")
+	cwd, agent, err := sessionCwd(ctx, t, id)
+	if err != nil {
+		return err
+	}
+	asJSON := c.Bool("json")
+	l, err := dialLink(ctx, t, func(m acp.Message) {
+		switch {
+		case m.IsResponse():
+		case asJSON:
+			fmt.Fprintf(std.out, "%s\n", m.Frame())
+		default:
+			fmt.Fprintln(std.out, summary(m))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if _, err := l.initialize(ctx, agent, object{"eventIds": true, "requestQuestion": true}); err != nil {
+		return err
+	}
+	var own object
+	if c.IsSet("after") {
+		own = object{"after": c.Uint64("after")}
+	}
+	if _, err := l.resume(ctx, id, cwd, own); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.ended:
+		if errors.Is(l.err, errConnectionLost) {
+			return errConnectionLost
+		}
+		return l.err
+	}
+}

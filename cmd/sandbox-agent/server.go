@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/control"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
+	streamsPerConn    = 1000             // of HTTP/2: one per session and more
+)
+
+func serverCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "server",
+		Usage: "run the gateway",
+		Description: `Without a token the gateway binds the loopback interface only, and lets in local
+processes and pages that it serves itself. SIGTERM and Ctrl-C end it in order
+within 10 seconds; a second one ends it at once.`,
+		Flags: serverFlags(),
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			cfg, err := serverConfigOf(c)
+			if err != nil {
+				return err
+			}
+			// Agents inherit the environment; the token is not theirs.
+			_ = os.Unsetenv("SANDBOX_AGENT_TOKEN")
+			signals := make(chan os.Signal, 2)
+			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			defer signal.Stop(signals)
+			return serve(c.Context, cfg, signals, std)
+		},
+	}
+}
+
+// serve runs the gateway until ctx ends or a signal comes.
+func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std stdio) (err error) {
+	log, closeLog, err := openLog(cfg, std.err)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	var certificates []tls.Certificate
+	if cfg.tlsCert != "" {
+		cert, err := tls.LoadX509KeyPair(cfg.tlsCert, cfg.tlsKey)
+		if err != nil {
+			return fmt.Errorf("read TLS certificate: %w", err)
+		}
+		certificates = append(certificates, cert)
+	}
+	if !cfg.ephemeral {
+		unlock, err := lockDataDir(cfg.dataDir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer all.Supervise()()
+	gw, err := openGateway(cfg, log)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	api := control.New(control.Options{
+		Sessions: gw.runtime, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+	})
+	srv := newHTTPServer(api, certificates, log)
+
+	served := make(chan error, 1)
+	go func() {
+		if len(certificates) > 0 {
+			served <- srv.ServeTLS(ln, "", "")
+			return
+		}
+		served <- srv.Serve(ln)
+	}()
+	announce(cfg, ln.Addr(), log, std.err)
+
+	select {
+	case err = <-served: // only a failure ends it by itself
+		err = fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	case s := <-signals:
+		log.Info("shutting down", "signal", s.String())
+	}
+	stopped := make(chan struct{})
+	defer close(stopped)
+	go func() {
+		select {
+		case s := <-signals:
+			os.Exit(signalExit(s))
+		case <-stopped:
+		}
+	}()
+	return errors.Join(err, shutdown(api, gw, srv, log))
+}
+
+// shutdown ends everything in order: no new work is taken, then clients hear
+// how their turns end, then agents are closed, then streams, then connections.
+func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownBound)
+	defer cancel()
+	api.Drain()
+	var errs []error
+	if err := gw.runtime.Shutdown(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("end sessions: %w", err))
+	}
+	if err := gw.rpc.Shutdown(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("end connections: %w", err))
+	}
+	api.Shutdown()
+	if err := srv.Shutdown(ctx); err != nil {
+		// Whoever did not leave in time is cut off; that is no failure.
+		log.Warn("connections were cut off", "err", err)
+		_ = srv.Close()
+	}
+	return errors.Join(errs...)
+}
+
+func signalExit(s os.Signal) int {
+	if n, ok := s.(syscall.Signal); ok {
+		return 128 + int(n)
+	}
+	return exitInterrupted
+}
+
+func newHTTPServer(h http.Handler, certificates []tls.Certificate, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout,
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
+	}
+	if len(certificates) > 0 {
+		srv.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
+	}
+	return srv
+}
+
+// openLog returns the logger and what closes its file.
+func openLog(cfg serverConfig, w io.Writer) (*slog.Logger, func(), error) {
+	closeLog := func() {}
+	if cfg.logFile != "" {
+		f, err := os.OpenFile(cfg.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, fmt.Errorf("open log file: %w", err)
+		}
+		w, closeLog = f, func() { _ = f.Close() }
+	}
+	o := &slog.HandlerOptions{Level: cfg.logLevel}
+	if cfg.logJSON {
+		return slog.New(slog.NewJSONHandler(w, o)), closeLog, nil
+	}
+	return slog.New(slog.NewTextHandler(w, o)), closeLog, nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control"
+)
+
+// serverConfig is what the flags of the server command say, checked.
+type serverConfig struct {
+	host, port      string
+	token           string
+	tokenFile       string // where the token came from, "" for elsewhere
+	cors            control.CORS
+	allowedHosts    []string
+	dataDir         string
+	ephemeral       bool
+	fsync           string
+	defaultAgent    string
+	requestTimeout  time.Duration
+	turnIdleTimeout time.Duration
+	idleTimeout     time.Duration
+	maxBody         int64
+	commands        map[string][]string
+	tlsCert, tlsKey string
+	logLevel        slog.Level
+	logJSON         bool
+	logFile         string
+}
+
+func serverFlags() []cli.Flag {
+	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
+	return []cli.Flag{
+		&cli.StringFlag{Name: "host", Usage: "address to listen on", Value: "127.0.0.1", EnvVars: env("HOST")},
+		&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: "2468", EnvVars: env("PORT")},
+		&cli.StringFlag{Name: "token", Usage: "what clients must present; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: env("TOKEN")},
+		&cli.StringFlag{Name: "token-file", Usage: "read the token from this file", EnvVars: env("TOKEN_FILE")},
+		&cli.BoolFlag{Name: "no-token", Usage: "let in everybody who can reach the address", EnvVars: env("NO_TOKEN")},
+		&cli.StringSliceFlag{Name: "allowed-host", Usage: "further name by which clients may address the gateway, * is any; may be repeated", EnvVars: env("ALLOWED_HOST")},
+		&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the gateway, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
+		&cli.StringSliceFlag{Name: "cors-allow-method", Usage: "method that those pages may use instead of all; may be repeated", EnvVars: env("CORS_ALLOW_METHOD")},
+		&cli.StringSliceFlag{Name: "cors-allow-header", Usage: "header that those pages may use instead of the API's own; may be repeated", EnvVars: env("CORS_ALLOW_HEADER")},
+		&cli.BoolFlag{Name: "cors-allow-credentials", Usage: "let those pages send cookies and HTTP authentication", EnvVars: env("CORS_ALLOW_CREDENTIALS")},
+		&cli.StringFlag{Name: "data-dir", Usage: "where sessions are kept", DefaultText: "$XDG_DATA_HOME/sandbox-agent or ~/.local/share/sandbox-agent", EnvVars: env("DATA_DIR")},
+		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
+		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
+		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
+		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
+		&cli.DurationFlag{Name: "request-timeout", Usage: "limit for agents' answers to all requests but prompts", Value: 120 * time.Second, EnvVars: env("REQUEST_TIMEOUT")},
+		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
+		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
+		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
+		&cli.StringFlag{Name: "tls-cert", Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
+		&cli.StringFlag{Name: "tls-key", Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
+		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
+		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
+		&cli.StringFlag{Name: "log-file", Usage: "append the log to this file instead of the standard error", EnvVars: env("LOG_FILE")},
+	}
+}
+
+func serverConfigOf(c *cli.Context) (serverConfig, error) {
+	cfg := serverConfig{
+		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"),
+		allowedHosts: words(c.StringSlice("allowed-host")),
+		cors: control.CORS{
+			Origins: words(c.StringSlice("cors-allow-origin")), Methods: words(c.StringSlice("cors-allow-method")),
+			Headers: words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
+		},
+		dataDir: c.String("data-dir"), ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"), defaultAgent: c.String("default-agent"),
+		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
+		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), logFile: c.String("log-file"),
+	}
+	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
+		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
+	} else if cfg.port = strconv.FormatUint(n, 10); cfg.host == "" {
+		return cfg, usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
+	}
+	var err error
+	if cfg.token, err = readToken(c); err != nil {
+		return cfg, err
+	}
+	if c.String("token") == "" {
+		cfg.tokenFile = c.String("token-file")
+	}
+	noToken := c.Bool("no-token")
+	anySite := slices.Contains(cfg.cors.Origins, "*")
+	switch {
+	case cfg.token != "" && noToken:
+		return cfg, usagef(c, "--no-token and a token are both given: remove one, or unset SANDBOX_AGENT_TOKEN")
+	case cfg.token == "" && !noToken && !control.Loopback(cfg.host):
+		return cfg, usagef(c, "--host %s can be reached from other machines, which needs a token: give --token-file or SANDBOX_AGENT_TOKEN, or --no-token to let in everybody", cfg.host)
+	case cfg.token == "" && !noToken && anySite:
+		return cfg, usagef(c, "--cors-allow-origin '*' lets every web page use the gateway, which needs a token: give --token-file or SANDBOX_AGENT_TOKEN, or --no-token to let in everybody")
+	case anySite && cfg.cors.Credentials:
+		return cfg, usagef(c, "--cors-allow-credentials cannot be used with --cors-allow-origin '*': name the origins")
+	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
+		return cfg, usagef(c, "--tls-cert and --tls-key are needed together")
+	case !slices.Contains([]string{"turn", "always", "never"}, cfg.fsync):
+		return cfg, usagef(c, "--fsync %s: use turn, always or never", cfg.fsync)
+	case cfg.requestTimeout <= 0:
+		return cfg, usagef(c, "--request-timeout must be more than 0")
+	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0:
+		return cfg, usagef(c, "a timeout cannot be negative")
+	}
+	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
+		return cfg, usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
+	}
+	switch f := c.String("log-format"); f {
+	case "text", "json":
+		cfg.logJSON = f == "json"
+	default:
+		return cfg, usagef(c, "--log-format %s: use text or json", f)
+	}
+	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
+		return cfg, usagef(c, "--max-body %s", err)
+	}
+	if cfg.commands, err = parseCommands(c.StringSlice("agent-command")); err != nil {
+		return cfg, usagef(c, "--agent-command %s", err)
+	}
+	if cfg.dataDir == "" {
+		if cfg.dataDir, err = defaultDataDir(); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.dataDir, err = filepath.Abs(cfg.dataDir); err != nil {
+		return cfg, fmt.Errorf("find data directory: %w", err)
+	}
+	return cfg, nil
+}
+
+func (c *serverConfig) guard() control.Guard {
+	return control.Guard{Bind: c.host, AllowedHosts: c.allowedHosts, Token: c.token, CORS: c.cors}
+}
+
+// words splits values at commas, for variables that hold several.
+func words(values []string) []string {
+	var out []string
+	for _, v := range values {
+		for w := range strings.SplitSeq(v, ",") {
+			if w = strings.TrimSpace(w); w != "" {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+func defaultDataDir() (string, error) {
+	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "sandbox-agent"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find data directory, give --data-dir: %w", err)
+	}
+	return filepath.Join(home, ".local", "share", "sandbox-agent"), nil
+}

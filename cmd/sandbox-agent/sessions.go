@@ -1,0 +1,19 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+)
+
+func sessionsCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "sessions",
+		Usage: "list, show, close and delete sessions",
+		Subcommands: []*cli.Command{
+			sessionsListCommand(std),
+			sessionsShowCommand(std),
+			sessionsEventsCommand(std),
+			sessionsCloseCommand(std),
+			sessionsDeleteCommand(std),
+		},
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+func sessionsListCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list sessions",
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "cwd", Usage: "only those in this directory"},
+			&cli.StringFlag{Name: "agent", Usage: "only those of this agent"},
+			&cli.StringFlag{Name: "cursor", Usage: "begin at this page"},
+			&cli.IntFlag{Name: "limit", Usage: "size of a page, at most 1000", Value: 100},
+			&cli.BoolFlag{Name: "all", Usage: "all pages"},
+			timeoutFlag(standardTimeout),
+		),
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			return sessionsList(c, std)
+		},
+	}
+}
+
+func sessionsList(c *cli.Context, std stdio) error {
+	ctx, cancel, api, err := controlClient(c)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	f := runtime.SessionFilter{Cwd: c.String("cwd"), Agent: c.String("agent"), Cursor: c.String("cursor"), Limit: c.Int("limit")}
+	if f.Limit < 1 || f.Limit > 1000 {
+		return usagef(c, "--limit must be between 1 and 1000")
+	}
+	if f.Cwd != "" {
+		if f.Cwd, err = filepath.Abs(f.Cwd); err != nil {
+			return fmt.Errorf("find directory: %w", err)
+		}
+	}
+	page, err := api.Sessions(ctx, f)
+	for err == nil && c.Bool("all") && page.NextCursor != "" {
+		f.Cursor = page.NextCursor
+		next, nextErr := api.Sessions(ctx, f)
+		page.Sessions, page.NextCursor, err = append(page.Sessions, next.Sessions...), next.NextCursor, nextErr
+	}
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		writeJSON(std.out, page)
+		return nil
+	}
+	rows := [][]string{{"SESSION", "AGENT", "STATE", "UPDATED", "EVENTS", "TITLE", "DIRECTORY"}}
+	for _, s := range page.Sessions {
+		rows = append(rows, []string{s.ID, s.Agent, string(s.State), clock(s.UpdatedAt), fmt.Sprint(s.EventCount), shorten(oneLine(s.Title), 40), s.Cwd})
+	}
+	table(std.out, rows)
+	if page.NextCursor != "" {
+		fmt.Fprintf(std.err, "more: --cursor %s, or --all\n", quoteWord(page.NextCursor))
+	}
+	return nil
+}

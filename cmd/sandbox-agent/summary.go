@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// summaryLen is how much of a message's content its summary shows, in runes.
+const summaryLen = 160
+
+// summary is one line about a message: its sequence number when it has one, its
+// method, and what matters most of its content.
+func summary(m acp.Message) string {
+	var parts []string
+	if seq, ok := acp.Member(m.Meta(), acp.MetaKey, "seq"); ok {
+		parts = append(parts, string(seq))
+	}
+	if m.IsResponse() {
+		parts = append(parts, "response "+string(m.ID()))
+		if e := m.Err(); e != nil {
+			parts = append(parts, "error: "+e.Message)
+		} else {
+			parts = append(parts, compact(m.Result()))
+		}
+		return line(parts)
+	}
+	parts = append(parts, m.Method())
+	if m.IsRequest() {
+		parts = append(parts, "(request "+string(m.ID())+")")
+	}
+	u := m.Update()
+	kind := acp.MemberString(u, "sessionUpdate")
+	if kind != "" {
+		parts = append(parts, kind)
+	}
+	switch {
+	case acp.MemberString(u, "content", "text") != "":
+		parts = append(parts, acp.MemberString(u, "content", "text"))
+	case kind == "tool_call" || kind == "tool_call_update":
+		parts = append(parts, acp.MemberString(u, "toolCallId"), acp.MemberString(u, "status"), acp.MemberString(u, "title"))
+	case u != nil:
+		parts = append(parts, compact(acp.DeleteMember(u, "sessionUpdate")))
+	case m.Method() == "session/request_permission":
+		parts = append(parts, acp.MemberString(m.Params(), "toolCall", "title"))
+	case m.Params() != nil:
+		parts = append(parts, compact(m.Params()))
+	}
+	return line(parts)
+}
+
+func line(parts []string) string {
+	return shorten(oneLine(strings.Join(parts, " ")), summaryLen)
+}
+
+func compact(raw json.RawMessage) string { return shorten(string(raw), 2*summaryLen) }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// view shows a turn to a person: the agent's text on the standard output,
+// everything else on the standard error. It is safe for concurrent use.
+type view struct {
+	out, err io.Writer
+	together bool // both are the same terminal, so lines of one must end before the other's
+	colours  bool
+
+	mu     sync.Mutex
+	inText bool // the agent's text has an open line
+	inDim  bool // a thought has an open line
+	titles map[string]string
+	shown  map[string]string // a tool call's status as shown
+}
+
+func newView(std stdio, colours bool) *view {
+	return &view{
+		out: std.out, err: std.err, together: terminal(std.out) && terminal(std.err), colours: colours,
+		titles: map[string]string{}, shown: map[string]string{},
+	}
+}
+
+const dim, plain = "\x1b[2m", "\x1b[0m"
+
+// update shows one session update. Unknown ones are left out.
+func (v *view) update(u json.RawMessage) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch acp.MemberString(u, "sessionUpdate") {
+	case "agent_message_chunk":
+		v.textLocked(u)
+	case "agent_thought_chunk":
+		if s := printable(acp.MemberString(u, "content", "text")); s != "" {
+			v.breakTextLocked()
+			v.dimLocked(s)
+			v.inDim = !strings.HasSuffix(s, "\n")
+		}
+	case "tool_call", "tool_call_update":
+		v.toolLocked(u)
+	case "plan":
+		v.planLocked(u)
+	case "current_mode_update":
+		v.lineLocked("mode " + acp.MemberString(u, "currentModeId"))
+	case "notice":
+		v.lineLocked("notice: " + acp.MemberString(u, "title") + " " + acp.MemberString(u, "description"))
+	}
+}
+
+func (v *view) textLocked(u json.RawMessage) {
+	if kind := acp.MemberString(u, "content", "type"); kind != "text" && kind != "" {
+		what := acp.MemberString(u, "content", "mimeType") + acp.MemberString(u, "content", "uri")
+		v.lineLocked("[" + kind + " " + what + "]")
+		return
+	}
+	s := acp.MemberString(u, "content", "text")
+	if s == "" {
+		return
+	}
+	v.breakDimLocked()
+	if terminal(v.out) {
+		s = printable(s)
+	}
+	_, _ = io.WriteString(v.out, s)
+	v.inText = !strings.HasSuffix(s, "\n")
+}
+
+func (v *view) toolLocked(u json.RawMessage) {
+	id, status := acp.MemberString(u, "toolCallId"), acp.MemberString(u, "status")
+	if title := oneLine(acp.MemberString(u, "title")); title != "" {
+		v.titles[id] = title
+	}
+	if status == "" && v.shown[id] == "" {
+		status = "pending"
+	}
+	if status == "" || status == v.shown[id] {
+		return
+	}
+	v.shown[id] = status
+	mark := map[string]string{"completed": "✓", "failed": "✗"}[status]
+	if mark == "" {
+		mark = "•"
+	}
+	title := v.titles[id]
+	if title == "" {
+		title = id
+	}
+	v.lineLocked(fmt.Sprintf("%s %s (%s)", mark, title, strings.ReplaceAll(status, "_", " ")))
+}
+
+func (v *view) planLocked(u json.RawMessage) {
+	entries, _ := acp.Member(u, "entries")
+	v.lineLocked("plan")
+	for _, e := range acp.Elements(entries) {
+		mark := map[string]string{"completed": "x", "in_progress": "~"}[acp.MemberString(e, "status")]
+		if mark == "" {
+			mark = " "
+		}
+		v.lineLocked("  [" + mark + "] " + oneLine(acp.MemberString(e, "content")))
+	}
+}
+
+// note shows one line about the turn itself.
+func (v *view) note(s string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lineLocked(s)
+}
+
+// ask shows a question and leaves the cursor behind it.
+func (v *view) ask(s string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.breakDimLocked()
+	v.breakTextLocked()
+	_, _ = io.WriteString(v.err, printable(s))
+}
+
+// end ends the last line.
+func (v *view) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.breakDimLocked()
+	if v.inText {
+		_, _ = io.WriteString(v.out, "\n")
+		v.inText = false
+	}
+}
+
+func (v *view) lineLocked(s string) {
+	v.breakDimLocked()
+	v.breakTextLocked()
+	v.dimLocked(printable(s))
+	_, _ = io.WriteString(v.err, "\n")
+}
+
+func (v *view) dimLocked(s string) {
+	if v.colours {
+		s = dim + s + plain
+	}
+	_, _ = io.WriteString(v.err, s)
+}
+
+// breakTextLocked ends an open line of text where the next thing would be shown
+// behind it. In a file the text stays as the agent wrote it.
+func (v *view) breakTextLocked() {
+	if v.inText && v.together {
+		_, _ = io.WriteString(v.out, "\n")
+		v.inText = false
+	}
+}
+
+func (v *view) breakDimLocked() {
+	if v.inDim {
+		_, _ = io.WriteString(v.err, "\n")
+		v.inDim = false
+	}
+}

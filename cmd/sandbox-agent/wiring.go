@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io/fs"
+	"log/slog"
+
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/inspector"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// gateway is what the server command serves.
+type gateway struct {
+	runtime *runtime.Runtime
+	rpc     *acphttp.Handler
+	ui      fs.FS
+}
+
+// openGateway puts the parts together.
+func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
+	dataDir := cfg.dataDir
+	if cfg.ephemeral {
+		dataDir = "" // another gateway may be using it
+	}
+	rt, err := runtime.New(runtime.Options{
+		Adapters:        all.Adapters(all.Options{Commands: cfg.commands}),
+		DefaultAgent:    cfg.defaultAgent,
+		DataDir:         dataDir,
+		Ephemeral:       cfg.ephemeral,
+		Fsync:           cfg.fsync,
+		RequestTimeout:  cfg.requestTimeout,
+		TurnIdleTimeout: cfg.turnIdleTimeout,
+		IdleTimeout:     cfg.idleTimeout,
+		Logger:          log,
+		Version:         version,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &gateway{
+		runtime: rt,
+		rpc:     acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
+		ui:      inspector.Dist(),
+	}, nil
+}

@@ -1,0 +1,198 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var when = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// sessions has the session "a/b ?" with two events.
+type sessions struct{ called []string }
+
+func (s *sessions) info() runtime.SessionInfo {
+	return runtime.SessionInfo{
+		ID: "a/b ?", Agent: "mock", AgentSessionID: "n", Cwd: "/w", State: runtime.StateIdle, Continuity: runtime.ContinuityNative,
+		CreatedAt: when, UpdatedAt: when, EventCount: 2,
+	}
+}
+
+func (s *sessions) event(seq uint64) runtime.Event {
+	return runtime.Event{Seq: seq, Time: when, Direction: runtime.FromGateway, Message: []byte(`{"jsonrpc":"2.0","method":"m"}`)}
+}
+
+func (s *sessions) Sessions(f runtime.SessionFilter) ([]runtime.SessionInfo, string, error) {
+	if f.Cursor == "" {
+		return []runtime.SessionInfo{s.info()}, "p 2&", nil
+	}
+	if diff := cmp.Diff(runtime.SessionFilter{Cwd: "/w x", Agent: "m", Cursor: "p 2&", Limit: 5}, f); diff != "" {
+		return nil, "", errors.New(diff)
+	}
+	return nil, "", nil
+}
+
+func (s *sessions) Session(id string) (runtime.SessionInfo, error) {
+	if id != "a/b ?" {
+		return runtime.SessionInfo{}, problem.New(problem.SessionNotFound, "there is no session %q", id).With("sessionId", id)
+	}
+	return s.info(), nil
+}
+
+func (s *sessions) Events(_ context.Context, _ string, after uint64, limit int) ([]runtime.Event, bool, error) {
+	if after > 2 {
+		return nil, false, problem.New(problem.EventsExpired, "gone")
+	}
+	return []runtime.Event{s.event(after + 1)}, limit == 1, nil
+}
+
+func (s *sessions) FollowEvents(_ context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {
+	return func(yield func(runtime.Event, error) bool) {
+		if !yield(s.event(after+1), nil) || !yield(s.event(after+2), nil) {
+			return
+		}
+		if after == 1 {
+			yield(runtime.Event{}, problem.New(problem.EventsExpired, "gone"))
+		}
+	}
+}
+
+func (s *sessions) CloseSession(_ context.Context, id string) error {
+	s.called = append(s.called, "close "+id)
+	return nil
+}
+
+func (s *sessions) DeleteSession(_ context.Context, id string) error {
+	s.called = append(s.called, "delete "+id)
+	return nil
+}
+
+func (s *sessions) Agents() []runtime.AgentInfo {
+	return []runtime.AgentInfo{{ID: "mock", Name: "Mock", Kind: "bridge", Installed: true, Processes: []runtime.ProcessInfo{}}}
+}
+
+func (s *sessions) Ready() error { return problem.New(problem.Unavailable, "later") }
+
+func start(t *testing.T) (*client.Client, *sessions) {
+	t.Helper()
+	fake := &sessions{}
+	api := control.New(control.Options{Sessions: fake, RPC: http.NotFoundHandler(), Guard: control.Guard{Token: "tok"}, Version: "v"})
+	srv := httptest.NewServer(api)
+	t.Cleanup(func() { api.Shutdown(); srv.Close() })
+	c, err := client.New(srv.URL, client.Options{Token: "tok", HTTP: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, fake
+}
+
+func TestClient_Calls(t *testing.T) {
+	c, fake := start(t)
+	ctx := t.Context()
+	const id = "a/b ?"
+	check := func(what string, want, got any, err error) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", what, err, diff)
+		}
+	}
+	health, err := c.Health(ctx)
+	check("health", client.Status{Status: "ok"}, health, err)
+	v, err := c.Version(ctx)
+	check("version", "v", v.Version, err)
+	agents, err := c.Agents(ctx)
+	check("agents", fake.Agents(), agents, err)
+	agent, err := c.Agent(ctx, "mock")
+	check("agent", fake.Agents()[0], agent, err)
+	page, err := c.Sessions(ctx, runtime.SessionFilter{})
+	check("sessions", client.SessionPage{Sessions: []runtime.SessionInfo{fake.info()}, NextCursor: "p 2&"}, page, err)
+	page, err = c.Sessions(ctx, runtime.SessionFilter{Cwd: "/w x", Agent: "m", Cursor: page.NextCursor, Limit: 5})
+	check("next page", client.SessionPage{Sessions: []runtime.SessionInfo{}}, page, err)
+	info, err := c.Session(ctx, id)
+	check("session", fake.info(), info, err)
+	events, err := c.Events(ctx, id, 1, 1)
+	check("events", client.EventPage{Events: []runtime.Event{fake.event(2)}, HasMore: true}, events, err)
+	err = errors.Join(c.CloseSession(ctx, id), c.DeleteSession(ctx, id))
+	check("close and delete", []string{"close " + id, "delete " + id}, fake.called, err)
+	if doc, err := c.OpenAPI(ctx); err != nil || len(doc) < 1000 {
+		t.Errorf("document of %d bytes, %v", len(doc), err)
+	}
+}
+
+func TestClient_Problems(t *testing.T) {
+	c, _ := start(t)
+	_, notFound := c.Session(t.Context(), "nope")
+	_, notReady := c.Ready(t.Context())
+	_, expired := c.Events(t.Context(), "a/b ?", 3, 0)
+	for err, want := range map[error]problem.Kind{notFound: problem.SessionNotFound, notReady: problem.Unavailable, expired: problem.EventsExpired} {
+		p, ok := errors.AsType[*problem.Error](err)
+		if !ok || p.Kind != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	p, _ := errors.AsType[*problem.Error](notFound)
+	if diff := cmp.Diff(map[string]any{"sessionId": "nope"}, p.Extensions); diff != "" || p.Detail != `there is no session "nope"` {
+		t.Errorf("problem %q, extensions (-want +got):\n%s", p.Detail, diff)
+	}
+}
+
+func TestClient_FollowEvents(t *testing.T) {
+	c, fake := start(t)
+	var got []runtime.Event
+	for ev, err := range c.FollowEvents(t.Context(), "a/b ?", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, ev)
+	}
+	if diff := cmp.Diff([]runtime.Event{fake.event(1), fake.event(2)}, got); diff != "" {
+		t.Errorf("events differ (-want +got):\n%s", diff)
+	}
+	var last error
+	for _, err := range c.FollowEvents(t.Context(), "a/b ?", 1) {
+		last = err
+	}
+	if p, ok := errors.AsType[*problem.Error](last); !ok || p.Kind != problem.EventsExpired {
+		t.Errorf("last error %v, want events_expired", last)
+	}
+	for _, err := range c.FollowEvents(t.Context(), "nope", 0) {
+		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
+			t.Errorf("error %v, want session_not_found", err)
+		}
+	}
+	for range c.FollowEvents(t.Context(), "a/b ?", 0) {
+		break // the stream is closed with it
+	}
+}
+
+func TestClient_NotTheAPI(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+	defer srv.Close()
+	c, err := client.New(srv.URL+"/prefix/v2/rpc", client.Options{HTTP: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Agents(t.Context()); err == nil {
+		t.Error("a page was taken for an answer")
+	}
+	for _, endpoint := range []string{"", "localhost:1", "ftp://h", "http://"} {
+		if _, err := client.New(endpoint, client.Options{}); err == nil {
+			t.Errorf("endpoint %q was accepted", endpoint)
+		}
+	}
+}

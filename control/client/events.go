@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// maxEvent bounds one event of a stream.
+const maxEvent = 256 << 20
+
+// EventPage is one page of a session's events.
+type EventPage struct {
+	Events  []runtime.Event `json:"events"`
+	HasMore bool            `json:"hasMore"`
+}
+
+// Events returns the events of a session that follow after, at most limit of
+// them; 0 leaves the number to the server.
+func (c *Client) Events(ctx context.Context, id string, after uint64, limit int) (EventPage, error) {
+	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return get[EventPage](ctx, c, q, "v2", "sessions", id, "events")
+}
+
+// FollowEvents yields the events of a session that follow after, and then those
+// that come. It ends without an error when the server ends the stream; a pair
+// with an error is the last.
+func (c *Client) FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error] {
+	return func(yield func(runtime.Event, error) bool) {
+		if err := c.follow(ctx, id, after, yield); err != nil {
+			yield(runtime.Event{}, err)
+		}
+	}
+}
+
+// follow returns nil when the stream ended or yield wants no more.
+func (c *Client) follow(ctx context.Context, id string, after uint64, yield func(runtime.Event, error) bool) error {
+	resp, err := c.send(ctx, "GET", nil, sse.ContentType, strconv.FormatUint(after, 10), "v2", "sessions", id, "events")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := sse.NewDecoder(resp.Body, maxEvent)
+	for {
+		ev, err := dec.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+		switch ev.Type {
+		case "message":
+			var e runtime.Event
+			if err := json.Unmarshal(ev.Data, &e); err != nil {
+				return fmt.Errorf("read event %s: %w", ev.ID, err)
+			}
+			if !yield(e, nil) {
+				return nil
+			}
+		case "error":
+			if p := acphttp.DecodeProblem(ev.Data); p != nil {
+				return p
+			}
+			return fmt.Errorf("read events: the server ended the stream: %s", ev.Data)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// handleError is the only place where the API's errors become answers.
+func (s *Server) handleError(err error, c echo.Context) {
+	if !c.Response().Committed {
+		problem.Write(c.Response(), s.shown(c.Request(), err))
+	}
+}
+
+// shown returns the problem that a client may see of an error, and logs what it
+// may not.
+func (s *Server) shown(r *http.Request, err error) *problem.Error {
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return p
+	}
+	switch {
+	case errors.Is(err, echo.ErrNotFound):
+		return problem.New(problem.NotFound, "there is nothing at %s; /v2/openapi.json lists what there is", r.URL.Path)
+	case errors.Is(err, echo.ErrMethodNotAllowed):
+		return problem.New(problem.MethodNotAllowed, "%s does not accept %s; see the Allow header", r.URL.Path, r.Method)
+	case r.Context().Err() == nil: // somebody is there to read it
+		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+	}
+	return internal()
+}
+
+// internal is the problem for causes that only the log may show.
+func internal() *problem.Error {
+	return problem.New(problem.Internal, "the gateway could not handle the request; its log says why")
+}
+
+// serializer writes JSON without HTML escaping.
+type serializer struct{}
+
+// Serialize implements echo.JSONSerializer.
+func (serializer) Serialize(c echo.Context, v any, _ string) error {
+	enc := json.NewEncoder(c.Response())
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write response: %w", err)
+	}
+	return nil
+}
+
+// Deserialize implements echo.JSONSerializer. No route reads a JSON body.
+func (serializer) Deserialize(echo.Context, any) error {
+	return problem.New(problem.UnsupportedMediaType, "this request takes no body")
+}
+
+// writeJSON answers with a JSON document of the state at this moment.
+func writeJSON(c echo.Context, v any) error {
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return c.JSON(http.StatusOK, v)
+}

@@ -1,0 +1,194 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	heartbeat    = 15 * time.Second
+	writeTimeout = 60 * time.Second // a client that takes nothing for so long is dropped
+
+	// ahead is how many events are read from the log before the client has
+	// taken those before them. When it is reached, reading waits; the log
+	// itself never does.
+	ahead = 16
+)
+
+// getEvents returns a page of a session's events or, to who accepts an event
+// stream, all of them as they come.
+func (s *Server) getEvents(c echo.Context) error {
+	id, err := pathParam(c, "id")
+	if err != nil {
+		return err
+	}
+	after, err := uintParam("after", c.QueryParam("after"), 0)
+	if err != nil {
+		return err
+	}
+	r := c.Request()
+	if r.Method == http.MethodGet && strings.Contains(strings.ToLower(r.Header.Get("Accept")), sse.ContentType) {
+		if last := r.Header.Get("Last-Event-ID"); last != "" {
+			if after, err = uintParam("Last-Event-ID", last, 0); err != nil {
+				return err
+			}
+		}
+		return s.streamEvents(c, id, after)
+	}
+	limit, err := limitParam(c)
+	if err != nil {
+		return err
+	}
+	events, hasMore, err := s.o.Sessions.Events(r.Context(), id, after, limit)
+	if err != nil {
+		return err
+	}
+	b := []byte(`{"events":[`)
+	for i, ev := range events {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendEvent(b, ev)
+	}
+	b = append(b, `],"hasMore":`...)
+	b = strconv.AppendBool(b, hasMore)
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(b, "}\n"...))
+}
+
+// appendEvent writes an event with its message's own bytes.
+func appendEvent(dst []byte, ev runtime.Event) []byte {
+	dst = append(dst, `{"seq":`...)
+	dst = strconv.AppendUint(dst, ev.Seq, 10)
+	dst = append(dst, `,"time":"`...)
+	dst = ev.Time.UTC().AppendFormat(dst, time.RFC3339Nano)
+	dst = append(dst, `","direction":"`...)
+	dst = append(dst, ev.Direction...)
+	dst = append(dst, `","message":`...)
+	if len(ev.Message) == 0 {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, ev.Message...)
+	return append(dst, '}')
+}
+
+// streamEvents writes events until the client leaves or the server stops. An
+// error after the first event is an event named error with a problem document.
+func (s *Server) streamEvents(c echo.Context, id string, after uint64) error {
+	r := c.Request()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
+
+	// What is wrong from the start must be a status code, which cannot be told
+	// from the iterator: it waits when there is nothing yet.
+	if _, err := s.o.Sessions.Session(id); err != nil {
+		return err
+	}
+	if _, _, err := s.o.Sessions.Events(ctx, id, after, 1); err != nil {
+		return err
+	}
+	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response())}
+	h := c.Response().Header()
+	h.Set("Content-Type", sse.ContentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	c.Response().WriteHeader(http.StatusOK)
+	if err := out.flush(); err != nil {
+		return nil //nolint:nilerr // the client is gone: there is nobody to tell
+	}
+
+	events := make(chan runtime.Event, ahead)
+	var failed error // set before events is closed
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(events)
+		for ev, err := range s.o.Sessions.FollowEvents(ctx, id, after) {
+			if err != nil {
+				failed = err
+				return
+			}
+			select {
+			case events <- ev:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer reader.Wait()
+	defer cancel()
+
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				if failed != nil && ctx.Err() == nil {
+					out.fail(s.shown(r, failed))
+				}
+				return nil
+			}
+			out.event(ev)
+			if len(events) > 0 {
+				continue
+			}
+		case <-beat.C:
+			out.buf = append(out.buf, sse.Heartbeat...)
+		case <-ctx.Done():
+			return nil
+		}
+		if out.flush() != nil {
+			return nil
+		}
+	}
+}
+
+// eventWriter collects events and writes them together.
+type eventWriter struct {
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	buf []byte
+	ev  []byte
+}
+
+func (w *eventWriter) event(ev runtime.Event) {
+	w.ev = appendEvent(w.ev[:0], ev)
+	w.buf = sse.AppendEvent(w.buf, ev.Seq, w.ev)
+}
+
+func (w *eventWriter) fail(p *problem.Error) {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return
+	}
+	w.buf = append(w.buf, "event: error\ndata: "...)
+	w.buf = append(append(w.buf, b...), "\n\n"...)
+	_ = w.flush() // the stream ends in either case
+}
+
+// flush writes what was collected, in bounded time.
+func (w *eventWriter) flush() error {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
+	if len(w.buf) > 0 {
+		if _, err := w.w.Write(w.buf); err != nil {
+			return err
+		}
+		w.buf = w.buf[:0]
+		if cap(w.buf) > 1<<20 {
+			w.buf = nil
+		}
+	}
+	return w.rc.Flush()
+}

@@ -1,0 +1,91 @@
+package control
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// fake is a Sessions of funcs over one session "s1".
+type fake struct {
+	sessions func(runtime.SessionFilter) ([]runtime.SessionInfo, string, error)
+	events   func(after uint64, limit int) ([]runtime.Event, bool, error)
+	follow   func(ctx context.Context, after uint64) iter.Seq2[runtime.Event, error]
+	closed   func(id string) error
+	deleted  func(id string) error
+	ready    error
+}
+
+var _ Sessions = (*fake)(nil)
+
+var when = time.Date(2026, 3, 4, 5, 6, 7, 890, time.UTC)
+
+func session(id string) runtime.SessionInfo {
+	code := 3
+	return runtime.SessionInfo{
+		ID: id, Agent: "mock", AgentSessionID: "native-" + id, Cwd: "/w", State: runtime.StateEnded, Continuity: runtime.ContinuityNative,
+		CreatedAt: when, UpdatedAt: when, EventCount: 2, Metadata: []byte(`{"a":"<b>"}`),
+		Ended: &runtime.EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", ExitCode: &code, Stderr: &runtime.StderrInfo{Tail: "no"}, At: when},
+	}
+}
+
+func event(seq uint64) runtime.Event {
+	return runtime.Event{Seq: seq, Time: when, Direction: runtime.FromAgent, Message: []byte(`{"jsonrpc":"2.0", "method":"x<y"}`)}
+}
+
+func (f *fake) Sessions(filter runtime.SessionFilter) ([]runtime.SessionInfo, string, error) {
+	if f.sessions == nil {
+		return nil, "", nil
+	}
+	return f.sessions(filter)
+}
+
+func (f *fake) Session(id string) (runtime.SessionInfo, error) {
+	if id == "panic" {
+		panic("secret")
+	}
+	if id != "s1" && id != "a/b" {
+		return runtime.SessionInfo{}, problem.New(problem.SessionNotFound, "there is no session %q", id)
+	}
+	return session(id), nil
+}
+
+func (f *fake) Events(_ context.Context, id string, after uint64, limit int) ([]runtime.Event, bool, error) {
+	if _, err := f.Session(id); err != nil {
+		return nil, false, err
+	}
+	if f.events == nil {
+		return nil, false, nil
+	}
+	return f.events(after, limit)
+}
+
+func (f *fake) FollowEvents(ctx context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {
+	return f.follow(ctx, after)
+}
+
+func (f *fake) CloseSession(_ context.Context, id string) error  { return f.closed(id) }
+func (f *fake) DeleteSession(_ context.Context, id string) error { return f.deleted(id) }
+
+func (f *fake) Agents() []runtime.AgentInfo {
+	return []runtime.AgentInfo{
+		{ID: "mock", Name: "Mock", Kind: "bridge", Installed: true, Default: true},
+		{ID: "own", Name: "Own", Kind: "custom", Processes: []runtime.ProcessInfo{{PID: 7, StartedAt: when, LastError: "x"}}},
+	}
+}
+
+func (f *fake) Ready() error { return f.ready }
+
+func newServer(t *testing.T, o Options) *Server {
+	t.Helper()
+	if o.Sessions == nil {
+		o.Sessions = &fake{}
+	}
+	s := New(o)
+	t.Cleanup(s.Shutdown)
+	return s
+}

@@ -1,0 +1,20 @@
+package control
+
+import (
+	_ "embed"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+)
+
+//go:generate go test -run ^TestOpenAPI_Committed$ -update .
+
+// document is what package control/openapi makes of the API. docs/openapi.json
+// is the same file.
+//
+//go:embed openapi_gen.json
+var document []byte
+
+func (s *Server) getOpenAPI(c echo.Context) error {
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, document)
+}

@@ -1,0 +1,109 @@
+package openapi
+
+import (
+	"net/http"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+)
+
+// operations returns what the document describes, by tag.
+func operations() map[string][]operation {
+	session := inPath("id", "The session's id.")
+	noContent := openapi3.NewResponse().WithDescription("Done.")
+	events := openapi3.NewResponse().WithDescription("A page of events or, to who accepts text/event-stream, a stream of them that goes on for ever. Each event of the stream is named message and has an Event as its data and its sequence number as its id; an event named error has a Problem and is the last.").
+		WithContent(openapi3.Content{
+			"application/json": openapi3.NewMediaType().WithSchemaRef(ref("EventPage")),
+			sse.ContentType:    openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema()),
+		})
+	get := http.MethodGet
+	return map[string][]operation{
+		"acp": rpcOperations(),
+		"server": {
+			{method: get, path: "/v2/health", id: "getHealth", summary: "Whether the process answers", open: true, responses: one(200, jsonResponse("It does.", "Status"))},
+			{method: get, path: "/v2/ready", id: "getReady", summary: "Whether new work is accepted", responses: one(200, jsonResponse("It is.", "Status")), problems: []problem.Kind{problem.Unavailable}},
+			{method: get, path: "/v2/version", id: "getVersion", summary: "What runs here", responses: one(200, jsonResponse("The program and its platform.", "Version"))},
+			{
+				method: get, path: "/v2/openapi.json", id: "getOpenAPI", summary: "This document",
+				responses: one(200, openapi3.NewResponse().WithDescription("OpenAPI 3.0.").WithJSONSchema(openapi3.NewObjectSchema().WithAnyAdditionalProperties())),
+			},
+		},
+		"agents": {
+			{method: get, path: "/v2/agents", id: "listAgents", summary: "The agents that sessions can use", responses: one(200, jsonResponse("All of them.", "AgentList"))},
+			{method: get, path: "/v2/agents/{agent}", id: "getAgent", summary: "One agent", params: []*openapi3.Parameter{inPath("agent", "The agent's id.")}, responses: one(200, jsonResponse("The agent.", "Agent")), problems: []problem.Kind{problem.NotFound}},
+		},
+		"sessions": {
+			{
+				method: get, path: "/v2/sessions", id: "listSessions", summary: "Sessions, the most recently used first",
+				params: []*openapi3.Parameter{
+					query("cwd", "Only sessions in this directory.", openapi3.NewStringSchema()),
+					query("agent", "Only sessions of this agent.", openapi3.NewStringSchema()),
+					query("cursor", "nextCursor of the page before.", openapi3.NewStringSchema()),
+					pageSize(),
+				},
+				responses: one(200, jsonResponse("A page of sessions.", "SessionPage")), problems: []problem.Kind{problem.InvalidRequest},
+			},
+			{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", params: []*openapi3.Parameter{session}, responses: one(200, jsonResponse("The session.", "Session")), problems: []problem.Kind{problem.SessionNotFound}},
+			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound}},
+			{method: http.MethodPost, path: "/v2/sessions/{id}/close", id: "closeSession", summary: "Cancel what a session does and let go of its agent", description: "The session's events stay, and loading or resuming it opens it again.", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound}},
+			{
+				method: get, path: "/v2/sessions/{id}/events", id: "getSessionEvents", summary: "What happened in a session, in order",
+				params: []*openapi3.Parameter{
+					session,
+					query("after", "The sequence number to continue behind.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+					pageSize(),
+					header("Last-Event-ID", "The same as after, for event streams; it wins over after."),
+				},
+				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
+			},
+		},
+	}
+}
+
+// rpcOperations describe the agent protocol's endpoint as far as OpenAPI can.
+func rpcOperations() []operation {
+	const path = "/v2/rpc"
+	connection := header("Acp-Connection-Id", "The connection, as the answer to initialize named it. Clients that want answers in the response to their POST use X-ACP-Connection-Id instead, with the same value.")
+	inline := header("X-ACP-Connection-Id", "See Acp-Connection-Id. A connection uses one of the two.")
+	session := header("Acp-Session-Id", "The session of the stream or the message; required by ACP for messages with params.sessionId.")
+	message := openapi3.NewObjectSchema().WithAnyAdditionalProperties()
+	message.Description = "One JSON-RPC 2.0 message."
+	return []operation{
+		{
+			method: http.MethodPost, path: path, id: "postMessage", summary: "Send one message",
+			description: "The first message is initialize, without a connection header. Its answer is in the response body, with the connection's id in both connection headers.",
+			params: []*openapi3.Parameter{
+				connection, inline, session,
+				query("agent", "The agent to use, for clients that cannot set it in initialize.", openapi3.NewStringSchema()),
+			},
+			body: openapi3.NewRequestBody().WithRequired(true).WithJSONSchema(message),
+			responses: map[int]*openapi3.Response{
+				200: openapi3.NewResponse().WithDescription("The JSON-RPC response.").WithJSONSchema(message),
+				202: openapi3.NewResponse().WithDescription("Accepted. Responses come on a stream."),
+			},
+			problems: []problem.Kind{problem.InvalidRequest, problem.UnsupportedAgent, problem.ClientNotFound, problem.AgentNotInstalled, problem.NotAcceptable, problem.Conflict, problem.PayloadTooLarge, problem.UnsupportedMediaType, problem.StreamError, problem.Unavailable, problem.Timeout},
+		},
+		{
+			method: http.MethodGet, path: path, id: "openStream", summary: "Receive messages, as an event stream or over a WebSocket",
+			description: "With Upgrade: websocket the connection becomes a WebSocket with one message in each text frame, subprotocol acp.sandboxagent.dev.",
+			params:      []*openapi3.Parameter{connection, inline, session, header("Last-Event-ID", "Continue behind this event.")},
+			responses: map[int]*openapi3.Response{
+				101: openapi3.NewResponse().WithDescription("The connection is a WebSocket."),
+				200: openapi3.NewResponse().WithDescription("Messages, each the data of one event.").WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType})),
+			},
+			problems: []problem.Kind{problem.InvalidRequest, problem.ClientNotFound, problem.NotAcceptable, problem.Conflict, problem.EventsExpired, problem.UpgradeRequired, problem.Unavailable},
+		},
+		{
+			method: http.MethodDelete, path: path, id: "closeConnection", summary: "End a connection",
+			description: "Sessions live on.",
+			params:      []*openapi3.Parameter{connection, inline},
+			responses: map[int]*openapi3.Response{
+				202: openapi3.NewResponse().WithDescription("Ended, for Acp-Connection-Id."),
+				204: openapi3.NewResponse().WithDescription("Ended, for X-ACP-Connection-Id, also when it had ended before."),
+			},
+			problems: []problem.Kind{problem.InvalidRequest, problem.ClientNotFound},
+		},
+	}
+}

@@ -1,0 +1,121 @@
+package openapi
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// schemas returns the API's types. A test compares them with the Go types that
+// are encoded.
+func schemas() openapi3.Schemas {
+	const name, none = "For people.", ""
+	return openapi3.Schemas{
+		"Problem": {Value: object(fields{
+			"type":   enum("One of the known problems.", problemTypes()...),
+			"title":  text("The type in words."),
+			"status": {Value: openapi3.NewIntegerSchema().WithMin(400).WithMax(599)},
+			"detail": text("What was wrong with this request, and what to do about it."),
+		}, "detail").WithAnyAdditionalProperties()},
+		"Status": {Value: object(fields{"status": enum(none, "ok", "ready")})},
+		"Version": {Value: object(fields{
+			"version": text(none), "protocolVersion": number("The version of ACP."), "goVersion": text(none), "os": text(none), "arch": text(none),
+		})},
+		"Process": {Value: object(fields{
+			"pid": number(none), "startedAt": date(), "uptimeMs": number(none), "sessions": number("Sessions that use the process."),
+			"restarts": number(none), "lastError": text("Why the process before it ended."), "rssBytes": number("Resident memory."),
+		}, "lastError")},
+		"Agent": {Value: object(fields{
+			"id": text(none), "name": text(name),
+			"kind":      enum("bridge translates the agent's own protocol, native speaks ACP itself, custom is a command of the user.", "bridge", "native", "custom"),
+			"installed": boolean(), "default": boolean(), "processes": list("Process"),
+		})},
+		"AgentList":   {Value: object(fields{"agents": list("Agent")})},
+		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
+		"Session": {Value: object(fields{
+			"sessionId": text(none), "agent": text(none), "agentSessionId": text("The agent's own id of the session."),
+			"title": text(name), "cwd": text(none), "model": text(none),
+			"state": enum("dormant has no agent process until the next prompt; closed can be opened again; ended cannot.",
+				runtime.StateIdle, runtime.StateRunning, runtime.StateWaiting, runtime.StateDormant, runtime.StateClosed, runtime.StateEnded),
+			"continuity": enum("What the agent remembered when it was started anew.",
+				runtime.ContinuityNative, runtime.ContinuityReplayed, runtime.ContinuityFresh),
+			"createdAt": date(), "updatedAt": date(), "eventCount": number("The newest event's sequence number."),
+			"clients": number("Attached connections."), "pending": number("Open permission requests and questions."),
+			"ended": ref("End"), "metadata": anything("What clients set."),
+		}, "title", "model", "ended", "metadata")},
+		"End": {Value: object(fields{
+			"reason": text(none), "terminatedBy": text("client, agent or gateway."), "message": text(none),
+			"exitCode": {Value: openapi3.NewIntegerSchema()}, "stderr": ref("Stderr"), "at": date(),
+		}, "message", "exitCode", "stderr")},
+		"Stderr":    {Value: object(fields{"head": text(none), "tail": text(none), "truncated": boolean(), "totalLines": number(none)})},
+		"EventPage": {Value: object(fields{"events": list("Event"), "hasMore": boolean()})},
+		"Event": {Value: object(fields{
+			"seq": number("Grows by one per event of the session."), "time": date(),
+			"direction": enum("Who sent the message.", runtime.FromClient, runtime.FromAgent, runtime.FromGateway),
+			"message":   anything("The JSON-RPC message as it was sent."),
+		})},
+	}
+}
+
+type fields map[string]*openapi3.SchemaRef
+
+// object returns a schema whose fields are required, the optional ones excepted.
+func object(f fields, optional ...string) *openapi3.Schema {
+	s := openapi3.NewObjectSchema()
+	s.Properties = openapi3.Schemas(f)
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if !slices.Contains(optional, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+	return s
+}
+
+func described(s *openapi3.Schema, description string) *openapi3.SchemaRef {
+	s.Description = description
+	return s.NewRef()
+}
+
+// text is any string.
+func text(description string) *openapi3.SchemaRef {
+	return described(openapi3.NewStringSchema(), description)
+}
+
+// enum is one of the values.
+func enum[T ~string](description string, values ...T) *openapi3.SchemaRef {
+	s := openapi3.NewStringSchema()
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return described(s, description)
+}
+
+func number(description string) *openapi3.SchemaRef {
+	return described(openapi3.NewInt64Schema().WithMin(0), description)
+}
+
+func anything(description string) *openapi3.SchemaRef {
+	return described(openapi3.NewSchema(), description)
+}
+
+func boolean() *openapi3.SchemaRef { return openapi3.NewBoolSchema().NewRef() }
+
+func date() *openapi3.SchemaRef { return openapi3.NewDateTimeSchema().NewRef() }
+
+func list(of string) *openapi3.SchemaRef {
+	s := openapi3.NewArraySchema()
+	s.Items = ref(of)
+	return s.NewRef()
+}
+
+func problemTypes() []string {
+	var types []string
+	for _, k := range problem.Kinds() {
+		types = append(types, k.Type())
+	}
+	return types
+}

@@ -1,0 +1,116 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/control/openapi"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const published = "../docs/openapi.json"
+
+func TestOpenAPI_Committed(t *testing.T) {
+	want, err := openapi.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"openapi_gen.json", published} {
+		if *update {
+			if err := os.WriteFile(name, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, got) {
+			t.Errorf("%s is out of date, run go generate ./control; -want +got:\n%s", name, cmp.Diff(string(want), string(got)))
+		}
+	}
+}
+
+func TestOpenAPI_RoutesBothWays(t *testing.T) {
+	doc, err := openapi.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described, served []string
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			described = append(described, method+" "+path)
+		}
+	}
+	param := regexp.MustCompile(`:(\w+)`)
+	for _, r := range newServer(t, Options{}).echo.Routes() {
+		if r.Method != http.MethodHead { // implied by GET
+			served = append(served, r.Method+" "+param.ReplaceAllString(r.Path, "{$1}"))
+		}
+	}
+	// The agent protocol's endpoint does not pass through echo.
+	served = append(served, "GET /v2/rpc", "POST /v2/rpc", "DELETE /v2/rpc")
+	slices.Sort(described)
+	slices.Sort(served)
+	if diff := cmp.Diff(described, served); diff != "" {
+		t.Errorf("described and served routes differ (-described +served):\n%s", diff)
+	}
+}
+
+func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
+	doc, err := openapi.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]any{
+		"Status": statusBody{}, "Version": versionBody{}, "AgentList": agentsBody{}, "Agent": runtime.AgentInfo{},
+		"Process": runtime.ProcessInfo{}, "SessionPage": sessionsBody{}, "Session": runtime.SessionInfo{},
+		"End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
+	}
+	for name, v := range types {
+		schema := doc.Components.Schemas[name].Value
+		var fields, required []string
+		for f := range reflect.TypeOf(v).Fields() {
+			tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields = append(fields, tag)
+			if !strings.Contains(options, "omitempty") {
+				required = append(required, tag)
+			}
+		}
+		slices.Sort(fields)
+		slices.Sort(required)
+		if diff := cmp.Diff(fields, slices.Sorted(maps.Keys(schema.Properties))); diff != "" {
+			t.Errorf("%s: fields differ (-Go +document):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(required, schema.Required); diff != "" {
+			t.Errorf("%s: required fields differ (-Go +document):\n%s", name, diff)
+		}
+	}
+	for name := range doc.Components.Schemas {
+		if _, ok := types[name]; !ok && name != "Problem" && name != "EventPage" {
+			t.Errorf("schema %s is compared with no Go type", name)
+		}
+	}
+}
+
+func TestOpenAPI_Served(t *testing.T) {
+	a := newAPI(t, Options{})
+	resp := a.get("/v2/openapi.json")
+	var doc struct {
+		OpenAPI string `json:"openapi"`
+	}
+	if err := json.Unmarshal(resp.Body.Bytes(), &doc); err != nil || doc.OpenAPI != "3.0.3" {
+		t.Errorf("openapi %q, %v", doc.OpenAPI, err)
+	}
+}

@@ -1,0 +1,121 @@
+package control
+
+import (
+	"context"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// Sessions is what the API shows. *runtime.Runtime implements it. Errors are
+// problems of package problem.
+type Sessions interface {
+	Sessions(f runtime.SessionFilter) (page []runtime.SessionInfo, next string, err error)
+	Session(id string) (runtime.SessionInfo, error)
+	Events(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
+	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
+	CloseSession(ctx context.Context, id string) error
+	DeleteSession(ctx context.Context, id string) error
+	Agents() []runtime.AgentInfo
+	Ready() error
+}
+
+var _ Sessions = (*runtime.Runtime)(nil)
+
+// Options configure a Server.
+type Options struct {
+	Sessions Sessions
+	RPC      http.Handler // serves /v2/rpc
+	UI       fs.FS        // served at /ui/
+	Guard    Guard
+	Version  string
+	Logger   *slog.Logger // nil discards
+}
+
+// Server is the gateway's http.Handler.
+type Server struct {
+	o       Options
+	log     *slog.Logger
+	echo    *echo.Echo
+	ui      http.Handler
+	handler http.Handler
+
+	draining atomic.Bool
+	stop     context.Context // done when event streams must end
+	end      context.CancelFunc
+}
+
+var _ http.Handler = (*Server)(nil)
+
+// New returns a server. It starts nothing.
+func New(o Options) *Server {
+	s := &Server{o: o, log: o.Logger}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.stop, s.end = context.WithCancel(context.Background())
+	if o.UI != nil {
+		s.ui = http.StripPrefix("/ui", http.FileServerFS(o.UI))
+	}
+	s.echo = s.routes()
+	s.handler = s.observe(o.Guard.prepare().wrap(http.HandlerFunc(s.dispatch)))
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Drain makes the server report that it is not ready. Everything else goes on.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Shutdown ends the event streams, which would otherwise go on for ever.
+func (s *Server) Shutdown() {
+	s.Drain()
+	s.end()
+}
+
+// dispatch hands a request to the part of the server that its path belongs to.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	switch routeOf(r.URL.Path) {
+	case routeRPC:
+		s.o.RPC.ServeHTTP(w, r)
+	case routeUI, routeToUI:
+		s.serveUI(w, r)
+	case routeV1:
+		serveV1(w, r)
+	case routeOpencode:
+		serveOpencode(w, r)
+	default:
+		s.echo.ServeHTTP(w, r)
+	}
+}
+
+// routes builds the API. Each resource has its own file.
+func (s *Server) routes() *echo.Echo {
+	e := echo.New()
+	e.JSONSerializer = serializer{}
+	e.HTTPErrorHandler = s.handleError
+	// A GET answers HEAD as well; the HTTP server leaves the body out.
+	get := func(path string, h echo.HandlerFunc) {
+		e.GET(path, h)
+		e.HEAD(path, h)
+	}
+	get("/v2/health", s.getHealth)
+	get("/v2/ready", s.getReady)
+	get("/v2/version", s.getVersion)
+	get("/v2/agents", s.listAgents)
+	get("/v2/agents/:agent", s.getAgent)
+	get("/v2/sessions", s.listSessions)
+	get("/v2/sessions/:id", s.getSession)
+	e.DELETE("/v2/sessions/:id", s.deleteSession)
+	e.POST("/v2/sessions/:id/close", s.closeSession)
+	get("/v2/sessions/:id/events", s.getEvents)
+	get("/v2/openapi.json", s.getOpenAPI)
+	return e
+}
