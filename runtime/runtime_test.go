@@ -1,0 +1,554 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for _, id := range []string{"0", "-1", `"0"`, `"` + strings.Repeat("x", 1000) + `"`} {
+		tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"session/prompt","params":%s}`, id, prompt(s, "hi")))
+		p := a.conn().next(t, "session/prompt")
+		if p.Session() != "native-1" {
+			t.Fatalf("the agent was asked about session %q", p.Session())
+		}
+		a.conn().chunk("native-1", "one")
+		a.conn().chunk("native-1", "two")
+		a.conn().result(p, `{"stopReason":"end_turn","x":1.00}`)
+		before, res := tc.until(acp.ID(id))
+		if texts(before) != "one two" || string(res.Result()) != `{"stopReason":"end_turn","x":1.00}` {
+			t.Errorf("id %.20s: %q, then %s", id, texts(before), res.Frame())
+		}
+	}
+}
+
+func TestInitialize_KeepsWhatTheAgentSaid(t *testing.T) {
+	r := newRuntime(t, t.TempDir(), &fakeAgent{caps: `{"promptCapabilities":{"image":true},"vendor":{"a":1.50}}`})
+	m := acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":2}`))
+	c, rep, err := r.Connect(t.Context(), m, acp.ConnectOptions{Shape: acp.OneStream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, want := range []string{`"vendor":{"a":1.50}`, `"unknown":{"kept":[1.0]}`, `"protocolVersion":1`, `"loadSession":true`, `"_sandboxagent/session/events"`} {
+		if !strings.Contains(string(rep.Frame), want) {
+			t.Errorf("%s is not in %s", want, rep.Frame)
+		}
+	}
+}
+
+func TestConnect_NamesTheAgentsItKnows(t *testing.T) {
+	r := openRuntime(t, Options{DataDir: t.TempDir()})
+	m := acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":1,"_meta":{"sandboxagent.dev":{"agent":"nobody"}}}`))
+	if _, _, err := r.Connect(t.Context(), m, acp.ConnectOptions{}); err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+		t.Errorf("err %v", err)
+	}
+}
+
+func TestTwoClients_SameIDsOnOneSession(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	one, two := connect(t, r, ""), connect(t, r, "")
+	s := one.session()
+	two.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	const id = "77"
+	for i, tc := range []*testClient{one, two} {
+		tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"session/prompt","params":%s}`, id, prompt(s, fmt.Sprintf("from %d", i))))
+	}
+	for i := range 2 {
+		p := a.conn().next(t, "session/prompt") // the second one waits for the first
+		a.conn().chunk("native-1", fmt.Sprintf("answer-%d", i))
+		a.conn().result(p, fmt.Sprintf(`{"stopReason":"end_turn","n":%d}`, i))
+	}
+	before, res := one.until(id)
+	if texts(before) != "answer-0" || !strings.Contains(string(res.Frame()), `"n":0`) {
+		t.Errorf("client one: %q, %s", texts(before), res.Frame())
+	}
+	before, res = two.until(id)
+	if texts(before) != "user:from 0 answer-0 answer-1" || !strings.Contains(string(res.Frame()), `"n":1`) {
+		t.Errorf("client two: %q, %s", texts(before), res.Frame())
+	}
+	if m := one.next(); texts([]acp.Message{m}) != "user:from 1" {
+		t.Errorf("client one then got %s", m.Frame())
+	}
+}
+
+func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	first := tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	second := tc.request("session/prompt", prompt(s, "b"))
+	a.conn().send(`{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]}}`)
+	ask := tc.next()
+	if ask.Method() != methodPermission || ask.Session() != s {
+		t.Fatalf("got %s", ask.Frame())
+	}
+	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	if _, res := tc.until(second); !strings.Contains(string(res.Result()), "cancelled") {
+		t.Errorf("queued prompt: %s", res.Frame())
+	}
+	a.conn().next(t, "session/cancel")
+	answer := a.conn().next(t, "")
+	if answer.ID() != "0" || string(answer.Result()) != `{"outcome":{"outcome":"cancelled"}}` {
+		t.Errorf("permission was answered %s", answer.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	before, _ := tc.until(first)
+	if len(before) != 1 || before[0].Method() != methodCancelReq {
+		t.Errorf("before the response: %v", before)
+	}
+}
+
+func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	asker := connect(t, r, "")
+	s := asker.session()
+	asker.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	asker.close()
+	a.conn().send(`{"jsonrpc":"2.0","id":"q","method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]}}`)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.Pending == 1 && i.State == StateWaiting })
+	one, two := connect(t, r, ""), connect(t, r, "")
+	ids := map[*testClient]acp.ID{}
+	for _, tc := range []*testClient{one, two} {
+		method := map[bool]string{true: "session/load", false: "session/resume"}[tc == one]
+		tc.request(method, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+		for ids[tc] == "" {
+			if m := tc.next(); m.Method() == methodPermission {
+				ids[tc] = m.ID()
+			}
+		}
+	}
+	two.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"o"}}}`, ids[two]))
+	answer := a.conn().next(t, "")
+	if answer.ID() != `"q"` || !strings.Contains(string(answer.Frame()), `"optionId":"o"`) {
+		t.Errorf("the agent got %s", answer.Frame())
+	}
+	for {
+		m := one.next()
+		if m.Method() == methodCancelReq {
+			if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
+				t.Errorf("cancelled request %s, was given %s", got, ids[one])
+			}
+			break
+		}
+	}
+	one.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"cancelled"}}}`, ids[one])) // too late
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateIdle })
+	select {
+	case m := <-a.conn().got:
+		t.Errorf("the agent also got %s", m.Frame())
+	default:
+	}
+}
+
+// waitFor waits until the session looks as wanted.
+func waitFor(t *testing.T, r *Runtime, id string, ok func(SessionInfo) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
+		i, err := r.Session(id)
+		if err == nil && ok(i) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("session is %+v, %v", i, err)
+		}
+	}
+}
+
+func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
+	const ask = `{"jsonrpc":"2.0","id":5,"method":"_sandboxagent/session/request_question","params":{"sessionId":"native-1","questions":[` +
+		`{"id":"color","header":"Color","question":"Which?","options":[{"label":"red","description":"warm"},{"label":"blue","description":"cold"}],"multiSelect":false},` +
+		`{"id":"sizes","header":"Size","question":"How big?","options":[{"label":"S","description":""},{"label":"L","description":""}],"multiSelect":true}]}}`
+	for name, c := range map[string]struct {
+		caps    string
+		answer  func(tc *testClient, m acp.Message)
+		outcome string
+	}{
+		"as it is": {`{"_meta":{"sandboxagent.dev":{"requestQuestion":true}}}`, func(tc *testClient, m acp.Message) {
+			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":"answered","answers":[["red"],["S","L"]]}}`, m.ID()))
+		}, `{"outcome":"answered","answers":[["red"],["S","L"]]}`},
+		"elicitation": {`{"elicitation":{"form":{}}}`, func(tc *testClient, m acp.Message) {
+			if m.Method() != methodElicit {
+				tc.t.Errorf("asked by %s", m.Frame())
+			}
+			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"color":"red","sizes":["S","L"]}}}`, m.ID()))
+		}, `{"outcome":"answered","answers":[["red"],["S","L"]]}`},
+		"declined": {`{"elicitation":{"form":{}}}`, func(tc *testClient, m acp.Message) {
+			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"decline"}}`, m.ID()))
+		}, `{"outcome":"rejected","answers":[]}`},
+		"permission": {"", func(tc *testClient, m acp.Message) {
+			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-1"}}}`, m.ID()))
+			m = tc.next()
+			if m.Method() != methodPermission || !strings.Contains(string(m.Frame()), "How big?") {
+				tc.t.Errorf("second question: %s", m.Frame())
+			}
+			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-0"}}}`, m.ID()))
+		}, `{"outcome":"answered","answers":[["blue"],["S"]]}`},
+		"permission rejected": {"", func(tc *testClient, m acp.Message) {
+			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"reject"}}}`, m.ID()))
+		}, `{"outcome":"rejected","answers":[]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{}
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, c.caps)
+			s := tc.session()
+			id := tc.request("session/prompt", prompt(s, "a"))
+			p := a.conn().next(t, "session/prompt")
+			a.conn().send(ask)
+			c.answer(tc, tc.next())
+			got := a.conn().next(t, "")
+			if got.ID() != "5" || string(got.Result()) != c.outcome {
+				t.Errorf("the agent got %s, want %s", got.Frame(), c.outcome)
+			}
+			a.conn().result(p, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		})
+	}
+}
+
+func TestClientMethod_NobodyOffersItIsRefusedAtOnce(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	a.conn().send(`{"jsonrpc":"2.0","id":9,"method":"fs/read_text_file","params":{"sessionId":"native-1","path":"/x"}}`)
+	if got := a.conn().next(t, ""); got.Err() == nil || got.Err().Code != acp.CodeMethodNotFound {
+		t.Errorf("got %s", got.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+}
+
+func TestCrash_AnswersEverythingAndRestartsOnDemand(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	first := tc.request("session/prompt", prompt(s, "a"))
+	a.conn().next(t, "session/prompt")
+	a.conn().chunk("native-1", "partial")
+	a.conn().crash(errCrash)
+	before, res := tc.until(first)
+	if e := res.Err(); e == nil || !strings.Contains(string(e.Data), `"exitCode":3`) || !strings.Contains(string(e.Data), "boom") {
+		t.Errorf("the prompt was answered %s", res.Frame())
+	}
+	ended := before[len(before)-1]
+	if texts(before) != "partial" || ended.Method() != "_sandboxagent/session/ended" || !strings.Contains(string(ended.Frame()), `"exitCode":3`) {
+		t.Errorf("before: %s", ended.Frame())
+	}
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateDormant })
+	second := tc.request("session/prompt", prompt(s, "b"))
+	waitFor(t, r, s, func(SessionInfo) bool { return a.opened() == 2 })
+	load := a.conn().next(t, "session/load")
+	if load.Session() != "native-1" {
+		t.Errorf("loaded %s", load.Frame())
+	}
+	a.conn().chunk("native-1", "replayed, the log has it")
+	a.conn().result(load, `{}`)
+	p := a.conn().next(t, "session/prompt")
+	a.conn().chunk("native-1", "again")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	if before, _ := tc.until(second); texts(before) != "again" {
+		t.Errorf("after the restart: %q", texts(before))
+	}
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.Continuity == ContinuityNative })
+}
+
+func TestRestart_WithoutNativeMemorySaysFresh(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	a.conn().crash(errCrash)
+	tc.next() // ended
+	id := tc.request("session/prompt", prompt(s, "b"))
+	waitFor(t, r, s, func(SessionInfo) bool { return a.opened() == 2 })
+	p := a.conn().next(t, "session/prompt")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	before, _ := tc.until(id)
+	if len(before) != 1 || !strings.Contains(string(before[0].Frame()), `"continuity":"fresh"`) {
+		t.Errorf("before: %v", before)
+	}
+}
+
+func TestResume_AfterASequenceNumberHasNoGapAndNoDouble(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r := newRuntime(t, dir, a)
+	numbered := `{"_meta":{"sandboxagent.dev":{"eventIds":true}}}`
+	tc := connect(t, r, numbered)
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "go"))
+	p := a.conn().next(t, "session/prompt")
+	for i := range 10 {
+		a.conn().chunk("native-1", fmt.Sprint(i))
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	before, _ := tc.until(id)
+	if texts(before) != "0 1 2 3 4 5 6 7 8 9" || seqOf(before[4]) == "" {
+		t.Fatalf("got %q, seq %q", texts(before), seqOf(before[4]))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	tc.close()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, &fakeAgent{caps: a.caps})
+	tc = connect(t, r, numbered)
+	after := seqOf(before[4])
+	id = tc.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":`+after+`}}}`)
+	before, _ = tc.until(id)
+	if texts(before) != "5 6 7 8 9" {
+		t.Errorf("after %s: %q", after, texts(before))
+	}
+	id = tc.request("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	before, _ = tc.until(id)
+	if texts(before) != "user:go 0 1 2 3 4 5 6 7 8 9" {
+		t.Errorf("load: %q", texts(before))
+	}
+	if e := tc.callErr("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":99999}}}`); e.Code != acp.CodeInvalidParams {
+		t.Errorf("after beyond the end: %v", e)
+	}
+}
+
+func TestNewSession_EarlyUpdatesAndChosenID(t *testing.T) {
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		c.chunk("native-1", "early")
+		c.newSession(m)
+		c.chunk("native-1", "late")
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	params := `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"mine/../x","title":"T"}}}`
+	before, res := tc.until(tc.request("session/new", params))
+	if len(before) != 0 || acp.MemberString(res.Result(), "sessionId") != "mine/../x" || !strings.Contains(string(res.Result()), `"extra":[true]`) {
+		t.Fatalf("%d frames, then %s", len(before), res.Frame())
+	}
+	if got := texts([]acp.Message{tc.next(), tc.next()}); got != "early late" {
+		t.Errorf("got %q", got)
+	}
+	if e := tc.callErr("session/new", params); !strings.Contains(string(e.Data), "session_already_exists") {
+		t.Errorf("second time: %v %s", e, e.Data)
+	}
+	if e := tc.callErr("session/new", `{"cwd":"relative","mcpServers":[]}`); e.Code != acp.CodeInvalidParams {
+		t.Errorf("relative cwd: %v", e)
+	}
+}
+
+func TestRequests_BadOnesAreAnsweredClearly(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for method, c := range map[string]struct {
+		params string
+		code   int64
+	}{
+		"session/prompt":                     {`{"sessionId":"nope","prompt":[]}`, acp.CodeResourceNotFound},
+		"session/set_mode":                   {`{"modeId":"x"}`, acp.CodeInvalidParams},
+		"session/load":                       {`{"sessionId":"unknown","cwd":"/","mcpServers":[]}`, acp.CodeResourceNotFound},
+		"session/fork":                       {`{"sessionId":"` + s + `","cwd":"/"}`, acp.CodeMethodNotFound},
+		"_sandboxagent/nothing":              {`{}`, acp.CodeMethodNotFound},
+		"_sandboxagent/session/set_metadata": {`{"sessionId":"` + s + `","metadata":7}`, acp.CodeInvalidParams},
+		"_sandboxagent/session/events":       {`{"sessionId":"` + s + `","limit":-4}`, acp.CodeInvalidParams},
+		"initialize":                         {`{"protocolVersion":1}`, acp.CodeInvalidRequest},
+		"session/list":                       {`{"cursor":"garbage"}`, acp.CodeInvalidParams},
+	} {
+		if e := tc.callErr(method, c.params); e.Code != c.code || e.Message == "" {
+			t.Errorf("%s: %v", method, e)
+		}
+	}
+	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"nope"}}`)
+	tc.send(`{"jsonrpc":"2.0","id":424242,"result":{}}`)
+	tc.send(`{"jsonrpc":"2.0","method":"whatever"}`)
+	tc.call("session/list", `{}`)
+}
+
+func TestRequestTimeout_AnswersAndDropsTheLateResponse(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 30 * time.Millisecond})
+	tc := connect(t, r, "")
+	s := tc.session()
+	e := tc.callErr("session/set_mode", `{"sessionId":"`+s+`","modeId":"x"}`)
+	if e.Code != acp.CodeInternal || !strings.Contains(string(e.Data), `"status":504`) {
+		t.Errorf("err %v %s", e, e.Data)
+	}
+	m := a.conn().next(t, "session/set_mode")
+	a.conn().result(m, `{}`)
+	tc.call("session/list", `{}`)
+}
+
+func TestTurnIdleTimeout_CancelsASilentTurn(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", TurnIdleTimeout: 30 * time.Millisecond})
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	p := a.conn().next(t, "session/prompt")
+	a.conn().next(t, "session/cancel")
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	tc.until(id)
+}
+
+func TestCancelRequest_QueuedAndRunning(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	first := tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	second := tc.request("session/prompt", prompt(s, "b"))
+	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%s}}`, second))
+	if _, res := tc.until(second); res.Err() == nil || res.Err().Code != acp.CodeCancelled {
+		t.Errorf("queued: %s", res.Frame())
+	}
+	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%s}}`, first))
+	m := a.conn().next(t, "$/cancel_request")
+	if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
+		t.Errorf("the agent was told to cancel %s, its request is %s", got, p.ID())
+	}
+	a.conn().out <- acp.NewError(p.ID(), acp.Errorf(acp.CodeCancelled, "x"))
+	tc.until(first)
+}
+
+func TestDuplicateID_IsRefusedWithoutHarm(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"session/list","params":{}}`, id))
+	if _, res := tc.until(id); res.Err() == nil || res.Err().Code != acp.CodeInvalidRequest {
+		t.Errorf("got %s", res.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.rec.Client([]byte(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"session/prompt","params":%s}`, id, prompt(s, "a"))))
+	tc.until(id)
+}
+
+func TestList_FiltersAndPages(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	var ids []string
+	for i := range 7 {
+		res := tc.call("session/new", fmt.Sprintf(`{"cwd":"/dir%d","mcpServers":[]}`, i%2))
+		ids = append([]string{acp.MemberString([]byte(res), "sessionId")}, ids...)
+	}
+	var got []string
+	f := SessionFilter{Limit: 3}
+	for {
+		page, next, err := r.Sessions(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range page {
+			got = append(got, s.ID)
+		}
+		if f.Cursor = next; next == "" {
+			break
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(ids) {
+		t.Errorf("got %v, want %v", got, ids)
+	}
+	var res struct{ Sessions []json.RawMessage }
+	if err := json.Unmarshal([]byte(tc.call("session/list", `{"cwd":"/dir1"}`)), &res); err != nil || len(res.Sessions) != 3 {
+		t.Errorf("%d sessions in /dir1, %v", len(res.Sessions), err)
+	}
+}
+
+func TestSession_CloseTerminateDeleteMetadata(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	closed, ended, deleted := tc.session(), tc.session(), tc.session()
+	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+closed+`","metadata":{"k":[1]}}`)
+	if got := tc.call("_sandboxagent/session/get", `{"sessionId":"`+closed+`"}`); !strings.Contains(got, `"metadata":{"k":[1]}`) {
+		t.Errorf("get: %s", got)
+	}
+	tc.call("session/close", `{"sessionId":"`+closed+`"}`)
+	if e := tc.callErr("session/prompt", prompt(closed, "x")); e.Code != acp.CodeResourceNotFound || !strings.Contains(e.Message, "session/load") {
+		t.Errorf("closed: %v", e)
+	}
+	const want = `{"alreadyEnded":false,"reason":"terminated","terminated":true,"terminatedBy":"client"}`
+	id := tc.request("_sandboxagent/session/terminate", `{"sessionId":"`+ended+`"}`)
+	if _, res := tc.until(id); string(res.Result()) != want {
+		t.Errorf("terminate: %s", res.Frame())
+	}
+	if got := tc.call("_sandboxagent/session/terminate", `{"sessionId":"`+ended+`"}`); !strings.Contains(got, `"alreadyEnded":true`) {
+		t.Errorf("terminate again: %s", got)
+	}
+	tc.call("session/delete", `{"sessionId":"`+deleted+`"}`)
+	if e := tc.callErr("session/prompt", prompt(deleted, "x")); e.Code != acp.CodeResourceNotFound {
+		t.Errorf("deleted: %v", e)
+	}
+	tc.call("session/resume", `{"sessionId":"`+closed+`","cwd":"/tmp"}`)
+	pid := tc.request("session/prompt", prompt(closed, "x"))
+	res := a.conn().next(t, "session/resume")
+	a.conn().result(res, `{}`)
+	p := a.conn().next(t, "session/prompt")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(pid)
+	page, _, err := r.Sessions(SessionFilter{})
+	if err != nil || len(page) != 2 {
+		t.Errorf("%d sessions are left, %v", len(page), err)
+	}
+}
+
+func TestDetach_StopsDeliveryAndNothingElse(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	tc.call("_sandboxagent/session/detach", `{"sessionId":"`+s+`"}`)
+	a.conn().chunk("native-1", "unseen")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	before, _ := tc.until(id) // its response still comes
+	if len(before) != 0 {
+		t.Errorf("got %v", before)
+	}
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	if err != nil || !strings.Contains(fmt.Sprintf("%s", events[len(events)-2].Message), "unseen") {
+		t.Errorf("events %v, %v", events, err)
+	}
+}
+
+func TestProcess_IsSharedByCapabilitiesAndEndsUnused(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	one := connect(t, r, `{"_meta":{"sandboxagent.dev":{"eventIds":true}}}`)
+	connect(t, r, "")
+	if a.opened() != 1 {
+		t.Errorf("%d processes for clients that differ only in what is the gateway's", a.opened())
+	}
+	connect(t, r, `{"terminal":true}`)
+	if a.opened() != 2 {
+		t.Errorf("%d processes for clients with other capabilities", a.opened())
+	}
+	_ = one
+}
