@@ -63,7 +63,7 @@ func (r *Runtime) tidy(s *Session, now time.Time) {
 			s.giveBack()
 		})
 	}
-	if silent > logIdle && silent < logIdle+2*houseEvery {
-		s.log().Release()
+	if l := s.logp.Load(); l != nil && silent > logIdle {
+		l.Release(logIdle)
 	}
 }

@@ -129,7 +129,7 @@ func (s *Session) close(ctx context.Context) error {
 	if err := s.syncLog(); err != nil {
 		return err
 	}
-	s.log().Release()
+	s.log().Release(0)
 	return nil
 }
 

@@ -291,8 +291,7 @@ func (p *proc) pump() {
 		}
 		switch {
 		case m.IsResponse():
-			flush() // a response follows its updates
-			p.response(&m)
+			p.response(&m) // it follows its updates: they are in the log before it
 			tok, cur = nil, nil
 		case m.HasSession():
 			if cur == nil || !bytes.Equal(tok, m.SessionRaw()) || !cur.on(p) {

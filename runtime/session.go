@@ -22,11 +22,11 @@ type Session struct {
 	id     string
 	quoted []byte // id as a JSON string
 
-	muted   atomic.Bool          // the agent replays what the log has
-	serving atomic.Pointer[proc] // the live process, nil when dormant
-	active  atomic.Int64         // unix ms of the last message
-	logOnce sync.Once            // opens the log
-	logp    *journal.Log         // nil until opened
+	muted   atomic.Bool                 // the agent replays what the log has
+	serving atomic.Pointer[proc]        // the live process, nil when dormant
+	active  atomic.Int64                // unix ms of the last message
+	logOnce sync.Once                   // opens the log
+	logp    atomic.Pointer[journal.Log] // nil until opened
 
 	mu      sync.Mutex
 	rec     record
@@ -75,9 +75,9 @@ func (s *Session) log() *journal.Log {
 				s.active.Store(newest[0].Time().UnixMilli())
 			}
 		}
-		s.logp = l
+		s.logp.Store(l)
 	})
-	return s.logp
+	return s.logp.Load()
 }
 
 // logMemory bounds a log's memory: without a file it is all there is.

@@ -131,6 +131,17 @@ func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
 			return nil, err
 		}
 	}
+	for _, f := range c.feeds {
+		if after != nil || !st.carries(f) {
+			continue
+		}
+		if oldest := f.log.Oldest(); f.pos+1 < oldest {
+			// Said once; who comes back gets what is left.
+			err := problem.New(problem.EventsExpired, "events were dropped while no stream was open, the oldest kept has sequence number %d: load the session anew", oldest).With("oldestSeq", oldest)
+			f.pos = oldest - 1
+			return nil, err
+		}
+	}
 	if old != nil {
 		old.end()
 	}

@@ -154,9 +154,11 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 		t.req.forward(s, res)
 	}
 	s.active.Store(time.Now().UnixMilli())
-	s.save()
 	s.r.syncer.soon(s)
 	s.mu.Lock()
+	if s.unsaved { // on its own goroutine: this one may be the agent's pump
+		s.r.work.Go(s.save)
+	}
 	if s.turn != t {
 		s.mu.Unlock()
 		return
@@ -171,7 +173,6 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 	}
 	s.mu.Unlock()
 	if next != nil {
-		// On its own goroutine: this one may be the agent's pump.
 		s.r.work.Go(func() { s.begin(next) })
 	}
 }

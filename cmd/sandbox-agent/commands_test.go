@@ -35,7 +35,7 @@ func TestCommands_Usage(t *testing.T) {
 		{[]string{"rpc", "call", "m", "{}", "x"}, `unexpected argument "x"`},
 		{[]string{"rpc", "call", "m", "[]", "--session", "s"}, "params that are an object"},
 		{[]string{"rpc", "call", "initialize", "--session", "s"}, "has no meaning"},
-		{[]string{"rpc", "stream"}, "session"},
+		{[]string{"rpc", "stream"}, "--session is missing"},
 		{[]string{"completion", "tcsh"}, "use bash, zsh or fish"},
 		{[]string{"health", "x"}, `unexpected argument "x"`},
 	}
@@ -172,7 +172,7 @@ func TestCommands_Sessions(t *testing.T) {
 		if code, _, errOut := tool(t, "", "sessions", "delete", id); code != exitOK {
 			t.Errorf("exit %d, %q", code, errOut)
 		}
-		for _, args := range [][]string{{"sessions", "show", id}, {"sessions", "delete", id}, {"sessions", "events", id, "-f"}, {"prompt", "x", "--session", id}} {
+		for _, args := range [][]string{{"sessions", "show", id}, {"sessions", "delete", id}, {"sessions", "events", id, "-f"}} {
 			if code, _, errOut := tool(t, "", args...); code != exitNotFound {
 				t.Errorf("%v: exit %d, %q", args, code, errOut)
 			}

@@ -109,6 +109,7 @@ func (m *message) chunk(session string) (string, bool) {
 // options choose how a client connects.
 type options struct {
 	eventIDs bool
+	question bool   // the client understands the question extension
 	agent    string // "" is the default agent
 	// cuts are numbers of bytes after which the event stream's, or the
 	// WebSocket's, TCP connection breaks: one for each connection, in order.
@@ -163,10 +164,14 @@ func connect(t testing.TB, g *gateway, kind dialect, o options) *client {
 	if o.agent != "" {
 		meta["agent"] = o.agent
 	}
-	capabilities := map[string]any{}
+	own := map[string]any{}
 	if o.eventIDs {
-		capabilities["_meta"] = map[string]any{"sandboxagent.dev": map[string]any{"eventIds": true}}
+		own["eventIds"] = true
 	}
+	if o.question {
+		own["requestQuestion"] = true
+	}
+	capabilities := map[string]any{"_meta": map[string]any{"sandboxagent.dev": own}}
 	p := map[string]any{"protocolVersion": 1, "clientCapabilities": capabilities, "_meta": map[string]any{"sandboxagent.dev": meta}}
 	if kind == wsocket {
 		c.dial()
@@ -177,9 +182,9 @@ func connect(t testing.TB, g *gateway, kind dialect, o options) *client {
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("initialize: %s %s", resp.Status, body)
 	}
-	std, own := resp.Header.Get("Acp-Connection-Id"), resp.Header.Get("X-ACP-Connection-Id")
-	if std == "" || std != own {
-		t.Fatalf("initialize: connection ids %q and %q, want the same value in both headers", std, own)
+	std, same := resp.Header.Get("Acp-Connection-Id"), resp.Header.Get("X-ACP-Connection-Id")
+	if std == "" || std != same {
+		t.Fatalf("initialize: connection ids %q and %q, want the same value in both headers", std, same)
 	}
 	c.id = std
 	var m message

@@ -169,6 +169,9 @@ func do(t *testing.T, c *client, r call) (*http.Response, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.check != nil && r.method == http.MethodPost {
+		c.check("out", []byte(r.body))
+	}
 	req.Host = r.host
 	c.g.authorize(req.Header)
 	req.Header.Set(c.kind.header(), c.id)

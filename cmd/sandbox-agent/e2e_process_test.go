@@ -98,7 +98,8 @@ func TestShutdown_SecondSignalEndsAtOnce(t *testing.T) {
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if took := g.kill(syscall.SIGTERM); took > 3*time.Second {
+	// Another signal than the first: two of a kind may arrive as one.
+	if took := g.kill(syscall.SIGINT); took > 2*time.Second {
 		t.Errorf("the gateway took %v to end after the second signal", took)
 	}
 	old := g.generation()

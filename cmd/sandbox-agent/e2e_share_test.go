@@ -182,9 +182,9 @@ func TestQuestion_IsAnswered(t *testing.T) {
 	g := startGateway(t)
 	for _, kind := range dialects {
 		t.Run(string(kind), func(t *testing.T) {
-			c := connect(t, g, kind, options{})
+			c := connect(t, g, kind, options{question: true})
 			s := c.newSession()
-			turn := c.start("session/prompt", promptParams(s, "question"))
+			turn := c.start("session/prompt", promptParams(s, "question 2"))
 			q := c.findMethod("_sandboxagent/session/request_question")
 			var p struct {
 				Questions []struct {
@@ -193,16 +193,35 @@ func TestQuestion_IsAnswered(t *testing.T) {
 					} `json:"options"`
 				} `json:"questions"`
 			}
-			if err := json.Unmarshal(q.Params, &p); err != nil || len(p.Questions) == 0 || len(p.Questions[0].Options) == 0 {
-				t.Fatalf("the question is %s, %v", q.Params, err)
+			if err := json.Unmarshal(q.Params, &p); err != nil || len(p.Questions) != 2 || len(p.Questions[1].Options) != 3 {
+				t.Fatalf("the questions are %s, %v", q.Params, err)
 			}
-			answers := make([][]string, len(p.Questions))
-			for i := range answers {
-				answers[i] = []string{p.Questions[i].Options[0].Label}
-			}
-			c.answer(q, map[string]any{"outcome": "answered", "answers": answers})
+			c.answer(q, map[string]any{"outcome": "answered", "answers": [][]string{{"my own words"}, {"Apple", "Plum"}}})
 			if r, err := c.wait(turn); err != nil || stopReason(t, r) != "end_turn" {
 				t.Errorf("the turn ended with %s, %v", r, err)
+			}
+			if got, want := said(c, s, 0), `answers: [["my own words"],["Apple","Plum"]]`; got != want {
+				t.Errorf("the agent was told %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// A client that does not know the extension is asked in a form that it knows.
+func TestQuestion_AsPermission(t *testing.T) {
+	g := startGateway(t)
+	for _, kind := range dialects {
+		t.Run(string(kind), func(t *testing.T) {
+			c := connect(t, g, kind, options{})
+			s := c.newSession()
+			turn := c.start("session/prompt", promptParams(s, "question"))
+			q := c.findMethod("session/request_permission")
+			c.answer(q, selected(q.params().Options[1].OptionID))
+			if r, err := c.wait(turn); err != nil || stopReason(t, r) != "end_turn" {
+				t.Errorf("the turn ended with %s, %v", r, err)
+			}
+			if got, want := said(c, s, 0), `answers: [["Blue"]]`; got != want {
+				t.Errorf("the agent was told %q, want %q", got, want)
 			}
 		})
 	}

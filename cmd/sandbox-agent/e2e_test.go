@@ -30,7 +30,7 @@ import (
 // the gateway.
 
 // patience bounds what should be quick; it is long because machines are slow.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // markName is the environment variable that every process of a gateway inherits.
 const markName = "SANDBOX_E2E_MARK"

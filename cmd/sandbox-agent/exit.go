@@ -123,8 +123,12 @@ func ofKind(k problem.Kind) (exit int, hint string) {
 }
 
 func unreachable(err error) bool {
+	var opErr *net.OpError
 	var netErr net.Error
 	var urlErr *url.Error
+	if errors.As(err, &opErr) && opErr.Op == "listen" {
+		return false
+	}
 	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.Is(err, errConnectionLost) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -99,7 +99,7 @@ func TestTurn_AnsweredElsewhere(t *testing.T) {
 	}
 }
 
-func TestStream_ShowsWhatHappens(t *testing.T) {
+func TestRPCStream_ShowsWhatHappens(t *testing.T) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	_, _, errOut := tool(t, "", "prompt", "echo first")

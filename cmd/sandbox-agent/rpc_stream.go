@@ -18,12 +18,15 @@ func rpcStreamCommand(std stdio) *cli.Command {
 session's first message, without --after only new ones are shown. Nothing is
 answered. With --json every message is printed as it came.`,
 		Flags: targetFlags(
-			&cli.StringFlag{Name: "session", Usage: "the session", Required: true},
+			&cli.StringFlag{Name: "session", Usage: "the session"},
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this sequence number", DefaultText: "the newest"},
 		),
 		Action: func(c *cli.Context) error {
 			if _, err := exactly(c); err != nil {
 				return err
+			}
+			if c.String("session") == "" {
+				return usagef(c, "--session is missing")
 			}
 			return rpcStream(c, std)
 		},

@@ -43,15 +43,16 @@ type Log struct {
 	memory int    // bytes of blocks kept
 
 	mu       sync.Mutex
-	file     *os.File // nil until needed, and after Release
-	size     int64    // bytes of the file that hold complete entries
-	blocks   []*block // oldest first; the file's newest entries
-	held     int      // bytes of blocks
-	unsaved  []*block // blocks with bytes the file does not have yet
-	next     uint64   // sequence number of the next append
-	visible  uint64   // newest entry that readers may see
-	batch    int64    // time of the current batch, ms; 0 between batches
-	saveErr  error    // why the newest entries are not in the file
+	file     *os.File  // nil until needed, and after Release
+	size     int64     // bytes of the file that hold complete entries
+	blocks   []*block  // oldest first; the file's newest entries
+	held     int       // bytes of blocks
+	unsaved  []*block  // blocks with bytes the file does not have yet
+	next     uint64    // sequence number of the next append
+	visible  uint64    // newest entry that readers may see
+	batch    int64     // time of the current batch, ms; 0 between batches
+	saveErr  error     // why the newest entries are not in the file
+	used     time.Time // the last write to or read from the file
 	watchers []chan<- struct{}
 	closed   bool
 }
@@ -214,6 +215,7 @@ func (l *Log) saveLocked() error {
 }
 
 func (l *Log) openLocked() error {
+	l.used = time.Now()
 	if l.file != nil {
 		return nil
 	}
@@ -315,12 +317,12 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Release gives back memory and the file handle; the log stays usable. A log
-// without a file keeps its entries.
-func (l *Log) Release() {
+// Release gives back memory and the file handle, unless the log was used within
+// the time given; it stays usable. A log without a file keeps its entries.
+func (l *Log) Release(idle time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.path == "" || l.flushLocked() != nil {
+	if l.path == "" || l.file == nil && l.blocks == nil || time.Since(l.used) < idle || l.flushLocked() != nil {
 		return
 	}
 	l.blocks, l.held = nil, 0

@@ -69,7 +69,7 @@ func TestLog_ReadsFromMemoryAndFile(t *testing.T) {
 		for _, after := range []int{0, 1, 2499, 4999} {
 			checkRun(t, readAll(t, l, uint64(after)), after+1, 5000)
 		}
-		l.Release()
+		l.Release(0)
 		checkRun(t, readAll(t, l, 10), 11, 5000)
 		if err := l.Close(); err != nil {
 			t.Fatal(err)

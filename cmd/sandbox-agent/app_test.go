@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+func TestApp_HelpIsComplete(t *testing.T) {
+	code, out, _ := tool(t, "", "--help")
+	if code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	for _, want := range []int{exitOK, exitFailure, exitUsage, exitUnreachable, exitAuth, exitNotFound, exitAgent, exitRefused, exitInterrupted} {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d  `, want)).MatchString(out) {
+			t.Errorf("exit code %d is not in the help:\n%s", want, out)
+		}
+	}
+	var walk func(path string, commands []*cli.Command)
+	walk = func(path string, commands []*cli.Command) {
+		for _, c := range commands {
+			at := strings.TrimSpace(path + " " + c.Name)
+			if c.Usage == "" {
+				t.Errorf("%s has no description", at)
+			}
+			for _, f := range c.Flags {
+				if d, ok := f.(cli.DocGenerationFlag); !ok || d.GetUsage() == "" {
+					t.Errorf("%s --%s has no description", at, f.Names()[0])
+				}
+			}
+			code, out, errOut := tool(t, "", append(strings.Fields(at), "--help")...)
+			if code != exitOK || !strings.Contains(out, c.Usage) {
+				t.Errorf("%s --help: exit %d, %q, %q", at, code, out, errOut)
+			}
+			walk(at, c.Subcommands)
+		}
+	}
+	walk("", newApp(stdio{}).Commands)
+}
+
+func TestApp_FlagsAfterArguments(t *testing.T) {
+	app := newApp(stdio{})
+	tests := []struct{ args, want string }{
+		{"prompt hello --agent mock", "prompt --agent mock hello"},
+		{"prompt hello --json world", "prompt --json hello world"},
+		{"prompt hello --agent=mock -- --not-a-flag", "prompt --agent=mock -- hello --not-a-flag"},
+		{"prompt - --agent mock", "prompt --agent mock -"},
+		{"rpc call m {} --session s --raw", "rpc call --session s --raw m {}"},
+		{"sessions events s -f --after 3", "sessions events -f --after 3 s"},
+		{"--help", "--help"},
+		{"nope --x y", "--x nope y"},
+		{"", ""},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, strings.Join(flagsFirst(app, strings.Fields(tt.args)), " ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.args, diff)
+		}
+	}
+}
+
+func TestDescribe_ExitCodes(t *testing.T) {
+	data := func(k problem.Kind) *acp.Error {
+		return acp.Errorf(acp.CodeInternal, "outer").WithData(problem.New(k, "inner"))
+	}
+	tests := []struct {
+		err  error
+		exit int
+		text string // of the printed error's first line
+	}{
+		{errors.New("x"), exitFailure, "error: failed: x"},
+		{problem.New(problem.TokenInvalid, "no"), exitAuth, "error: Token missing or invalid: no"},
+		{problem.New(problem.PermissionDenied, "no"), exitAuth, "error: Permission denied: no"},
+		{fmt.Errorf("a: %w", problem.New(problem.SessionNotFound, "s")), exitNotFound, "error: Session not found: s"},
+		{problem.New(problem.NotFound, "s"), exitNotFound, "error: Not found: s"},
+		{problem.New(problem.UnsupportedAgent, "s"), exitNotFound, "error: Unsupported agent: s"},
+		{problem.New(problem.AgentProcessExited, "s"), exitAgent, "error: Agent process exited: s"},
+		{problem.New(problem.Unavailable, "s"), exitUnreachable, "error: Service unavailable: s"},
+		{problem.New(problem.InvalidRequest, "s"), exitFailure, "error: Invalid request: s"},
+		{acp.Errorf(acp.CodeInternal, "broken"), exitAgent, "error: the agent answered with an error: broken"},
+		{acp.Errorf(acp.CodeResourceNotFound, "gone"), exitNotFound, "error: not found: gone"},
+		{acp.Errorf(acp.CodeAuthRequired, "log in"), exitAuth, "error: the agent needs a login: log in"},
+		{data(problem.AgentNotInstalled), exitNotFound, "error: Agent not installed: inner"},
+		{fmt.Errorf("wait: %w", errConnectionLost), exitUnreachable, "error: cannot reach the gateway: wait: the gateway ended the connection"},
+		{fmt.Errorf("wait: %w", context.DeadlineExceeded), exitFailure, "error: timed out: wait: context deadline exceeded"},
+		{fmt.Errorf("wait: %w", errInterrupted), exitInterrupted, "error: interrupted"},
+		{fmt.Errorf("it %w", errRefused), exitRefused, "error: refused: it refused"},
+		{acp.Errorf(1, "a\x1b[2Jb\u202ec"), exitAgent, "error: the agent answered with an error: a[2Jbc"},
+	}
+	for _, tt := range tests {
+		out := newScreen()
+		printError(out, tt.err, false)
+		first, _, _ := strings.Cut(out.String(), "\n")
+		if got := exitCode(tt.err); got != tt.exit || first != tt.text {
+			t.Errorf("%v: exit %d, %q, want %d, %q", tt.err, got, first, tt.exit, tt.text)
+		}
+	}
+}
+
+func TestPrintError_AgentStderr(t *testing.T) {
+	out := newScreen()
+	err := acp.Errorf(acp.CodeInternal, "the process exited").WithData(object{"stderr": object{"tail": "no such file"}})
+	printError(out, err, false)
+	if !strings.Contains(out.String(), "\nstderr: no such file\n") {
+		t.Errorf("output:\n%s", out)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	long := strings.Repeat("é", 500)
+	tests := []struct{ frame, want string }{
+		{`{"jsonrpc":"2.0","id":"7","result":{"a":1}}`, `response "7" {"a":1}`},
+		{`{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"no"}}`, `response 7 error: no`},
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a\nb"}},"_meta":{"sandboxagent.dev":{"seq":9}}}}`, `9 session/update agent_message_chunk a b`},
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"t","status":"pending","title":"Edit"}}}`, `session/update tool_call t pending Edit`},
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"future","x":1}}}`, `session/update future {"x":1}`},
+		{`{"jsonrpc":"2.0","id":3,"method":"session/request_permission","params":{"toolCall":{"title":"Edit"}}}`, `session/request_permission (request 3) Edit`},
+		{`{"jsonrpc":"2.0","method":"x","params":{"a":"` + long + `"}}`, shorten(`x {"a":"`+long, summaryLen)},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, summary(acp.MustParse([]byte(tt.frame)))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", shorten(tt.frame, 80), diff)
+		}
+	}
+}
+
+func TestCompletion_Bash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash")
+	}
+	_, script, _ := tool(t, "", "completion", "bash")
+	tests := []struct{ words, want string }{
+		{"sandbox-agent ses", "sessions"},
+		{"sandbox-agent sessions sh", "show"},
+		{"sandbox-agent sessions list --cw", "--cwd"},
+		{"sandbox-agent prompt hello --perm", "--permission"},
+		{"sandbox-agent completion z", "zsh"},
+	}
+	for _, tt := range tests {
+		line := script + "\nCOMP_WORDS=(" + tt.words + "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _sandbox_agent; echo ${COMPREPLY[@]}"
+		out, err := exec.CommandContext(t.Context(), bash, "-euc", line).CombinedOutput()
+		if got := strings.TrimSpace(string(out)); got != tt.want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", tt.words, got, err, tt.want)
+		}
+	}
+}
+
+func TestCompletion_OtherShells(t *testing.T) {
+	for _, shell := range []string{"zsh", "fish"} {
+		_, script, _ := tool(t, "", "completion", shell)
+		if !strings.Contains(script, "--permission") && !strings.Contains(script, "-l permission") {
+			t.Errorf("the script for %s does not know the flags", shell)
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), path, "-n", "-c", script).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control"
+)
+
+// configOf is what the server command makes of its arguments.
+func configOf(t *testing.T, args ...string) (cfg serverConfig, err error) {
+	t.Helper()
+	app := newApp(stdio{err: newScreen(), out: newScreen(), in: strings.NewReader("")})
+	for _, c := range app.Commands {
+		if c.Name == "server" {
+			c.Action = func(c *cli.Context) (err error) {
+				cfg, err = serverConfigOf(c)
+				return err
+			}
+		}
+	}
+	err = app.RunContext(t.Context(), append([]string{"sandbox-agent", "server"}, args...))
+	return cfg, err
+}
+
+func TestServerConfig_Standard(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", "/data")
+	got, err := configOf(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := serverConfig{
+		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn",
+		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, maxBody: 32 << 20,
+		commands: map[string][]string{}, logLevel: slog.LevelInfo,
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(serverConfig{})); diff != "" {
+		t.Errorf("configuration differs (-want +got):\n%s", diff)
+	}
+	t.Setenv("XDG_DATA_HOME", "relative")
+	t.Setenv("HOME", "/home/x")
+	if got, err = configOf(t); err != nil || got.dataDir != filepath.FromSlash("/home/x/.local/share/sandbox-agent") {
+		t.Errorf("data directory %s, %v", got.dataDir, err)
+	}
+}
+
+func TestServerConfig_FlagsAndVariables(t *testing.T) {
+	t.Setenv("SANDBOX_AGENT_TOKEN", "sesame")
+	t.Setenv("SANDBOX_AGENT_ALLOWED_HOST", "a.example, b.example")
+	t.Setenv("SANDBOX_AGENT_PORT", "0")
+	t.Setenv("SANDBOX_AGENT_MAX_BODY", "1MB")
+	got, err := configOf(t, "--host", "0.0.0.0", "--cors-allow-origin", "https://a", "--cors-allow-origin", "https://b",
+		"--cors-allow-credentials", "--agent-command", "own=sh -c 'a, b'", "--log-format", "json", "--log-level", "debug", "--ephemeral")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.host != "0.0.0.0" || got.port != "0" || got.maxBody != 1e6 || !got.ephemeral || !got.logJSON || got.logLevel != slog.LevelDebug {
+		t.Errorf("configuration %+v", got)
+	}
+	if diff := cmp.Diff(map[string][]string{"own": {"sh", "-c", "a, b"}}, got.commands); diff != "" {
+		t.Errorf("commands differ (-want +got):\n%s", diff)
+	}
+	want := control.Guard{
+		Bind: "0.0.0.0", Token: "sesame", AllowedHosts: []string{"a.example", "b.example"},
+		CORS: control.CORS{Origins: []string{"https://a", "https://b"}, Credentials: true},
+	}
+	if diff := cmp.Diff(want, got.guard()); diff != "" {
+		t.Errorf("guard differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestServerConfig_Refusals(t *testing.T) {
+	tests := []struct {
+		args string
+		want string // in the error; "" for none
+	}{
+		{"--host 0.0.0.0", "--no-token"},
+		{"--host ::", "--no-token"},
+		{"--host 192.0.2.1", "--no-token"},
+		{"--host box.example", "--no-token"},
+		{"--host 0.0.0.0 --no-token", ""},
+		{"--host 0.0.0.0 --token x", ""},
+		{"--host localhost", ""},
+		{"--host 127.9.9.9", ""},
+		{"--host ::1", ""},
+		{"--host [::1]", ""},
+		{"--token x --no-token", "both given"},
+		{"--token-file /does/not/exist", "read token"},
+		{"--cors-allow-origin *", "needs a token"},
+		{"--cors-allow-origin * --token x", ""},
+		{"--cors-allow-origin * --token x --cors-allow-credentials", "name the origins"},
+		{"--port 65536", "not a port"},
+		{"--port http", "not a port"},
+		{"--tls-cert c", "needed together"},
+		{"--fsync sometimes", "turn, always or never"},
+		{"--log-level loud", "debug, info"},
+		{"--log-format xml", "text or json"},
+		{"--max-body 0", "not a size"},
+		{"--max-body much", "not a size"},
+		{"--request-timeout 0", "more than 0"},
+		{"--idle-timeout -1s", "negative"},
+		{"--agent-command x", "NAME=COMMAND LINE"},
+		{"--agent-command x=", "is empty"},
+		{"--agent-command x='", "inside a quote"},
+		{"--agent-command x=a --agent-command x=b", "given twice"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			_, err := configOf(t, strings.Fields(tt.args)...)
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for s, want := range map[string]int64{
+		"1": 1, "65536": 65536, "64k": 65536, "32MiB": 32 << 20, "32 mib": 32 << 20, "1.5GiB": 3 << 29, "2kB": 2000, "7b": 7,
+		"": 0, "-1": 0, "0": 0, "x": 0, "1TB": 0, "NaN": 0, "Inf": 0, "0.4": 0,
+	} {
+		got, err := parseSize(s)
+		if got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %d, %v, want %d", s, got, err, want)
+		}
+	}
+}
+
+func TestSplitWords(t *testing.T) {
+	tests := []struct {
+		line string
+		want []string
+	}{
+		{"", nil},
+		{"  a  b\tc ", []string{"a", "b", "c"}},
+		{`a 'b c' "d e"`, []string{"a", "b c", "d e"}},
+		{`a'b'"c"d`, []string{"abcd"}},
+		{`'' ""`, []string{"", ""}},
+		{`a\ b "\"\\\n" '\'`, []string{"a b", `"\\n`, `\`}},
+	}
+	for _, tt := range tests {
+		got, err := splitWords(tt.line)
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.line, err, diff)
+		}
+	}
+	for _, line := range []string{`'a`, `"a`, `a\`} {
+		if got, err := splitWords(line); err == nil {
+			t.Errorf("%s: %q, want an error", line, got)
+		}
+	}
+}
+
+func FuzzSplitWords(f *testing.F) {
+	f.Add(`a 'b c' "d\"e" f\ g`)
+	f.Fuzz(func(t *testing.T, line string) {
+		got, err := splitWords(line)
+		if err != nil {
+			return
+		}
+		quoted := make([]string, len(got))
+		for i, w := range got {
+			quoted[i] = quoteAlways(w)
+		}
+		again, err := splitWords(strings.Join(quoted, " "))
+		if diff := cmp.Diff(got, again); diff != "" || err != nil {
+			t.Errorf("quoted words split differently: %v\n%s", err, diff)
+		}
+	})
+}
+
+func TestAnnounce_FirstCommand(t *testing.T) {
+	tests := []struct {
+		name string
+		cfg  serverConfig
+		addr net.TCPAddr
+		want []string
+	}{
+		{"standard", serverConfig{host: "127.0.0.1"}, net.TCPAddr{Port: 2468}, []string{"listening on http://127.0.0.1:2468\n", "No token is needed", "Try: sandbox-agent prompt --agent mock \"hello\"\n"}},
+		{"other port", serverConfig{host: "localhost"}, net.TCPAddr{Port: 7}, []string{`prompt --endpoint http://localhost:7 --agent mock`}},
+		{"all interfaces", serverConfig{host: "::", token: "sesame"}, net.TCPAddr{Port: 7}, []string{"http://127.0.0.1:7\n", "A token is needed", "SANDBOX_AGENT_TOKEN=... sandbox-agent"}},
+		{"open to all", serverConfig{host: "0.0.0.0"}, net.TCPAddr{Port: 7}, []string{"WARNING: no token is needed"}},
+		{"token file", serverConfig{host: "127.0.0.1", token: "sesame", tokenFile: "/my files/token"}, net.TCPAddr{Port: 2468}, []string{"SANDBOX_AGENT_TOKEN_FILE='/my files/token' sandbox-agent prompt --agent"}},
+		{"TLS and IPv6", serverConfig{host: "2001:db8::1", token: "sesame", tlsCert: "c"}, net.TCPAddr{Port: 7}, []string{"https://[2001:db8::1]:7\n"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			out := newScreen()
+			announce(tt.cfg, &tt.addr, slog.New(slog.DiscardHandler), out)
+			for _, want := range tt.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in:\n%s", want, out)
+				}
+			}
+			if strings.Contains(out.String(), "sesame") {
+				t.Errorf("the output has the token:\n%s", out)
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestServer_Protocols(t *testing.T) {
+	cert, key := certificate(t)
+	plain, _ := start(t)
+	secure, _ := start(t, "--tls-cert", cert, "--tls-key", key)
+	tests := []struct {
+		name, url string
+		set       func(*http.Protocols)
+		major     int
+	}{
+		{"HTTP/1.1", plain, func(p *http.Protocols) { p.SetHTTP1(true) }, 1},
+		{"HTTP/2 by prior knowledge", plain, func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }, 2},
+		{"TLS, HTTP/1.1", secure, func(p *http.Protocols) { p.SetHTTP1(true) }, 1},
+		{"TLS, HTTP/2", secure, func(p *http.Protocols) { p.SetHTTP1(true); p.SetHTTP2(true) }, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+			tt.set(tr.Protocols)
+			defer tr.CloseIdleConnections()
+			req, err := http.NewRequestWithContext(t.Context(), "GET", tt.url+"/v2/health", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			if resp.ProtoMajor != tt.major || resp.StatusCode != 200 || !strings.Contains(string(body), "ok") {
+				t.Errorf("%s %d %s", resp.Proto, resp.StatusCode, body)
+			}
+		})
+	}
+}
+
+// certificate writes a certificate for this machine and its key.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	cert, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+func TestServer_SignalEndsItInOrder(t *testing.T) {
+	cfg, err := configOf(t, "--port", "0", "--data-dir", t.TempDir(), "--log-format", "json", "--default-agent", "mock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, signals, done := newScreen(), make(chan os.Signal, 2), make(chan error, 1)
+	go func() {
+		done <- serve(context.Background(), cfg, signals, stdio{in: strings.NewReader(""), out: io.Discard, err: log})
+	}()
+	url := log.await(t, `http://[\d.:]+`)
+	_, _, errOut := tool(t, "", "prompt", "hello", "--endpoint", url)
+	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
+	followed := make(chan int, 1)
+	seen := newScreen()
+	go func() {
+		followed <- run(context.Background(), []string{"sessions", "events", id, "-f", "--endpoint", url}, stdio{in: strings.NewReader(""), out: seen, err: newScreen()})
+	}()
+	seen.await(t, "end_turn") // the stream is open and has caught up
+	signals <- syscall.SIGTERM
+	if err := <-done; err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	if code := <-followed; code != exitOK {
+		t.Errorf("the open stream ended with exit %d", code)
+	}
+	for line := range strings.Lines(log.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+	if code := signalExit(syscall.SIGTERM); code != 143 {
+		t.Errorf("exit code %d for SIGTERM, want 143", code)
+	}
+}
+
+func TestServer_PortInUse(t *testing.T) {
+	url, _ := start(t)
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
+	code, _, errOut := tool(t, "", "server", "--ephemeral", "--port", port)
+	if code != exitFailure || !strings.Contains(errOut, "address already in use") {
+		t.Errorf("exit %d, %q", code, errOut)
+	}
+}
+
+func TestServer_DataDirInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "data")
+	unlock, err := lockDataDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, errOut := tool(t, "", "server", "--port", "0", "--data-dir", dir)
+	for _, want := range []string{"in use by another gateway (process ", "--data-dir", "--ephemeral", dir} {
+		if code != exitFailure || !strings.Contains(errOut, want) {
+			t.Errorf("exit %d, no %q in %q", code, want, errOut)
+		}
+	}
+	unlock()
+	if unlock, err = lockDataDir(dir); err != nil {
+		t.Errorf("after it was given up: %v", err)
+	} else {
+		unlock()
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v, want 0700", info.Mode(), err)
+	}
+}
+
+func TestServer_LogFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	url, out := start(t, "--log-file", file, "--log-level", "debug")
+	if code, _, errOut := tool(t, "", "health", "--endpoint", url); code != exitOK {
+		t.Fatal(errOut)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(b), "msg=listening") || !strings.Contains(string(b), "path=/v2/health") {
+		t.Errorf("%v in %s", err, b)
+	}
+	if strings.Contains(out.String(), "msg=") {
+		t.Errorf("the log is on the standard error as well:\n%s", out)
+	}
+}
