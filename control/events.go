@@ -100,13 +100,15 @@ func (s *Server) streamEvents(c echo.Context, id string, after uint64) error {
 		return err
 	}
 	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response())}
+	// The connection may serve other requests afterwards.
+	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
 	h := c.Response().Header()
 	h.Set("Content-Type", sse.ContentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	c.Response().WriteHeader(http.StatusOK)
 	if err := out.flush(); err != nil {
-		return nil //nolint:nilerr // the client is gone: there is nobody to tell
+		return nil // the client is gone: there is nobody to tell
 	}
 
 	events := make(chan runtime.Event, ahead)

@@ -193,3 +193,14 @@ func TestEvents_StreamRefusals(t *testing.T) {
 		})
 	}
 }
+
+func TestEvents_HeadDoesNotStream(t *testing.T) {
+	s := newServer(t, Options{})
+	r := httptest.NewRequestWithContext(t.Context(), "HEAD", "http://localhost/v2/sessions/s1/events", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("status %d, type %s", w.Code, w.Header().Get("Content-Type"))
+	}
+}

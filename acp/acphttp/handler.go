@@ -34,7 +34,7 @@ const (
 	inboxLimit  = 1024     // messages a connection's POSTs may have waiting
 	inboxBytes  = 64 << 20 // and their bytes
 	settleBound = time.Second
-	pollBytes   = 256 << 10
+	pollBytes   = 64 << 10
 )
 
 // Options configure a Handler. Zero values mean the defaults.

@@ -200,6 +200,9 @@ func TestCommands_Prompt(t *testing.T) {
 		{"question without a terminal", "", []string{"question"}, exitRefused, "", "question not answered"},
 		{"no such agent", "", []string{"x", "--agent", "nope"}, exitNotFound, "", "agents list"},
 		{"no such session", "", []string{"x", "--session", "nope"}, exitNotFound, "", "error: "},
+		{"mode and model", "", []string{"hello", "--mode", "plan", "--model", "mock-large"}, exitOK, "mock agent", ""},
+		{"no such model", "", []string{"hello", "--model", "bogus"}, exitAgent, "", `"bogus"`},
+		{"no such mode", "", []string{"hello", "--mode", "bogus"}, exitAgent, "", `"bogus"`},
 		{"too slow", "", []string{"hang", "--timeout", "500ms"}, exitFailure, "", "timed out"},
 	}
 	for _, tt := range tests {

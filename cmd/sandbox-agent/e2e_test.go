@@ -140,7 +140,8 @@ func (g *gateway) start() {
 	g.cmd.Env = append(os.Environ(), markName+"="+g.generation())
 	g.cmd.Env = append(g.cmd.Env, g.env...)
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are not for it
-	g.stderr = &output{}
+	stderr := &output{}
+	g.stderr = stderr
 	g.exited = make(chan struct{})
 	announced := make(chan string, 1)
 	pr, pw, err := os.Pipe()
@@ -165,7 +166,7 @@ func (g *gateway) start() {
 			defer f.Close()
 			for sc := bufio.NewReader(f); ; {
 				s, err := sc.ReadString('\n')
-				_, _ = g.stderr.Write([]byte(s))
+				_, _ = stderr.Write([]byte(s))
 				if u := urlPattern.FindString(s); u != "" {
 					select {
 					case announced <- u:

@@ -14,9 +14,16 @@ func parseSize(s string) (int64, error) {
 		name string
 		size float64
 	}{
-		{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30},
-		{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9},
-		{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"b", 1},
+		{"kib", 1 << 10},
+		{"mib", 1 << 20},
+		{"gib", 1 << 30},
+		{"kb", 1e3},
+		{"mb", 1e6},
+		{"gb", 1e9},
+		{"k", 1 << 10},
+		{"m", 1 << 20},
+		{"g", 1 << 30},
+		{"b", 1},
 	}
 	num, factor := strings.ToLower(strings.TrimSpace(s)), 1.0
 	for _, u := range units {

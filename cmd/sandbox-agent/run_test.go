@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"regexp"
-
 	"strings"
 	"sync"
 	"testing"

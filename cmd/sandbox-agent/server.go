@@ -158,7 +158,9 @@ func newHTTPServer(h http.Handler, certificates []tls.Certificate, log *slog.Log
 		ReadHeaderTimeout: readHeaderTimeout,
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
+		// "OPTIONS *" goes through the guard like everything else.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
 	}
 	if len(certificates) > 0 {
 		srv.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}

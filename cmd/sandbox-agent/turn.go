@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -59,12 +60,12 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 		return errors.Join(context.Cause(ctx), err)
 	}
 	defer link.close()
-	if _, err := link.initialize(ctx, agent, object{"requestQuestion": true}); err != nil {
-		return err
-	}
 	t.mu.Lock()
 	t.link = link
 	t.mu.Unlock()
+	if _, err := link.initialize(ctx, agent, object{"requestQuestion": true}); err != nil {
+		return err
+	}
 	if err := t.openSession(ctx); err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (t *turn) watch(signals <-chan os.Signal, done <-chan struct{}, kill contex
 	}
 }
 
-// openSession opens or resumes the session and sets what the flags ask for.
+// openSession opens or resumes the session with what the flags ask for.
 func (t *turn) openSession(ctx context.Context) error {
 	var res json.RawMessage
 	var err error
@@ -140,32 +141,35 @@ func (t *turn) openSession(ctx context.Context) error {
 	for _, u := range acp.Elements(unsupported) {
 		t.view.note(fmt.Sprintf("%s has no effect: %s", acp.MemberString(u, "field"), acp.MemberString(u, "reason")))
 	}
-	if t.o.session == "" {
-		return nil
+	if err := t.choose(ctx, res, "mode", t.o.mode, "session/set_mode", "modeId"); err != nil {
+		return err
 	}
-	return t.configure(ctx, res)
+	return t.choose(ctx, res, "model", t.o.model, "session/set_model", "modelId")
 }
 
-// configure sets mode and model of a session that was resumed.
-func (t *turn) configure(ctx context.Context, resumed json.RawMessage) error {
-	if t.o.mode != "" {
-		if _, err := t.link.call(ctx, "session/set_mode", object{"sessionId": t.session, "modeId": t.o.mode}); err != nil {
-			return fmt.Errorf("set mode: %w", err)
-		}
-	}
-	if t.o.model == "" {
+// choose sets the session's mode or model when the session, as it was opened,
+// does not have it already. A new session of an agent that offers no such choice
+// was told with session/new; the gateway has reported if that had no effect.
+func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, method, param string) error {
+	if value == "" {
 		return nil
 	}
-	method, params := "session/set_model", object{"sessionId": t.session, "modelId": t.o.model}
-	options, _ := acp.Member(resumed, "configOptions")
+	params := object{"sessionId": t.session, param: value}
+	current := acp.MemberString(opened, what+"s", "current"+strings.ToUpper(what[:1])+what[1:]+"Id")
+	offered := current != ""
+	options, _ := acp.Member(opened, "configOptions")
 	for _, opt := range acp.Elements(options) {
-		if id := acp.MemberString(opt, "id"); id == "model" || acp.MemberString(opt, "category") == "model" {
-			method, params = "session/set_config_option", object{"sessionId": t.session, "configId": id, "value": t.o.model}
+		if id := acp.MemberString(opt, "id"); id == what || acp.MemberString(opt, "category") == what {
+			method, params = "session/set_config_option", object{"sessionId": t.session, "configId": id, "value": value}
+			current, offered = acp.MemberString(opt, "currentValue"), true
 			break
 		}
 	}
+	if current == value || t.o.session == "" && !offered {
+		return nil
+	}
 	if _, err := t.link.call(ctx, method, params); err != nil {
-		return fmt.Errorf("set model: %w", err)
+		return fmt.Errorf("set %s: %w", what, err)
 	}
 	return nil
 }

@@ -30,10 +30,10 @@ func (e *TruncatedError) Is(target error) bool { return target == ErrTruncated }
 
 const (
 	// DefaultMemory bounds what a log keeps in memory.
-	DefaultMemory = 4 << 20
+	DefaultMemory = 512 << 10
 
 	minBlock = 1 << 10
-	maxBlock = 128 << 10
+	maxBlock = 64 << 10
 )
 
 // Log is the log of one session. All methods are safe for concurrent use; the

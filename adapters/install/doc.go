@@ -1,0 +1,31 @@
+// Package install puts agents' programs on this machine: it downloads, verifies,
+// unpacks, proves and lists them, each version in a directory of its own.
+//
+// # Guarantees
+//
+// An installation appears whole or not at all: it is built beside its place and
+// renamed into it after the program answered. Whatever fails leaves the version
+// that was current before in place and current. Two installers of one agent,
+// also in two processes, take turns; the second finds the first one's work and
+// uses it.
+//
+// A download is checked against a SHA-256 wherever somebody publishes one, and
+// the result says whether that was so. A wrong checksum is never used. Archives
+// cannot write outside their directory and cannot write through links.
+//
+// No package script runs, no credential reaches a program that is only proved,
+// and when a call returns, no goroutine and no process of it is left. Cancelling
+// the context ends the call promptly, and npm and its children with it.
+//
+// # On disk
+//
+//	<data dir>/agents/<agent>/<version>/              one installation
+//	<data dir>/agents/<agent>/<version>/install.json  where it came from
+//	<data dir>/agents/<agent>/current                 link to the version in use
+//	<data dir>/agents/.<agent>.lock                   held while one is changed
+//	<data dir>/agents/.registry.json                  last good copy of the ACP registry
+//
+// The current version and the one before it are kept, older ones are removed.
+// Paths in install.json are relative to its directory, so a data directory may
+// be moved or copied into an image.
+package install

@@ -1,0 +1,56 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// lock takes the lock that installers of one agent share, in this process and
+// in others, and waits for it as long as ctx allows. waiting is called once if
+// it is taken. The kernel frees the lock of a process that dies.
+func (in *Installer) lock(ctx context.Context, agent string, waiting func()) (unlock func(), err error) {
+	if err := os.MkdirAll(in.root, 0o755); err != nil {
+		return nil, fmt.Errorf("make the directory of agents: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(in.root, "."+agent+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of %s: %w", agent, err)
+	}
+	// A blocking flock cannot be cancelled, and the goroutine that would wait
+	// in it would outlive the call; so it is tried again and again.
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		if waiting != nil {
+			waiting()
+			waiting = nil
+		}
+		if err := pause(ctx, wait); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("wait for another installation of %s: %w", agent, err)
+		}
+	}
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
