@@ -281,9 +281,10 @@ func (p *proc) pump() {
 	}
 	var tok []byte // the session of the message before
 	var cur *Session
+	var m acp.Message // outside the loop: it escapes
 	for {
-		m, err := p.conn.Read(context.Background())
-		if err != nil {
+		var err error
+		if m, err = p.conn.Read(context.Background()); err != nil {
 			flush()
 			p.fail(err)
 			_ = p.conn.Close()

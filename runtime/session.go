@@ -91,6 +91,7 @@ func logMemory(ephemeral bool) int {
 // flush shows what was appended. A file that cannot be written is reported and
 // loses nothing as long as memory lasts.
 func (s *Session) flush() {
+	s.active.Store(time.Now().UnixMilli())
 	if err := s.log().Flush(); err != nil {
 		s.r.log.Error("write session log", "session", s.id, "err", err)
 	}
@@ -161,7 +162,6 @@ func (s *Session) fromAgent(p *proc, m *acp.Message) bool {
 			s.track(m)
 		}
 		s.append(journal.Update, journal.Everyone, m)
-		s.active.Store(time.Now().UnixMilli())
 		return true
 	}
 	if m.IsRequest() {

@@ -62,6 +62,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	if !standard {
 		hd.Set(HeaderInlineConnection, c.client.ID())
 	}
+	if r.ProtoMajor == 1 {
+		// The end of the connection ends the stream. Chunks would cost two more
+		// writes for each batch of events.
+		hd.Set("Transfer-Encoding", "identity")
+	}
 	w.WriteHeader(http.StatusOK)
 	// A client waits for these headers before it sends its first prompt.
 	rc := http.NewResponseController(w)
@@ -117,4 +122,3 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 		}
 	}
 }
-

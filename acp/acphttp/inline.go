@@ -71,4 +71,3 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp
 	writeJSON(w, rep.Frame)
 	return nil
 }
-

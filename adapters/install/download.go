@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -45,7 +46,8 @@ type transfer struct {
 // is the published SHA-256, "" if there is none.
 func (in *Installer) download(ctx context.Context, url, dest, want string, say *reporter) (d Download, err error) {
 	url = in.mirrored(url)
-	say.step(StepDownload, url)
+	shown := redacted(url)
+	say.step(StepDownload, shown)
 	f, err := os.OpenFile(dest, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
 	if err != nil {
 		return d, fmt.Errorf("store the download: %w", err)
@@ -61,12 +63,12 @@ func (in *Installer) download(ctx context.Context, url, dest, want string, say *
 		t.to = in.hooks.writer(f)
 	}
 	if err := t.run(ctx); err != nil {
-		return d, fmt.Errorf("download %s: %w", url, err)
+		return d, fmt.Errorf("download %s: %w", shown, err)
 	}
-	d = Download{URL: url, Bytes: t.have, SHA256: hex.EncodeToString(t.sum.Sum(nil))}
+	d = Download{URL: shown, Bytes: t.have, SHA256: hex.EncodeToString(t.sum.Sum(nil))}
 	if want != "" {
 		if !strings.EqualFold(want, d.SHA256) {
-			return d, &checksumError{url: url, want: strings.ToLower(want), got: d.SHA256}
+			return d, &checksumError{url: shown, want: strings.ToLower(want), got: d.SHA256}
 		}
 		d.Verified = true
 	}
@@ -92,7 +94,7 @@ func (t *transfer) run(ctx context.Context) error {
 		if cuts >= maxCuts {
 			return err
 		}
-		t.in.log.Debug("download is taken up again", "url", t.url, "have", t.have, "err", err)
+		t.in.log.Debug("download is taken up again", "url", redacted(t.url), "have", t.have, "err", err)
 		if err := pause(ctx, t.in.retry<<cuts); err != nil {
 			return err
 		}
@@ -113,7 +115,7 @@ func (t *transfer) mayResume(err error) bool {
 		return false
 	}
 	// A server that was never reached will not be reached a moment later.
-	return t.have > 0 || errors.Is(err, errStalled) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	return t.have > 0 || errors.Is(err, errStalled) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // once makes one request and takes what it yields.
@@ -154,7 +156,7 @@ func (t *transfer) once(ctx context.Context) error {
 		}
 		return io.ErrUnexpectedEOF
 	default:
-		return &statusError{url: t.url, code: resp.StatusCode}
+		return &statusError{url: redacted(t.url), code: resp.StatusCode}
 	}
 	if t.total > t.in.maxDownload {
 		return fmt.Errorf("%w: %d bytes of at most %d", errTooLarge, t.total, t.in.maxDownload)

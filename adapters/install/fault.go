@@ -77,6 +77,9 @@ func (a attempts) problem(agent string) *problem.Error {
 		return problem.New(problem.InvalidRequest, "agent %s was not installed: no source was asked; name at least one of %s", agent, sourceNames(AllSources()))
 	}
 	kind := problem.InstallFailed
+	if len(a) == 1 && a[0].Source == Path && errors.Is(a[0].err, errMissing) {
+		kind = problem.AgentNotInstalled
+	}
 	for _, t := range a {
 		switch {
 		case errors.Is(t.err, errUnknownVersion):

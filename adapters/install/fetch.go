@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -29,29 +30,39 @@ func (in *Installer) mirrored(url string) string {
 	return in.mirrors[best] + strings.TrimPrefix(url, best)
 }
 
+// redacted returns rawURL for people and files, without a password: a mirror's
+// address may hold one.
+func redacted(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "an address that is no URL"
+	}
+	return u.Redacted()
+}
+
 // text fetches a small document. header holds pairs of further request headers;
 // an answer other than 200 is a *statusError.
-func (in *Installer) text(ctx context.Context, url string, header ...string) ([]byte, http.Header, error) {
-	url = in.mirrored(url)
+func (in *Installer) text(ctx context.Context, address string, header ...string) ([]byte, http.Header, error) {
+	address = in.mirrored(address)
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*in.stall, errStalled)
 	defer cancel()
-	resp, err := in.get(ctx, http.MethodGet, url, header...)
+	resp, err := in.get(ctx, http.MethodGet, address, header...)
 	for tries := 1; err != nil && tries < 3 && ctx.Err() == nil && overloaded(err); tries++ {
 		if perr := pause(ctx, in.retry<<tries); perr != nil {
 			break
 		}
-		resp, err = in.get(ctx, http.MethodGet, url, header...)
+		resp, err = in.get(ctx, http.MethodGet, address, header...)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", url, err)
+		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxText+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", url, cause(ctx, err))
+		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), cause(ctx, err))
 	}
 	if len(b) > maxText {
-		return nil, nil, fmt.Errorf("get %s: %w", url, errTooLarge)
+		return nil, nil, fmt.Errorf("get %s: %w", redacted(address), errTooLarge)
 	}
 	return b, resp.Header, nil
 }
@@ -62,8 +73,8 @@ func overloaded(err error) bool {
 }
 
 // get makes one request; the answer is 200 and its body is the caller's to close.
-func (in *Installer) get(ctx context.Context, method, url string, header ...string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+func (in *Installer) get(ctx context.Context, method, address string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +88,7 @@ func (in *Installer) get(ctx context.Context, method, url string, header ...stri
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return nil, &statusError{url: url, code: resp.StatusCode}
+		return nil, &statusError{url: redacted(address), code: resp.StatusCode}
 	}
 	return resp, nil
 }

@@ -14,7 +14,8 @@ type recipe struct {
 	env     []string // keeps a mere --version away from updates and the network
 	vendor  *vendor
 	npm     *npmPackage
-	entry   string // id in the ACP registry, if that entry is this very program
+	entry   string   // id in the ACP registry, if that entry is this very program
+	acp     []string // arguments that start it as an ACP agent; nil when they are not known
 }
 
 // vendor describes downloads from the agent's maker. URLs and paths may hold

@@ -146,7 +146,7 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 	_ = resp.Body.Close()
 	to, err := resp.Location()
 	if err != nil {
-		return "", &statusError{url: url, code: resp.StatusCode}
+		return "", &statusError{url: redacted(url), code: resp.StatusCode}
 	}
 	_, tag, ok := strings.Cut(to.Path, "/releases/tag/")
 	if !ok || tag == "" {
@@ -204,10 +204,10 @@ func (j *job) place(ctx context.Context, url, want string, rename, values map[st
 	if want == "" && j.requireChecksum {
 		return Download{}, fmt.Errorf("no checksum is published for %s, and one is required", url)
 	}
-	packed := filepath.Join(j.stage, ".download")
+	packed := j.stage + ".download" // beside the stage, where no archive can name it
+	defer func() { _ = os.Remove(packed) }()
 	d, err := j.download(ctx, url, packed, want, j.say)
 	if err != nil {
-		_ = os.Remove(packed)
 		return d, err
 	}
 	name := path.Base(url)
@@ -226,9 +226,6 @@ func (j *job) place(ctx context.Context, url, want string, rename, values map[st
 		return d, os.Chmod(to, 0o755)
 	}
 	if err := j.unpack(ctx, packed, kind, j.stage, j.say); err != nil {
-		return d, err
-	}
-	if err := os.Remove(packed); err != nil {
 		return d, err
 	}
 	for from, to := range rename {

@@ -505,10 +505,12 @@ func (c *client) messages() []message {
 	return c.inbox[:len(c.inbox):len(c.inbox)]
 }
 
-// until waits for a condition on the client's state; ok runs with mu held.
+// until waits for a condition on the client's state, as long as something
+// arrives now and then; ok runs with mu held.
 func (c *client) until(ok func() bool, what string, args ...any) {
 	c.t.Helper()
-	deadline := time.After(4 * patience)
+	stalled := time.NewTimer(patience)
+	defer stalled.Stop()
 	for {
 		c.mu.Lock()
 		done, wake, closed := ok(), c.wake, c.closed
@@ -521,7 +523,8 @@ func (c *client) until(ok func() bool, what string, args ...any) {
 		}
 		select {
 		case <-wake:
-		case <-deadline:
+			stalled.Reset(patience)
+		case <-stalled.C:
 			c.t.Fatalf("%s: waited in vain for %s; %s", c.kind, fmt.Sprintf(what, args...), c.summary())
 		}
 	}

@@ -33,7 +33,8 @@ const (
 	DefaultMemory = 512 << 10
 
 	minBlock = 1 << 10
-	maxBlock = 64 << 10
+	maxBlock = 128 << 10
+	maxBatch = 72 << 10 // what one read of an agent's output can append
 )
 
 // Log is the log of one session. All methods are safe for concurrent use; the
@@ -139,8 +140,10 @@ func (l *Log) roomLocked(need int) *block {
 	size := minBlock
 	if n := len(l.blocks); n > 0 {
 		b := l.blocks[n-1]
-		if cap(b.buf)-len(b.buf) >= need {
-			if b.saved == len(b.buf) {
+		room, begins := cap(b.buf)-len(b.buf), b.saved == len(b.buf)
+		// A batch that fits one block is written with one call.
+		if room >= need && (!begins || room >= maxBatch || cap(b.buf) < maxBlock) {
+			if begins {
 				l.unsaved = append(l.unsaved, b)
 			}
 			return b

@@ -11,7 +11,19 @@ import (
 	"time"
 )
 
-const prSetChildSubreaper = 36
+const (
+	prSetChildSubreaper = 36
+	setPipeSize         = 1031 // F_SETPIPE_SZ
+	outputPipe          = 256 << 10
+)
+
+// widen gives an agent's output more room than the kernel's 64 KiB, so that a
+// burst is read in larger pieces. Where that is not allowed nothing changes.
+func widen(f *os.File) {
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _, _ = syscall.RawSyscall(syscall.SYS_FCNTL, fd, setPipeSize, outputPipe) })
+	}
+}
 
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -82,6 +82,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Path, err), inR.Close(), inW.Close())
 	}
+	widen(outR)
 	errR, errW, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Path, err), inR.Close(), inW.Close(), outR.Close(), outW.Close())

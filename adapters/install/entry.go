@@ -1,0 +1,177 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// fromRegistry installs what the agent's entry in the ACP registry offers, the
+// safest kind first: a checked download, npm, uv, an unchecked download.
+func (j *job) fromRegistry(ctx context.Context) (*product, error) {
+	if j.recipe.entry == "" {
+		return nil, fmt.Errorf("%w: the ACP registry has no entry for this program", errNotOffered)
+	}
+	j.say.step(StepResolve, j.registryURL)
+	index, err := j.registry(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, ok := index.entry(j.recipe.entry)
+	if !ok {
+		return nil, fmt.Errorf("%w: the ACP registry has no entry %s", errNotOffered, j.recipe.entry)
+	}
+	if j.want != "" && j.want != e.Version {
+		return nil, fmt.Errorf("%w as %s: the ACP registry offers %s", errUnknownVersion, j.want, e.Version)
+	}
+	if err := j.resolved(e.Version); err != nil {
+		return nil, err
+	}
+	bin, hasBin := e.Distribution.Binary[j.platform.registryTarget()]
+	type way func(context.Context, Entry) (*product, error)
+	var ways []way
+	binary := func(ctx context.Context, e Entry) (*product, error) { return j.entryBinary(ctx, e, bin) }
+	if hasBin && bin.SHA256 != "" {
+		ways = append(ways, binary)
+	}
+	if e.Distribution.NPX != nil {
+		ways = append(ways, j.entryNPX)
+	}
+	if e.Distribution.UVX != nil {
+		ways = append(ways, j.entryUVX)
+	}
+	if hasBin && bin.SHA256 == "" {
+		ways = append(ways, binary)
+	}
+	if len(ways) == 0 {
+		return nil, fmt.Errorf("%w: the entry %s of the ACP registry has nothing for %s", errNotOffered, e.ID, j.platform)
+	}
+	var errs []error
+	for _, w := range ways {
+		p, err := w(ctx, e)
+		if err == nil || ctx.Err() != nil || local(err) {
+			return p, err
+		}
+		if _, ok := errors.AsType[*checksumError](err); ok {
+			return nil, err // not a reason to take the same program from elsewhere
+		}
+		errs = append(errs, err)
+		if err := j.clear(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (j *job) entryBinary(ctx context.Context, e Entry, b Binary) (*product, error) {
+	cmd := strings.ReplaceAll(b.Cmd, `\`, "/")
+	cmd = filepath.Clean(filepath.FromSlash(cmd))
+	if b.Cmd == "" || !filepath.IsLocal(cmd) || cmd == "." {
+		return nil, fmt.Errorf("the entry %s of the ACP registry names the program %q, which is not in its archive", e.ID, b.Cmd)
+	}
+	u, err := url.Parse(b.Archive)
+	if err != nil || u.Host == "" || u.Scheme != "https" {
+		return nil, fmt.Errorf("the entry %s of the ACP registry names the download %q, which is no https URL", e.ID, b.Archive)
+	}
+	if format(u.Path) == "unknown" {
+		return nil, fmt.Errorf("%w: the entry %s of the ACP registry is packed in a form that this program does not read: %s", errNotOffered, e.ID, b.Archive)
+	}
+	want := ""
+	if b.SHA256 != "" {
+		if want = asSum(b.SHA256); want == "" {
+			return nil, fmt.Errorf("the entry %s of the ACP registry has the checksum %q, which is no SHA-256", e.ID, b.SHA256)
+		}
+	}
+	d, err := j.place(ctx, b.Archive, want, map[string]string{"": filepath.ToSlash(cmd)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	program := filepath.Join(j.stage, cmd)
+	info, err := os.Stat(program)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("the download %s does not hold the program %s", d.URL, b.Cmd)
+	}
+	if err := os.Chmod(program, info.Mode().Perm()|0o111); err != nil {
+		return nil, err
+	}
+	return &product{version: e.Version, program: cmd, downloads: []Download{d}, acp: nonNil(b.Args), env: assignments(b.Env)}, nil
+}
+
+// packageSpec is a package with a version; it begins with no dash, so that no
+// client takes it for a flag.
+var packageSpec = regexp.MustCompile(`^@?[A-Za-z0-9][A-Za-z0-9._/\[\]-]*((@|==)[A-Za-z0-9][A-Za-z0-9.+_-]*)?$`)
+
+// packageName returns the name in a specification such as @scope/name@1.2.3.
+func packageName(spec string) string {
+	if i := strings.LastIndexByte(spec, '@'); i > 0 {
+		return spec[:i]
+	}
+	return spec
+}
+
+func (j *job) entryNPX(ctx context.Context, e Entry) (*product, error) {
+	n := e.Distribution.NPX
+	if !packageSpec.MatchString(n.Package) {
+		return nil, fmt.Errorf("the entry %s of the ACP registry names %q, which is no package", e.ID, n.Package)
+	}
+	client, err := npmClient()
+	if err != nil {
+		return nil, err
+	}
+	if err := j.npmInstall(ctx, client, n.Package, true); err != nil {
+		return nil, err
+	}
+	bin, err := j.binOf(packageName(n.Package), n.Cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &product{version: e.Version, program: bin, packages: []string{n.Package}, acp: nonNil(n.Args), env: assignments(n.Env)}, nil
+}
+
+// entryUVX lets uv run the package from a cache of our own; the proof fills it.
+// An environment that uv made cannot be moved into place afterwards.
+func (j *job) entryUVX(_ context.Context, e Entry) (*product, error) {
+	u := e.Distribution.UVX
+	if !packageSpec.MatchString(u.Package) || strings.HasPrefix(u.Cmd, "-") {
+		return nil, fmt.Errorf("the entry %s of the ACP registry names %q, which is no package", e.ID, u.Package)
+	}
+	client, err := exec.LookPath("uvx")
+	if err != nil {
+		return nil, fmt.Errorf("uvx %w in PATH: install uv", errMissing)
+	}
+	j.say.step(StepPackage, u.Package)
+	args := []string{u.Package}
+	if u.Cmd != "" {
+		args = []string{"--from", u.Package, u.Cmd}
+	}
+	uv := filepath.Join(j.root, ".uv")
+	env := append(assignments(u.Env), "UV_CACHE_DIR="+filepath.Join(uv, "cache"), "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(uv, "python"))
+	return &product{
+		version: e.Version, program: client, args: args, packages: []string{u.Package}, acp: nonNil(u.Args), env: env,
+		fetch: fetchEnviron("UV_"),
+	}, nil
+}
+
+func assignments(m map[string]string) []string {
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		env = append(env, name+"="+m[name])
+	}
+	return env
+}
+
+// nonNil marks a program as an ACP agent even if it needs no arguments.
+func nonNil(args []string) []string {
+	if args == nil {
+		return []string{}
+	}
+	return args
+}

@@ -1,0 +1,216 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// errAlready ends a source's work when the version that it found is installed.
+var errAlready = errors.New("already installed")
+
+// job is one installation under way.
+type job struct {
+	*Installer
+	recipe    recipe
+	want      string // exact version, "" for the newest
+	newest    bool   // nothing but the newest will do
+	reinstall bool
+	began     time.Time
+	stage     string // directory that becomes the installation
+	say       *reporter
+	there     Installation // set with errAlready
+}
+
+// product is what a source put into the stage, or found.
+type product struct {
+	version   string
+	program   string // relative to the stage, or absolute if it lies elsewhere
+	helpers   []string
+	args, env []string
+	acp       []string
+	fetch     []string // environment that the proof needs to fetch packages; nil when it needs none
+	downloads []Download
+	packages  []string
+	reported  string
+}
+
+// present returns an installation that satisfies the request already.
+func (j *job) present() (Installation, bool) {
+	i, ok := j.installed(j.recipe.agent)
+	switch {
+	case j.reinstall:
+		// Another installer that held the lock before us may have done it.
+		return i, ok && i.InstalledAt.After(j.began) && (j.want == "" || j.want == i.Version)
+	case j.newest:
+		return Installation{}, false
+	case j.want == "" || ok && i.Version == j.want:
+		return i, ok
+	}
+	return j.use(j.want)
+}
+
+// use puts an installed version into use.
+func (j *job) use(version string) (Installation, bool) {
+	i, err := j.load(j.recipe.agent, version)
+	if err == nil {
+		err = j.activate(j.recipe.agent, version)
+	}
+	i.Current = true
+	return i, err == nil
+}
+
+// resolved is called by sources when they know the version, before they fetch
+// it: it may be there.
+func (j *job) resolved(version string) error {
+	if j.reinstall {
+		return nil
+	}
+	i, ok := j.use(version)
+	if !ok {
+		return nil
+	}
+	j.there = i
+	return errAlready
+}
+
+// ask asks the sources one after the other. The lock is held.
+func (j *job) ask(ctx context.Context, sources []Source) (Result, error) {
+	var answers attempts
+	for _, s := range sources {
+		if s == Path && j.reinstall && len(sources) > 1 {
+			continue // it is not ours to install again
+		}
+		j.say.last.Source = s
+		i, err := j.from(ctx, s)
+		if err == nil || errors.Is(err, errAlready) {
+			return Result{Installation: i, Already: err != nil || s == Path, Attempts: answers}, nil
+		}
+		if ctx.Err() != nil {
+			return Result{}, fmt.Errorf("stopped: %w", context.Cause(ctx))
+		}
+		err = advise(err, j.root)
+		j.log.Debug("source could not install", "agent", j.recipe.agent, "source", s, "err", err)
+		answers = append(answers, Attempt{Source: s, Answer: err.Error(), err: err})
+		if local(err) && s != Path {
+			break
+		}
+	}
+	return Result{}, answers.problem(j.recipe.agent)
+}
+
+// from installs from one source.
+func (j *job) from(ctx context.Context, s Source) (i Installation, err error) {
+	if s == Path {
+		p, err := j.path(ctx)
+		if err != nil {
+			return i, err
+		}
+		return j.describeForeign(p), nil
+	}
+	agentDir := filepath.Join(j.root, j.recipe.agent)
+	if err := os.MkdirAll(agentDir, 0o755); err != nil {
+		return i, err
+	}
+	if j.stage, err = os.MkdirTemp(agentDir, ".stage-"); err != nil {
+		return i, err
+	}
+	defer func() { _ = os.RemoveAll(j.stage) }() // gone already if it landed
+	if err := os.Chmod(j.stage, 0o755); err != nil {
+		return i, err
+	}
+	var p *product
+	switch s {
+	case Vendor:
+		p, err = j.vendor(ctx)
+	case NPM:
+		p, err = j.npm(ctx)
+	default:
+		p, err = j.fromRegistry(ctx)
+	}
+	if errors.Is(err, errAlready) {
+		return j.there, err
+	}
+	if err != nil {
+		return i, err
+	}
+	return j.finish(ctx, s, p)
+}
+
+// clear empties the stage for another try.
+func (j *job) clear() error {
+	if err := os.RemoveAll(j.stage); err != nil {
+		return err
+	}
+	return os.Mkdir(j.stage, 0o755)
+}
+
+// finish proves a product and puts it into its place.
+func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, error) {
+	program := below(j.stage, p.program)
+	j.say.step(StepProve, filepath.Base(program))
+	prover := *j.Installer
+	if p.fetch != nil {
+		prover.proof = packageLimit
+	}
+	reported, err := prover.prove(ctx, program, p.args, slices.Concat(p.fetch, j.recipe.env, p.env), p.acp)
+	if err != nil {
+		return Installation{}, err
+	}
+	j.say.step(StepLand, p.version)
+	p.reported = reported
+	i, err := j.describe(s, p)
+	if err != nil {
+		return i, err
+	}
+	if err := record(j.stage, i); err != nil {
+		return i, fmt.Errorf("store where the program came from: %w", err)
+	}
+	agent, before := j.recipe.agent, j.current(j.recipe.agent)
+	if err := j.land(agent, p.version, j.stage); err != nil {
+		return i, fmt.Errorf("put the program into its place: %w", err)
+	}
+	if before != p.version {
+		if err := j.prune(agent, before, p.version); err != nil {
+			j.log.Warn("old versions were not removed", "agent", agent, "err", err)
+		}
+	}
+	i, ok := j.installed(agent)
+	if !ok {
+		return i, errors.New("the program went away while it was being installed")
+	}
+	return i, nil
+}
+
+// describe is the provenance of a product, with paths relative to the stage.
+func (j *job) describe(s Source, p *product) (Installation, error) {
+	i := Installation{
+		Agent: j.recipe.agent, Version: p.version, Source: s, Program: p.program, Args: p.args, Env: p.env, ACPArgs: p.acp,
+		Platform: j.platform.String(), InstalledAt: time.Now().UTC(), Reported: p.reported,
+		Downloads: p.downloads, Packages: p.packages,
+		Verified: !slices.ContainsFunc(p.downloads, func(d Download) bool { return !d.Verified }),
+	}
+	for k, name := range append([]string{p.program}, p.helpers...) {
+		a := Artifact{Kind: KindHelper, Path: name, Version: p.version, Source: s, Verified: i.Verified}
+		if k == 0 {
+			a.Kind = KindProgram
+		}
+		var err error
+		if a.SHA256, err = fileSum(below(j.stage, name)); err != nil {
+			return i, fmt.Errorf("read what was installed: %w", err)
+		}
+		i.Artifacts = append(i.Artifacts, a)
+	}
+	return i, nil
+}
+
+func (j *job) describeForeign(p *product) Installation {
+	i := j.foreign(j.recipe.agent, p.program)
+	i.Version, i.Reported, i.ACPArgs = p.version, p.reported, p.acp
+	i.Artifacts[0].Version = p.version
+	return i
+}

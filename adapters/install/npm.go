@@ -1,0 +1,196 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+)
+
+// packageLimit bounds one run of a package client. It fetches hundreds of
+// megabytes and tells nobody how far it is.
+const packageLimit = 20 * time.Minute
+
+// npm installs the agent's package with the npm client, its configuration and
+// its registry.
+func (j *job) npm(ctx context.Context) (*product, error) {
+	n := j.recipe.npm
+	if n == nil {
+		return nil, fmt.Errorf("%w: no npm package of %s is known", errNotOffered, j.recipe.agent)
+	}
+	target := ""
+	if n.targets != nil {
+		var ok bool
+		if target, ok = n.targets[j.platform.String()]; !ok {
+			return nil, fmt.Errorf("%w: there is no npm package for %s", errNotOffered, j.platform)
+		}
+	}
+	client, err := npmClient()
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{"target": target}
+	newest := fill(n.newest, values)
+	j.say.step(StepResolve, newest)
+	version, err := j.npmVersion(ctx, client, newest)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.resolved(version); err != nil {
+		return nil, err
+	}
+	values["version"] = version
+	spec := fill(n.install, values)
+	if err := j.npmInstall(ctx, client, spec, n.node); err != nil {
+		return nil, err
+	}
+	for _, pattern := range n.program {
+		found, _ := filepath.Glob(filepath.Join(j.stage, "node_modules", filepath.FromSlash(fill(pattern, values))))
+		if len(found) > 0 {
+			program, err := filepath.Rel(j.stage, found[0])
+			if err != nil {
+				return nil, err
+			}
+			return &product{version: version, program: program, packages: []string{spec}}, nil
+		}
+	}
+	return nil, fmt.Errorf("the npm package %s does not hold the program %s", spec, n.program[0])
+}
+
+func npmClient() (string, error) {
+	client, err := exec.LookPath("npm")
+	if err != nil {
+		return "", fmt.Errorf("npm %w in PATH: install Node.js with npm, or use another source", errMissing)
+	}
+	return client, nil
+}
+
+// npmVersion asks the registry for the wanted version of a package, or the
+// newest.
+func (j *job) npmVersion(ctx context.Context, client, pkg string) (string, error) {
+	want := j.want
+	if want == "" {
+		want = "latest"
+	}
+	stdout, stderr, err := run(ctx, 4*j.stall, j.npmSpec(client, "view", pkg+"@"+want, "version", "--json", "--prefer-online"), "", nil)
+	if err != nil {
+		return "", j.npmError("ask for the versions of "+pkg, stdout+"\n"+stderr, err)
+	}
+	var one string
+	var many []string
+	switch {
+	case json.Unmarshal([]byte(stdout), &one) == nil:
+	case json.Unmarshal([]byte(stdout), &many) == nil && len(many) > 0:
+		one = many[len(many)-1]
+	case strings.TrimSpace(stdout) == "":
+		return "", fmt.Errorf("%w: npm knows no %s@%s", errUnknownVersion, pkg, want)
+	}
+	if err := checkVersion(one); err != nil {
+		return "", fmt.Errorf("npm answered no version of %s: %w", pkg, err)
+	}
+	return one, nil
+}
+
+// npmInstall installs one exact package into the stage. No script of a package
+// runs. node says that Node.js will run it, so its version must suit.
+func (j *job) npmInstall(ctx context.Context, client, spec string, node bool) error {
+	j.say.step(StepPackage, spec)
+	args := []string{
+		"install", "--prefix", j.stage, "--ignore-scripts", "--no-save", "--no-package-lock",
+		"--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error",
+	}
+	if node {
+		args = append(args, "--engine-strict")
+	}
+	stdout, stderr, err := run(ctx, packageLimit, j.npmSpec(client, append(args, "--", spec)...), "", nil)
+	if err != nil {
+		return j.npmError("install "+spec, stdout+"\n"+stderr, err)
+	}
+	return nil
+}
+
+func (j *job) npmSpec(client string, args ...string) process.Spec {
+	return process.Spec{Path: client, Args: args, Dir: j.stage, Env: append(fetchEnviron("NPM_", "NODE_"), "NO_COLOR=1", "CI=1")}
+}
+
+// npmError says in a line what npm reported in many.
+func (j *job) npmError(doing, output string, err error) error {
+	if _, ok := errors.AsType[*runError](err); !ok {
+		return fmt.Errorf("npm could not %s: %w", doing, err)
+	}
+	var said []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		line, ok := strings.CutPrefix(line, "npm error ")
+		if ok && line != "" && !strings.HasPrefix(line, "A complete log") && !slices.Contains(said, line) {
+			said = append(said, line)
+		}
+	}
+	if len(said) == 0 {
+		said = []string{ending(output)}
+	}
+	text := strings.Join(said[:min(len(said), 6)], " / ")
+	has := func(codes ...string) bool {
+		return slices.ContainsFunc(codes, func(c string) bool { return strings.Contains(output, c) })
+	}
+	switch {
+	case j.want != "" && has("code E404", "code ETARGET"):
+		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
+	case has("ENOSPC"):
+		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: j.stage, Err: syscall.ENOSPC}, j.stage)
+	case has("code EBADENGINE"):
+		text += "; install a newer Node.js, or use another source"
+	case has("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ECONNRESET"):
+		text += "; the registry that npm is configured with cannot be reached: check the connection, a proxy, or npm's registry setting"
+	case has("code E401", "code E403"):
+		text += "; the registry that npm is configured with refuses: check its credentials"
+	}
+	return fmt.Errorf("npm could not %s: %s", doing, text)
+}
+
+// binOf returns the command that a package installed below the stage offers:
+// cmd, or what npx would choose.
+func (j *job) binOf(pkg, cmd string) (string, error) {
+	if cmd == "" {
+		b, err := os.ReadFile(filepath.Join(j.stage, "node_modules", filepath.FromSlash(pkg), "package.json"))
+		if err != nil {
+			return "", fmt.Errorf("read what %s offers: %w", pkg, err)
+		}
+		var doc struct {
+			Bin json.RawMessage `json:"bin"`
+		}
+		if err := json.Unmarshal(b, &doc); err != nil {
+			return "", fmt.Errorf("read what %s offers: %w", pkg, err)
+		}
+		cmd = path.Base(pkg)
+		var bins map[string]string
+		if json.Unmarshal(doc.Bin, &bins) == nil && len(bins) > 0 {
+			if _, ok := bins[cmd]; !ok || len(bins) == 1 {
+				for name := range bins {
+					cmd = name
+				}
+				if len(bins) > 1 {
+					return "", fmt.Errorf("the package %s offers several commands and the entry does not say which", pkg)
+				}
+			}
+		}
+	}
+	bin := filepath.Join("node_modules", ".bin", cmd)
+	if !filepath.IsLocal(cmd) {
+		return "", fmt.Errorf("the command %q is no file name", cmd)
+	}
+	if _, err := os.Stat(filepath.Join(j.stage, bin)); err != nil {
+		return "", fmt.Errorf("the package %s offers no command %s: %w", pkg, cmd, err)
+	}
+	return bin, nil
+}

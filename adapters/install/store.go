@@ -1,0 +1,290 @@
+package install
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Installation is one version of an agent's program on this machine, and where
+// it came from.
+type Installation struct {
+	Agent   string   `json:"agent"`
+	Version string   `json:"version"` // "" for a program found in PATH that was not asked
+	Source  Source   `json:"source"`
+	Program string   `json:"program"`        // absolute path of what is started
+	Args    []string `json:"args,omitempty"` // come before all other arguments
+	Env     []string `json:"env,omitempty"`  // NAME=value, added to the agent's environment
+	// ACPArgs start the program as an ACP agent; nil when it is not known to be one.
+	ACPArgs     []string   `json:"acpArgs"`
+	Platform    string     `json:"platform"`
+	InstalledAt time.Time  `json:"installedAt,omitzero"`
+	Reported    string     `json:"reported,omitempty"` // what the program said when it was proved
+	Verified    bool       `json:"verified"`           // every download was checked, by us or by the package client
+	Artifacts   []Artifact `json:"artifacts"`
+	Downloads   []Download `json:"downloads,omitempty"`
+	Packages    []string   `json:"packages,omitempty"` // of npm or uv, with versions
+	Dir         string     `json:"dir,omitempty"`      // "" when the program is somebody else's
+	Current     bool       `json:"current"`            // the version in use
+}
+
+// The kinds of artifacts.
+const (
+	KindProgram = "program" // what is started
+	KindHelper  = "helper"  // a program that it starts
+)
+
+// Artifact is a program that an installation put, or found, on this machine.
+type Artifact struct {
+	Kind     string `json:"kind"`
+	Path     string `json:"path"`
+	Version  string `json:"version"`
+	Source   Source `json:"source"`
+	Verified bool   `json:"verified"`
+	SHA256   string `json:"sha256,omitempty"` // of the file at Path when it was installed
+}
+
+const (
+	recordName  = "install.json"
+	currentName = "current"
+)
+
+// versionName is what versions look like. They become names of directories and
+// parts of URLs, also when a server sent them.
+var versionName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,127}$`)
+
+func checkVersion(v string) error {
+	if !versionName.MatchString(v) || strings.Contains(v, "..") || v == currentName {
+		return fmt.Errorf("%q is no version", v[:min(len(v), 80)])
+	}
+	return nil
+}
+
+func (in *Installer) dir(agent, version string) string { return filepath.Join(in.root, agent, version) }
+
+// load reads one installation. An installation without its program is none.
+func (in *Installer) load(agent, version string) (Installation, error) {
+	dir := in.dir(agent, version)
+	var i Installation
+	b, err := os.ReadFile(filepath.Join(dir, recordName))
+	if err != nil {
+		return i, err
+	}
+	if err := json.Unmarshal(b, &i); err != nil {
+		return i, fmt.Errorf("read %s: %w", filepath.Join(dir, recordName), err)
+	}
+	i.Dir = dir
+	i.Program = below(dir, i.Program)
+	for k := range i.Artifacts {
+		i.Artifacts[k].Path = below(dir, i.Artifacts[k].Path)
+	}
+	if _, err := os.Stat(i.Program); err != nil {
+		return i, err
+	}
+	return i, nil
+}
+
+func below(dir, p string) string {
+	if filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(dir, p)
+}
+
+// record writes an installation's provenance into the directory that will
+// become it; its paths are relative to that.
+func record(dir string, i Installation) error {
+	i.Dir, i.Current = "", false
+	return writeJSON(filepath.Join(dir, recordName), i)
+}
+
+// writeJSON replaces a file by a document, atomically.
+func writeJSON(name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// current returns the version in use, "" if there is none.
+func (in *Installer) current(agent string) string {
+	v, err := os.Readlink(in.dir(agent, currentName))
+	if err != nil || checkVersion(v) != nil {
+		return ""
+	}
+	return v
+}
+
+// activate makes a version the one in use.
+func (in *Installer) activate(agent, version string) error {
+	next := in.dir(agent, ".next")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(version, next); err != nil {
+		return err
+	}
+	return os.Rename(next, in.dir(agent, currentName))
+}
+
+// land puts a finished stage in the place of a version, and the version into
+// use. Whoever looks at the same time sees the old installation or the new one.
+func (in *Installer) land(agent, version, stage string) error {
+	place := in.dir(agent, version)
+	err := os.Rename(stage, place)
+	if _, serr := os.Lstat(place); err != nil && serr == nil {
+		if err = in.replace(agent, version, stage); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	return in.activate(agent, version)
+}
+
+// replace swaps stage with the version that is there, and removes that.
+func (in *Installer) replace(agent, version, stage string) error {
+	place, old := in.dir(agent, version), in.dir(agent, ".old-"+version)
+	if exchange(stage, place) {
+		return os.RemoveAll(stage)
+	}
+	if err := os.Rename(place, old); err != nil {
+		return err
+	}
+	if err := os.Rename(stage, place); err != nil {
+		return errors.Join(err, os.Rename(old, place))
+	}
+	return os.RemoveAll(old)
+}
+
+// tidy removes what an installer that died left, and finishes a replacement
+// that it had begun. The lock is held.
+func (in *Installer) tidy(agent string) error {
+	entries, err := os.ReadDir(filepath.Join(in.root, agent))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		name := in.dir(agent, e.Name())
+		if version, ok := strings.CutPrefix(e.Name(), ".old-"); ok {
+			if os.Rename(name, in.dir(agent, version)) == nil {
+				continue // the new one had not landed
+			}
+		}
+		if strings.HasPrefix(e.Name(), ".") {
+			if err := os.RemoveAll(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prune removes all versions but those to keep.
+func (in *Installer) prune(agent string, keep ...string) error {
+	versions, err := in.versions(agent)
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		if !slices.Contains(keep, v) {
+			if err := os.RemoveAll(in.dir(agent, v)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// versions returns the names of an agent's installed versions.
+func (in *Installer) versions(agent string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(in.root, agent))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && checkVersion(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// List returns what is installed in the data directory, by agent and then by
+// age, the newest first. Programs in PATH are not listed.
+func (in *Installer) List() ([]Installation, error) {
+	agents, err := os.ReadDir(in.root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the installed agents: %w", err)
+	}
+	var list []Installation
+	for _, a := range agents {
+		if !a.IsDir() || !agentID.MatchString(a.Name()) {
+			continue
+		}
+		versions, err := in.versions(a.Name())
+		if err != nil {
+			return nil, fmt.Errorf("list the installed agents: %w", err)
+		}
+		current := in.current(a.Name())
+		for _, v := range versions {
+			i, err := in.load(a.Name(), v)
+			if err != nil {
+				continue // not ours, or removed meanwhile
+			}
+			i.Current = v == current
+			list = append(list, i)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Installation) int {
+		return cmp.Or(cmp.Compare(a.Agent, b.Agent), b.InstalledAt.Compare(a.InstalledAt))
+	})
+	return list, nil
+}
+
+// fileSum returns the SHA-256 of a file.
+func fileSum(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,127 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// burst is an agent that answers a prompt with n updates, 64 KiB to a read.
+type burst struct {
+	n, size int
+}
+
+func (burst) Info() adapters.Info {
+	return adapters.Info{ID: "burst", Name: "burst", Kind: adapters.Bridge}
+}
+func (burst) Installed() bool { return true }
+
+func (b burst) Open(context.Context, adapters.Options) (acp.Conn, error) {
+	return &burstConn{burst: b, in: make(chan acp.Message, 4), end: make(chan struct{})}, nil
+}
+
+type burstConn struct {
+	burst
+	in     chan acp.Message
+	end    chan struct{}
+	update acp.Message
+	left   int
+	prompt acp.ID
+}
+
+func (c *burstConn) Write(_ context.Context, m acp.Message) error {
+	c.in <- m.Clone()
+	return nil
+}
+
+func (c *burstConn) Close() error {
+	select {
+	case <-c.end:
+	default:
+		close(c.end)
+	}
+	return nil
+}
+
+// Buffered says no where a real pipe would have been emptied.
+func (c *burstConn) Buffered() bool {
+	return c.left > 0 && c.left%max(1, 65536/len(c.update.Frame())) != 0
+}
+
+func (c *burstConn) Read(context.Context) (acp.Message, error) {
+	if c.left > 0 {
+		if c.left--; c.left == 0 {
+			return acp.NewResult(c.prompt, []byte(`{"stopReason":"end_turn"}`)), nil
+		}
+		return c.update, nil
+	}
+	select {
+	case m := <-c.in:
+		switch m.Method() {
+		case "session/prompt":
+			c.left, c.prompt = c.n+1, m.ID()
+			c.update = acp.MustParse(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%s"}}}}`, strings.Repeat("x", c.size)))
+			return c.Read(context.Background())
+		case "session/new":
+			return acp.NewResult(m.ID(), []byte(`{"sessionId":"s"}`)), nil
+		}
+		return acp.NewResult(m.ID(), []byte(`{"protocolVersion":1}`)), nil
+	case <-c.end:
+		return acp.Message{}, context.Canceled
+	}
+}
+
+// BenchmarkForward measures an update from the agent's message to the bytes of
+// an event, with the log on disk.
+func BenchmarkForward(b *testing.B) {
+	for _, size := range []int{50, 1024, 65536} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			r, err := New(Options{DataDir: b.TempDir(), DefaultAgent: "burst", Adapters: []adapters.Adapter{burst{b.N, size}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = r.Shutdown(context.Background()) }()
+			c, _, err := r.Connect(b.Context(), acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":1}`)), acp.ConnectOptions{Shape: acp.Inline})
+			if err != nil {
+				b.Fatal(err)
+			}
+			done, err := c.Call(b.Context(), acp.NewRequest("2", "session/new", []byte(`{"cwd":"/tmp","mcpServers":[]}`)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			<-done
+			st, err := c.Stream("", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.ResetTimer()
+			if _, err := c.Call(b.Context(), acp.NewRequest("3", "session/prompt", []byte(prompt("s", "go")))); err != nil {
+				b.Fatal(err)
+			}
+			var buf []byte
+			for got := 0; got < b.N; {
+				<-st.Wake()
+				events, err := st.Poll(64 << 10)
+				if err != nil {
+					b.Fatal(err)
+				}
+				buf = buf[:0]
+				for _, e := range events {
+					buf = sse.AppendEvent(buf, e.ID, e.Frame)
+				}
+				got += len(events)
+				st.Written()
+			}
+			b.StopTimer()
+			st.Close()
+			c.Close()
+		})
+	}
+}
