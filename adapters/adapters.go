@@ -31,6 +31,10 @@ type Info struct {
 	ID   string // what clients name it by
 	Name string // for people
 	Kind Kind
+	// Takes names the fields of session/new's _meta["sandboxagent.dev"] that
+	// the adapter maps itself. It reports what it cannot do in the result's
+	// _meta, and the gateway reports all others.
+	Takes []string
 }
 
 // Options are what one Open needs.

@@ -64,7 +64,7 @@ func (c *Client) fork(ctx context.Context, q *request, m *acp.Message, s *Sessio
 				q.relay(s, res, err)
 				return
 			}
-			c.created(q, p, res.Result(), rec, func(n *Session) { n.inherit(s, upTo) })
+			c.created(q, p, res.Result(), rec, nil, func(n *Session) { n.inherit(s, upTo) })
 		})
 	})
 }
@@ -169,12 +169,7 @@ func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
 		return problem.New(problem.SessionNotFound, "session %q was not found", id)
 	}
 	s.stopTurn(ctx)
-	if s.live() == nil {
-		// An agent that keeps sessions of its own is told even when none runs:
-		// only if one does not have to be started for it.
-		s.r.log.Debug("delete dormant session", "session", s.id)
-	}
-	s.tellAgent(ctx, "session/delete", func(c agentCaps) bool { return c.deleting })
+	s.deleteAtAgent(ctx)
 	s.giveBack()
 	r.mu.Lock()
 	if r.sessions[id] != s {
@@ -197,6 +192,39 @@ func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
 		r.log.Warn("close log of deleted session", "session", id, "err", err)
 	}
 	return r.store.remove(id)
+}
+
+// deleteAtAgent has the agent delete its own record of the session, so that it
+// does not come back by its native id. A dormant session's agent is started for
+// it.
+func (s *Session) deleteAtAgent(ctx context.Context) {
+	can := func(c agentCaps) bool { return c.deleting }
+	if s.live() != nil {
+		s.tellAgent(ctx, "session/delete", can)
+		return
+	}
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	a := s.r.agents[rec.Agent]
+	if a == nil || !a.adapter.Installed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentBound)
+	defer cancel()
+	p, err := a.process(ctx, processCapabilities(rec.Capabilities), nil)
+	if err != nil {
+		s.r.log.Warn("start agent to delete session", "session", s.id, "err", err)
+		return
+	}
+	defer p.release()
+	if !can(p.caps) {
+		return
+	}
+	params := append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, rec.AgentSessionID)...), '}')
+	if _, err := p.ask(ctx, "session/delete", params); err != nil {
+		s.r.log.Warn("agent did not session/delete", "session", s.id, "err", err)
+	}
 }
 
 // listSessions handles session/list: the gateway answers for all agents.

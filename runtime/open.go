@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,7 +32,7 @@ func setupOf(params json.RawMessage) json.RawMessage {
 }
 
 // sessionMeta is the gateway's _meta in the result of new, load, resume, fork.
-func (s *Session) sessionMeta() []byte {
+func (s *Session) sessionMeta() map[string]any {
 	s.mu.Lock()
 	meta := map[string]any{
 		"agent": s.rec.Agent, "agentSessionId": s.rec.AgentSessionID, "continuity": s.rec.Continuity,
@@ -39,15 +41,19 @@ func (s *Session) sessionMeta() []byte {
 	s.mu.Unlock()
 	meta["seq"] = s.log().Last()
 	meta["pending"] = s.openAsks()
-	b, err := acp.Encode(meta)
-	if err != nil {
-		return []byte("{}")
-	}
-	return b
+	return meta
 }
 
+// withMeta adds what the gateway says of the session to a result; what the
+// agent's adapter said stays.
 func (s *Session) withMeta(result json.RawMessage) json.RawMessage {
-	return acp.SetMember(result, s.sessionMeta(), "_meta", acp.MetaKey)
+	meta := s.sessionMeta()
+	for _, name := range slices.Sorted(maps.Keys(meta)) {
+		if v, err := acp.Encode(meta[name]); err == nil {
+			result = acp.SetMember(result, v, "_meta", acp.MetaKey, name)
+		}
+	}
+	return result
 }
 
 // newSession handles session/new.
@@ -71,7 +77,7 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 		return
 	}
 	create := func(p *proc, m *acp.Message) {
-		setup := setupOf(m.Params())
+		setup, asked := setupOf(m.Params()), bytes.Clone(m.Meta())
 		p.create(1)
 		q.toAgent(ctx, p, m, "", func(res *acp.Message, err error) {
 			defer p.create(-1)
@@ -83,7 +89,7 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 			c.created(q, p, res.Result(), record{
 				ID: wanted, Agent: a.id, Cwd: cwd, Setup: setup, Capabilities: c.caps.raw,
 				Title: acp.MemberString(setup, "_meta", acp.MetaKey, "title"),
-			}, nil)
+			}, asked, nil)
 		})
 	}
 	if a == c.agent {
@@ -108,11 +114,11 @@ func taken(id string) *acp.Error {
 		WithData(problem.New(problem.SessionAlreadyExists, "session id %q is taken", id))
 }
 
-// created makes the session that the agent has just created in answer to q. It
-// runs on the pump: the session's messages go to its log from now on. What
+// created makes the session that the agent has just created in answer to q, and
+// sets what was asked for in q's _meta. It runs on the pump: the session's messages go to its log from now on. What
 // touches the disk, and the response, follow on another goroutine; prepare runs
 // there first.
-func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record, prepare func(s *Session)) {
+func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record, asked json.RawMessage, prepare func(s *Session)) {
 	rec.AgentSessionID = acp.MemberString(result, "sessionId")
 	if rec.AgentSessionID == "" {
 		c.r.unreserve(rec.ID)
@@ -136,6 +142,26 @@ func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record
 		s.change(func(*record) {})
 		if prepare != nil {
 			prepare(s)
+		}
+		missing := s.configureNew(c.r.ctx, p, asked)
+		s.mu.Lock()
+		if len(s.rec.Modes) > 0 {
+			result = acp.SetMember(result, s.rec.Modes, "modes")
+		}
+		if len(s.rec.ConfigOptions) > 0 {
+			result = acp.SetMember(result, s.rec.ConfigOptions, "configOptions")
+		}
+		s.mu.Unlock()
+		if said, ok := acp.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
+			var more []unsupported
+			if json.Unmarshal(said, &more) == nil {
+				missing = append(more, missing...)
+			}
+		}
+		if len(missing) > 0 {
+			if b, err := acp.Encode(missing); err == nil {
+				result = acp.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
+			}
 		}
 		if s.id != s.native() {
 			result = acp.SetMember(result, s.quoted, "sessionId")

@@ -552,3 +552,43 @@ func TestProcess_IsSharedByCapabilitiesAndEndsUnused(t *testing.T) {
 	}
 	_ = one
 }
+
+func TestNewSession_ConfiguresAndReportsWhatHadNoEffect(t *testing.T) {
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.result(m, `{"sessionId":"n","configOptions":[{"id":"m","name":"M","category":"model","type":"select","currentValue":"small","options":[{"value":"small","name":"S"},{"value":"large","name":"L"}]}],"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"env","reason":"said by the adapter"}]}}}`)
+		case "session/set_config_option":
+			c.result(m, `{"configOptions":[{"id":"m","name":"M","category":"model","type":"select","currentValue":"large","options":[{"value":"small","name":"S"},{"value":"large","name":"L"}]}]}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	res := tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"model":"large","mode":"plan","instructions":"x","credentials":{"apiKey":"k"},"permissionMode":"default"}}}`)
+	missing, _ := acp.Member([]byte(res), "_meta", acp.MetaKey, "unsupported")
+	const want = `[{"field":"env","reason":"said by the adapter"},{"field":"mode","reason":"agent fake offers no option for it"},{"field":"instructions","reason":"agent fake does not take it from the gateway"},{"field":"credentials","reason":"agent fake does not take it from the gateway"}]`
+	if string(missing) != want || !strings.Contains(res, `"currentValue":"large"`) {
+		t.Errorf("got %s\nunsupported %s", res, missing)
+	}
+	if got := tc.call("_sandboxagent/session/list_models", `{"sessionId":"n"}`); !strings.Contains(got, `"currentModelId":"large"`) || !strings.Contains(got, `"modelId":"small"`) {
+		t.Errorf("models: %s", got)
+	}
+}
+
+func TestDelete_DormantSessionIsDeletedAtItsAgentToo(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	a.conn().crash(errCrash)
+	tc.next()
+	id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+	waitFor(t, r, s, func(SessionInfo) bool { return a.opened() == 2 })
+	m := a.conn().next(t, "session/delete")
+	if m.Session() != "native-1" {
+		t.Errorf("deleted %s", m.Frame())
+	}
+	a.conn().result(m, `{}`)
+	tc.until(id)
+}

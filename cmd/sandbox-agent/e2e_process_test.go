@@ -19,8 +19,13 @@ import (
 // with such an agent.
 const ladder = 20 * time.Second
 
-// states are things an agent does while its gateway or session ends.
-var states = []string{"hello", "slow", "hang", "permission", "ignore-eof", "fork-child"}
+// states returns things an agent does while its gateway or session ends.
+func states() []string {
+	if testing.Short() {
+		return []string{"slow", "ignore-eof"}
+	}
+	return []string{"hello", "slow", "hang", "permission", "ignore-eof", "fork-child"}
+}
 
 // occupy brings the session into the state and returns once it is there.
 func occupy(c *client, session, state string) {
@@ -67,7 +72,7 @@ func (c *client) awaitState(session, want string) {
 
 func TestShutdown_LeavesNoProcess(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL} {
-		for _, state := range states {
+		for _, state := range states() {
 			t.Run(sig.String()+" "+state, func(t *testing.T) {
 				t.Parallel()
 				g := startGateway(t)
@@ -162,7 +167,7 @@ func TestCrash_IsExplained(t *testing.T) {
 
 func TestSessionEnd_IsBounded(t *testing.T) {
 	for _, method := range []string{"session/close", "session/delete", "_sandboxagent/session/terminate"} {
-		for _, state := range states {
+		for _, state := range states() {
 			t.Run(method+" "+state, func(t *testing.T) {
 				t.Parallel()
 				g := startGateway(t)
