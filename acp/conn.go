@@ -18,6 +18,7 @@ type Conn interface {
 // Buffered is implemented by a Conn that can tell whether another complete
 // message has arrived already. Who forwards messages flushes when it has not.
 type Buffered interface {
-	// Buffered reports whether the next Read returns without waiting.
+	// Buffered reports whether the next Read returns without waiting. Like
+	// Read it ends the life of the message that was read last.
 	Buffered() bool
 }

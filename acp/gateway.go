@@ -64,6 +64,8 @@ type Client interface {
 	// Call is Send for a request whose response is delivered to the channel
 	// instead of a stream.
 	Call(ctx context.Context, m Message) (<-chan Reply, error)
+	// Deliver puts a frame of the transport's own on the connection's stream.
+	Deliver(m Message)
 	// Settle waits until the attached stream has written the events that
 	// precede the reply, at most for the time given, and returns the id of the
 	// last event handed out.

@@ -16,6 +16,7 @@ type ParseError struct {
 	ID     ID    // the id, when one could be read
 	Reason string
 	Batch  bool // the frame is a JSON array
+	Object bool // the frame is an object, but no JSON-RPC message
 }
 
 func (e *ParseError) Error() string { return e.Reason }
@@ -111,7 +112,7 @@ func Parse(frame []byte) (Message, error) {
 // check applies the rules of JSON-RPC 2.0 to the envelope.
 func (m *Message) check(version, method span) error {
 	bad := func(format string, args ...any) error {
-		e := &ParseError{Code: CodeInvalidRequest, Reason: fmt.Sprintf(format, args...)}
+		e := &ParseError{Code: CodeInvalidRequest, Object: true, Reason: fmt.Sprintf(format, args...)}
 		if m.id.set() && m.id.to-m.id.from <= maxIDLen {
 			e.ID = m.ID()
 		}

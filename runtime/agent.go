@@ -34,7 +34,6 @@ type agent struct {
 	failures int       // starts and early deaths in a row
 	notUntil time.Time // no start before this
 	lastErr  string
-	models   json.RawMessage // configOptions of the newest session
 }
 
 // slot is a process that is being started or lives: start is single-flight.

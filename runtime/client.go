@@ -214,6 +214,9 @@ func (c *Client) post(k journal.Kind, frame []byte) {
 	_, _ = l.AppendFlush(k, c.num, frame) // a log in memory cannot fail
 }
 
+// Deliver puts a frame on the connection's own stream.
+func (c *Client) Deliver(m acp.Message) { c.post(journal.Response, m.Frame()) }
+
 // feedOf returns the client's feed of the session, nil when it is not attached.
 func (c *Client) feedOf(s *Session) *feed {
 	c.mu.Lock()

@@ -15,9 +15,6 @@ type unsupported struct {
 	Reason string `json:"reason"`
 }
 
-// gatewayFields are the fields of session/new's _meta that the gateway acts on.
-var gatewayFields = []string{"agent", "requestedSessionId", "title", "metadata", "eventIds"}
-
 // configFields are those that an agent's config options can take, and the
 // category of the option.
 var configFields = []struct{ field, category string }{

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	outboxLimit = 64       // messages waiting for an agent to read; senders wait for room
-	earlyLimit  = 4096     // messages of a session whose id is not known yet
-	earlyBytes  = 32 << 20 // and their bytes
+	outboxLimit = 64        // messages waiting for an agent to read; senders wait for room
+	flushBytes  = 128 << 10 // appended at most before it is shown
+	earlyLimit  = 4096      // messages of a session whose id is not known yet
+	earlyBytes  = 32 << 20  // and their bytes
 )
 
 // errUnused is the cause when a process is ended because nobody needs it.
@@ -272,7 +273,9 @@ func (p *proc) fail(cause error) {
 func (p *proc) pump() {
 	buffered, _ := p.conn.(acp.Buffered)
 	var dirty []*Session
+	held := 0 // bytes of messages since the last flush
 	flush := func() {
+		held = 0
 		for i, s := range dirty {
 			s.flush()
 			dirty[i] = nil
@@ -301,14 +304,14 @@ func (p *proc) pump() {
 					break // kept, or of no session
 				}
 			}
-			if cur.fromAgent(p, &m) {
+			if cur.fromAgent(p, &m) && (len(dirty) == 0 || dirty[len(dirty)-1] != cur) {
 				dirty = append(dirty, cur)
 			}
 		default:
 			flush()
 			p.connectionMessage(&m)
 		}
-		if buffered == nil || !buffered.Buffered() {
+		if held += len(m.Frame()); held >= flushBytes || buffered == nil || !buffered.Buffered() {
 			flush()
 		}
 	}

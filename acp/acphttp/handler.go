@@ -31,6 +31,7 @@ const (
 	DefaultMaxBody = 32 << 20
 
 	maxIDLen    = 1024
+	drainFactor = 4        // times MaxBody, read of a body that is too large
 	inboxLimit  = 1024     // messages a connection's POSTs may have waiting
 	inboxBytes  = 64 << 20 // and their bytes
 	settleBound = time.Second
@@ -135,12 +136,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = problem.New(problem.MethodNotAllowed, "%s is not served here: use POST, GET or DELETE", r.Method)
 	}
 	if err != nil {
-		if r.Method == http.MethodPost {
-			// What is left of the body is not read: the connection cannot serve another request.
-			if p := problem.From(err); p.Kind == problem.PayloadTooLarge {
-				w.Header().Set("Connection", "close")
-			}
-		}
 		problem.Write(w, err)
 	}
 }
@@ -197,12 +192,15 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	if !accepts(r, "application/json", "application/*", "*/*") {
 		return problem.New(problem.NotAcceptable, "responses are application/json: Accept must allow it")
 	}
-	body, err := h.body(w, r)
+	body, err := h.body(r)
 	if err != nil {
 		return err
 	}
 	m, err := acp.Parse(body)
 	if err != nil {
+		if pe, ok := errors.AsType[*acp.ParseError](err); ok && pe.Object && r.Header.Get(HeaderConnection) != "" {
+			return h.postInvalid(w, r, pe)
+		}
 		return problem.New(problem.InvalidRequest, "%s", err.Error())
 	}
 	if r.Header.Get(HeaderConnection) == "" && r.Header.Get(HeaderInlineConnection) == "" {
@@ -238,25 +236,22 @@ func accepted(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// body reads the request's body within the limit.
-func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	tooLarge := func() error {
-		return problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
-	}
-	if r.ContentLength > h.o.MaxBody {
-		return nil, tooLarge()
-	}
-	src := http.MaxBytesReader(w, r.Body, h.o.MaxBody)
+// body reads the request's body within the limit. Of a larger one it takes as
+// much again before it refuses: a client that is still sending would otherwise
+// see its connection reset and not the answer.
+func (h *Handler) body(r *http.Request) ([]byte, error) {
 	var body []byte
 	var err error
-	if n := r.ContentLength; n >= 0 {
+	src := io.LimitReader(r.Body, h.o.MaxBody+1)
+	if n := r.ContentLength; n >= 0 && n <= h.o.MaxBody {
 		body = make([]byte, n)
 		_, err = io.ReadFull(src, body)
-	} else {
+	} else if n < 0 {
 		body, err = io.ReadAll(src)
 	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge()
+	if r.ContentLength > h.o.MaxBody || int64(len(body)) > h.o.MaxBody {
+		_, _ = io.CopyN(io.Discard, r.Body, drainFactor*h.o.MaxBody)
+		return nil, problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
 	}
 	if err != nil && err != io.EOF {
 		return nil, problem.Wrap(problem.InvalidRequest, err, "cannot read the body")

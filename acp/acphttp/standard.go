@@ -36,6 +36,19 @@ func (h *Handler) postStandard(w http.ResponseWriter, r *http.Request, c *conn, 
 	return nil
 }
 
+// postInvalid answers an object that is no JSON-RPC message: accepted, and then
+// refused on the connection's stream, because another answer would make the
+// official client give the whole connection up.
+func (h *Handler) postInvalid(w http.ResponseWriter, r *http.Request, pe *acp.ParseError) error {
+	c, err := h.find(r)
+	if err != nil {
+		return err
+	}
+	c.client.Deliver(acp.NewError(acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "%s", pe.Reason)))
+	accepted(w)
+	return nil
+}
+
 // passOn gives the inbox to the client, in order, until it is empty.
 func (c *conn) passOn() {
 	for {

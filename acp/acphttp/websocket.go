@@ -133,10 +133,6 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 		e := acp.NewError(id, acp.Errorf(code, "%s", err.Error()))
 		return m, false, s.send(e.Frame())
 	}
-	if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
-		e := acp.NewError(acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "a request's id must not be null"))
-		return m, false, s.send(e.Frame())
-	}
 	return m, true, nil
 }
 
@@ -146,9 +142,14 @@ func (s *socket) read(ctx context.Context, client acp.Client) {
 		if err != nil {
 			return
 		}
-		if ok {
-			_ = client.Send(ctx, m) // its errors are responses on the stream
+		if !ok {
+			continue
 		}
+		if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
+			client.Deliver(acp.NewError(acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "a request's id must not be null")))
+			continue
+		}
+		_ = client.Send(ctx, m) // its errors are responses on the stream
 	}
 }
 

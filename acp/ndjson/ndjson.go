@@ -45,8 +45,10 @@ type Conn struct {
 
 	buf        []byte
 	head, tail int // unread bytes of buf
-	newline    int // index of the first newline in buf[head:tail], or -1; valid if scanned
-	scanned    int // bytes of buf[head:tail] known to hold no newline before newline
+	newline    int // index of the first newline in buf[head:tail], -1 when not known
+	scanned    int // bytes of buf[head:tail] known to hold no newline
+	waiting    func() bool
+	fillErr    error // met by Buffered, for the next Read
 
 	wmu  sync.Mutex
 	w    io.Writer
@@ -99,8 +101,22 @@ func (c *Conn) Read(ctx context.Context) (acp.Message, error) {
 	}
 }
 
-// Buffered reports whether the next Read returns without waiting.
-func (c *Conn) Buffered() bool { return c.findNewline() >= 0 }
+// Waiting gives the Conn a way to know that a read of r would return bytes at
+// once. Buffered then looks beyond what was read already.
+func (c *Conn) Waiting(f func() bool) { c.waiting = f }
+
+// Buffered reports whether the next Read returns without waiting. It ends the
+// life of the message that was read last.
+func (c *Conn) Buffered() bool {
+	if c.findNewline() >= 0 {
+		return true
+	}
+	if c.waiting == nil || c.fillErr != nil || c.tail-c.head > readBuffer || !c.waiting() {
+		return false
+	}
+	c.fillErr = c.fill()
+	return c.findNewline() >= 0
+}
 
 func (c *Conn) findNewline() int {
 	if c.newline < 0 {
@@ -130,7 +146,11 @@ func (c *Conn) line() (line []byte, total int, err error) {
 		if c.tail-c.head > c.maxLine {
 			return c.discard()
 		}
-		if err := c.fill(); err != nil {
+		err := c.fillErr
+		if c.fillErr = nil; err == nil {
+			err = c.fill()
+		}
+		if err != nil {
 			if err == io.EOF && c.tail > c.head {
 				line = c.buf[c.head:c.tail]
 				c.head, c.scanned = c.tail, 0

@@ -154,7 +154,7 @@ func TestDownload_TooLarge(t *testing.T) {
 			_, _ = w.Write(body)
 		})
 		_, err := m.installer(t, Options{Sources: []Source{Vendor}, MaxDownload: 5000}).Install(t.Context(), Request{Agent: "claude"})
-		wantProblem(t, err, problem.InstallFailed, "larger than allowed", "5000 bytes")
+		wantProblem(t, err, problem.InstallFailed, "larger than allowed", "5000")
 	}
 }
 
@@ -188,9 +188,6 @@ func TestDownload_Offline(t *testing.T) {
 	m.Close()
 	_, err := m.installer(t, Options{Sources: []Source{Vendor}}).Install(t.Context(), Request{Agent: "claude"})
 	wantProblem(t, err, problem.InstallFailed, "cannot be reached", "HTTPS_PROXY")
-	if left, _ := filepath.Glob(filepath.Join(t.TempDir(), "*")); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
 }
 
 func TestDownload_UnknownCertificate(t *testing.T) {

@@ -61,7 +61,9 @@ func Open(ctx context.Context, c Command) (acp.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: ndjson.New(p.Stdout, p.Stdin, nil, 0), proc: p}, nil
+	lines := ndjson.New(p.Stdout, p.Stdin, nil, 0)
+	lines.Waiting(p.Waiting)
+	return &conn{Conn: lines, proc: p}, nil
 }
 
 // Environ returns the environment that agents inherit: the gateway's own

@@ -33,8 +33,8 @@ const (
 	DefaultMemory = 512 << 10
 
 	minBlock = 1 << 10
-	maxBlock = 128 << 10
-	maxBatch = 72 << 10 // what one read of an agent's output can append
+	maxBlock = 256 << 10
+	maxBatch = 160 << 10 // what is appended between two flushes, but for large entries
 )
 
 // Log is the log of one session. All methods are safe for concurrent use; the

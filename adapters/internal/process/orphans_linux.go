@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -27,6 +28,20 @@ func widen(f *os.File) {
 
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// Waiting reports whether the process's output holds bytes to read. It may be
+// wrong once Stdout was closed.
+func (p *Process) Waiting() bool {
+	raw, err := p.stdout.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var n int32
+	_ = raw.Control(func(fd uintptr) {
+		_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCINQ, uintptr(unsafe.Pointer(&n)))
+	})
+	return n > 0
 }
 
 // children are the processes that somebody waits for; everything else that

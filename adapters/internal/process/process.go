@@ -53,6 +53,7 @@ type Process struct {
 	Stdout io.ReadCloser
 
 	cmd     *exec.Cmd
+	stdout  *os.File
 	mark    string
 	started time.Time
 	stderr  *tail
@@ -88,7 +89,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Path, err), inR.Close(), inW.Close(), outR.Close(), outW.Close())
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
-	p.Stdin, p.Stdout = inW, outR
+	p.Stdin, p.Stdout, p.stdout = inW, outR, outR
 	err = startChild(p.cmd)
 	_, _, _ = inR.Close(), outW.Close(), errW.Close() // the child has its own
 	if err != nil {

@@ -1,0 +1,185 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// fakeNPM is an npm client: it writes its arguments and environment to $LOG,
+// answers view with a version and installs a program at $NPM_PLACE.
+const fakeNPM = `
+echo "$*" >> "$NPM_LOG"
+if [ "$1" = view ]; then
+	[ -n "$NPM_MISSING" ] && { echo 'npm error code E404' >&2; echo 'npm error 404 No match found' >&2; exit 1; }
+	echo '"3.2.1"'; exit 0
+fi
+env > "$NPM_LOG.env"
+[ -n "$NPM_FAILS" ] && { echo "npm error code $NPM_FAILS" >&2; echo "npm error something broke" >&2; exit 1; }
+while [ "$1" != --prefix ]; do shift; done
+place="$2/node_modules/$NPM_PLACE"
+mkdir -p "${place%/*}"
+printf '#!/bin/sh\necho 3.2.1\n' > "$place"
+chmod 755 "$place"
+[ -n "$NPM_JSON" ] && { mkdir -p "$2/node_modules/${NPM_JSON%%=*}"; echo "${NPM_JSON#*=}" > "$2/node_modules/${NPM_JSON%%=*}/package.json"; }
+exit 0
+`
+
+func useNPM(t *testing.T, script, place string) (log string) {
+	t.Helper()
+	dir := onPath(t, map[string]string{"npm": script})
+	log = filepath.Join(dir, "npm.log")
+	t.Setenv("NPM_LOG", log)
+	t.Setenv("NPM_PLACE", place)
+	return log
+}
+
+func TestNPM_Installs(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "sk-secret")
+	tests := []struct {
+		agent    string
+		platform Platform
+		place    string
+		view     string
+		install  string
+	}{
+		{"claude", Platform{"linux", "x64", true}, "@anthropic-ai/claude-code-linux-x64-musl/claude", "@anthropic-ai/claude-code@latest", "@anthropic-ai/claude-code-linux-x64-musl@3.2.1"},
+		{"codex", Platform{"linux", "arm64", true}, "@openai/codex/vendor/aarch64-unknown-linux-musl/bin/codex", "@openai/codex@latest", "@openai/codex@3.2.1-linux-arm64"},
+		{"opencode", Platform{"darwin", "arm64", false}, "opencode-darwin-arm64/bin/opencode", "opencode-ai@latest", "opencode-darwin-arm64@3.2.1"},
+		{"amp", linuxX64, "@ampcode/cli-linux-x64/amp", "@ampcode/cli-linux-x64@latest", "@ampcode/cli-linux-x64@3.2.1"},
+		{"pi", linuxX64, ".bin/pi", "@earendil-works/pi-coding-agent@latest", "@earendil-works/pi-coding-agent@3.2.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.agent, func(t *testing.T) {
+			log := useNPM(t, fakeNPM, tt.place)
+			in := newMaker(t).installer(t, Options{Platform: tt.platform, Sources: []Source{NPM}})
+			r := mustInstall(t, in, Request{Agent: tt.agent})
+			if r.Version != "3.2.1" || r.Source != NPM || !r.Verified || len(r.Packages) != 1 || r.Packages[0] != tt.install {
+				t.Errorf("installed %+v", r)
+			}
+			calls := readFile(t, log)
+			for _, want := range []string{"view " + tt.view + " version", "--ignore-scripts", "-- " + tt.install + "\n"} {
+				if !strings.Contains(calls, want) {
+					t.Errorf("npm was called with\n%swant %q", calls, want)
+				}
+			}
+			if env := readFile(t, log+".env"); strings.Contains(env, "sk-secret") {
+				t.Errorf("npm's environment:\n%s", env)
+			}
+		})
+	}
+}
+
+func TestNPM_Missing(t *testing.T) {
+	onPath(t, nil)
+	_, err := newMaker(t).installer(t, Options{Sources: []Source{NPM}}).Install(t.Context(), Request{Agent: "codex"})
+	wantProblem(t, err, problem.InstallFailed, "npm not found in PATH", "install Node.js")
+}
+
+func TestNPM_Fails(t *testing.T) {
+	useNPM(t, fakeNPM, "x/y")
+	in := newMaker(t).installer(t, Options{Sources: []Source{NPM}})
+	t.Run("unknown version", func(t *testing.T) {
+		t.Setenv("NPM_MISSING", "1")
+		_, err := in.Install(t.Context(), Request{Agent: "codex", Version: "9.9.9"})
+		wantProblem(t, err, problem.InvalidRequest, "no such version", "No match found")
+		_, err = in.Install(t.Context(), Request{Agent: "codex"})
+		wantProblem(t, err, problem.InstallFailed, "No match found")
+	})
+	for code, want := range map[string]string{"EBADENGINE": "install a newer Node.js", "ENOSPC": "free some space", "ECONNREFUSED": "npm's registry setting", "E403": "credentials", "E500": "something broke"} {
+		t.Run(code, func(t *testing.T) {
+			t.Setenv("NPM_FAILS", code)
+			_, err := in.Install(t.Context(), Request{Agent: "codex"})
+			wantProblem(t, err, problem.InstallFailed, want)
+		})
+	}
+	t.Run("without the program", func(t *testing.T) {
+		_, err := in.Install(t.Context(), Request{Agent: "codex"})
+		wantProblem(t, err, problem.InstallFailed, "does not hold the program")
+	})
+}
+
+func TestNPM_CancelKillsItsChildren(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "pid")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skip(err)
+	}
+	useNPM(t, fmt.Sprintf("trap '' TERM\nsleep 1000 &\necho $! > %s\nwait\nwait\n", fifo), "")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := newMaker(t).installer(t, Options{Sources: []Source{NPM}}).Install(ctx, Request{Agent: "codex"})
+		done <- err
+	}()
+	pid, err := strconv.Atoi(strings.TrimSpace(readFile(t, fifo))) // waits for the child
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	cancel()
+	err = <-done
+	wantProblem(t, err, problem.InstallFailed, "context canceled")
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v does not unwrap to the cancellation", err)
+	}
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("cancelling took %s", d)
+	}
+	if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("npm's child %d is still there: %v", pid, err)
+	}
+}
+
+func TestInstall_EverySourceAnswers(t *testing.T) {
+	onPath(t, nil)
+	m := newMaker(t)
+	_, err := m.installer(t, Options{}).Install(t.Context(), Request{Agent: "opencode"})
+	wantProblem(t, err, problem.InstallFailed, "path: opencode not found in PATH", "vendor: ", "404", "npm: npm not found", "registry: ")
+	p := problem.From(err)
+	list, ok := p.Extensions["sources"].([]Attempt)
+	if !ok || len(list) != 4 || list[1].Source != Vendor || !strings.Contains(list[1].Answer, "404") {
+		t.Errorf("sources %+v", p.Extensions["sources"])
+	}
+	if doc := string(asJSON(p)); !strings.Contains(doc, `"source":"npm","answer":"npm not found`) {
+		t.Errorf("document %s", doc)
+	}
+
+	_, err = m.installer(t, Options{}).Install(t.Context(), Request{Agent: "opencode", Sources: []Source{Path}})
+	wantProblem(t, err, problem.AgentNotInstalled, "not found in PATH")
+	_, err = m.installer(t, Options{}).Install(t.Context(), Request{Agent: "opencode", Sources: []Source{"floppy"}})
+	wantProblem(t, err, problem.InvalidRequest, "is no source")
+	_, err = m.installer(t, Options{}).Install(t.Context(), Request{Agent: "../x"})
+	wantProblem(t, err, problem.InvalidRequest, "no agent's id")
+}
+
+func TestInstall_OrderIsTheCallers(t *testing.T) {
+	log := useNPM(t, fakeNPM, "@anthropic-ai/claude-code-linux-x64/claude")
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	r := mustInstall(t, m.installer(t, Options{Sources: []Source{NPM, Vendor}}), Request{Agent: "claude"})
+	if r.Source != NPM || m.hitsOf("/claude/latest") != 0 {
+		t.Errorf("installed from %s", r.Source)
+	}
+	t.Setenv("NPM_FAILS", "E500")
+	r = mustInstall(t, m.installer(t, Options{Sources: []Source{NPM, Vendor}}), Request{Agent: "claude"})
+	if r.Source != Vendor || len(r.Attempts) != 1 || r.Attempts[0].Source != NPM {
+		t.Errorf("installed from %s after %+v", r.Source, r.Attempts)
+	}
+	if err := os.Remove(log); err != nil {
+		t.Fatal(err)
+	}
+	r = mustInstall(t, m.installer(t, Options{}), Request{Agent: "claude", Sources: []Source{Vendor}})
+	if _, err := os.Stat(log); err == nil || r.Source != Vendor {
+		t.Errorf("installed from %s, npm asked: %t", r.Source, err == nil)
+	}
+}
