@@ -31,7 +31,6 @@ func (in *Installer) Find(agent string) (Installation, bool) {
 	}
 	r, ok := recipes[agent]
 	if !ok {
-		r = recipe{agent: agent, command: agent}
 		if index, _, err := in.cachedIndex(); err == nil {
 			if e, found := index.entry(agent); found {
 				r = in.entryRecipe(e)
@@ -39,7 +38,7 @@ func (in *Installer) Find(agent string) (Installation, bool) {
 		}
 	}
 	program, err := exec.LookPath(r.command)
-	if err != nil {
+	if r.command == "" || err != nil {
 		return Installation{}, false
 	}
 	i := in.foreign(agent, program)
@@ -85,6 +84,8 @@ func (j *job) path(ctx context.Context) (*product, error) {
 	var err error
 	if os.Getenv(BinVariable(j.recipe.agent)) != "" {
 		program, err = named(j.recipe.agent)
+	} else if j.recipe.command == "" {
+		return nil, fmt.Errorf("%w: the name of the program in PATH is not certain; name it with %s", errNotOffered, BinVariable(j.recipe.agent))
 	} else if program, err = exec.LookPath(j.recipe.command); err != nil {
 		err = fmt.Errorf("%s %w in PATH", j.recipe.command, errMissing)
 	}

@@ -75,8 +75,9 @@ type Installer struct {
 	http            *http.Client
 	idle            func() // closes connections that nobody uses
 	log             *slog.Logger
-	hooks           struct {
-		writer func(io.Writer) io.Writer // before a download's file
+	hooks           struct { // for tests
+		writer     func(io.Writer) io.Writer // before a download's file
+		noExchange bool                      // as on systems that cannot swap directories
 	}
 }
 
@@ -235,13 +236,19 @@ func (in *Installer) recipeOf(ctx context.Context, agent string) (recipe, error)
 	return in.entryRecipe(e), nil
 }
 
-// entryRecipe is the recipe of an agent that only the ACP registry knows.
+// entryRecipe is the recipe of an agent that only the ACP registry knows. PATH
+// is searched for its program only if that is named like the agent: entries may
+// name programs start or cli, and an editor may have the name of its agent.
 func (in *Installer) entryRecipe(e Entry) recipe {
-	r := recipe{agent: e.ID, command: e.ID, entry: e.ID}
-	if b, ok := e.Distribution.Binary[in.platform.registryTarget()]; ok && b.Cmd != "" {
-		r.command, r.acp = filepath.Base(strings.ReplaceAll(b.Cmd, `\`, "/")), nonNil(b.Args)
+	r := recipe{agent: e.ID, entry: e.ID}
+	name := ""
+	if b, ok := e.Distribution.Binary[in.platform.registryTarget()]; ok {
+		name, r.acp = filepath.Base(strings.ReplaceAll(b.Cmd, `\`, "/")), nonNil(b.Args)
 	} else if n := e.Distribution.NPX; n != nil {
-		r.command, r.acp = or(n.Cmd, filepath.Base(packageName(n.Package))), nonNil(n.Args)
+		name, r.acp = or(n.Cmd, filepath.Base(packageName(n.Package))), nonNil(n.Args)
+	}
+	if name == e.ID {
+		r.command = name
 	}
 	return r
 }

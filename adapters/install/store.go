@@ -177,7 +177,7 @@ func (in *Installer) land(agent, version, stage string) error {
 // replace swaps stage with the version that is there, and removes that.
 func (in *Installer) replace(agent, version, stage string) error {
 	place, old := in.dir(agent, version), in.dir(agent, ".old-"+version)
-	if exchange(stage, place) {
+	if !in.hooks.noExchange && exchange(stage, place) {
 		return os.RemoveAll(stage)
 	}
 	if err := os.Rename(place, old); err != nil {

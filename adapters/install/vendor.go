@@ -229,6 +229,9 @@ func (j *job) place(ctx context.Context, url, want string, rename, values map[st
 		return d, err
 	}
 	for from, to := range rename {
+		if from == "" {
+			continue // of a file that is no archive
+		}
 		from = filepath.Join(j.stage, fill(from, values))
 		if err := os.Rename(from, filepath.Join(j.stage, to)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return d, err

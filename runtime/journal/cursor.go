@@ -19,6 +19,18 @@ type Cursor struct {
 	after uint64
 	off   int64 // file offset of the entry after `after`, -1 when unknown
 	buf   []byte
+
+	pinned []*block // hold the entries of the last Next; guarded by log.mu
+}
+
+// unpinLocked lets go of the entries of the last Next.
+func (c *Cursor) unpinLocked() {
+	for i, b := range c.pinned {
+		b.pins--
+		b.reuse()
+		c.pinned[i] = nil
+	}
+	c.pinned = c.pinned[:0]
 }
 
 // Cursor returns a cursor whose first entry is the one after seq.
@@ -36,12 +48,13 @@ func (c *Cursor) Seek(after uint64) { c.after, c.off = after, -1 }
 func (c *Cursor) Next(dst []Entry, limit int) ([]Entry, error) {
 	l := c.log
 	l.mu.Lock()
+	c.unpinLocked()
 	if c.after >= l.visible {
 		l.mu.Unlock()
 		return dst, nil
 	}
 	n := len(dst)
-	if out, ok := l.memoryLocked(dst, c.after, limit); ok {
+	if out, ok := l.memoryLocked(dst, c, limit); ok {
 		l.mu.Unlock()
 		if len(out) > n {
 			c.after, c.off, c.buf = out[len(out)-1].Seq, -1, nil

@@ -33,8 +33,8 @@ const (
 	DefaultMemory = 512 << 10
 
 	minBlock = 1 << 10
-	maxBlock = 256 << 10
-	maxBatch = 160 << 10 // what is appended between two flushes, but for large entries
+	maxBlock = 128 << 10
+	maxBatch = 80 << 10 // what is appended between two flushes, but for large entries
 )
 
 // Log is the log of one session. All methods are safe for concurrent use; the
@@ -65,6 +65,38 @@ type block struct {
 	buf   []byte
 	refs  []ref
 	saved int // bytes of buf that are in the file
+
+	// Guarded by the log's mu. A block is used again when no log holds it and
+	// no cursor has given out entries of it.
+	pins int
+	dead bool // the log holds it no more
+}
+
+// spare holds blocks of maxBlock bytes for further use: a burst then keeps to
+// memory that the caches know.
+var spare = sync.Pool{}
+
+func newBlock(first uint64, size int) *block {
+	if size == maxBlock {
+		if b, ok := spare.Get().(*block); ok {
+			*b = block{first: first, buf: b.buf[:0], refs: b.refs[:0]}
+			return b
+		}
+	}
+	return &block{first: first, buf: make([]byte, 0, size)}
+}
+
+// retire gives up the log's hold on the block.
+func (b *block) retire() {
+	b.dead = true
+	b.reuse()
+}
+
+func (b *block) reuse() {
+	if b.dead && b.pins == 0 && cap(b.buf) == maxBlock {
+		b.dead = false
+		spare.Put(b)
+	}
 }
 
 type ref struct {
@@ -150,7 +182,7 @@ func (l *Log) roomLocked(need int) *block {
 		}
 		size = min(2*cap(b.buf), maxBlock)
 	}
-	b := &block{first: l.next, buf: make([]byte, 0, max(size, need))}
+	b := newBlock(l.next, max(size, need))
 	l.blocks = append(l.blocks, b)
 	l.unsaved = append(l.unsaved, b)
 	l.held += cap(b.buf)
@@ -251,6 +283,7 @@ func (l *Log) evictLocked() {
 			break // written out of order the file would have a hole
 		}
 		l.held -= cap(b.buf)
+		b.retire()
 		n++
 	}
 	if n > 0 {
@@ -328,6 +361,9 @@ func (l *Log) Release(idle time.Duration) {
 	if l.path == "" || l.file == nil && l.blocks == nil || time.Since(l.used) < idle || l.flushLocked() != nil {
 		return
 	}
+	for _, b := range l.blocks {
+		b.retire()
+	}
 	l.blocks, l.held = nil, 0
 	if l.file != nil {
 		_ = l.file.Close() // everything was written, reads open it again
@@ -349,9 +385,10 @@ func (l *Log) Close() error {
 	return err
 }
 
-// memoryLocked appends to dst entries after seq from memory, until the batch
-// holds limit bytes. ok is false when the next entry is not in memory.
-func (l *Log) memoryLocked(dst []Entry, after uint64, limit int) (_ []Entry, ok bool) {
+// memoryLocked appends to dst the cursor's next entries from memory, until the
+// batch holds limit bytes, and pins their blocks. ok is false when the next entry is not in memory.
+func (l *Log) memoryLocked(dst []Entry, c *Cursor, limit int) (_ []Entry, ok bool) {
+	after := c.after
 	if len(l.blocks) == 0 || after+1 < l.blocks[0].first {
 		return dst, false
 	}
@@ -362,6 +399,11 @@ func (l *Log) memoryLocked(dst []Entry, after uint64, limit int) (_ []Entry, ok 
 	seq := after + 1
 	for ; i < len(l.blocks); i++ {
 		b := l.blocks[i]
+		if seq > l.visible || limit <= 0 {
+			return dst, true
+		}
+		b.pins++
+		c.pinned = append(c.pinned, b)
 		for j := int(seq - b.first); j < len(b.refs); j++ {
 			if seq > l.visible || limit <= 0 {
 				return dst, true

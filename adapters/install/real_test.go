@@ -1,0 +1,44 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// TestReal installs the agents themselves, through the npm client.
+func TestReal(t *testing.T) {
+	if os.Getenv("SANDBOX_AGENT_TEST_REAL") != "1" {
+		t.Skip("real agents are installed with SANDBOX_AGENT_TEST_REAL=1 only")
+	}
+	in := New(Options{DataDir: t.TempDir(), Sources: []Source{NPM}})
+	for _, agent := range []string{"claude", "codex", "opencode"} {
+		t.Run(agent, func(t *testing.T) {
+			var steps []string
+			r, err := in.Install(t.Context(), Request{Agent: agent, Progress: func(p Progress) {
+				steps = append(steps, strings.TrimSpace(string(p.Step)+" "+p.Detail))
+			}})
+			if p, ok := errors.AsType[*problem.Error](err); ok && (strings.Contains(p.Detail, "cannot be reached") || strings.Contains(p.Detail, errMissing.Error())) {
+				t.Skipf("npm or its registry is not available: %v", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel, _ := filepath.Rel(in.root, r.Program)
+			t.Logf("%s %s: %s; says %q; %s", agent, r.Version, rel, r.Reported, strings.Join(steps, ", "))
+			if !strings.Contains(r.Reported, r.Version) {
+				t.Errorf("installed %s, but the program says %q", r.Version, r.Reported)
+			}
+			if again, err := in.Install(t.Context(), Request{Agent: agent}); err != nil || !again.Already {
+				t.Errorf("again: %+v, %v", again, err)
+			}
+			if i, ok := in.Find(agent); !ok || i.Program != r.Program || i.Artifacts[0].SHA256 == "" {
+				t.Errorf("found %+v, %t", i, ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,432 @@
+package install
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// versionsOf returns the installed versions of claude, the newest first, with a
+// star at the current one.
+func versionsOf(t *testing.T, in *Installer) []string {
+	t.Helper()
+	list, err := in.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, i := range list {
+		if i.Current {
+			i.Version += "*"
+		}
+		names = append(names, i.Version)
+	}
+	return names
+}
+
+func TestStore_VersionsAndPruning(t *testing.T) {
+	m := newMaker(t)
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	install := func(req Request, version string, already bool) {
+		t.Helper()
+		req.Agent = "claude"
+		if r := mustInstall(t, in, req); r.Version != version || r.Already != already || !r.Current {
+			t.Errorf("installed %s, already %t; want %s, %t", r.Version, r.Already, version, already)
+		}
+	}
+	want := func(names ...string) {
+		t.Helper()
+		if d := cmp.Diff(names, versionsOf(t, in)); d != "" {
+			t.Error(d)
+		}
+	}
+	m.putClaude("1.0.0", program("1.0.0"))
+	install(Request{}, "1.0.0", false)
+	install(Request{}, "1.0.0", true)
+	install(Request{Version: Latest}, "1.0.0", true)
+	install(Request{Version: "v1.0.0"}, "1.0.0", true)
+	m.putClaude("2.0.0", program("2.0.0"))
+	install(Request{}, "1.0.0", true) // something is installed, that will do
+	install(Request{Version: Latest}, "2.0.0", false)
+	want("2.0.0*", "1.0.0")
+	m.putClaude("3.0.0", program("3.0.0"))
+	install(Request{Version: "3.0.0"}, "3.0.0", false)
+	want("3.0.0*", "2.0.0")
+	install(Request{Version: "2.0.0"}, "2.0.0", true) // back, without a download
+	want("3.0.0", "2.0.0*")
+	m.putClaude("2.0.0", program("2.0.0 rebuilt"))
+	install(Request{Version: "2.0.0", Reinstall: true}, "2.0.0", false)
+	want("2.0.0*", "3.0.0")
+	if i, _ := in.Find("claude"); i.Reported != "2.0.0 rebuilt" {
+		t.Errorf("found %+v", i)
+	}
+	if link, err := os.Readlink(filepath.Join(in.root, "claude", "current")); err != nil || link != "2.0.0" {
+		t.Errorf("current is %q, %v", link, err)
+	}
+
+	if err := in.Remove(t.Context(), "claude"); err != nil {
+		t.Fatal(err)
+	}
+	want()
+	wantProblem(t, in.Remove(t.Context(), "claude"), problem.AgentNotInstalled, "nothing to remove")
+	wantProblem(t, in.Remove(t.Context(), "../x"), problem.InvalidRequest)
+}
+
+func TestStore_DataDirectoryMayMove(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	first := m.installer(t, Options{Sources: []Source{Vendor}})
+	mustInstall(t, first, Request{Agent: "claude"})
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := os.Rename(filepath.Dir(first.root), moved); err != nil {
+		t.Fatal(err)
+	}
+	i, ok := m.installer(t, Options{DataDir: moved}).Find("claude")
+	if !ok || i.Program != filepath.Join(moved, "agents", "claude", "1.0.0", "claude") || i.Artifacts[0].Path != i.Program {
+		t.Errorf("found %+v, %t", i, ok)
+	}
+}
+
+func TestStore_LeftoversOfACrash(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	r := mustInstall(t, in, Request{Agent: "claude"})
+	// An installer died between the two renames of a replacement, in the
+	// middle of a download, and another one half-way through removing a version.
+	for _, err := range []error{
+		os.Rename(r.Dir, filepath.Join(in.root, "claude", ".old-1.0.0")),
+		os.Mkdir(filepath.Join(in.root, "claude", ".stage-1"), 0o755),
+		os.WriteFile(filepath.Join(in.root, "claude", ".stage-1.download"), []byte("x"), 0o644),
+		os.Mkdir(filepath.Join(in.root, "claude", "0.9.0"), 0o755),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := mustInstall(t, in, Request{Agent: "claude"}); !again.Already {
+		t.Error("the old version was not found again")
+	}
+	wantOnly(t, in, r.Installation)
+}
+
+func TestStore_ReplaceWithoutExchange(t *testing.T) {
+	in := New(Options{DataDir: t.TempDir()})
+	in.hooks.noExchange = true
+	for _, d := range []string{"a/1.0.0", "a/.stage-1"} {
+		if err := os.MkdirAll(filepath.Join(in.root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stage := filepath.Join(in.root, "a", ".stage-1")
+	if err := os.WriteFile(filepath.Join(stage, "new"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.land("a", "1.0.0", stage); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(in.root, "a", "current", "new")); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(in.root, "a", ".*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestFind_Order(t *testing.T) {
+	dir := onPath(t, map[string]string{"claude": "echo '9.9.9 (Claude Code)'"})
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	in := m.installer(t, Options{})
+	find := func(program string, ok bool) {
+		t.Helper()
+		i, found := in.Find("claude")
+		if found != ok || ok && i.Program != program {
+			t.Errorf("found %q, %t; want %q, %t", i.Program, found, program, ok)
+		}
+	}
+	find(filepath.Join(dir, "claude"), true)
+	r := mustInstall(t, in, Request{Agent: "claude"})
+	if r.Source != Path || r.Version != "9.9.9" || !r.Already || r.Dir != "" {
+		t.Errorf("installed %+v, want what is in PATH", r)
+	}
+	// A version that PATH does not have is installed beside it.
+	r = mustInstall(t, in, Request{Agent: "claude", Version: "1.0.0"})
+	if r.Source != Vendor || len(r.Attempts) != 1 || !strings.Contains(r.Attempts[0].Answer, `says "9.9.9 (Claude Code)"`) {
+		t.Errorf("installed %+v", r)
+	}
+	find(r.Program, true)
+
+	other := filepath.Join(dir, "my-claude")
+	if err := os.WriteFile(other, program("7.0.0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SANDBOX_AGENT_CLAUDE_BIN", other)
+	find(other, true)
+	if r := mustInstall(t, in, Request{Agent: "claude"}); r.Program != other || r.Version != "7.0.0" {
+		t.Errorf("installed %+v", r)
+	}
+	t.Setenv("SANDBOX_AGENT_CLAUDE_BIN", filepath.Join(dir, "nothing"))
+	find("", false)
+	_, err := in.Install(t.Context(), Request{Agent: "claude"})
+	wantProblem(t, err, problem.InstallFailed, "SANDBOX_AGENT_CLAUDE_BIN names no program")
+
+	if _, ok := in.Find("nobody"); ok {
+		t.Error("nobody was found")
+	}
+	if got := BinVariable("claude-acp"); got != "SANDBOX_AGENT_CLAUDE_ACP_BIN" {
+		t.Errorf("variable %s", got)
+	}
+}
+
+// second is another installer in a process of its own.
+type second struct {
+	cmd   *exec.Cmd
+	lines *bufio.Reader
+}
+
+func startSecond(t *testing.T, address, data string) *second {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "TEST_INSTALL="+address, "TEST_DATA="+data)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &second{cmd: cmd, lines: bufio.NewReader(out)}
+}
+
+// until returns the first line that begins with prefix.
+func (s *second) until(t *testing.T, prefix string) string {
+	t.Helper()
+	for {
+		line, err := s.lines.ReadString('\n')
+		if strings.HasPrefix(line, prefix) {
+			return strings.TrimSpace(line)
+		}
+		if err != nil {
+			t.Fatalf("the installer ended without %q: %v", prefix, err)
+		}
+	}
+}
+
+func TestLock_TwoProcesses(t *testing.T) {
+	m := newMaker(t)
+	body := program("1.0.0")
+	m.putClaude("1.0.0", body)
+	release := make(chan struct{})
+	m.handle(claudeFile, func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		_, _ = w.Write(body)
+	})
+	data := t.TempDir()
+	one := startSecond(t, m.URL, data)
+	one.until(t, "step download")
+	two := startSecond(t, m.URL, data)
+	two.until(t, "step wait")
+	close(release)
+	if got := one.until(t, "result"); got != "result 1.0.0 false" {
+		t.Errorf("the first says %q", got)
+	}
+	if got := two.until(t, "result"); got != "result 1.0.0 true" {
+		t.Errorf("the second says %q", got)
+	}
+	for _, s := range []*second{one, two} {
+		if _, err := io.Copy(io.Discard, s.lines); err != nil {
+			t.Error(err)
+		}
+		if err := s.cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := m.hitsOf(claudeFile); n != 1 {
+		t.Errorf("%d downloads, want 1", n)
+	}
+}
+
+func TestLock_DiesWithItsHolder(t *testing.T) {
+	m := newMaker(t)
+	body := program("1.0.0")
+	m.putClaude("1.0.0", body)
+	started := make(chan struct{})
+	m.handle(claudeFile, func(w http.ResponseWriter, r *http.Request) {
+		half(w, body, 3)
+		close(started)
+		<-r.Context().Done()
+	})
+	data := t.TempDir()
+	one := startSecond(t, m.URL, data)
+	<-started
+	if err := one.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = one.cmd.Wait() // it was killed
+	m.put(claudeFile, body)
+	in := m.installer(t, Options{DataDir: data, Sources: []Source{Vendor}})
+	r := mustInstall(t, in, Request{Agent: "claude"})
+	if r.Already {
+		t.Error("half an installation was taken for one")
+	}
+	wantOnly(t, in, r.Installation)
+}
+
+func TestLock_WaitEndsWithContext(t *testing.T) {
+	m := newMaker(t)
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	unlock, err := in.lock(t.Context(), "claude", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = in.Install(ctx, Request{Agent: "claude", Progress: func(p Progress) {
+		if p.Step == StepWait {
+			cancel()
+		}
+	}})
+	wantProblem(t, err, problem.InstallFailed, "wait for another installation")
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestInstall_ReinstallByTwoIsDoneOnce(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	mustInstall(t, in, Request{Agent: "claude"})
+	unlock, err := in.lock(t.Context(), "claude", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan Result, 2)
+	waiting := make(chan struct{}, 2)
+	for range 2 {
+		go func() {
+			r, err := in.Install(t.Context(), Request{Agent: "claude", Reinstall: true, Progress: func(p Progress) {
+				if p.Step == StepWait {
+					waiting <- struct{}{}
+				}
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+			results <- r
+		}()
+	}
+	<-waiting
+	<-waiting
+	unlock()
+	if a, b := <-results, <-results; a.Already == b.Already {
+		t.Errorf("already: %t and %t, want one of each", a.Already, b.Already)
+	}
+	if n := m.hitsOf(claudeFile); n != 2 {
+		t.Errorf("%d downloads, want 2", n)
+	}
+}
+
+func TestInstall_CancelDuringDownload(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	r := mustInstall(t, in, Request{Agent: "claude"})
+	ctx, cancel := context.WithCancel(t.Context())
+	m.handle(claudeFile, func(w http.ResponseWriter, r *http.Request) {
+		half(w, bigClaude(), 10_000)
+		cancel()
+		<-r.Context().Done()
+	})
+	began := time.Now()
+	_, err := in.Install(ctx, Request{Agent: "claude", Reinstall: true})
+	wantProblem(t, err, problem.InstallFailed, "context canceled")
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("cancelling took %s", d)
+	}
+	wantOnly(t, in, r.Installation)
+}
+
+func TestDetect(t *testing.T) {
+	tests := []struct {
+		name  string
+		shell string // the loader of /bin/sh; "-" for a static one, "" for none
+		files []string
+		musl  bool
+	}{
+		{"glibc", "/lib64/ld-linux-x86-64.so.2", []string{"lib64/ld-linux-x86-64.so.2"}, false},
+		{"musl", "/lib/ld-musl-x86_64.so.1", []string{"lib/ld-musl-x86_64.so.1"}, true},
+		{"glibc with musl for guests", "/lib64/ld-linux-x86-64.so.2", []string{"lib/ld-musl-x86_64.so.1"}, false},
+		{"musl with glibc for guests", "/lib/ld-musl-x86_64.so.1", []string{"lib64/ld-linux-x86-64.so.2"}, true},
+		{"static shell with musl", "-", []string{"lib/ld-musl-aarch64.so.1"}, true},
+		{"static shell with both", "-", []string{"lib/ld-musl-aarch64.so.1", "lib/ld-linux-aarch64.so.1"}, false},
+		{"no shell, musl", "", []string{"lib/ld-musl-x86_64.so.1"}, true},
+		{"nothing", "", nil, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			put := func(name string, b []byte) {
+				t.Helper()
+				name = filepath.Join(root, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, b, 0o755)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.shell != "" {
+				put("bin/sh", elfFile(t, tt.shell))
+			}
+			for _, f := range tt.files {
+				put(f, nil)
+			}
+			want := Platform{OS: "linux", Arch: "x64", Musl: tt.musl}
+			if got := detect(root, "linux", "amd64"); got != want {
+				t.Errorf("detected %v, want %v", got, want)
+			}
+			if got := detect(root, "darwin", "arm64"); got.String() != "darwin-arm64" {
+				t.Errorf("detected %v", got)
+			}
+		})
+	}
+	if p := Detect(); p.registryTarget() == "" || fmt.Sprint(p) == "" {
+		t.Errorf("this machine is %v", p)
+	}
+}
+
+// elfFile returns the smallest ELF file that names a loader.
+func elfFile(t *testing.T, loader string) []byte {
+	t.Helper()
+	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56, Shentsize: 64}
+	copy(h.Ident[:], []byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1})
+	name := []byte(loader + "\x00")
+	p := elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 64 + 56, Filesz: uint64(len(name)), Memsz: uint64(len(name))}
+	if loader == "-" {
+		p.Type = uint32(elf.PT_LOAD)
+	}
+	h.Phnum = 1
+	var b bytes.Buffer
+	for _, v := range []any{h, p, name} {
+		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
