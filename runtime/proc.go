@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	outboxLimit = 64        // messages waiting for an agent to read; senders wait for room
+	outboxLimit = 64       // messages waiting for an agent to read; senders wait for room
 	flushBytes  = 64 << 10 // appended at most before it is shown
-	earlyLimit  = 4096      // messages of a session whose id is not known yet
-	earlyBytes  = 32 << 20  // and their bytes
+	earlyLimit  = 4096     // messages of a session whose id is not known yet
+	earlyBytes  = 32 << 20 // and their bytes
 )
 
 // errUnused is the cause when a process is ended because nobody needs it.
