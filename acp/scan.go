@@ -113,14 +113,14 @@ func Parse(frame []byte) (Message, error) {
 func (m *Message) check(version, method span) error {
 	bad := func(format string, args ...any) error {
 		e := &ParseError{Code: CodeInvalidRequest, Object: true, Reason: fmt.Sprintf(format, args...)}
-		if m.id.set() && m.id.to-m.id.from <= maxIDLen {
+		if m.id.set() {
 			e.ID = m.ID()
 		}
 		return e
 	}
 	if m.id.set() {
 		if m.id.to-m.id.from > maxIDLen {
-			return bad("the id is longer than %d bytes", maxIDLen)
+			return tooLong("the id")
 		}
 		switch c := m.frame[m.id.from]; c {
 		case '{', '[', 't', 'f':
@@ -132,7 +132,7 @@ func (m *Message) check(version, method span) error {
 		return bad(`the member jsonrpc must be "2.0"`)
 	}
 	if m.session.set() && m.session.to-m.session.from > maxIDLen {
-		return bad("params.sessionId is longer than %d bytes", maxIDLen)
+		return tooLong("params.sessionId")
 	}
 	switch {
 	case method.set():
@@ -157,6 +157,11 @@ func (m *Message) check(version, method span) error {
 		return bad("a response has a result or an error, and not both")
 	}
 	return nil
+}
+
+// tooLong refuses what cannot even be answered by its id.
+func tooLong(what string) error {
+	return &ParseError{Code: CodeInvalidRequest, Reason: fmt.Sprintf("%s is longer than %d bytes", what, maxIDLen)}
 }
 
 // scanner walks validated JSON. Every method takes the index of a token's first

@@ -72,6 +72,10 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 		}
 	}
 	wanted := acp.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
+	if wanted != "" && !plainID(wanted) {
+		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters: it travels in a header", maxSessionID))
+		return
+	}
 	if wanted != "" && !c.r.reserve(wanted) {
 		q.fail(nil, taken(wanted))
 		return
@@ -184,7 +188,9 @@ func (r *Runtime) register(rec record) *Session {
 		r.mu.Unlock()
 		return s
 	}
-	rec.ID = rec.AgentSessionID
+	if rec.ID = rec.AgentSessionID; !plainID(rec.ID) {
+		rec.ID = uuid.NewString()
+	}
 	for {
 		s := newSession(r, rec)
 		if r.addSession(s) {
@@ -192,6 +198,19 @@ func (r *Runtime) register(rec record) *Session {
 		}
 		rec.ID = uuid.NewString()
 	}
+}
+
+// maxSessionID bounds the ids that sessions get here.
+const maxSessionID = 256
+
+// plainID reports whether the id can be a session's: it travels in headers.
+func plainID(id string) bool {
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxSessionID
 }
 
 // reserve keeps the id for a session that is being created.

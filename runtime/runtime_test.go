@@ -350,6 +350,11 @@ func TestNewSession_EarlyUpdatesAndChosenID(t *testing.T) {
 	if e := tc.callErr("session/new", params); !strings.Contains(string(e.Data), "session_already_exists") {
 		t.Errorf("second time: %v %s", e, e.Data)
 	}
+	for _, id := range []string{"a b", "ü", strings.Repeat("x", 300)} {
+		if e := tc.callErr("session/new", strings.Replace(params, "mine/../x", id, 1)); e.Code != acp.CodeInvalidParams {
+			t.Errorf("id %.10q: %v", id, e)
+		}
+	}
 	if e := tc.callErr("session/new", `{"cwd":"relative","mcpServers":[]}`); e.Code != acp.CodeInvalidParams {
 		t.Errorf("relative cwd: %v", e)
 	}

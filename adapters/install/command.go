@@ -127,7 +127,7 @@ func ending(s string) string {
 // environ returns the variables of this process whose names begin with one of
 // the prefixes, or are among the ones that every program needs.
 func environ(prefixes ...string) []string {
-	always := map[string]bool{"PATH": true, "LANG": true, "LC_ALL": true, "TZ": true, "TMPDIR": true}
+	always := map[string]bool{"PATH": true, "LANG": true, "LC_ALL": true, "TZ": true, "TMPDIR": true, "LD_LIBRARY_PATH": true, "NIX_LD": true, "NIX_LD_LIBRARY_PATH": true}
 	var env []string
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")

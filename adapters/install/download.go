@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -41,39 +42,60 @@ type transfer struct {
 	say   *reporter
 }
 
-// download fetches url into the new file dest. A connection that is cut or
+// download fetches address into the file dest. A connection that is cut or
 // silent is taken up again where it ended, as often as there is progress. want
-// is the published SHA-256, "" if there is none.
-func (in *Installer) download(ctx context.Context, url, dest, want string, say *reporter) (d Download, err error) {
-	url = in.mirrored(url)
-	shown := redacted(url)
+// is the published SHA-256, "" if there is none. What dest holds already is
+// continued; that needs a want.
+func (in *Installer) download(ctx context.Context, address, dest, want string, say *reporter) (d Download, err error) {
+	address = in.mirrored(address)
+	shown := redacted(address)
 	say.step(StepDownload, shown)
-	f, err := os.OpenFile(dest, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(dest, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return d, fmt.Errorf("store the download: %w", err)
 	}
 	defer func() {
 		// A full disk may show only now.
 		if cerr := f.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("store the download: %w", cerr)
+			err = writeError{fmt.Errorf("store the download: %w", cerr)}
 		}
 	}()
-	t := &transfer{in: in, url: url, file: f, to: f, sum: sha256.New(), total: -1, say: say}
+	t := &transfer{in: in, url: address, file: f, to: f, sum: sha256.New(), total: -1, say: say}
 	if in.hooks.writer != nil {
 		t.to = in.hooks.writer(f)
 	}
-	if err := t.run(ctx); err != nil {
+	if t.have, err = io.Copy(t.sum, f); err != nil {
+		return d, writeError{fmt.Errorf("read the earlier part of the download: %w", err)}
+	}
+	earlier := t.have > 0
+	if !earlier || t.digest() != want {
+		err = t.run(ctx)
+		if err == nil && earlier && t.digest() != want {
+			// The earlier part belongs to something else.
+			if err = t.restart(); err == nil {
+				err = t.run(ctx)
+			}
+		}
+	}
+	if err != nil {
 		return d, fmt.Errorf("download %s: %w", shown, err)
 	}
-	d = Download{URL: shown, Bytes: t.have, SHA256: hex.EncodeToString(t.sum.Sum(nil))}
-	if want != "" {
-		if !strings.EqualFold(want, d.SHA256) {
-			return d, &checksumError{url: shown, want: strings.ToLower(want), got: d.SHA256}
-		}
-		d.Verified = true
+	d = Download{URL: shown, Bytes: t.have, SHA256: t.digest(), Verified: want != ""}
+	if want != "" && d.SHA256 != want {
+		return d, &checksumError{url: shown, want: want, got: d.SHA256}
 	}
 	return d, nil
 }
+
+// worthKeeping reports whether what a failed download has stored may be
+// continued by a later one.
+func worthKeeping(err error) bool {
+	_, wrong := errors.AsType[*checksumError](err)
+	_, disk := errors.AsType[writeError](err)
+	return !wrong && !disk && !missing(err) && !errors.Is(err, errTooLarge)
+}
+
+func (t *transfer) digest() string { return hex.EncodeToString(t.sum.Sum(nil)) }
 
 func (t *transfer) run(ctx context.Context) error {
 	for cuts := 0; ; {
@@ -234,9 +256,13 @@ func validator(h http.Header) string {
 	return h.Get("Last-Modified")
 }
 
-// cause returns why ctx ended, or err if it did not.
+// cause returns why ctx ended, or err if it did not, without the URL that the
+// client puts before it: callers name it.
 func cause(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			return e.Err
+		}
 		return err
 	}
 	if _, ok := errors.AsType[writeError](err); ok {

@@ -1,11 +1,14 @@
 package install
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -70,6 +73,95 @@ func TestDownload_CutThenResumed(t *testing.T) {
 	if len(ranges) != 3 || ranges[0] != " if " || !strings.HasPrefix(ranges[1], "bytes=") || !strings.HasSuffix(ranges[1], `if "one"`) || ranges[1] == ranges[2] {
 		t.Errorf("ranges asked for: %q", ranges)
 	}
+}
+
+func TestDownload_ContinuedByTheNextCall(t *testing.T) {
+	var asked string
+	m, body := claudeServer(t, nil)
+	in := m.installer(t, Options{Sources: []Source{Vendor}})
+	interrupt := func() {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		m.handle(claudeFile, func(w http.ResponseWriter, r *http.Request) {
+			half(w, body, len(body)/2)
+			<-r.Context().Done()
+		})
+		_, err := in.Install(ctx, Request{Agent: "claude", Reinstall: true, Progress: func(p Progress) {
+			if p.Step == StepDownload && p.Done > 0 {
+				cancel()
+			}
+		}})
+		wantProblem(t, err, problem.InstallFailed, "context canceled")
+	}
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header.Get("Range")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	}
+	parts := func() []string {
+		t.Helper()
+		found, err := filepath.Glob(filepath.Join(in.root, "claude", partPrefix+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+
+	interrupt()
+	m.handle(claudeFile, serve)
+	r := mustInstall(t, in, Request{Agent: "claude", Reinstall: true})
+	if !strings.HasPrefix(asked, "bytes=") || !r.Verified || r.Downloads[0].Bytes != int64(len(body)) {
+		t.Errorf("asked for %q, downloads %+v", asked, r.Downloads)
+	}
+	wantOnly(t, in, r.Installation)
+
+	// A part that does not fit is not trusted.
+	interrupt()
+	if len(parts()) != 1 {
+		t.Fatalf("parts %q", parts())
+	}
+	if err := os.WriteFile(parts()[0], []byte("something else"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.handle(claudeFile, serve)
+	r = mustInstall(t, in, Request{Agent: "claude", Reinstall: true})
+	if asked != "" || !r.Verified {
+		t.Errorf("asked for %q, downloads %+v", asked, r.Downloads)
+	}
+	wantOnly(t, in, r.Installation)
+
+	// All of it was there already.
+	interrupt()
+	if err := os.WriteFile(parts()[0], body, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hits := m.hitsOf(claudeFile)
+	r = mustInstall(t, in, Request{Agent: "claude", Reinstall: true})
+	if m.hitsOf(claudeFile) != hits || !r.Verified {
+		t.Errorf("%d requests, downloads %+v", m.hitsOf(claudeFile)-hits, r.Downloads)
+	}
+
+	// An old one is removed.
+	interrupt()
+	old := time.Now().Add(-2 * partAge)
+	if err := os.Chtimes(parts()[0], old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.tidy("claude"); err != nil || len(parts()) != 0 {
+		t.Errorf("parts %q, %v", parts(), err)
+	}
+}
+
+func TestDownload_RedirectWithoutTLS(t *testing.T) {
+	m := newMaker(t)
+	m.putClaude("1.0.0", program("1.0.0"))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, m.URL+r.URL.Path, http.StatusFound)
+	}))
+	defer s.Close()
+	in := m.installer(t, Options{Sources: []Source{Vendor}, Mirrors: mirrorsAt(s.URL)})
+	in.http.Transport = s.Client().Transport
+	_, err := in.Install(t.Context(), Request{Agent: "claude"})
+	wantProblem(t, err, problem.InstallFailed, "redirects to the unprotected")
 }
 
 func TestDownload_ServerWithoutRange(t *testing.T) {
@@ -226,59 +318,6 @@ func TestDownload_DiskFull(t *testing.T) {
 	if m.hitsOf(claudeFile) != 1 {
 		t.Errorf("%d requests, want 1", m.hitsOf(claudeFile))
 	}
-}
-
-func TestDownload_RealDiskFull(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=256k"); err != nil {
-		t.Skipf("no small file system can be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	m, _ := claudeServer(t, func(w http.ResponseWriter, _ *http.Request, _ int, body []byte) { half(w, body, len(body)) })
-	in := m.installer(t, Options{DataDir: dir, Sources: []Source{Vendor}})
-	_, err := in.Install(t.Context(), Request{Agent: "claude"})
-	wantProblem(t, err, problem.InstallFailed, "no space left", "free some space")
-	if left, _ := filepath.Glob(filepath.Join(in.root, "claude", ".*")); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
-	// The room is free again for a smaller one.
-	m.putClaude("0.9.0", program("0.9.0"))
-	mustInstall(t, in, Request{Agent: "claude"})
-}
-
-func TestDownload_ReadOnly(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", syscall.MS_RDONLY, "size=64k"); err != nil {
-		t.Skipf("no read-only file system can be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	m := newMaker(t)
-	_, err := m.installer(t, Options{DataDir: dir}).Install(t.Context(), Request{Agent: "claude", Sources: []Source{Vendor}})
-	wantProblem(t, err, problem.InstallFailed, "read-only")
-}
-
-func TestProof_NoExec(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", syscall.MS_NOEXEC, "size=4m"); err != nil {
-		t.Skipf("no file system without programs can be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	m := newMaker(t)
-	m.putClaude("1.0.0", program("1.0.0"))
-	_, err := m.installer(t, Options{DataDir: dir}).Install(t.Context(), Request{Agent: "claude", Sources: []Source{Vendor}})
-	wantProblem(t, err, problem.InstallFailed, "noexec", "data directory")
 }
 
 func TestDownload_NoPermission(t *testing.T) {

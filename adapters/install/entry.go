@@ -54,7 +54,7 @@ func (j *job) fromRegistry(ctx context.Context) (*product, error) {
 	if len(ways) == 0 {
 		return nil, fmt.Errorf("%w: the entry %s of the ACP registry has nothing for %s", errNotOffered, e.ID, j.platform)
 	}
-	var errs []error
+	var failed error
 	for _, w := range ways {
 		p, err := w(ctx, e)
 		if err == nil || ctx.Err() != nil || local(err) {
@@ -63,12 +63,15 @@ func (j *job) fromRegistry(ctx context.Context) (*product, error) {
 		if _, ok := errors.AsType[*checksumError](err); ok {
 			return nil, err // not a reason to take the same program from elsewhere
 		}
-		errs = append(errs, err)
+		if failed != nil {
+			err = fmt.Errorf("%w; %w", failed, err)
+		}
+		failed = err
 		if err := j.clear(); err != nil {
 			return nil, err
 		}
 	}
-	return nil, errors.Join(errs...)
+	return nil, failed
 }
 
 func (j *job) entryBinary(ctx context.Context, e Entry, b Binary) (*product, error) {
@@ -94,13 +97,9 @@ func (j *job) entryBinary(ctx context.Context, e Entry, b Binary) (*product, err
 	if err != nil {
 		return nil, err
 	}
-	program := filepath.Join(j.stage, cmd)
-	info, err := os.Stat(program)
+	info, err := os.Stat(filepath.Join(j.stage, cmd))
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("the download %s does not hold the program %s", d.URL, b.Cmd)
-	}
-	if err := os.Chmod(program, info.Mode().Perm()|0o111); err != nil {
-		return nil, err
 	}
 	return &product{version: e.Version, program: cmd, downloads: []Download{d}, acp: nonNil(b.Args), env: assignments(b.Env)}, nil
 }
@@ -156,8 +155,27 @@ func (j *job) entryUVX(_ context.Context, e Entry) (*product, error) {
 	env := append(assignments(u.Env), "UV_CACHE_DIR="+filepath.Join(uv, "cache"), "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(uv, "python"))
 	return &product{
 		version: e.Version, program: client, args: args, packages: []string{u.Package}, acp: nonNil(u.Args), env: env,
-		fetch: fetchEnviron("UV_"),
+		fetch: uvEnviron(),
 	}, nil
+}
+
+// uvEnviron lets uv find its configuration, but not the package that it runs
+// the home directory.
+func uvEnviron() []string {
+	env := slices.DeleteFunc(fetchEnviron("UV_"), func(kv string) bool {
+		return strings.HasPrefix(kv, "HOME=") || strings.HasPrefix(kv, "XDG_")
+	})
+	if dir, err := os.UserConfigDir(); err == nil && os.Getenv("UV_CONFIG_FILE") == "" {
+		if file := filepath.Join(dir, "uv", "uv.toml"); exists(file) {
+			env = append(env, "UV_CONFIG_FILE="+file)
+		}
+	}
+	return append(env, "UV_NO_PROGRESS=1") // never nil
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 func assignments(m map[string]string) []string {

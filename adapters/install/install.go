@@ -54,7 +54,7 @@ type Options struct {
 	Stall           time.Duration // a connection may be silent for so long; default 30 s
 	ProofTimeout    time.Duration // a program has so long to say its version; default 1 min
 	Platform        Platform      // default [Detect]
-	HTTP            *http.Client  // default: one of its own, with the proxy of the environment
+	HTTP            *http.Client  // default: one of its own, with the proxy of the environment and no redirects away from TLS
 	Logger          *slog.Logger
 }
 
@@ -185,6 +185,10 @@ func (in *Installer) install(ctx context.Context, req Request) (Result, error) {
 		if p, err := j.path(ctx); err == nil {
 			return Result{Installation: j.describeForeign(p), Already: true}, nil
 		}
+	}
+	// An installation in use stays so while somebody installs another version.
+	if i, ok := in.installed(req.Agent); ok && !j.reinstall && !j.newest && (j.want == "" || j.want == i.Version) {
+		return Result{Installation: i, Already: true}, nil
 	}
 	unlock, err := in.lock(ctx, req.Agent, func() { j.say.step(StepWait, "") })
 	if err != nil {

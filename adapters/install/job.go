@@ -152,6 +152,16 @@ func (j *job) clear() error {
 // finish proves a product and puts it into its place.
 func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, error) {
 	program := below(j.stage, p.program)
+	if !filepath.IsAbs(p.program) {
+		// Archives made on other systems may not say that it is a program.
+		info, err := os.Stat(program)
+		if err == nil && info.Mode().Perm()&0o111 != 0o111 {
+			err = os.Chmod(program, info.Mode().Perm()|0o111)
+		}
+		if err != nil {
+			return Installation{}, err
+		}
+	}
 	j.say.step(StepProve, filepath.Base(program))
 	prover := *j.Installer
 	if p.fetch != nil {

@@ -227,7 +227,7 @@ type entry struct {
 	mode             int64
 }
 
-func tarGz(t *testing.T, entries ...entry) []byte {
+func tarGz(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -253,7 +253,7 @@ func tarGz(t *testing.T, entries ...entry) []byte {
 	return b.Bytes()
 }
 
-func zipped(t *testing.T, entries ...entry) []byte {
+func zipped(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)

@@ -54,17 +54,32 @@ func (j *job) npm(ctx context.Context) (*product, error) {
 	if err := j.npmInstall(ctx, client, spec, n.node); err != nil {
 		return nil, err
 	}
+	p := &product{version: version, packages: []string{spec}}
 	for _, pattern := range n.program {
-		found, _ := filepath.Glob(filepath.Join(j.stage, "node_modules", filepath.FromSlash(fill(pattern, values))))
-		if len(found) > 0 {
-			program, err := filepath.Rel(j.stage, found[0])
-			if err != nil {
-				return nil, err
-			}
-			return &product{version: version, program: program, packages: []string{spec}}, nil
+		if found := j.inPackage(fill(pattern, values)); found != "" && p.program == "" {
+			p.program = found
 		}
 	}
-	return nil, fmt.Errorf("the npm package %s does not hold the program %s", spec, n.program[0])
+	if p.program == "" {
+		return nil, fmt.Errorf("the npm package %s does not hold the program %s", spec, n.program[0])
+	}
+	for _, pattern := range n.helpers {
+		if found := j.inPackage(fill(pattern, values)); found != "" {
+			p.helpers = append(p.helpers, found)
+		}
+	}
+	return p, nil
+}
+
+// inPackage returns the file below node_modules that a pattern matches,
+// relative to the stage, "" if none does.
+func (j *job) inPackage(pattern string) string {
+	found, _ := filepath.Glob(filepath.Join(j.stage, "node_modules", filepath.FromSlash(pattern)))
+	if len(found) == 0 {
+		return ""
+	}
+	rel, _ := filepath.Rel(j.stage, found[0])
+	return rel
 }
 
 func npmClient() (string, error) {
@@ -75,6 +90,10 @@ func npmClient() (string, error) {
 	return client, nil
 }
 
+// errAsking marks errors of npm's answer about versions: only there does a
+// missing package mean a missing version, later it may be a dependency's.
+var errAsking = errors.New("asking for versions")
+
 // npmVersion asks the registry for the wanted version of a package, or the
 // newest.
 func (j *job) npmVersion(ctx context.Context, client, pkg string) (string, error) {
@@ -84,7 +103,7 @@ func (j *job) npmVersion(ctx context.Context, client, pkg string) (string, error
 	}
 	stdout, stderr, err := run(ctx, 4*j.stall, j.npmSpec(client, "view", pkg+"@"+want, "version", "--json", "--prefer-online"), "", nil)
 	if err != nil {
-		return "", j.npmError("ask for the versions of "+pkg, stdout+"\n"+stderr, err)
+		return "", j.npmError("ask for the versions of "+pkg, stdout+"\n"+stderr, fmt.Errorf("%w: %w", errAsking, err))
 	}
 	var one string
 	var many []string
@@ -132,7 +151,7 @@ func (j *job) npmError(doing, output string, err error) error {
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
 		line, ok := strings.CutPrefix(line, "npm error ")
-		if ok && line != "" && !strings.HasPrefix(line, "A complete log") && !slices.Contains(said, line) {
+		if ok && strings.Contains(line, " ") && !strings.HasPrefix(line, "A complete log") && !slices.Contains(said, line) {
 			said = append(said, line)
 		}
 	}
@@ -144,7 +163,7 @@ func (j *job) npmError(doing, output string, err error) error {
 		return slices.ContainsFunc(codes, func(c string) bool { return strings.Contains(output, c) })
 	}
 	switch {
-	case j.want != "" && has("code E404", "code ETARGET"):
+	case errors.Is(err, errAsking) && j.want != "" && has("code E404", "code ETARGET"):
 		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
 	case has("ENOSPC"):
 		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: j.stage, Err: syscall.ENOSPC}, j.stage)

@@ -37,10 +37,11 @@ type reporter struct {
 	at   time.Time // when last was passed on
 }
 
-// step begins a step.
+// step begins a step, whose first count passes at once.
 func (r *reporter) step(s Step, detail string) {
 	r.last.Step, r.last.Detail, r.last.Done, r.last.Total = s, detail, 0, 0
 	r.send()
+	r.at = time.Time{}
 }
 
 // count reports bytes within the step; the end of a known total always passes.

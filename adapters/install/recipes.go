@@ -50,7 +50,8 @@ type npmPackage struct {
 	newest  string            // the package that is asked for the newest {version}
 	install string            // what is installed
 	targets map[string]string // platform to {target}; nil when one package suits all
-	program []string          // below node_modules
+	program []string          // patterns below node_modules; the first that matches counts
+	helpers []string          // patterns of programs that it needs
 	node    bool              // the program is a script that Node.js runs
 }
 
@@ -130,6 +131,7 @@ var recipes = map[string]recipe{
 			install: "@openai/codex@{version}-{target}",
 			targets: staticTargets,
 			program: []string{"@openai/codex/vendor/*/bin/codex", "@openai/codex/vendor/*/codex/codex"},
+			helpers: []string{"@openai/codex/vendor/*/bin/codex-code-mode-host", "@openai/codex/vendor/*/codex-path/rg"},
 		},
 	},
 	"opencode": {

@@ -58,6 +58,10 @@ type Artifact struct {
 const (
 	recordName  = "install.json"
 	currentName = "current"
+	partPrefix  = ".part-" // of downloads that ended early
+
+	// partAge is how long such a part waits to be continued.
+	partAge = 24 * time.Hour
 )
 
 // versionName is what versions look like. They become names of directories and
@@ -201,6 +205,11 @@ func (in *Installer) tidy(agent string) error {
 		if version, ok := strings.CutPrefix(e.Name(), ".old-"); ok {
 			if os.Rename(name, in.dir(agent, version)) == nil {
 				continue // the new one had not landed
+			}
+		}
+		if strings.HasPrefix(e.Name(), partPrefix) {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) < partAge {
+				continue
 			}
 		}
 		if strings.HasPrefix(e.Name(), ".") {

@@ -48,7 +48,7 @@ func format(name string) string {
 // operating system resolves every name below it. Links are made when all files
 // are written, so that nothing is ever written through one.
 type archive struct {
-	ctx   context.Context // of the one call of unpack
+	ended func() error // why the call ended, nil while it goes on
 	root  *os.Root
 	left  int64 // bytes that may still be written
 	files int
@@ -76,7 +76,7 @@ func (in *Installer) unpack(ctx context.Context, src, format, dir string, say *r
 		return fmt.Errorf("unpack: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	a := &archive{ctx: ctx, root: root, left: in.maxUnpacked, say: say}
+	a := &archive{ended: func() error { return context.Cause(ctx) }, root: root, left: in.maxUnpacked, say: say}
 	switch format {
 	case "tar.gz":
 		var z *gzip.Reader
@@ -173,8 +173,8 @@ func (a *archive) zipped(e *zip.File) error {
 // clean returns an entry's name in the form of this system, or an error if it
 // does not lie below the root.
 func (a *archive) clean(name string) (string, error) {
-	if err := a.ctx.Err(); err != nil {
-		return "", context.Cause(a.ctx)
+	if err := a.ended(); err != nil {
+		return "", err
 	}
 	if a.files++; a.files > maxEntries {
 		return "", fmt.Errorf("more than %d entries: %w", maxEntries, errTooLarge)
@@ -235,7 +235,7 @@ func (a *archive) copy(w io.Writer, r io.Reader) error {
 			return nil
 		}
 		if err == nil {
-			err = a.ctx.Err()
+			err = a.ended()
 		}
 		if err != nil {
 			return err

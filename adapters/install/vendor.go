@@ -2,6 +2,8 @@ package install
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,7 +115,7 @@ func (j *job) gitHubRelease(ctx context.Context, v *vendor) (*release, error) {
 	case err != nil:
 		var perr error
 		if tag, perr = j.latestTag(ctx, v.repo); perr != nil {
-			return nil, fmt.Errorf("find the newest version: %w", errors.Join(err, perr))
+			return nil, fmt.Errorf("find the newest version: %w; %w", err, perr)
 		}
 	}
 	version := strings.TrimSuffix(strings.TrimPrefix(tag, before), after)
@@ -141,7 +143,7 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 	c.Timeout = 2 * j.stall
 	resp, err := c.Do(req)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("get %s: %w", redacted(url), cause(ctx, err))
 	}
 	_ = resp.Body.Close()
 	to, err := resp.Location()
@@ -204,12 +206,21 @@ func (j *job) place(ctx context.Context, url, want string, rename, values map[st
 	if want == "" && j.requireChecksum {
 		return Download{}, fmt.Errorf("no checksum is published for %s, and one is required", url)
 	}
-	packed := j.stage + ".download" // beside the stage, where no archive can name it
-	defer func() { _ = os.Remove(packed) }()
+	// Beside the stage, where no archive can name it. With a checksum to catch
+	// mistakes, a part may wait there for the next installer.
+	packed := j.stage + ".download"
+	if want != "" {
+		id := sha256.Sum256([]byte(url + " " + want))
+		packed = filepath.Join(filepath.Dir(j.stage), partPrefix+hex.EncodeToString(id[:8]))
+	}
 	d, err := j.download(ctx, url, packed, want, j.say)
 	if err != nil {
+		if want == "" || !worthKeeping(err) {
+			_ = os.Remove(packed)
+		}
 		return d, err
 	}
+	defer func() { _ = os.Remove(packed) }()
 	name := path.Base(url)
 	kind := format(name)
 	if kind == "raw" {
