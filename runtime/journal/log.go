@@ -32,6 +32,9 @@ const (
 	// DefaultMemory bounds what a log keeps in memory.
 	DefaultMemory = 512 << 10
 
+	writeOutEvery = 16 << 20 // bytes
+	writeOutLag   = 1 << 20  // bytes at the end of the file that are left alone
+
 	minBlock = 1 << 10
 	maxBlock = 128 << 10
 	maxBatch = 80 << 10 // what is appended between two flushes, but for large entries
@@ -56,6 +59,10 @@ type Log struct {
 	used     time.Time // the last write to or read from the file
 	watchers []chan<- struct{}
 	closed   bool
+
+	written int64          // bytes of the file that were handed to writeOut
+	writing bool           // a range is being written out
+	work    sync.WaitGroup // the goroutine that does it
 }
 
 // block is a run of entries. buf is never reallocated, so entries can refer to
@@ -133,7 +140,7 @@ func Open(path string, memory int) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	l.next, l.visible, l.size = last+1, last, size
+	l.next, l.visible, l.size, l.written = last+1, last, size, size&^4095
 	return l, nil
 }
 
@@ -246,7 +253,28 @@ func (l *Log) saveLocked() error {
 		l.size += int64(n)
 		l.unsaved = slices.Delete(l.unsaved, 0, 1)
 	}
+	l.writeOutLocked()
 	return nil
+}
+
+// writeOutLocked has what has piled up in the file since the last time written
+// to disk in the background. A burst then neither leaves hundreds of megabytes
+// for the next sync, nor takes ever more memory for the file's pages, which the
+// kernel would have to clear: the same pages are used again. The end of the file
+// is left out: writing to a page that is on its way to disk has to wait.
+func (l *Log) writeOutLocked() {
+	off, n := l.written, (l.size-writeOutLag)&^4095-l.written
+	if n < writeOutEvery || l.writing {
+		return
+	}
+	l.written, l.writing = off+n, true
+	f := l.file
+	l.work.Go(func() {
+		writeOut(f, off, n)
+		l.mu.Lock()
+		l.writing = false
+		l.mu.Unlock()
+	})
 }
 
 func (l *Log) openLocked() error {
@@ -375,13 +403,14 @@ func (l *Log) Release(idle time.Duration) {
 // read, appends are kept in memory only.
 func (l *Log) Close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	err := l.flushLocked()
 	l.closed = true
 	if l.file != nil {
 		err = errors.Join(err, l.file.Close())
 		l.file = nil
 	}
+	l.mu.Unlock()
+	l.work.Wait()
 	return err
 }
 

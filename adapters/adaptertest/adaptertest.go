@@ -1,0 +1,161 @@
+package adaptertest
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+const (
+	// defaultPatience is long: the real agents start slowly on a busy machine.
+	defaultPatience = 60 * time.Second
+	largeText       = 10 << 20
+	defaultChunks   = 10
+)
+
+// Subject is an adapter to test and what to know about its agent.
+type Subject struct {
+	Adapter adapters.Adapter
+	Prompts Prompts
+	// Crash is what is left when Prompts.Crash ended the process.
+	Crash Crash
+	// Chunks is how many updates Prompts.Stream causes at least, 10 for 0.
+	Chunks int
+	// EchoesMeta says that the agent returns a prompt's _meta in the result.
+	EchoesMeta bool
+	// NoLoad and NoResume say that the agent has no session/load and no
+	// session/resume. The contracts then require that it does not claim to and
+	// answers them with an error.
+	NoLoad, NoResume bool
+	// Skip names contracts that are not run, with the reason.
+	Skip map[string]string
+	// Patience bounds every single wait, a minute for 0.
+	Patience time.Duration
+}
+
+// Crash is how a crashed process shows in an [adapters.ExitError].
+type Crash struct {
+	Code   int
+	Stderr string // part of the tail of stderr
+}
+
+// Prompt is a text that makes the agent do something.
+type Prompt struct {
+	Text string
+	Says string // what the answer contains; "" for anything
+}
+
+// Prompts are the texts that make an agent do what the contracts look at. A
+// contract whose prompt is missing must be in [Subject.Skip].
+type Prompts struct {
+	Say     Prompt                   // a short answer
+	Stream  Prompt                   // an answer in many chunks
+	Tool    Prompt                   // use of a tool that needs no permission
+	Ask     Prompt                   // use of a tool that needs a permission; Says holds if it is allowed
+	Run     Prompt                   // updates without end, until cancelled
+	Echo    func(text string) string // text as the answer, and nothing else
+	Garbage Prompt                   // output that is no message, among an answer
+	Crash   Prompt                   // the end of the process, without an answer
+	Spawn   Prompt                   // a process that outlives its parent, if it can
+}
+
+// missing returns the first of the named prompts that is not there.
+func (p *Prompts) missing(names []string) string {
+	there := map[string]bool{
+		"Say": p.Say.Text != "", "Stream": p.Stream.Text != "", "Tool": p.Tool.Text != "",
+		"Ask": p.Ask.Text != "", "Run": p.Run.Text != "", "Echo": p.Echo != nil,
+		"Garbage": p.Garbage.Text != "", "Crash": p.Crash.Text != "", "Spawn": p.Spawn.Text != "",
+	}
+	for _, name := range names {
+		if !there[name] {
+			return name
+		}
+	}
+	return ""
+}
+
+// contract is one promise of an adapter.
+type contract struct {
+	name  string
+	needs []string // fields of Prompts
+	check func(s *suite, t testing.TB)
+}
+
+var contracts = []contract{
+	{"initialize", nil, (*suite).initialize},
+	{"new", nil, (*suite).new},
+	{"updates-precede-response", []string{"Stream"}, (*suite).updatesPrecedeResponse},
+	{"tool-call-lifecycle", []string{"Tool"}, (*suite).toolCallLifecycle},
+	{"permission-allow", []string{"Ask"}, (*suite).permissionAllow},
+	{"permission-reject", []string{"Ask"}, (*suite).permissionReject},
+	{"permission-cancelled", []string{"Ask"}, (*suite).permissionCancelled},
+	{"cancel-ends-the-turn", []string{"Run", "Say"}, (*suite).cancelEndsTheTurn},
+	{"load", []string{"Say"}, (*suite).load},
+	{"resume", []string{"Say"}, (*suite).resume},
+	{"two-sessions-interleave", []string{"Run", "Say"}, (*suite).twoSessionsInterleave},
+	{"unknown-method", []string{"Say"}, (*suite).unknownMethod},
+	{"unknown-session-is-an-error", []string{"Say"}, (*suite).unknownSession},
+	{"garbage-line-survived", []string{"Garbage", "Say"}, (*suite).garbageLineSurvived},
+	{"10-MiB-message", []string{"Echo", "Say"}, (*suite).largeMessage},
+	{"meta-preserved", []string{"Say"}, (*suite).metaPreserved},
+	{"concurrent-writes", nil, (*suite).concurrentWrites},
+	{"crash-fails-pending", []string{"Crash"}, (*suite).crashFailsPending},
+	{"close-idempotent", []string{"Run"}, (*suite).closeIdempotent},
+	{"close-leaves-no-process", []string{"Spawn"}, (*suite).closeLeavesNoProcess},
+	{"open-ctx-bounds-only-open", []string{"Say"}, (*suite).openContext},
+	{"no-goroutine-left", []string{"Say"}, (*suite).noGoroutineLeft},
+	// The last one: it judges the frames of all others.
+	{"every-frame-valid", []string{"Say"}, (*suite).everyFrameValid},
+}
+
+// Run checks that the subject's adapter keeps the contract, one subtest each.
+func Run(t *testing.T, subject Subject) {
+	t.Helper()
+	s := newSuite(subject)
+	for name, reason := range subject.Skip {
+		if !slices.ContainsFunc(contracts, func(c contract) bool { return c.name == name }) {
+			t.Errorf("Skip names %q, which is no contract", name)
+		}
+		if reason == "" {
+			t.Errorf("Skip gives no reason for %s", name)
+		}
+	}
+	for _, c := range contracts {
+		t.Run(c.name, func(t *testing.T) { s.run(t, c) })
+	}
+}
+
+// suite is one run over all contracts.
+type suite struct {
+	Subject
+	large int // bytes of a large text
+
+	mu         sync.Mutex
+	frames     int // from the agent
+	violations []string
+}
+
+func newSuite(subject Subject) *suite {
+	if subject.Patience <= 0 {
+		subject.Patience = defaultPatience
+	}
+	if subject.Chunks <= 0 {
+		subject.Chunks = defaultChunks
+	}
+	return &suite{Subject: subject, large: largeText}
+}
+
+// run checks one contract, or skips it for a reason.
+func (s *suite) run(t testing.TB, c contract) {
+	t.Helper()
+	if reason := s.Skip[c.name]; reason != "" {
+		t.Skip(reason)
+	}
+	if name := s.Prompts.missing(c.needs); name != "" {
+		t.Fatalf("the contract needs Prompts.%s, or a reason in Skip", name)
+	}
+	c.check(s, t)
+}

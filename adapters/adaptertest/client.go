@@ -1,0 +1,310 @@
+package adaptertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+const (
+	quotedFrames = 40  // how many of the last frames a failure quotes
+	quotedBytes  = 240 // and how much of each
+)
+
+// methodProbe is a request that no agent knows.
+const methodProbe = "_adaptertest/probe"
+
+// client is the gateway's end of one Conn. One goroutine, which close waits for,
+// reads and notes every frame; questions about order are questions about
+// positions in frames. The methods that fail the test are called from the
+// test's own goroutine only.
+type client struct {
+	t    testing.TB
+	s    *suite
+	conn acp.Conn
+	ctx  context.Context // of every call; close ends what waits
+	cwd  string
+	rec  *acptest.Recorder
+
+	work   sync.WaitGroup // the reader, and calls of the Conn
+	closed sync.Once
+	wake   chan struct{} // cap 1: frames has grown
+	ended  chan struct{} // closed when reading has ended
+	end    error         // why; valid when ended is closed
+	lastID int64
+
+	mu     sync.Mutex
+	frames []acp.Message // from the agent, in the order they arrived
+	quotes []string      // both directions, the last quotedFrames
+}
+
+// open opens a connection and closes it at the end of the test at the latest.
+func (s *suite) open(t testing.TB) *client {
+	t.Helper()
+	return s.openIn(t, filepath.Join(t.TempDir(), "state"))
+}
+
+func (s *suite) openIn(t testing.TB, stateDir string) *client {
+	t.Helper()
+	// Not bounded, so that only the contract about it depends on what the end
+	// of Open's context does.
+	return s.openWith(context.WithoutCancel(t.Context()), t, stateDir)
+}
+
+func (s *suite) openWith(ctx context.Context, t testing.TB, stateDir string) *client {
+	t.Helper()
+	c := &client{
+		t: t, s: s, ctx: context.WithoutCancel(t.Context()), cwd: t.TempDir(), rec: acptest.NewRecorder(t),
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	t.Cleanup(c.close)
+	err := c.within("Open", func() (err error) {
+		c.conn, err = s.Adapter.Open(ctx, adapters.Options{StateDir: stateDir, Logger: discard})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	c.work.Go(c.read)
+	return c
+}
+
+// read notes every frame until reading fails.
+func (c *client) read() {
+	defer close(c.ended)
+	for {
+		m, err := c.conn.Read(c.ctx)
+		if err != nil {
+			c.end = err
+			return
+		}
+		m = m.Clone() // m is valid until the next Read
+		c.s.judge(c.t.Name(), c.rec.Gateway(m.Frame()))
+		c.mu.Lock()
+		c.frames = append(c.frames, m)
+		c.quoteLocked("<- ", m.Frame())
+		c.mu.Unlock()
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// judge notes what the schema says about a frame of the agent.
+func (s *suite) judge(where string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frames++
+	if err != nil {
+		s.violations = append(s.violations, where+": "+err.Error())
+	}
+}
+
+func (c *client) quoteLocked(direction string, frame []byte) {
+	quote := string(frame[:min(len(frame), quotedBytes)])
+	if len(frame) > quotedBytes {
+		quote += fmt.Sprintf("... (%d bytes)", len(frame))
+	}
+	c.quotes = append(c.quotes, direction+quote)
+	if len(c.quotes) > quotedFrames {
+		c.quotes = c.quotes[1:]
+	}
+}
+
+// fatalf ends the test and quotes the last frames.
+func (c *client) fatalf(format string, args ...any) {
+	c.t.Helper()
+	c.mu.Lock()
+	quotes := strings.Join(c.quotes, "\n\t")
+	c.mu.Unlock()
+	select {
+	case <-c.ended:
+		quotes += fmt.Sprintf("\n\treading ended: %v", c.end)
+	default:
+	}
+	c.t.Fatalf("%s; the last frames:\n\t%s", fmt.Sprintf(format, args...), quotes)
+}
+
+var errPatience = errors.New("did not return in time")
+
+// within calls f in a goroutine that close waits for, for as long as patience
+// lasts.
+func (c *client) within(what string, f func() error) error {
+	returned := make(chan error, 1)
+	c.work.Go(func() { returned <- f() })
+	limit := time.NewTimer(c.s.Patience)
+	defer limit.Stop()
+	select {
+	case err := <-returned:
+		return err
+	case <-limit.C:
+		return fmt.Errorf("%s %w", what, errPatience)
+	}
+}
+
+// close closes the connection, once, and waits for all goroutines of c.
+func (c *client) close() {
+	c.closed.Do(func() {
+		if c.conn == nil {
+			return
+		}
+		if err := c.within("Close", c.conn.Close); err != nil {
+			c.t.Errorf("Close: %v", err)
+		}
+		c.wait()
+	})
+}
+
+// wait waits for the goroutines of c once the connection was closed.
+func (c *client) wait() {
+	done := make(chan struct{})
+	go func() {
+		c.work.Wait()
+		close(done)
+	}()
+	limit := time.NewTimer(c.s.Patience)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		c.t.Errorf("Close did not end a pending Read or Write")
+	}
+}
+
+func (c *client) write(m acp.Message) {
+	c.t.Helper()
+	c.note(m)
+	if err := c.within("Write", func() error { return c.conn.Write(c.ctx, m) }); err != nil {
+		c.fatalf("Write: %v", err)
+	}
+}
+
+// note records a frame that is about to be written.
+func (c *client) note(m acp.Message) {
+	c.rec.Client(m.Frame())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.quoteLocked("-> ", m.Frame())
+}
+
+// seen returns how many frames have arrived.
+func (c *client) seen() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.frames)
+}
+
+// between returns the frames from one position to another.
+func (c *client) between(from, to int) []acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frames[from:to:to]
+}
+
+// await returns the position of the first frame at or behind from that matches,
+// and the frame.
+func (c *client) await(from int, what string, match func(m *acp.Message) bool) (int, *acp.Message) {
+	c.t.Helper()
+	limit := time.NewTimer(c.s.Patience)
+	defer limit.Stop()
+	for at := from; ; {
+		over := false
+		select {
+		case <-c.ended:
+			over = true // and every frame has been noted
+		default:
+		}
+		for n := c.seen(); at < n; at++ {
+			if m := &c.between(at, at+1)[0]; match(m) {
+				return at, m
+			}
+		}
+		if over {
+			c.fatalf("the connection ended before %s", what)
+		}
+		select {
+		case <-c.wake:
+		case <-c.ended:
+		case <-limit.C:
+			c.fatalf("%s did not come in time", what)
+		}
+	}
+}
+
+func (c *client) nextID() acp.ID {
+	c.lastID++
+	return acp.IntID(c.lastID)
+}
+
+// request sends a request with raw params and returns its id and the position
+// at which to look for what it causes.
+func (c *client) request(method string, params []byte) (id acp.ID, from int) {
+	c.t.Helper()
+	id, from = c.nextID(), c.seen()
+	c.write(acp.NewRequest(id, method, params))
+	return id, from
+}
+
+// response waits for the answer to a request.
+func (c *client) response(id acp.ID, method string, from int) (at int, m *acp.Message) {
+	c.t.Helper()
+	return c.await(from, "the response "+string(id)+" to "+method, func(m *acp.Message) bool { return m.IsResponse() && m.ID() == id })
+}
+
+// call sends a request, decodes its result and returns its error.
+func (c *client) call(method string, params, result any) *acp.Error {
+	c.t.Helper()
+	id, from := c.request(method, c.encode(params))
+	_, m := c.response(id, method, from)
+	if e := m.Err(); e != nil {
+		return e
+	}
+	if result != nil {
+		if err := json.Unmarshal(m.Result(), result); err != nil {
+			c.fatalf("the result of %s: %v", method, err)
+		}
+	}
+	return nil
+}
+
+// must is call for requests that succeed.
+func (c *client) must(method string, params, result any) {
+	c.t.Helper()
+	if e := c.call(method, params, result); e != nil {
+		c.fatalf("%s failed: %v", method, e)
+	}
+}
+
+func (c *client) notify(method string, params any) {
+	c.t.Helper()
+	c.write(acp.NewNotification(method, c.encode(params)))
+}
+
+func (c *client) encode(v any) []byte {
+	c.t.Helper()
+	b, err := acp.Encode(v)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return b
+}
+
+// barrier returns the position of the answer to a request that causes nothing
+// else.
+func (c *client) barrier() int {
+	c.t.Helper()
+	id, from := c.request(methodProbe, []byte(`{}`))
+	at, _ := c.response(id, methodProbe, from)
+	return at
+}

@@ -1,0 +1,165 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// awaitEnd waits until reading has ended and returns why.
+func (c *client) awaitEnd() error {
+	c.t.Helper()
+	limit := time.NewTimer(c.s.Patience)
+	defer limit.Stop()
+	select {
+	case <-c.ended:
+	case <-limit.C:
+		c.fatalf("reading did not end in time")
+	}
+	return c.end
+}
+
+// crashFailsPending: when the process ends, reading fails at once and for good
+// with an error that says how it ended.
+func (s *suite) crashFailsPending(t testing.TB) {
+	c, id := s.ready(t)
+	p := c.begin(id, s.Prompts.Crash.Text)
+	err := c.awaitEnd()
+	exit, ok := errors.AsType[*adapters.ExitError](err)
+	if !ok {
+		c.fatalf("reading ended with %v, want an ExitError", err)
+	}
+	if exit.Code != s.Crash.Code {
+		c.fatalf("the exit code is %d, want %d", exit.Code, s.Crash.Code)
+	}
+	if !strings.Contains(exit.Stderr.Tail, s.Crash.Stderr) {
+		c.fatalf("stderr ends with %q, want %q in it", exit.Stderr.Tail, s.Crash.Stderr)
+	}
+	for _, m := range c.between(p.from, c.seen()) {
+		if m.IsResponse() && m.ID() == p.id && m.Err() == nil {
+			c.fatalf("the prompt was answered with %s", m.Result())
+		}
+	}
+	err = c.within("Read", func() error {
+		_, err := c.conn.Read(c.ctx)
+		return err
+	})
+	if err == nil || errors.Is(err, errPatience) {
+		c.fatalf("reading again: %v, want an error", err)
+	}
+}
+
+// closeIdempotent: Close may be called in the middle of a turn, by several at
+// once and again, ends what waits, and fails writes from then on.
+func (s *suite) closeIdempotent(t testing.TB) {
+	c, id := s.ready(t)
+	c.begin(id, s.Prompts.Run.Text).started()
+	const closers = 3
+	err := c.within("Close", func() error {
+		var all sync.WaitGroup
+		failed := make(chan error, closers)
+		for range closers {
+			all.Go(func() { failed <- c.conn.Close() })
+		}
+		all.Wait()
+		close(failed)
+		var errs []error
+		for err := range failed {
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		c.fatalf("closing from %d goroutines: %v", closers, err)
+	}
+	_ = c.awaitEnd() // any error will do
+	if err := c.within("Close", c.conn.Close); err != nil {
+		c.fatalf("closing again: %v", err)
+	}
+	err = c.within("Write", func() error { return c.conn.Write(c.ctx, acp.NewRequest(c.nextID(), methodProbe, nil)) })
+	if err == nil || errors.Is(err, errPatience) {
+		c.fatalf("writing after Close: %v, want an error", err)
+	}
+}
+
+// closeLeavesNoProcess: after Close nothing runs that the connection started,
+// be it in a session of its own.
+func (s *suite) closeLeavesNoProcess(t testing.TB) {
+	if !proc.known() {
+		t.Skip("processes cannot be listed on this system")
+	}
+	before := proc.descendants()
+	c, id := s.ready(t)
+	c.prompt(id, s.Prompts.Spawn)
+	started := proc.descendants()
+	maps.DeleteFunc(started, func(p process, _ bool) bool { return before[p] })
+	if conn, ok := c.conn.(adapters.Process); ok {
+		if p, alive := proc.find(conn.PID()); !alive || !started[p] {
+			c.fatalf("the connection's process %d is not among those that were started: %v", conn.PID(), started)
+		}
+	}
+	if len(started) == 0 {
+		c.fatalf("no process was started")
+	}
+	c.close()
+	for p := range started {
+		if now, alive := proc.find(p.pid); alive && now == p {
+			c.t.Errorf("process %d is left: %s", p.pid, proc.command(p.pid))
+		}
+	}
+}
+
+// openContext: the context of Open bounds Open and nothing else.
+func (s *suite) openContext(t testing.TB) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	c := s.openWith(ctx, t, filepath.Join(t.TempDir(), "state"))
+	c.initialize()
+	cancel()
+	c.prompt(c.newSession(), s.Prompts.Say)
+
+	conn, err := s.Adapter.Open(ctx, adapters.Options{StateDir: filepath.Join(t.TempDir(), "state"), Logger: discard})
+	if err == nil {
+		_ = conn.Close()
+		c.fatalf("Open succeeded although its context had ended")
+	}
+}
+
+// noGoroutineLeft: Close has waited for everything the connection runs.
+func (s *suite) noGoroutineLeft(t testing.TB) {
+	use := func() {
+		c, id := s.ready(t)
+		c.prompt(id, s.Prompts.Say)
+		c.close()
+	}
+	use() // what starts once and for all is started now
+	before := goleak.IgnoreCurrent()
+	use()
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// everyFrameValid: whatever the agent sent in all contracts is valid.
+func (s *suite) everyFrameValid(t testing.TB) {
+	c, id := s.ready(t)
+	c.prompt(id, s.Prompts.Say)
+	c.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frames == 0 {
+		t.Errorf("no frame was seen")
+	}
+	for _, v := range s.violations {
+		t.Error(v)
+	}
+}

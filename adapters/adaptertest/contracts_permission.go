@@ -1,0 +1,95 @@
+package adaptertest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// ask is a permission request that waits for an answer.
+type ask struct {
+	*turn
+	request acp.ID
+	params  acp.RequestPermissionRequest
+}
+
+// asks starts a turn and waits until it asks for a permission.
+func (s *suite) asks(t testing.TB) *ask {
+	t.Helper()
+	c, id := s.ready(t)
+	p := c.begin(id, s.Prompts.Ask.Text)
+	_, m := c.await(p.from, "a request for a permission", func(m *acp.Message) bool {
+		return m.IsRequest() && m.Method() == acp.MethodSessionRequestPermission
+	})
+	a := &ask{turn: p, request: m.ID()}
+	if err := json.Unmarshal(m.Params(), &a.params); err != nil {
+		c.fatalf("the request for a permission: %v", err)
+	}
+	if a.params.SessionID != id {
+		c.fatalf("session %s asks for a permission, want %s", a.params.SessionID, id)
+	}
+	return a
+}
+
+// choose answers with the first option whose kind begins with kind.
+func (a *ask) choose(kind string) {
+	a.c.t.Helper()
+	for _, o := range a.params.Options {
+		if strings.HasPrefix(string(o.Kind), kind) {
+			a.answer(acp.RequestPermissionOutcome{Selected: &acp.SelectedPermissionOutcome{OptionID: o.OptionID}})
+			return
+		}
+	}
+	a.c.fatalf("no option of the permission would %s", kind)
+}
+
+func (a *ask) answer(o acp.RequestPermissionOutcome) {
+	a.c.t.Helper()
+	a.c.write(acp.NewResult(a.request, a.c.encode(&acp.RequestPermissionResponse{Outcome: o})))
+}
+
+// status returns how the tool call ended that was asked about, "" when the
+// agent never announced it.
+func (a *ask) status() acp.ToolCallStatus {
+	a.c.t.Helper()
+	return a.toolCalls()[a.params.ToolCall.ToolCallID]
+}
+
+// permissionAllow: what is allowed is done.
+func (s *suite) permissionAllow(t testing.TB) {
+	a := s.asks(t)
+	a.choose("allow")
+	if a.end(); a.stop != acp.StopReasonEndTurn {
+		a.c.fatalf("the turn ended with %s, want %s", a.stop, acp.StopReasonEndTurn)
+	}
+	a.says(s.Prompts.Ask.Says)
+	if got := a.status(); got != acp.ToolCallStatusCompleted {
+		a.c.fatalf("the allowed tool call is %q, want %s", got, acp.ToolCallStatusCompleted)
+	}
+}
+
+// permissionReject: what is rejected is not done, and the turn does not fail.
+func (s *suite) permissionReject(t testing.TB) {
+	a := s.asks(t)
+	a.choose("reject")
+	a.end()
+	if got := a.status(); got == acp.ToolCallStatusCompleted {
+		a.c.fatalf("the rejected tool call is %s", got)
+	}
+}
+
+// permissionCancelled: a turn that is cancelled while it asks ends as any other.
+func (s *suite) permissionCancelled(t testing.TB) {
+	a := s.asks(t)
+	a.c.cancel(a.session)
+	a.answer(acp.RequestPermissionOutcome{Cancelled: &acp.RequestPermissionOutcomeCancelled{}})
+	if a.end(); a.stop != acp.StopReasonCancelled {
+		a.c.fatalf("the cancelled turn ended with %s, want %s", a.stop, acp.StopReasonCancelled)
+	}
+	if got := a.status(); got == acp.ToolCallStatusCompleted {
+		a.c.fatalf("the tool call nobody allowed is %s", got)
+	}
+	a.quiet()
+}

@@ -1,0 +1,169 @@
+package adaptertest
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// updatesPrecedeResponse: who has read the response has the whole answer.
+func (s *suite) updatesPrecedeResponse(t testing.TB) {
+	c, id := s.ready(t)
+	p := c.prompt(id, s.Prompts.Stream)
+	n := 0
+	for i := range p.updates {
+		if ofTurn(&p.updates[i]) {
+			n++
+		}
+	}
+	if n < s.Chunks {
+		c.fatalf("%d updates came before the response, want at least %d", n, s.Chunks)
+	}
+	p.quiet()
+}
+
+// toolCalls checks that calls are announced once, only known calls change and
+// none comes back after its end. It returns the last status by call.
+func (p *turn) toolCalls() map[acp.ToolCallID]acp.ToolCallStatus {
+	p.c.t.Helper()
+	calls := map[acp.ToolCallID]acp.ToolCallStatus{}
+	for _, u := range p.updates {
+		var id acp.ToolCallID
+		var next acp.ToolCallStatus
+		switch {
+		case u.ToolCall != nil:
+			id, next = u.ToolCall.ToolCallID, u.ToolCall.Status
+			if _, known := calls[id]; known {
+				p.c.fatalf("the tool call %s is announced twice", id)
+			}
+		case u.ToolCallUpdate != nil:
+			id, next = u.ToolCallUpdate.ToolCallID, u.ToolCallUpdate.Status
+			if _, known := calls[id]; !known {
+				p.c.fatalf("the tool call %s changes before it is announced", id)
+			}
+		default:
+			continue
+		}
+		if next == "" {
+			next = calls[id] // unchanged
+		}
+		if ended(calls[id]) && next != calls[id] {
+			p.c.fatalf("the tool call %s was %s and became %s", id, calls[id], next)
+		}
+		calls[id] = next
+	}
+	return calls
+}
+
+func ended(s acp.ToolCallStatus) bool {
+	return s == acp.ToolCallStatusCompleted || s == acp.ToolCallStatusFailed
+}
+
+// toolCallLifecycle: a call is announced, changes, and ends within its turn.
+func (s *suite) toolCallLifecycle(t testing.TB) {
+	c, id := s.ready(t)
+	calls := c.prompt(id, s.Prompts.Tool).toolCalls()
+	if len(calls) == 0 {
+		c.fatalf("the turn has no tool call")
+	}
+	for call, status := range calls {
+		if !ended(status) {
+			c.fatalf("the tool call %s is %q when the turn ends, want it completed or failed", call, status)
+		}
+	}
+}
+
+// cancelEndsTheTurn: a cancelled turn answers with the stop reason cancelled,
+// which is not an error, and the session goes on.
+func (s *suite) cancelEndsTheTurn(t testing.TB) {
+	c, id := s.ready(t)
+	p := c.begin(id, s.Prompts.Run.Text)
+	p.started()
+	c.cancel(id)
+	if p.end(); p.stop != acp.StopReasonCancelled {
+		c.fatalf("the cancelled turn ended with %s, want %s", p.stop, acp.StopReasonCancelled)
+	}
+	p.quiet()
+	c.prompt(id, s.Prompts.Say)
+}
+
+// twoSessionsInterleave: a turn of one session neither waits for another
+// session's nor mixes with it.
+func (s *suite) twoSessionsInterleave(t testing.TB) {
+	c, first := s.ready(t)
+	second := c.newSession()
+	long := c.begin(first, s.Prompts.Run.Text)
+	long.started()
+	c.prompt(second, s.Prompts.Say)
+	c.cancel(first)
+	if long.end(); long.stop != acp.StopReasonCancelled {
+		c.fatalf("the cancelled turn ended with %s, want %s", long.stop, acp.StopReasonCancelled)
+	}
+	if want := s.Prompts.Say.Says; want != "" && strings.Contains(said(long.updates), want) {
+		c.fatalf("session %s got what session %s said", first, second)
+	}
+}
+
+// garbageLineSurvived: output that is no message ends neither the turn nor the
+// connection.
+func (s *suite) garbageLineSurvived(t testing.TB) {
+	c, id := s.ready(t)
+	c.prompt(id, s.Prompts.Garbage)
+	c.prompt(id, s.Prompts.Say)
+}
+
+// largeMessage: a large text arrives whole in both directions.
+func (s *suite) largeMessage(t testing.TB) {
+	const piece = `0123456789"quoted"\back/slashed\<&>é漢🙂`
+	text := strings.Repeat(piece, s.large/len(piece)+1)
+	c, id := s.ready(t)
+	p := c.begin(id, s.Prompts.Echo(text)).end()
+	if got := said(p.updates); got != text {
+		same := 0
+		for same < min(len(got), len(text)) && got[same] == text[same] {
+			same++
+		}
+		c.fatalf("%d bytes came back of %d; they differ from byte %d on", len(got), len(text), same)
+	}
+	c.prompt(id, s.Prompts.Say)
+}
+
+// metaPreserved: members that nobody knows do no harm, and _meta comes back
+// where the agent returns it.
+func (s *suite) metaPreserved(t testing.TB) {
+	const meta = `{"example.com/trace":{"id":12345678901234567890,"deep":[{"a":null},1.50,"<&>"]},"example.com/empty":{}}`
+	c, id := s.ready(t)
+	params := c.encode(&acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock(s.Prompts.Say.Text)}})
+	params = append(bytes.TrimSuffix(params, []byte("}")), `,"futureField":{"nested":[1,2,{}]},"_meta":`+meta+`}`...)
+	p := c.beginRaw(id, params).end()
+	p.says(s.Prompts.Say.Says)
+	if !s.EchoesMeta {
+		return
+	}
+	raw, _ := acp.Member(p.result, "_meta")
+	var got, want map[string]any
+	decode(t, []byte(meta), &want)
+	if raw == nil {
+		c.fatalf("the result has no _meta")
+	}
+	decode(t, raw, &got)
+	for key := range want {
+		if !reflect.DeepEqual(got[key], want[key]) {
+			c.fatalf("_meta came back with %s = %v, want %v", key, got[key], want[key])
+		}
+	}
+}
+
+// decode keeps numbers as they are written.
+func decode(t testing.TB, raw []byte, v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("decode %s: %v", raw, err)
+	}
+}
