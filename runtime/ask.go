@@ -104,16 +104,6 @@ func (s *Session) anybodyCan(method string) bool {
 	return len(s.feeds) == 0
 }
 
-// trySend queues a frame without waiting. What does not fit is lost only when
-// the agent has stopped reading.
-func (p *proc) trySend(frame []byte) {
-	select {
-	case p.outbox <- frame:
-	default:
-		p.agent.r.work.Go(func() { _ = p.send(p.agent.r.ctx, frame) })
-	}
-}
-
 func (r *Runtime) forgetAsk(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -34,7 +35,9 @@ type proc struct {
 	init    json.RawMessage // result of initialize; set before the proc is shared
 	caps    agentCaps
 	started time.Time
-	outbox  chan []byte
+	outbox  chan []byte   // frames that could not be written at once, in order
+	waiting atomic.Int64  // frames in outbox or on their way from it
+	wmu     sync.Mutex    // held while the agent's input is written
 	gone    chan struct{} // closed by fail: nothing is sent any more
 	ended   chan struct{} // closed when pump and writer have returned
 
@@ -195,8 +198,19 @@ func (p *proc) ask(ctx context.Context, method string, params []byte) (json.RawM
 	}
 }
 
-// send queues a frame for the agent and waits for room in its queue.
+// send writes a frame to the agent, or queues it behind those that wait already,
+// and waits for room in the queue. Only a goroutine that may wait for the agent
+// calls it; others use trySend.
 func (p *proc) send(ctx context.Context, frame []byte) error {
+	if p.waiting.Load() == 0 && p.wmu.TryLock() {
+		// Whoever queued a frame before us has counted it before.
+		if p.waiting.Load() == 0 {
+			defer p.wmu.Unlock()
+			return p.writeFrame(frame)
+		}
+		p.wmu.Unlock()
+	}
+	p.waiting.Add(1)
 	select {
 	case p.outbox <- frame:
 		return nil
@@ -206,9 +220,28 @@ func (p *proc) send(ctx context.Context, frame []byte) error {
 	case p.outbox <- frame:
 		return nil
 	case <-p.gone:
+		p.waiting.Add(-1)
 		return p.endCause()
 	case <-ctx.Done():
+		p.waiting.Add(-1)
 		return context.Cause(ctx)
+	}
+}
+
+// trySend queues a frame without waiting. When the queue is full another
+// goroutine waits in its place.
+func (p *proc) trySend(frame []byte) {
+	p.waiting.Add(1)
+	select {
+	case p.outbox <- frame:
+	default:
+		p.agent.r.work.Go(func() {
+			select {
+			case p.outbox <- frame:
+			case <-p.gone:
+				p.waiting.Add(-1)
+			}
+		})
 	}
 }
 
@@ -218,26 +251,36 @@ func (p *proc) endCause() error {
 	return p.cause
 }
 
-// write owns the agent's input.
+// write passes on what had to be queued.
 func (p *proc) write() {
 	for {
 		select {
 		case frame := <-p.outbox:
-			m, err := acp.Parse(frame)
-			if err == nil {
-				err = p.conn.Write(context.Background(), m)
-			}
+			p.wmu.Lock()
+			err := p.writeFrame(frame)
+			p.wmu.Unlock()
+			p.waiting.Add(-1)
 			if err != nil {
-				p.agent.r.log.Debug("write to agent", "agent", p.agent.id, "err", err)
-				// The pump learns how the process ended and fails it; a live
-				// process that closed its input is of no use either.
-				_ = p.conn.Close()
 				return
 			}
 		case <-p.gone:
 			return
 		}
 	}
+}
+
+// writeFrame writes to the agent; wmu is held. A process that takes no input
+// any more is ended: the pump learns how, and fails what waits for it.
+func (p *proc) writeFrame(frame []byte) error {
+	m, err := acp.Parse(frame)
+	if err == nil {
+		err = p.conn.Write(context.Background(), m)
+	}
+	if err != nil {
+		p.agent.r.log.Debug("write to agent", "agent", p.agent.id, "err", err)
+		p.agent.r.work.Go(func() { _ = p.conn.Close() })
+	}
+	return err
 }
 
 // close ends the process for the given reason and waits until nothing of it is left.
@@ -339,10 +382,7 @@ func (p *proc) sessionFor(m *acp.Message) *Session {
 	log.Warn("message for a session this process does not have", "agent", p.agent.id, "method", m.Method(), "session", m.Session())
 	if m.IsRequest() {
 		e := acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "session not found"))
-		select {
-		case p.outbox <- e.Frame():
-		default:
-		}
+		p.trySend(e.Frame())
 	}
 	return nil
 }

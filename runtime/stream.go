@@ -512,7 +512,7 @@ func (c *Client) Settle(ctx context.Context, r acp.Reply, bound time.Duration) u
 	if r.Session == "" || s == nil {
 		return c.lastEvent()
 	}
-	c.awaitWritten(ctx, s, r.Seq, bound)
+	c.awaitWritten(ctx, s, r.Seq-1, bound) // the response itself is not on the stream
 	return c.lastEvent()
 }
 

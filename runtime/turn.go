@@ -72,12 +72,12 @@ func (s *Session) begin(t *turn) {
 			[]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted,
 			[]byte(`,"update":{"sessionUpdate":"user_message_chunk","content":`), block, []byte(`}}}`))
 	}
-	s.flush()
-	s.active.Store(time.Now().UnixMilli())
 	if p := s.live(); p != nil {
 		s.give(t, p)
+		s.flush() // the agent is at work meanwhile
 		return
 	}
+	s.flush()
 	s.r.work.Go(func() {
 		p, err := s.ensure(s.r.ctx, t.req.client)
 		if err != nil {
@@ -212,11 +212,7 @@ func (s *Session) cancelTurn() {
 	if p := s.live(); sent && p != nil {
 		native := s.native()
 		n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, native)...), '}'))
-		ctx, stop := context.WithTimeout(s.r.ctx, time.Second)
-		if err := p.send(ctx, n.Frame()); err != nil {
-			s.r.log.Warn("send session/cancel", "session", s.id, "err", err)
-		}
-		stop()
+		p.trySend(n.Frame())
 		s.dropAsks(p)
 	}
 }

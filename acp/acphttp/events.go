@@ -82,6 +82,13 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 	heartbeat := time.NewTicker(h.o.Heartbeat)
 	defer heartbeat.Stop()
 	quiet := false
+	var deadline time.Time
+	extend := func() { // a timer for every write would cost more than the write
+		if now := time.Now(); deadline.Sub(now) < h.o.WriteTimeout*9/10 {
+			deadline = now.Add(h.o.WriteTimeout)
+			_ = rc.SetWriteDeadline(deadline)
+		}
+	}
 	gone := r.Context().Done()
 	for {
 		select {
@@ -96,7 +103,7 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 				for _, e := range events {
 					*buf = sse.AppendEvent(*buf, e.ID, e.Frame)
 				}
-				_ = rc.SetWriteDeadline(time.Now().Add(h.o.WriteTimeout))
+				extend()
 				_, err := w.Write(*buf)
 				giveBack(buf)
 				if err != nil || rc.Flush() != nil {
@@ -107,7 +114,7 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 			st.Written()
 		case <-heartbeat.C:
 			if quiet {
-				_ = rc.SetWriteDeadline(time.Now().Add(h.o.WriteTimeout))
+				extend()
 				if _, err := w.Write([]byte(sse.Heartbeat)); err != nil || rc.Flush() != nil {
 					return
 				}

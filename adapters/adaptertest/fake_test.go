@@ -25,9 +25,12 @@ type fake struct {
 	answer  func(c *fakeConn, p *fakeTurn, option string) // "" for cancelled
 	failed  func(reason error) error                      // what Read returns at the end
 	write   func(c *fakeConn) error                       // called by Write first
+	late    error                                         // of a Write after the end
 	close   func(c *fakeConn, times int) error
 
+	release  chan struct{} // closed when the test is over
 	mu       sync.Mutex
+	children []*exec.Cmd
 	sessions map[string][]string // updates by session; they outlive a Conn
 	made     []string            // sessions in order
 }
@@ -60,7 +63,6 @@ type fakeConn struct {
 	asks   map[acp.ID]*fakeTurn
 	closes int
 	probes int
-	child  *exec.Cmd
 }
 
 // fakeTurn is a prompt that runs.
@@ -71,7 +73,6 @@ type fakeTurn struct {
 	meta     []byte
 	asking   acp.ID
 	tool     string
-	chunks   int
 	response func(c *fakeConn, p *fakeTurn, stop acp.StopReason)
 }
 
@@ -97,7 +98,7 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.end != nil {
-		return os.ErrClosed
+		return c.late
 	}
 	if err := c.write(c); err != nil {
 		return err
@@ -197,14 +198,12 @@ func newFake() *fake {
 	return &fake{
 		open:     context.Context.Err,
 		sessions: map[string][]string{},
+		release:  make(chan struct{}),
+		late:     os.ErrClosed,
 		failed:   func(reason error) error { return reason },
 		write:    func(*fakeConn) error { return nil },
 		close: func(c *fakeConn, _ int) error {
-			if c.child != nil {
-				_ = c.child.Process.Kill()
-				_ = c.child.Wait()
-				c.child = nil
-			}
+			c.reap()
 			c.endLocked(errFakeClosed)
 			return nil
 		},
@@ -331,10 +330,24 @@ func askFirst(c *fakeConn, p *fakeTurn) {
 }
 
 func spawn(c *fakeConn, p *fakeTurn) {
-	c.child = exec.Command("sleep", "3600")
-	if err := c.child.Start(); err != nil {
+	child := exec.Command("sleep", "3600")
+	if err := child.Start(); err != nil {
 		says(err.Error())(c, p)
 		return
 	}
+	c.fake.mu.Lock()
+	c.children = append(c.children, child)
+	c.fake.mu.Unlock()
 	says("spawned")(c, p)
+}
+
+// reap ends the processes of all connections.
+func (f *fake) reap() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, child := range f.children {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}
+	f.children = nil
 }

@@ -54,8 +54,9 @@ func (r *recorder) fail(text string) { r.failures = append(r.failures, text) }
 
 func (r *recorder) Error(args ...any)                 { r.fail(fmt.Sprint(args...)) }
 func (r *recorder) Errorf(format string, args ...any) { r.fail(fmt.Sprintf(format, args...)) }
-func (r *recorder) Fatal(args ...any)                 { r.fail(fmt.Sprint(args...)); goruntime.Goexit() }
-func (r *recorder) Skip(args ...any)                  { r.skipped = fmt.Sprint(args...); goruntime.Goexit() }
+func (r *recorder) Fatal(args ...any) { r.fail(fmt.Sprint(args...)); goruntime.Goexit() }
+
+func (r *recorder) Skip(args ...any) { r.skipped = fmt.Sprint(args...); goruntime.Goexit() }
 
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.fail(fmt.Sprintf(format, args...))

@@ -1,0 +1,261 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// broken are ways to break one contract, and that one only.
+var broken = []struct {
+	contract string
+	how      string
+	do       func(f *fake)
+}{
+	{"initialize", "another version", func(f *fake) {
+		f.methods[acp.MethodInitialize] = func(c *fakeConn, m acp.Message) {
+			c.reply(m, `{"protocolVersion":7,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}`)
+		}
+	}},
+	{"new", "an id twice", func(f *fake) {
+		f.methods[acp.MethodSessionNew] = func(c *fakeConn, m acp.Message) {
+			if len(c.made) == 2 {
+				c.reply(m, `{"sessionId":"`+c.made[0]+`"}`)
+				return
+			}
+			newSession(c, m)
+		}
+	}},
+	{"updates-precede-response", "a late chunk", func(f *fake) {
+		f.prompts["stream"] = func(c *fakeConn, p *fakeTurn) {
+			stream(c, p)
+			c.say(p, "20 ")
+		}
+	}},
+	{"updates-precede-response", "one chunk for all", func(f *fake) { f.prompts["stream"] = says("0 1 2 3 19 ") }},
+	{"tool-call-lifecycle", "no end", func(f *fake) {
+		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
+			c.toolCall(p, "tool_call", "pending")
+			c.finish(p, acp.StopReasonEndTurn)
+		}
+	}},
+	{"tool-call-lifecycle", "no beginning", func(f *fake) {
+		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
+			c.toolCall(p, "tool_call_update", "completed")
+			c.finish(p, acp.StopReasonEndTurn)
+		}
+	}},
+	{"tool-call-lifecycle", "two beginnings", func(f *fake) {
+		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
+			c.toolCall(p, "tool_call", "pending")
+			tool(c, p)
+		}
+	}},
+	{"tool-call-lifecycle", "life after the end", func(f *fake) {
+		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
+			c.toolCall(p, "tool_call", "completed")
+			c.toolCall(p, "tool_call_update", "in_progress")
+			c.toolCall(p, "tool_call_update", "completed")
+			c.finish(p, acp.StopReasonEndTurn)
+		}
+	}},
+	{"tool-call-lifecycle", "none", func(f *fake) { f.prompts["tool"] = says("done") }},
+	{"permission-allow", "not done", func(f *fake) { answers(f, "yes", "failed", acp.StopReasonEndTurn) }},
+	{"permission-reject", "done all the same", func(f *fake) { answers(f, "no", "completed", acp.StopReasonEndTurn) }},
+	{"permission-cancelled", "done all the same", func(f *fake) { answers(f, "", "completed", acp.StopReasonCancelled) }},
+	{"permission-cancelled", "a regular end", func(f *fake) { answers(f, "", "failed", acp.StopReasonEndTurn) }},
+	{"cancel-ends-the-turn", "ignored", func(f *fake) { f.cancel = func(*fakeConn, *fakeTurn) {} }},
+	{"cancel-ends-the-turn", "a regular end", func(f *fake) {
+		f.cancel = func(c *fakeConn, p *fakeTurn) { c.finish(p, acp.StopReasonEndTurn) }
+	}},
+	{"cancel-ends-the-turn", "an error", func(f *fake) {
+		f.cancel = func(c *fakeConn, p *fakeTurn) {
+			c.send(acp.NewError(p.id, acp.Errorf(acp.CodeCancelled, "cancelled")))
+		}
+	}},
+	{"cancel-ends-the-turn", "a late chunk", func(f *fake) {
+		f.cancel = func(c *fakeConn, p *fakeTurn) {
+			c.finish(p, acp.StopReasonCancelled)
+			c.say(p, "one more")
+		}
+	}},
+	{"load", "no replay", func(f *fake) {
+		f.methods[acp.MethodSessionLoad] = func(c *fakeConn, m acp.Message) { reopen(c, m, false) }
+	}},
+	{"load", "replay after the response", func(f *fake) {
+		f.methods[acp.MethodSessionLoad] = func(c *fakeConn, m acp.Message) {
+			reopen(c, m, false)
+			for _, u := range c.sessions[m.Session()] {
+				c.send(sessionUpdate(m.Session(), u))
+			}
+		}
+	}},
+	{"load", "no prompts in the replay", func(f *fake) {
+		f.methods[acp.MethodSessionLoad] = func(c *fakeConn, m acp.Message) {
+			if updates := c.sessions[m.Session()]; len(updates) > 0 {
+				c.sessions[m.Session()] = updates[1:]
+			}
+			reopen(c, m, true)
+		}
+	}},
+	{"load", "not claimed", func(f *fake) { claims(f, `"sessionCapabilities":{"resume":{}}`) }},
+	{"resume", "not claimed", func(f *fake) { claims(f, `"loadSession":true`) }},
+	{"resume", "replay", func(f *fake) {
+		f.methods[acp.MethodSessionResume] = func(c *fakeConn, m acp.Message) { reopen(c, m, true) }
+	}},
+	{"two-sessions-interleave", "one at a time", func(f *fake) {
+		say := f.prompts["say"]
+		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
+			if len(c.turns) == 1 {
+				say(c, p)
+			}
+		}
+	}},
+	{"two-sessions-interleave", "mixed up", func(f *fake) {
+		say := f.prompts["say"]
+		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
+			for session := range c.turns {
+				if session != p.session {
+					c.update(session, chunk("agent_message_chunk", "hello there"))
+				}
+			}
+			say(c, p)
+		}
+	}},
+	{"unknown-method", "another code", func(f *fake) {
+		f.methods["unknown"] = func(c *fakeConn, m acp.Message) { c.refuse(m, acp.CodeInternal, "what?") }
+	}},
+	{"unknown-method", "a notification ends the connection", func(f *fake) {
+		f.methods["_adaptertest/unknown_notification"] = func(c *fakeConn, _ acp.Message) { c.endLocked(io.EOF) }
+	}},
+	{"unknown-session-is-an-error", "a prompt of nobody", func(f *fake) {
+		f.methods[acp.MethodSessionPrompt] = func(c *fakeConn, m acp.Message) {
+			if _, known := c.history(m); !known {
+				c.reply(m, `{"stopReason":"end_turn"}`)
+				return
+			}
+			prompt(c, m)
+		}
+	}},
+	{"unknown-session-is-an-error", "nothing loaded", func(f *fake) {
+		f.methods[acp.MethodSessionLoad] = func(c *fakeConn, m acp.Message) {
+			if _, known := c.history(m); !known {
+				c.reply(m, `{}`)
+				return
+			}
+			reopen(c, m, true)
+		}
+	}},
+	{"garbage-line-survived", "the connection ends", func(f *fake) {
+		f.prompts["garbage"] = func(c *fakeConn, _ *fakeTurn) { c.endLocked(errors.New("invalid character")) }
+	}},
+	{"10-MiB-message", "cut", func(f *fake) {
+		f.prompts["echo"] = func(c *fakeConn, p *fakeTurn) { says(p.text[:len(p.text)-1])(c, p) }
+	}},
+	{"meta-preserved", "dropped", func(f *fake) {
+		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
+			p.meta = nil
+			says("hello there")(c, p)
+		}
+	}},
+	{"meta-preserved", "a number rounded", func(f *fake) {
+		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
+			if p.meta != nil {
+				p.meta = []byte(`{"example.com/trace":{"id":12345678901234567000,"deep":[{"a":null},1.50,"<&>"]},"example.com/empty":{}}`)
+			}
+			says("hello there")(c, p)
+		}
+	}},
+	{"meta-preserved", "unknown members refused", func(f *fake) {
+		f.methods[acp.MethodSessionPrompt] = func(c *fakeConn, m acp.Message) {
+			if _, there := acp.Member(m.Params(), "futureField"); there {
+				c.refuse(m, acp.CodeInvalidParams, "unknown field futureField")
+				return
+			}
+			prompt(c, m)
+		}
+	}},
+	{"concurrent-writes", "a request lost", func(f *fake) {
+		unknown := f.methods["unknown"]
+		f.methods["unknown"] = func(c *fakeConn, m acp.Message) {
+			if c.probes++; c.probes != 100 {
+				unknown(c, m)
+			}
+		}
+	}},
+	{"crash-fails-pending", "a plain end", func(f *fake) { f.failed = func(error) error { return io.EOF } }},
+	{"crash-fails-pending", "another code", func(f *fake) {
+		f.failed = func(error) error { return &adapters.ExitError{Stderr: adapters.Stderr{Tail: "it is over"}} }
+	}},
+	{"crash-fails-pending", "no stderr", func(f *fake) { f.failed = func(error) error { return &adapters.ExitError{Code: 3} } }},
+	{"crash-fails-pending", "not noticed", func(f *fake) { f.prompts["crash"] = func(*fakeConn, *fakeTurn) {} }},
+	{"crash-fails-pending", "answered as if well", func(f *fake) {
+		crash := f.prompts["crash"]
+		f.prompts["crash"] = func(c *fakeConn, p *fakeTurn) {
+			c.finish(p, acp.StopReasonEndTurn)
+			crash(c, p)
+		}
+	}},
+	{"close-idempotent", "an error the second time", func(f *fake) {
+		closeOnce := f.close
+		f.close = func(c *fakeConn, times int) error {
+			if times > 1 {
+				return os.ErrClosed
+			}
+			return closeOnce(c, times)
+		}
+	}},
+	{"close-idempotent", "writes into the void", func(f *fake) { f.late = nil }},
+	{"close-leaves-no-process", "a child is left", func(f *fake) {
+		f.close = func(c *fakeConn, _ int) error {
+			c.endLocked(errFakeClosed)
+			return nil
+		}
+	}},
+	{"open-ctx-bounds-only-open", "bounds the connection", func(f *fake) {
+		f.write = func(c *fakeConn) error { return c.opened.Err() }
+	}},
+	{"open-ctx-bounds-only-open", "does not bound Open", func(f *fake) {
+		f.open = func(context.Context) error { return nil }
+	}},
+	{"no-goroutine-left", "one is left", func(f *fake) {
+		f.open = func(ctx context.Context) error {
+			if ctx.Err() == nil {
+				go func() { <-f.release }()
+			}
+			return ctx.Err()
+		}
+	}},
+	{"every-frame-valid", "a notification of no protocol", func(f *fake) {
+		say := f.prompts["say"]
+		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
+			c.send(acp.NewNotification("session/no_such_notification", []byte(`{}`)))
+			say(c, p)
+		}
+	}},
+}
+
+// answers makes a turn end otherwise after one answer to its question.
+func answers(f *fake, option, status string, stop acp.StopReason) {
+	answer := f.answer
+	f.answer = func(c *fakeConn, p *fakeTurn, chosen string) {
+		if chosen != option {
+			answer(c, p, chosen)
+			return
+		}
+		c.say(p, "allowed")
+		c.toolCall(p, "tool_call_update", status)
+		c.finish(p, stop)
+	}
+}
+
+// claims changes the agent's capabilities.
+func claims(f *fake, capabilities string) {
+	f.methods[acp.MethodInitialize] = func(c *fakeConn, m acp.Message) {
+		c.reply(m, `{"protocolVersion":1,"agentCapabilities":{`+capabilities+`}}`)
+	}
+}
