@@ -54,7 +54,7 @@ func (r *recorder) fail(text string) { r.failures = append(r.failures, text) }
 
 func (r *recorder) Error(args ...any)                 { r.fail(fmt.Sprint(args...)) }
 func (r *recorder) Errorf(format string, args ...any) { r.fail(fmt.Sprintf(format, args...)) }
-func (r *recorder) Fatal(args ...any) { r.fail(fmt.Sprint(args...)); goruntime.Goexit() }
+func (r *recorder) Fatal(args ...any)                 { r.fail(fmt.Sprint(args...)); goruntime.Goexit() }
 
 func (r *recorder) Skip(args ...any) { r.skipped = fmt.Sprint(args...); goruntime.Goexit() }
 
