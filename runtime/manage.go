@@ -255,11 +255,15 @@ func (c *Client) listSessions(q *request, m *acp.Message) {
 }
 
 func listMeta(s SessionInfo) json.RawMessage {
-	b, err := acp.Encode(map[string]any{
+	meta := map[string]any{
 		"agent": s.Agent, "agentSessionId": s.AgentSessionID, "createdAt": s.CreatedAt, "updatedAt": s.UpdatedAt,
 		"ended": s.Ended != nil, "eventCount": s.EventCount, "model": s.Model, "continuity": s.Continuity, "state": s.State,
-		"clients": s.Clients, "pending": s.Pending, "metadata": s.Metadata,
-	})
+		"clients": s.Clients, "pending": s.Pending,
+	}
+	if len(s.Metadata) > 0 {
+		meta["metadata"] = s.Metadata
+	}
+	b, err := acp.Encode(meta)
 	if err != nil {
 		return json.RawMessage("{}")
 	}

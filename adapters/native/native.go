@@ -6,8 +6,6 @@ package native
 
 import (
 	"context"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -61,7 +59,7 @@ func Open(ctx context.Context, c Command) (acp.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := ndjson.New(p.Stdout, p.Stdin, nil, 0)
+	lines := ndjson.New(p.Stdout, p.Stdin, p.Stdout.Close, 0)
 	lines.Waiting(p.Waiting)
 	return &conn{Conn: lines, proc: p}, nil
 }
@@ -101,7 +99,7 @@ func (c *conn) Read(ctx context.Context) (acp.Message, error) {
 	if err == nil {
 		return m, nil
 	}
-	if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+	if ctx.Err() != nil {
 		return m, err
 	}
 	// An agent that closed its stdout can do nothing more for anybody.
@@ -114,5 +112,5 @@ func (c *conn) Read(ctx context.Context) (acp.Message, error) {
 // Close ends the process and everything it started.
 func (c *conn) Close() error {
 	c.proc.Stop(process.DefaultLadder)
-	return c.proc.Stdout.Close()
+	return c.Conn.Close()
 }

@@ -100,7 +100,6 @@ func TestAgent_KeepsTheContract(t *testing.T) {
 		Crash:      adaptertest.Crash{Code: 3, Stderr: "mock-agent: giving up"},
 		Chunks:     500,
 		EchoesMeta: true,
-		Skip:       map[string]string{"close-idempotent": "closing again reports that stdout is closed already"},
 	})
 }
 

@@ -6,13 +6,17 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/control"
 )
 
 // announce says where the gateway listens and how to use it: as one log record
-// when the log is JSON, for people otherwise. It never shows the token.
+// when the log is JSON, for people otherwise. It shows a token only when it was made for this
+// run.
 func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 	url := endpointURL(cfg, addr)
 	open := cfg.token == ""
@@ -33,6 +37,8 @@ func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 		fmt.Fprintf(w, "WARNING: no token is needed, and %s can be reached from other machines: everybody who can connect can run agents here\n", cfg.host)
 	case open:
 		fmt.Fprintln(w, "No token is needed; only this machine can connect.")
+	case cfg.newToken:
+		fmt.Fprintf(w, "Token of this run: %s\n", cfg.token)
 	default:
 		fmt.Fprintln(w, "A token is needed.")
 	}
@@ -45,14 +51,37 @@ func firstCommand(cfg serverConfig, url string) string {
 	switch {
 	case cfg.tokenFile != "":
 		b.WriteString("SANDBOX_AGENT_TOKEN_FILE=" + quoteWord(cfg.tokenFile) + " ")
+	case cfg.newToken:
+		b.WriteString("SANDBOX_AGENT_TOKEN=" + cfg.token + " ")
 	case cfg.token != "":
 		b.WriteString("SANDBOX_AGENT_TOKEN=... ")
 	}
-	b.WriteString("sandbox-agent prompt ")
+	b.WriteString(quoteWord(programName()) + " prompt ")
 	if url != defaultEndpoint {
 		b.WriteString("--endpoint " + url + " ")
 	}
 	return b.String() + `--agent mock "hello"`
+}
+
+// programName is the word by which this program is started again: its plain name
+// where PATH leads to it, else the way it was started this time.
+func programName() string {
+	const name = "sandbox-agent"
+	self, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	found, err := exec.LookPath(name)
+	if err == nil && sameFile(found, self) || filepath.Base(os.Args[0]) != name {
+		return name
+	}
+	return os.Args[0]
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // endpointURL is the address that works on this machine, with the real port.

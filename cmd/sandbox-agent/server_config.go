@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ type serverConfig struct {
 	host, port      string
 	token           string
 	tokenFile       string // where the token came from, "" for elsewhere
+	newToken        bool   // the token was made for this run: nobody else knows it
 	cors            control.CORS
 	allowedHosts    []string
 	dataDir         string
@@ -44,6 +46,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: "2468", EnvVars: env("PORT")},
 		&cli.StringFlag{Name: "token", Usage: "what clients must present; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: env("TOKEN")},
 		&cli.StringFlag{Name: "token-file", Usage: "read the token from this file", EnvVars: env("TOKEN_FILE")},
+		&cli.BoolFlag{Name: "new-token", Usage: "make a token for this run and print it, unless one is given", EnvVars: env("NEW_TOKEN")},
 		&cli.BoolFlag{Name: "no-token", Usage: "let in everybody who can reach the address", EnvVars: env("NO_TOKEN")},
 		&cli.StringSliceFlag{Name: "allowed-host", Usage: "further name by which clients may address the gateway, * is any; may be repeated", EnvVars: env("ALLOWED_HOST")},
 		&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the gateway, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
@@ -92,6 +95,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		cfg.tokenFile = c.String("token-file")
 	}
 	noToken := c.Bool("no-token")
+	if cfg.token == "" && !noToken && c.Bool("new-token") {
+		cfg.token, cfg.newToken = rand.Text(), true
+	}
 	anySite := slices.Contains(cfg.cors.Origins, "*")
 	switch {
 	case cfg.token != "" && noToken:
