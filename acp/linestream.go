@@ -39,8 +39,8 @@ func newLineStream(rwc io.ReadWriteCloser) *lineStream {
 	}
 }
 
-// placeholder stands for a frame with a method, which is in current.
-var placeholder = []byte(`{"jsonrpc":"2.0","method":"current"}`)
+// standIn stands for a frame with a method, which is in current.
+var standIn = []byte(`{"jsonrpc":"2.0","method":"current"}`)
 
 // ReadObject reads the next frame. A line that is no frame is answered with an
 // error and skipped. Lines have no length limit.
@@ -68,7 +68,7 @@ func (s *lineStream) ReadObject(v any) error {
 func (s *lineStream) deliver(m Message, v any) bool {
 	s.current = m
 	if !m.IsResponse() {
-		return json.Unmarshal(placeholder, v) == nil
+		return json.Unmarshal(standIn, v) == nil
 	}
 	if n, ok := m.ID().Int(); !ok || n <= 0 {
 		return false
