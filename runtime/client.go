@@ -268,19 +268,46 @@ func (c *Client) attach(s *Session, after, replay uint64) *feed {
 		s.detach(f)
 		return f
 	}
-	replaced := false
+	f.since = f.log.Appended()
+	var replaced *feed
 	for i, old := range c.feeds {
 		if old.session == s {
 			old.unwatch()
-			c.feeds[i], replaced = f, true
+			c.feeds[i], replaced = f, old
 		}
 	}
-	if !replaced {
+	if replaced == nil {
 		c.feeds = append(c.feeds, f)
 	}
 	c.watchLocked(f)
 	c.mu.Unlock()
+	if replaced != nil {
+		c.salvage(replaced, f.since)
+	}
 	return f
+}
+
+// salvage puts responses up to an entry that the client has not been handed on
+// its own stream: f was a feed of the client and is no more.
+func (c *Client) salvage(f *feed, upTo uint64) {
+	c.mu.Lock()
+	pos, inline := f.pos, c.shape == acp.Inline
+	c.mu.Unlock()
+	if inline {
+		return // they travel beside the stream
+	}
+	f.session.flush()
+	for cur := f.log.Cursor(pos); cur.After() < upTo; {
+		batch, err := cur.Next(nil, 64<<10)
+		if err != nil || len(batch) == 0 {
+			return
+		}
+		for _, e := range batch {
+			if e.Kind == journal.Response && e.To == c.num && e.Seq > f.since && e.Seq <= upTo {
+				c.post(journal.Response, e.Frame)
+			}
+		}
+	}
 }
 
 // ensureAttached attaches a client that acts on a session it did not open, from
@@ -298,8 +325,10 @@ func (c *Client) leave(s *Session) {
 		if f.session == s {
 			c.feeds = append(c.feeds[:i:i], c.feeds[i+1:]...)
 			f.unwatch()
+			upTo := f.log.Appended()
 			c.mu.Unlock()
 			s.detach(f)
+			c.salvage(f, upTo)
 			return
 		}
 	}

@@ -27,15 +27,25 @@ func (q *request) respond(s *Session, frame []byte, timedOut bool) {
 		return
 	}
 	c := q.client
+	rep := acp.Reply{Frame: frame, TimedOut: timedOut}
+	var log *journal.Log
+	if s != nil {
+		log = s.log()
+	}
 	c.mu.Lock()
 	delete(c.requests, q.id)
+	attached := s != nil && c.feedLocked(s) != nil
+	if log != nil {
+		// Under the lock, so that whoever attaches or detaches the client
+		// either finds the entry or is seen here.
+		to := c.num
+		if !attached && q.sink == nil {
+			to = journal.Nobody
+		}
+		rep.Session, rep.Seq = s.id, log.Append(journal.Response, to, frame)
+	}
 	c.mu.Unlock()
-	rep := acp.Reply{Frame: frame, TimedOut: timedOut}
-	attached := false
 	if s != nil {
-		attached = c.feedOf(s) != nil
-		rep.Session = s.id
-		rep.Seq = s.log().Append(journal.Response, c.num, frame)
 		s.flush()
 	}
 	switch {

@@ -597,3 +597,34 @@ func TestDelete_DormantSessionIsDeletedAtItsAgentToo(t *testing.T) {
 	a.conn().result(m, `{}`)
 	tc.until(id)
 }
+
+// TestResponse_ComesOnceWhateverTheClientDoesMeanwhile lets responses race with
+// attaching anew and detaching.
+func TestResponse_ComesOnceWhateverTheClientDoesMeanwhile(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for i := range 200 {
+		id := tc.request("session/prompt", prompt(s, "x"))
+		p := a.conn().next(t, "session/prompt")
+		go a.conn().result(p, `{"stopReason":"end_turn"}`)
+		var other acp.ID
+		switch i % 3 {
+		case 0:
+			other = tc.request("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+		case 1:
+			other = tc.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+		default:
+			other = tc.request("_sandboxagent/session/detach", `{"sessionId":"`+s+`"}`)
+		}
+		for open := map[acp.ID]bool{id: true, other: true}; len(open) > 0; { // a second response fails validation
+			if m := tc.next(); m.IsResponse() {
+				if !open[m.ID()] {
+					t.Fatalf("round %d: response %s", i, m.Frame())
+				}
+				delete(open, m.ID())
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ type feed struct {
 	session *Session // nil for the connection's own log
 	log     *journal.Log
 	replay  uint64 // entries up to here are history; set before it is shared
+	since   uint64 // responses up to here were an earlier feed's; set before it is shared
 
 	// Guarded by client.mu.
 	pos     uint64   // handed out up to here
@@ -294,6 +296,9 @@ func (st *Stream) pollFeed(f *feed, limit *int) error {
 		st.events = st.events[:0] // taken over: its successor hands them out
 		return nil
 	}
+	if !slices.Contains(c.feeds, f) {
+		return nil // detached or attached anew meanwhile
+	}
 	for _, e := range st.entries {
 		if frame := st.renderLocked(f, e); frame != nil {
 			st.handOutLocked(f, e.Seq, frame)
@@ -350,7 +355,7 @@ func (st *Stream) renderLocked(f *feed, e journal.Entry) []byte {
 			return nil
 		}
 	case journal.Response:
-		if e.Seq <= f.replay || e.To != c.num || c.shape == acp.Inline && f.session != nil {
+		if e.Seq <= f.since || e.To != c.num || c.shape == acp.Inline && f.session != nil {
 			return nil
 		}
 		return e.Frame

@@ -37,6 +37,9 @@ type Recipient int64
 // Everyone is the recipient of entries without a particular one.
 const Everyone Recipient = 0
 
+// Nobody is the recipient of entries that are kept as a record only.
+const Nobody Recipient = 1 << 62
+
 // Except returns the recipient that is everyone but r.
 func Except(r Recipient) Recipient { return -r }
 

@@ -337,6 +337,13 @@ func (l *Log) Last() uint64 {
 	return l.visible
 }
 
+// Appended returns the newest sequence number, visible or not.
+func (l *Log) Appended() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next - 1
+}
+
 // Oldest returns the oldest sequence number that can be read.
 func (l *Log) Oldest() uint64 {
 	l.mu.Lock()
