@@ -123,7 +123,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 	case "session/new":
 		c.newSession(ctx, q, m)
 	case "session/load", "session/resume":
-		c.openSession(ctx, q, m)
+		c.openSession(q, m)
 	case "session/list":
 		c.listSessions(q, m)
 	case "session/prompt":

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sort"
@@ -341,91 +340,10 @@ func (st *Stream) handOutLocked(f *feed, seq uint64, frame []byte) {
 
 // renderLocked returns the entry's frame as this client is given it, nil when
 // it is not.
-func (st *Stream) renderLocked(f *feed, e journal.Entry) []byte {
-	c := st.c
-	switch e.Kind {
-	case journal.Client:
-		return nil
-	case journal.Update, journal.Echo:
-		if e.Seq > f.replay && !e.To.Includes(c.num) {
-			return nil
-		}
-	case journal.Notice:
-		if e.Seq <= f.replay || !e.To.Includes(c.num) {
-			return nil
-		}
-	case journal.Response:
-		if e.Seq <= f.since || e.To != c.num || c.shape == acp.Inline && f.session != nil {
-			return nil
-		}
-		return e.Frame
-	case journal.Ask:
-		return st.renderAskLocked(f, e)
-	case journal.AskDone:
-		id, ok := acp.Member(e.Frame, "params", "requestId")
-		n, isInt := acp.ID(id).Int()
-		if !ok || !isInt || !c.given[n] {
-			return nil
-		}
-		delete(c.given, n)
-		if !e.To.Includes(c.num) {
-			return nil
-		}
-		return e.Frame
-	}
-	return st.numbered(f, e.Seq, e.Frame)
-}
-
 // renderAskLocked gives out a request that is still open, in the form the
 // client can answer.
-func (st *Stream) renderAskLocked(f *feed, e journal.Entry) []byte {
-	c := st.c
-	var a *ask
-	if f.session != nil {
-		a = f.session.openAsk(e.Seq)
-		if a == nil || !c.caps.can(a.method) {
-			return nil
-		}
-	}
-	frame := e.Frame
-	m, err := acp.Parse(frame)
-	if err != nil {
-		return nil
-	}
-	id, ok := m.ID().Int()
-	if !ok {
-		return nil
-	}
-	c.given[id] = true
-	if a != nil && m.Method() == methodQuestion {
-		if frame = c.renderQuestion(a, frame); frame == nil {
-			return nil
-		}
-	}
-	return st.numbered(f, e.Seq, frame)
-}
-
 // openAsk returns the open ask recorded at seq.
-func (s *Session) openAsk(seq uint64) *ask {
-	s.asksMu.Lock()
-	defer s.asksMu.Unlock()
-	return s.asks[seq]
-}
-
 // numbered adds the entry's sequence number for clients that want it.
-func (st *Stream) numbered(f *feed, seq uint64, frame []byte) []byte {
-	if !st.c.caps.eventNumbers || f.session == nil {
-		return frame
-	}
-	m, err := acp.Parse(frame)
-	if err != nil {
-		return frame
-	}
-	start := len(st.arena)
-	st.arena = m.AppendSeq(st.arena, seq)
-	return st.arena[start:len(st.arena):len(st.arena)]
-}
-
 // pollReplay adds events that were handed out before.
 func (st *Stream) pollReplay(limit int) error {
 	c := st.c
@@ -473,110 +391,9 @@ func (st *Stream) pollReplay(limit int) error {
 }
 
 // again renders an entry that was handed out before.
-func (st *Stream) again(f *feed, e journal.Entry) []byte {
-	if e.Kind == journal.AskDone {
-		return e.Frame
-	}
-	if e.Kind == journal.Ask && f.session != nil {
-		if a := f.session.openAsk(e.Seq); a != nil {
-			if m, err := acp.Parse(e.Frame); err == nil && m.Method() == methodQuestion {
-				return st.numbered(f, e.Seq, st.c.renderQuestion(a, e.Frame))
-			}
-		}
-	}
-	return st.numbered(f, e.Seq, e.Frame)
-}
-
 // Written says that what was polled has reached the client.
-func (st *Stream) Written() {
-	if len(st.polled) == 0 {
-		return
-	}
-	c := st.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range st.polled {
-		m.f.written = max(m.f.written, m.pos)
-	}
-	st.polled = st.polled[:0]
-	c.advancedLocked()
-}
-
 // advancedLocked wakes who waits for events to be written.
-func (c *Client) advancedLocked() {
-	if c.progress != nil {
-		close(c.progress)
-		c.progress = nil
-	}
-}
-
 // Settle waits until the events before the reply were written, or bound passed,
 // or no stream is there to write them.
-func (c *Client) Settle(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
-	s := c.r.session(r.Session)
-	if r.Session == "" || s == nil {
-		return c.lastEvent()
-	}
-	c.awaitWritten(ctx, s, r.Seq-1, bound) // the response itself is not on the stream
-	return c.lastEvent()
-}
-
-func (c *Client) lastEvent() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.event
-}
-
 // awaitWritten waits until the client's stream has passed entry seq.
-func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound time.Duration) {
-	var timer *time.Timer
-	for {
-		c.mu.Lock()
-		f := c.feedLocked(s)
-		if f == nil || f.written >= seq || f.stop == nil || c.closed {
-			c.mu.Unlock()
-			break
-		}
-		if c.progress == nil {
-			c.progress = make(chan struct{})
-		}
-		progress := c.progress
-		c.mu.Unlock()
-		if timer == nil {
-			timer = time.NewTimer(bound)
-			defer timer.Stop()
-		}
-		select {
-		case <-progress:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // awaitAll waits until the open streams have written all there is, or ctx ends.
-func (c *Client) awaitAll(ctx context.Context) {
-	for {
-		c.mu.Lock()
-		behind := false
-		for _, f := range c.feeds {
-			behind = behind || f.stop != nil && f.written < f.log.Last()
-		}
-		if !behind || c.closed {
-			c.mu.Unlock()
-			return
-		}
-		if c.progress == nil {
-			c.progress = make(chan struct{})
-		}
-		progress := c.progress
-		c.mu.Unlock()
-		select {
-		case <-progress:
-		case <-ctx.Done():
-			return
-		}
-	}
-}

@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+func (s *Session) ensure(ctx context.Context, c *Client) (*proc, error) {
+	for {
+		s.mu.Lock()
+		if p := s.live(); p != nil {
+			s.mu.Unlock()
+			return p, nil
+		}
+		if err := s.openErrorLocked(); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		wait := s.opening
+		if wait == nil {
+			s.opening = make(chan struct{})
+		}
+		s.mu.Unlock()
+		if wait != nil {
+			select {
+			case <-wait:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		p, err := s.reopen(ctx, c)
+		s.mu.Lock()
+		close(s.opening)
+		s.opening = nil
+		s.mu.Unlock()
+		return p, err
+	}
+}
+
+func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	a := s.r.agents[rec.Agent]
+	if a == nil {
+		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.r.o.RequestTimeout)
+	defer cancel()
+	p, err := a.process(ctx, c.caps.raw, c.info)
+	if err != nil {
+		return nil, err
+	}
+	defer p.release()
+	method := ""
+	switch {
+	case p.caps.resume:
+		method = "session/resume"
+	case p.caps.load:
+		method = "session/load"
+	}
+	if method != "" {
+		err := s.restore(ctx, p, method, rec)
+		if err == nil {
+			return p, nil
+		}
+		refused, ok := errors.AsType[*acp.Error](err)
+		if !ok || refused.Code == acp.CodeAuthRequired {
+			return nil, err
+		}
+		s.r.log.Warn("agent could not restore session", "session", s.id, "agent", rec.Agent, "err", err)
+	}
+	if err := s.startFresh(ctx, p, rec); err != nil {
+		return nil, err
+	}
+	n, err := acp.Encode(map[string]any{
+		"sessionId": s.id,
+		"update":    map[string]any{"sessionUpdate": "session_info_update", "_meta": map[string]any{acp.MetaKey: map[string]any{"continuity": ContinuityFresh}}},
+	})
+	if err == nil {
+		u := acp.NewNotification("session/update", n)
+		s.log().Append(journal.Notice, journal.Everyone, u.Frame())
+		s.flush()
+	}
+	return p, nil
+}
+
+func (s *Session) restore(ctx context.Context, p *proc, method string, rec record) error {
+	s.muted.Store(method == "session/load")
+	defer s.muted.Store(false)
+	if err := p.bind(rec.AgentSessionID, s); err != nil {
+		return err
+	}
+	params := acp.SetMember(rec.Setup, acp.AppendQuoted(nil, rec.AgentSessionID), "sessionId")
+	res, err := p.ask(ctx, method, params)
+	if err != nil {
+		p.unbind(rec.AgentSessionID)
+		return err
+	}
+	s.serving.Store(p)
+	s.adopt(p, res, rec.Continuity)
+	return nil
+}
+
+func (s *Session) startFresh(ctx context.Context, p *proc, rec record) error {
+	type answer struct {
+		res json.RawMessage
+		err error
+	}
+	ch := make(chan answer, 1)
+	p.create(1)
+	p.call(ctx, 0, func(id acp.ID) []byte { m := acp.NewRequest(id, "session/new", rec.Setup); return m.Frame() },
+		func(res *acp.Message, err error) {
+			defer p.create(-1)
+			if err == nil && res.Err() != nil {
+				err = res.Err()
+			}
+			if err != nil {
+				ch <- answer{err: err}
+				return
+			}
+			native := acp.MemberString(res.Result(), "sessionId")
+			s.mu.Lock()
+			s.rec.AgentSessionID = native
+			s.mu.Unlock()
+			s.serving.Store(p)
+			err = p.bind(native, s)
+			ch <- answer{bytes.Clone(res.Result()), err}
+		})
+	select {
+	case a := <-ch:
+		if a.err == nil {
+			s.adopt(p, a.res, ContinuityFresh)
+		}
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Session) adopt(p *proc, res json.RawMessage, continuity Continuity) {
+	s.change(func(rec *record) {
+		rec.Continuity = continuity
+		if v, ok := acp.Member(res, "modes"); ok {
+			rec.Modes = v
+		}
+		if v, ok := acp.Member(res, "configOptions"); ok {
+			rec.ConfigOptions = v
+		}
+	})
+	if !p.alive() {
+		s.serving.CompareAndSwap(p, nil)
+	}
+}

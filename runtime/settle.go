@@ -1,0 +1,96 @@
+package runtime
+
+import (
+	"context"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func (st *Stream) Written() {
+	if len(st.polled) == 0 {
+		return
+	}
+	c := st.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range st.polled {
+		m.f.written = max(m.f.written, m.pos)
+	}
+	st.polled = st.polled[:0]
+	c.advancedLocked()
+}
+
+func (c *Client) advancedLocked() {
+	if c.progress != nil {
+		close(c.progress)
+		c.progress = nil
+	}
+}
+
+func (c *Client) Settle(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
+	s := c.r.session(r.Session)
+	if r.Session == "" || s == nil {
+		return c.lastEvent()
+	}
+	c.awaitWritten(ctx, s, r.Seq-1, bound) // the response itself is not on the stream
+	return c.lastEvent()
+}
+
+func (c *Client) lastEvent() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.event
+}
+
+func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound time.Duration) {
+	var timer *time.Timer
+	for {
+		c.mu.Lock()
+		f := c.feedLocked(s)
+		if f == nil || f.written >= seq || f.stop == nil || c.closed {
+			c.mu.Unlock()
+			break
+		}
+		if c.progress == nil {
+			c.progress = make(chan struct{})
+		}
+		progress := c.progress
+		c.mu.Unlock()
+		if timer == nil {
+			timer = time.NewTimer(bound)
+			defer timer.Stop()
+		}
+		select {
+		case <-progress:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Client) awaitAll(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		behind := false
+		for _, f := range c.feeds {
+			behind = behind || f.stop != nil && f.written < f.log.Last()
+		}
+		if !behind || c.closed {
+			c.mu.Unlock()
+			return
+		}
+		if c.progress == nil {
+			c.progress = make(chan struct{})
+		}
+		progress := c.progress
+		c.mu.Unlock()
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
