@@ -58,12 +58,33 @@ func (r *Runtime) tidy(s *Session, now time.Time) {
 	}
 	if idle := r.o.IdleTimeout; idle > 0 && silent > idle && s.live() != nil && s.openAsks() == 0 {
 		r.log.Info("idle session gives its process back", "session", s.id)
-		r.work.Go(func() {
-			s.tellAgent(r.ctx, "session/close", func(c agentCaps) bool { return c.closing })
-			s.giveBack()
-		})
+		r.work.Go(func() { s.rest(r.ctx) })
 	}
 	if l := s.logp.Load(); l != nil && silent > logIdle {
 		l.Release(logIdle)
 	}
+}
+
+// rest makes an idle session dormant. A prompt that comes meanwhile waits until
+// the agent has closed its side, and then opens the session anew.
+func (s *Session) rest(ctx context.Context) {
+	s.mu.Lock()
+	if s.turn != nil || s.opening != nil {
+		s.mu.Unlock()
+		return
+	}
+	p := s.serving.Swap(nil)
+	if p == nil {
+		s.mu.Unlock()
+		return
+	}
+	s.opening = make(chan struct{})
+	native := s.rec.AgentSessionID
+	s.mu.Unlock()
+	s.tellAgent(ctx, p, "session/close", func(c agentCaps) bool { return c.closing })
+	p.unbind(native)
+	s.mu.Lock()
+	close(s.opening)
+	s.opening = nil
+	s.mu.Unlock()
 }

@@ -106,8 +106,7 @@ func (s *Session) stopTurn(ctx context.Context) {
 }
 
 // tellAgent has the agent close or delete its session, when it can.
-func (s *Session) tellAgent(ctx context.Context, method string, can func(agentCaps) bool) {
-	p := s.live()
+func (s *Session) tellAgent(ctx context.Context, p *proc, method string, can func(agentCaps) bool) {
 	if p == nil || !can(p.caps) {
 		return
 	}
@@ -123,7 +122,7 @@ func (s *Session) tellAgent(ctx context.Context, method string, can func(agentCa
 // opens it again.
 func (s *Session) close(ctx context.Context) error {
 	s.stopTurn(ctx)
-	s.tellAgent(ctx, "session/close", func(c agentCaps) bool { return c.closing })
+	s.tellAgent(ctx, s.live(), "session/close", func(c agentCaps) bool { return c.closing })
 	s.giveBack()
 	s.change(func(rec *record) { rec.Closed = true })
 	if err := s.syncLog(); err != nil {
@@ -142,7 +141,7 @@ func (s *Session) terminate(ctx context.Context, by string) (already bool) {
 		return true
 	}
 	s.stopTurn(ctx)
-	s.tellAgent(ctx, "session/close", func(c agentCaps) bool { return c.closing })
+	s.tellAgent(ctx, s.live(), "session/close", func(c agentCaps) bool { return c.closing })
 	s.giveBack()
 	end := EndInfo{Reason: "terminated", TerminatedBy: by, At: time.Now().UTC()}
 	s.change(func(rec *record) { rec.Ended = &end })
@@ -200,7 +199,7 @@ func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
 func (s *Session) deleteAtAgent(ctx context.Context) {
 	can := func(c agentCaps) bool { return c.deleting }
 	if s.live() != nil {
-		s.tellAgent(ctx, "session/delete", can)
+		s.tellAgent(ctx, s.live(), "session/delete", can)
 		return
 	}
 	s.mu.Lock()

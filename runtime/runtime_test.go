@@ -628,3 +628,35 @@ func TestResponse_ComesOnceWhateverTheClientDoesMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+func TestIdleTimeout_GivesTheProcessBackAndResumes(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`}
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", IdleTimeout: time.Millisecond})
+	tc := connect(t, r, "")
+	s := tc.session()
+	closing := a.conn().next(t, "session/close")
+	id := tc.request("session/prompt", prompt(s, "x")) // waits for the agent to have closed it
+	a.conn().result(closing, `{}`)
+	resume := a.conn().next(t, "session/resume")
+	a.conn().result(resume, `{}`)
+	p := a.conn().next(t, "session/prompt")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+}
+
+func TestCancel_WhileTheSessionIsOpenedAnewEndsTheTurn(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	a.conn().crash(errCrash)
+	tc.next() // ended
+	id := tc.request("session/prompt", prompt(s, "x"))
+	waitFor(t, r, s, func(SessionInfo) bool { return a.opened() == 2 })
+	load := a.conn().next(t, "session/load")
+	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	a.conn().result(load, `{}`)
+	if _, res := tc.until(id); !strings.Contains(string(res.Result()), "cancelled") {
+		t.Errorf("got %s", res.Frame())
+	}
+}

@@ -13,8 +13,10 @@ import (
 type turn struct {
 	req       *request
 	prompt    acp.Message // as the client sent it; dropped when the agent has it
-	agentID   int64       // the request's id at the agent, 0 until sent
-	cancelled bool
+	agentID   int64       // the request's id at the agent
+	sent      bool        // the agent has the prompt, or it is queued for it
+	cancelled bool        // the agent is told when it has the prompt
+	withdrawn bool        // by $/cancel_request; likewise
 	ended     bool
 	watchdog  *time.Timer
 }
@@ -111,6 +113,17 @@ func (s *Session) give(t *turn, p *proc) {
 		return prompt.AppendRewritten(make([]byte, 0, len(prompt.Frame())+64), id, native)
 	}
 	p.call(s.r.ctx, 0, build, func(res *acp.Message, err error) { s.finish(t, res, err) })
+	s.mu.Lock()
+	t.sent = true
+	cancelled, withdrawn := t.cancelled, t.withdrawn
+	s.mu.Unlock()
+	// What came while the prompt was on its way must not overtake it.
+	if cancelled {
+		s.tellCancelled(t)
+	}
+	if withdrawn {
+		s.tellWithdrawn(t)
+	}
 }
 
 // watch cancels a turn that has been silent for limit.
@@ -207,13 +220,35 @@ func (s *Session) cancelTurn() {
 		return
 	}
 	t.cancelled = true
-	sent := t.agentID != 0
+	sent := t.sent
 	s.mu.Unlock()
-	if p := s.live(); sent && p != nil {
-		native := s.native()
-		n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, native)...), '}'))
+	if sent {
+		s.tellCancelled(t)
+	}
+}
+
+// tellCancelled sends session/cancel for a turn whose prompt was sent.
+func (s *Session) tellCancelled(t *turn) {
+	p := s.live()
+	s.mu.Lock()
+	current, native := s.turn == t, s.rec.AgentSessionID
+	s.mu.Unlock()
+	if p == nil || !current {
+		return
+	}
+	n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, native)...), '}'))
+	p.trySend(n.Frame())
+	s.dropAsks(p)
+}
+
+// tellWithdrawn sends $/cancel_request for a prompt that was sent.
+func (s *Session) tellWithdrawn(t *turn) {
+	s.mu.Lock()
+	id := t.agentID
+	s.mu.Unlock()
+	if p := s.live(); p != nil {
+		n := acp.NewNotification(methodCancelReq, append(append([]byte(`{"requestId":`), acp.IntID(id)...), '}'))
 		p.trySend(n.Frame())
-		s.dropAsks(p)
 	}
 }
 
@@ -229,13 +264,15 @@ func (s *Session) withdraw(req *request) {
 			return
 		}
 	}
-	var id int64
-	if s.turn != nil && s.turn.req == req {
-		id = s.turn.agentID
+	t := s.turn
+	if t == nil || t.req != req {
+		s.mu.Unlock()
+		return
 	}
+	t.withdrawn = true
+	sent := t.sent
 	s.mu.Unlock()
-	if p := s.live(); p != nil && id != 0 {
-		n := acp.NewNotification("$/cancel_request", append(append([]byte(`{"requestId":`), acp.IntID(id)...), '}'))
-		_ = p.send(s.r.ctx, n.Frame())
+	if sent {
+		s.tellWithdrawn(t)
 	}
 }
