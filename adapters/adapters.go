@@ -31,10 +31,66 @@ type Info struct {
 	ID   string // what clients name it by
 	Name string // for people
 	Kind Kind
+	// Program names the agent's program for an [Installer]; "" when the adapter
+	// needs none, or knows it itself: see [Locator].
+	Program string
+	// PerSession says that a Conn serves one session only: every session gets a
+	// Conn of its own, beside one that serves none and answers initialize,
+	// authenticate and session/list.
+	PerSession bool
 	// Takes names the fields of session/new's _meta["sandboxagent.dev"] that
 	// the adapter maps itself. It reports what it cannot do in the result's
-	// _meta, and the gateway reports all others.
+	// _meta, and the gateway reports all others. Of "credentials" it gets the
+	// value in [Options]; "env", "agentVersion" and "isolation" are the
+	// gateway's own and need not be named.
 	Takes []string
+	// Features says what of ACP the agent gives; nil when nobody has looked.
+	Features Features
+	// Login says how it is known that the agent has credentials.
+	Login Login
+}
+
+// Login is what an agent's credentials are found by, without running it.
+type Login struct {
+	Env   []string // variables, each of which is enough
+	Files []string // files, each of which is enough; ~/ is the home directory
+}
+
+// Program is an agent's program on this machine.
+type Program struct {
+	Path    string   // absolute
+	Args    []string // come before all other arguments
+	Env     []string // NAME=value, added to the agent's environment
+	ACPArgs []string // start it as an ACP agent; nil when it is not known to be one
+	Version string   // "" when nobody asked it
+	Source  string   // where it came from, such as npm or path
+}
+
+// InstallProgress is one report of an installation's progress.
+type InstallProgress struct {
+	Agent  string `json:"agent"`
+	Source string `json:"source,omitempty"`
+	Step   string `json:"step"`
+	Detail string `json:"detail,omitempty"` // a URL or a package, for people
+	Done   int64  `json:"done"`             // bytes
+	Total  int64  `json:"total"`            // bytes; 0 when unknown
+}
+
+// Installer finds and installs agents' programs. Its methods are safe for
+// concurrent use.
+type Installer interface {
+	// Find returns the program that would be used now; version "" is any.
+	// It runs nothing and asks no network.
+	Find(agent, version string) (Program, bool)
+	// Install makes sure that the agent is installed. progress may be nil, is
+	// called by one goroutine at a time and must not block.
+	Install(ctx context.Context, agent, version string, progress func(InstallProgress)) (Program, error)
+}
+
+// Credentials are a session's own, instead of those in the environment.
+type Credentials struct {
+	APIKey     string `json:"apiKey,omitempty"`
+	OAuthToken string `json:"oauthToken,omitempty"`
 }
 
 // Options are what one Open needs.
@@ -43,17 +99,26 @@ type Options struct {
 	// adapter's own use. It may not exist yet.
 	StateDir string
 	Logger   *slog.Logger
+	// Program is what the Installer found for Info.Program.
+	Program Program
+	// Env is added to the environment of what is started, NAME=value.
+	Env         []string
+	Credentials Credentials
 }
 
 // Adapter opens connections to one kind of agent. Its methods are safe for
 // concurrent use.
 type Adapter interface {
 	Info() Info
-	// Installed reports whether Open can find the agent's program.
-	Installed() bool
 	// Open starts the agent. ctx bounds only the start. The Conn's Read fails
 	// with an *ExitError when the process ended.
 	Open(ctx context.Context, o Options) (acp.Conn, error)
+}
+
+// Locator is an adapter that knows its program itself.
+type Locator interface {
+	// Locate finds the program; the error says what to do.
+	Locate() (Program, error)
 }
 
 // Process is implemented by a Conn with an operating system process behind it.

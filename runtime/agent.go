@@ -202,6 +202,15 @@ func (a *agent) drop(key string, s *slot) {
 	}
 }
 
+// installed reports whether the agent's program is on this machine.
+func (a *agent) installed() bool {
+	if l, ok := a.adapter.(adapters.Locator); ok {
+		_, err := l.Locate()
+		return err == nil
+	}
+	return true
+}
+
 // live returns the processes that run.
 func (a *agent) live() []*proc {
 	a.mu.Lock()

@@ -19,7 +19,6 @@ type burst struct {
 func (burst) Info() adapters.Info {
 	return adapters.Info{ID: "burst", Name: "burst", Kind: adapters.Bridge}
 }
-func (burst) Installed() bool { return true }
 
 func (b burst) Open(context.Context, adapters.Options) (acp.Conn, error) {
 	return &burstConn{burst: b, in: make(chan acp.Message, 4), end: make(chan struct{})}, nil

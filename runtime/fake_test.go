@@ -33,7 +33,6 @@ type fakeAgent struct {
 func (f *fakeAgent) Info() adapters.Info {
 	return adapters.Info{ID: f.id, Name: f.id, Kind: adapters.Bridge}
 }
-func (f *fakeAgent) Installed() bool { return true }
 
 func (f *fakeAgent) Open(context.Context, adapters.Options) (acp.Conn, error) {
 	c := &fakeConn{agent: f, out: make(chan acp.Message, 1024), end: make(chan struct{}), got: make(chan acp.Message, 1024)}

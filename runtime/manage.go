@@ -206,7 +206,7 @@ func (s *Session) deleteAtAgent(ctx context.Context) {
 	rec := s.rec
 	s.mu.Unlock()
 	a := s.r.agents[rec.Agent]
-	if a == nil || !a.adapter.Installed() {
+	if a == nil || !a.installed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentBound)

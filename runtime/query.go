@@ -189,7 +189,7 @@ func (r *Runtime) Agents() []AgentInfo {
 		a := r.agents[name]
 		info := a.adapter.Info()
 		row := AgentInfo{
-			ID: info.ID, Name: info.Name, Kind: string(info.Kind), Installed: a.adapter.Installed(),
+			ID: info.ID, Name: info.Name, Kind: string(info.Kind), Installed: a.installed(),
 			Default: name == r.o.DefaultAgent, Processes: []ProcessInfo{},
 		}
 		a.mu.Lock()

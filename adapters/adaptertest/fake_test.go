@@ -41,7 +41,6 @@ var (
 )
 
 func (f *fake) Info() adapters.Info { return adapters.Info{ID: "fake", Name: "Fake"} }
-func (f *fake) Installed() bool     { return true }
 
 func (f *fake) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
 	if err := f.open(ctx); err != nil {

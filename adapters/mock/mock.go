@@ -31,9 +31,6 @@ func (Adapter) Info() adapters.Info {
 	return adapters.Info{ID: "mock", Name: "Mock agent", Kind: adapters.Bridge}
 }
 
-// Installed is always true.
-func (Adapter) Installed() bool { return true }
-
 // Open starts the mock agent.
 func (a Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 	program := a.program

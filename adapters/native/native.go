@@ -39,16 +39,19 @@ func New(info adapters.Info, cmd Command) *Agent { return &Agent{info: info, cmd
 // Info describes the agent.
 func (a *Agent) Info() adapters.Info { return a.info }
 
-// Installed reports whether the command's program is found.
-func (a *Agent) Installed() bool {
-	_, err := exec.LookPath(a.cmd.Path)
-	return err == nil
+// Locate finds the command's program.
+func (a *Agent) Locate() (adapters.Program, error) {
+	path, err := exec.LookPath(a.cmd.Path)
+	if err != nil {
+		return adapters.Program{}, &adapters.NotInstalledError{Agent: a.info.ID, Remedy: "the program " + a.cmd.Path + " was not found: install it, or correct the command"}
+	}
+	return adapters.Program{Path: path, Source: "command"}, nil
 }
 
 // Open starts the command.
 func (a *Agent) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
-	if !a.Installed() {
-		return nil, &adapters.NotInstalledError{Agent: a.info.ID, Remedy: "the program " + a.cmd.Path + " was not found: install it, or correct the command"}
+	if _, err := a.Locate(); err != nil {
+		return nil, err
 	}
 	return Open(ctx, a.cmd)
 }

@@ -106,7 +106,7 @@ func TestAgent_KeepsTheContract(t *testing.T) {
 func TestAgent_MissingProgram(t *testing.T) {
 	const program = "no-such-program-anywhere"
 	a := native.New(adapters.Info{ID: "custom"}, native.Command{Path: program})
-	if a.Installed() {
+	if _, err := a.Locate(); err == nil {
 		t.Error("Installed reports true")
 	}
 	conn, err := a.Open(t.Context(), adapters.Options{})
