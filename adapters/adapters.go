@@ -91,6 +91,7 @@ type Installer interface {
 type Credentials struct {
 	APIKey     string `json:"apiKey,omitempty"`
 	OAuthToken string `json:"oauthToken,omitempty"`
+	BaseURL    string `json:"baseUrl,omitempty"` // of the model provider
 }
 
 // Options are what one Open needs.

@@ -24,7 +24,7 @@ var configFields = []struct{ field, category string }{
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
 	"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories",
-	"env", "credentials", "agentVersion", "agentSpecific", "isolation",
+	"credentials", "agentVersion", "agentSpecific",
 }
 
 // configureNew sets what session/new asked for by the agent's own config
@@ -36,7 +36,11 @@ func (s *Session) configureNew(ctx context.Context, p *proc, meta json.RawMessag
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.r.o.RequestTimeout)
 	defer cancel()
-	takes := p.agent.adapter.Info().Takes
+	info := p.agent.adapter.Info()
+	takes := info.Takes
+	if info.Program != "" {
+		takes = append(slices.Clip(takes), "agentVersion")
+	}
 	var out []unsupported
 	for _, c := range configFields {
 		want := acp.MemberString(own, c.field)

@@ -227,7 +227,7 @@ func (c *Client) withConnectionProcess(q *request, m *acp.Message, f func(p *pro
 
 // restart gives the connection a new process of its agent.
 func (c *Client) restart(ctx context.Context) (*proc, error) {
-	p, err := c.agent.process(ctx, c.caps.raw, c.info)
+	p, err := c.agent.process(ctx, c.wants())
 	if err != nil {
 		return nil, err
 	}

@@ -199,7 +199,9 @@ func (c *Client) agentModels(q *request, m *acp.Message) {
 	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, c.r.o.RequestTimeout)
 	defer cancel()
-	p, err := a.process(ctx, c.caps.raw, c.info)
+	w := c.wants()
+	w.alone = a.adapter.Info().PerSession
+	p, err := a.process(ctx, w)
 	if err != nil {
 		q.fail(nil, err)
 		return

@@ -184,13 +184,13 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 
 // Agents describes every agent, in the order they were configured.
 func (r *Runtime) Agents() []AgentInfo {
-	out := make([]AgentInfo, 0, len(r.names))
-	for _, name := range r.names {
-		a := r.agents[name]
+	list := r.agentList()
+	out := make([]AgentInfo, 0, len(list))
+	for _, a := range list {
 		info := a.adapter.Info()
 		row := AgentInfo{
 			ID: info.ID, Name: info.Name, Kind: string(info.Kind), Installed: a.installed(),
-			Default: name == r.o.DefaultAgent, Processes: []ProcessInfo{},
+			Default: a.id == r.o.DefaultAgent, Processes: []ProcessInfo{},
 		}
 		a.mu.Lock()
 		restarts, lastErr := a.restarts, a.lastErr

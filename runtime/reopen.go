@@ -48,13 +48,18 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
-	a := s.r.agents[rec.Agent]
+	a := s.r.agent(rec.Agent)
 	if a == nil {
 		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.r.o.RequestTimeout)
 	defer cancel()
-	p, err := a.process(ctx, c.caps.raw, c.info)
+	w := rec.wants(c.wants())
+	w.alone = w.alone || a.adapter.Info().PerSession
+	if w.alone {
+		w.backoff = &s.backoff
+	}
+	p, err := a.process(ctx, w)
 	if err != nil {
 		return nil, err
 	}

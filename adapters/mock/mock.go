@@ -45,5 +45,5 @@ func (a Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error)
 	if o.StateDir != "" {
 		args = append(args, "--state-dir", o.StateDir)
 	}
-	return native.Open(ctx, native.Command{Path: program, Args: args})
+	return native.Open(ctx, native.Command{Path: program, Args: args, Env: o.Env})
 }
