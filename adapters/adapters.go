@@ -48,6 +48,9 @@ type Info struct {
 	Features Features
 	// Login says how it is known that the agent has credentials.
 	Login Login
+
+	// For people, where known.
+	Description, Website, License, Icon string
 }
 
 // Login is what an agent's credentials are found by, without running it.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -74,7 +75,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	types := map[string]any{
-		"Status": statusBody{}, "Version": versionBody{}, "AgentList": agentsBody{}, "Agent": runtime.AgentInfo{},
+		"Status": statusBody{}, "Version": versionBody{}, "AgentList": agentsBody{}, "Agent": runtime.AgentInfo{}, "Choice": runtime.Choice{}, "Support": adapters.Support{},
 		"Process": runtime.ProcessInfo{}, "SessionPage": sessionsBody{}, "Session": runtime.SessionInfo{},
 		"End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
 	}

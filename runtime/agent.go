@@ -34,6 +34,7 @@ type agent struct {
 	hearerN  int
 	restarts int
 	lastErr  string
+	auth     AuthState
 	shared   backoff // of the processes that sessions share
 }
 
@@ -171,6 +172,10 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 	}
 	p.init = res
 	p.readCapabilities()
+	switch state := AuthState(acp.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
+	case AuthAuthenticated, AuthRequired:
+		a.setAuth(state)
+	}
 	return p, nil
 }
 
