@@ -57,6 +57,10 @@ type Info struct {
 type Login struct {
 	Env   []string // variables, each of which is enough
 	Files []string // files, each of which is enough; ~/ is the home directory
+	// Method is the id of the authentication method that every new process must
+	// be told of when an API key is there, by Env or in Options; "" where the
+	// key alone is enough.
+	Method string
 }
 
 // Program is an agent's program on this machine.

@@ -35,7 +35,8 @@ type agent struct {
 	restarts int
 	lastErr  string
 	auth     AuthState
-	shared   backoff // of the processes that sessions share
+	login    json.RawMessage // params of the authenticate that worked last
+	shared   backoff         // of the processes that sessions share
 }
 
 // backoff delays starts after failures; agent.mu guards it.
@@ -171,6 +172,11 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 		return nil, agentProblem(a.id, "initialize", err)
 	}
 	p.init = res
+	if params := a.loginFor(w); params != nil {
+		if _, err := p.ask(ctx, "authenticate", params); err != nil {
+			a.r.log.Warn("agent did not authenticate", "agent", a.id, "err", err)
+		}
+	}
 	p.readCapabilities()
 	switch state := AuthState(acp.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
 	case AuthAuthenticated, AuthRequired:

@@ -2,9 +2,6 @@ package runtime
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -107,48 +104,4 @@ func (a *agent) describe() AgentInfo {
 		row.Processes = append(row.Processes, pi)
 	}
 	return row
-}
-
-// loginFound reports whether there are credentials where the agent looks.
-func loginFound(l adapters.Login) bool {
-	for _, name := range l.Env {
-		if os.Getenv(name) != "" {
-			return true
-		}
-	}
-	for _, path := range l.Files {
-		if rest, below := strings.CutPrefix(path, "~/"); below {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				continue
-			}
-			path = filepath.Join(home, rest)
-		}
-		if st, err := os.Stat(path); err == nil && st.Size() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// learnAuth takes from an agent's answer what it says of its login.
-func (a *agent) learnAuth(method string, err *acp.Error) {
-	state := AuthState("")
-	switch {
-	case err != nil && err.Code == acp.CodeAuthRequired:
-		state = AuthRequired
-	case err == nil && (method == "session/prompt" || method == "authenticate"):
-		state = AuthAuthenticated
-	case err == nil && method == "logout":
-		state = AuthUnknown
-	default:
-		return
-	}
-	a.setAuth(state)
-}
-
-func (a *agent) setAuth(state AuthState) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.auth = state
 }

@@ -39,6 +39,7 @@ type Entry struct {
 	Website      string       `json:"website,omitempty"`
 	Repository   string       `json:"repository,omitempty"`
 	License      string       `json:"license,omitempty"`
+	Icon         string       `json:"icon,omitempty"`
 	Distribution Distribution `json:"distribution"`
 }
 

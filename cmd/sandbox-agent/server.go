@@ -129,6 +129,7 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logg
 	if err := gw.runtime.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end sessions: %w", err))
 	}
+	gw.catalog.Close()
 	if err := gw.rpc.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end connections: %w", err))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -13,6 +14,7 @@ import (
 // gateway is what the server command serves.
 type gateway struct {
 	runtime *runtime.Runtime
+	catalog *all.Catalog
 	rpc     *acphttp.Handler
 	ui      fs.FS
 }
@@ -23,8 +25,16 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
 	}
+	list, err := all.Adapters(all.Options{DataDir: cfg.dataDir, Commands: cfg.commands})
+	if err != nil {
+		return nil, err
+	}
+	installer := install.New(install.Options{DataDir: cfg.dataDir, Logger: log})
+	catalog := all.NewCatalog(installer)
 	rt, err := runtime.New(runtime.Options{
-		Adapters:        all.Adapters(all.Options{Commands: cfg.commands}),
+		Adapters:        list,
+		Catalog:         catalog,
+		Installer:       all.Programs(installer),
 		DefaultAgent:    cfg.defaultAgent,
 		DataDir:         dataDir,
 		Ephemeral:       cfg.ephemeral,
@@ -36,10 +46,12 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		Version:         version,
 	})
 	if err != nil {
+		catalog.Close()
 		return nil, err
 	}
 	return &gateway{
 		runtime: rt,
+		catalog: catalog,
 		rpc:     acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
 		ui:      inspector.Dist(),
 	}, nil
