@@ -45,7 +45,7 @@ within 10 seconds; a second one ends it at once.`,
 			// Agents inherit the environment; the token is not theirs.
 			_ = os.Unsetenv("SANDBOX_AGENT_TOKEN")
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
 			return serve(c.Context, cfg, signals, std)
 		},
@@ -67,19 +67,26 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		}
 		certificates = append(certificates, cert)
 	}
+	owned := "" // the data directory, when it is ours alone
 	if !cfg.ephemeral {
 		unlock, err := lockDataDir(cfg.dataDir)
 		if err != nil {
 			return err
 		}
 		defer unlock()
+		owned = cfg.dataDir
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer all.Supervise()()
+	release, err := all.Supervise(owned)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	defer release()
 	gw, err := openGateway(cfg, log)
 	if err != nil {
 		_ = ln.Close()
