@@ -1,4 +1,6 @@
 // Package all lists the agents this gateway knows.
+//
+//go:generate go run ./internal/matrix ../../docs/agents.mdx
 package all
 
 import (
