@@ -32,6 +32,9 @@ type Subject struct {
 	NoLoad, NoResume bool
 	// Options are given to the adapter; StateDir and Logger are the suite's.
 	Options adapters.Options
+	// Cwd is the working directory of all sessions; "" for one of each
+	// connection's own.
+	Cwd string
 	// Shows make the agent show what the adapter claims in Info().Features and
 	// no contract shows by itself.
 	Shows map[adapters.Feature]func(s *Scene)

@@ -66,6 +66,9 @@ func (s *suite) openWith(ctx context.Context, t testing.TB, stateDir string) *cl
 		t: t, s: s, ctx: context.WithoutCancel(t.Context()), cwd: t.TempDir(), rec: acptest.NewRecorder(t),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
+	if s.Cwd != "" {
+		c.cwd = s.Cwd
+	}
 	t.Cleanup(c.close)
 	o := s.Options
 	o.StateDir, o.Logger = stateDir, discard

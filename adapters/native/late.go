@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ func (l *late) read() {
 		select {
 		case l.in <- m.Clone():
 		case <-l.quit:
+			l.err = net.ErrClosed
 			return
 		}
 	}

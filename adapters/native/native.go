@@ -114,18 +114,27 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 			c.Env = append(c.Env, k.name+"="+k.value)
 		}
 	}
-	conn, err := Open(ctx, c)
+	started, err := start(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	var lines acp.Conn = started
 	if a.spec.ReplaysLate {
-		conn = holdLoads(conn)
+		lines = holdLoads(lines)
 	}
-	return settle(conn), nil
+	return settle(lines, started), nil
 }
 
-// Open starts a program that speaks ACP on stdio.
+// Open starts a program that speaks ACP on stdio. The frames pass unchanged.
 func Open(ctx context.Context, c Command) (acp.Conn, error) {
+	started, err := start(ctx, c)
+	if err != nil {
+		return nil, err // and not a nil *conn
+	}
+	return started, nil
+}
+
+func start(ctx context.Context, c Command) (*conn, error) {
 	p, err := process.Start(ctx, process.Spec{Path: c.Path, Args: c.Args, Env: append(Environ(), c.Env...), Dir: c.Dir})
 	if err != nil {
 		return nil, err

@@ -146,6 +146,13 @@ func TestAgent_Environment(t *testing.T) {
 	}
 }
 
+func TestConn_IsAProcess(t *testing.T) {
+	p, ok := open(t, custom(t, runAgent)).(adapters.Process)
+	if !ok || p.PID() == 0 || p.StartedAt().IsZero() {
+		t.Errorf("%v: %+v", ok, p)
+	}
+}
+
 func TestConn_ExitErrorHasStderr(t *testing.T) {
 	conn := open(t, custom(t, runFailing))
 	_, err := conn.Read(t.Context())

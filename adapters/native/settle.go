@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // maxCalls bounds the tool calls that are remembered of one session. What is
@@ -21,6 +22,7 @@ const maxCalls = 4096
 // Everything else passes unchanged.
 type settled struct {
 	acp.Conn
+	adapters.Process
 	queue []acp.Message // to be read before anything else; used by Read only
 
 	mu       sync.Mutex
@@ -35,10 +37,14 @@ type toolCalls struct {
 	order []string        // of ended's keys
 }
 
-var _ acp.Buffered = (*settled)(nil)
+var (
+	_ acp.Buffered     = (*settled)(nil)
+	_ adapters.Process = (*settled)(nil)
+)
 
-func settle(c acp.Conn) *settled {
-	return &settled{Conn: c, prompts: map[acp.ID]string{}, sessions: map[string]*toolCalls{}}
+// settle returns c settled; p is the process behind it.
+func settle(c acp.Conn, p adapters.Process) *settled {
+	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, sessions: map[string]*toolCalls{}}
 }
 
 // Write watches which prompts are open.

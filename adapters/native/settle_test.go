@@ -103,7 +103,7 @@ func TestSettle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inner := newScript(tt.in...)
 			close(inner.in)
-			c := settle(inner)
+			c := settle(inner, nil)
 			if err := c.Write(t.Context(), acp.MustParse([]byte(prompt))); err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestSettle(t *testing.T) {
 
 func TestSettle_MemoryIsBounded(t *testing.T) {
 	inner := newScript()
-	c := settle(inner)
+	c := settle(inner, nil)
 	for i := range maxCalls + 10 {
 		inner.in <- acp.MustParse([]byte(up(fmt.Sprintf(`{"sessionUpdate":"tool_call","toolCallId":"%d","title":"x","status":"completed"}`, i))))
 		if _, err := c.Read(t.Context()); err != nil {
@@ -149,7 +149,7 @@ func TestSettle_RealAgents(t *testing.T) {
 			}
 			defer func() { _ = f.Close() }()
 			inner := newScript()
-			c := settle(inner)
+			c := settle(inner, nil)
 			open := map[string]bool{} // calls that were introduced and have not ended
 			told := map[string]bool{}
 			lines := bufio.NewScanner(f)
@@ -294,6 +294,21 @@ func TestLate_AnEndlessReplayDoesNotHoldTheAnswerForEver(t *testing.T) {
 		<-done
 		_ = c.Close()
 	})
+}
+
+func TestLate_CloseEndsRead(t *testing.T) {
+	inner := newScript(up(`{"sessionUpdate":"x"}`), up(`{"sessionUpdate":"y"}`))
+	c := holdLoads(inner)
+	if _, err := c.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	for range 3 { // what was on its way may still come
+		if _, err := c.Read(t.Context()); err != nil {
+			return
+		}
+	}
+	t.Error("a closed Conn can be read for ever")
 }
 
 func TestLate_TheEndReleasesTheAnswer(t *testing.T) {

@@ -17,6 +17,7 @@ func Table() []Spec {
 					adapters.Images: {Level: adapters.ByAgent}, adapters.Attachments: {Level: adapters.ByAgent},
 					adapters.CommandOutput: no("the agent reports a command's end and not its output"),
 					adapters.Models:        {Level: adapters.ByAgent, Reason: "by the older session/set_model"},
+					adapters.MCPServers:    {Level: adapters.ByAgent, Reason: "in folders that the user trusts"},
 					adapters.Resume:        {Level: adapters.Emulated, Reason: "by session/load, whose replay is not shown"},
 					adapters.Usage:         {Level: adapters.ByAgent, Reason: "in the prompt result's _meta.quota"},
 					adapters.Commands:      {Level: adapters.ByAgent},
