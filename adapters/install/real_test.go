@@ -16,7 +16,7 @@ func TestReal(t *testing.T) {
 		t.Skip("real agents are installed with SANDBOX_AGENT_TEST_REAL=1 only")
 	}
 	in := New(Options{DataDir: t.TempDir(), Sources: []Source{NPM}})
-	for _, agent := range []string{"claude", "codex", "opencode"} {
+	for _, agent := range []string{"claude", "codex", "opencode", "gemini", "qwen", "copilot"} {
 		t.Run(agent, func(t *testing.T) {
 			var steps []string
 			r, err := in.Install(t.Context(), Request{Agent: agent, Progress: func(p Progress) {
@@ -29,7 +29,7 @@ func TestReal(t *testing.T) {
 				t.Fatal(err)
 			}
 			rel, _ := filepath.Rel(in.root, r.Program)
-			t.Logf("%s %s: %s; says %q; %s", agent, r.Version, rel, r.Reported, strings.Join(steps, ", "))
+			t.Logf("%s %s: %s; says %q after %s; %s", agent, r.Version, rel, r.Reported, r.Handshake, strings.Join(steps, ", "))
 			if !strings.Contains(r.Reported, r.Version) {
 				t.Errorf("installed %s, but the program says %q", r.Version, r.Reported)
 			}
