@@ -20,7 +20,7 @@ type CheckStatus string
 // What checks come to.
 const (
 	CheckOK      CheckStatus = "ok"
-	CheckAbsent  CheckStatus = "absent"  // an agent that is not installed, which nobody asked for
+	CheckAbsent  CheckStatus = "absent"  // not there, and nobody asked for it
 	CheckWarning CheckStatus = "warning" // something will not work
 	CheckFailed  CheckStatus = "failed"  // an agent, or all of them, will not work
 )

@@ -31,8 +31,8 @@ func (in *Installer) machineChecks(patients []patient) []func(context.Context) [
 	}
 	return append([]func(context.Context) []Check{
 		one(in.checkPlatform), one(checkPath), one(in.checkDataDir), one(checkTempDir), one(checkCertificates),
-		one(in.checkClient("npm", "the source npm is not available", "install Node.js 22 or newer with npm")),
-		one(in.checkClient("uvx", "agents that are Python packages cannot be installed", "install uv")),
+		one(checkClient("npm", CheckWarning, "the source npm is not available", "install Node.js 22 or newer with npm")),
+		one(checkClient("uvx", CheckAbsent, "agents that are Python packages cannot be installed", "install uv if you want one of them")),
 	}, in.sourceChecks(patients)...)
 }
 
@@ -137,13 +137,14 @@ func checkCertificates(context.Context) Check {
 	return c
 }
 
-// checkClient looks for a program that installations may use.
-func (in *Installer) checkClient(name, without, remedy string) func(context.Context) Check {
+// checkClient looks for a program that installations may use; absent is what it
+// means when there is none.
+func checkClient(name string, absent CheckStatus, without, remedy string) func(context.Context) Check {
 	return func(ctx context.Context) Check {
 		c := Check{Name: name, Status: CheckOK}
 		said, err := versionOf(ctx, name)
 		if c.Found = said; err != nil {
-			c.Status, c.Found, c.Remedy = CheckWarning, err.Error()+"; "+without, remedy
+			c.Status, c.Found, c.Remedy = absent, err.Error()+"; "+without, remedy
 		}
 		return c
 	}

@@ -6,15 +6,17 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // gateway is what the server command serves.
 type gateway struct {
-	runtime *runtime.Runtime
-	rpc     *acphttp.Handler
-	ui      fs.FS
+	runtime   *runtime.Runtime
+	installer *install.Installer
+	rpc       *acphttp.Handler
+	ui        fs.FS
 }
 
 // openGateway puts the parts together.
@@ -23,6 +25,8 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
 	}
+	o := cfg.install
+	o.Logger = log
 	rt, err := runtime.New(runtime.Options{
 		Adapters:        all.Adapters(all.Options{Commands: cfg.commands}),
 		DefaultAgent:    cfg.defaultAgent,
@@ -39,8 +43,9 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		return nil, err
 	}
 	return &gateway{
-		runtime: rt,
-		rpc:     acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
-		ui:      inspector.Dist(),
+		runtime:   rt,
+		installer: install.New(o),
+		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
+		ui:        inspector.Dist(),
 	}, nil
 }

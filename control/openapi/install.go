@@ -94,7 +94,7 @@ func installSchemas() openapi3.Schemas {
 		"Report":   {Value: object(fields{"ok": boolean(), "platform": text(none), "checks": list("Check")})},
 		"Check": {Value: object(fields{
 			"name": text(none), "agent": text("Absent for the machine."), "found": text("What is the case."), "remedy": text("What to do; there unless the status is ok."),
-			"status": enum("absent is an agent that is not installed and that nobody asked for.", install.CheckOK, install.CheckAbsent, install.CheckWarning, install.CheckFailed),
+			"status": enum("absent is what is not there and nobody asked for.", install.CheckOK, install.CheckAbsent, install.CheckWarning, install.CheckFailed),
 		}, "agent", "remedy")},
 	}
 }
