@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -94,8 +95,9 @@ func (r *agentRow) found(i install.Installation, ok bool) {
 	}
 }
 
-// atGateway reports whether the user named a gateway.
-func atGateway(c *cli.Context) bool { return c.IsSet("endpoint") }
+// atGateway reports whether the user named a gateway; an empty variable names
+// none.
+func atGateway(c *cli.Context) bool { return c.IsSet("endpoint") && c.String("endpoint") != "" }
 
 // localInstaller returns the installer of this machine's data directory. end
 // ends what its programs may have left.
@@ -130,21 +132,23 @@ func untilSignal(c *cli.Context) (ctx context.Context, explain func(error) error
 // eitherAgents calls remote when the user named a gateway, or one runs at the
 // standard address, else local.
 func eitherAgents(c *cli.Context, std stdio, remote func(context.Context, *client.Client) error, local func(*install.Installer) error) error {
-	ctx, cancel, api, err := controlClient(c)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	err = remote(ctx, api)
-	if err == nil || atGateway(c) || describe(err).exit != exitUnreachable {
-		return err
+	if c.String("endpoint") != "" {
+		ctx, cancel, api, err := controlClient(c)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		err = remote(ctx, api)
+		if err == nil || atGateway(c) || describe(err).exit != exitUnreachable {
+			return err
+		}
 	}
 	o, err := installOptionsOf(c)
 	if err != nil {
 		return err
 	}
 	if !c.Bool("json") {
-		note(std, "no gateway runs at "+c.String("endpoint")+"; this is what the data directory "+o.DataDir+" and PATH have")
+		note(std, strings.TrimSuffix("no gateway runs at "+c.String("endpoint"), " at ")+"; this is what the data directory "+o.DataDir+" and PATH have")
 	}
 	return local(install.New(o))
 }
