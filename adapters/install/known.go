@@ -1,5 +1,7 @@
 package install
 
+import "path/filepath"
+
 // Cached returns the stored copy of the ACP registry's agents, also an old one,
 // without asking the network; nil when there is none.
 func (in *Installer) Cached() []Entry {
@@ -10,19 +12,5 @@ func (in *Installer) Cached() []Entry {
 	return index.Agents
 }
 
-// FindVersion is Find for one version, which must be installed here: what is in
-// PATH has not said its version.
-func (in *Installer) FindVersion(agent, version string) (Installation, bool) {
-	if version == "" {
-		return in.Find(agent)
-	}
-	if !agentID.MatchString(agent) || checkVersion(version) != nil {
-		return Installation{}, false
-	}
-	i, err := in.load(agent, version)
-	if err != nil {
-		return Installation{}, false
-	}
-	i.Current = version == in.current(agent)
-	return i, true
-}
+// DataDir returns the data directory that agents are installed into.
+func (in *Installer) DataDir() string { return filepath.Dir(in.root) }

@@ -186,7 +186,7 @@ func (in *Installer) fetchIndex(ctx context.Context, cache *registryCache) (*Ind
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(in.root, 0o755); err == nil {
+	if err := in.makeRoot(); err == nil {
 		// A copy that cannot be stored is fetched again next time.
 		if err := writeJSON(in.registryFile(), c); err != nil {
 			in.log.Debug("index of the registry was not stored", "err", err)

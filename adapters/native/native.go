@@ -31,6 +31,7 @@ type Command struct {
 type Spec struct {
 	Info adapters.Info
 	Args []string // start the program as an ACP agent, where the installer does not know
+	More []string // arguments that follow those, wherever they come from
 	Env  []string
 	Keys Keys
 	// ReplaysLate says that the agent answers session/load before it has
@@ -104,6 +105,7 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 		} else {
 			c.Args = append(c.Args, a.spec.Args...)
 		}
+		c.Args = append(c.Args, a.spec.More...)
 		c.Env = append(slices.Clone(a.spec.Env), o.Program.Env...)
 	}
 	c.Env = append(slices.Clip(c.Env), o.Env...)

@@ -41,7 +41,9 @@ func Table() []Spec {
 					adapters.Commands:       {Level: adapters.ByAgent},
 				}),
 			},
-			Args: []string{"--acp"}, Keys: Keys{APIKey: "OPENAI_API_KEY", BaseURL: "OPENAI_BASE_URL"},
+			// Its own default lets a model decide what needs no permission.
+			Args: []string{"--acp"}, More: []string{"--approval-mode", "default"},
+			Keys: Keys{APIKey: "OPENAI_API_KEY", BaseURL: "OPENAI_BASE_URL"},
 		},
 		{
 			Info: adapters.Info{

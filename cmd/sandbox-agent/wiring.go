@@ -13,10 +13,11 @@ import (
 
 // gateway is what the server command serves.
 type gateway struct {
-	runtime *runtime.Runtime
-	catalog *all.Catalog
-	rpc     *acphttp.Handler
-	ui      fs.FS
+	runtime   *runtime.Runtime
+	installer *install.Installer
+	catalog   *all.Catalog
+	rpc       *acphttp.Handler
+	ui        fs.FS
 }
 
 // openGateway puts the parts together.
@@ -29,30 +30,34 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	installer := install.New(install.Options{DataDir: cfg.dataDir, Logger: log})
+	o := cfg.install
+	o.Logger = log
+	installer := install.New(o)
 	catalog := all.NewCatalog(installer)
 	rt, err := runtime.New(runtime.Options{
-		Adapters:        list,
-		Catalog:         catalog,
-		Installer:       all.Programs(installer),
-		DefaultAgent:    cfg.defaultAgent,
-		DataDir:         dataDir,
-		Ephemeral:       cfg.ephemeral,
-		Fsync:           cfg.fsync,
-		RequestTimeout:  cfg.requestTimeout,
-		TurnIdleTimeout: cfg.turnIdleTimeout,
-		IdleTimeout:     cfg.idleTimeout,
-		Logger:          log,
-		Version:         version,
+		Adapters:          list,
+		Catalog:           catalog,
+		Installer:         installer.Programs(),
+		RequirePreinstall: cfg.requirePreinstall,
+		DefaultAgent:      cfg.defaultAgent,
+		DataDir:           dataDir,
+		Ephemeral:         cfg.ephemeral,
+		Fsync:             cfg.fsync,
+		RequestTimeout:    cfg.requestTimeout,
+		TurnIdleTimeout:   cfg.turnIdleTimeout,
+		IdleTimeout:       cfg.idleTimeout,
+		Logger:            log,
+		Version:           version,
 	})
 	if err != nil {
 		catalog.Close()
 		return nil, err
 	}
 	return &gateway{
-		runtime: rt,
-		catalog: catalog,
-		rpc:     acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
-		ui:      inspector.Dist(),
+		runtime:   rt,
+		installer: installer,
+		catalog:   catalog,
+		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
+		ui:        inspector.Dist(),
 	}, nil
 }

@@ -15,7 +15,8 @@ import (
 // are encoded.
 func schemas() openapi3.Schemas {
 	const name, none = "For people.", ""
-	return openapi3.Schemas{
+	all := installSchemas()
+	maps.Copy(all, openapi3.Schemas{
 		"Problem": {Value: object(fields{
 			"type":   enum("One of the known problems.", problemTypes()...),
 			"title":  text("The type in words."),
@@ -70,7 +71,8 @@ func schemas() openapi3.Schemas {
 			"direction": enum("Who sent the message.", runtime.FromClient, runtime.FromAgent, runtime.FromGateway),
 			"message":   anything("The JSON-RPC message as it was sent."),
 		})},
-	}
+	})
+	return all
 }
 
 type fields map[string]*openapi3.SchemaRef
