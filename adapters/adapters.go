@@ -109,6 +109,9 @@ type Options struct {
 	Logger   *slog.Logger
 	// Program is what the Installer found for Info.Program.
 	Program Program
+	// Dir is where a process that serves one session only should run; "" when
+	// sessions share it.
+	Dir string
 	// Env is added to the environment of what is started, NAME=value.
 	Env         []string
 	Credentials Credentials

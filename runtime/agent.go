@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -151,6 +152,9 @@ func (a *agent) start(s *slot, key string, wait time.Duration, w want) {
 
 func (a *agent) open(ctx context.Context, key string, program adapters.Program, w want) (*proc, error) {
 	o := adapters.Options{Logger: a.r.log.With("agent", a.id), Program: program, Env: w.env, Credentials: w.credentials}
+	if w.alone {
+		o.Dir = existing(w.dir)
+	}
 	if a.r.o.DataDir != "" {
 		o.StateDir = filepath.Join(a.r.o.DataDir, "state", a.id)
 	}
@@ -183,6 +187,15 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 		a.setAuth(state)
 	}
 	return p, nil
+}
+
+// existing returns dir, or "" when it is none: an agent that cannot start there
+// could not say so.
+func existing(dir string) string {
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return ""
+	}
+	return dir
 }
 
 // agentProblem is err as a problem, with what is known of the process's end.

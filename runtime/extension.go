@@ -21,7 +21,7 @@ func extensions() map[string]any {
 	return map[string]any{
 		"sessionDetach": true, "sessionEvents": true, "sessionGet": true, "sessionListModels": true,
 		"sessionPending": true, "sessionSetMetadata": true, "sessionTerminate": true,
-		"sessionEnded": true, "agentUnparsed": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
+		"sessionEnded": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
 		"methods": extensionMethods,
 	}
 }

@@ -22,6 +22,10 @@ func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *S
 	c.ensureAttached(s)
 	mode, _ := acp.Member(m.Params(), "modeId")
 	mode = bytes.Clone(mode)
+	option, value := acp.MemberString(m.Params(), "configId"), json.RawMessage(nil)
+	if v, ok := acp.Member(m.Params(), "value"); ok {
+		value = bytes.Clone(v)
+	}
 	c.withProcess(ctx, q, m, s, func(p *proc, m *acp.Message) {
 		q.toAgent(ctx, p, m, s.toAgent(), func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
@@ -33,6 +37,7 @@ func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *S
 				if q.method == "session/set_mode" && len(mode) > 0 && len(s.rec.Modes) > 0 {
 					s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
 				}
+				s.chosenLocked(q.method, mode, option, value)
 				s.unsaved = true
 				s.mu.Unlock()
 				c.r.work.Go(s.save)

@@ -69,7 +69,7 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 			return
 		}
 	}
-	w, bad := c.wantsFor(a, m.Meta())
+	w, bad := c.wantsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
 	if bad != nil {
 		q.fail(nil, bad)
 		return
@@ -323,7 +323,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			return
 		}
 	}
-	w, bad := c.wantsFor(a, m.Meta())
+	w, bad := c.wantsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
 	if bad != nil {
 		q.fail(nil, bad)
 		return

@@ -74,6 +74,7 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	if method != "" {
 		err := s.restore(ctx, p, method, rec)
 		if err == nil {
+			s.chooseAgain(ctx, p)
 			return p, nil
 		}
 		refused, ok := errors.AsType[*acp.Error](err)
@@ -85,6 +86,7 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	if err := s.startFresh(ctx, p, rec); err != nil {
 		return nil, err
 	}
+	s.chooseAgain(ctx, p)
 	n, err := acp.Encode(map[string]any{
 		"sessionId": s.id,
 		"update":    map[string]any{"sessionUpdate": "session_info_update", "_meta": map[string]any{acp.MetaKey: map[string]any{"continuity": ContinuityFresh}}},

@@ -37,6 +37,11 @@ type record struct {
 	Capabilities  json.RawMessage      `json:"clientCapabilities,omitempty"`
 	Modes         json.RawMessage      `json:"modes,omitempty"`
 	ConfigOptions json.RawMessage      `json:"configOptions,omitempty"`
+
+	// ChosenMode and Chosen are what clients set, by the option's id: an agent
+	// that is started anew is told again.
+	ChosenMode string                     `json:"chosenMode,omitempty"`
+	Chosen     map[string]json.RawMessage `json:"chosen,omitempty"`
 }
 
 const recordVersion = 1

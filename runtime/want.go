@@ -21,6 +21,7 @@ type want struct {
 
 	// What follows does not distinguish processes.
 
+	dir     string                         // of a process alone: the session's
 	info    json.RawMessage                // clientInfo of who asks first
 	backoff *backoff                       // of a process alone; nil for a first start
 	tell    func(adapters.InstallProgress) // hears of an installation; may be nil, must not block
@@ -41,12 +42,13 @@ func (c *Client) wants() want {
 }
 
 // wantsFor adds what a session asks of its process in its _meta.
-func (c *Client) wantsFor(a *agent, meta json.RawMessage) (want, *acp.Error) {
+func (c *Client) wantsFor(a *agent, cwd string, meta json.RawMessage) (want, *acp.Error) {
 	w := c.wants()
 	if err := w.read(meta); err != nil {
 		return w, err
 	}
 	w.alone = w.alone || a.adapter.Info().PerSession
+	w.dir = cwd
 	return w, nil
 }
 
@@ -93,7 +95,7 @@ func (w *want) read(meta json.RawMessage) *acp.Error {
 func (rec *record) wants(w want) want {
 	meta, _ := acp.Member(rec.Setup, "_meta")
 	_ = w.read(meta) // it was valid when the session was created
-	w.credentials = rec.credentials
+	w.credentials, w.dir = rec.credentials, rec.Cwd
 	return w
 }
 

@@ -392,3 +392,63 @@ func TestLogin_NewProcessesAreToldAgain(t *testing.T) {
 		t.Errorf("after a client logged out: %q", got)
 	}
 }
+
+func TestReopen_ChoicesAreMadeAgain(t *testing.T) {
+	const offer = `"modes":{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan"}]},
+		"configOptions":[{"id":"m","name":"Model","category":"model","type":"select","currentValue":"big","options":[{"value":"big","name":"Big"},{"value":"small","name":"Small"}]},
+			{"id":"b","name":"Fast","type":"boolean","currentValue":false}]`
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	var mu sync.Mutex
+	told := map[*fakeConn][]string{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.result(m, `{"sessionId":"n",`+offer+`}`)
+		case "session/resume":
+			c.result(m, `{`+offer+`}`)
+		case "session/prompt":
+			c.result(m, `{"stopReason":"end_turn"}`)
+		case "session/set_config_option":
+			mu.Lock()
+			told[c] = append(told[c], string(m.Params()))
+			mu.Unlock()
+			c.result(m, `{"configOptions":[]}`)
+		default:
+			mu.Lock()
+			told[c] = append(told[c], string(m.Params()))
+			mu.Unlock()
+			c.result(m, `{}`)
+		}
+	}
+	dir := t.TempDir()
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(withID(a)), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.call("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+	tc.call("session/set_config_option", `{"sessionId":"`+s+`","configId":"m","value":"small"}`)
+	tc.call("session/set_config_option", `{"sessionId":"`+s+`","configId":"b","type":"boolean","value":false}`)
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	again := openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	tc = connect(t, again, "")
+	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	tc.call("session/prompt", prompt(s, "hi"))
+	mu.Lock()
+	got := told[a.conn()]
+	mu.Unlock()
+	want := []string{`{"sessionId":"n","modeId":"plan"}`, `{"sessionId":"n","configId":"m","value":"small"}`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the new process was told (-want +got):\n%s", diff)
+	}
+}
+
+func withID(a *fakeAgent) *fakeAgent {
+	a.id = "fake"
+	return a
+}

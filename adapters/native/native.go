@@ -99,7 +99,11 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 	c := Command{Path: o.Program.Path, Args: slices.Clone(o.Program.Args)}
 	if a.cmd != nil {
 		c = *a.cmd
-	} else {
+	}
+	if c.Dir == "" {
+		c.Dir = o.Dir
+	}
+	if a.cmd == nil {
 		if args := o.Program.ACPArgs; args != nil {
 			c.Args = append(c.Args, args...)
 		} else {
