@@ -420,3 +420,22 @@ func TestStructured_SatisfiesTheSchema(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+func TestPrompts_AreTheUsersWords(t *testing.T) {
+	for text, want := range map[string]string{
+		"hello": "hello",
+		" <a>x</a>\n\n<b c=\"d\">y\nz</b>\nhello\n": "hello",
+		"hello\n<reminder>x</reminder>":             "hello",
+		"<a>only</a>\n<a>this</a>":                  "",
+		"say <b>x</b>":                              "say <b>x</b>",
+		"<b>x</b> is bold":                          "<b>x</b> is bold",
+		"is <b>x</b> bold":                          "is <b>x</b> bold",
+		"<unclosed> hello":                          "<unclosed> hello",
+		"hello </unopened>":                         "hello </unopened>",
+	} {
+		r := sm.Request{Messages: []sm.Message{{Role: sm.User, Texts: []string{text}}}}
+		if got := strings.Join(r.Prompts(), "|"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
