@@ -19,7 +19,7 @@ import (
 // nothing but loopback.
 func testReal(t *testing.T, a *realAgent) {
 	if testing.Short() {
-		t.Skip("a real agent takes more than a minute")
+		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
 	}
 	command := a.command(t)
 	agentcache.Turn(t)
