@@ -134,7 +134,7 @@ var qwenAgent = realAgent{
 var openCodeAgent = realAgent{
 	id:       "opencode-acp",
 	packages: []string{"opencode-ai@1.18.33"},
-	file:     "opencode-" + runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH] + "/bin/opencode",
+	file:     "opencode-" + nodePlatform + "/bin/opencode",
 	args:     []string{"acp"},
 	env: func(*scriptedmodel.Model) []string {
 		return []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1"}
@@ -154,6 +154,31 @@ var openCodeAgent = realAgent{
 	},
 }
 
+var copilotAgent = realAgent{
+	id:       "copilot-cli",
+	packages: []string{"@github/copilot@1.0.102"},
+	file:     "@github/copilot-" + nodePlatform + "/copilot",
+	args:     []string{"--acp"},
+	env: func(m *scriptedmodel.Model) []string {
+		return []string{
+			"COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL=" + m.URL + "/v1",
+			"COPILOT_PROVIDER_API_KEY=no-secret", "COPILOT_MODEL=scripted-1",
+		}
+	},
+	usage: func(turn *realTurn) bool {
+		return strings.Contains(string(turn.result), `"inputTokens":100,"outputTokens":20`)
+	},
+	quirks: map[string]string{
+		"provider-error-is-no-error": "the error is a chunk of the answer and the turn ends as if all was well",
+		"tool-call-left-open":        "a call that was cancelled while its permission was asked for stays pending",
+		"replay-tool-call-left-open": "the log has what the agent sent",
+	},
+}
+
+// nodePlatform is how packages with a program for one platform end.
+var nodePlatform = runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+
 func TestReal_Gemini(t *testing.T)   { testReal(t, &geminiAgent) }
 func TestReal_Qwen(t *testing.T)     { testReal(t, &qwenAgent) }
 func TestReal_OpenCode(t *testing.T) { testReal(t, &openCodeAgent) }
+func TestReal_Copilot(t *testing.T)  { testReal(t, &copilotAgent) }
