@@ -33,6 +33,7 @@ type agent struct {
 	procs    map[string]*slot                       // by process key
 	hearers  map[int]func(adapters.InstallProgress) // of an installation in progress
 	hearerN  int
+	progress *adapters.InstallProgress // of an installation in progress
 	restarts int
 	lastErr  string
 	auth     AuthState

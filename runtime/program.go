@@ -57,6 +57,9 @@ func (a *agent) program(version string) (adapters.Program, error) {
 	}
 	a.r.log.Info("install agent on first use", "agent", a.id, "version", version)
 	p, err := a.r.o.Installer.Install(a.r.ctx, name, version, a.announce())
+	a.mu.Lock()
+	a.progress = nil
+	a.mu.Unlock()
 	if err != nil {
 		return p, err
 	}
@@ -64,13 +67,18 @@ func (a *agent) program(version string) (adapters.Program, error) {
 	return p, nil
 }
 
-// listen makes f hear of installations until the returned function is called.
+// listen makes f hear of installations until the returned function is called,
+// of one in progress at once.
 func (a *agent) listen(f func(adapters.InstallProgress)) (stop func()) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.hearerN++
 	n := a.hearerN
 	a.hearers[n] = f
+	now := a.progress
+	a.mu.Unlock()
+	if now != nil {
+		f(*now)
+	}
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -98,6 +106,7 @@ func (a *agent) announce() func(adapters.InstallProgress) {
 		mu.Unlock()
 		p.Agent = a.id
 		a.mu.Lock()
+		a.progress = &p
 		hearers := make([]func(adapters.InstallProgress), 0, len(a.hearers))
 		for _, f := range a.hearers {
 			hearers = append(hearers, f)
