@@ -156,7 +156,7 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 			mark := filepath.Join(w.dir, "mcp-was-started")
 			r := s.NewSession(func(p *acp.NewSessionRequest) {
 				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-					Name: "probe", Command: w.write("mcp.sh", "#!/bin/sh\ntouch "+mark+"\ncat >/dev/null\n"), Args: []string{}, Env: []acp.EnvVariable{},
+					Name: "probe", Command: w.write("mcp.sh", "#!/bin/sh\ntouch "+mark+"\nexit 1\n"), Args: []string{}, Env: []acp.EnvVariable{},
 				}}}
 			})
 			s.Prompt(r.SessionID, acp.TextBlock("say with a server"))
