@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/claude"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
@@ -20,7 +21,7 @@ type Options struct {
 // Adapters returns the built-in agents and then the user's own, by name. A
 // command with a built-in agent's name replaces it.
 func Adapters(o Options) []adapters.Adapter {
-	builtin := []adapters.Adapter{mock.New("")}
+	builtin := []adapters.Adapter{mock.New(""), claude.New()}
 	list := slices.DeleteFunc(builtin, func(a adapters.Adapter) bool { return o.Commands[a.Info().ID] != nil })
 	for _, name := range slices.Sorted(maps.Keys(o.Commands)) {
 		argv := o.Commands[name]
