@@ -21,7 +21,7 @@ import (
 const module = "sandboxagent.dev/sandbox-agent"
 
 // roots are the folders with Go packages.
-var roots = []string{"acp", "adapters", "runtime", "control", "cmd", "fs", "inspector"}
+var roots = []string{"acp", "adapters", "runtime", "control", "cmd", "fs", "inspector", "internal"}
 
 // edge is an import that must not exist. Patterns that begin with ./ name this
 // module's packages, others are full import paths; a trailing /... includes what
@@ -60,6 +60,8 @@ var forbidden = map[edge]string{
 	{from: "./fs/...", to: "net/http"}:                                                  "the file service knows no HTTP",
 	{from: "./cmd/...", to: "./acp/acptest/...", deep: true}:                            "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./adapters/adaptertest", deep: true}:                       "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "go.uber.org/goleak/...", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "github.com/getkin/kin-openapi/...", deep: true}:            "its initialisation costs more than the whole start",
 	{from: "./cmd/...", to: "github.com/santhosh-tekuri/jsonschema/v6/...", deep: true}: "schemas are checked in tests only",
