@@ -132,8 +132,10 @@ func describe(name string, raw json.RawMessage, before *string) look {
 			l.content = textContent(in.Plan)
 		}
 	case "AskUserQuestion":
-		for _, q := range in.Questions {
-			titled(q.Question)
+		for i, q := range in.Questions {
+			if i == 0 {
+				titled(q.Question)
+			}
 			l.content = append(l.content, textContent(q.Question)...)
 		}
 	case "Skill":

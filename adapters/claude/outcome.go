@@ -168,6 +168,12 @@ func rawOutput(b contentBlock, raw json.RawMessage) json.RawMessage {
 	}
 	raw = acp.DeleteMember(raw, "originalFile")
 	raw = acp.DeleteMember(raw, "file", "base64")
+	raw = acp.DeleteMember(raw, "file", "content")
+	if c, ok := acp.Member(raw, "content"); ok && c[0] == '"' {
+		if _, ok := acp.Member(raw, "filePath"); ok {
+			raw = acp.DeleteMember(raw, "content")
+		}
+	}
 	raw = acp.DeleteMember(raw, "original_file")
 	return acp.DeleteMember(raw, "updated_file")
 }

@@ -130,7 +130,7 @@ func planChoices(r *controlRequest, modes []string) []choice {
 
 // permissionRequest is the request for the client.
 func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.RequestPermissionRequest {
-	l := describe(r.ToolName, r.Input, nil)
+	l := describe(r.ToolName, r.Input, r.before)
 	if r.DisplayName != "" && l.title == r.ToolName {
 		l.title = r.DisplayName
 	}
@@ -138,6 +138,9 @@ func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.
 		ToolCallID: acp.ToolCallID(r.ToolUse), Title: &l.title, Name: &r.ToolName, Kind: l.kind, Status: acp.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: r.Input,
 	}}
+	if r.parent != "" {
+		out.ToolCall.Meta = meta(map[string]string{"parentToolCallId": r.parent})
+	}
 	about := map[string]string{}
 	if r.Reason != "" {
 		about["reason"] = r.Reason

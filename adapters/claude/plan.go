@@ -22,7 +22,7 @@ type planEntry struct {
 	status string
 }
 
-// write takes a whole list; input is nil while it streams.
+// write takes a whole list.
 func (p *plan) write(input json.RawMessage) []acp.SessionUpdate {
 	var in struct {
 		Todos []struct {
@@ -30,7 +30,7 @@ func (p *plan) write(input json.RawMessage) []acp.SessionUpdate {
 			Status  string `json:"status"`
 		} `json:"todos"`
 	}
-	if input == nil || lenient(input, &in) != nil || in.Todos == nil {
+	if len(input) == 0 || lenient(input, &in) != nil || in.Todos == nil {
 		return nil
 	}
 	p.entries = nil
@@ -58,6 +58,9 @@ func (p *plan) result(name string, input, output json.RawMessage) []acp.SessionU
 			Status  string `json:"status"`
 		} `json:"tasks"`
 		Success *bool `json:"success"`
+	}
+	if name == "TodoWrite" {
+		return p.write(input)
 	}
 	if len(output) == 0 || lenient(output, &out) != nil {
 		return nil

@@ -2,6 +2,7 @@ package claude
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -34,7 +35,7 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 		c = &tool{id: id, name: name, parent: parent}
 		t.remember(c)
 	}
-	if c.over || input != nil && string(input) == string(c.input) {
+	if c.over || c.input != nil && sameJSON(input, c.input) {
 		return nil
 	}
 	if parent != "" {
@@ -42,9 +43,6 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	}
 	c.input = input
 	if parent == "" && slices.Contains(planTools, name) {
-		if name == "TodoWrite" {
-			return t.plan.write(input)
-		}
 		return nil // the result tells what became of it
 	}
 	if input != nil && c.before == nil {
@@ -115,7 +113,11 @@ func (t *translator) named(id string, metas []toolMeta) []acp.SessionUpdate {
 // asked takes a request for a permission. It may come before the call's own
 // line.
 func (t *translator) asked(r *controlRequest) []acp.SessionUpdate {
-	return t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent])
+	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent])
+	if c := t.tools[r.ToolUse]; c != nil {
+		r.before, r.parent = c.before, c.parent
+	}
+	return out
 }
 
 // allowed says that a call that was asked about goes on.
@@ -145,7 +147,9 @@ func (t *translator) ended(b contentBlock, output json.RawMessage) []acp.Session
 		}})
 	}
 	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
-	u.Content, u.Locations = outcome(c, b, output)
+	if !launched(output) {
+		u.Content, u.Locations = outcome(c, b, output)
+	}
 	u.RawOutput = rawOutput(b, output)
 	switch task := backgroundTask(output); {
 	case b.IsError:
@@ -181,6 +185,22 @@ func (t *translator) abandoned(e *event) []acp.SessionUpdate {
 		out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusFailed}})
 	}
 	return out
+}
+
+// sameJSON reports whether two texts are the same value. Lines about one call
+// differ in the order of members.
+func sameJSON(a, b json.RawMessage) bool {
+	if string(a) == string(b) {
+		return true
+	}
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// launched reports whether a result says only that a subagent works in the
+// background, in words for the model.
+func launched(output json.RawMessage) bool {
+	return len(output) > 0 && output[0] == '{' && acp.MemberBool(output, "isAsync")
 }
 
 func backgroundTask(output json.RawMessage) string {

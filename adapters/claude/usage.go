@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"reflect"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -14,7 +15,7 @@ type usageState struct {
 	size   uint64 // of the context; 0 until the first turn has ended
 	cost   *float64
 	turnIn usage // of the last turn, summed over its calls
-	before float64
+	shown  acp.UsageUpdate
 }
 
 func (s *usage) context() uint64 { return s.Input + s.CacheRead + s.CacheWrite }
@@ -49,7 +50,7 @@ func (u *usageState) result(e *event) []acp.SessionUpdate {
 		}
 	}
 	if e.Cost != nil {
-		u.cost = new(u.before + *e.Cost)
+		u.cost = e.Cost
 	}
 	if e.Usage != nil {
 		u.turnIn = *e.Usage
@@ -65,6 +66,10 @@ func (u *usageState) update() []acp.SessionUpdate {
 	if u.cost != nil {
 		out.Cost = &acp.Cost{Amount: *u.cost, Currency: "USD"}
 	}
+	if reflect.DeepEqual(*out, u.shown) {
+		return nil
+	}
+	u.shown = *out
 	return []acp.SessionUpdate{{UsageUpdate: out}}
 }
 
