@@ -130,13 +130,17 @@ func planChoices(r *controlRequest, modes []string) []choice {
 
 // permissionRequest is the request for the client.
 func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.RequestPermissionRequest {
-	l := describe(r.ToolName, r.Input, r.before)
+	in := r.Input
+	if r.shown != nil {
+		in = r.shown
+	}
+	l := describe(r.ToolName, in, r.before)
 	if r.DisplayName != "" && l.title == r.ToolName {
 		l.title = r.DisplayName
 	}
 	out := &acp.RequestPermissionRequest{SessionID: id, ToolCall: acp.ToolCallUpdate{
 		ToolCallID: acp.ToolCallID(r.ToolUse), Title: &l.title, Name: &r.ToolName, Kind: l.kind, Status: acp.ToolCallStatusPending,
-		Content: l.content, Locations: l.locations, RawInput: r.Input,
+		Content: l.content, Locations: l.locations, RawInput: in,
 	}}
 	if r.parent != "" {
 		out.ToolCall.Meta = meta(map[string]string{"parentToolCallId": r.parent})

@@ -35,7 +35,8 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 		c = &tool{id: id, name: name, parent: parent}
 		t.remember(c)
 	}
-	if c.over || c.input != nil && sameJSON(input, c.input) {
+	// A request for a permission may lack what the program took elsewhere.
+	if c.over || c.input != nil && (sameJSON(input, c.input) || string(input) == "{}") {
 		return nil
 	}
 	if parent != "" {
@@ -115,7 +116,7 @@ func (t *translator) named(id string, metas []toolMeta) []acp.SessionUpdate {
 func (t *translator) asked(r *controlRequest) []acp.SessionUpdate {
 	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent])
 	if c := t.tools[r.ToolUse]; c != nil {
-		r.before, r.parent = c.before, c.parent
+		r.before, r.parent, r.shown = c.before, c.parent, c.input
 	}
 	return out
 }

@@ -176,8 +176,9 @@ type (
 		URL           string          `json:"url"`
 		ElicitationID string          `json:"elicitation_id"`
 
-		before *string // of the file that the call changes, when it was read in time
-		parent string  // the call that the subagent works for
+		shown  json.RawMessage // the input as clients know it
+		before *string         // of the file that the call changes, when it was read in time
+		parent string          // the call that the subagent works for
 	}
 	// suggestion is a change of permissions, both ways.
 	suggestion struct {
