@@ -220,7 +220,7 @@ func TestLive_Todo(t *testing.T) {
 
 func TestLive_Subagents(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("look around"), scriptedmodel.Step{scriptedmodel.Say("looking"), scriptedmodel.Shell("touch "+filepath.Join(w.cwd, "by-sub"))},
+	w.model.On(scriptedmodel.Exactly("look around"), scriptedmodel.Step{scriptedmodel.Say("looking"), scriptedmodel.Shell("touch " + filepath.Join(w.cwd, "by-sub"))},
 		scriptedmodel.Step{scriptedmodel.Say("the report")})
 	for name, background := range map[string]bool{"foreground": false, "background": true} {
 		t.Run(name, func(t *testing.T) {

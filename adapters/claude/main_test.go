@@ -332,3 +332,8 @@ func pick(option string) func(method string, params json.RawMessage) any {
 		return map[string]any{"outcome": map[string]string{"outcome": "selected", "optionId": option}}
 	}
 }
+
+// optionsOf are a world's options of Open.
+func optionsOf(w *world) adapters.Options {
+	return adapters.Options{StateDir: w.state, Program: w.prog, Env: w.env, Credentials: w.creds}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -85,25 +86,29 @@ func tagged(s, tag string) string {
 // as it ended: not what was said in branches that were given up.
 func conversation(path string) (map[int]bool, error) {
 	type link struct {
-		line                   int
-		parent, logical        string
-		result, spoken, beside bool
+		line            int
+		parent, logical string
+		message         string // of the API, which has several entries
 	}
 	links := map[string]link{}
-	results := map[string][]link{} // by the message that made the calls
+	results := map[string][]int{}  // of calls, by the entry that made them
+	parts := map[string][]string{} // entries by the API's message
 	last := ""
 	err := eachLine(path, func(n int, e *entry) error {
 		if e.UUID == "" {
 			return nil
 		}
-		l := link{line: n, parent: e.Parent, logical: e.Logical, spoken: e.spoken(), beside: e.Sidechain}
-		l.result = e.Type == "user" && len(e.Output) > 0
-		links[e.UUID] = l
-		if l.result {
-			by := firstOf(e.Source, e.Parent)
-			results[by] = append(results[by], l)
+		l := link{line: n, parent: e.Parent, logical: e.Logical}
+		if e.Type == "assistant" {
+			l.message = firstOf(acp.MemberString(e.Message, "id"), e.UUID)
+			parts[l.message] = append(parts[l.message], e.UUID)
 		}
-		if l.spoken && !l.beside {
+		links[e.UUID] = l
+		if e.Type == "user" && len(e.Output) > 0 {
+			by := firstOf(e.Source, e.Parent)
+			results[by] = append(results[by], n)
+		}
+		if e.spoken() && !e.Sidechain {
 			last = e.UUID
 		}
 		return nil
@@ -111,16 +116,20 @@ func conversation(path string) (map[int]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	wanted := map[int]bool{}
+	wanted, been := map[int]bool{}, map[string]bool{}
 	for id := last; id != ""; {
 		l, ok := links[id]
-		if !ok || wanted[l.line] {
+		if !ok || been[id] {
 			break
 		}
-		wanted[l.line] = true
-		// Of calls in parallel only one result is an ancestor of what follows.
-		for _, r := range results[id] {
-			wanted[r.line] = true
+		been[id], wanted[l.line] = true, true
+		// Of calls in parallel only one, or its result alone, is an ancestor of
+		// what follows.
+		for _, part := range slices.Concat(parts[l.message], []string{id}) {
+			wanted[links[part].line] = true
+			for _, line := range results[part] {
+				wanted[line] = true
+			}
 		}
 		id = firstOf(l.parent, l.logical)
 	}

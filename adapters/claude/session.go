@@ -214,7 +214,7 @@ func (s *session) startError(err error) error {
 // read takes every line of the program until it ends.
 func (s *session) read() {
 	for {
-		line, err := s.child.Lines.Next()
+		line, err := s.child.ReadLine()
 		if tooLong, ok := errors.AsType[*bridge.TooLongError](err); ok {
 			s.unparsed(line, tooLong)
 			continue

@@ -2,20 +2,26 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 )
 
-// Child is a native process that speaks lines on its standard streams.
+// Child is a native process that speaks lines on its standard streams. One
+// goroutine reads them, until an error, and then calls End.
 type Child struct {
 	*process.Process
-	Lines *Lines
+
+	lines   *Lines
+	once    sync.Once
+	drained chan struct{} // closed when reading has ended
+	watched chan struct{} // closed when watch has ended
 
 	mu sync.Mutex // orders writes
 }
@@ -26,7 +32,41 @@ func Start(ctx context.Context, s process.Spec) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Child{Process: p, Lines: NewLines(p.Stdout, 0)}, nil
+	c := &Child{Process: p, lines: NewLines(p.Stdout, 0), drained: make(chan struct{}), watched: make(chan struct{})}
+	go c.watch()
+	return c, nil
+}
+
+// drainPause is how long the output of an ended process must be empty.
+const drainPause = 500 * time.Millisecond
+
+// watch ends reading when the process has ended and somebody else, whom nothing
+// marks as its descendant, holds its stdout open.
+func (c *Child) watch() {
+	defer close(c.watched)
+	<-c.Done()
+	for {
+		pause := time.NewTimer(drainPause)
+		select {
+		case <-c.drained:
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		if !c.Waiting() {
+			_ = c.Stdout.Close()
+			return
+		}
+	}
+}
+
+// ReadLine is [Lines.Next] of the process's stdout.
+func (c *Child) ReadLine() ([]byte, error) {
+	line, err := c.lines.Next()
+	if _, ok := errors.AsType[*TooLongError](err); err != nil && !ok {
+		c.once.Do(func() { close(c.drained) })
+	}
+	return line, err
 }
 
 // WriteLine writes one line; line must hold no line break. It is safe for
@@ -41,12 +81,12 @@ func (c *Child) WriteLine(line []byte) error {
 	return nil
 }
 
-// End stops the process, gives its stdout back and returns how it ended.
+// End stops the process, gives its stdout back and returns how it ended. Call it
+// when ReadLine has failed.
 func (c *Child) End(l process.Ladder) *adapters.ExitError {
 	c.Stop(l)
-	if closer, ok := c.Stdout.(io.Closer); ok {
-		_ = closer.Close()
-	}
+	<-c.watched
+	_ = c.Stdout.Close()
 	e := c.Exit()
 	head, tail, truncated, lines := c.Stderr()
 	return &adapters.ExitError{Code: e.Code, Signal: e.Signal, Stderr: adapters.Stderr{Head: head, Tail: tail, Truncated: truncated, TotalLines: lines}}
