@@ -40,7 +40,6 @@ type translator struct {
 	mode    string // the permission mode, as last reported
 	session string // the newest native id
 	compact int    // compactions so far
-	title   string
 }
 
 func newTranslator(file func(path string) (string, bool)) *translator {

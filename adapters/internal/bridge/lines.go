@@ -65,8 +65,8 @@ func (l *Lines) next() ([]byte, error) {
 		part, err := l.r.ReadSlice('\n')
 		total += len(part)
 		switch {
-		case err == nil && total == len(part):
-			return bytes.TrimSpace(part), nil
+		case err == nil && total == len(part) && total <= l.max+1:
+			return bytes.TrimSpace(part), nil // as it is nearly always
 		case total <= l.max+1:
 			l.long = append(l.long, part...)
 		}
@@ -77,6 +77,9 @@ func (l *Lines) next() ([]byte, error) {
 			return nil, err
 		}
 		if total > l.max+1 {
+			if len(l.long) == 0 {
+				l.long = append(l.long, part...)
+			}
 			return l.long[:min(len(l.long), rawKept)], &TooLongError{total, l.max}
 		}
 		return bytes.TrimSpace(l.long), nil // without a line break at the stream's end
