@@ -116,6 +116,11 @@ func (a *agent) open(ctx context.Context, s *session, l *launch, args ...string)
 		a.sessions[s.id] = s
 	}
 	a.mu.Unlock()
+	select {
+	case <-s.ended: // before anybody could notice
+		a.conn.Fail(s.exit)
+	default:
+	}
 	if closed || taken {
 		s.end()
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
@@ -211,6 +216,8 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from setup, replay
 	}
 	s := a.newSession(id, from.cwd)
 	s.titled = file != ""
+	s.tr.usage.before = known.Cost
+	args = append(args, l.chosen(known)...)
 	if replay && file != "" {
 		if err := s.replay(file); err != nil {
 			return nil, nil, nil, err
@@ -289,7 +296,10 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 		if err != nil {
 			return nil, err
 		}
-		title := acp.MemberString(params, "title")
+		title := strings.TrimSpace(acp.MemberString(params, "title"))
+		if title == "" {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+		}
 		if _, err := s.control(ctx, map[string]string{"subtype": "rename_session", "title": title}); err != nil {
 			return nil, err
 		}

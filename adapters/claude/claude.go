@@ -58,6 +58,6 @@ func features() adapters.Features {
 	f[adapters.Instructions] = adapters.Support{Level: adapters.Emulated, Reason: "added to the system prompt; no file is written into the workspace"}
 	f[adapters.Skills] = adapters.Support{Level: adapters.Emulated, Reason: "passed as a plugin of the session's own, so their commands begin with session:"}
 	f[adapters.Attachments] = adapters.Support{Level: adapters.ByAgent, Reason: "images, PDF and text; no audio"}
-	f[adapters.Cost] = adapters.Support{Level: adapters.ByAgent, Reason: "claude's own estimate; it starts at 0 whenever the process does"}
+	f[adapters.Cost] = adapters.Support{Level: adapters.ByAgent, Reason: "claude's own estimate"}
 	return f
 }

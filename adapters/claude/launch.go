@@ -119,6 +119,21 @@ func (l *launch) permissionMode(mode string, bypass bool) {
 	}
 }
 
+// chosen are the flags that restore what was chosen of a session before.
+func (l *launch) chosen(r record) []string {
+	var args []string
+	if r.Mode != "" && (r.Mode != modeBypass || flagOf(l.args, "--allow-dangerously-skip-permissions") != "") {
+		args = append(args, "--permission-mode="+r.Mode)
+	}
+	if r.Model != "" && r.Model != "default" {
+		args = append(args, "--model="+r.Model)
+	}
+	if r.Effort != "" {
+		args = append(args, "--effort="+r.Effort)
+	}
+	return args
+}
+
 // systemPrompt passes instructions on stdin, where nobody else can read them.
 func (l *launch) systemPrompt(p *acp.SystemPrompt, w wishes) {
 	var more []string

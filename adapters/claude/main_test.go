@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,14 @@ import (
 // tested is the newest version of the program that all tests passed with.
 const tested = "2.1.330"
 
+// version is what the tests run with: SANDBOX_AGENT_TEST_CLAUDE names another.
+var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CLAUDE"), tested)
+
 func TestMain(m *testing.M) {
+	if os.Getenv(playerVar) != "" {
+		play(os.Stdin, os.Stdout)
+		return
+	}
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		if strings.HasPrefix(name, "ANTHROPIC_") || strings.HasPrefix(name, "CLAUDE") || name == "IS_SANDBOX" {
@@ -48,7 +56,7 @@ var program = sync.OnceValues(func() (adapters.Program, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	in := install.New(install.Options{DataDir: cache})
-	r, err := in.Install(ctx, install.Request{Agent: ID, Version: tested, Sources: []install.Source{install.NPM}})
+	r, err := in.Install(ctx, install.Request{Agent: ID, Version: version, Sources: []install.Source{install.NPM}})
 	return adapters.Program{Path: r.Program, Args: r.Args, Env: r.Env, Version: r.Version, Source: string(r.Source)}, err
 })
 
@@ -68,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	prog, err := program()
 	if p, ok := errors.AsType[*problem.Error](err); ok && (strings.Contains(p.Detail, "cannot be reached") || strings.Contains(p.Detail, "not found in PATH")) {
-		t.Skipf("claude %s cannot be installed here: %v", tested, err)
+		t.Skipf("claude %s cannot be installed here: %v", version, err)
 	}
 	if err != nil {
 		t.Fatal(err)

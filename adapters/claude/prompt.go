@@ -70,12 +70,10 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 		"message": map[string]any{"role": "user", "content": content},
 	}
 	if err := s.send(line); err != nil {
-		select {
-		case <-s.ended:
-			return nil, s.exit
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+		// A program that does not read is of no use to anybody.
+		s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
+		<-s.ended
+		return nil, s.exit
 	}
 	v := s.await(ctx, t, cancelled)
 	if v.err != nil {
@@ -197,8 +195,10 @@ func (s *session) take(e *event) {
 	}
 	s.observe(e)
 	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
-	s.remember()
+	s.remember(e)
 	switch {
+	case e.Type == "system" && e.Subtype == "elicitation_complete":
+		s.elicited(e.ElicitationID)
 	case e.Type == "result":
 		s.settle(e)
 	case e.Type == "command_lifecycle" && e.CommandState == "cancelled":
@@ -272,18 +272,32 @@ func (s *session) dropped(uuid string) {
 	}
 }
 
-// remember keeps the native id that the conversation has now: clearing it makes
-// a new one.
-func (s *session) remember() {
+// remember keeps what the program forgets when it ends: what was chosen, what it
+// cost, and the native id that the conversation has now. Clearing it makes a new
+// one.
+func (s *session) remember(e *event) {
 	s.out.Lock()
-	native := s.tr.session
+	native, cost := s.tr.session, s.tr.usage.cost
 	s.out.Unlock()
-	if native == "" || native == s.native {
+	renamed := native != "" && native != s.native
+	if !renamed && e.Type != "result" {
 		return
 	}
 	s.native = native
-	if err := s.a.store.renamed(string(s.id), s.cwd, native); err != nil {
-		s.log.Warn("keep the session's native id", "session", s.id, "err", err)
+	s.keep(func(r *record) {
+		if native != "" {
+			r.renamed(string(s.id), native)
+		}
+		if cost != nil {
+			r.Cost = *cost
+		}
+	})
+}
+
+// keep edits the session's record. It is not worth failing for.
+func (s *session) keep(edit func(r *record)) {
+	if err := s.a.store.change(string(s.id), s.cwd, edit); err != nil {
+		s.log.Warn("remember a session", "session", s.id, "err", err)
 	}
 }
 

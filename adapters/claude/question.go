@@ -116,6 +116,13 @@ func (s *session) elicit(ctx context.Context, r *controlRequest) any {
 	return resp
 }
 
+// elicited tells the client that what it showed by an URL is done.
+func (s *session) elicited(id string) {
+	if err := s.a.peer.Notify(s.ctx, acp.MethodElicitationComplete, map[string]string{"elicitationId": id}); err != nil {
+		s.log.Debug("report the end of an elicitation", "session", s.id, "err", err)
+	}
+}
+
 func firstRaw(raw json.RawMessage, fallback string) json.RawMessage {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage(fallback)

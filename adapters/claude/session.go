@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,9 +98,9 @@ func (s *session) start(ctx context.Context, l *launch, args ...string) (_ *gree
 	if err := l.files(s.dir); err != nil {
 		return nil, err
 	}
+	l.args = append(l.args, args...)
 	s.child, err = bridge.Start(ctx, process.Spec{
-		Path: s.a.o.Program.Path, Dir: s.cwd, Env: s.a.environ(),
-		Args: append(append(append([]string(nil), s.a.o.Program.Args...), l.args...), args...),
+		Path: s.a.o.Program.Path, Args: slices.Concat(s.a.o.Program.Args, l.args), Dir: s.cwd, Env: s.a.environ(),
 	})
 	if err != nil {
 		return nil, err
@@ -251,18 +252,27 @@ func (s *session) unparsed(line []byte, reason error) {
 
 // emit sends the updates that f returns. f has the translator for itself.
 func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+	if mode := s.emitLocked(f); mode != "" {
+		s.keep(func(r *record) { r.Mode = mode })
+	}
+}
+
+// emitLocked is emit but for what goes to disk: it returns a new mode.
+func (s *session) emitLocked(f func(t *translator) []acp.SessionUpdate) (mode string) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {
-		if m := u.CurrentModeUpdate; m != nil {
-			s.mu.Lock()
-			s.set.mode = string(m.CurrentModeID)
-			s.mu.Unlock()
-			s.update(u)
-			u = acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}}
-		}
 		s.update(u)
+		if u.CurrentModeUpdate == nil {
+			continue
+		}
+		mode = string(u.CurrentModeUpdate.CurrentModeID)
+		s.mu.Lock()
+		s.set.mode = mode
+		s.mu.Unlock()
+		s.update(acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}})
 	}
+	return mode
 }
 
 // update sends one update. It fails only when the connection has ended, which

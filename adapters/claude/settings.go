@@ -217,6 +217,7 @@ func (s *session) setModel(ctx context.Context, want string) error {
 	s.set.model = row.Value
 	s.set.take(now)
 	s.mu.Unlock()
+	s.keep(func(r *record) { r.Model = row.Value })
 	s.showOptions()
 	return nil
 }
@@ -245,6 +246,7 @@ func (s *session) setEffort(ctx context.Context, want string) error {
 	if now.Effort != want {
 		return acp.Errorf(acp.CodeInternal, "claude stays with effort %s instead of %s", now.Effort, want)
 	}
+	s.keep(func(r *record) { r.Effort = want })
 	s.showOptions()
 	return nil
 }

@@ -27,6 +27,12 @@ type record struct {
 	Made   bool     `json:"made"`             // here, and not in a terminal
 	Native []string `json:"native,omitempty"` // further native ids, newest last
 	Fork   string   `json:"fork,omitempty"`   // the session that it was forked from
+
+	// What was chosen last. The program forgets it when it ends.
+	Mode   string  `json:"mode,omitempty"`
+	Model  string  `json:"model,omitempty"`
+	Effort string  `json:"effort,omitempty"`
+	Cost   float64 `json:"cost,omitempty"` // so far, in USD
 }
 
 // newest is the native id that continues the session.
@@ -67,19 +73,27 @@ func (s *store) made(id, cwd, fork string) error {
 	return s.save(id, record{Cwd: cwd, Made: true, Fork: fork})
 }
 
-// renamed remembers that the conversation goes on under another native id.
-func (s *store) renamed(id, cwd, native string) error {
+// change edits a session's record, and saves it when it is another one then.
+func (s *store) change(id, cwd string, edit func(r *record)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.load(id)
 	if !ok {
 		r.Cwd = cwd
 	}
-	if r.newest(id) == native {
+	before, _ := json.Marshal(r)
+	edit(&r)
+	if after, err := json.Marshal(r); err == nil && string(after) == string(before) {
 		return nil
 	}
-	r.Native = append(r.Native, native)
 	return s.save(id, r)
+}
+
+// renamed says that the conversation goes on under another native id.
+func (r *record) renamed(id, native string) {
+	if r.newest(id) != native {
+		r.Native = append(r.Native, native)
+	}
 }
 
 // forget removes a session's record.

@@ -14,7 +14,9 @@ type usageState struct {
 	used   uint64 // tokens of context after it
 	size   uint64 // of the context; 0 until the first turn has ended
 	cost   *float64
-	turnIn usage // of the last turn, summed over its calls
+	before float64 // what earlier processes of the session cost
+	last   float64 // what this process said last
+	turnIn usage   // of the last turn, summed over its calls
 	shown  acp.UsageUpdate
 }
 
@@ -50,7 +52,11 @@ func (u *usageState) result(e *event) []acp.SessionUpdate {
 		}
 	}
 	if e.Cost != nil {
-		u.cost = e.Cost
+		if *e.Cost < u.last { // it counts from 0 again
+			u.before += u.last
+		}
+		u.last = *e.Cost
+		u.cost = new(u.before + u.last)
 	}
 	if e.Usage != nil {
 		u.turnIn = *e.Usage

@@ -61,6 +61,7 @@ type event struct {
 	Level          string        `json:"level"`
 
 	RateLimit       *rateLimit `json:"rate_limit_info"`
+	ElicitationID   string     `json:"elicitation_id"`
 	NewConversation string     `json:"new_conversation_id"`
 	CommandUUID     string     `json:"command_uuid"`
 	CommandState    string     `json:"state"`
