@@ -34,6 +34,9 @@ type ConnectOptions struct {
 	Shape   Shape
 	Agent   string          // names the agent when initialize does not
 	OnClose func(id string) // called once when the connection has ended
+	// Notify shows the client a notification before Connect returns. It may be
+	// nil, is called by one goroutine at a time and must not wait long.
+	Notify func(frame []byte)
 }
 
 // Reply is the response to a request that its sender collects itself.

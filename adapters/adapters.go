@@ -48,12 +48,19 @@ type Info struct {
 	Features Features
 	// Login says how it is known that the agent has credentials.
 	Login Login
+
+	// For people, where known.
+	Description, Website, License, Icon string
 }
 
 // Login is what an agent's credentials are found by, without running it.
 type Login struct {
 	Env   []string // variables, each of which is enough
 	Files []string // files, each of which is enough; ~/ is the home directory
+	// Method is the id of the authentication method that every new process must
+	// be told of when an API key is there, by Env or in Options; "" where the
+	// key alone is enough.
+	Method string
 }
 
 // Program is an agent's program on this machine.
@@ -91,6 +98,7 @@ type Installer interface {
 type Credentials struct {
 	APIKey     string `json:"apiKey,omitempty"`
 	OAuthToken string `json:"oauthToken,omitempty"`
+	BaseURL    string `json:"baseUrl,omitempty"` // of the model provider
 }
 
 // Options are what one Open needs.
@@ -101,6 +109,9 @@ type Options struct {
 	Logger   *slog.Logger
 	// Program is what the Installer found for Info.Program.
 	Program Program
+	// Dir is where a process that serves one session only should run; "" when
+	// sessions share it.
+	Dir string
 	// Env is added to the environment of what is started, NAME=value.
 	Env         []string
 	Credentials Credentials

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -171,13 +172,20 @@ func (w *eventWriter) event(ev runtime.Event) {
 }
 
 func (w *eventWriter) fail(p *problem.Error) {
-	b, err := json.Marshal(p)
-	if err != nil {
+	w.named("error", p)
+	_ = w.flush() // the stream ends in either case
+}
+
+// named adds an event that has a name and no id.
+func (w *eventWriter) named(name string, v any) {
+	var data bytes.Buffer // one line: JSON has no other line ends than Encode's last
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
 		return
 	}
-	w.buf = append(w.buf, "event: error\ndata: "...)
-	w.buf = append(append(w.buf, b...), "\n\n"...)
-	_ = w.flush() // the stream ends in either case
+	w.buf = append(append(append(w.buf, "event: "...), name...), "\ndata: "...)
+	w.buf = append(append(w.buf, data.Bytes()...), '\n')
 }
 
 // flush writes what was collected, in bounded time.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -73,8 +74,8 @@ func (f *fake) DeleteSession(_ context.Context, id string) error { return f.dele
 
 func (f *fake) Agents() []runtime.AgentInfo {
 	return []runtime.AgentInfo{
-		{ID: "mock", Name: "Mock", Kind: "bridge", Installed: true, Default: true},
-		{ID: "own", Name: "Own", Kind: "custom", Processes: []runtime.ProcessInfo{{PID: 7, StartedAt: when, LastError: "x"}}},
+		{ID: "mock", Name: "Mock", Kind: "bridge", AuthState: runtime.AuthUnknown, Capabilities: adapters.Features{adapters.Text: {Level: adapters.ByAgent}}, Models: []runtime.Choice{{ID: "m", Name: "M"}}, Installed: true, Default: true},
+		{ID: "own", Name: "Own", Kind: "custom", AuthState: runtime.AuthRequired, Processes: []runtime.ProcessInfo{{PID: 7, StartedAt: when, LastError: "x"}}},
 	}
 }
 

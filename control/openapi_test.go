@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -74,17 +76,23 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	types := map[string]any{
-		"Status": statusBody{}, "Version": versionBody{}, "AgentList": agentsBody{}, "Agent": runtime.AgentInfo{},
+		"Status": statusBody{}, "Version": versionBody{}, "AgentList": agentsBody{}, "Agent": runtime.AgentInfo{}, "Choice": runtime.Choice{}, "Support": adapters.Support{},
 		"Process": runtime.ProcessInfo{}, "SessionPage": sessionsBody{}, "Session": runtime.SessionInfo{},
+		"InstallRequest": installBody{}, "Installation": install.Installation{}, "InstallResult": install.Result{}, "InstallStatus": install.Status{},
+		"InstallProgress": install.Progress{}, "Attempt": install.Attempt{}, "Artifact": install.Artifact{}, "Download": install.Download{},
+		"Report": install.Report{}, "Check": install.Check{},
 		"End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
 	}
 	for name, v := range types {
 		schema := doc.Components.Schemas[name].Value
 		var fields, required []string
-		for f := range reflect.TypeOf(v).Fields() {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if f.Anonymous || !f.IsExported() {
+				continue
+			}
 			tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, tag)
-			if !strings.Contains(options, "omitempty") {
+			if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 				required = append(required, tag)
 			}
 		}

@@ -30,12 +30,13 @@ var _ Sessions = (*runtime.Runtime)(nil)
 
 // Options configure a Server.
 type Options struct {
-	Sessions Sessions
-	RPC      http.Handler // serves /v2/rpc
-	UI       fs.FS        // served at /ui/
-	Guard    Guard
-	Version  string
-	Logger   *slog.Logger // nil discards
+	Sessions  Sessions
+	Installer Installer    // nil when this server installs nothing
+	RPC       http.Handler // serves /v2/rpc
+	UI        fs.FS        // served at /ui/
+	Guard     Guard
+	Version   string
+	Logger    *slog.Logger // nil discards
 }
 
 // Server is the gateway's http.Handler.
@@ -46,6 +47,7 @@ type Server struct {
 	ui      http.Handler
 	handler http.Handler
 
+	installs installs
 	draining atomic.Bool
 	stop     context.Context // done when event streams must end
 	end      context.CancelFunc
@@ -60,6 +62,7 @@ func New(o Options) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.stop, s.end = context.WithCancel(context.Background())
+	s.installs.ctx, s.installs.flights = s.stop, map[string]*flight{}
 	if o.UI != nil {
 		s.ui = http.StripPrefix("/ui", http.FileServerFS(o.UI))
 	}
@@ -71,13 +74,19 @@ func New(o Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Drain makes the server report that it is not ready. Everything else goes on.
-func (s *Server) Drain() { s.draining.Store(true) }
+// Drain makes the server report that it is not ready, and begin no further
+// installation. Everything else goes on.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.installs.refuse()
+}
 
-// Shutdown ends the event streams, which would otherwise go on for ever.
+// Shutdown ends the event streams, which would otherwise go on for ever, and
+// the installations, and waits for those.
 func (s *Server) Shutdown() {
 	s.Drain()
 	s.end()
+	s.installs.running.Wait()
 }
 
 // dispatch hands a request to the part of the server that its path belongs to.
@@ -111,6 +120,10 @@ func (s *Server) routes() *echo.Echo {
 	get("/v2/version", s.getVersion)
 	get("/v2/agents", s.listAgents)
 	get("/v2/agents/:agent", s.getAgent)
+	get("/v2/agents/:agent/install", s.getInstall)
+	e.POST("/v2/agents/:agent/install", s.installAgent)
+	e.DELETE("/v2/agents/:agent/install", s.removeInstall)
+	get("/v2/doctor", s.getDoctor)
 	get("/v2/sessions", s.listSessions)
 	get("/v2/sessions/:id", s.getSession)
 	e.DELETE("/v2/sessions/:id", s.deleteSession)

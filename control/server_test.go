@@ -49,9 +49,23 @@ func (a *api) get(target string) *httptest.ResponseRecorder { return a.do(http.M
 // do sends a request. invalid is what is wrong with it by the document.
 func (a *api) do(method, target, invalid string) *httptest.ResponseRecorder {
 	a.t.Helper()
+	return a.send(method, target, "", invalid)
+}
+
+// send is do with a body of JSON, "" for none.
+func (a *api) send(method, target, body, invalid string) *httptest.ResponseRecorder {
+	a.t.Helper()
 	r := httptest.NewRequestWithContext(a.t.Context(), method, "http://localhost"+target, nil)
+	reset := func() {
+		if body != "" {
+			r.Body = io.NopCloser(strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+		}
+	}
+	reset()
 	w := httptest.NewRecorder()
 	a.server.ServeHTTP(w, r)
+	reset()
 
 	route, params, err := a.router.FindRoute(r)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second // from start to the answer to initialize
+	startTimeout = 120 * time.Second // from start to the answer to initialize: agents that unpack themselves first are slow
 	backoffFirst = 250 * time.Millisecond
 	backoffMax   = 15 * time.Second
 	stableAfter  = 30 * time.Second // a process that lived this long resets the backoff
@@ -29,11 +30,27 @@ type agent struct {
 	adapter adapters.Adapter
 
 	mu       sync.Mutex
-	procs    map[string]*slot // by process key
+	procs    map[string]*slot                       // by process key
+	hearers  map[int]func(adapters.InstallProgress) // of an installation in progress
+	hearerN  int
+	progress *adapters.InstallProgress // of an installation in progress
 	restarts int
+	lastErr  string
+	auth     AuthState
+	login    json.RawMessage // params of the authenticate that worked last
+	shared   backoff         // of the processes that sessions share
+}
+
+// backoff delays starts after failures; agent.mu guards it.
+type backoff struct {
 	failures int       // starts and early deaths in a row
 	notUntil time.Time // no start before this
-	lastErr  string
+}
+
+// next is the delay after one failure more.
+func (b *backoff) next() time.Duration {
+	b.failures++
+	return min(backoffFirst<<min(b.failures-1, 10), backoffMax)
 }
 
 // slot is a process that is being started or lives: start is single-flight.
@@ -44,7 +61,7 @@ type slot struct {
 }
 
 func newAgent(r *Runtime, a adapters.Adapter) *agent {
-	return &agent{r: r, id: a.Info().ID, adapter: a, procs: map[string]*slot{}}
+	return &agent{r: r, id: a.Info().ID, adapter: a, procs: map[string]*slot{}, hearers: map[int]func(adapters.InstallProgress){}}
 }
 
 // processCapabilities returns the client capabilities an agent process is
@@ -60,11 +77,15 @@ func processCapabilities(caps json.RawMessage) json.RawMessage {
 	return caps
 }
 
-// process returns the live process for clients with these capabilities,
-// starting it when there is none. ctx bounds the caller's wait, not the start,
-// which others may be waiting for too.
-func (a *agent) process(ctx context.Context, caps, clientInfo json.RawMessage) (*proc, error) {
-	key := string(caps)
+// process returns the live process for who wants it, starting it when there is
+// none, and installing the agent when that is missing. ctx bounds the caller's
+// wait, not the start, which others may be waiting for too. The process is held
+// for the caller, who releases it.
+func (a *agent) process(ctx context.Context, w want) (*proc, error) {
+	key := w.key()
+	if w.tell != nil {
+		defer a.listen(w.tell)()
+	}
 	for {
 		a.mu.Lock()
 		if a.r.closing.Load() {
@@ -75,8 +96,14 @@ func (a *agent) process(ctx context.Context, caps, clientInfo json.RawMessage) (
 		if s == nil {
 			s = &slot{ready: make(chan struct{})}
 			a.procs[key] = s
-			wait := time.Until(a.notUntil)
-			a.r.work.Go(func() { a.start(s, key, wait, caps, clientInfo) })
+			if w.backoff == nil {
+				w.backoff = new(backoff)
+				if !w.alone {
+					w.backoff = &a.shared
+				}
+			}
+			wait := time.Until(w.backoff.notUntil)
+			a.r.work.Go(func() { a.start(s, key, wait, w) })
 		}
 		a.mu.Unlock()
 		select {
@@ -96,7 +123,7 @@ func (a *agent) process(ctx context.Context, caps, clientInfo json.RawMessage) (
 }
 
 // start fills the slot.
-func (a *agent) start(s *slot, key string, wait time.Duration, caps, clientInfo json.RawMessage) {
+func (a *agent) start(s *slot, key string, wait time.Duration, w want) {
 	defer close(s.ready)
 	if wait > 0 {
 		t := time.NewTimer(wait)
@@ -109,17 +136,26 @@ func (a *agent) start(s *slot, key string, wait time.Duration, caps, clientInfo 
 			return
 		}
 	}
+	program, err := a.program(w.version)
+	if err != nil {
+		s.err = err
+		a.drop(key, s)
+		return
+	}
 	ctx, cancel := context.WithTimeout(a.r.ctx, startTimeout)
 	defer cancel()
-	s.p, s.err = a.open(ctx, key, caps, clientInfo)
+	s.p, s.err = a.open(ctx, key, program, w)
 	if s.err != nil {
-		a.failed(s.err)
+		a.failed(w.backoff, s.err)
 		a.drop(key, s)
 	}
 }
 
-func (a *agent) open(ctx context.Context, key string, caps, clientInfo json.RawMessage) (*proc, error) {
-	o := adapters.Options{Logger: a.r.log.With("agent", a.id)}
+func (a *agent) open(ctx context.Context, key string, program adapters.Program, w want) (*proc, error) {
+	o := adapters.Options{Logger: a.r.log.With("agent", a.id), Program: program, Env: w.env, Credentials: w.credentials}
+	if w.alone {
+		o.Dir = existing(w.dir)
+	}
 	if a.r.o.DataDir != "" {
 		o.StateDir = filepath.Join(a.r.o.DataDir, "state", a.id)
 	}
@@ -130,10 +166,10 @@ func (a *agent) open(ctx context.Context, key string, caps, clientInfo json.RawM
 		}
 		return nil, problem.Wrap(problem.AgentProcessExited, err, "cannot start agent %s", a.id)
 	}
-	p := newProc(a, key, conn)
-	params := append([]byte(`{"protocolVersion":1,"clientCapabilities":`), caps...)
-	if len(clientInfo) > 0 {
-		params = append(append(params, `,"clientInfo":`...), clientInfo...)
+	p := newProc(a, key, conn, w.backoff)
+	params := append([]byte(`{"protocolVersion":1,"clientCapabilities":`), w.caps...)
+	if len(w.info) > 0 {
+		params = append(append(params, `,"clientInfo":`...), w.info...)
 	}
 	res, err := p.ask(ctx, "initialize", append(params, '}'))
 	if err != nil {
@@ -141,8 +177,26 @@ func (a *agent) open(ctx context.Context, key string, caps, clientInfo json.RawM
 		return nil, agentProblem(a.id, "initialize", err)
 	}
 	p.init = res
+	if params := a.loginFor(w); params != nil {
+		if _, err := p.ask(ctx, "authenticate", params); err != nil {
+			a.r.log.Warn("agent did not authenticate", "agent", a.id, "err", err)
+		}
+	}
 	p.readCapabilities()
+	switch state := AuthState(acp.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
+	case AuthAuthenticated, AuthRequired:
+		a.setAuth(state)
+	}
 	return p, nil
+}
+
+// existing returns dir, or "" when it is none: an agent that cannot start there
+// could not say so.
+func existing(dir string) string {
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return ""
+	}
+	return dir
 }
 
 // agentProblem is err as a problem, with what is known of the process's end.
@@ -161,12 +215,11 @@ func agentProblem(id, method string, err error) error {
 }
 
 // failed notes a failure and delays the next start.
-func (a *agent) failed(err error) {
+func (a *agent) failed(b *backoff, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lastErr = err.Error()
-	a.failures++
-	a.notUntil = time.Now().Add(min(backoffFirst<<min(a.failures-1, 10), backoffMax))
+	b.notUntil = time.Now().Add(b.next())
 }
 
 // ended is told of a process's end by its pump.
@@ -179,15 +232,13 @@ func (a *agent) ended(p *proc, cause error) {
 	if unexpected {
 		a.restarts++
 		a.lastErr = cause.Error()
-		if time.Since(p.started) > stableAfter {
-			a.failures = 0
-		} else {
-			// The first death is met by an immediate restart.
-			a.notUntil = time.Now()
-			if a.failures > 0 {
-				a.notUntil = a.notUntil.Add(min(backoffFirst<<min(a.failures-1, 10), backoffMax))
-			}
-			a.failures++
+		switch b := p.backoff; {
+		case time.Since(p.started) > stableAfter:
+			*b = backoff{}
+		case b.failures == 0: // the first death is met by an immediate restart
+			b.failures = 1
+		default:
+			b.notUntil = time.Now().Add(b.next())
 		}
 	}
 	a.mu.Unlock()
@@ -200,15 +251,6 @@ func (a *agent) drop(key string, s *slot) {
 	if a.procs[key] == s {
 		delete(a.procs, key)
 	}
-}
-
-// installed reports whether the agent's program is on this machine.
-func (a *agent) installed() bool {
-	if l, ok := a.adapter.(adapters.Locator); ok {
-		_, err := l.Locate()
-		return err == nil
-	}
-	return true
 }
 
 // live returns the processes that run.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -92,7 +93,7 @@ func (s *Session) recordAskLocked(a *ask, frame []byte) {
 }
 
 // anybodyCan reports whether an attached client offers the method. With nobody
-// attached the request waits for somebody.
+// attached the request waits for somebody, if it is one that clients know.
 func (s *Session) anybodyCan(method string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,8 @@ func (s *Session) anybodyCan(method string) bool {
 			return true
 		}
 	}
-	return len(s.feeds) == 0
+	_, known := acp.LookupMethod(method)
+	return len(s.feeds) == 0 && (known || method == methodQuestion)
 }
 
 func (r *Runtime) forgetAsk(id int64) {
@@ -287,13 +289,18 @@ func (p *proc) askConnections(m *acp.Message) {
 	}
 }
 
-// clients returns the connections that were opened with this process.
+// clients returns the connections that were opened with this process, or are
+// attached to a session that it serves.
 func (p *proc) clients() []*Client {
 	var out []*Client
 	for _, c := range p.agent.r.allClients() {
-		if c.proc.Load() == p {
+		if p.concerns(c) {
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+func (p *proc) concerns(c *Client) bool {
+	return c.proc.Load() == p || slices.ContainsFunc(c.attached(), func(s *Session) bool { return s.on(p) })
 }

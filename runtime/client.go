@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -108,7 +109,23 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 		info: append(json.RawMessage(nil), info...), done: make(chan struct{}), shape: o.Shape,
 		streams: map[string]*Stream{}, requests: map[acp.ID]*request{}, given: map[int64]bool{},
 	}
-	p, err := a.process(ctx, c.caps.raw, c.info)
+	w := c.wants()
+	w.tell = nil
+	var mu sync.Mutex
+	connected := false
+	if o.Notify != nil {
+		w.tell = func(p adapters.InstallProgress) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !connected {
+				o.Notify(progressFrame(p))
+			}
+		}
+	}
+	p, err := a.process(ctx, w)
+	mu.Lock()
+	connected = true // from here on the transport writes by itself
+	mu.Unlock()
 	if err != nil {
 		return nil, acp.Reply{}, err
 	}
@@ -236,7 +253,7 @@ func (c *Client) feedLocked(s *Session) *feed {
 // mayAnswer reports whether the client can have been given the ask.
 func (c *Client) mayAnswer(a *ask) bool {
 	if a.session == nil {
-		return c.proc.Load() == a.proc
+		return a.proc.concerns(c)
 	}
 	return c.feedOf(a.session) != nil
 }

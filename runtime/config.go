@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -24,7 +25,7 @@ var configFields = []struct{ field, category string }{
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
 	"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories",
-	"env", "credentials", "agentVersion", "agentSpecific", "isolation",
+	"credentials", "agentVersion", "agentSpecific",
 }
 
 // configureNew sets what session/new asked for by the agent's own config
@@ -36,7 +37,11 @@ func (s *Session) configureNew(ctx context.Context, p *proc, meta json.RawMessag
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.r.o.RequestTimeout)
 	defer cancel()
-	takes := p.agent.adapter.Info().Takes
+	info := p.agent.adapter.Info()
+	takes := info.Takes
+	if info.Program != "" {
+		takes = append(slices.Clip(takes), "agentVersion")
+	}
 	var out []unsupported
 	for _, c := range configFields {
 		want := acp.MemberString(own, c.field)
@@ -89,8 +94,10 @@ func (s *Session) setOption(ctx context.Context, p *proc, category, want string)
 	if err != nil {
 		return callError(err).Message
 	}
+	quoted := acp.AppendQuoted(nil, want)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.chosenLocked(method, quoted, id, quoted)
 	if v, ok := acp.Member(res, "configOptions"); ok {
 		s.rec.ConfigOptions = v
 	}
@@ -99,4 +106,64 @@ func (s *Session) setOption(ctx context.Context, p *proc, category, want string)
 	}
 	s.unsaved = true
 	return ""
+}
+
+// chosenLocked remembers what somebody set; mu is held. A map that was saved may
+// be read elsewhere, so it is replaced and not changed.
+func (s *Session) chosenLocked(method string, mode json.RawMessage, option string, value json.RawMessage) {
+	switch {
+	case method == "session/set_mode":
+		var id string
+		if json.Unmarshal(mode, &id) == nil {
+			s.rec.ChosenMode = id
+		}
+	case method == "session/set_config_option" && option != "" && len(value) > 0:
+		chosen := maps.Clone(s.rec.Chosen)
+		if chosen == nil {
+			chosen = map[string]json.RawMessage{}
+		}
+		chosen[option] = value
+		s.rec.Chosen = chosen
+	}
+}
+
+// chooseAgain sets at an agent that was started anew what was chosen before, as
+// far as the agent has not kept it. What the agent refuses stays as the agent
+// has it, and clients see that in its options.
+func (s *Session) chooseAgain(ctx context.Context, p *proc) {
+	s.mu.Lock()
+	chosen, mode := s.rec.Chosen, s.rec.ChosenMode
+	options, modes := s.rec.ConfigOptions, s.rec.Modes
+	s.mu.Unlock()
+	native := acp.AppendQuoted(nil, s.native())
+	now := map[string]json.RawMessage{}
+	for _, o := range acp.Elements(options) {
+		now[acp.MemberString(o, "id")], _ = acp.Member(o, "currentValue")
+	}
+	tell := func(method string, params []byte) {
+		res, err := p.ask(ctx, method, params)
+		if err != nil {
+			s.r.log.Warn("agent did not take a choice again", "session", s.id, "method", method, "err", err)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if v, ok := acp.Member(res, "configOptions"); ok {
+			s.rec.ConfigOptions = v
+		}
+		s.unsaved = true
+	}
+	if mode != "" && len(modes) > 0 && acp.MemberString(modes, "currentModeId") != mode {
+		quoted := acp.AppendQuoted(nil, mode)
+		tell("session/set_mode", bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"modeId":`), quoted, {'}'}}, nil))
+		s.mu.Lock()
+		s.rec.Modes = acp.SetMember(s.rec.Modes, quoted, "currentModeId")
+		s.mu.Unlock()
+	}
+	for _, id := range slices.Sorted(maps.Keys(chosen)) {
+		if current, there := now[id]; there && string(current) != string(chosen[id]) {
+			tell("session/set_config_option", bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"configId":`), acp.AppendQuoted(nil, id), []byte(`,"value":`), chosen[id], {'}'}}, nil))
+		}
+	}
+	s.save()
 }

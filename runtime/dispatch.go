@@ -1,7 +1,9 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -202,8 +204,17 @@ func notFound(id string) *acp.Error {
 // toConnection passes a request of no session to the agent process that the
 // connection was opened with.
 func (c *Client) toConnection(ctx context.Context, q *request, m *acp.Message) {
+	var login json.RawMessage
+	if q.method == "authenticate" {
+		login = bytes.Clone(m.Params())
+	}
 	c.withConnectionProcess(q, m, func(p *proc, m *acp.Message) {
-		q.toAgent(ctx, p, m, "", func(res *acp.Message, err error) { q.relay(nil, res, err) })
+		q.toAgent(ctx, p, m, "", func(res *acp.Message, err error) {
+			if err == nil && res.Err() == nil {
+				p.agent.loggedIn(q.method, login)
+			}
+			q.relay(nil, res, err)
+		})
 	})
 }
 
@@ -227,7 +238,7 @@ func (c *Client) withConnectionProcess(q *request, m *acp.Message, f func(p *pro
 
 // restart gives the connection a new process of its agent.
 func (c *Client) restart(ctx context.Context) (*proc, error) {
-	p, err := c.agent.process(ctx, c.caps.raw, c.info)
+	p, err := c.agent.process(ctx, c.wants())
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func extensions() map[string]any {
 	return map[string]any{
 		"sessionDetach": true, "sessionEvents": true, "sessionGet": true, "sessionListModels": true,
 		"sessionPending": true, "sessionSetMetadata": true, "sessionTerminate": true,
-		"sessionEnded": true, "agentUnparsed": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
+		"sessionEnded": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
 		"methods": extensionMethods,
 	}
 }
@@ -199,7 +199,9 @@ func (c *Client) agentModels(q *request, m *acp.Message) {
 	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, c.r.o.RequestTimeout)
 	defer cancel()
-	p, err := a.process(ctx, c.caps.raw, c.info)
+	w := c.wants()
+	w.alone = a.adapter.Info().PerSession
+	p, err := a.process(ctx, w)
 	if err != nil {
 		q.fail(nil, err)
 		return

@@ -24,20 +24,25 @@ const wait = 10 * time.Second
 type fakeAgent struct {
 	id     string
 	caps   string // agentCapabilities; "" is {}
+	info   adapters.Info
 	handle func(a *fakeConn, m acp.Message)
 
-	mu    sync.Mutex
-	conns []*fakeConn
+	mu      sync.Mutex
+	conns   []*fakeConn
+	options []adapters.Options // of each conn
 }
 
 func (f *fakeAgent) Info() adapters.Info {
-	return adapters.Info{ID: f.id, Name: f.id, Kind: adapters.Bridge}
+	info := f.info
+	info.ID, info.Name, info.Kind = f.id, f.id, adapters.Bridge
+	return info
 }
 
-func (f *fakeAgent) Open(context.Context, adapters.Options) (acp.Conn, error) {
+func (f *fakeAgent) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
 	c := &fakeConn{agent: f, out: make(chan acp.Message, 1024), end: make(chan struct{}), got: make(chan acp.Message, 1024)}
 	f.mu.Lock()
 	f.conns = append(f.conns, c)
+	f.options = append(f.options, o)
 	f.mu.Unlock()
 	return c, nil
 }

@@ -29,8 +29,8 @@ func (r *Runtime) keepHouse(ctx context.Context) {
 			for _, s := range r.allSessions() {
 				r.tidy(s, now)
 			}
-			for _, name := range r.names {
-				for _, p := range r.agents[name].live() {
+			for _, a := range r.usedAgents() {
+				for _, p := range a.live() {
 					if p.unusedSince(now.Add(-procLinger)) {
 						r.work.Go(func() { p.close(errUnused) })
 					}

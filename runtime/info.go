@@ -3,6 +3,8 @@ package runtime
 import (
 	"encoding/json"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // State is what a session is doing.
@@ -91,14 +93,51 @@ type Event struct {
 	Message   json.RawMessage `json:"message"`
 }
 
+// AuthState is what is known of an agent's login. An agent's adapter may say it
+// in initialize's _meta["sandboxagent.dev"].authState.
+type AuthState string
+
+// The states of an agent's login.
+const (
+	AuthUnknown       AuthState = "unknown"       // nobody has asked the agent yet
+	AuthAuthenticated AuthState = "authenticated" // the agent said so, or has made a session
+	AuthRequired      AuthState = "required"      // the agent refused to work without
+)
+
 // AgentInfo describes one agent that sessions can use.
 type AgentInfo struct {
-	ID        string        `json:"id"`
-	Name      string        `json:"name"`
-	Kind      string        `json:"kind"` // bridge, native, custom
-	Installed bool          `json:"installed"`
-	Default   bool          `json:"default"`
-	Processes []ProcessInfo `json:"processes"`
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Kind        string `json:"kind"` // bridge, native, custom
+	Description string `json:"description,omitempty"`
+	Website     string `json:"website,omitempty"`
+	License     string `json:"license,omitempty"`
+	Icon        string `json:"icon,omitempty"`
+	Installed   bool   `json:"installed"`
+	Version     string `json:"version,omitempty"` // of the program, when known
+	Path        string `json:"path,omitempty"`    // of the program
+	Source      string `json:"source,omitempty"`  // where the program came from
+	Default     bool   `json:"default"`
+	// CredentialsAvailable says that the gateway's environment or home
+	// directory holds credentials for the agent; they may be wrong.
+	CredentialsAvailable bool      `json:"credentialsAvailable"`
+	AuthState            AuthState `json:"authState"`
+	// Capabilities is the agent's row of the feature matrix; absent when
+	// nobody has looked.
+	Capabilities adapters.Features `json:"capabilities,omitempty"`
+	// Models, Modes and ThoughtLevels are what the agent itself offered in its
+	// newest session; absent before.
+	Models        []Choice      `json:"models,omitempty"`
+	Modes         []Choice      `json:"modes,omitempty"`
+	ThoughtLevels []Choice      `json:"thoughtLevels,omitempty"`
+	Processes     []ProcessInfo `json:"processes"`
+}
+
+// Choice is one value of something an agent lets choose.
+type Choice struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
 }
 
 // ProcessInfo describes one live agent process.

@@ -22,6 +22,10 @@ func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *S
 	c.ensureAttached(s)
 	mode, _ := acp.Member(m.Params(), "modeId")
 	mode = bytes.Clone(mode)
+	option, value := acp.MemberString(m.Params(), "configId"), json.RawMessage(nil)
+	if v, ok := acp.Member(m.Params(), "value"); ok {
+		value = bytes.Clone(v)
+	}
 	c.withProcess(ctx, q, m, s, func(p *proc, m *acp.Message) {
 		q.toAgent(ctx, p, m, s.toAgent(), func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
@@ -33,6 +37,7 @@ func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *S
 				if q.method == "session/set_mode" && len(mode) > 0 && len(s.rec.Modes) > 0 {
 					s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
 				}
+				s.chosenLocked(q.method, mode, option, value)
 				s.unsaved = true
 				s.mu.Unlock()
 				c.r.work.Go(s.save)
@@ -44,14 +49,17 @@ func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *S
 
 // fork handles session/fork: the new session begins with the old one's history.
 func (c *Client) fork(ctx context.Context, q *request, m *acp.Message, s *Session) {
-	c.withProcess(ctx, q, m, s, func(p *proc, m *acp.Message) {
+	c.forForking(ctx, q, m, s, func(p *proc, m *acp.Message) {
 		if !p.caps.fork {
 			q.fail(s, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.agent.id))
 			return
 		}
 		upTo := s.log().Last()
 		s.mu.Lock()
-		rec := record{Agent: s.rec.Agent, Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Capabilities: c.caps.raw, Modes: s.rec.Modes, ConfigOptions: s.rec.ConfigOptions}
+		rec := record{
+			Agent: s.rec.Agent, Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, credentials: s.rec.credentials,
+			Capabilities: c.caps.raw, Modes: s.rec.Modes, ConfigOptions: s.rec.ConfigOptions,
+		}
 		s.mu.Unlock()
 		if cwd := acp.MemberString(m.Params(), "cwd"); cwd != "" {
 			rec.Cwd = cwd
@@ -66,6 +74,34 @@ func (c *Client) fork(ctx context.Context, q *request, m *acp.Message, s *Sessio
 			}
 			c.created(q, p, res.Result(), rec, nil, func(n *Session) { n.inherit(s, upTo) })
 		})
+	})
+}
+
+// forForking calls f with the process that makes the fork: the session's own,
+// or a new one when the session has its process alone.
+func (c *Client) forForking(ctx context.Context, q *request, m *acp.Message, s *Session, f func(p *proc, m *acp.Message)) {
+	s.mu.Lock()
+	rec, err := s.rec, s.openErrorLocked()
+	s.mu.Unlock()
+	a := s.r.agent(rec.Agent)
+	if a == nil || err != nil {
+		c.withProcess(ctx, q, m, s, f) // says what is wrong
+		return
+	}
+	w := rec.wants(c.wants())
+	if w.alone = w.alone || a.adapter.Info().PerSession; !w.alone {
+		c.withProcess(ctx, q, m, s, f)
+		return
+	}
+	own := m.Clone()
+	c.r.work.Go(func() {
+		p, err := a.process(c.r.ctx, w)
+		if err != nil {
+			q.fail(s, err)
+			return
+		}
+		defer p.release()
+		f(p, &own)
 	})
 }
 
@@ -205,13 +241,17 @@ func (s *Session) deleteAtAgent(ctx context.Context) {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
-	a := s.r.agents[rec.Agent]
+	a := s.r.agent(rec.Agent)
 	if a == nil || !a.installed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentBound)
 	defer cancel()
-	p, err := a.process(ctx, processCapabilities(rec.Capabilities), nil)
+	w := want{caps: processCapabilities(rec.Capabilities)}
+	if !a.adapter.Info().PerSession {
+		w = rec.wants(w)
+	}
+	p, err := a.process(ctx, w)
 	if err != nil {
 		s.r.log.Warn("start agent to delete session", "session", s.id, "err", err)
 		return

@@ -69,6 +69,11 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 			return
 		}
 	}
+	w, bad := c.wantsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
+	if bad != nil {
+		q.fail(nil, bad)
+		return
+	}
 	wanted := acp.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if wanted != "" && !plainID(wanted) {
 		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters: it travels in a header", maxSessionID))
@@ -81,7 +86,8 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 	create := func(p *proc, m *acp.Message) {
 		setup, asked := setupOf(m.Params()), bytes.Clone(m.Meta())
 		p.create(1)
-		q.toAgent(ctx, p, m, "", func(res *acp.Message, err error) {
+		shown := shown(m)
+		q.toAgent(ctx, p, &shown, "", func(res *acp.Message, err error) {
 			defer p.create(-1)
 			if err != nil || res.Err() != nil {
 				c.r.unreserve(wanted)
@@ -89,18 +95,18 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 				return
 			}
 			c.created(q, p, res.Result(), record{
-				ID: wanted, Agent: a.id, Cwd: cwd, Setup: setup, Capabilities: c.caps.raw,
+				ID: wanted, Agent: a.id, Cwd: cwd, Setup: setup, credentials: w.credentials, Capabilities: c.caps.raw,
 				Title: acp.MemberString(setup, "_meta", acp.MetaKey, "title"),
 			}, asked, nil)
 		})
 	}
-	if a == c.agent {
+	if a == c.agent && w.same(c.wants()) {
 		c.withConnectionProcess(q, m, create)
 		return
 	}
 	own := m.Clone()
 	c.r.work.Go(func() {
-		p, err := a.process(c.r.ctx, c.caps.raw, c.info)
+		p, err := a.process(c.r.ctx, w)
 		if err != nil {
 			c.r.unreserve(wanted)
 			q.fail(nil, err)
@@ -317,6 +323,11 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			return
 		}
 	}
+	w, bad := c.wantsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
+	if bad != nil {
+		q.fail(nil, bad)
+		return
+	}
 	if !c.r.reserve(id) {
 		q.fail(nil, acp.Errorf(acp.CodeInternal, "session %s is being opened by another request: try again", id))
 		return
@@ -324,7 +335,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 	own := m.Clone()
 	c.r.work.Go(func() {
 		defer c.r.unreserve(id)
-		p, err := a.process(c.r.ctx, c.caps.raw, c.info)
+		p, err := a.process(c.r.ctx, w)
 		if err != nil {
 			q.fail(nil, err)
 			return
@@ -336,7 +347,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 		}
 		s := newSession(c.r, record{
 			ID: id, AgentSessionID: id, Agent: a.id, Cwd: acp.MemberString(own.Params(), "cwd"), CreatedAt: time.Now().UTC(),
-			Continuity: ContinuityNative, Setup: setupOf(own.Params()), Capabilities: c.caps.raw,
+			Continuity: ContinuityNative, Setup: setupOf(own.Params()), credentials: w.credentials, Capabilities: c.caps.raw,
 		})
 		s.serving.Store(p)
 		if err := p.bind(id, s); err != nil {
@@ -344,7 +355,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			return
 		}
 		c.attach(s, 0, 0)
-		params := acp.DeleteMember(own.Params(), "_meta", acp.MetaKey, "after")
+		params := acp.DeleteMember(withoutSecrets(own.Params()), "_meta", acp.MetaKey, "after")
 		res, err := p.ask(c.r.ctx, q.method, params)
 		if err != nil {
 			c.leave(s)

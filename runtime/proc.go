@@ -35,6 +35,7 @@ type proc struct {
 	init    json.RawMessage // result of initialize; set before the proc is shared
 	caps    agentCaps
 	started time.Time
+	backoff *backoff      // of those who would start it again
 	outbox  chan []byte   // frames that could not be written at once, in order
 	waiting atomic.Int64  // frames in outbox or on their way from it
 	wmu     sync.Mutex    // held while the agent's input is written
@@ -76,9 +77,9 @@ func (k *call) finish(res *acp.Message, err error) {
 	})
 }
 
-func newProc(a *agent, key string, conn acp.Conn) *proc {
+func newProc(a *agent, key string, conn acp.Conn, b *backoff) *proc {
 	p := &proc{
-		agent: a, key: key, conn: conn, started: time.Now(),
+		agent: a, key: key, conn: conn, backoff: b, started: time.Now(),
 		outbox: make(chan []byte, outboxLimit), gone: make(chan struct{}), ended: make(chan struct{}),
 		pending: map[int64]*call{}, sessions: map[string]*Session{}, idleAt: time.Now(),
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
-	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -180,34 +179,6 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			}
 		}
 	}
-}
-
-// Agents describes every agent, in the order they were configured.
-func (r *Runtime) Agents() []AgentInfo {
-	out := make([]AgentInfo, 0, len(r.names))
-	for _, name := range r.names {
-		a := r.agents[name]
-		info := a.adapter.Info()
-		row := AgentInfo{
-			ID: info.ID, Name: info.Name, Kind: string(info.Kind), Installed: a.installed(),
-			Default: name == r.o.DefaultAgent, Processes: []ProcessInfo{},
-		}
-		a.mu.Lock()
-		restarts, lastErr := a.restarts, a.lastErr
-		a.mu.Unlock()
-		for _, p := range a.live() {
-			pi := ProcessInfo{Restarts: restarts, LastError: lastErr, StartedAt: p.started.UTC(), UptimeMS: time.Since(p.started).Milliseconds()}
-			p.mu.Lock()
-			pi.Sessions = len(p.sessions)
-			p.mu.Unlock()
-			if os, ok := p.conn.(adapters.Process); ok {
-				pi.PID, pi.RSSBytes = os.PID(), os.RSS()
-			}
-			row.Processes = append(row.Processes, pi)
-		}
-		out = append(out, row)
-	}
-	return out
 }
 
 // scratch returns a private directory for sessions that only ask something.

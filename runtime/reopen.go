@@ -48,13 +48,18 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
-	a := s.r.agents[rec.Agent]
+	a := s.r.agent(rec.Agent)
 	if a == nil {
 		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.r.o.RequestTimeout)
 	defer cancel()
-	p, err := a.process(ctx, c.caps.raw, c.info)
+	w := rec.wants(c.wants())
+	w.alone = w.alone || a.adapter.Info().PerSession
+	if w.alone {
+		w.backoff = &s.backoff
+	}
+	p, err := a.process(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +74,7 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	if method != "" {
 		err := s.restore(ctx, p, method, rec)
 		if err == nil {
+			s.chooseAgain(ctx, p)
 			return p, nil
 		}
 		refused, ok := errors.AsType[*acp.Error](err)
@@ -80,6 +86,7 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	if err := s.startFresh(ctx, p, rec); err != nil {
 		return nil, err
 	}
+	s.chooseAgain(ctx, p)
 	n, err := acp.Encode(map[string]any{
 		"sessionId": s.id,
 		"update":    map[string]any{"sessionUpdate": "session_info_update", "_meta": map[string]any{acp.MetaKey: map[string]any{"continuity": ContinuityFresh}}},

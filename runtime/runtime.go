@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,10 +23,17 @@ import (
 // Options configure a Runtime.
 type Options struct {
 	Adapters     []adapters.Adapter
-	DefaultAgent string // used when a client names none; may be empty
-	DataDir      string // sessions and agents' state live below it
-	Ephemeral    bool   // keep sessions in memory only
-	Fsync        string // turn (default), always or never
+	Catalog      Catalog // more agents; may be nil
+	DefaultAgent string  // used when a client names none; may be empty
+
+	// Installer finds and installs agents' programs; without one only agents
+	// that need none, or know their own, can be used.
+	Installer         adapters.Installer
+	RequirePreinstall bool // never install an agent because a session wants it
+
+	DataDir   string // sessions and agents' state live below it
+	Ephemeral bool   // keep sessions in memory only
+	Fsync     string // turn (default), always or never
 
 	RequestTimeout  time.Duration // for requests other than prompts; 0: 120 s
 	TurnIdleTimeout time.Duration // a turn without updates for this long is cancelled; 0: never
@@ -36,12 +44,23 @@ type Options struct {
 	Version string
 }
 
+// Catalog knows agents beyond the configured ones. Its methods are safe for
+// concurrent use.
+type Catalog interface {
+	// Lookup returns an agent's adapter; it may ask the network.
+	Lookup(ctx context.Context, id string) (adapters.Adapter, bool)
+	// Known lists what is known without asking anybody.
+	Known() []adapters.Adapter
+}
+
+// catalogTimeout bounds the search for an agent that nobody here knows.
+const catalogTimeout = 10 * time.Second
+
 // Runtime is the set of sessions of one gateway.
 type Runtime struct {
 	o      Options
 	log    *slog.Logger
-	agents map[string]*agent // immutable
-	names  []string          // the agents' names in the order given
+	names  []string // of Options.Adapters, in the order given
 	store  store
 	syncer syncer
 
@@ -53,6 +72,7 @@ type Runtime struct {
 	work       sync.WaitGroup  // goroutines of the runtime
 
 	mu       sync.Mutex
+	agents   map[string]*agent // those of the catalog are added when they are used
 	sessions map[string]*Session
 	reserved map[string]bool // ids of sessions that are being created
 	clients  map[string]*Client
@@ -63,6 +83,16 @@ var _ acp.Gateway = (*Runtime)(nil)
 
 // New opens the sessions below the data directory and starts no process.
 func New(o Options) (*Runtime, error) {
+	r, err := open(o)
+	if err != nil {
+		return nil, err
+	}
+	r.work.Go(func() { r.syncer.run(r.ctx) })
+	r.work.Go(func() { r.keepHouse(r.ctx) })
+	return r, nil
+}
+
+func open(o Options) (_ *Runtime, err error) {
 	if o.RequestTimeout <= 0 {
 		o.RequestTimeout = 120 * time.Second
 	}
@@ -79,10 +109,16 @@ func New(o Options) (*Runtime, error) {
 	default:
 		return nil, fmt.Errorf("fsync %q: want turn, always or never", o.Fsync)
 	}
+	ctx, stop := context.WithCancel(context.Background())
 	r := &Runtime{
-		o: o, log: o.Logger, agents: map[string]*agent{},
+		o: o, log: o.Logger, ctx: ctx, stop: stop, agents: map[string]*agent{},
 		sessions: map[string]*Session{}, reserved: map[string]bool{}, clients: map[string]*Client{}, asks: map[int64]*ask{},
 	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
 	for _, a := range o.Adapters {
 		id := a.Info().ID
 		if r.agents[id] != nil {
@@ -91,7 +127,7 @@ func New(o Options) (*Runtime, error) {
 		r.agents[id] = newAgent(r, a)
 		r.names = append(r.names, id)
 	}
-	if o.DefaultAgent != "" && r.agents[o.DefaultAgent] == nil {
+	if o.DefaultAgent != "" && r.agent(o.DefaultAgent) == nil {
 		return nil, fmt.Errorf("default agent %q is unknown: the agents are %s", o.DefaultAgent, strings.Join(r.names, ", "))
 	}
 	if !o.Ephemeral {
@@ -107,10 +143,7 @@ func New(o Options) (*Runtime, error) {
 	if err := r.loadSessions(); err != nil {
 		return nil, err
 	}
-	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.syncer.init(o.Fsync)
-	r.work.Go(func() { r.syncer.run(r.ctx) })
-	r.work.Go(func() { r.keepHouse(r.ctx) })
 	return r, nil
 }
 
@@ -134,12 +167,78 @@ func (r *Runtime) Ready() error {
 	return r.store.writable()
 }
 
+// agent returns an agent, nil when there is none with the name.
+func (r *Runtime) agent(name string) *agent {
+	r.mu.Lock()
+	a := r.agents[name]
+	r.mu.Unlock()
+	if a != nil || r.o.Catalog == nil || name == "" {
+		return a
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, catalogTimeout)
+	defer cancel()
+	adapter, ok := r.o.Catalog.Lookup(ctx, name)
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.agents[name]; a != nil {
+		return a
+	}
+	a = newAgent(r, adapter)
+	r.agents[name] = a
+	return a
+}
+
+// usedAgents returns the agents that may have processes.
+func (r *Runtime) usedAgents() []*agent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.agents))
+}
+
+// agentList returns the agents: those that were configured, and what the
+// catalog knows without asking anybody.
+func (r *Runtime) agentList() []*agent {
+	var more []adapters.Adapter
+	if r.o.Catalog != nil {
+		more = r.o.Catalog.Known()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*agent, 0, len(r.names)+len(more))
+	listed := make(map[string]bool, cap(out))
+	for _, name := range r.names {
+		out, listed[name] = append(out, r.agents[name]), true
+	}
+	for _, adapter := range more {
+		id := adapter.Info().ID
+		if listed[id] {
+			continue
+		}
+		a := r.agents[id]
+		if a == nil {
+			a = newAgent(r, adapter)
+			r.agents[id] = a
+		}
+		out, listed[id] = append(out, a), true
+	}
+	// One that the catalog has forgotten and that is still in use.
+	for _, id := range slices.Sorted(maps.Keys(r.agents)) {
+		if !listed[id] {
+			out = append(out, r.agents[id])
+		}
+	}
+	return out
+}
+
 // agentNamed returns the agent a client asked for, or the default.
 func (r *Runtime) agentNamed(name string) (*agent, error) {
 	if name == "" {
 		name = r.o.DefaultAgent
 	}
-	if a := r.agents[name]; a != nil {
+	if a := r.agent(name); a != nil {
 		return a, nil
 	}
 	if name == "" {
@@ -208,8 +307,8 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	}
 	cancel()
 	var wg sync.WaitGroup
-	for _, name := range r.names {
-		for _, p := range r.agents[name].live() {
+	for _, a := range r.usedAgents() {
+		for _, p := range a.live() {
 			wg.Go(func() { p.close(errShutdown) })
 		}
 	}

@@ -38,6 +38,8 @@ type Session struct {
 	gone    bool          // deleted
 	idle    chan struct{} // closed when no turn runs; nil when nobody waits
 
+	backoff backoff // of a process that the session has alone; agent.mu guards it
+
 	asksMu sync.Mutex      // the innermost lock but the log's
 	asks   map[uint64]*ask // open, by sequence number; at most maxAsks
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // record is what session.json holds of a session: all that its log does not.
@@ -31,10 +32,16 @@ type record struct {
 
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.
-	Setup         json.RawMessage `json:"setup"`
-	Capabilities  json.RawMessage `json:"clientCapabilities,omitempty"`
-	Modes         json.RawMessage `json:"modes,omitempty"`
-	ConfigOptions json.RawMessage `json:"configOptions,omitempty"`
+	Setup         json.RawMessage      `json:"setup"`
+	credentials   adapters.Credentials // never on disk; zero after a restart
+	Capabilities  json.RawMessage      `json:"clientCapabilities,omitempty"`
+	Modes         json.RawMessage      `json:"modes,omitempty"`
+	ConfigOptions json.RawMessage      `json:"configOptions,omitempty"`
+
+	// ChosenMode and Chosen are what clients set, by the option's id: an agent
+	// that is started anew is told again.
+	ChosenMode string                     `json:"chosenMode,omitempty"`
+	Chosen     map[string]json.RawMessage `json:"chosen,omitempty"`
 }
 
 const recordVersion = 1

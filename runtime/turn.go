@@ -112,6 +112,7 @@ func (s *Session) give(t *turn, p *proc) {
 		s.mu.Unlock()
 		return prompt.AppendRewritten(make([]byte, 0, len(prompt.Frame())+64), id, native)
 	}
+	t.req.proc.Store(p)
 	p.call(s.r.ctx, 0, build, func(res *acp.Message, err error) { s.finish(t, res, err) })
 	s.mu.Lock()
 	t.sent = true

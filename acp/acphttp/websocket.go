@@ -99,7 +99,10 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 			_ = s.ws.Close(websocket.StatusProtocolError, "the first message must be an initialize request")
 			return nil
 		}
-		client, reply, err := s.h.gw.Connect(ctx, m, acp.ConnectOptions{ID: id, Shape: acp.OneStream, Agent: r.URL.Query().Get("agent")})
+		client, reply, err := s.h.gw.Connect(ctx, m, acp.ConnectOptions{
+			ID: id, Shape: acp.OneStream, Agent: r.URL.Query().Get("agent"),
+			Notify: func(frame []byte) { _ = s.send(frame) }, // a dead socket shows at the reply
+		})
 		if err != nil {
 			p := problem.From(err)
 			e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p))

@@ -44,6 +44,7 @@ const (
 	UnsupportedMediaType Kind = "unsupported_media_type"
 	UpgradeRequired      Kind = "upgrade_required"
 	Internal             Kind = "internal"
+	NotSupported         Kind = "not_supported"
 	InstallFailed        Kind = "install_failed"
 	AgentProcessExited   Kind = "agent_process_exited"
 	StreamError          Kind = "stream_error"
@@ -77,6 +78,7 @@ var table = map[Kind]row{
 	UnsupportedMediaType: {http.StatusUnsupportedMediaType, "Unsupported media type"},
 	UpgradeRequired:      {http.StatusUpgradeRequired, "Upgrade required"},
 	Internal:             {http.StatusInternalServerError, "Internal error"},
+	NotSupported:         {http.StatusNotImplemented, "Not supported by this server"},
 	InstallFailed:        {http.StatusInternalServerError, "Installation failed"},
 	AgentProcessExited:   {http.StatusInternalServerError, "Agent process exited"},
 	StreamError:          {http.StatusBadGateway, "Agent stream error"},

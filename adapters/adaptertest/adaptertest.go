@@ -30,6 +30,16 @@ type Subject struct {
 	// session/resume. The contracts then require that it does not claim to and
 	// answers them with an error.
 	NoLoad, NoResume bool
+	// Options are given to the adapter; StateDir and Logger are the suite's.
+	Options adapters.Options
+	// Cwd is the working directory of all sessions; "" for one of each
+	// connection's own.
+	Cwd string
+	// Shows make the agent show what the adapter claims in Info().Features and
+	// no contract shows by itself.
+	Shows map[adapters.Feature]func(s *Scene)
+	// Unshown names claimed features that cannot be shown, with the reason.
+	Unshown map[adapters.Feature]string
 	// Skip names contracts that are not run, with the reason.
 	Skip map[string]string
 	// Patience bounds every single wait, a minute for 0.
@@ -107,6 +117,7 @@ var contracts = []contract{
 	{"close-leaves-no-process", []string{"Say"}, (*suite).closeLeavesNoProcess},
 	{"open-ctx-bounds-only-open", []string{"Say"}, (*suite).openContext},
 	{"no-goroutine-left", []string{"Say"}, (*suite).noGoroutineLeft},
+	{"features", nil, (*suite).features},
 	// The last one: it judges the frames of all others.
 	{"every-frame-valid", []string{"Say"}, (*suite).everyFrameValid},
 }
@@ -131,7 +142,8 @@ func Run(t *testing.T, subject Subject) {
 // suite is one run over all contracts.
 type suite struct {
 	Subject
-	large int // bytes of a large text
+	large int             // bytes of a large text
+	ran   map[string]bool // by contract: it was not skipped
 
 	mu         sync.Mutex
 	frames     int // from the agent
@@ -145,7 +157,7 @@ func newSuite(subject Subject) *suite {
 	if subject.Chunks <= 0 {
 		subject.Chunks = defaultChunks
 	}
-	return &suite{Subject: subject, large: largeText}
+	return &suite{Subject: subject, large: largeText, ran: map[string]bool{}}
 }
 
 // run checks one contract, or skips it for a reason.
@@ -157,5 +169,6 @@ func (s *suite) run(t testing.TB, c contract) {
 	if name := s.Prompts.missing(c.needs); name != "" {
 		t.Fatalf("the contract needs Prompts.%s, or a reason in Skip", name)
 	}
+	s.ran[c.name] = true
 	c.check(s, t)
 }

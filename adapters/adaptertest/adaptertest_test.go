@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,6 +29,12 @@ func subject(f *fake) Subject {
 			Spawn: Prompt{Text: "spawn", Says: "spawned"},
 		},
 		Crash: Crash{Code: 3, Stderr: "it is over"}, Chunks: 20, EchoesMeta: true, Patience: time.Minute,
+		Shows: map[adapters.Feature]func(*Scene){adapters.Plan: func(s *Scene) {
+			act := s.Say(s.NewSession(nil).SessionID, "plan")
+			if len(act.Updates) != 1 || act.Updates[0].Plan == nil {
+				s.Fail("the agent sent %s, want a plan", act.Raw)
+			}
+		}},
 	}
 }
 

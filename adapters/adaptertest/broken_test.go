@@ -230,6 +230,27 @@ var broken = []struct {
 			return ctx.Err()
 		}
 	}},
+	{"features", "one nobody shows", func(f *fake) {
+		f.row = func(row adapters.Features) { row[adapters.Images] = adapters.Support{Level: adapters.ByAgent} }
+	}},
+	{"features", "one not mentioned", func(f *fake) {
+		f.row = func(row adapters.Features) { delete(row, adapters.Images) }
+	}},
+	{"features", "no reason", func(f *fake) {
+		f.row = func(row adapters.Features) { row[adapters.Images] = adapters.Support{Level: adapters.Unsupported} }
+	}},
+	{"features", "one that does not exist", func(f *fake) {
+		f.row = func(row adapters.Features) { row["telepathy"] = adapters.Support{Level: adapters.ByAgent} }
+	}},
+	{"features", "a level that does not exist", func(f *fake) {
+		f.row = func(row adapters.Features) { row[adapters.Images] = adapters.Support{Level: "perhaps"} }
+	}},
+	{"features", "denied and there", func(f *fake) {
+		f.row = func(row adapters.Features) {
+			row[adapters.Plan] = adapters.Support{Level: adapters.Unsupported, Reason: "really"}
+		}
+	}},
+	{"features", "claimed and not there", func(f *fake) { f.prompts["plan"] = says("what plan?") }},
 	{"every-frame-valid", "a notification of no protocol", func(f *fake) {
 		say := f.prompts["say"]
 		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {

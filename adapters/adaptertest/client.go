@@ -13,7 +13,6 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
-	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 const (
@@ -67,9 +66,14 @@ func (s *suite) openWith(ctx context.Context, t testing.TB, stateDir string) *cl
 		t: t, s: s, ctx: context.WithoutCancel(t.Context()), cwd: t.TempDir(), rec: acptest.NewRecorder(t),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
+	if s.Cwd != "" {
+		c.cwd = s.Cwd
+	}
 	t.Cleanup(c.close)
+	o := s.Options
+	o.StateDir, o.Logger = stateDir, discard
 	err := c.within("Open", func() (err error) {
-		c.conn, err = s.Adapter.Open(ctx, adapters.Options{StateDir: stateDir, Logger: discard})
+		c.conn, err = s.Adapter.Open(ctx, o)
 		return err
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 // work within Write, without goroutines. Its functions are what a broken
 // adapter does otherwise.
 type fake struct {
+	row     func(row adapters.Features) // edits what is claimed
 	open    func(ctx context.Context) error
 	methods map[string]func(c *fakeConn, m acp.Message) // by method of the client
 	prompts map[string]func(c *fakeConn, p *fakeTurn)   // by first word
@@ -40,7 +41,20 @@ var (
 	_ acp.Conn         = (*fakeConn)(nil)
 )
 
-func (f *fake) Info() adapters.Info { return adapters.Info{ID: "fake", Name: "Fake"} }
+func (f *fake) Info() adapters.Info {
+	row := adapters.Features{}
+	for _, feature := range adapters.AllFeatures {
+		row[feature] = adapters.Support{Level: adapters.Unsupported, Reason: "the fake does little"}
+	}
+	for feature := range proven {
+		row[feature] = adapters.Support{Level: adapters.ByAgent}
+	}
+	row[adapters.Plan] = adapters.Support{Level: adapters.Emulated}
+	if f.row != nil {
+		f.row(row)
+	}
+	return adapters.Info{ID: "fake", Name: "Fake", Features: row}
+}
 
 func (f *fake) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
 	if err := f.open(ctx); err != nil {
@@ -237,7 +251,11 @@ func newFake() *fake {
 			"unknown":               func(c *fakeConn, m acp.Message) { c.refuse(m, acp.CodeMethodNotFound, "method not found") },
 		},
 		prompts: map[string]func(c *fakeConn, p *fakeTurn){
-			"say":     says("hello there"),
+			"say": says("hello there"),
+			"plan": func(c *fakeConn, p *fakeTurn) {
+				c.update(p.session, `{"sessionUpdate":"plan","entries":[{"content":"it","priority":"medium","status":"pending"}]}`)
+				c.finish(p, acp.StopReasonEndTurn)
+			},
 			"echo":    func(c *fakeConn, p *fakeTurn) { says(p.text)(c, p) },
 			"stream":  stream,
 			"garbage": says("still here"),

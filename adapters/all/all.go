@@ -1,8 +1,11 @@
 // Package all lists the agents this gateway knows.
+//
+//go:generate go run ./internal/matrix ../../docs/agents.mdx
 package all
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -13,25 +16,47 @@ import (
 
 // Options configure the list.
 type Options struct {
-	// Commands are the user's own agents by name: the program and its
-	// arguments, which must speak ACP on stdio.
+	// DataDir holds the file with the user's own agents; "" for no file.
+	DataDir string
+	// Commands are more of the user's own agents by name: the program and its
+	// arguments, which must speak ACP on stdio. They win over the file.
 	Commands map[string][]string
 }
 
-// Adapters returns the built-in agents and then the user's own, by name. A
-// command with a built-in agent's name replaces it.
-func Adapters(o Options) []adapters.Adapter {
-	builtin := []adapters.Adapter{mock.New(""), claude.New()}
-	list := slices.DeleteFunc(builtin, func(a adapters.Adapter) bool { return o.Commands[a.Info().ID] != nil })
-	for _, name := range slices.Sorted(maps.Keys(o.Commands)) {
-		argv := o.Commands[name]
-		if len(argv) == 0 {
-			continue
-		}
-		list = append(list, native.New(
-			adapters.Info{ID: name, Name: name, Kind: adapters.Custom},
-			native.Command{Path: argv[0], Args: argv[1:]},
-		))
+// builtin returns the agents that need no configuration.
+func builtin() []adapters.Adapter {
+	list := []adapters.Adapter{
+		mock.New(""),
+		claude.New(),
+	}
+	for _, spec := range native.Table() {
+		list = append(list, native.New(spec))
 	}
 	return list
+}
+
+// Adapters returns the built-in agents and then the user's own, by name. One of
+// the user's that has a built-in agent's name replaces it. The error says what
+// is wrong with the user's file.
+func Adapters(o Options) ([]adapters.Adapter, error) {
+	own := map[string]adapters.Adapter{}
+	if o.DataDir != "" {
+		commands, err := native.ReadCommands(filepath.Join(o.DataDir, native.CommandsFile))
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range commands {
+			own[c.Info().ID] = c
+		}
+	}
+	for name, argv := range o.Commands {
+		if len(argv) > 0 {
+			own[name] = native.NewCustom(adapters.Info{ID: name, Name: name, Kind: adapters.Custom}, native.Command{Path: argv[0], Args: argv[1:]})
+		}
+	}
+	list := slices.DeleteFunc(builtin(), func(a adapters.Adapter) bool { return own[a.Info().ID] != nil })
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		list = append(list, own[name])
+	}
+	return list, nil
 }

@@ -32,9 +32,16 @@ func RunChild(args []string) (code int, ok bool) {
 }
 
 // Supervise makes this program answer for everything its agents start: a guard
-// ends that should the program be killed, and orphans are reaped. Call stop when
-// all agents were closed. The program's main function must call [RunChild].
-func Supervise() (stop func()) {
+// ends that should the program be killed, and orphans are reaped. What an earlier
+// program left running that used the data directory is ended first; "" is for a
+// program without one. Call stop when all agents were closed. The program's main
+// function must call [RunChild].
+func Supervise(dataDir string) (stop func(), err error) {
+	if dataDir != "" {
+		if err := process.TakeOver(dataDir); err != nil {
+			return nil, err
+		}
+	}
 	if exe, err := os.Executable(); err == nil {
 		process.UseGuard(exe)
 	}
@@ -50,5 +57,5 @@ func Supervise() (stop func()) {
 		signal.Stop(ended)
 		close(quit)
 		<-done
-	}
+	}, nil
 }

@@ -13,9 +13,11 @@
 // the result says whether that was so. A wrong checksum is never used. Archives
 // cannot write outside their directory and cannot write through links.
 //
-// No package script runs, no credential reaches a program that is only proved,
-// and when a call returns, no goroutine and no process of it is left. Cancelling
-// the context ends the call promptly, and npm and its children with it.
+// A program counts as installed when it answered --version and, if it is an ACP
+// agent, initialize. No package script runs, no credential
+// reaches a program that is only proved, and when a call returns, no goroutine
+// and no process of it is left. Cancelling the context ends the call promptly,
+// and npm and its children with it.
 //
 // # On disk
 //

@@ -30,6 +30,9 @@ func (in *Installer) Find(agent string) (Installation, bool) {
 		return i, true
 	}
 	r, ok := recipes[agent]
+	if r.builtIn {
+		return in.ours(agent)
+	}
 	if !ok {
 		if index, _, err := in.cachedIndex(); err == nil {
 			if e, found := index.entry(agent); found {
@@ -96,15 +99,15 @@ func (j *job) path(ctx context.Context) (*product, error) {
 		return nil, fmt.Errorf("%w: %s is there, but whether it is the newest version is not known", errNotOffered, program)
 	}
 	j.say.step(StepProve, program)
-	reported, err := j.prove(ctx, program, nil, j.recipe.env, j.recipe.acp)
+	said, err := j.prove(ctx, program, nil, j.recipe.env, j.recipe.acp)
 	if err != nil {
 		return nil, err
 	}
-	version := versionIn(reported)
+	version := versionIn(said.reported)
 	if j.want != "" && version != j.want {
-		return nil, fmt.Errorf("%w as %s: %s says %q", errNotOffered, j.want, program, reported)
+		return nil, fmt.Errorf("%w as %s: %s says %q", errNotOffered, j.want, program, said.reported)
 	}
-	return &product{version: version, program: program, acp: j.recipe.acp, reported: reported}, nil
+	return &product{version: version, program: program, acp: j.recipe.acp, proof: said}, nil
 }
 
 // versionIn returns the version that a program's answer to --version names, ""

@@ -177,6 +177,13 @@ func (in *Installer) install(ctx context.Context, req Request) (Result, error) {
 	if j.recipe, err = in.recipeOf(ctx, req.Agent); err != nil {
 		return Result{}, err
 	}
+	if j.recipe.builtIn {
+		if j.want != "" {
+			return Result{}, problem.New(problem.InvalidRequest, "agent %s is part of this program and has no versions of its own", req.Agent)
+		}
+		i, _ := in.ours(req.Agent)
+		return Result{Installation: i, Already: true}, nil
+	}
 	// What the environment names comes before everything, and needs no lock.
 	if i := slices.Index(sources, Path); i >= 0 && !req.Reinstall && os.Getenv(BinVariable(req.Agent)) != "" {
 		if _, err := named(req.Agent); err != nil {
@@ -207,7 +214,7 @@ func (in *Installer) install(ctx context.Context, req Request) (Result, error) {
 // check refuses requests that make no sense.
 func (j *job) check(req Request, sources []Source) error {
 	if !agentID.MatchString(req.Agent) {
-		return problem.New(problem.InvalidRequest, "%q is no agent's id; ids are lower-case letters, digits and dashes", req.Agent)
+		return badID(req.Agent)
 	}
 	for _, s := range sources {
 		if !slices.Contains(AllSources(), s) {
@@ -235,7 +242,7 @@ func (in *Installer) recipeOf(ctx context.Context, agent string) (recipe, error)
 	}
 	e, ok := index.entry(agent)
 	if !ok {
-		return recipe{}, problem.New(problem.UnsupportedAgent, "no agent %s is known: it is none of %s, and the ACP registry does not list it", agent, strings.Join(Known(), ", "))
+		return recipe{}, unknownAgent(agent)
 	}
 	return in.entryRecipe(e), nil
 }
@@ -262,7 +269,7 @@ func (in *Installer) entryRecipe(e Entry) recipe {
 // nothing to remove.
 func (in *Installer) Remove(ctx context.Context, agent string) error {
 	if !agentID.MatchString(agent) {
-		return problem.New(problem.InvalidRequest, "%q is no agent's id", agent)
+		return badID(agent)
 	}
 	dir := filepath.Join(in.root, agent)
 	if _, err := os.Stat(dir); err != nil {

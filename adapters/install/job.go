@@ -36,7 +36,7 @@ type product struct {
 	fetch     []string // environment that the proof needs to fetch packages; nil when it needs none
 	downloads []Download
 	packages  []string
-	reported  string
+	proof     proof
 }
 
 // present returns an installation that satisfies the request already.
@@ -167,12 +167,15 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 	if p.fetch != nil {
 		prover.proof = packageLimit
 	}
-	reported, err := prover.prove(ctx, program, p.args, slices.Concat(p.fetch, j.recipe.env, p.env), p.acp)
+	if p.acp == nil {
+		p.acp = j.recipe.acp
+	}
+	var err error
+	p.proof, err = prover.prove(ctx, program, p.args, slices.Concat(p.fetch, j.recipe.env, p.env), p.acp)
 	if err != nil {
 		return Installation{}, err
 	}
 	j.say.step(StepLand, p.version)
-	p.reported = reported
 	i, err := j.describe(s, p)
 	if err != nil {
 		return i, err
@@ -200,7 +203,7 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 func (j *job) describe(s Source, p *product) (Installation, error) {
 	i := Installation{
 		Agent: j.recipe.agent, Version: p.version, Source: s, Program: p.program, Args: p.args, Env: p.env, ACPArgs: p.acp,
-		Platform: j.platform.String(), InstalledAt: time.Now().UTC(), Reported: p.reported,
+		Platform: j.platform.String(), InstalledAt: time.Now().UTC(), Reported: p.proof.reported, Handshake: p.proof.handshake,
 		Downloads: p.downloads, Packages: p.packages,
 		Verified: !slices.ContainsFunc(p.downloads, func(d Download) bool { return !d.Verified }),
 	}
@@ -220,7 +223,7 @@ func (j *job) describe(s Source, p *product) (Installation, error) {
 
 func (j *job) describeForeign(p *product) Installation {
 	i := j.foreign(j.recipe.agent, p.program)
-	i.Version, i.Reported, i.ACPArgs = p.version, p.reported, p.acp
+	i.Version, i.Reported, i.Handshake, i.ACPArgs = p.version, p.proof.reported, p.proof.handshake, p.acp
 	i.Artifacts[0].Version = p.version
 	return i
 }

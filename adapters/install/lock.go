@@ -14,7 +14,7 @@ import (
 // in others, and waits for it as long as ctx allows. waiting is called once if
 // it is taken. The kernel frees the lock of a process that dies.
 func (in *Installer) lock(ctx context.Context, agent string, waiting func()) (unlock func(), err error) {
-	if err := os.MkdirAll(in.root, 0o755); err != nil {
+	if err := in.makeRoot(); err != nil {
 		return nil, fmt.Errorf("make the directory of agents: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(in.root, "."+agent+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
@@ -41,6 +41,15 @@ func (in *Installer) lock(ctx context.Context, agent string, waiting func()) (un
 			return nil, fmt.Errorf("wait for another installation of %s: %w", agent, err)
 		}
 	}
+}
+
+// makeRoot makes the directory of agents. The data directory around it also
+// holds what others may not read.
+func (in *Installer) makeRoot() error {
+	if err := os.MkdirAll(filepath.Dir(in.root), 0o700); err != nil {
+		return err
+	}
+	return os.MkdirAll(in.root, 0o755)
 }
 
 // pause waits for d or for the end of ctx.

@@ -202,10 +202,14 @@ func wantProblem(t *testing.T, err error, kind problem.Kind, words ...string) {
 	}
 }
 
-// program is a script that answers --version.
+// program is a script that answers --version, and initialize when it is started
+// as an ACP agent.
 func program(says string) []byte {
-	return []byte("#!/bin/sh\n[ \"$1\" = --version ] || exit 2\necho '" + says + "'\n")
+	return []byte("#!/bin/sh\ncase \"$1\" in\n--version) echo '" + says + "' ;;\nacp | --acp) " + answersInitialize + " ;;\n*) exit 2 ;;\nesac\n")
 }
+
+// answersInitialize is a command of a shell.
+const answersInitialize = `read -r line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentInfo":{"name":"fake","version":"1"}}}'`
 
 func sum(b []byte) string {
 	s := sha256.Sum256(b)

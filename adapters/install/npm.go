@@ -165,6 +165,8 @@ func (j *job) npmError(doing, output string, err error) error {
 	switch {
 	case errors.Is(err, errAsking) && j.want != "" && has("code E404", "code ETARGET"):
 		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
+	case !errors.Is(err, errAsking) && has("code ETARGET", "code E404"):
+		text += "; its maker published this version without everything that it needs: name an older version, or use another source"
 	case has("ENOSPC"):
 		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: j.stage, Err: syscall.ENOSPC}, j.stage)
 	case has("code EBADENGINE"):

@@ -29,7 +29,11 @@ env > "$NPM_LOG.env"
 while [ "$1" != --prefix ]; do shift; done
 place="$2/node_modules/$NPM_PLACE"
 mkdir -p "${place%/*}"
-printf '#!/bin/sh\necho 3.2.1\n' > "$place"
+cat > "$place" <<'END'
+#!/bin/sh
+[ "$1" = --version ] && { echo 3.2.1; exit; }
+` + answersInitialize + `
+END
 chmod 755 "$place"
 [ -n "$NPM_JSON" ] && { mkdir -p "$2/node_modules/${NPM_JSON%%=*}"; echo "${NPM_JSON#*=}" > "$2/node_modules/${NPM_JSON%%=*}/package.json"; }
 exit 0
@@ -57,6 +61,9 @@ func TestNPM_Installs(t *testing.T) {
 		{"codex", Platform{"linux", "arm64", true}, "@openai/codex/vendor/aarch64-unknown-linux-musl/bin/codex", "@openai/codex@latest", "@openai/codex@3.2.1-linux-arm64"},
 		{"opencode", Platform{"darwin", "arm64", false}, "opencode-darwin-arm64/bin/opencode", "opencode-ai@latest", "opencode-darwin-arm64@3.2.1"},
 		{"amp", linuxX64, "@ampcode/cli-linux-x64/amp", "@ampcode/cli-linux-x64@latest", "@ampcode/cli-linux-x64@3.2.1"},
+		{"gemini", linuxX64, ".bin/gemini", "@google/gemini-cli@latest", "@google/gemini-cli@3.2.1"},
+		{"qwen", linuxX64, ".bin/qwen", "@qwen-code/qwen-code@latest", "@qwen-code/qwen-code@3.2.1"},
+		{"copilot", Platform{"linux", "arm64", true}, "@github/copilot-linuxmusl-arm64/copilot", "@github/copilot@latest", "@github/copilot-linuxmusl-arm64@3.2.1"},
 		{"pi", linuxX64, ".bin/pi", "@earendil-works/pi-coding-agent@latest", "@earendil-works/pi-coding-agent@3.2.1"},
 	}
 	for _, tt := range tests {
@@ -66,6 +73,9 @@ func TestNPM_Installs(t *testing.T) {
 			r := mustInstall(t, in, Request{Agent: tt.agent})
 			if r.Version != "3.2.1" || r.Source != NPM || !r.Verified || len(r.Packages) != 1 || r.Packages[0] != tt.install {
 				t.Errorf("installed %+v", r)
+			}
+			if want := map[bool]string{true: HandshakeInitialize, false: HandshakeVersion}[r.ACPArgs != nil]; r.Handshake != want {
+				t.Errorf("proved by %s as an ACP agent with %q", r.Handshake, r.ACPArgs)
 			}
 			calls := readFile(t, log)
 			for _, want := range []string{"view " + tt.view + " version", "--ignore-scripts", "-- " + tt.install + "\n"} {
@@ -96,7 +106,7 @@ func TestNPM_Fails(t *testing.T) {
 		_, err = in.Install(t.Context(), Request{Agent: "codex"})
 		wantProblem(t, err, problem.InstallFailed, "No match found")
 	})
-	for code, want := range map[string]string{"EBADENGINE": "install a newer Node.js", "ENOSPC": "free some space", "ECONNREFUSED": "npm's registry setting", "E403": "credentials", "E500": "something broke"} {
+	for code, want := range map[string]string{"EBADENGINE": "install a newer Node.js", "ETARGET": "without everything that it needs: name an older version", "ENOSPC": "free some space", "ECONNREFUSED": "npm's registry setting", "E403": "credentials", "E500": "something broke"} {
 		t.Run(code, func(t *testing.T) {
 			t.Setenv("NPM_FAILS", code)
 			_, err := in.Install(t.Context(), Request{Agent: "codex"})

@@ -14,15 +14,27 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 )
 
-// prove runs a program with --version and returns the line it answers. acp are
-// the arguments that make it an ACP agent, if it is one: a program that does
-// not know --version is then asked to initialize, as the registry asks it.
+// The ways in which a program is proved.
+const (
+	HandshakeVersion    = "version"    // it said its version
+	HandshakeInitialize = "initialize" // it answered initialize as an ACP agent
+)
+
+// proof is what a program answered.
+type proof struct {
+	reported  string // the line that it said of itself
+	handshake string
+}
+
+// prove runs a program with --version. If it is an ACP agent, acp are the
+// arguments that make it one, and it is then asked to initialize: that counts,
+// a missing --version does not.
 //
 // The program sees no home directory, no credentials and no terminal.
-func (in *Installer) prove(ctx context.Context, program string, args, env, acp []string) (string, error) {
+func (in *Installer) prove(ctx context.Context, program string, args, env, acp []string) (proof, error) {
 	home, err := os.MkdirTemp("", "sandbox-agent-prove-")
 	if err != nil {
-		return "", fmt.Errorf("make a home directory for the proof: %w", err)
+		return proof{}, fmt.Errorf("make a home directory for the proof: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(home) }()
 	spec := process.Spec{
@@ -32,20 +44,35 @@ func (in *Installer) prove(ctx context.Context, program string, args, env, acp [
 		Env: append(append(environ(), "HOME="+home, "XDG_CONFIG_HOME="+home+"/.config", "XDG_DATA_HOME="+home+"/.local/share",
 			"XDG_CACHE_HOME="+home+"/.cache", "XDG_STATE_HOME="+home+"/.local/state", "TERM=dumb", "NO_COLOR=1", "CI=1"), env...),
 	}
+	p := proof{handshake: HandshakeVersion}
 	stdout, stderr, err := run(ctx, in.proof, spec, "", nil)
 	if err == nil {
-		return firstLine(stdout, stderr), nil
+		p.reported = firstLine(stdout, stderr)
 	}
 	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return proof{}, context.Cause(ctx)
 	}
-	if acp != nil && !local(err) && !errors.Is(err, fs.ErrNotExist) {
-		spec.Args = append(args[:len(args):len(args)], acp...)
-		if name, aerr := initialize(ctx, in.proof, spec); aerr == nil {
-			return name, nil
+	if acp == nil || err != nil && (local(err) || errors.Is(err, fs.ErrNotExist)) {
+		if err != nil {
+			return proof{}, proofError(program, err)
 		}
+		return p, nil
 	}
-	return "", proofError(program, err)
+	spec.Args = append(args[:len(args):len(args)], acp...)
+	name, aerr := initialize(ctx, in.proof, spec)
+	switch {
+	case ctx.Err() != nil:
+		return proof{}, context.Cause(ctx)
+	case aerr != nil && err != nil:
+		return proof{}, proofError(program, err)
+	case aerr != nil:
+		return proof{}, fmt.Errorf("%s says %q, but did not answer initialize as an ACP agent: with %q it %w", program, p.reported, strings.Join(acp, " "), aerr)
+	}
+	p.handshake = HandshakeInitialize
+	if p.reported == "" {
+		p.reported = name
+	}
+	return p, nil
 }
 
 // proofError says why a program does not run here.
@@ -76,7 +103,7 @@ func firstLine(outputs ...string) string {
 func initialize(ctx context.Context, limit time.Duration, spec process.Spec) (string, error) {
 	const ask = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{},"clientInfo":{"name":"sandbox-agent","version":"0"}}}` + "\n"
 	var name string
-	_, _, err := run(ctx, limit, spec, ask, func(stdout string) bool {
+	_, stderr, err := run(ctx, limit, spec, ask, func(stdout string) bool {
 		for line := range strings.Lines(stdout) {
 			var m struct {
 				ID     int `json:"id"`
@@ -88,14 +115,27 @@ func initialize(ctx context.Context, limit time.Duration, spec process.Spec) (st
 				} `json:"result"`
 			}
 			if json.Unmarshal([]byte(line), &m) == nil && m.ID == 1 && m.Result != nil {
-				name = strings.TrimSpace(m.Result.AgentInfo.Name + " " + m.Result.AgentInfo.Version)
+				if name = strings.TrimSpace(m.Result.AgentInfo.Name + " " + m.Result.AgentInfo.Version); name == "" {
+					name = "ACP agent"
+				}
 				return true
 			}
 		}
 		return false
 	})
-	if err == nil && name == "" {
-		name = "ACP agent"
+	switch _, ended := errors.AsType[*runError](err); {
+	case err == nil && name == "":
+		err = errors.New("ended without an answer: " + quoted(stderr))
+	case err != nil && !ended:
+		err = fmt.Errorf("%w: %s", err, quoted(stderr))
 	}
 	return name, err
+}
+
+// quoted is the end of what a program wrote to stderr, for an error.
+func quoted(stderr string) string {
+	if stderr = ending(stderr); stderr == "" {
+		return "it wrote nothing to stderr"
+	}
+	return fmt.Sprintf("its stderr ends with %q", stderr)
 }

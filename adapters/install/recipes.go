@@ -16,6 +16,32 @@ type recipe struct {
 	npm     *npmPackage
 	entry   string   // id in the ACP registry, if that entry is this very program
 	acp     []string // arguments that start it as an ACP agent; nil when they are not known
+	needs   []need   // what it wants of the machine, for Doctor
+	builtIn bool     // part of this program: there is nothing to install
+}
+
+// need is something that an agent's program wants of the machine.
+type need struct {
+	kind  needKind
+	name  string // of a program in PATH
+	least string // version of it, "" for any
+	why   string // what does not work without it
+	hard  bool   // the agent is of no use without it
+	// probe are arguments by which the agent's own program tells; the machine is
+	// looked at when it is not installed.
+	probe []string
+}
+
+type needKind string
+
+const (
+	needProgram    needKind = "program"
+	needNamespaces needKind = "user namespaces"
+)
+
+// needNode is what programs want that Node.js runs.
+func needNode(least string) need {
+	return need{kind: needProgram, name: "node", least: least, why: "its program is a script that Node.js runs", hard: true}
 }
 
 // vendor describes downloads from the agent's maker. URLs and paths may hold
@@ -62,6 +88,10 @@ const (
 
 // targets by the makers that use the names of this package.
 var (
+	muslTargets = map[string]string{
+		"linux-x64": "linux-x64", "linux-x64-musl": "linuxmusl-x64", "linux-arm64": "linux-arm64",
+		"linux-arm64-musl": "linuxmusl-arm64", "darwin-x64": "darwin-x64", "darwin-arm64": "darwin-arm64",
+	}
 	sameTargets = map[string]string{
 		"linux-x64": "linux-x64", "linux-x64-musl": "linux-x64-musl", "linux-arm64": "linux-arm64",
 		"linux-arm64-musl": "linux-arm64-musl", "darwin-x64": "darwin-x64", "darwin-arm64": "darwin-arm64",
@@ -133,6 +163,10 @@ var recipes = map[string]recipe{
 			program: []string{"@openai/codex/vendor/*/bin/codex", "@openai/codex/vendor/*/codex/codex"},
 			helpers: []string{"@openai/codex/vendor/*/bin/codex-code-mode-host", "@openai/codex/vendor/*/codex-path/rg"},
 		},
+		needs: []need{{
+			kind: needNamespaces, hard: true, probe: []string{"sandbox", "--", "/bin/true"},
+			why: "its sandbox is made of them; without them every command fails unless the session's mode gives full access",
+		}},
 	},
 	"opencode": {
 		agent:   "opencode",
@@ -158,6 +192,8 @@ var recipes = map[string]recipe{
 			program: []string{"opencode-{target}/bin/opencode"},
 		},
 		entry: "opencode",
+		acp:   []string{"acp"},
+		needs: []need{{kind: needProgram, name: "rg", why: "its search tools run ripgrep, and fetch it from the network when it is missing"}},
 	},
 	"amp": {
 		agent:   "amp",
@@ -202,6 +238,55 @@ var recipes = map[string]recipe{
 			node:    true,
 		},
 	},
+	"gemini": {
+		agent:   "gemini",
+		command: "gemini",
+		npm: &npmPackage{
+			newest:  "@google/gemini-cli",
+			install: "@google/gemini-cli@{version}",
+			program: []string{".bin/gemini"},
+			node:    true,
+		},
+		entry: "gemini",
+		acp:   []string{"--acp"},
+		needs: []need{needNode("20")},
+	},
+	"qwen": {
+		agent:   "qwen",
+		command: "qwen",
+		npm: &npmPackage{
+			newest:  "@qwen-code/qwen-code",
+			install: "@qwen-code/qwen-code@{version}",
+			program: []string{".bin/qwen"},
+			node:    true,
+		},
+		entry: "qwen-code",
+		acp:   []string{"--acp"},
+		needs: []need{needNode("22")},
+	},
+	"copilot": {
+		agent:   "copilot",
+		command: "copilot",
+		vendor: &vendor{
+			repo:    "github/copilot-cli",
+			tag:     "v{version}",
+			targets: muslTargets,
+			layouts: []layout{{
+				assets:  []asset{{url: "{release}/copilot-{target}.tar.gz"}},
+				sums:    "{release}/SHA256SUMS.txt",
+				program: []string{"copilot"},
+			}},
+		},
+		npm: &npmPackage{
+			newest:  "@github/copilot",
+			install: "@github/copilot-{target}@{version}",
+			targets: muslTargets,
+			program: []string{"@github/copilot-{target}/copilot"},
+		},
+		entry: "github-copilot-cli",
+		acp:   []string{"--acp"},
+	},
+	"mock": {agent: "mock", builtIn: true},
 }
 
 // Known returns the agents that this package has recipes for, sorted. Others

@@ -39,6 +39,7 @@ type Entry struct {
 	Website      string       `json:"website,omitempty"`
 	Repository   string       `json:"repository,omitempty"`
 	License      string       `json:"license,omitempty"`
+	Icon         string       `json:"icon,omitempty"`
 	Distribution Distribution `json:"distribution"`
 }
 
@@ -185,7 +186,7 @@ func (in *Installer) fetchIndex(ctx context.Context, cache *registryCache) (*Ind
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(in.root, 0o755); err == nil {
+	if err := in.makeRoot(); err == nil {
 		// A copy that cannot be stored is fetched again next time.
 		if err := writeJSON(in.registryFile(), c); err != nil {
 			in.log.Debug("index of the registry was not stored", "err", err)

@@ -119,7 +119,7 @@ func TestRegistry_Packages(t *testing.T) {
 		}
 	})
 	t.Run("uvx", func(t *testing.T) {
-		dir := onPath(t, map[string]string{"uvx": `echo "$* in $UV_CACHE_DIR" >> "${0%/*}/uvx.log"; echo fast 0.1.1`})
+		dir := onPath(t, map[string]string{"uvx": `echo "$* in $UV_CACHE_DIR" >> "${0%/*}/uvx.log"; [ "$4" = --version ] && { echo fast 0.1.1; exit; }; ` + answersInitialize})
 		m := newMaker(t)
 		putIndex(m, obj{"id": "fast", "name": "f", "version": "0.1.1", "description": "x", "distribution": obj{"uvx": obj{"package": "fast-acp==0.1.1", "cmd": "fast", "args": []string{"-x"}}}})
 		in := m.installer(t, Options{})
@@ -127,7 +127,8 @@ func TestRegistry_Packages(t *testing.T) {
 		if r.Program != filepath.Join(dir, "uvx") || !slices.Equal(r.Args, []string{"--from", "fast-acp==0.1.1", "fast"}) || !slices.Equal(r.ACPArgs, []string{"-x"}) {
 			t.Errorf("installed %+v", r)
 		}
-		want := "--from fast-acp==0.1.1 fast --version in " + filepath.Join(in.root, ".uv", "cache") + "\n"
+		cache := " in " + filepath.Join(in.root, ".uv", "cache") + "\n"
+		want := "--from fast-acp==0.1.1 fast --version" + cache + "--from fast-acp==0.1.1 fast -x" + cache
 		if got := readFile(t, filepath.Join(dir, "uvx.log")); got != want {
 			t.Errorf("uvx was called with %q, want %q", got, want)
 		}

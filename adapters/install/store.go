@@ -30,8 +30,9 @@ type Installation struct {
 	ACPArgs     []string   `json:"acpArgs"`
 	Platform    string     `json:"platform"`
 	InstalledAt time.Time  `json:"installedAt,omitzero"`
-	Reported    string     `json:"reported,omitempty"` // what the program said when it was proved
-	Verified    bool       `json:"verified"`           // every download was checked, by us or by the package client
+	Reported    string     `json:"reported,omitempty"`  // what the program said when it was proved
+	Handshake   string     `json:"handshake,omitempty"` // how it was proved, see [HandshakeVersion]; "" when it was not
+	Verified    bool       `json:"verified"`            // every download was checked, by us or by the package client
 	Artifacts   []Artifact `json:"artifacts"`
 	Downloads   []Download `json:"downloads,omitempty"`
 	Packages    []string   `json:"packages,omitempty"` // of npm or uv, with versions

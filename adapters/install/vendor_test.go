@@ -98,6 +98,15 @@ func TestVendor_EveryRecipe(t *testing.T) {
 			"0.0.179-gabc", "amp", nil, true,
 		},
 		{
+			"copilot", "copilot",
+			Platform{"linux", "x64", true},
+			func(t *testing.T, m *maker) {
+				pack := tarGz(t, entry{name: "copilot", body: script("GitHub Copilot CLI 1.0.9.")})
+				m.putRelease("github/copilot-cli", "v1.0.9", false, map[string][]byte{"copilot-linuxmusl-x64.tar.gz": pack, "SHA256SUMS.txt": []byte(sum(pack) + "  copilot-linuxmusl-x64.tar.gz\n")})
+			},
+			"1.0.9", "copilot", nil, true,
+		},
+		{
 			"pi", "pi", linuxX64, func(t *testing.T, m *maker) {
 				pack := tarGz(t, entry{name: "pi/pi", body: script("1.5.2")}, entry{name: "pi/theme/dark.json", body: "{}", mode: 0o644})
 				m.putRelease("earendil-works/pi", "v1.5.2", false, map[string][]byte{"pi-linux-x64.tar.gz": pack, "SHA256SUMS": []byte(sum(pack) + " *pi-linux-x64.tar.gz\n")})

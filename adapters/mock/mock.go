@@ -28,7 +28,7 @@ func New(program string) Adapter { return Adapter{program: program} }
 
 // Info describes the mock agent.
 func (Adapter) Info() adapters.Info {
-	return adapters.Info{ID: "mock", Name: "Mock agent", Kind: adapters.Bridge}
+	return adapters.Info{ID: "mock", Name: "Mock agent", Kind: adapters.Bridge, Features: features}
 }
 
 // Open starts the mock agent.
@@ -45,5 +45,5 @@ func (a Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error)
 	if o.StateDir != "" {
 		args = append(args, "--state-dir", o.StateDir)
 	}
-	return native.Open(ctx, native.Command{Path: program, Args: args})
+	return native.Open(ctx, native.Command{Path: program, Args: args, Env: o.Env})
 }

@@ -2,11 +2,15 @@ package mock_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/mock/agent"
@@ -47,7 +51,108 @@ func TestAdapter_KeepsTheContract(t *testing.T) {
 		Crash:      adaptertest.Crash{Code: 3, Stderr: "mock-agent: giving up"},
 		Chunks:     500,
 		EchoesMeta: true,
+		Shows:      shows,
 	})
+}
+
+// says runs a turn and looks for an update.
+func says(prompt string, match func(u *acp.SessionUpdate) bool) func(s *adaptertest.Scene) {
+	return func(s *adaptertest.Scene) {
+		s.Helper()
+		act := s.Say(s.NewSession(nil).SessionID, prompt)
+		for i := range act.Updates {
+			if match(&act.Updates[i]) {
+				return
+			}
+		}
+		s.Fail("%s: the agent sent %s", prompt, act.Raw)
+	}
+}
+
+// sets chooses a value of an option of the category, and finds it chosen.
+func sets(category acp.SessionConfigOptionCategory, to acp.SessionConfigValueID) func(s *adaptertest.Scene) {
+	return func(s *adaptertest.Scene) {
+		s.Helper()
+		r := s.NewSession(nil)
+		for _, o := range r.ConfigOptions {
+			if o.Category == category {
+				s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": r.SessionID, "configId": o.ID, "value": to})
+				s.Await(r.SessionID, "the new value", func(u *acp.SessionUpdate) bool {
+					if u.ConfigOptionUpdate == nil {
+						return false
+					}
+					for _, o := range u.ConfigOptionUpdate.ConfigOptions {
+						if o.Category == category && o.Select.CurrentValue == to {
+							return true
+						}
+					}
+					return false
+				})
+				return
+			}
+		}
+		s.Fail("no option has the category %s", category)
+	}
+}
+
+func sendsBlock(b acp.ContentBlock) func(s *adaptertest.Scene) {
+	return func(s *adaptertest.Scene) {
+		s.Helper()
+		act := s.Prompt(s.NewSession(nil).SessionID, b)
+		if !strings.Contains(act.Said(), "received 1 non-text blocks") {
+			s.Fail("the agent said %q", act.Said())
+		}
+	}
+}
+
+var shows = map[adapters.Feature]func(s *adaptertest.Scene){
+	adapters.ToolResults: says("tool", func(u *acp.SessionUpdate) bool {
+		return u.ToolCallUpdate != nil && len(u.ToolCallUpdate.Content) > 0 && len(u.ToolCallUpdate.RawOutput) > 0
+	}),
+	adapters.Diffs: says("diff", func(u *acp.SessionUpdate) bool {
+		return u.ToolCall != nil && len(u.ToolCall.Content) > 0 && u.ToolCall.Content[0].Diff != nil
+	}),
+	adapters.Plan:        says("plan", func(u *acp.SessionUpdate) bool { return u.Plan != nil && len(u.Plan.Entries) == 3 }),
+	adapters.Images:      sendsBlock(acp.ContentBlock{Image: &acp.ImageContent{Data: "AA==", MimeType: "image/png"}}),
+	adapters.Attachments: sendsBlock(acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "a", URI: "file:///a"}}),
+	adapters.Questions: func(s *adaptertest.Scene) {
+		asked := false
+		s.Answer = func(method string, params json.RawMessage) (any, *acp.Error) {
+			asked = method == "_sandboxagent/session/request_question"
+			return map[string]any{"outcome": "cancelled", "answers": []any{}}, nil
+		}
+		s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("question"))
+		if !asked {
+			s.Fail("the agent asked no question")
+		}
+	},
+	adapters.Modes: func(s *adaptertest.Scene) {
+		r := s.NewSession(nil)
+		s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": "plan"})
+		s.Await(r.SessionID, "the new mode", func(u *acp.SessionUpdate) bool {
+			return u.CurrentModeUpdate != nil && u.CurrentModeUpdate.CurrentModeID == "plan"
+		})
+	},
+	adapters.Models:        sets(acp.SessionConfigOptionCategoryModel, "mock-large"),
+	adapters.ThoughtLevels: sets(acp.SessionConfigOptionCategoryThoughtLevel, "high"),
+	adapters.Fork: func(s *adaptertest.Scene) {
+		r := s.NewSession(nil)
+		s.Say(r.SessionID, "hello")
+		var f acp.ForkSessionResponse
+		if err := json.Unmarshal(s.Call(acp.MethodSessionFork, map[string]any{"sessionId": r.SessionID, "cwd": s.Cwd}), &f); err != nil || f.SessionID == "" || f.SessionID == r.SessionID {
+			s.Fail("the fork of %s is %+v, %v", r.SessionID, f, err)
+		}
+		s.Say(f.SessionID, "hello")
+	},
+	adapters.NativeSessions: func(s *adaptertest.Scene) {
+		r := s.NewSession(nil)
+		if list := s.Call(acp.MethodSessionList, map[string]any{}); !strings.Contains(string(list), string(r.SessionID)) {
+			s.Fail("session %s is not in %s", r.SessionID, list)
+		}
+	},
+	adapters.Usage:    says("usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Used > 0 }),
+	adapters.Cost:     says("usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Cost != nil }),
+	adapters.Commands: says("commands", func(u *acp.SessionUpdate) bool { return u.AvailableCommandsUpdate != nil }),
 }
 
 // Without its load powers the agent neither claims nor has them.
@@ -62,7 +167,7 @@ func TestAdapter_WithoutLoading(t *testing.T) {
 		Skip: map[string]string{
 			"updates-precede-response": other, "tool-call-lifecycle": other, "permission-allow": other,
 			"permission-reject": other, "permission-cancelled": other, "cancel-ends-the-turn": other,
-			"two-sessions-interleave": other, "garbage-line-survived": other, "10-MiB-message": other,
+			"features": other, "two-sessions-interleave": other, "garbage-line-survived": other, "10-MiB-message": other,
 			"crash-fails-pending": other, "close-idempotent": other, "close-leaves-no-process": other,
 		},
 	})

@@ -1,13 +1,15 @@
 // Package native runs agents that speak ACP on stdio themselves.
 //
-// The agent's frames are passed on byte for byte. A line that is no message
-// becomes a notification and never ends the connection.
+// The agent's frames are passed on byte for byte. Frames are added where an agent
+// leaves out what clients rely on: the introduction of a tool call, its end. A
+// line that is no message becomes a notification and never ends the connection.
 package native
 
 import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,39 +27,120 @@ type Command struct {
 	Dir  string
 }
 
-// Agent is an adapter for one command.
+// Spec describes an agent whose program an installer finds.
+type Spec struct {
+	Info adapters.Info
+	Args []string // start the program as an ACP agent, where the installer does not know
+	More []string // arguments that follow those, wherever they come from
+	Env  []string
+	Keys Keys
+	// ReplaysLate says that the agent answers session/load before it has
+	// replayed the session.
+	ReplaysLate bool
+}
+
+// Keys are the environment variables by which an agent takes credentials; ""
+// where it takes none.
+type Keys struct {
+	APIKey, OAuthToken, BaseURL string
+}
+
+// Agent is an adapter for one program that speaks ACP.
 type Agent struct {
-	info adapters.Info
-	cmd  Command
+	spec Spec
+	cmd  *Command // the user's own; nil when an installer finds the program
 }
 
 var _ adapters.Adapter = (*Agent)(nil)
 
-// New returns the adapter of an agent that speaks ACP.
-func New(info adapters.Info, cmd Command) *Agent { return &Agent{info: info, cmd: cmd} }
+// New returns the adapter of an agent that an installer finds.
+func New(spec Spec) *Agent {
+	if spec.Keys != (Keys{}) {
+		spec.Info.Takes = append(slices.Clip(spec.Info.Takes), "credentials")
+	}
+	return &Agent{spec: spec}
+}
+
+// Custom is the adapter of the user's own command.
+type Custom struct{ Agent }
+
+var (
+	_ adapters.Adapter = (*Custom)(nil)
+	_ adapters.Locator = (*Custom)(nil)
+)
+
+// NewCustom returns the adapter of a command.
+func NewCustom(info adapters.Info, cmd Command) *Custom {
+	return &Custom{Agent{spec: Spec{Info: info}, cmd: &cmd}}
+}
 
 // Info describes the agent.
-func (a *Agent) Info() adapters.Info { return a.info }
+func (a *Agent) Info() adapters.Info { return a.spec.Info }
 
 // Locate finds the command's program.
-func (a *Agent) Locate() (adapters.Program, error) {
-	path, err := exec.LookPath(a.cmd.Path)
+func (c *Custom) Locate() (adapters.Program, error) {
+	path, err := exec.LookPath(c.cmd.Path)
 	if err != nil {
-		return adapters.Program{}, &adapters.NotInstalledError{Agent: a.info.ID, Remedy: "the program " + a.cmd.Path + " was not found: install it, or correct the command"}
+		return adapters.Program{}, &adapters.NotInstalledError{Agent: c.spec.Info.ID, Remedy: "the program " + c.cmd.Path + " was not found: install it, or correct the command"}
 	}
 	return adapters.Program{Path: path, Source: "command"}, nil
 }
 
 // Open starts the command.
-func (a *Agent) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
-	if _, err := a.Locate(); err != nil {
+func (c *Custom) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+	if _, err := c.Locate(); err != nil {
 		return nil, err
 	}
-	return Open(ctx, a.cmd)
+	return c.Agent.Open(ctx, o)
 }
 
-// Open starts a program that speaks ACP on stdio.
+// Open starts the agent.
+func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+	c := Command{Path: o.Program.Path, Args: slices.Clone(o.Program.Args)}
+	if a.cmd != nil {
+		c = *a.cmd
+	}
+	if c.Dir == "" {
+		c.Dir = o.Dir
+	}
+	if a.cmd == nil {
+		if args := o.Program.ACPArgs; args != nil {
+			c.Args = append(c.Args, args...)
+		} else {
+			c.Args = append(c.Args, a.spec.Args...)
+		}
+		c.Args = append(c.Args, a.spec.More...)
+		c.Env = append(slices.Clone(a.spec.Env), o.Program.Env...)
+	}
+	c.Env = append(slices.Clip(c.Env), o.Env...)
+	for _, k := range []struct{ name, value string }{
+		{a.spec.Keys.APIKey, o.Credentials.APIKey}, {a.spec.Keys.OAuthToken, o.Credentials.OAuthToken}, {a.spec.Keys.BaseURL, o.Credentials.BaseURL},
+	} {
+		if k.name != "" && k.value != "" {
+			c.Env = append(c.Env, k.name+"="+k.value)
+		}
+	}
+	started, err := start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var lines acp.Conn = started
+	if a.spec.ReplaysLate {
+		lines = holdLoads(lines)
+	}
+	return settle(lines, started), nil
+}
+
+// Open starts a program that speaks ACP on stdio. The frames pass unchanged.
 func Open(ctx context.Context, c Command) (acp.Conn, error) {
+	started, err := start(ctx, c)
+	if err != nil {
+		return nil, err // and not a nil *conn
+	}
+	return started, nil
+}
+
+func start(ctx context.Context, c Command) (*conn, error) {
 	p, err := process.Start(ctx, process.Spec{Path: c.Path, Args: c.Args, Env: append(Environ(), c.Env...), Dir: c.Dir})
 	if err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func custom(t *testing.T, args ...string) native.Command {
 
 func open(t *testing.T, c native.Command) acp.Conn {
 	t.Helper()
-	a := native.New(adapters.Info{ID: "custom", Kind: adapters.Custom}, c)
+	a := native.NewCustom(adapters.Info{ID: "custom", Kind: adapters.Custom}, c)
 	conn, err := a.Open(t.Context(), adapters.Options{StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func open(t *testing.T, c native.Command) acp.Conn {
 func TestAgent_KeepsTheContract(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	adaptertest.Run(t, adaptertest.Subject{
-		Adapter: native.New(adapters.Info{ID: "custom", Kind: adapters.Custom}, custom(t, runAgent, "--state-dir", state)),
+		Adapter: native.NewCustom(adapters.Info{ID: "custom", Kind: adapters.Custom}, custom(t, runAgent, "--state-dir", state)),
 		Prompts: adaptertest.Prompts{
 			Say:     adaptertest.Prompt{Text: "hello", Says: "I am the mock agent"},
 			Stream:  adaptertest.Prompt{Text: "stream 500 100", Says: "499 "},
@@ -105,7 +105,7 @@ func TestAgent_KeepsTheContract(t *testing.T) {
 
 func TestAgent_MissingProgram(t *testing.T) {
 	const program = "no-such-program-anywhere"
-	a := native.New(adapters.Info{ID: "custom"}, native.Command{Path: program})
+	a := native.NewCustom(adapters.Info{ID: "custom"}, native.Command{Path: program})
 	if _, err := a.Locate(); err == nil {
 		t.Error("Installed reports true")
 	}
@@ -143,6 +143,13 @@ func TestAgent_Environment(t *testing.T) {
 		if !slices.Contains(got.Environ, want) {
 			t.Errorf("the agent's environment lacks %s", want)
 		}
+	}
+}
+
+func TestConn_IsAProcess(t *testing.T) {
+	p, ok := open(t, custom(t, runAgent)).(adapters.Process)
+	if !ok || p.PID() == 0 || p.StartedAt().IsZero() {
+		t.Errorf("%v: %+v", ok, p)
 	}
 }
 

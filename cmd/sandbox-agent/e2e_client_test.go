@@ -445,7 +445,10 @@ func (c *client) sendFor(f []byte, session string) {
 }
 
 // newSession makes a session and returns its id.
-func (c *client) newSession() string {
+func (c *client) newSession() string { return c.newSessionWith(nil) }
+
+// newSessionWith makes a session with fields of the gateway's own.
+func (c *client) newSessionWith(own map[string]any) string {
 	c.t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -454,7 +457,11 @@ func (c *client) newSession() string {
 	var r struct {
 		SessionID string `json:"sessionId"`
 	}
-	if err := json.Unmarshal(c.must("session/new", map[string]any{"cwd": dir, "mcpServers": []any{}}), &r); err != nil || r.SessionID == "" {
+	params := map[string]any{"cwd": dir, "mcpServers": []any{}}
+	if own != nil {
+		params["_meta"] = map[string]any{"sandboxagent.dev": own}
+	}
+	if err := json.Unmarshal(c.must("session/new", params), &r); err != nil || r.SessionID == "" {
 		c.t.Fatalf("session/new: %v", err)
 	}
 	if c.kind == standard && !c.opts.noStream {

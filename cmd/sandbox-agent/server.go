@@ -45,7 +45,7 @@ within 10 seconds; a second one ends it at once.`,
 			// Agents inherit the environment; the token is not theirs.
 			_ = os.Unsetenv("SANDBOX_AGENT_TOKEN")
 			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
 			return serve(c.Context, cfg, signals, std)
 		},
@@ -67,26 +67,33 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		}
 		certificates = append(certificates, cert)
 	}
+	owned := "" // the data directory, when it is ours alone
 	if !cfg.ephemeral {
 		unlock, err := lockDataDir(cfg.dataDir)
 		if err != nil {
 			return err
 		}
 		defer unlock()
+		owned = cfg.dataDir
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer all.Supervise()()
+	release, err := all.Supervise(owned)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	defer release()
 	gw, err := openGateway(cfg, log)
 	if err != nil {
 		_ = ln.Close()
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
 	})
 	srv := newHTTPServer(api, certificates, log)
 
@@ -129,6 +136,7 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logg
 	if err := gw.runtime.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end sessions: %w", err))
 	}
+	gw.catalog.Close()
 	if err := gw.rpc.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end connections: %w", err))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
 )
 
@@ -37,11 +38,14 @@ type serverConfig struct {
 	logLevel        slog.Level
 	logJSON         bool
 	logFile         string
+	install         install.Options
+	// requirePreinstall says that sessions do not install agents.
+	requirePreinstall bool
 }
 
 func serverFlags() []cli.Flag {
 	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "host", Usage: "address to listen on", Value: "127.0.0.1", EnvVars: env("HOST")},
 		&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: "2468", EnvVars: env("PORT")},
 		&cli.StringFlag{Name: "token", Usage: "what clients must present; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: env("TOKEN")},
@@ -53,7 +57,6 @@ func serverFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "cors-allow-method", Usage: "method that those pages may use instead of all; may be repeated", EnvVars: env("CORS_ALLOW_METHOD")},
 		&cli.StringSliceFlag{Name: "cors-allow-header", Usage: "header that those pages may use instead of the API's own; may be repeated", EnvVars: env("CORS_ALLOW_HEADER")},
 		&cli.BoolFlag{Name: "cors-allow-credentials", Usage: "let those pages send cookies and HTTP authentication", EnvVars: env("CORS_ALLOW_CREDENTIALS")},
-		&cli.StringFlag{Name: "data-dir", Usage: "where sessions are kept", DefaultText: "$XDG_DATA_HOME/sandbox-agent or ~/.local/share/sandbox-agent", EnvVars: env("DATA_DIR")},
 		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
 		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
@@ -67,7 +70,8 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
 		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
 		&cli.StringFlag{Name: "log-file", Usage: "append the log to this file instead of the standard error", EnvVars: env("LOG_FILE")},
-	}
+		&cli.BoolFlag{Name: "require-preinstall", Usage: "never install an agent because a session wants it", EnvVars: env("REQUIRE_PREINSTALL")},
+	}, installFlags()...)
 }
 
 func serverConfigOf(c *cli.Context) (serverConfig, error) {
@@ -78,9 +82,10 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 			Origins: words(c.StringSlice("cors-allow-origin")), Methods: words(c.StringSlice("cors-allow-method")),
 			Headers: words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
 		},
-		dataDir: c.String("data-dir"), ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"), defaultAgent: c.String("default-agent"),
+		ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"), defaultAgent: c.String("default-agent"),
 		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
 		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), logFile: c.String("log-file"),
+		requirePreinstall: c.Bool("require-preinstall"),
 	}
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
 		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
@@ -132,14 +137,10 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	if cfg.commands, err = parseCommands(c.StringSlice("agent-command")); err != nil {
 		return cfg, usagef(c, "--agent-command %s", err)
 	}
-	if cfg.dataDir == "" {
-		if cfg.dataDir, err = defaultDataDir(); err != nil {
-			return cfg, err
-		}
+	if cfg.install, err = installOptionsOf(c); err != nil {
+		return cfg, err
 	}
-	if cfg.dataDir, err = filepath.Abs(cfg.dataDir); err != nil {
-		return cfg, fmt.Errorf("find data directory: %w", err)
-	}
+	cfg.dataDir = cfg.install.DataDir
 	return cfg, nil
 }
 

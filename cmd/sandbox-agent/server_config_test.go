@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
 )
 
@@ -40,6 +41,7 @@ func TestServerConfig_Standard(t *testing.T) {
 		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn",
 		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, maxBody: 32 << 20,
 		commands: map[string][]string{}, logLevel: slog.LevelInfo,
+		install: install.Options{DataDir: "/data/sandbox-agent"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(serverConfig{})); diff != "" {
 		t.Errorf("configuration differs (-want +got):\n%s", diff)
@@ -76,6 +78,29 @@ func TestServerConfig_FlagsAndVariables(t *testing.T) {
 	}
 }
 
+func TestServerConfig_Install(t *testing.T) {
+	t.Setenv("SANDBOX_AGENT_MIRRORS", "https://a.example=http://mirror/a, https://b.example/x=https://u:p@mirror/b?k=v")
+	t.Setenv("SANDBOX_AGENT_SOURCES", "npm,path,npm")
+	t.Setenv("SANDBOX_AGENT_REGISTRY_URL", "https://mirror/registry.json")
+	t.Setenv("SANDBOX_AGENT_REQUIRE_CHECKSUM", "1")
+	t.Setenv("SANDBOX_AGENT_REQUIRE_PREINSTALL", "true")
+	got, err := configOf(t, "--data-dir", "/d")
+	if err != nil || !got.requirePreinstall || got.dataDir != "/d" {
+		t.Errorf("configuration %+v, %v", got, err)
+	}
+	want := install.Options{
+		DataDir: "/d", Sources: []install.Source{install.NPM, install.Path}, RegistryURL: "https://mirror/registry.json", RequireChecksum: true,
+		Mirrors: map[string]string{"https://a.example": "http://mirror/a", "https://b.example/x": "https://u:p@mirror/b?k=v"},
+	}
+	if diff := cmp.Diff(want, got.install); diff != "" {
+		t.Errorf("options differ (-want +got):\n%s", diff)
+	}
+	got, err = configOf(t, "--source", "vendor", "--source", "npm", "--mirror", "https://c=https://d", "--require-preinstall=false")
+	if diff := cmp.Diff([]install.Source{install.Vendor, install.NPM}, got.install.Sources); diff != "" || err != nil || len(got.install.Mirrors) != 1 || got.requirePreinstall {
+		t.Errorf("flags do not win over variables: %+v, %v", got.install, err)
+	}
+}
+
 func TestServerConfig_Refusals(t *testing.T) {
 	tests := []struct {
 		args string
@@ -106,6 +131,12 @@ func TestServerConfig_Refusals(t *testing.T) {
 		{"--max-body much", "not a size"},
 		{"--request-timeout 0", "more than 0"},
 		{"--idle-timeout -1s", "negative"},
+		{"--mirror https://a", "not FROM=TO"},
+		{"--mirror a=https://b", "what is replaced"},
+		{"--mirror https://a=b", "asked instead"},
+		{"--mirror https://a=https://b", ""},
+		{"--source floppy", "path, vendor, npm, registry"},
+		{"--registry-url x", "https or http address"},
 		{"--agent-command x", "NAME=COMMAND LINE"},
 		{"--agent-command x=", "is empty"},
 		{"--agent-command x='", "inside a quote"},

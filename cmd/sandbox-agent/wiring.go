@@ -6,15 +6,18 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // gateway is what the server command serves.
 type gateway struct {
-	runtime *runtime.Runtime
-	rpc     *acphttp.Handler
-	ui      fs.FS
+	runtime   *runtime.Runtime
+	installer *install.Installer
+	catalog   *all.Catalog
+	rpc       *acphttp.Handler
+	ui        fs.FS
 }
 
 // openGateway puts the parts together.
@@ -23,24 +26,38 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
 	}
-	rt, err := runtime.New(runtime.Options{
-		Adapters:        all.Adapters(all.Options{Commands: cfg.commands}),
-		DefaultAgent:    cfg.defaultAgent,
-		DataDir:         dataDir,
-		Ephemeral:       cfg.ephemeral,
-		Fsync:           cfg.fsync,
-		RequestTimeout:  cfg.requestTimeout,
-		TurnIdleTimeout: cfg.turnIdleTimeout,
-		IdleTimeout:     cfg.idleTimeout,
-		Logger:          log,
-		Version:         version,
-	})
+	list, err := all.Adapters(all.Options{DataDir: cfg.dataDir, Commands: cfg.commands})
 	if err != nil {
 		return nil, err
 	}
+	o := cfg.install
+	o.Logger = log
+	installer := install.New(o)
+	catalog := all.NewCatalog(installer)
+	rt, err := runtime.New(runtime.Options{
+		Adapters:          list,
+		Catalog:           catalog,
+		Installer:         installer.Programs(),
+		RequirePreinstall: cfg.requirePreinstall,
+		DefaultAgent:      cfg.defaultAgent,
+		DataDir:           dataDir,
+		Ephemeral:         cfg.ephemeral,
+		Fsync:             cfg.fsync,
+		RequestTimeout:    cfg.requestTimeout,
+		TurnIdleTimeout:   cfg.turnIdleTimeout,
+		IdleTimeout:       cfg.idleTimeout,
+		Logger:            log,
+		Version:           version,
+	})
+	if err != nil {
+		catalog.Close()
+		return nil, err
+	}
 	return &gateway{
-		runtime: rt,
-		rpc:     acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
-		ui:      inspector.Dist(),
+		runtime:   rt,
+		installer: installer,
+		catalog:   catalog,
+		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
+		ui:        inspector.Dist(),
 	}, nil
 }

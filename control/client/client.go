@@ -6,6 +6,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -93,6 +94,20 @@ func (c *Client) Agents(ctx context.Context) ([]runtime.AgentInfo, error) {
 	return body.Agents, err
 }
 
+// AgentsJSON returns the agents as the server describes them, also with what
+// this program does not know of.
+func (c *Client) AgentsJSON(ctx context.Context) ([]json.RawMessage, error) {
+	body, err := get[struct {
+		Agents []json.RawMessage `json:"agents"`
+	}](ctx, c, nil, "v2", "agents")
+	return body.Agents, err
+}
+
+// AgentJSON returns one agent as the server describes it.
+func (c *Client) AgentJSON(ctx context.Context, id string) (json.RawMessage, error) {
+	return get[json.RawMessage](ctx, c, nil, "v2", "agents", id)
+}
+
 // Agent returns one agent.
 func (c *Client) Agent(ctx context.Context, id string) (runtime.AgentInfo, error) {
 	return get[runtime.AgentInfo](ctx, c, nil, "v2", "agents", id)
@@ -147,10 +162,15 @@ func get[T any](ctx context.Context, c *Client, q url.Values, path ...string) (T
 
 // do sends a request without body and decodes the answer into v unless v is nil.
 func (c *Client) do(ctx context.Context, method string, q url.Values, v any, path ...string) error {
-	resp, err := c.send(ctx, method, q, "application/json", "", path...)
+	resp, err := c.send(ctx, call{method: method, query: q, accept: "application/json", path: path})
 	if err != nil {
 		return err
 	}
+	return decode(resp, v)
+}
+
+// decode reads an answer into v unless v is nil, and closes it.
+func decode(resp *http.Response, v any) error {
 	defer resp.Body.Close()
 	if v == nil {
 		return nil
@@ -161,24 +181,41 @@ func (c *Client) do(ctx context.Context, method string, q url.Values, v any, pat
 	return nil
 }
 
+// call is one request.
+type call struct {
+	method    string
+	path      []string // unescaped
+	query     url.Values
+	accept    string
+	lastEvent string
+	body      []byte // JSON; nil for none
+}
+
 // send returns an answer that is no error. The caller closes its body.
-func (c *Client) send(ctx context.Context, method string, q url.Values, accept, lastEvent string, path ...string) (*http.Response, error) {
-	escaped := make([]string, len(path))
-	for i, p := range path {
+func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
+	escaped := make([]string, len(r.path))
+	for i, p := range r.path {
 		escaped[i] = url.PathEscape(p)
 	}
 	u := c.base.JoinPath(escaped...)
-	u.RawQuery = q.Encode()
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	u.RawQuery = r.query.Encode()
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	req.Header.Set("Accept", accept)
+	req.Header.Set("Accept", r.accept)
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	if lastEvent != "" {
-		req.Header.Set("Last-Event-ID", lastEvent)
+	if r.lastEvent != "" {
+		req.Header.Set("Last-Event-ID", r.lastEvent)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -47,7 +47,9 @@ func (c *Client) FollowEvents(ctx context.Context, id string, after uint64) iter
 
 // follow returns nil when the stream ended or yield wants no more.
 func (c *Client) follow(ctx context.Context, id string, after uint64, yield func(runtime.Event, error) bool) error {
-	resp, err := c.send(ctx, "GET", nil, sse.ContentType, strconv.FormatUint(after, 10), "v2", "sessions", id, "events")
+	resp, err := c.send(ctx, call{
+		method: "GET", path: []string{"v2", "sessions", id, "events"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
+	})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -14,7 +15,8 @@ import (
 // are encoded.
 func schemas() openapi3.Schemas {
 	const name, none = "For people.", ""
-	return openapi3.Schemas{
+	all := installSchemas()
+	maps.Copy(all, openapi3.Schemas{
 		"Problem": {Value: object(fields{
 			"type":   enum("One of the known problems.", problemTypes()...),
 			"title":  text("The type in words."),
@@ -31,9 +33,20 @@ func schemas() openapi3.Schemas {
 		}, "lastError")},
 		"Agent": {Value: object(fields{
 			"id": text(none), "name": text(name),
-			"kind":      enum("bridge translates the agent's own protocol, native speaks ACP itself, custom is a command of the user.", "bridge", "native", "custom"),
-			"installed": boolean(), "default": boolean(), "processes": list("Process"),
-		})},
+			"kind":        enum("bridge translates the agent's own protocol, native speaks ACP itself, custom is a command of the user.", "bridge", "native", "custom"),
+			"description": text(none), "website": text(none), "license": text(none), "icon": text(none),
+			"installed": boolean(), "version": text("Of the program, when known."), "path": text("Of the program."),
+			"source": text("Where the program came from: path, vendor, npm, registry or command."), "default": boolean(),
+			"credentialsAvailable": described(openapi3.NewBoolSchema(), "The environment or the home directory of the gateway holds credentials; they may be wrong."),
+			"authState":            enum("What is known of the agent's login.", runtime.AuthUnknown, runtime.AuthAuthenticated, runtime.AuthRequired),
+			"capabilities":         byName("Support", "The row of the feature matrix, by feature; absent when nobody has looked."),
+			"models":               list("Choice"), "modes": list("Choice"), "thoughtLevels": list("Choice"), "processes": list("Process"),
+		}, "description", "website", "license", "icon", "version", "path", "source", "capabilities", "models", "modes", "thoughtLevels")},
+		"Choice": {Value: object(fields{"id": text(none), "name": text(none), "description": text(none)}, "description")},
+		"Support": {Value: object(fields{
+			"level":  enum("native: the agent does it; emulated: the gateway makes it.", adapters.ByAgent, adapters.Emulated, adapters.Unsupported),
+			"reason": text("Why not, or what to know about it."),
+		}, "reason")},
 		"AgentList":   {Value: object(fields{"agents": list("Agent")})},
 		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
 		"Session": {Value: object(fields{
@@ -58,7 +71,8 @@ func schemas() openapi3.Schemas {
 			"direction": enum("Who sent the message.", runtime.FromClient, runtime.FromAgent, runtime.FromGateway),
 			"message":   anything("The JSON-RPC message as it was sent."),
 		})},
-	}
+	})
+	return all
 }
 
 type fields map[string]*openapi3.SchemaRef
@@ -110,6 +124,13 @@ func list(of string) *openapi3.SchemaRef {
 	s := openapi3.NewArraySchema()
 	s.Items = ref(of)
 	return s.NewRef()
+}
+
+// byName is an object whose members are all of one type.
+func byName(of, description string) *openapi3.SchemaRef {
+	s := openapi3.NewObjectSchema()
+	s.AdditionalProperties = openapi3.AdditionalProperties{Schema: ref(of)}
+	return described(s, description)
 }
 
 func problemTypes() []string {

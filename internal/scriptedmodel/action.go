@@ -30,7 +30,7 @@ func Think(text string) Action {
 	return act(func(p *player) error { return p.part(part{kind: thought}, p.split(text)) })
 }
 
-// Say streams text as the answer.
+// Say streams text as the answer. Texts that follow each other in a step are one.
 func Say(text string) Action {
 	return act(func(p *player) error { return p.part(part{kind: answer}, p.split(text)) })
 }
@@ -113,7 +113,7 @@ func Forever() Action {
 		if p.interval == 0 {
 			p.interval = 10 * time.Millisecond
 		}
-		if err := p.stream.open(part{kind: answer}); err != nil {
+		if err := p.begin(part{kind: answer}); err != nil {
 			return err
 		}
 		for n := 1; ; n++ {

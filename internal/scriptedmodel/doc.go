@@ -13,8 +13,8 @@
 // The request alone decides; the server keeps no conversation. The newest user
 // prompt that a rule matches chooses the rule, and the number of rounds of tool
 // results after that prompt chooses the step. So retries, resumed sessions and
-// sessions side by side need no care. Texts that an agent adds to a conversation
-// (whole <tag>...</tag> blocks) are no prompts. The search for a prompt ends at
+// sessions side by side need no care. What an agent adds to a prompt, before it or
+// after it, is no part of it if it is in a <tag>...</tag> block. The search for a prompt ends at
 // an assistant's message without tool calls, which ended an earlier turn. After
 // its last step a script says [Over].
 //

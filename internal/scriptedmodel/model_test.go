@@ -395,10 +395,31 @@ func TestResponses_ToolTypes(t *testing.T) {
 		m.On(sm.Exactly("go"), sm.Step{tt.do})
 		body := responsesClient.body(true, "", []said{{user: "go"}}, nil)
 		body["tools"] = tt.tools
+		if tt.name == "code mode" {
+			body["tools"] = nil
+			namespace := obj{"type": "namespace", "name": "functions", "tools": tt.tools}
+			body["input"] = append([]any{obj{"type": "additional_tools", "role": "developer", "tools": []any{namespace}}}, list(body, "input")...)
+		}
 		got := responsesClient.events(t, parseEvents(t, answerTo(t, m, "/v1/responses", body)))
 		if len(got.Calls) != 1 || got.Calls[0].name != tt.want.name || got.Calls[0].args != tt.want.args || !got.Done {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
+	}
+}
+
+func TestSay_JoinsTexts(t *testing.T) {
+	m := sm.Start(t)
+	m.On(sm.Exactly("go"), sm.Step{sm.Say("a"), sm.Usage(1, 1, 0, 0), sm.Say("b"), sm.Think("c"), sm.Say("d"), sm.Call("x", obj{}), sm.Say("e")})
+	var o obj
+	if err := json.Unmarshal(answerTo(t, m, "/v1/messages", anthropicClient.body(false, "", []said{{user: "go"}}, nil)), &o); err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, b := range list(o, "content") {
+		kinds = append(kinds, str(b, "type")+" "+str(b, "text"))
+	}
+	if diff := cmp.Diff([]string{"text ab", "thinking ", "text d", "tool_use ", "text e"}, kinds); diff != "" {
+		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
 }
 
@@ -418,5 +439,24 @@ func TestStructured_SatisfiesTheSchema(t *testing.T) {
 	}
 	if got, want := geminiClient.whole(o).Text, `{"list":[],"next_speaker":"user","ok":false,"score":1}`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestPrompts_AreTheUsersWords(t *testing.T) {
+	for text, want := range map[string]string{
+		"hello": "hello",
+		" <a>x</a>\n\n<b c=\"d\">y\nz</b>\nhello\n": "hello",
+		"hello\n<reminder>x</reminder>":             "hello",
+		"<a>only</a>\n<a>this</a>":                  "",
+		"say <b>x</b>":                              "say <b>x</b>",
+		"<b>x</b> is bold":                          "<b>x</b> is bold",
+		"is <b>x</b> bold":                          "is <b>x</b> bold",
+		"<unclosed> hello":                          "<unclosed> hello",
+		"hello </unopened>":                         "hello </unopened>",
+	} {
+		r := sm.Request{Messages: []sm.Message{{Role: sm.User, Texts: []string{text}}}}
+		if got := strings.Join(r.Prompts(), "|"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }

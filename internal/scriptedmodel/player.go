@@ -73,6 +73,7 @@ type player struct {
 	stop     string
 	called   bool
 	begun    bool // something was streamed
+	open     bool // a part of kind answer is open: what is said next belongs to it
 }
 
 func (p *player) play(s Step) Outcome {
@@ -85,7 +86,9 @@ func (p *player) play(s Step) Outcome {
 				p.stop = toolUse
 			}
 		}
-		err = p.stream.finish(p.stop, p.usage)
+		if err = p.shut(); err == nil {
+			err = p.stream.finish(p.stop, p.usage)
+		}
 	}
 	switch {
 	case err == nil:
@@ -144,9 +147,9 @@ func (p *player) split(s string) []string {
 	return out
 }
 
+// part streams one part; texts that follow each other are one.
 func (p *player) part(pt part, chunks []string) error {
-	p.begun = true
-	if err := p.stream.open(pt); err != nil {
+	if err := p.begin(pt); err != nil {
 		return err
 	}
 	for _, c := range chunks {
@@ -154,6 +157,30 @@ func (p *player) part(pt part, chunks []string) error {
 			return err
 		}
 	}
+	if pt.kind == answer {
+		return nil
+	}
+	return p.stream.shut()
+}
+
+func (p *player) begin(pt part) error {
+	p.begun = true
+	if p.open && pt.kind == answer {
+		return nil
+	}
+	if err := p.shut(); err != nil {
+		return err
+	}
+	p.open = pt.kind == answer
+	return p.stream.open(pt)
+}
+
+// shut ends a text that is open.
+func (p *player) shut() error {
+	if !p.open {
+		return nil
+	}
+	p.open = false
 	return p.stream.shut()
 }
 

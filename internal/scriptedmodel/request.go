@@ -147,8 +147,8 @@ func (r *Request) Prompts() []string {
 			continue
 		}
 		for _, s := range m.Texts {
-			if !added(s) {
-				all = append(all, strings.TrimSpace(s))
+			if s = own(s); s != "" {
+				all = append(all, s)
 			}
 		}
 	}
@@ -170,14 +170,31 @@ func (r *Request) system(text string) {
 	r.System += text
 }
 
-// addedBlock is a text that is one tagged block, as agents add them.
-var addedBlock = regexp.MustCompile(`(?s)^<([\w-]+)[^>]*>.*</([\w-]+)>$`)
+var (
+	opening = regexp.MustCompile(`^<([\w-]+)[^<>]*>`)
+	closing = regexp.MustCompile(`</([\w-]+)>$`)
+)
 
-// added reports whether an agent made the text, not a user.
-func added(text string) bool {
-	text = strings.TrimSpace(text)
-	m := addedBlock.FindStringSubmatch(text)
-	return text == "" || m != nil && m[1] == m[2]
+// own returns what the user wrote: the text without the tagged blocks, such as
+// <system-reminder>...</system-reminder>, that agents put on lines of their own
+// before and after it.
+func own(text string) string {
+	for {
+		text = strings.TrimSpace(text)
+		if m := opening.FindStringSubmatch(text); m != nil {
+			if _, rest, ok := strings.Cut(text, "</"+m[1]+">"); ok && (rest == "" || rest[0] == '\n') {
+				text = rest
+				continue
+			}
+		}
+		if m := closing.FindStringSubmatch(text); m != nil {
+			if i := strings.LastIndex(text, "\n<"+m[1]); i >= 0 {
+				text = text[:i]
+				continue
+			}
+		}
+		return text
+	}
 }
 
 var (

@@ -26,6 +26,7 @@ type responsesItem struct {
 	Output    json.RawMessage `json:"output"`
 	Action    json.RawMessage `json:"action"`
 	Summary   json.RawMessage `json:"summary"`
+	Tools     []responsesTool `json:"tools"`
 }
 
 func (responses) decode(r *Request) error {
@@ -98,6 +99,8 @@ func (r *Request) responsesItem(it responsesItem) error {
 			m.Texts = append(m.Texts, texts...)
 			m.Files += files
 		}
+	case "additional_tools": // newer models of Codex have their tools in the conversation
+		r.responsesTools("", it.Tools)
 	case "reasoning":
 		texts, _, err := textOf(it.Summary)
 		r.message(Assistant).Thinking += join(texts)

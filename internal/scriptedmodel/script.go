@@ -113,7 +113,7 @@ func (r *Request) candidates() []candidate {
 			}
 		case User:
 			for j := len(m.Texts) - 1; j >= 0; j-- {
-				if text := strings.TrimSpace(m.Texts[j]); !added(text) {
+				if text := own(m.Texts[j]); text != "" {
 					out = append(out, candidate{text, rounds})
 				}
 			}

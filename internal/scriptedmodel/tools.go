@@ -21,7 +21,7 @@ func ReadFile(path string) Action {
 func WriteFile(path, text string) Action {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	return purpose{
-		names:  []string{"Write", "write", "write_file"},
+		names:  []string{"Write", "write", "write_file", "create"},
 		values: map[string]string{"path": path, "content": text},
 		patch:  "*** Begin Patch\n*** Add File: " + path + "\n+" + strings.Join(lines, "\n+") + "\n*** End Patch\n",
 	}.action()

@@ -8,5 +8,6 @@
 // [Process.Stop] returns in bounded time, after stdin was closed, then SIGTERM,
 // then SIGKILL, and waits for the exit and never for a fixed time. When a process
 // exits by itself, what it left running is ended at once. When the gateway is
-// killed, a guard process ends everything that carries its marker.
+// killed, a guard process ends everything that carries its marker; should the
+// guard be killed too, the next gateway on the data directory does, by [TakeOver].
 package process

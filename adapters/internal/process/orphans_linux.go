@@ -201,8 +201,29 @@ func reapZombies() {
 	}
 }
 
-// RSS returns the resident memory of a process in bytes, 0 when unknown.
+// RSS returns the resident memory in bytes of a process and of its descendants,
+// 0 when unknown. Memory that they share is counted for each.
 func RSS(pid int) int64 {
+	sum := ownRSS(pid)
+	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return sum
+	}
+	for _, task := range tasks {
+		list, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + task.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for _, word := range bytes.Fields(list) {
+			if child, err := strconv.Atoi(string(word)); err == nil {
+				sum += RSS(child)
+			}
+		}
+	}
+	return sum
+}
+
+func ownRSS(pid int) int64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {
 		return 0

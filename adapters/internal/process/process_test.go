@@ -48,7 +48,13 @@ func TestMain(m *testing.M) {
 		fmt.Println(c.Process.Pid)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	case "gateway": // starts a family and waits to be killed
-		UseGuard(os.Args[0])
+		if dir := os.Getenv("TEST_DATA_DIR"); dir != "" {
+			if err := TakeOver(dir); err != nil { // and no guard
+				panic(err)
+			}
+		} else {
+			UseGuard(os.Args[0])
+		}
 		p, err := Start(context.Background(), Spec{Path: os.Args[0], Env: append(os.Environ(), "TEST_CHILD=family")})
 		if err != nil {
 			panic(err)
@@ -176,6 +182,51 @@ func TestKilledGateway_LeavesNothing(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond) // other processes' ends cannot be waited for
 		}
+	}
+}
+
+// TestTakeOver_EndsWhatAKilledGatewayLeft kills a gateway that has no guard.
+func TestTakeOver_EndsWhatAKilledGatewayLeft(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TEST_CHILD=gateway", "TEST_DATA_DIR="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var child, grandchild int
+	if _, err := fmt.Fscan(out, &child, &grandchild); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if !alive(grandchild) {
+		t.Fatal("the grandchild is gone already: the test shows nothing")
+	}
+	if err := TakeOver(dir); err != nil {
+		t.Fatal(err)
+	}
+	if alive(child) || alive(grandchild) {
+		t.Errorf("child alive %v, grandchild alive %v", alive(child), alive(grandchild))
+	}
+	// Our own are not taken for leftovers.
+	p, _ := start(t, "cat")
+	if err := TakeOver(dir); err != nil || !alive(p.PID()) {
+		t.Errorf("err %v, our own process alive %v", err, alive(p.PID()))
+	}
+}
+
+func TestRSS_CountsDescendants(t *testing.T) {
+	p, out := start(t, "family")
+	pid := readPID(t, out)
+	if whole, part := RSS(p.PID()), RSS(pid); part <= 0 || whole < part {
+		t.Errorf("%d bytes with, %d for the descendant", whole, part)
 	}
 }
 

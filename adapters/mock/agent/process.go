@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -18,7 +20,10 @@ func (t *turn) hang(string) (acp.StopReason, error) {
 	return acp.StopReasonCancelled, nil
 }
 
-func (t *turn) crash(string) (acp.StopReason, error) {
+func (t *turn) crash(rest string) (acp.StopReason, error) {
+	if ms, err := strconv.Atoi(rest); err == nil {
+		time.Sleep(time.Duration(ms) * time.Millisecond)
+	}
 	_, _ = fmt.Fprint(t.a.stderr, "mock-agent: something terrible happened\nmock-agent: giving up\n")
 	t.a.exit(crashCode)
 	return "", nil

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -38,18 +39,23 @@ var commands = map[string]command{
 	"plan":       {nothing, (*turn).plan},
 	"usage":      {nothing, (*turn).usage},
 	"commands":   {nothing, (*turn).commandList},
-	"title":      {something, (*turn).title},    // title TEXT: names the session
-	"fs":         {something, (*turn).readFile}, // fs PATH: a file read through the client
-	"terminal":   {something, (*turn).terminal}, // terminal COMMAND: run by the client
-	"hang":       {nothing, (*turn).hang},       // never answers
-	"crash":      {nothing, (*turn).crash},      // exits with code 3
-	"ignore-eof": {nothing, (*turn).ignoreEOF},  // the process outlives stdin and SIGTERM
-	"fork-child": {nothing, (*turn).forkChild},  // leaves a process behind
-	"garbage":    {nothing, (*turn).garbage},    // lines that are no frames
+	"title":      {something, (*turn).title},       // title TEXT: names the session
+	"fs":         {something, (*turn).readFile},    // fs PATH: a file read through the client
+	"terminal":   {something, (*turn).terminal},    // terminal COMMAND: run by the client
+	"hang":       {nothing, (*turn).hang},          // never answers
+	"crash":      {nothingOrNumber, (*turn).crash}, // crash [MS]: exits with code 3, after some milliseconds
+	"ignore-eof": {nothing, (*turn).ignoreEOF},     // the process outlives stdin and SIGTERM
+	"fork-child": {nothing, (*turn).forkChild},     // leaves a process behind
+	"garbage":    {nothing, (*turn).garbage},       // lines that are no frames
 }
 
-func nothing(rest string) bool      { return rest == "" }
-func something(rest string) bool    { return rest != "" }
+func nothing(rest string) bool   { return rest == "" }
+func something(rest string) bool { return rest != "" }
+func nothingOrNumber(rest string) bool {
+	_, err := strconv.ParseUint(rest, 10, 16)
+	return rest == "" || err == nil
+}
+
 func nothingOrTwo(rest string) bool { return rest == "" || rest == "2" }
 
 func numbers(rest string) bool {

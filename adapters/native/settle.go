@@ -1,0 +1,224 @@
+package native
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// maxCalls bounds the tool calls that are remembered of one session. What is
+// beyond is passed on as it came.
+const maxCalls = 4096
+
+// settled is a Conn whose tool calls are as clients may expect them: each is
+// introduced by a tool_call before anything else names it, and none is left open
+// when its turn has ended. Agents break both: one asks for a permission for a
+// call that it has not told of, another forgets the call that was cancelled.
+// Everything else passes unchanged.
+type settled struct {
+	acp.Conn
+	adapters.Process
+	queue []acp.Message // to be read before anything else; used by Read only
+
+	mu       sync.Mutex
+	prompts  map[acp.ID]string     // session token by the id of an open prompt
+	sessions map[string]*toolCalls // by session token
+}
+
+// toolCalls are the calls of a session, of the turn that runs and what the turns
+// before left open.
+type toolCalls struct {
+	ended map[string]bool // by tool call id as JSON; false while it is open
+	order []string        // of ended's keys
+}
+
+var (
+	_ acp.Buffered     = (*settled)(nil)
+	_ adapters.Process = (*settled)(nil)
+)
+
+// settle returns c settled; p is the process behind it.
+func settle(c acp.Conn, p adapters.Process) *settled {
+	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, sessions: map[string]*toolCalls{}}
+}
+
+// Write watches which prompts are open.
+func (c *settled) Write(ctx context.Context, m acp.Message) error {
+	if m.Method() == "session/prompt" && m.IsRequest() {
+		token := string(m.SessionRaw())
+		c.mu.Lock()
+		c.prompts[acp.ID(strings.Clone(string(m.ID())))] = token
+		if s := c.sessions[token]; s != nil && s.forgetEnded() {
+			delete(c.sessions, token)
+		}
+		c.mu.Unlock()
+	}
+	return c.Conn.Write(ctx, m)
+}
+
+// Buffered reports whether the next Read returns without waiting.
+func (c *settled) Buffered() bool {
+	if len(c.queue) > 0 {
+		return true
+	}
+	b, ok := c.Conn.(acp.Buffered)
+	return ok && b.Buffered()
+}
+
+// Read returns the agent's next message, or what must come before it.
+func (c *settled) Read(ctx context.Context) (acp.Message, error) {
+	if len(c.queue) > 0 {
+		m := c.queue[0]
+		c.queue = c.queue[1:]
+		return m, nil
+	}
+	m, err := c.Conn.Read(ctx)
+	if err != nil {
+		return m, err
+	}
+	if first := c.settle(&m); len(first) > 0 {
+		c.queue = append(first[1:], m.Clone())
+		return first[0], nil
+	}
+	return m, nil
+}
+
+// settle returns what must be said before m, and may replace m.
+func (c *settled) settle(m *acp.Message) []acp.Message {
+	switch {
+	case m.IsResponse():
+		return c.answered(m)
+	case m.Method() == "session/request_permission":
+		call, _ := acp.Member(m.Params(), "toolCall")
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s, id := c.callLocked(m, call); s != nil && !s.has(id) && s.set(id, false) {
+			return []acp.Message{updateOf(m, introduction(call))}
+		}
+	case m.Method() != "session/update":
+	case string(m.UpdateKind()) == "tool_call":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s, id := c.callLocked(m, m.Update()); s != nil {
+			s.set(id, over(m.Update()))
+		}
+	case string(m.UpdateKind()) == "tool_call_update":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s, id := c.callLocked(m, m.Update())
+		switch {
+		case s == nil:
+		case !s.has(id):
+			if s.set(id, over(m.Update())) {
+				*m = updateOf(m, introduction(m.Update()))
+			}
+		case over(m.Update()):
+			s.set(id, true)
+		}
+	}
+	return nil
+}
+
+// answered returns the ends of the calls that the turn left open, when m ends a
+// turn.
+func (c *settled) answered(m *acp.Message) []acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	token, ok := c.prompts[m.ID()]
+	if !ok {
+		return nil
+	}
+	delete(c.prompts, m.ID())
+	s := c.sessions[token]
+	if s == nil {
+		return nil
+	}
+	var out []acp.Message
+	for _, id := range s.order {
+		if !s.ended[id] {
+			s.ended[id] = true
+			out = append(out, acp.NewNotification("session/update",
+				[]byte(`{"sessionId":`+token+`,"update":{"sessionUpdate":"tool_call_update","toolCallId":`+id+`,"status":"failed"}}`)))
+		}
+	}
+	return out
+}
+
+// callLocked returns the session's calls and the id that u names, nil when it
+// names none.
+func (c *settled) callLocked(m *acp.Message, u json.RawMessage) (*toolCalls, string) {
+	id, ok := acp.Member(u, "toolCallId")
+	if !ok || !m.HasSession() {
+		return nil, ""
+	}
+	token := string(m.SessionRaw())
+	s := c.sessions[token]
+	if s == nil {
+		s = &toolCalls{ended: map[string]bool{}}
+		c.sessions[token] = s
+	}
+	return s, string(id)
+}
+
+func (s *toolCalls) has(id string) bool {
+	_, ok := s.ended[id]
+	return ok
+}
+
+// set notes the call and reports whether there was room for it.
+func (s *toolCalls) set(id string, ended bool) bool {
+	if !s.has(id) {
+		if len(s.order) >= maxCalls {
+			return false
+		}
+		s.order = append(s.order, id)
+	}
+	s.ended[id] = ended
+	return true
+}
+
+// forgetEnded reports whether nothing is left.
+func (s *toolCalls) forgetEnded() bool {
+	s.order = slices.DeleteFunc(s.order, func(id string) bool {
+		ended := s.ended[id]
+		if ended {
+			delete(s.ended, id)
+		}
+		return ended
+	})
+	return len(s.order) == 0
+}
+
+// over reports whether a tool call's status is a last one.
+func over(call json.RawMessage) bool {
+	switch acp.MemberString(call, "status") {
+	case "completed", "failed":
+		return true
+	}
+	return false
+}
+
+// introduction is the tool_call update that tells of a call which something else
+// was said of first.
+func introduction(call json.RawMessage) json.RawMessage {
+	u := acp.SetMember(call, []byte(`"tool_call"`), "sessionUpdate")
+	if title, ok := acp.Member(u, "title"); !ok || len(title) == 0 || title[0] != '"' {
+		id, _ := acp.Member(u, "toolCallId")
+		u = acp.SetMember(u, id, "title")
+	}
+	if status, ok := acp.Member(u, "status"); !ok || len(status) == 0 || status[0] != '"' {
+		u = acp.SetMember(u, []byte(`"pending"`), "status")
+	}
+	return u
+}
+
+// updateOf is a session/update of m's session.
+func updateOf(m *acp.Message, u json.RawMessage) acp.Message {
+	params := append(append([]byte(`{"sessionId":`), m.SessionRaw()...), `,"update":`...)
+	return acp.NewNotification("session/update", append(append(params, u...), '}'))
+}

@@ -1,0 +1,323 @@
+package native
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// script is a Conn whose messages are given.
+type script struct {
+	in    chan acp.Message
+	wrote []string
+}
+
+func newScript(frames ...string) *script {
+	s := &script{in: make(chan acp.Message, 64)}
+	for _, f := range frames {
+		s.in <- acp.MustParse([]byte(f))
+	}
+	return s
+}
+
+func (s *script) Read(context.Context) (acp.Message, error) {
+	m, ok := <-s.in
+	if !ok {
+		return m, io.EOF
+	}
+	return m, nil
+}
+
+func (s *script) Write(_ context.Context, m acp.Message) error {
+	s.wrote = append(s.wrote, string(m.Frame()))
+	return nil
+}
+
+func (s *script) Close() error {
+	defer func() { _ = recover() }() // a second Close
+	close(s.in)
+	return nil
+}
+
+func up(update string) string {
+	return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":` + update + `}}`
+}
+
+func readAll(t *testing.T, c acp.Conn) []string {
+	t.Helper()
+	var out []string
+	for {
+		m, err := c.Read(t.Context())
+		if err != nil {
+			return out
+		}
+		out = append(out, string(m.Frame()))
+	}
+}
+
+func TestSettle(t *testing.T) {
+	const (
+		prompt   = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		answer   = `{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`
+		refusal  = `{"jsonrpc":"2.0","id":7,"error":{"code":400,"message":"bad"}}`
+		ask      = `{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"s","options":[],"toolCall":{"toolCallId":"a","title":"run it","kind":"execute","rawInput":{"n":1.0}}}}`
+		askBare  = `{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"s","options":[],"toolCall":{"toolCallId":"a","title":null}}}`
+		chunk    = `{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}`
+		callA    = `{"sessionUpdate":"tool_call","toolCallId":"a","title":"A","status":"pending"}`
+		doneA    = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"completed"}`
+		workingA = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"in_progress"}`
+		failedA  = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"failed"}`
+	)
+	for _, tt := range []struct {
+		name     string
+		in, want []string
+	}{
+		{"nothing to settle", []string{up(chunk), up(callA), up(doneA), answer}, []string{up(chunk), up(callA), up(doneA), answer}},
+		{"a permission for a call nobody told of", []string{ask, up(doneA), answer}, []string{
+			up(`{"toolCallId":"a","title":"run it","kind":"execute","rawInput":{"n":1.0},"sessionUpdate":"tool_call","status":"pending"}`), ask, up(doneA), answer,
+		}},
+		{"and without a title", []string{askBare, up(doneA), answer}, []string{
+			up(`{"toolCallId":"a","title":"a","sessionUpdate":"tool_call","status":"pending"}`), askBare, up(doneA), answer,
+		}},
+		{"an update of a call nobody told of", []string{up(doneA), answer}, []string{
+			up(`{"sessionUpdate":"tool_call","toolCallId":"a","status":"completed","title":"a"}`), answer,
+		}},
+		{"a call left pending", []string{up(callA), answer}, []string{up(callA), up(failedA), answer}},
+		{"a call left working when the turn failed", []string{up(callA), up(workingA), refusal}, []string{up(callA), up(workingA), up(failedA), refusal}},
+		{"a refused permission that nobody spoke of again", []string{up(callA), ask, answer}, []string{up(callA), ask, up(failedA), answer}},
+		{"an end of another request", []string{up(callA), `{"jsonrpc":"2.0","id":8,"result":{}}`}, []string{up(callA), `{"jsonrpc":"2.0","id":8,"result":{}}`}},
+		{"a request of an unknown kind", []string{`{"jsonrpc":"2.0","id":1,"method":"craft/drain","params":{"sessionId":"s"}}`}, []string{`{"jsonrpc":"2.0","id":1,"method":"craft/drain","params":{"sessionId":"s"}}`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inner := newScript(tt.in...)
+			close(inner.in)
+			c := settle(inner, nil)
+			if err := c.Write(t.Context(), acp.MustParse([]byte(prompt))); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, readAll(t, c)); diff != "" {
+				t.Errorf("read (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{prompt}, inner.wrote); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSettle_MemoryIsBounded(t *testing.T) {
+	inner := newScript()
+	c := settle(inner, nil)
+	for i := range maxCalls + 10 {
+		inner.in <- acp.MustParse([]byte(up(fmt.Sprintf(`{"sessionUpdate":"tool_call","toolCallId":"%d","title":"x","status":"completed"}`, i))))
+		if _, err := c.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(c.sessions[`"s"`].order); n != maxCalls {
+		t.Errorf("%d calls are remembered, want %d", n, maxCalls)
+	}
+	_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s"}}`)))
+	if len(c.sessions) != 0 {
+		t.Error("ended calls are remembered into the next turn")
+	}
+}
+
+// TestSettle_RealAgents replays what real agents sent and were sent.
+func TestSettle_RealAgents(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.jsonl")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = f.Close() }()
+			inner := newScript()
+			c := settle(inner, nil)
+			open := map[string]bool{} // calls that were introduced and have not ended
+			told := map[string]bool{}
+			lines := bufio.NewScanner(f)
+			lines.Buffer(nil, 1<<20)
+			passed := 0
+			for lines.Scan() {
+				var l struct {
+					Dir string
+					Msg json.RawMessage
+				}
+				if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+					t.Fatal(err)
+				}
+				m, err := acp.Parse(l.Msg)
+				if err != nil {
+					continue // recorded to see what the other side makes of it
+				}
+				if l.Dir == "c2a" {
+					_ = c.Write(t.Context(), m)
+					continue
+				}
+				inner.in <- m.Clone()
+				for {
+					got, err := c.Read(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					call, kind := got.Update(), string(got.UpdateKind())
+					if got.Method() == "session/request_permission" {
+						call, _ = acp.Member(got.Params(), "toolCall")
+						kind = "permission"
+					}
+					id := acp.MemberString(call, "toolCallId")
+					switch kind {
+					case "tool_call":
+						told[id], open[id] = true, !over(call)
+					case "tool_call_update", "permission":
+						if !told[id] {
+							t.Errorf("%s of call %s, which nobody told of: %s", kind, id, got.Frame())
+						}
+						if over(call) {
+							open[id] = false
+						}
+					}
+					if got.IsResponse() && acp.MemberString(got.Result(), "stopReason") != "" {
+						for id, is := range open {
+							if is {
+								t.Errorf("call %s is open although its turn has ended", id)
+							}
+						}
+					}
+					if string(got.Frame()) == string(m.Frame()) || !c.Buffered() {
+						break
+					}
+				}
+				passed++
+			}
+			if passed == 0 {
+				t.Error("the recording has nothing of the agent")
+			}
+		})
+	}
+}
+
+func TestLate_TheAnswerFollowsTheReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newScript()
+		c := holdLoads(inner)
+		defer func() { _ = c.Close() }()
+		const load = `{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s"}}`
+		const answer = `{"jsonrpc":"2.0","id":3,"result":{}}`
+		if err := c.Write(t.Context(), acp.MustParse([]byte(load))); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			inner.in <- acp.MustParse([]byte(answer))
+			for i := range 3 {
+				time.Sleep(quiet / 2)
+				inner.in <- acp.MustParse([]byte(up(fmt.Sprintf(`{"sessionUpdate":"user_message_chunk","n":%d}`, i))))
+			}
+		}()
+		var got []string
+		begin := time.Now()
+		for range 4 {
+			m, err := c.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(m.Frame()))
+		}
+		if got[3] != answer {
+			t.Errorf("read %q, want the answer last", got)
+		}
+		if took := time.Since(begin); took != 3*quiet/2+quiet {
+			t.Errorf("the answer was held for %s", took)
+		}
+		// Another request's answer and a refused load are not held.
+		for _, frame := range []string{`{"jsonrpc":"2.0","id":4,"result":{}}`, `{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"message":"no"}}`} {
+			_ = c.Write(t.Context(), acp.MustParse([]byte(strings.Replace(load, `"id":3`, `"id":5`, 1))))
+			begin := time.Now()
+			inner.in <- acp.MustParse([]byte(frame))
+			if m, err := c.Read(t.Context()); err != nil || string(m.Frame()) != frame || time.Since(begin) != 0 {
+				t.Errorf("read %s, %v after %s", m.Frame(), err, time.Since(begin))
+			}
+		}
+	})
+}
+
+func TestLate_AnEndlessReplayDoesNotHoldTheAnswerForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newScript()
+		c := holdLoads(inner)
+		_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s"}}`)))
+		quit := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":3,"result":{}}`))
+			for {
+				select {
+				case inner.in <- acp.MustParse([]byte(up(`{"sessionUpdate":"x"}`))):
+					time.Sleep(quiet / 3)
+				case <-quit:
+					return
+				}
+			}
+		}()
+		begin := time.Now()
+		for {
+			m, err := c.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.IsResponse() {
+				break
+			}
+		}
+		if took := time.Since(begin); took > lateBound+quiet {
+			t.Errorf("the answer was held for %s", took)
+		}
+		close(quit)
+		<-done
+		_ = c.Close()
+	})
+}
+
+func TestLate_CloseEndsRead(t *testing.T) {
+	inner := newScript(up(`{"sessionUpdate":"x"}`), up(`{"sessionUpdate":"y"}`))
+	c := holdLoads(inner)
+	if _, err := c.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	for range 3 { // what was on its way may still come
+		if _, err := c.Read(t.Context()); err != nil {
+			return
+		}
+	}
+	t.Error("a closed Conn can be read for ever")
+}
+
+func TestLate_TheEndReleasesTheAnswer(t *testing.T) {
+	inner := newScript(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+	c := holdLoads(inner)
+	_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"s"}}`)))
+	_ = inner.Close()
+	if got := readAll(t, c); len(got) != 1 {
+		t.Errorf("read %q, want the answer", got)
+	}
+	_ = c.Close()
+}

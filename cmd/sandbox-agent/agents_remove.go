@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+)
+
+func agentsRemoveCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "remove",
+		Usage:     "remove every installed version of an agent's program",
+		ArgsUsage: "AGENT",
+		Description: `Programs in PATH stay.
+
+` + placeText,
+		Flags: targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),
+		Action: func(c *cli.Context) error {
+			args, err := exactly(c, "AGENT")
+			if err != nil {
+				return err
+			}
+			t, err := targetOf(c)
+			if err != nil {
+				return err
+			}
+			ctx, explain, cancel := untilSignal(c)
+			defer cancel()
+			if atGateway(c) {
+				api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
+				if aerr != nil {
+					return usagef(c, "%s", aerr)
+				}
+				err = api.RemoveInstall(ctx, args[0])
+			} else {
+				in, end, oerr := localInstaller(c)
+				if oerr != nil {
+					return oerr
+				}
+				defer end()
+				err = in.Remove(ctx, args[0])
+			}
+			if err != nil {
+				return explain(err)
+			}
+			if c.Bool("json") {
+				writeJSON(std.out, object{"agent": args[0], "removed": true})
+				return nil
+			}
+			fmt.Fprintf(std.out, "removed %s\n", args[0])
+			return nil
+		},
+	}
+}

@@ -1,0 +1,95 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sellMock publishes a gadget that is the mock agent under another name.
+func (s *shop) sellMock(t *testing.T, version string) {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Appendf(nil, "#!/bin/sh\ncase \"$1\" in\n--version) echo 'gadget %s' ;;\n--acp) exec '%s' mock-agent --state-dir '%s' ;;\nesac\n%s",
+		version, bin, t.TempDir(), strings.Repeat("# nothing\n", 300_000))
+	s.list(version, sha256Of(body))
+	s.put(gadgetFile, body)
+}
+
+// TestLazyInstall names an agent that nobody has installed, in session/new, in
+// all dialects: it is installed meanwhile, and the client hears of it.
+func TestLazyInstall(t *testing.T) {
+	for _, kind := range dialects {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			s.sellMock(t, "1.2.3")
+			g := startGateway(t, s.flags()...)
+			c := connect(t, g, kind, options{})
+			session := c.newSessionWith(map[string]any{"agent": "gadget"})
+			if r := c.prompt(session, "hello"); r != "end_turn" {
+				t.Errorf("the turn ended with %s", r)
+			}
+			m := c.findMethod("_sandboxagent/agent/install_progress")
+			var p struct {
+				Agent, Step, Source string
+			}
+			if err := json.Unmarshal(m.Params, &p); err != nil || p.Agent != "gadget" || p.Step == "" {
+				t.Errorf("progress %s, %v", m.Params, err)
+			}
+			var agent struct {
+				Kind, Version, Source, Path string
+				Installed                   bool
+			}
+			g.get("/v2/agents/gadget", &agent)
+			if !agent.Installed || agent.Kind != "native" || agent.Version != "1.2.3" || agent.Source != "registry" || !strings.HasPrefix(agent.Path, g.dir) {
+				t.Errorf("the agent is listed as %+v", agent)
+			}
+		})
+	}
+}
+
+// TestLazyInstall_ByInitialize names it in initialize.
+func TestLazyInstall_ByInitialize(t *testing.T) {
+	s := newShop(t)
+	s.sellMock(t, "1.2.3")
+	g := startGateway(t, s.flags()...)
+	c := connect(t, g, wsocket, options{agent: "gadget"})
+	if r := c.prompt(c.newSession(), "hello"); r != "end_turn" {
+		t.Errorf("the turn ended with %s", r)
+	}
+	// What came before the answer to initialize is progress and nothing else.
+	first := c.messages()[0]
+	if first.Method != "_sandboxagent/agent/install_progress" {
+		t.Errorf("the first message is %s", first.raw)
+	}
+}
+
+func TestLazyInstall_NotWithRequirePreinstall(t *testing.T) {
+	s := newShop(t)
+	s.sellMock(t, "1.2.3")
+	g := startGateway(t, append(s.flags(), "--require-preinstall")...)
+	c := connect(t, g, inline, options{})
+	_, err := c.call("session/new", map[string]any{
+		"cwd": t.TempDir(), "mcpServers": []any{}, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"agent": "gadget"}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "sandbox-agent agents install gadget") {
+		t.Errorf("error %v, want the command that installs it", err)
+	}
+	a := g.ask("POST", "/v2/rpc", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"_meta":{"sandboxagent.dev":{"agent":"gadget"}}}}`)
+	if a.status != 404 || !strings.Contains(string(a.body), "agent_not_installed") || !strings.Contains(string(a.body), "agents install gadget") {
+		t.Errorf("initialize: %d %s", a.status, a.body)
+	}
+	if n := len(s.asked(gadgetFile)); n != 0 {
+		t.Errorf("the program was downloaded %d times", n)
+	}
+	if _, err := os.Stat(filepath.Join(g.dir, "agents", "gadget")); err == nil {
+		t.Error("something was installed")
+	}
+}
