@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	startBound = 2 * time.Minute // for the program to say that it is ready
+	startBound = 90 * time.Second // for the program to say that it is ready
 	// maxBefore bounds the files whose text is read for a diff.
 	maxBefore = 1 << 20
 )
@@ -125,9 +125,7 @@ type greeting struct {
 }
 
 func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
-	ctx, cancel := context.WithTimeout(ctx, startBound)
-	defer cancel()
-	raw, err := s.control(ctx, l.initialize)
+	raw, err := s.controlWithin(ctx, startBound, l.initialize)
 	if err != nil {
 		return nil, err
 	}
