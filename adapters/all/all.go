@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/claude"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
@@ -26,6 +27,7 @@ type Options struct {
 func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
 		mock.New(""),
+		claude.New(),
 	}
 	for _, spec := range native.Table() {
 		list = append(list, native.New(spec))
