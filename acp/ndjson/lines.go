@@ -87,6 +87,9 @@ func (l *Lines) Next() (line []byte, err error) {
 		if nl := l.findNewline(); nl >= 0 {
 			line = l.buf[l.head:nl:nl]
 			l.head, l.newline, l.scanned = nl+1, -1, 0
+			if len(line) > l.maxLine {
+				return line[:min(len(line), rawKept)], &TooLongError{len(line), l.maxLine}
+			}
 			return line, nil
 		}
 		if l.tail-l.head > l.maxLine {

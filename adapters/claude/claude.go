@@ -42,7 +42,7 @@ func (Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 		return nil, err
 	}
 	if o.Program.Path == "" {
-		return nil, &adapters.NotInstalledError{Agent: ID, Remedy: "install it with `sandbox-agent install claude`"}
+		return nil, &adapters.NotInstalledError{Agent: ID, Remedy: "install it with `sandbox-agent agents install claude`"}
 	}
 	return bridge.New(func(p acp.Peer, c *bridge.Conn) acp.Agent { return newAgent(o, p, c) }), nil
 }

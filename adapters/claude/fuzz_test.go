@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -55,7 +56,7 @@ func FuzzTranslate(f *testing.F) {
 			}
 			for {
 				line, err := in.Next()
-				if _, ok := err.(*bridge.TooLongError); ok {
+				if _, ok := err.(*ndjson.TooLongError); ok {
 					continue
 				}
 				if err != nil {

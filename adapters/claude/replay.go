@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -150,7 +151,7 @@ func eachLine(path string, f func(n int, e *entry) error) error {
 		if err == io.EOF {
 			return nil
 		}
-		if _, tooLong := errors.AsType[*bridge.TooLongError](err); tooLong {
+		if _, tooLong := errors.AsType[*ndjson.TooLongError](err); tooLong {
 			continue
 		}
 		if err != nil {

@@ -2,7 +2,6 @@ package claude
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
@@ -217,7 +217,7 @@ func (s *session) startError(err error) error {
 func (s *session) read() {
 	for {
 		line, err := s.child.ReadLine()
-		if tooLong, ok := errors.AsType[*bridge.TooLongError](err); ok {
+		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
 			s.unparsed(line, tooLong)
 			continue
 		}
@@ -245,8 +245,8 @@ func (s *session) read() {
 }
 
 func (s *session) unparsed(line []byte, reason error) {
-	method, params := bridge.Unparsed(line, reason)
-	if err := s.a.peer.Notify(s.ctx, method, json.RawMessage(params)); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+	m := ndjson.Unparsed(line, reason)
+	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		s.log.Debug("report a line that is no message", "session", s.id, "err", err)
 	}
 }

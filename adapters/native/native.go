@@ -7,15 +7,14 @@ package native
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 )
 
@@ -141,25 +140,13 @@ func Open(ctx context.Context, c Command) (acp.Conn, error) {
 }
 
 func start(ctx context.Context, c Command) (*conn, error) {
-	p, err := process.Start(ctx, process.Spec{Path: c.Path, Args: c.Args, Env: append(Environ(), c.Env...), Dir: c.Dir})
+	p, err := process.Start(ctx, process.Spec{Path: c.Path, Args: c.Args, Env: append(bridge.Inherited(), c.Env...), Dir: c.Dir})
 	if err != nil {
 		return nil, err
 	}
 	lines := ndjson.New(p.Stdout, p.Stdin, p.Stdout.Close, 0)
 	lines.Waiting(p.Waiting)
 	return &conn{Conn: lines, proc: p}, nil
-}
-
-// Environ returns the environment that agents inherit: the gateway's own
-// without what configures the gateway, its token above all.
-func Environ() []string {
-	var env []string
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "SANDBOX_AGENT_") {
-			env = append(env, kv)
-		}
-	}
-	return env
 }
 
 // conn is an ACP connection with a process behind it.
@@ -190,9 +177,7 @@ func (c *conn) Read(ctx context.Context) (acp.Message, error) {
 	}
 	// An agent that closed its stdout can do nothing more for anybody.
 	c.proc.Stop(process.DefaultLadder)
-	e := c.proc.Exit()
-	head, tail, truncated, lines := c.proc.Stderr()
-	return m, &adapters.ExitError{Code: e.Code, Signal: e.Signal, Stderr: adapters.Stderr{Head: head, Tail: tail, Truncated: truncated, TotalLines: lines}}
+	return m, bridge.ExitError(c.proc)
 }
 
 // Close ends the process and everything it started.

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
@@ -175,7 +176,7 @@ func TestLines(t *testing.T) {
 	var got []string
 	for {
 		line, err := in.Next()
-		if tooLong, ok := errors.AsType[*bridge.TooLongError](err); ok {
+		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
 			if tooLong.Length < 200 || !bytes.HasPrefix(line, []byte("yyy")) {
 				t.Errorf("%v with %q", tooLong, line)
 			}
@@ -189,10 +190,6 @@ func TestLines(t *testing.T) {
 	}
 	if want := []string{"one", "two", "too long", "thr\uFFFDee", long, "last"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-	method, params := bridge.Unparsed([]byte("bad \xff line"), errors.New("no JSON"))
-	if !strings.HasPrefix(method, "_") || !json.Valid(params) || acp.MemberString(params, "error") != "no JSON" {
-		t.Errorf("%s %s", method, params)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 )
@@ -18,7 +19,7 @@ import (
 type Child struct {
 	*process.Process
 
-	lines   *Lines
+	lines   Lines
 	once    sync.Once
 	drained chan struct{} // closed when reading has ended
 	watched chan struct{} // closed when watch has ended
@@ -63,7 +64,7 @@ func (c *Child) watch() {
 // ReadLine is [Lines.Next] of the process's stdout.
 func (c *Child) ReadLine() ([]byte, error) {
 	line, err := c.lines.Next()
-	if _, ok := errors.AsType[*TooLongError](err); err != nil && !ok {
+	if _, ok := errors.AsType[*ndjson.TooLongError](err); err != nil && !ok {
 		c.once.Do(func() { close(c.drained) })
 	}
 	return line, err
@@ -87,8 +88,13 @@ func (c *Child) End(l process.Ladder) *adapters.ExitError {
 	c.Stop(l)
 	<-c.watched
 	_ = c.Stdout.Close()
-	e := c.Exit()
-	head, tail, truncated, lines := c.Stderr()
+	return ExitError(c.Process)
+}
+
+// ExitError says how a process has ended; call it after Done.
+func ExitError(p *process.Process) *adapters.ExitError {
+	e := p.Exit()
+	head, tail, truncated, lines := p.Stderr()
 	return &adapters.ExitError{Code: e.Code, Signal: e.Signal, Stderr: adapters.Stderr{Head: head, Tail: tail, Truncated: truncated, TotalLines: lines}}
 }
 

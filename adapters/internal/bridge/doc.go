@@ -1,4 +1,5 @@
-// Package bridge is what adapters share that translate an agent's own protocol.
+// Package bridge is what adapters share, those above all that translate an
+// agent's own protocol.
 //
 // [New] turns an [acp.Agent] into an [acp.Conn] within this process. The rest is
 // for the native side: [Environ] builds the environment, [Start] runs a program

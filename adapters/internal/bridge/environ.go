@@ -1,19 +1,25 @@
 package bridge
 
 import (
+	"os"
 	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
-	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
+
+// Inherited returns the environment that agents inherit: the gateway's own
+// without what configures the gateway, its token above all.
+func Inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_") })
+}
 
 // Environ returns the environment of a native process: what agents inherit, what
 // the program needs, what the session asks for, and set, NAME=value, each
 // overriding what came before. The variables named by drop are left out unless
 // set has them: a session's own credentials replace all others.
 func Environ(o adapters.Options, drop []string, set ...string) []string {
-	env := slices.Concat(native.Environ(), o.Program.Env, o.Env)
+	env := slices.Concat(Inherited(), o.Program.Env, o.Env)
 	env = slices.DeleteFunc(env, func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(drop, name)
