@@ -29,7 +29,7 @@ type ask struct {
 const (
 	methodPermission = "session/request_permission"
 	methodElicit     = "elicitation/create"
-	methodQuestion   = "_sandboxagent/session/request_question"
+	methodQuestion   = acp.MethodRequestQuestion
 	methodCancelReq  = "$/cancel_request"
 )
 

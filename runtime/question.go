@@ -14,26 +14,9 @@ import (
 // client is given the form it can answer: an ACP elicitation, the request as it
 // is, or one permission request per question with an option per answer.
 
-// question is one of a request's questions.
-type question struct {
-	ID          string `json:"id"`
-	Header      string `json:"header"`
-	Question    string `json:"question"`
-	MultiSelect bool   `json:"multiSelect"`
-	Options     []struct {
-		Label       string `json:"label"`
-		Description string `json:"description"`
-	} `json:"options"`
-}
-
-type questionResult struct {
-	Outcome string     `json:"outcome"`
-	Answers [][]string `json:"answers"`
-}
-
-func (a *ask) questions() []question {
+func (a *ask) questions() []acp.Question {
 	var p struct {
-		Questions []question `json:"questions"`
+		Questions []acp.Question `json:"questions"`
 	}
 	if json.Unmarshal(a.params, &p) != nil {
 		return nil
@@ -41,7 +24,7 @@ func (a *ask) questions() []question {
 	return p.Questions
 }
 
-func (q question) key(i int) string {
+func questionKey(q acp.Question, i int) string {
 	if q.ID != "" {
 		return q.ID
 	}
@@ -80,8 +63,8 @@ func (a *ask) elicitation() []byte {
 		case len(labels) > 0:
 			prop["oneOf"] = labels
 		}
-		props[q.key(i)] = prop
-		required = append(required, q.key(i))
+		props[questionKey(q, i)] = prop
+		required = append(required, questionKey(q, i))
 		lines = append(lines, q.Question)
 	}
 	params, err := acp.Encode(map[string]any{
@@ -156,7 +139,7 @@ func (r *Runtime) interpret(c *Client, a *ask, m *acp.Message) (result []byte, m
 }
 
 // formAnswer reads the response to an elicitation.
-func formAnswer(qs []question, res json.RawMessage) []byte {
+func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
 	switch acp.MemberString(res, "action") {
 	case "accept":
 	case "decline":
@@ -166,7 +149,7 @@ func formAnswer(qs []question, res json.RawMessage) []byte {
 	}
 	answers := make([][]string, len(qs))
 	for i, q := range qs {
-		v, _ := acp.Member(res, "content", q.key(i))
+		v, _ := acp.Member(res, "content", questionKey(q, i))
 		var one string
 		if json.Unmarshal(v, &answers[i]) != nil && json.Unmarshal(v, &one) == nil {
 			answers[i] = []string{one}
@@ -198,7 +181,7 @@ func encodeAnswer(outcome string, answers [][]string) []byte {
 			answers[i] = []string{}
 		}
 	}
-	b, err := acp.Encode(questionResult{Outcome: outcome, Answers: answers})
+	b, err := acp.Encode(acp.QuestionResponse{Outcome: acp.QuestionOutcome(outcome), Answers: answers})
 	if err != nil {
 		return nil
 	}

@@ -168,8 +168,8 @@ func (s *session) answer(ctx context.Context, id string, r *controlRequest) {
 // decide asks the client whether a tool may be used, or what it wants to know.
 func (s *session) decide(ctx context.Context, r *controlRequest) (answer, error) {
 	if q, ok := questionsOf(s.id, r); ok {
-		var resp questionResponse
-		if err := s.a.peer.Ask(ctx, methodQuestion, q, &resp); err != nil {
+		var resp acp.QuestionResponse
+		if err := s.a.peer.Ask(ctx, acp.MethodRequestQuestion, q, &resp); err != nil {
 			return answer{}, err
 		}
 		return answered(q, r, &resp), nil

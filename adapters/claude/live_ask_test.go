@@ -118,7 +118,7 @@ func TestLive_Question(t *testing.T) {
 		scriptedmodel.Step{scriptedmodel.SayResult()})
 	answer := object{"outcome": "answered", "answers": [][]string{{"Blue"}, {"S", "L"}}}
 	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
-		if method != methodQuestion || !strings.Contains(string(params), "Which sizes?") {
+		if method != acp.MethodRequestQuestion || !strings.Contains(string(params), "Which sizes?") {
 			t.Errorf("asked %s %s", method, params)
 		}
 		return answer

@@ -9,36 +9,10 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
-// methodQuestion asks the client a question with given answers.
-const methodQuestion = "_sandboxagent/session/request_question"
-
-type (
-	questionRequest struct {
-		SessionID  acp.SessionID  `json:"sessionId"`
-		ToolCallID acp.ToolCallID `json:"toolCallId"`
-		Questions  []question     `json:"questions"`
-	}
-	question struct {
-		ID          string           `json:"id"`
-		Header      string           `json:"header"`
-		Question    string           `json:"question"`
-		Options     []questionOption `json:"options"`
-		MultiSelect bool             `json:"multiSelect"`
-	}
-	questionOption struct {
-		Label       string `json:"label"`
-		Description string `json:"description"`
-	}
-	questionResponse struct {
-		Outcome string     `json:"outcome"` // answered, rejected or cancelled
-		Answers [][]string `json:"answers"`
-	}
-)
-
 // questionsOf reads the questions of a call of AskUserQuestion.
-func questionsOf(session acp.SessionID, r *controlRequest) (*questionRequest, bool) {
+func questionsOf(session acp.SessionID, r *controlRequest) (*acp.QuestionRequest, bool) {
 	var in struct {
-		Questions []question `json:"questions"`
+		Questions []acp.Question `json:"questions"`
 	}
 	if r.ToolName != "AskUserQuestion" || lenient(r.Input, &in) != nil || len(in.Questions) == 0 {
 		return nil, false
@@ -46,18 +20,18 @@ func questionsOf(session acp.SessionID, r *controlRequest) (*questionRequest, bo
 	for i := range in.Questions {
 		in.Questions[i].ID = "q" + strconv.Itoa(i+1)
 		if in.Questions[i].Options == nil {
-			in.Questions[i].Options = []questionOption{}
+			in.Questions[i].Options = []acp.QuestionOption{}
 		}
 	}
-	return &questionRequest{SessionID: session, ToolCallID: acp.ToolCallID(r.ToolUse), Questions: in.Questions}, true
+	return &acp.QuestionRequest{SessionID: session, ToolCallID: acp.ToolCallID(r.ToolUse), Questions: in.Questions}, true
 }
 
 // answered turns the client's answers into the answer for the program: the
 // input, completed by them.
-func answered(q *questionRequest, r *controlRequest, resp *questionResponse) answer {
+func answered(q *acp.QuestionRequest, r *controlRequest, resp *acp.QuestionResponse) answer {
 	switch resp.Outcome {
-	case "answered":
-	case "cancelled":
+	case acp.QuestionAnswered:
+	case acp.QuestionCancelled:
 		a := deny(saidCancel)
 		a.Interrupt = true
 		return a

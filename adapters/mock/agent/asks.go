@@ -6,8 +6,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
-const methodQuestion = "_sandboxagent/session/request_question"
-
 // permission asks the client before a pretended edit. The client answers
 // cancelled when the turn is cancelled, so the answer is waited for.
 func (t *turn) permission(string) (acp.StopReason, error) {
@@ -47,55 +45,32 @@ func (t *turn) permission(string) (acp.StopReason, error) {
 	return reason, t.progress(id, status)
 }
 
-// The shapes of the question extension.
-type (
-	questionRequest struct {
-		SessionID acp.SessionID `json:"sessionId"`
-		Questions []question    `json:"questions"`
-	}
-	question struct {
-		ID          string           `json:"id"`
-		Header      string           `json:"header"`
-		Question    string           `json:"question"`
-		Options     []questionOption `json:"options"`
-		MultiSelect bool             `json:"multiSelect"`
-	}
-	questionOption struct {
-		Label       string `json:"label"`
-		Description string `json:"description"`
-	}
-	questionResponse struct {
-		Outcome string     `json:"outcome"` // answered, rejected or cancelled
-		Answers [][]string `json:"answers"`
-	}
-)
-
 func (t *turn) question(rest string) (acp.StopReason, error) {
-	r := &questionRequest{SessionID: t.s.id, Questions: []question{{
+	r := &acp.QuestionRequest{SessionID: t.s.id, Questions: []acp.Question{{
 		ID: "color", Header: "Color", Question: "Which color do you like?",
-		Options: []questionOption{{"Red", "Like fire"}, {"Blue", "Like the sea"}},
+		Options: []acp.QuestionOption{{Label: "Red", Description: "Like fire"}, {Label: "Blue", Description: "Like the sea"}},
 	}}}
 	if rest == "2" {
-		r.Questions = append(r.Questions, question{
+		r.Questions = append(r.Questions, acp.Question{
 			ID: "fruit", Header: "Fruit", Question: "Which fruits do you eat?", MultiSelect: true,
-			Options: []questionOption{{"Apple", "Grows here"}, {"Mango", "Grows far away"}, {"Plum", "Grows here too"}},
+			Options: []acp.QuestionOption{{Label: "Apple", Description: "Grows here"}, {Label: "Mango", Description: "Grows far away"}, {Label: "Plum", Description: "Grows here too"}},
 		})
 	}
-	var answer questionResponse
-	if err := t.a.peer.Ask(t.ctx, methodQuestion, r, &answer); err != nil {
+	var answer acp.QuestionResponse
+	if err := t.a.peer.Ask(t.ctx, acp.MethodRequestQuestion, r, &answer); err != nil {
 		return acp.StopReasonEndTurn, t.say("question error: " + err.Error())
 	}
 	switch answer.Outcome {
-	case "answered":
+	case acp.QuestionAnswered:
 		b, err := acp.Encode(answer.Answers)
 		if err != nil {
 			return "", err
 		}
 		return acp.StopReasonEndTurn, t.say("answers: " + string(b))
-	case "cancelled":
+	case acp.QuestionCancelled:
 		return acp.StopReasonCancelled, nil
 	}
-	return acp.StopReasonEndTurn, t.say("question " + answer.Outcome)
+	return acp.StopReasonEndTurn, t.say("question " + string(answer.Outcome))
 }
 
 func (t *turn) readFile(path string) (acp.StopReason, error) {
