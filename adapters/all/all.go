@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/claude"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
@@ -25,6 +26,7 @@ type Options struct {
 // builtin returns the agents that need no configuration.
 func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
+		claude.New(),
 		mock.New(""),
 	}
 	for _, spec := range native.Table() {

@@ -1,0 +1,359 @@
+package claude
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+const protocolVersion = 1
+
+// agent is one connection. It serves the sessions that are set up on it, each
+// with a process of its own.
+type agent struct {
+	o     adapters.Options
+	conn  *bridge.Conn
+	peer  acp.Peer
+	log   *slog.Logger
+	store *store
+	files transcripts
+
+	mu       sync.Mutex
+	caps     *acp.ClientCapabilities
+	sessions map[acp.SessionID]*session
+	closed   bool
+}
+
+var (
+	_ acp.Agent         = (*agent)(nil)
+	_ acp.SessionLoader = (*agent)(nil)
+	_ acp.Resumer       = (*agent)(nil)
+	_ acp.Forker        = (*agent)(nil)
+	_ acp.Lister        = (*agent)(nil)
+	_ acp.Closer        = (*agent)(nil)
+	_ acp.Deleter       = (*agent)(nil)
+	_ acp.ModeSetter    = (*agent)(nil)
+	_ acp.ConfigSetter  = (*agent)(nil)
+	_ acp.Authenticator = (*agent)(nil)
+	_ acp.Extender      = (*agent)(nil)
+)
+
+func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
+	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: &store{dir: o.StateDir}, sessions: map[acp.SessionID]*session{}}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	a.files = transcriptsOf(a.environ())
+	return a
+}
+
+// Initialize starts no program.
+func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+	a.mu.Lock()
+	a.caps = r.ClientCapabilities
+	a.mu.Unlock()
+	return &acp.InitializeResponse{
+		ProtocolVersion: protocolVersion,
+		AgentCapabilities: &acp.AgentCapabilities{
+			LoadSession:        true,
+			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
+			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
+			SessionCapabilities: &acp.SessionCapabilities{
+				List:                  &acp.SessionListCapabilities{},
+				Delete:                &acp.SessionDeleteCapabilities{},
+				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
+				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
+				Fork:                  &acp.SessionForkCapabilities{},
+				Resume:                &acp.SessionResumeCapabilities{},
+				Close:                 &acp.SessionCloseCapabilities{},
+				Title:                 &acp.SessionTitleCapabilities{},
+			},
+			Auth: &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}},
+		},
+		AgentInfo:   &acp.Implementation{Name: "claude-code", Title: new("Claude Code"), Version: firstOf(a.o.Program.Version, "unknown")},
+		AuthMethods: authMethods(r.ClientCapabilities, a.o.Program.Path),
+	}, nil
+}
+
+func (a *agent) clientCaps() *acp.ClientCapabilities {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caps
+}
+
+// bypass reports whether the program may be told to allow everything: as root it
+// refuses to start when it is, unless it is in a sandbox.
+func (a *agent) bypass() bool {
+	if os.Geteuid() != 0 {
+		return true
+	}
+	v := strings.ToLower(bridge.Lookup(a.environ(), "IS_SANDBOX"))
+	return v == "1" || v == "true"
+}
+
+// open starts the program for a session and shows what it can do. On an error
+// nothing is left of it.
+func (a *agent) open(ctx context.Context, s *session, l *launch, args ...string) (*greeting, error) {
+	g, err := s.start(ctx, l, args...)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	closed := a.closed
+	_, taken := a.sessions[s.id]
+	if !closed && !taken {
+		a.sessions[s.id] = s
+	}
+	a.mu.Unlock()
+	select {
+	case <-s.ended: // before anybody could notice
+		a.conn.Fail(s.exit)
+	default:
+	}
+	if closed || taken {
+		s.end()
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	}
+	s.emit(func(*translator) []acp.SessionUpdate { return commandsUpdate(g.Commands) })
+	return g, nil
+}
+
+// sessionMeta is what a result says of a session beyond the protocol.
+func sessionMeta(g *greeting, l *launch) map[string]json.RawMessage {
+	m := map[string]any{"authState": g.Account.state()}
+	if g.Version != "" {
+		m["agentVersion"] = g.Version
+	}
+	if len(l.unsupported) > 0 {
+		m["unsupported"] = l.unsupported
+	}
+	return meta(m)
+}
+
+// NewSession starts a conversation.
+func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+	l, err := newLaunch(setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, a.bypass())
+	if err != nil {
+		return nil, err
+	}
+	id := uuid.NewString()
+	if err := a.store.made(id, r.Cwd, ""); err != nil {
+		return nil, err
+	}
+	s := a.newSession(acp.SessionID(id), r.Cwd)
+	s.titled = l.initialize["title"] != nil
+	g, err := a.open(ctx, s, l, "--session-id", id)
+	if err == nil && g.Account.missing() {
+		a.remove(s)
+		err = authRequired("claude has no credentials")
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.store.forget(id))
+	}
+	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+}
+
+func (s *session) modes() *acp.SessionModeState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set.modes()
+}
+
+// LoadSession opens a conversation of this program, wherever it was made, and
+// replays it.
+func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+	s, g, l, err := a.reopen(ctx, r.SessionID, setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+}
+
+// ResumeSession opens a conversation and replays nothing.
+func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+	s, g, l, err := a.reopen(ctx, r.SessionID, setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+}
+
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, from setup, replay bool) (*session, *greeting, *launch, error) {
+	if s, err := a.session(id); err == nil {
+		return nil, nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	}
+	l, err := newLaunch(from, a.bypass())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	known, made := a.store.load(string(id))
+	native := known.newest(string(id))
+	file, err := a.files.find(native, from.cwd)
+	args := []string{"--resume", native}
+	switch {
+	case err == nil:
+	case made && known.Made && sameDir(known.Cwd, from.cwd) && known.Fork != "":
+		// Nothing was said since it was forked.
+		if file, err = a.files.find(known.Fork, from.cwd); err != nil {
+			return nil, nil, nil, err
+		}
+		args = []string{"--resume", known.Fork, "--fork-session", "--session-id", string(id)}
+	case made && known.Made && sameDir(known.Cwd, from.cwd) && native == string(id):
+		args, file = []string{"--session-id", native}, "" // nothing was said yet
+	default:
+		return nil, nil, nil, err
+	}
+	s := a.newSession(id, from.cwd)
+	s.titled = file != ""
+	s.tr.usage.before = known.Cost
+	args = append(args, l.chosen(known)...)
+	if replay && file != "" {
+		if err := s.replay(file); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	g, err := a.open(ctx, s, l, args...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return s, g, l, nil
+}
+
+// ForkSession starts a conversation that knows all of another one.
+func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+	l, err := newLaunch(setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, a.bypass())
+	if err != nil {
+		return nil, err
+	}
+	known, _ := a.store.load(string(r.SessionID))
+	native := known.newest(string(r.SessionID))
+	if _, err := a.files.find(native, r.Cwd); err != nil {
+		return nil, err
+	}
+	id := uuid.NewString()
+	if err := a.store.made(id, r.Cwd, native); err != nil {
+		return nil, err
+	}
+	s := a.newSession(acp.SessionID(id), r.Cwd)
+	s.titled = true
+	g, err := a.open(ctx, s, l, "--resume", native, "--fork-session", "--session-id", id)
+	if err != nil {
+		return nil, errors.Join(err, a.store.forget(id))
+	}
+	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+}
+
+// CloseSession ends a session's process.
+func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	a.remove(s)
+	return nil, nil
+}
+
+// DeleteSession removes a conversation that was made here. What people made in a
+// terminal is theirs.
+func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+	id := string(r.SessionID)
+	known, ok := a.store.load(id)
+	if !ok || !known.Made {
+		if _, err := a.files.find(id, ""); err != nil {
+			return nil, notFound(r.SessionID)
+		}
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with claude itself", id)
+	}
+	if s, err := a.session(r.SessionID); err == nil {
+		a.remove(s)
+	}
+	for _, native := range append([]string{id}, known.Native...) {
+		if err := a.files.remove(native); err != nil {
+			return nil, err
+		}
+	}
+	return nil, a.store.forget(id)
+}
+
+// ExtMethod handles drafts.
+func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMessage) (any, error) {
+	switch method {
+	case acp.MethodAuthStatus:
+		return a.authStatus(ctx)
+	case acp.MethodSessionSetTitle:
+		s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+		if err != nil {
+			return nil, err
+		}
+		title := strings.TrimSpace(acp.MemberString(params, "title"))
+		if title == "" {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+		}
+		if _, err := s.control(ctx, map[string]string{"subtype": "rename_session", "title": title}); err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		s.titled = true
+		s.mu.Unlock()
+		return map[string]string{"title": title}, nil
+	}
+	return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
+}
+
+// died ends the connection because a session's process has ended by itself.
+func (a *agent) died(s *session, exit error) {
+	a.mu.Lock()
+	open := a.sessions[s.id] == s
+	a.mu.Unlock()
+	if open {
+		a.conn.Fail(exit)
+	}
+}
+
+// Close ends all processes.
+func (a *agent) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	all := a.sessions
+	a.sessions = map[acp.SessionID]*session{}
+	a.mu.Unlock()
+	var ending sync.WaitGroup
+	for _, s := range all {
+		ending.Go(s.end)
+	}
+	ending.Wait()
+	return nil
+}
+
+func (a *agent) remove(s *session) {
+	a.mu.Lock()
+	if a.sessions[s.id] == s {
+		delete(a.sessions, s.id)
+	}
+	a.mu.Unlock()
+	s.end()
+}
+
+func (a *agent) session(id acp.SessionID) (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[id]; s != nil {
+		return s, nil
+	}
+	return nil, notFound(id)
+}
+
+func notFound(id acp.SessionID) error {
+	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": fmt.Sprintf("session:%s", id)})
+}

@@ -1,0 +1,179 @@
+package claude
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const (
+	controlBound = 30 * time.Second // for the program to answer
+	// maxAsks bounds the program's open questions. At the bound a question is
+	// answered with an error.
+	maxAsks = 64
+)
+
+var errEnded = errors.New("the claude process has ended")
+
+// send writes one line.
+func (s *session) send(v any) error {
+	b, err := acp.Encode(v)
+	if err != nil {
+		return fmt.Errorf("encode a line for claude: %w", err)
+	}
+	return s.child.WriteLine(b)
+}
+
+// control asks the program to do something and returns its answer. The error is
+// an *acp.Error when the program refused.
+func (s *session) control(ctx context.Context, request any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlBound)
+	defer cancel()
+	s.mu.Lock()
+	s.lastID++
+	id := "gateway-" + strconv.Itoa(s.lastID)
+	answer := make(chan *controlResponse, 1)
+	s.calls[id] = answer
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.calls, id)
+		s.mu.Unlock()
+	}()
+	if err := s.send(map[string]any{"type": "control_request", "request_id": id, "request": request}); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-answer:
+		if r.Subtype == "error" {
+			return nil, acp.Errorf(acp.CodeInternal, "claude refused: %s", r.Error)
+		}
+		return r.Response, nil
+	case <-s.ended:
+		return nil, errEnded
+	case <-ctx.Done():
+		return nil, fmt.Errorf("claude gave no answer: %w", ctx.Err())
+	}
+}
+
+// controlled hands an answer to who waits for it. Others are echoes of our own.
+func (s *session) controlled(r *controlResponse) {
+	if r == nil {
+		return
+	}
+	s.mu.Lock()
+	answer := s.calls[r.RequestID]
+	s.mu.Unlock()
+	if answer != nil {
+		select {
+		case answer <- r:
+		default: // it was answered already
+		}
+	}
+}
+
+// respond answers a question of the program.
+func (s *session) respond(id string, response any) {
+	s.reply(map[string]any{"subtype": "success", "request_id": id, "response": response})
+}
+
+func (s *session) refuse(id, format string, args ...any) {
+	s.reply(map[string]any{"subtype": "error", "request_id": id, "error": fmt.Sprintf(format, args...)})
+}
+
+func (s *session) reply(response any) {
+	if err := s.send(map[string]any{"type": "control_response", "response": response}); err != nil {
+		s.log.Debug("answer to claude", "session", s.id, "err", err)
+	}
+}
+
+// asked takes a question of the program. It is called by the reader, which must
+// not wait: the answer is found, and written, by a goroutine of its own.
+func (s *session) asked(e *event) {
+	r := new(controlRequest)
+	if lenient(e.Request, r) != nil {
+		s.work.Go(func() { s.refuse(e.RequestID, "the request cannot be read") })
+		return
+	}
+	if r.Subtype == "can_use_tool" {
+		s.emit(func(t *translator) []acp.SessionUpdate { return t.asked(r) })
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.mu.Lock()
+	full := len(s.asks) >= maxAsks
+	if !full {
+		s.asks[e.RequestID] = cancel
+	}
+	s.mu.Unlock()
+	s.work.Go(func() {
+		defer cancel()
+		if full {
+			s.refuse(e.RequestID, "too many questions are open")
+			return
+		}
+		s.answer(ctx, e.RequestID, r)
+		s.mu.Lock()
+		delete(s.asks, e.RequestID)
+		s.mu.Unlock()
+	})
+}
+
+// withdrawn takes back a question of the program.
+func (s *session) withdrawn(id string) {
+	s.mu.Lock()
+	cancel := s.asks[id]
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// answer finds the answer to a question and gives it, unless the question was
+// withdrawn.
+func (s *session) answer(ctx context.Context, id string, r *controlRequest) {
+	switch r.Subtype {
+	case "can_use_tool":
+		a, err := s.decide(ctx, r)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.refuse(id, "the client did not answer: %v", err)
+			return
+		}
+		if a.Behavior == "allow" {
+			s.emit(func(t *translator) []acp.SessionUpdate { return t.allowed(r.ToolUse) })
+		}
+		s.respond(id, a)
+	case "elicitation":
+		if resp := s.elicit(ctx, r); ctx.Err() == nil {
+			s.respond(id, resp)
+		}
+	case "request_user_dialog":
+		s.respond(id, map[string]string{"behavior": "cancelled"})
+	default:
+		s.refuse(id, "this host does not know %s", r.Subtype)
+	}
+}
+
+// decide asks the client whether a tool may be used, or what it wants to know.
+func (s *session) decide(ctx context.Context, r *controlRequest) (answer, error) {
+	if q, ok := questionsOf(s.id, r); ok {
+		var resp questionResponse
+		if err := s.a.peer.Ask(ctx, methodQuestion, q, &resp); err != nil {
+			return answer{}, err
+		}
+		return answered(q, r, &resp), nil
+	}
+	list := choicesOf(r, s.modeIDs())
+	var resp acp.RequestPermissionResponse
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(s.id, r, list), &resp); err != nil {
+		return answer{}, err
+	}
+	return chosen(&resp, list), nil
+}

@@ -1,0 +1,291 @@
+package claude
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// maxWholeFile bounds the files that a diff shows whole. Of larger ones it shows
+// the changed places.
+const maxWholeFile = 256 << 10
+
+// look is how a call is shown.
+type look struct {
+	title     string
+	kind      acp.ToolKind
+	content   []acp.ToolCallContent
+	locations []acp.ToolCallLocation
+}
+
+// input has the members of the tools' inputs that are shown.
+type input struct {
+	Command     string `json:"command"`
+	Description string `json:"description"`
+	FilePath    string `json:"file_path"`
+	Notebook    string `json:"notebook_path"`
+	Path        string `json:"path"`
+	Offset      uint32 `json:"offset"`
+	Limit       uint32 `json:"limit"`
+	Content     string `json:"content"`
+	OldString   string `json:"old_string"`
+	NewString   string `json:"new_string"`
+	ReplaceAll  bool   `json:"replace_all"`
+	NewSource   string `json:"new_source"`
+	CellID      string `json:"cell_id"`
+	EditMode    string `json:"edit_mode"`
+	Pattern     string `json:"pattern"`
+	Glob        string `json:"glob"`
+	Query       string `json:"query"`
+	URL         string `json:"url"`
+	Prompt      string `json:"prompt"`
+	Plan        string `json:"plan"`
+	Skill       string `json:"skill"`
+	Subject     string `json:"subject"`
+	Background  bool   `json:"run_in_background"`
+	Questions   []struct {
+		Question string `json:"question"`
+		Header   string `json:"header"`
+	} `json:"questions"`
+}
+
+// describe says how a call is shown. raw is nil while the input streams; before
+// is the text of the file that it will change, when known.
+func describe(name string, raw json.RawMessage, before *string) look {
+	var in input
+	if raw != nil {
+		_ = lenient(raw, &in) // what cannot be read is not shown
+	}
+	l := look{title: name, kind: acp.ToolKindOther}
+	titled := func(s string) {
+		if s = oneLine(s); s != "" {
+			l.title = s
+		}
+	}
+	switch name {
+	case "Bash", "PowerShell":
+		l.kind = acp.ToolKindExecute
+		titled(in.Command)
+		if in.Description != "" {
+			l.content = textContent(in.Description)
+		}
+	case "BashOutput", "TaskOutput", "KillShell", "TaskStop", "Monitor":
+		l.kind = acp.ToolKindExecute
+	case "Read", "NotebookRead":
+		l.kind = acp.ToolKindRead
+		path := firstOf(in.FilePath, in.Notebook)
+		if path != "" {
+			titled("Read " + path + lineRange(in.Offset, in.Limit))
+			l.locations = at(path, max(in.Offset, 1))
+		}
+	case "Edit":
+		l.kind = acp.ToolKindEdit
+		if in.FilePath != "" {
+			titled("Edit " + in.FilePath)
+			l.content, l.locations = editDiff(&in, before)
+		}
+	case "Write":
+		l.kind = acp.ToolKindEdit
+		if in.FilePath != "" {
+			titled("Write " + in.FilePath)
+			l.content, l.locations = diffContent(in.FilePath, before, in.Content), at(in.FilePath, 0)
+		}
+	case "NotebookEdit":
+		l.kind = acp.ToolKindEdit
+		if in.Notebook != "" {
+			titled("Edit notebook " + in.Notebook)
+			l.content, l.locations = diffContent(in.Notebook, cell(before, in.CellID, in.EditMode), in.NewSource), at(in.Notebook, 0)
+		}
+	case "Glob", "Grep", "LS":
+		l.kind = acp.ToolKindSearch
+		titled(strings.TrimSpace(name + " " + firstOf(in.Pattern, in.Glob) + " " + in.Path))
+		if in.Path != "" {
+			l.locations = at(in.Path, 0)
+		}
+	case "WebSearch", "ToolSearch":
+		l.kind = acp.ToolKindSearch
+		titled(in.Query)
+	case "WebFetch":
+		l.kind = acp.ToolKindFetch
+		if in.URL != "" {
+			titled("Fetch " + in.URL)
+		}
+	case "Agent", "Task":
+		l.kind = acp.ToolKindThink
+		titled(in.Description)
+		if in.Prompt != "" {
+			l.content = textContent(in.Prompt)
+		}
+	case "TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet":
+		l.kind = acp.ToolKindThink
+		titled(strings.TrimSpace(name + " " + in.Subject))
+	case "EnterPlanMode":
+		l.kind = acp.ToolKindSwitchMode
+		l.title = "Enter plan mode"
+	case "ExitPlanMode":
+		l.kind = acp.ToolKindSwitchMode
+		l.title = "Ready to code?"
+		if in.Plan != "" {
+			l.content = textContent(in.Plan)
+		}
+	case "AskUserQuestion":
+		for i, q := range in.Questions {
+			if i == 0 {
+				titled(q.Question)
+			}
+			l.content = append(l.content, textContent(q.Question)...)
+		}
+	case "Skill":
+		if in.Skill != "" {
+			titled("Skill " + in.Skill)
+		}
+	default:
+		if server, tool, ok := mcpTool(name); ok {
+			titled(server + ": " + tool)
+		}
+	}
+	return l
+}
+
+// changes returns the path of the file that a call changes, "" when it changes
+// none.
+func changes(name string, raw json.RawMessage) string {
+	var in input
+	if lenient(raw, &in) != nil {
+		return ""
+	}
+	switch name {
+	case "Edit", "Write":
+		return in.FilePath
+	case "NotebookEdit":
+		return in.Notebook
+	}
+	return ""
+}
+
+// editDiff shows an edit: of the whole file when it is known and small.
+func editDiff(in *input, before *string) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+	if before != nil && in.OldString != "" {
+		if i := strings.Index(*before, in.OldString); i >= 0 {
+			line := uint32(strings.Count((*before)[:i], "\n") + 1)
+			if len(*before) <= maxWholeFile {
+				return diffContent(in.FilePath, before, replace(*before, in.OldString, in.NewString, in.ReplaceAll)), at(in.FilePath, line)
+			}
+			return diffContent(in.FilePath, &in.OldString, in.NewString), at(in.FilePath, line)
+		}
+	}
+	var old *string
+	if in.OldString != "" {
+		old = &in.OldString
+	}
+	return diffContent(in.FilePath, old, in.NewString), at(in.FilePath, 0)
+}
+
+func replace(s, from, to string, all bool) string {
+	if all {
+		return strings.ReplaceAll(s, from, to)
+	}
+	return strings.Replace(s, from, to, 1)
+}
+
+// cell returns the source of a notebook's cell that a call replaces, nil when
+// there is none.
+func cell(notebook *string, id, mode string) *string {
+	if notebook == nil || mode == "insert" {
+		return nil
+	}
+	var nb struct {
+		Cells []struct {
+			ID     string          `json:"id"`
+			Source json.RawMessage `json:"source"`
+		} `json:"cells"`
+	}
+	if json.Unmarshal([]byte(*notebook), &nb) != nil {
+		return nil
+	}
+	for _, c := range nb.Cells {
+		if c.ID != id || id == "" {
+			continue
+		}
+		var lines []string
+		s := text(c.Source)
+		if json.Unmarshal(c.Source, &lines) == nil {
+			s = strings.Join(lines, "")
+		}
+		return &s
+	}
+	return nil
+}
+
+// mcpTool splits the name of a tool of an MCP server.
+func mcpTool(name string) (server, tool string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "mcp__")
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, "__")
+}
+
+func lineRange(offset, limit uint32) string {
+	switch {
+	case limit > 0:
+		return " (" + decimal(max(offset, 1)) + " - " + decimal(max(offset, 1)+limit-1) + ")"
+	case offset > 1:
+		return " (from line " + decimal(offset) + ")"
+	}
+	return ""
+}
+
+func at(path string, line uint32) []acp.ToolCallLocation {
+	if !filepath.IsAbs(path) {
+		return nil
+	}
+	l := acp.ToolCallLocation{Path: path}
+	if line > 0 {
+		l.Line = &line
+	}
+	return []acp.ToolCallLocation{l}
+}
+
+func textContent(s string) []acp.ToolCallContent {
+	return []acp.ToolCallContent{{Content: &acp.Content{Content: acp.TextBlock(s)}}}
+}
+
+func diffContent(path string, before *string, after string) []acp.ToolCallContent {
+	return []acp.ToolCallContent{{Diff: &acp.Diff{Path: path, OldText: before, NewText: after}}}
+}
+
+// fenced shows output of a program as it is.
+func fenced(s, language string) string {
+	fence := "```"
+	for strings.Contains(s, fence) {
+		fence += "`"
+	}
+	return fence + language + "\n" + strings.TrimRight(s, "\n") + "\n" + fence
+}
+
+// oneLine shortens a text for a title.
+func oneLine(s string) string {
+	const most = 200
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+func firstOf(a ...string) string {
+	for _, s := range a {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

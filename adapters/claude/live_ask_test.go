@@ -1,0 +1,293 @@
+package claude
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+func TestLive_AlwaysAllowHoldsInUntrustedFolders(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	asked := 0
+	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		return pick(optionAlways)(method, params)
+	})
+	id := c.new("")
+	for range 3 {
+		if _, got := c.turn(id, "run mkdir -p "+filepath.Join(w.cwd, "made")); !strings.HasPrefix(spoken(got), "ran:") {
+			t.Fatalf("said %q\n%s", spoken(got), c.quote())
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if asked != 1 {
+		t.Errorf("asked %d times, want once", asked)
+	}
+	if left, _ := filepath.Glob(filepath.Join(w.cwd, ".claude", "*")); len(left) > 0 {
+		t.Errorf("the workspace has %v", left)
+	}
+}
+
+func TestLive_DenyWithMessage(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, func(method string, _ json.RawMessage) any {
+		return map[string]any{
+			"outcome": map[string]string{"outcome": "selected", "optionId": optionReject},
+			"_meta":   meta(map[string]string{"message": "not on a Sunday"}),
+		}
+	})
+	id := c.new("")
+	stop, got := c.turn(id, "run touch "+filepath.Join(w.home, "never"))
+	if stop != acp.StopReasonEndTurn || !strings.Contains(spoken(got), "not on a Sunday") {
+		t.Errorf("ended with %s, said %q", stop, spoken(got))
+	}
+	if _, err := os.Stat(filepath.Join(w.home, "never")); err == nil {
+		t.Error("it was done nevertheless")
+	}
+}
+
+func TestLive_Diffs(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, pick(optionAllow))
+	file := filepath.Join(w.cwd, "a.txt")
+	if err := os.WriteFile(file, []byte("alpha\nbeta\ngamma\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh := filepath.Join(w.cwd, "new.txt")
+	w.model.On(scriptedmodel.Exactly("edit"),
+		scriptedmodel.Step{scriptedmodel.ReadFile(file)},
+		scriptedmodel.Step{scriptedmodel.EditFile(file, "beta", "BETA"), scriptedmodel.WriteFile(fresh, "one\n")},
+		scriptedmodel.Step{scriptedmodel.Say("edited")})
+	id := c.new("")
+	_, got := c.turn(id, "edit")
+	diffs := map[string]*acp.Diff{}
+	first := map[string]*acp.Diff{}
+	note := func(content []acp.ToolCallContent) {
+		for _, one := range content {
+			if d := one.Diff; d != nil {
+				diffs[d.Path] = d
+				if first[d.Path] == nil {
+					first[d.Path] = d
+				}
+			}
+		}
+	}
+	for _, u := range got {
+		if u.ToolCall != nil {
+			note(u.ToolCall.Content)
+		}
+		if u.ToolCallUpdate != nil {
+			note(u.ToolCallUpdate.Content)
+		}
+	}
+	for when, m := range map[string]map[string]*acp.Diff{"before": first, "after": diffs} {
+		if d := m[file]; d == nil || d.OldText == nil || *d.OldText != "alpha\nbeta\ngamma\n" || d.NewText != "alpha\nBETA\ngamma\n" {
+			t.Errorf("%s the edit its diff is %+v", when, d)
+		}
+		if d := m[fresh]; d == nil || d.OldText != nil || d.NewText != "one\n" {
+			t.Errorf("%s the write its diff is %+v", when, d)
+		}
+	}
+	if b, _ := os.ReadFile(file); string(b) != "alpha\nBETA\ngamma\n" {
+		t.Errorf("the file has %q", b)
+	}
+}
+
+func TestLive_Question(t *testing.T) {
+	w := newWorld(t)
+	type object = map[string]any
+	w.model.On(scriptedmodel.Exactly("ask me"),
+		scriptedmodel.Step{scriptedmodel.Call("AskUserQuestion", object{"questions": []object{{
+			"question": "Which color?", "header": "Color", "multiSelect": false,
+			"options": []object{{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}},
+		}, {
+			"question": "Which sizes?", "header": "Sizes", "multiSelect": true,
+			"options": []object{{"label": "S", "description": "small"}, {"label": "L", "description": "large"}},
+		}}})},
+		scriptedmodel.Step{scriptedmodel.SayResult()})
+	answer := object{"outcome": "answered", "answers": [][]string{{"Blue"}, {"S", "L"}}}
+	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+		if method != methodQuestion || !strings.Contains(string(params), "Which sizes?") {
+			t.Errorf("asked %s %s", method, params)
+		}
+		return answer
+	})
+	id := c.new("")
+	_, got := c.turn(id, "ask me")
+	for _, want := range []string{"Blue", "S, L"} {
+		if !strings.Contains(spoken(got), want) {
+			t.Errorf("the model heard %q, want %s in it", spoken(got), want)
+		}
+	}
+	answer = object{"outcome": "rejected", "answers": []string{}}
+	if _, got = c.turn(id, "ask me"); !strings.Contains(spoken(got), "does not want to answer") {
+		t.Errorf("the model heard %q", spoken(got))
+	}
+	answer = object{"outcome": "cancelled", "answers": []string{}}
+	if stop, _ := c.turn(id, "ask me"); stop != acp.StopReasonCancelled {
+		t.Errorf("ended with %s", stop)
+	}
+}
+
+func TestLive_PlanApproval(t *testing.T) {
+	w := newWorld(t)
+	planFile := regexp.MustCompile(`[^\s"'\\]+/\.claude/plans/[\w.-]+\.md`) // the program names it to the model
+	w.model.OnRequest(scriptedmodel.Exactly("plan it"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+		file := string(planFile.Find(r.Body))
+		return []scriptedmodel.Step{
+			{scriptedmodel.Call("EnterPlanMode", map[string]any{})},
+			{scriptedmodel.WriteFile(file, "# The plan\n1. Do it")},
+			{scriptedmodel.Call("ExitPlanMode", map[string]any{})},
+			{scriptedmodel.Say("done")},
+		}
+	})
+	option := string(modeAcceptEdits)
+	plan := false
+	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+		plan = plan || strings.Contains(string(params), "ExitPlanMode") && strings.Contains(string(params), "# The plan")
+		return pick(option)(method, params)
+	})
+	id := c.new("")
+	modes := func(list []acp.SessionUpdate) string {
+		var out []string
+		for _, u := range list {
+			if u.CurrentModeUpdate != nil {
+				out = append(out, string(u.CurrentModeUpdate.CurrentModeID))
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	if _, got := c.turn(id, "plan it"); modes(got) != "plan acceptEdits" || !plan || spoken(got) != "done" {
+		t.Errorf("modes %q, plan %t, said %q\n%s", modes(got), plan, spoken(got), c.quote())
+	}
+	option = optionReject
+	if _, got := c.turn(id, "plan it"); modes(got) != "plan" {
+		t.Errorf("rejected: modes %q", modes(got))
+	}
+	option = modeDefault
+	if _, got := c.turn(id, "plan it"); modes(got) != "default" {
+		t.Errorf("accepted in mode plan: modes %q\n%s", modes(got), c.quote())
+	}
+}
+
+func TestLive_Todo(t *testing.T) {
+	w := newWorld(t)
+	todo := func(a, b string) map[string]any {
+		return map[string]any{"todos": []map[string]string{
+			{"content": "First", "status": a, "activeForm": "Doing first"}, {"content": "Second", "status": b, "activeForm": "Doing second"},
+		}}
+	}
+	w.model.On(scriptedmodel.Exactly("by list"),
+		scriptedmodel.Step{scriptedmodel.Call("TodoWrite", todo("in_progress", "pending"))},
+		scriptedmodel.Step{scriptedmodel.Call("TodoWrite", todo("completed", "in_progress"))},
+		scriptedmodel.Step{scriptedmodel.Say("ok")})
+	w.model.On(scriptedmodel.Exactly("by task"),
+		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "First", "description": "d"})},
+		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "Second", "description": "d"})},
+		scriptedmodel.Step{scriptedmodel.Call("TaskUpdate", map[string]any{"taskId": "1", "status": "completed"}), scriptedmodel.Call("TaskUpdate", map[string]any{"taskId": "2", "status": "in_progress"})},
+		scriptedmodel.Step{scriptedmodel.Say("ok")})
+	for prompt, env := range map[string]string{"by list": "CLAUDE_CODE_ENABLE_TASKS=0", "by task": "CLAUDE_CODE_ENABLE_TASKS=1"} {
+		t.Run(prompt, func(t *testing.T) {
+			w.env = append(w.env, env, "ANTHROPIC_MODEL=claude-sonnet-4-5")
+			c := w.open(acp.ClientCapabilities{}, nil)
+			defer c.close()
+			_, got := c.turn(c.new(""), prompt)
+			last := ""
+			for _, u := range got {
+				if u.Plan != nil {
+					b, _ := acp.Encode(u.Plan)
+					last = string(b)
+				}
+			}
+			want := `{"entries":[{"content":"First","priority":"medium","status":"completed"},{"content":"Second","priority":"medium","status":"in_progress"}]}`
+			if last != want {
+				t.Errorf("the plan is %s\n%s", last, c.quote())
+			}
+		})
+	}
+}
+
+func TestLive_Subagents(t *testing.T) {
+	w := newWorld(t)
+	w.model.On(scriptedmodel.Exactly("look around"), scriptedmodel.Step{scriptedmodel.Say("looking"), scriptedmodel.Shell("touch " + filepath.Join(w.cwd, "by-sub"))},
+		scriptedmodel.Step{scriptedmodel.Say("the report")})
+	for name, background := range map[string]bool{"foreground": false, "background": true} {
+		t.Run(name, func(t *testing.T) {
+			w.model.OnRequest(scriptedmodel.Exactly("delegate"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+				say := "delegated"
+				if r.Says(scriptedmodel.User, "NOTIFICATION") {
+					say = "noticed"
+				}
+				return []scriptedmodel.Step{{scriptedmodel.Call("Agent", map[string]any{
+					"description": "Look", "prompt": "look around", "subagent_type": "general-purpose", "run_in_background": background,
+				})}, {scriptedmodel.Say(say)}}
+			})
+			c := w.open(acp.ClientCapabilities{}, pick(optionAllow))
+			defer c.close()
+			id := c.new("")
+			from := c.seen()
+			if stop, _ := c.turn(id, "delegate"); stop != acp.StopReasonEndTurn {
+				t.Fatalf("ended with %s", stop)
+			}
+			if background {
+				c.await("the turn about the end", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "noticed") })
+			}
+			var parent, child acp.ToolCallID
+			status := map[acp.ToolCallID]acp.ToolCallStatus{}
+			report := ""
+			for _, u := range c.updates(from) {
+				if call := u.ToolCall; call != nil {
+					switch of := acp.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
+					case *call.Name == "Agent":
+						parent = call.ToolCallID
+					case of != "" && of == string(parent):
+						child = call.ToolCallID
+					}
+				}
+				if up := u.ToolCallUpdate; up != nil {
+					if up.Status != "" {
+						status[up.ToolCallID] = up.Status
+					}
+					if b, _ := acp.Encode(up); up.ToolCallID == parent {
+						report += string(b)
+					}
+				}
+			}
+			if parent == "" || child == "" || status[parent] != acp.ToolCallStatusCompleted || status[child] != acp.ToolCallStatusCompleted {
+				t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.quote())
+			}
+			for _, want := range []string{"looking", "the report"} {
+				if !strings.Contains(report, want) {
+					t.Errorf("the parent call does not show %q", want)
+				}
+			}
+			if said := spoken(c.updates(from)); strings.Contains(said, "report") || strings.Contains(said, "looking") {
+				t.Errorf("the subagent's words are the agent's: %q", said)
+			}
+		})
+	}
+}
+
+func TestLive_HooksOutput(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(noticing, nil)
+	id := c.new(`{"agentSpecific":{"claude":{"includeHookEvents":true,"settings":{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"echo from the hook"}]}]}}}}}`)
+	_, got := c.turn(id, "say hi")
+	for _, u := range got {
+		if u.Notice != nil && u.Notice.Description != nil && strings.Contains(*u.Notice.Description, "from the hook") {
+			return
+		}
+	}
+	t.Errorf("the hook's output was not shown\n%s", c.quote())
+}

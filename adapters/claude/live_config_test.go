@@ -1,0 +1,320 @@
+package claude
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+func TestLive_Attachments(t *testing.T) {
+	w := newWorld(t)
+	w.model.On(scriptedmodel.Contains("look at"), scriptedmodel.Step{scriptedmodel.Say("seen")})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.new("")
+	prompt := func(blocks ...acp.ContentBlock) *acp.Error {
+		_, e := c.call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: blocks})
+		return e
+	}
+	text := acp.TextResourceContents{Text: "EMBEDDED TEXT", URI: "file:///w/notes.md"}
+	pdf, plainText := "application/pdf", "text/plain"
+	e := prompt(acp.TextBlock("look at this"),
+		acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}},
+		acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
+		acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{TextResourceContents: &text}}},
+		acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{
+			Blob: base64.StdEncoding.EncodeToString([]byte("BLOB TEXT")), URI: "file:///w/blob.txt", MimeType: &plainText,
+		}}}},
+		acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{
+			Blob: base64.StdEncoding.EncodeToString([]byte("%PDF-1.4 tiny")), URI: "file:///w/paper.pdf", MimeType: &pdf,
+		}}}})
+	if e != nil {
+		t.Fatal(e)
+	}
+	body := string(w.model.Turns()[0].Body)
+	for _, want := range []string{dot, "linked.go", "EMBEDDED TEXT", "BLOB TEXT", "application/pdf"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the model did not get %.30s", want)
+		}
+	}
+	if e := prompt(acp.ContentBlock{Audio: &acp.AudioContent{Data: "AAAA", MimeType: "audio/wav"}}); e == nil || e.Code != acp.CodeInvalidParams {
+		t.Errorf("audio: %v", e)
+	}
+	zip := "application/zip"
+	if e := prompt(acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{
+		Blob: "AAAA", URI: "file:///w/a.zip", MimeType: &zip,
+	}}}}); e == nil || !strings.Contains(e.Message, "a.zip") {
+		t.Errorf("an archive: %v", e)
+	}
+
+	// And a tool's image comes back as one.
+	w.write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
+	png, _ := base64.StdEncoding.DecodeString(dot)
+	file := filepath.Join(w.cwd, "dot.png")
+	if err := os.WriteFile(file, png, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, got := c.turn(id, "read "+file)
+	for _, u := range got {
+		if u.ToolCallUpdate != nil {
+			for _, one := range u.ToolCallUpdate.Content {
+				if one.Content != nil && one.Content.Content.Image != nil {
+					return
+				}
+			}
+		}
+	}
+	t.Errorf("no image was shown\n%s", c.quote())
+}
+
+func TestLive_ModesModelsEffort(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	r := c.newResult("")
+	id := acp.SessionID(acp.MemberString(r, "sessionId"))
+	value := func(options json.RawMessage, name string) string {
+		for _, o := range acp.Elements(options) {
+			if acp.MemberString(o, "id") == name {
+				return acp.MemberString(o, "currentValue")
+			}
+		}
+		return ""
+	}
+	set := func(option, v string) (json.RawMessage, *acp.Error) {
+		quoted, _ := acp.Encode(v)
+		r, e := c.call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{
+			SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted,
+		})
+		options, _ := acp.Member(r, "configOptions")
+		return options, e
+	}
+	options, _ := acp.Member(r, "configOptions")
+	if value(options, configMode) != modeDefault || value(options, configModel) == "" || value(options, configEffort) == "" {
+		t.Fatalf("the options are %s", options)
+	}
+	for _, mode := range []string{modeAcceptEdits, modePlan, modeAuto, modeDontAsk, modeDefault} {
+		if options, e := set(configMode, mode); e != nil || value(options, configMode) != mode {
+			t.Errorf("mode %s: %v, %s", mode, e, value(options, configMode))
+		}
+	}
+	if _, e := set(configMode, "nonsense"); e == nil || e.Code != acp.CodeInvalidParams {
+		t.Errorf("mode nonsense: %v", e)
+	}
+	_, e := set(configMode, modeBypass)
+	if os.Geteuid() == 0 && (e == nil || !strings.Contains(e.Message, "IS_SANDBOX")) {
+		t.Errorf("bypass as root: %v", e)
+	}
+	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
+	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+
+	if options, e := set(configModel, "haiku"); e != nil || value(options, configModel) != "haiku" {
+		t.Fatalf("model haiku: %v, %s", e, options)
+	}
+	if _, e := set(configModel, "no-such-model"); e == nil || !strings.Contains(e.Message, "haiku") {
+		t.Errorf("no such model: %v", e)
+	}
+	if options, e := set(configEffort, "low"); e != nil || value(options, configEffort) != "low" {
+		t.Fatalf("effort low: %v, %s", e, options)
+	}
+	if _, e := set(configEffort, "enormous"); e == nil {
+		t.Error("effort enormous was taken")
+	}
+	c.turn(id, "say hi")
+	if m := w.model.Turns()[0]; !strings.Contains(m.Model, "haiku") || m.Effort != "low" {
+		t.Errorf("the model call has model %q and effort %q", m.Model, m.Effort)
+	}
+}
+
+func TestLive_Bypass(t *testing.T) {
+	w := newWorld(t)
+	w.env = append(w.env, "IS_SANDBOX=1")
+	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
+	id := c.new(`{"permissionMode":"bypass"}`)
+	made := filepath.Join(w.home, "made")
+	c.turn(id, "run touch "+made)
+	if _, err := os.Stat(made); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLive_PermissionModes(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
+	made := filepath.Join(w.cwd, "made")
+	id := c.new(`{"permissionMode":"readonly"}`)
+	c.turn(id, "write "+made+" x")
+	c.turn(id, "run touch "+made)
+	if _, err := os.Stat(made); err == nil {
+		t.Error("readonly wrote a file")
+	}
+	id = c.new(`{"permissionMode":"write"}`)
+	c.turn(id, "write "+made+" x")
+	if _, err := os.Stat(made); err != nil {
+		t.Errorf("write did not: %v", err)
+	}
+	r := c.newResult(`{"permissionMode":"whatever","agentSpecific":{"claude":{"noSuchThing":1}},"skills":{"paths":["/no/such"]}}`)
+	for _, field := range []string{"permissionMode", "agentSpecific.claude.noSuchThing", "skills"} {
+		if !strings.Contains(string(r), `"field":"`+field+`"`) {
+			t.Errorf("%s is not among the unsupported: %s", field, r)
+		}
+	}
+}
+
+func TestLive_InstructionsSkillsDirectories(t *testing.T) {
+	w := newWorld(t)
+	w.write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nSay: SKILL BODY $ARGUMENTS\n", 0o600)
+	extra := t.TempDir()
+	if err := os.WriteFile(filepath.Join(extra, "there.txt"), []byte("there\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.model.On(scriptedmodel.Contains("SKILL BODY"), scriptedmodel.Step{scriptedmodel.Say("greeted")})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	own, _ := acp.Encode(map[string]any{
+		"instructions": "PROJECT INSTRUCTIONS", "appendSystemPrompt": "APPENDED PROMPT", "title": "Given title",
+		"skills": map[string]any{"paths": []string{filepath.Join(w.home, "skills")}}, "additionalDirectories": []string{extra},
+	})
+	r := c.newResult(string(own))
+	if strings.Contains(string(r), "unsupported") {
+		t.Errorf("the result is %s", r)
+	}
+	id := acp.SessionID(acp.MemberString(r, "sessionId"))
+	c.turn(id, "say hi")
+	body := string(w.model.Turns()[0].Body)
+	for _, want := range []string{"PROJECT INSTRUCTIONS", "APPENDED PROMPT", "GREET PEOPLE WELL"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the model did not get %q", want)
+		}
+	}
+	if _, got := c.turn(id, "/session:greeting Bob"); spoken(got) != "greeted" {
+		t.Errorf("the skill said %q\n%s", spoken(got), c.quote())
+	}
+	if _, got := c.turn(id, "read "+filepath.Join(extra, "there.txt")); !strings.Contains(spoken(got), "there") {
+		t.Errorf("reading in the additional directory said %q", spoken(got))
+	}
+	c.close()
+	if left, _ := filepath.Glob(filepath.Join(w.state, "run", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestMCPServer is the MCP server of the tests, when it is started as one.
+func TestMCPServer(t *testing.T) {
+	if os.Getenv("TEST_MCP_SERVER") != "1" {
+		t.Skip("it is run as a child only")
+	}
+	in := bufio.NewReader(os.Stdin)
+	var call json.RawMessage // id of the call that waits for an elicitation
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			os.Exit(0)
+		}
+		if out := mcpAnswer(line, &call); out != "" {
+			fmt.Println(out)
+		}
+	}
+}
+
+// mcpAnswer is what a server with one tool answers; the tool asks the user.
+func mcpAnswer(line []byte, call *json.RawMessage) string {
+	id, _ := acp.Member(line, "id")
+	switch acp.MemberString(line, "method") {
+	case "initialize":
+		version := acp.MemberString(line, "params", "protocolVersion")
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"demo","version":"1"}}}`, id, version)
+	case "tools/list":
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"ask","description":"asks","inputSchema":{"type":"object","properties":{}}}]}}`, id)
+	case "tools/call":
+		if call == nil {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"called over http"}]}}`, id)
+		}
+		*call = id
+		return `{"jsonrpc":"2.0","id":"e1","method":"elicitation/create","params":{"message":"Your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}}`
+	case "":
+		if call != nil && *call != nil {
+			result, _ := acp.Member(line, "result")
+			text, _ := acp.Encode(string(result) + " env " + os.Getenv("TEST_MCP_SECRET"))
+			out := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`, *call, text)
+			*call = nil
+			return out
+		}
+	}
+	if len(id) > 0 {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
+	}
+	return ""
+}
+
+func TestLive_MCPServersAndElicitation(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"demo", "web"} {
+		w.model.On(scriptedmodel.Exactly("use "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__"+name+"__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.Header.Get("X-Secret") != "sesame" {
+			rw.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		body := bufio.NewReader(r.Body)
+		line, _ := body.ReadBytes(0)
+		out := mcpAnswer(line, nil)
+		if out == "" {
+			rw.WriteHeader(http.StatusAccepted)
+			return
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = rw.Write([]byte(out))
+	}))
+	t.Cleanup(web.Close)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms := acp.ClientCapabilities{Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}}
+	for _, caps := range []acp.ClientCapabilities{forms, {}} {
+		asked := false
+		c := w.open(caps, func(method string, params json.RawMessage) any {
+			if method == acp.MethodElicitationCreate {
+				asked = strings.Contains(string(params), "Your name?")
+				return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}
+			}
+			return pick(optionAllow)(method, params)
+		})
+		var r acp.NewSessionResponse
+		if err := json.Unmarshal(c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.cwd, MCPServers: []acp.MCPServer{
+			{Stdio: &acp.MCPServerStdio{Name: "demo", Command: exe, Args: []string{"-test.run=^TestMCPServer$"}, Env: []acp.EnvVariable{
+				{Name: "TEST_MCP_SERVER", Value: "1"}, {Name: "TEST_MCP_SECRET", Value: "hidden"},
+			}}},
+			{HTTP: &acp.MCPServerHTTP{Name: "web", URL: web.URL, Headers: []acp.HTTPHeader{{Name: "X-Secret", Value: "sesame"}}}},
+			{Stdio: &acp.MCPServerStdio{Name: "broken", Command: "/no/such/program", Args: []string{}, Env: []acp.EnvVariable{}}},
+		}}), &r); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(r.Meta[acp.MetaKey]), "mcpServers.broken") {
+			t.Errorf("the broken server is not reported: %s", r.Meta[acp.MetaKey])
+		}
+		_, got := c.turn(r.SessionID, "use demo")
+		want, form := `"Ada"`, caps.Elicitation != nil
+		if !form {
+			want = "decline"
+		}
+		if !strings.Contains(spoken(got), want) || !strings.Contains(spoken(got), "env hidden") || asked != form {
+			t.Errorf("asked %t, said %q\n%s", asked, spoken(got), c.quote())
+		}
+		if _, got := c.turn(r.SessionID, "use web"); !strings.Contains(spoken(got), "called over http") {
+			t.Errorf("said %q\n%s", spoken(got), c.quote())
+		}
+		c.close()
+	}
+}

@@ -1,0 +1,153 @@
+package claude
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// errAuth is the kind of error that means: log in, or give a valid key.
+const errAuth = "authentication_failed"
+
+// notice shows what the program reports beside the conversation.
+func (t *translator) notice(e *event) []acp.SessionUpdate {
+	said := firstOf(text(e.Content), e.messageText(), e.Text)
+	switch e.Subtype {
+	case "api_retry":
+		if e.Error == errAuth {
+			return nil // the prompt ends with it
+		}
+		return t.say(acp.NoticeSeverityWarning, retryTitle(e), "")
+	case "model_fallback", "model_refusal_fallback":
+		title := "The model was changed"
+		if e.FallbackModel != "" {
+			title = fmt.Sprintf("Model %s instead of %s", e.FallbackModel, e.OriginalModel)
+		}
+		return t.say(acp.NoticeSeverityWarning, title, firstOf(said, e.Trigger))
+	case "model_refusal_no_fallback":
+		return t.say(acp.NoticeSeverityWarning, "The model refused to answer", said)
+	case "permission_denied":
+		return t.say(acp.NoticeSeverityInfo, e.ToolName+" was denied", said)
+	case "hook_response":
+		output := firstOf(e.HookOutput, e.HookStdout, e.HookStderr)
+		if output == "" {
+			return nil
+		}
+		severity := acp.NoticeSeverityInfo
+		if e.HookOutcome == "error" {
+			severity = acp.NoticeSeverityWarning
+		}
+		return t.say(severity, "Hook "+firstOf(e.HookName, e.HookEvent), output)
+	case "mirror_error":
+		return t.say(acp.NoticeSeverityWarning, "The conversation could not be saved", firstOf(e.Error, said))
+	}
+	if said == "" && e.Title == "" {
+		return nil
+	}
+	severity := acp.NoticeSeverityInfo
+	if e.Level == "warning" || e.Level == "error" {
+		severity = acp.NoticeSeverity(e.Level)
+	}
+	return t.say(severity, firstOf(e.Title, oneLine(said)), said)
+}
+
+func retryTitle(e *event) string {
+	what := "The API cannot be reached"
+	if e.ErrorStatus != nil {
+		switch code := *e.ErrorStatus; code {
+		case 429:
+			what = "The API limits the rate of requests (429)"
+		case 529:
+			what = "The API is overloaded (529)"
+		default:
+			what = "The API failed (" + strconv.Itoa(code) + ")"
+		}
+	}
+	wait := time.Duration(e.RetryDelay * float64(time.Millisecond)).Round(100 * time.Millisecond)
+	return fmt.Sprintf("%s: attempt %d of %d follows in %v", what, e.Attempt, e.MaxRetries, wait)
+}
+
+// limited shows the state of the plan's limits when it matters.
+func (t *translator) limited(r *rateLimit) []acp.SessionUpdate {
+	if r == nil || r.Status == "allowed" || r.Status == "" {
+		return nil
+	}
+	severity, title := acp.NoticeSeverityWarning, "The usage limit is near"
+	if r.Status == "rejected" {
+		severity, title = acp.NoticeSeverityError, "The usage limit is reached"
+	}
+	var about []string
+	if r.Type != "" {
+		about = append(about, strings.ReplaceAll(r.Type, "_", " "))
+	}
+	if r.Utilization > 0 {
+		about = append(about, fmt.Sprintf("%.0f%% used", 100*r.Utilization))
+	}
+	if r.ResetsAt > 0 {
+		about = append(about, "resets at "+time.Unix(int64(r.ResetsAt), 0).UTC().Format(time.RFC3339))
+	}
+	return t.say(severity, title, strings.Join(about, ", "))
+}
+
+// say shows a notice. A client that does not know notices gets the important
+// ones as a thought, since a long silence would say less.
+func (t *translator) say(severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
+	if t.notices {
+		n := &acp.Notice{Severity: severity, Title: title}
+		if description != "" && description != title {
+			n.Description = &description
+		}
+		return []acp.SessionUpdate{{Notice: n}}
+	}
+	if severity == acp.NoticeSeverityInfo {
+		return nil
+	}
+	s := title
+	if description != "" && description != title {
+		s += " (" + description + ")"
+	}
+	return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock(s + "\n"))}
+}
+
+// compacting takes the start and the failure of a compaction.
+func (t *translator) compacting(e *event) []acp.SessionUpdate {
+	switch {
+	case e.Status != nil && *e.Status == "compacting":
+		t.compact++
+		return t.compactionIs(acp.CompactionStatusInProgress, "")
+	case e.CompactResult != "" && e.CompactResult != "success" || e.CompactError != "":
+		return t.compactionIs(acp.CompactionStatusFailed, firstOf(e.CompactError, e.CompactResult))
+	}
+	return nil
+}
+
+// compacted takes the end of a compaction.
+func (t *translator) compacted(f *compactFacts) []acp.SessionUpdate {
+	if t.compact == 0 {
+		t.compact++ // it was not announced
+	}
+	out := t.compactionIs(acp.CompactionStatusCompleted, "")
+	if f != nil && f.PostTokens > 0 {
+		t.usage.used = f.PostTokens
+		out = append(out, t.usage.update()...)
+	}
+	if !t.compaction && f != nil {
+		s := fmt.Sprintf("The conversation was compacted from %d to %d tokens.\n", f.PreTokens, f.PostTokens)
+		out = append(out, acp.AgentThought(acp.TextBlock(s)))
+	}
+	return out
+}
+
+func (t *translator) compactionIs(status acp.CompactionStatus, failure string) []acp.SessionUpdate {
+	if !t.compaction {
+		return nil
+	}
+	u := &acp.CompactionUpdate{CompactionID: acp.CompactionID("compaction-" + strconv.Itoa(t.compact)), Status: status}
+	if failure != "" {
+		u.Error = &failure
+	}
+	return []acp.SessionUpdate{{CompactionUpdate: u}}
+}

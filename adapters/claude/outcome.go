@@ -1,0 +1,179 @@
+package claude
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// output has the members of the tools' structured results that are shown.
+type output struct {
+	Stdout       string          `json:"stdout"`
+	Stderr       string          `json:"stderr"`
+	Interrupted  bool            `json:"interrupted"`
+	Persisted    string          `json:"persistedOutputPath"`
+	FilePath     string          `json:"filePath"`
+	Content      json.RawMessage `json:"content"`
+	OriginalFile *string         `json:"originalFile"`
+	OldString    string          `json:"oldString"`
+	NewString    string          `json:"newString"`
+	ReplaceAll   bool            `json:"replaceAll"`
+	Patch        []hunk          `json:"structuredPatch"`
+	File         *struct {
+		Content string `json:"content"`
+		Base64  string `json:"base64"`
+		Type    string `json:"type"`
+	} `json:"file"`
+	NotebookPath string `json:"notebook_path"`
+	NotebookOld  string `json:"original_file"`
+	NotebookNew  string `json:"updated_file"`
+}
+
+type hunk struct {
+	OldStart uint32   `json:"oldStart"`
+	NewStart uint32   `json:"newStart"`
+	Lines    []string `json:"lines"`
+}
+
+// outcome returns what a call's result shows.
+func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+	if b.IsError {
+		return textContent(fenced(untagged(plain(b.Content)), "")), nil
+	}
+	var o output
+	if len(raw) > 0 && raw[0] == '{' {
+		_ = lenient(raw, &o) // what cannot be read is not shown
+	}
+	switch c.name {
+	case "Bash", "PowerShell":
+		return textContent(fenced(shellOutput(&o, b), "console")), nil
+	case "Read":
+		if o.File != nil && o.File.Content != "" {
+			return textContent(fenced(o.File.Content, "")), nil
+		}
+	case "Edit":
+		if o.FilePath != "" && o.OriginalFile != nil {
+			return editOutcome(&o)
+		}
+		return nil, nil // the diff of the announcement stays
+	case "Write":
+		if o.FilePath != "" {
+			return diffContent(o.FilePath, o.OriginalFile, text(o.Content)), at(o.FilePath, 0)
+		}
+		return nil, nil
+	case "NotebookEdit":
+		if o.NotebookNew != "" && len(o.NotebookNew) <= maxWholeFile {
+			return diffContent(o.NotebookPath, &o.NotebookOld, o.NotebookNew), at(o.NotebookPath, 0)
+		}
+		return nil, nil
+	case "ExitPlanMode", "EnterPlanMode":
+		return nil, nil // the plan stays; the text is for the model
+	case "Agent", "Task":
+		if shown := shownBlocks(o.Content); len(shown) > 0 {
+			return said(c, shown), nil
+		}
+	}
+	return shownBlocks(b.Content), nil
+}
+
+func shellOutput(o *output, b contentBlock) string {
+	s := strings.TrimRight(o.Stdout, "\n")
+	if o.Stderr != "" {
+		s = strings.TrimLeft(s+"\n"+o.Stderr, "\n")
+	}
+	if s == "" || o.Persisted != "" {
+		return plain(b.Content)
+	}
+	return s
+}
+
+// editOutcome shows an edit that was made: the whole file, or each changed place
+// of a large one.
+func editOutcome(o *output) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+	line := uint32(0)
+	if len(o.Patch) > 0 {
+		line = o.Patch[0].NewStart
+		for _, l := range o.Patch[0].Lines {
+			if !strings.HasPrefix(l, " ") {
+				break
+			}
+			line++
+		}
+	}
+	if len(*o.OriginalFile) <= maxWholeFile {
+		return diffContent(o.FilePath, o.OriginalFile, replace(*o.OriginalFile, o.OldString, o.NewString, o.ReplaceAll)), at(o.FilePath, line)
+	}
+	var out []acp.ToolCallContent
+	for _, h := range o.Patch {
+		var before, after []string
+		for _, l := range h.Lines {
+			switch {
+			case strings.HasPrefix(l, "-"):
+				before = append(before, l[1:])
+			case strings.HasPrefix(l, "+"):
+				after = append(after, l[1:])
+			case strings.HasPrefix(l, " "):
+				before, after = append(before, l[1:]), append(after, l[1:])
+			}
+		}
+		old := strings.Join(before, "\n")
+		out = append(out, diffContent(o.FilePath, &old, strings.Join(after, "\n"))...)
+	}
+	return out, at(o.FilePath, line)
+}
+
+// shownBlocks shows the content that a tool gave the model.
+func shownBlocks(content json.RawMessage) []acp.ToolCallContent {
+	var out []acp.ToolCallContent
+	for _, b := range blocks(content) {
+		switch {
+		case b.Type == "text" && b.Text != "":
+			out = append(out, textContent(b.Text)...)
+		case b.Type == "image" && b.Source != nil && b.Source.Type == "base64":
+			out = append(out, acp.ToolCallContent{Content: &acp.Content{Content: acp.ContentBlock{
+				Image: &acp.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType},
+			}}})
+		}
+	}
+	return out
+}
+
+// plain returns the text of a result's content.
+func plain(content json.RawMessage) string {
+	var parts []string
+	for _, b := range blocks(content) {
+		if b.Type == "text" {
+			parts = append(parts, b.Text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+func untagged(s string) string {
+	s = strings.TrimPrefix(s, "<tool_use_error>")
+	return strings.TrimSuffix(s, "</tool_use_error>")
+}
+
+// rawOutput is the structured result without what the content shows already.
+func rawOutput(b contentBlock, raw json.RawMessage) json.RawMessage {
+	switch {
+	case len(raw) == 0:
+		return b.Content
+	case raw[0] != '{':
+		return raw
+	}
+	raw = acp.DeleteMember(raw, "originalFile")
+	raw = acp.DeleteMember(raw, "file", "base64")
+	raw = acp.DeleteMember(raw, "file", "content")
+	if c, ok := acp.Member(raw, "content"); ok && c[0] == '"' {
+		if _, ok := acp.Member(raw, "filePath"); ok {
+			raw = acp.DeleteMember(raw, "content")
+		}
+	}
+	raw = acp.DeleteMember(raw, "original_file")
+	return acp.DeleteMember(raw, "updated_file")
+}

@@ -1,0 +1,131 @@
+package claude
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// methodQuestion asks the client a question with given answers.
+const methodQuestion = "_sandboxagent/session/request_question"
+
+type (
+	questionRequest struct {
+		SessionID  acp.SessionID  `json:"sessionId"`
+		ToolCallID acp.ToolCallID `json:"toolCallId"`
+		Questions  []question     `json:"questions"`
+	}
+	question struct {
+		ID          string           `json:"id"`
+		Header      string           `json:"header"`
+		Question    string           `json:"question"`
+		Options     []questionOption `json:"options"`
+		MultiSelect bool             `json:"multiSelect"`
+	}
+	questionOption struct {
+		Label       string `json:"label"`
+		Description string `json:"description"`
+	}
+	questionResponse struct {
+		Outcome string     `json:"outcome"` // answered, rejected or cancelled
+		Answers [][]string `json:"answers"`
+	}
+)
+
+// questionsOf reads the questions of a call of AskUserQuestion.
+func questionsOf(session acp.SessionID, r *controlRequest) (*questionRequest, bool) {
+	var in struct {
+		Questions []question `json:"questions"`
+	}
+	if r.ToolName != "AskUserQuestion" || lenient(r.Input, &in) != nil || len(in.Questions) == 0 {
+		return nil, false
+	}
+	for i := range in.Questions {
+		in.Questions[i].ID = "q" + strconv.Itoa(i+1)
+		if in.Questions[i].Options == nil {
+			in.Questions[i].Options = []questionOption{}
+		}
+	}
+	return &questionRequest{SessionID: session, ToolCallID: acp.ToolCallID(r.ToolUse), Questions: in.Questions}, true
+}
+
+// answered turns the client's answers into the answer for the program: the
+// input, completed by them.
+func answered(q *questionRequest, r *controlRequest, resp *questionResponse) answer {
+	switch resp.Outcome {
+	case "answered":
+	case "cancelled":
+		a := deny(saidCancel)
+		a.Interrupt = true
+		return a
+	default:
+		return deny("The user does not want to answer these questions.")
+	}
+	answers := map[string]string{}
+	for i, one := range q.Questions {
+		if i < len(resp.Answers) && len(resp.Answers[i]) > 0 {
+			answers[one.Question] = strings.Join(resp.Answers[i], ", ")
+		}
+	}
+	b, err := acp.Encode(answers)
+	if err != nil {
+		return deny("The answers cannot be read.")
+	}
+	a := allow(r)
+	a.Input = acp.SetMember(a.Input, b, "answers")
+	return a
+}
+
+// elicit asks the client what an MCP server wants to know. A client that cannot
+// be asked declines.
+func (s *session) elicit(ctx context.Context, r *controlRequest) any {
+	declined := map[string]string{"action": "decline"}
+	caps := s.a.clientCaps()
+	if caps == nil || caps.Elicitation == nil {
+		return declined
+	}
+	params := map[string]any{"sessionId": s.id, "message": r.Message, "mode": "form"}
+	switch {
+	case r.Mode == "url" || r.URL != "":
+		if caps.Elicitation.URL == nil {
+			return declined
+		}
+		params["mode"], params["url"], params["elicitationId"] = "url", r.URL, r.ElicitationID
+	case caps.Elicitation.Form == nil:
+		return declined
+	default:
+		params["requestedSchema"] = firstRaw(r.Schema, `{"type":"object","properties":{}}`)
+	}
+	if r.Server != "" {
+		params["_meta"] = meta(map[string]string{"mcpServer": r.Server})
+	}
+	var resp struct {
+		Action  string          `json:"action"`
+		Content json.RawMessage `json:"content,omitempty"`
+	}
+	switch err := s.a.peer.Ask(ctx, acp.MethodElicitationCreate, params, &resp); {
+	case err != nil:
+		s.log.Debug("elicitation failed", "session", s.id, "err", err)
+		return declined
+	case resp.Action == "":
+		return declined
+	}
+	return resp
+}
+
+// elicited tells the client that what it showed by an URL is done.
+func (s *session) elicited(id string) {
+	if err := s.a.peer.Notify(s.ctx, acp.MethodElicitationComplete, map[string]string{"elicitationId": id}); err != nil {
+		s.log.Debug("report the end of an elicitation", "session", s.id, "err", err)
+	}
+}
+
+func firstRaw(raw json.RawMessage, fallback string) json.RawMessage {
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage(fallback)
+	}
+	return raw
+}

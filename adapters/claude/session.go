@@ -1,0 +1,345 @@
+package claude
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+)
+
+const (
+	startBound = 2 * time.Minute // for the program to say that it is ready
+	// maxBefore bounds the files whose text is read for a diff.
+	maxBefore = 1 << 20
+)
+
+// session is a session and the process that serves it.
+type session struct {
+	a   *agent
+	id  acp.SessionID
+	cwd string
+	log *slog.Logger
+
+	child  *bridge.Child
+	dir    string             // of files for the program; removed at the end
+	native string             // the newest native id; the reader's own
+	ctx    context.Context    // of the questions that the program asks
+	stop   context.CancelFunc // ends ctx
+	work   sync.WaitGroup     // the reader, and the questions
+	ended  chan struct{}      // closed when the process has ended and was read to its end
+	exit   error              // how it ended; valid when ended is closed
+	slot   chan struct{}      // cap 1: held by the prompt that runs
+
+	out sync.Mutex  // guards tr, and orders updates; taken before mu
+	tr  *translator // guarded by out
+
+	mu     sync.Mutex
+	lastID int
+	calls  map[string]chan *controlResponse // what the program was asked
+	asks   map[string]context.CancelFunc    // what the program asks
+	set    settings
+	turn   *turn         // the prompt that runs
+	alone  bool          // a turn runs that nobody prompted
+	idle   chan struct{} // closed when it has ended; nil unless alone
+	failed string        // why the program did not start, in its own words
+	titled bool          // it has a title
+	closed bool          // its end is wanted
+}
+
+func (a *agent) newSession(id acp.SessionID, cwd string) *session {
+	s := &session{
+		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}), slot: make(chan struct{}, 1),
+		calls: map[string]chan *controlResponse{}, asks: map[string]context.CancelFunc{},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tr = newTranslator(s.textOf)
+	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
+		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
+	}
+	return s
+}
+
+// textOf returns the text of a file that a tool is about to change. It is best
+// effort: the result of the call has the text that was really there.
+func (s *session) textOf(path string) (string, bool) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.cwd, path)
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxBefore {
+		return "", false
+	}
+	b, err := os.ReadFile(path)
+	return string(b), err == nil
+}
+
+// start starts the program and returns its answer to initialize. On an error
+// nothing is left.
+func (s *session) start(ctx context.Context, l *launch, args ...string) (_ *greeting, err error) {
+	s.dir = filepath.Join(s.a.o.StateDir, "run", string(s.id))
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	if err := l.files(s.dir); err != nil {
+		return nil, err
+	}
+	l.args = append(l.args, args...)
+	s.child, err = bridge.Start(ctx, process.Spec{
+		Path: s.a.o.Program.Path, Args: slices.Concat(s.a.o.Program.Args, l.args), Dir: s.cwd, Env: s.a.environ(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.work.Go(s.read)
+	g, err := s.greet(ctx, l)
+	if err != nil {
+		return nil, s.startError(err)
+	}
+	s.a.conn.SetProcess(s.child.Process)
+	return g, nil
+}
+
+// greeting is the program's answer to initialize.
+type greeting struct {
+	Commands []command `json:"commands"`
+	Models   []model   `json:"models"`
+	Account  account   `json:"account"`
+	Version  string    `json:"claude_code_version"`
+	Mode     string    `json:"current_permission_mode"`
+}
+
+func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	raw, err := s.control(ctx, l.initialize)
+	if err != nil {
+		return nil, err
+	}
+	g := new(greeting)
+	if err := lenient(raw, g); err != nil {
+		return nil, fmt.Errorf("read claude's greeting: %w", err)
+	}
+	now, err := s.readSettings(ctx)
+	if err != nil {
+		s.log.Debug("claude does not say which settings are in effect", "session", s.id, "err", err)
+	}
+	mode := firstOf(g.Mode, flagOf(l.args, "--permission-mode"), modeDefault)
+	s.out.Lock()
+	s.tr.mode = mode
+	s.out.Unlock()
+	s.mu.Lock()
+	s.set = settings{models: g.Models, mode: mode, bypass: flagOf(l.args, "--allow-dangerously-skip-permissions") != ""}
+	if len(g.Models) > 0 {
+		s.set.model = g.Models[0].Value
+	}
+	s.set.take(now)
+	s.mu.Unlock()
+	if len(l.servers) > 0 {
+		s.connect(ctx, l)
+	}
+	return g, nil
+}
+
+// connect gives the program its MCP servers on stdin, because their
+// configuration may hold secrets. A server that fails does not end the session.
+func (s *session) connect(ctx context.Context, l *launch) {
+	raw, err := s.control(ctx, map[string]any{"subtype": "mcp_set_servers", "servers": l.servers})
+	if err != nil {
+		l.cannot("mcpServers", "%v", err)
+		return
+	}
+	var r struct {
+		Errors map[string]string `json:"errors"`
+	}
+	if lenient(raw, &r) == nil {
+		for name, reason := range r.Errors {
+			l.cannot("mcpServers."+name, "%s", reason)
+		}
+	}
+}
+
+// flagOf returns the value of a flag, or the flag itself when it has none.
+func flagOf(args []string, name string) string {
+	value := ""
+	for i, a := range args {
+		switch {
+		case strings.HasPrefix(a, name+"="):
+			value = a[len(name)+1:]
+		case a == name && i+1 < len(args) && !strings.HasPrefix(args[i+1], "--"):
+			value = args[i+1]
+		case a == name:
+			value = name
+		}
+	}
+	return value
+}
+
+// startError says why the program did not get ready.
+func (s *session) startError(err error) error {
+	if !errors.Is(err, errEnded) {
+		return err
+	}
+	s.mu.Lock()
+	failed := s.failed
+	s.mu.Unlock()
+	exit, _ := errors.AsType[*adapters.ExitError](s.exit)
+	if exit != nil {
+		failed = firstOf(failed, exit.Stderr.Tail)
+	}
+	switch {
+	case strings.Contains(failed, "No conversation found"):
+		return acp.Errorf(acp.CodeResourceNotFound, "claude does not know this session in %s: %s", s.cwd, failed)
+	case strings.Contains(failed, "already in use"):
+		return acp.Errorf(acp.CodeInvalidParams, "%s", failed)
+	case exit != nil:
+		return &acp.Error{Code: acp.CodeInternal, Message: "claude did not start: " + exit.Error(), Data: exit.Data()}
+	}
+	return fmt.Errorf("claude did not start: %w", err)
+}
+
+// read takes every line of the program until it ends.
+func (s *session) read() {
+	for {
+		line, err := s.child.ReadLine()
+		if tooLong, ok := errors.AsType[*bridge.TooLongError](err); ok {
+			s.unparsed(line, tooLong)
+			continue
+		}
+		if err != nil {
+			break
+		}
+		e, err := parse(line)
+		if err != nil {
+			s.unparsed(line, err)
+			continue
+		}
+		s.take(e)
+	}
+	// A program that closed its stdout can do nothing more for anybody.
+	exit := s.child.End(process.DefaultLadder)
+	s.exit = exit
+	s.mu.Lock()
+	wanted := s.closed
+	s.mu.Unlock()
+	close(s.ended)
+	s.stop()
+	if !wanted {
+		s.a.died(s, exit)
+	}
+}
+
+func (s *session) unparsed(line []byte, reason error) {
+	method, params := bridge.Unparsed(line, reason)
+	if err := s.a.peer.Notify(s.ctx, method, json.RawMessage(params)); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		s.log.Debug("report a line that is no message", "session", s.id, "err", err)
+	}
+}
+
+// emit sends the updates that f returns. f has the translator for itself.
+func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+	if mode := s.emitLocked(f); mode != "" {
+		s.keep(func(r *record) { r.Mode = mode })
+	}
+}
+
+// emitLocked is emit but for what goes to disk: it returns a new mode.
+func (s *session) emitLocked(f func(t *translator) []acp.SessionUpdate) (mode string) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	for _, u := range f(s.tr) {
+		s.update(u)
+		if u.CurrentModeUpdate == nil {
+			continue
+		}
+		mode = string(u.CurrentModeUpdate.CurrentModeID)
+		s.mu.Lock()
+		s.set.mode = mode
+		s.mu.Unlock()
+		s.update(acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}})
+	}
+	return mode
+}
+
+// update sends one update. It fails only when the connection has ended, which
+// others notice.
+func (s *session) update(u acp.SessionUpdate) {
+	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
+		s.log.Debug("send an update", "session", s.id, "err", err)
+	}
+}
+
+// end ends the process, everything that it started, and every goroutine of the
+// session. It is idempotent.
+func (s *session) end() {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if s.child != nil {
+		if first {
+			s.farewell()
+		}
+		s.child.Stop(process.DefaultLadder)
+		<-s.ended
+	}
+	s.stop()
+	s.work.Wait()
+	if s.dir != "" {
+		if err := os.RemoveAll(s.dir); err != nil {
+			s.log.Warn("remove a session's files", "session", s.id, "err", err)
+		}
+	}
+}
+
+// farewellBound limits how long the program may take for the end of a running
+// turn before its input ends.
+const farewellBound = 2 * time.Second
+
+// farewell asks the program to stop what it does and to go. It would finish its
+// turn first if only its input ended, and leave its commands running if it was
+// killed.
+func (s *session) farewell() {
+	done := make(chan struct{})
+	s.work.Go(func() {
+		defer close(done)
+		for _, what := range []string{"interrupt", "end_session"} {
+			if err := s.send(map[string]any{"type": "control_request", "request_id": "gateway-" + what, "request": map[string]string{"subtype": what}}); err != nil {
+				return // it has gone already
+			}
+		}
+	})
+	limit := time.NewTimer(farewellBound)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-s.ended:
+		return
+	case <-limit.C:
+		return // it does not read
+	}
+	s.mu.Lock()
+	busy := s.turn != nil || s.alone
+	s.mu.Unlock()
+	if !busy {
+		return
+	}
+	select {
+	case <-s.ended:
+	case <-limit.C:
+	}
+}

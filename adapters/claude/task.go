@@ -1,0 +1,91 @@
+package claude
+
+import (
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// maxSaid bounds what is shown of a subagent's words, in bytes: the oldest
+// leave. A call's content is always sent whole.
+const maxSaid = 32 << 10
+
+// subagentSaid shows a subagent's words as content of the call that it works
+// for: they are not the agent's answer.
+func (t *translator) subagentSaid(parent string, b contentBlock) []acp.SessionUpdate {
+	c := t.tools[parent]
+	s := b.Text
+	if b.Type == "thinking" {
+		s = b.Thinking
+	}
+	if c == nil || c.over || !c.shown || s == "" || b.Type != "text" && b.Type != "thinking" {
+		return nil
+	}
+	c.said = append(c.said, textContent(s)...)
+	c.saidLen += len(s)
+	for c.saidLen > maxSaid && len(c.said) > 1 {
+		c.saidLen -= len(c.said[0].Content.Content.Text.Text)
+		c.said = c.said[1:]
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(parent), Content: append([]acp.ToolCallContent(nil), c.said...), Meta: c.meta(),
+	}}}
+}
+
+// taskStarted takes the start of what a call runs beside the conversation: a
+// subagent, or a command that takes long.
+func (t *translator) taskStarted(e *event) []acp.SessionUpdate {
+	c := t.tools[e.ToolUse]
+	if c == nil || len(t.tasks) >= maxTools {
+		return nil
+	}
+	t.tasks[e.TaskID] = c.id
+	if c.over || !c.shown {
+		return nil
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusInProgress}}}
+}
+
+// taskProgress shows what a subagent does at the moment.
+func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
+	c := t.tools[firstOf(e.ToolUse, t.tasks[e.TaskID])]
+	if c == nil || c.over || !c.shown || e.Description == "" {
+		return nil
+	}
+	var in input
+	if c.input != nil {
+		_ = lenient(c.input, &in) // without it the title is the progress alone
+	}
+	title := oneLine(e.Description)
+	if in.Description != "" && in.Description != e.Description {
+		title = oneLine(in.Description) + ": " + title
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Title: &title}}}
+}
+
+// taskEnded takes the end of a task. That of one in the background is the end of
+// its call; others have a result as well.
+func (t *translator) taskEnded(e *event) []acp.SessionUpdate {
+	c := t.tools[firstOf(e.ToolUse, t.tasks[e.TaskID])]
+	delete(t.tasks, e.TaskID)
+	if c == nil || c.over || c.task == "" {
+		return nil
+	}
+	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	if e.Status != nil && *e.Status != "completed" {
+		u.Status = acp.ToolCallStatusFailed
+	}
+	if e.Summary != "" {
+		u.Content = said(c, textContent(e.Summary))
+	}
+	c.end()
+	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+}
+
+// said puts a subagent's report behind its words, of which it may be the last.
+func said(c *tool, report []acp.ToolCallContent) []acp.ToolCallContent {
+	out := append([]acp.ToolCallContent(nil), c.said...)
+	if n := len(out); n > 0 && len(report) > 0 && report[0].Content != nil && report[0].Content.Content.Text != nil &&
+		out[n-1].Content.Content.Text.Text == report[0].Content.Content.Text.Text {
+		out = out[:n-1]
+	}
+	return append(out, report...)
+}

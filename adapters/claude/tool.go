@@ -1,0 +1,223 @@
+package claude
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// tool is a call of a tool.
+type tool struct {
+	id, name string
+	input    json.RawMessage
+	parent   string // the call whose subagent makes this one
+	shown    bool   // it was announced
+	task     string // the background task that it became
+	over     bool
+	said     []acp.ToolCallContent // what its subagent said
+	saidLen  int                   // bytes of it
+	before   *string               // of the file that it changes, when it was read in time
+}
+
+// planTools are shown as the plan and not as calls.
+var planTools = []string{"TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"}
+
+// announce takes notice of a call and shows it, or what is new about it. input
+// is nil while it streams.
+func (t *translator) announce(id, name string, input json.RawMessage, parent string) []acp.SessionUpdate {
+	if id == "" {
+		return nil
+	}
+	c := t.tools[id]
+	if c == nil {
+		c = &tool{id: id, name: name, parent: parent}
+		t.remember(c)
+	}
+	// A request for a permission may lack what the program took elsewhere.
+	if c.over || c.input != nil && (sameJSON(input, c.input) || string(input) == "{}") {
+		return nil
+	}
+	if parent != "" {
+		c.parent = parent
+	}
+	c.input = input
+	if parent == "" && slices.Contains(planTools, name) {
+		return nil // the result tells what became of it
+	}
+	if input != nil && c.before == nil {
+		c.before = t.readBefore(name, input)
+	}
+	look := describe(name, input, c.before)
+	if !c.shown {
+		c.shown = true
+		call := &acp.ToolCall{
+			ToolCallID: acp.ToolCallID(id), Title: look.title, Name: &c.name, Kind: look.kind, Status: acp.ToolCallStatusPending,
+			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
+		}
+		return []acp.SessionUpdate{{ToolCall: call}}
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(id), Title: &look.title, Kind: look.kind,
+		Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
+	}}}
+}
+
+// remember keeps a call, and forgets the oldest one at the bound.
+func (t *translator) remember(c *tool) {
+	if len(t.order) >= maxTools {
+		delete(t.tools, t.order[0])
+		t.order = t.order[1:]
+	}
+	t.tools[c.id] = c
+	t.order = append(t.order, c.id)
+}
+
+// meta says whose call it is.
+func (c *tool) meta() map[string]json.RawMessage {
+	if c.parent == "" {
+		return nil
+	}
+	return meta(map[string]string{"parentToolCallId": c.parent})
+}
+
+// readBefore returns the text of the file that a tool is about to change.
+func (t *translator) readBefore(name string, input json.RawMessage) *string {
+	path := changes(name, input)
+	if path == "" || t.file == nil {
+		return nil
+	}
+	s, ok := t.file(path)
+	if !ok {
+		return nil
+	}
+	return &s
+}
+
+// named gives a call the name that its server shows for it.
+func (t *translator) named(id string, metas []toolMeta) []acp.SessionUpdate {
+	for _, m := range metas {
+		c := t.tools[id]
+		if m.ID != id || c == nil || !c.shown || m.Name == "" {
+			continue
+		}
+		title := m.Name
+		if m.Server != "" {
+			title = m.Server + ": " + m.Name
+		}
+		return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Title: &title}}}
+	}
+	return nil
+}
+
+// asked takes a request for a permission. It may come before the call's own
+// line.
+func (t *translator) asked(r *controlRequest) []acp.SessionUpdate {
+	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent])
+	if c := t.tools[r.ToolUse]; c != nil {
+		r.before, r.parent, r.shown = c.before, c.parent, c.input
+	}
+	return out
+}
+
+// allowed says that a call that was asked about goes on.
+func (t *translator) allowed(id string) []acp.SessionUpdate {
+	if c := t.tools[id]; c == nil || c.over || !c.shown {
+		return nil
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress}}}
+}
+
+// ended takes the result of a call.
+func (t *translator) ended(b contentBlock, output json.RawMessage) []acp.SessionUpdate {
+	c := t.tools[b.ToolUseID]
+	if c == nil || c.over {
+		return nil
+	}
+	if !c.shown && !b.IsError {
+		c.over = true
+		return t.plan.result(c.name, c.input, output)
+	}
+	var out []acp.SessionUpdate
+	if !c.shown {
+		c.shown = true
+		look := describe(c.name, c.input, nil)
+		out = append(out, acp.SessionUpdate{ToolCall: &acp.ToolCall{
+			ToolCallID: acp.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: acp.ToolCallStatusPending, RawInput: c.input,
+		}})
+	}
+	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	if !launched(output) {
+		u.Content, u.Locations = outcome(c, b, output)
+	}
+	u.RawOutput = rawOutput(b, output)
+	switch task := backgroundTask(output); {
+	case b.IsError:
+		u.Status = acp.ToolCallStatusFailed
+	case task != "":
+		// It goes on behind the turn; a notification ends it.
+		c.task, u.Status = task, acp.ToolCallStatusInProgress
+		t.tasks[task] = c.id
+	}
+	if u.Status != acp.ToolCallStatusInProgress {
+		c.end()
+	}
+	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+}
+
+// end gives up what is needed of a running call only.
+func (c *tool) end() {
+	c.over, c.input, c.said, c.before = true, nil, nil, nil
+}
+
+// abandoned ends the calls of a turn that was broken off, which get no result.
+func (t *translator) abandoned(e *event) []acp.SessionUpdate {
+	if !e.IsError {
+		return nil
+	}
+	var out []acp.SessionUpdate
+	for _, id := range t.order {
+		c := t.tools[id]
+		if c.over || !c.shown || c.task != "" || t.tools[c.parent] != nil && t.tools[c.parent].task != "" {
+			continue
+		}
+		c.end()
+		out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusFailed}})
+	}
+	return out
+}
+
+// sameJSON reports whether two texts are the same value. Lines about one call
+// differ in the order of members.
+func sameJSON(a, b json.RawMessage) bool {
+	if string(a) == string(b) {
+		return true
+	}
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// launched reports whether a result says only that a subagent works in the
+// background, in words for the model.
+func launched(output json.RawMessage) bool {
+	return len(output) > 0 && output[0] == '{' && acp.MemberBool(output, "isAsync")
+}
+
+func backgroundTask(output json.RawMessage) string {
+	if len(output) == 0 || output[0] != '{' {
+		return ""
+	}
+	var o struct {
+		Task  string `json:"backgroundTaskId"`
+		Async bool   `json:"isAsync"`
+		Agent string `json:"agentId"`
+	}
+	if lenient(output, &o) != nil {
+		return ""
+	}
+	if o.Async {
+		return o.Agent
+	}
+	return o.Task
+}

@@ -1,0 +1,249 @@
+package claude
+
+import (
+	"encoding/json"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const (
+	synthetic = "<synthetic>" // the model of messages that the program made up
+
+	// maxTools bounds the tool calls that are remembered: the oldest is
+	// forgotten, and what comes of it then is ignored.
+	maxTools = 1024
+	// maxSeen bounds the remembered uuids of whole messages, oldest out first.
+	maxSeen = 1024
+)
+
+// translator turns what the program writes into updates. It does no I/O and is
+// used by one goroutine.
+type translator struct {
+	// file returns the text of a file before a tool changes it; ok is false when
+	// it cannot be read. It may be nil.
+	file func(path string) (string, bool)
+	// notices and compaction say what the client shows.
+	notices, compaction bool
+
+	streaming string // id of the main thread's message that streams
+	said      bool   // some of its text was sent
+	thought   bool   // some of its thinking was sent
+
+	tools map[string]*tool
+	order []string          // their ids, oldest first
+	tasks map[string]string // the tool calls of running tasks, by task
+	seen  []string          // uuids of messages that were shown whole
+	plan  plan
+	usage usageState
+
+	mode    string // the permission mode, as last reported
+	session string // the newest native id
+	compact int    // compactions so far
+}
+
+func newTranslator(file func(path string) (string, bool)) *translator {
+	return &translator{file: file, tools: map[string]*tool{}, tasks: map[string]string{}}
+}
+
+// translate returns the updates that a line means. Control lines mean none by
+// themselves: see [translator.asked].
+func (t *translator) translate(e *event) []acp.SessionUpdate {
+	switch e.Type {
+	case "stream_event":
+		return t.stream(e)
+	case "assistant":
+		return t.assistant(e)
+	case "user":
+		return t.user(e)
+	case "system":
+		return t.system(e)
+	case "result":
+		return t.result(e)
+	case "conversation_reset":
+		t.session = e.NewConversation
+		return t.plan.clear()
+	case "rate_limit_event":
+		return t.limited(e.RateLimit)
+	}
+	return nil
+}
+
+// stream takes a piece of a message of the main thread.
+func (t *translator) stream(e *event) []acp.SessionUpdate {
+	s := e.Event
+	if s == nil || e.Parent != "" {
+		return nil
+	}
+	switch s.Type {
+	case "message_start":
+		if s.Message == nil {
+			return nil
+		}
+		t.streaming, t.said, t.thought = s.Message.ID, false, false
+		t.usage.begin(s.Message)
+	case "content_block_start":
+		if b := s.Block; b != nil && b.Type == "tool_use" {
+			return t.announce(b.ID, b.Name, nil, "")
+		}
+	case "content_block_delta":
+		switch d := s.Delta; {
+		case d == nil:
+		case d.Type == "text_delta" && d.Text != "":
+			t.said = true
+			return []acp.SessionUpdate{t.chunk(acp.AgentMessage(acp.TextBlock(d.Text)), t.streaming)}
+		case d.Type == "thinking_delta" && d.Thinking != "":
+			t.thought = true
+			return []acp.SessionUpdate{t.chunk(acp.AgentThought(acp.TextBlock(d.Thinking)), t.streaming)}
+		}
+	case "message_delta":
+		return t.usage.delta(s.Usage)
+	}
+	return nil
+}
+
+// chunk gives a chunk its message's id.
+func (t *translator) chunk(u acp.SessionUpdate, message string) acp.SessionUpdate {
+	switch id := acp.MessageID(message); {
+	case u.AgentMessageChunk != nil:
+		u.AgentMessageChunk.MessageID = id
+	case u.AgentThoughtChunk != nil:
+		u.AgentThoughtChunk.MessageID = id
+	case u.UserMessageChunk != nil:
+		u.UserMessageChunk.MessageID = id
+	}
+	return u
+}
+
+// assistant takes a whole message, which repeats what was streamed of it.
+func (t *translator) assistant(e *event) []acp.SessionUpdate {
+	m := e.message()
+	if m == nil || e.Replay || t.repeated(e, m) {
+		return nil
+	}
+	var out []acp.SessionUpdate
+	for _, b := range blocks(m.Content) {
+		switch {
+		case b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use":
+			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent)...)
+			out = append(out, t.named(b.ID, e.Tools)...)
+		case e.Parent != "":
+			out = append(out, t.subagentSaid(e.Parent, b)...)
+		case b.Type == "text" && !(m.ID == t.streaming && t.said) && !t.silent(e, m, b.Text):
+			out = append(out, t.chunk(acp.AgentMessage(acp.TextBlock(b.Text)), m.ID))
+		case b.Type == "thinking" && !(m.ID == t.streaming && t.thought) && b.Thinking != "":
+			out = append(out, t.chunk(acp.AgentThought(acp.TextBlock(b.Thinking)), m.ID))
+		}
+	}
+	return out
+}
+
+// silent reports whether a text of the main thread is not the agent's: the
+// prompt's error says it, or it says nothing.
+func (t *translator) silent(e *event, m *apiMessage, s string) bool {
+	return s == "" || m.Model == synthetic && (e.Error != "" || s == "(no content)" || s == "No response requested.")
+}
+
+// repeated reports whether a message that was shown whole comes again, as it
+// does after the conversation was compacted.
+func (t *translator) repeated(e *event, m *apiMessage) bool {
+	if e.UUID == "" || e.Parent != "" || m.ID == t.streaming {
+		return false
+	}
+	for _, id := range t.seen {
+		if id == e.UUID {
+			return true
+		}
+	}
+	if len(t.seen) >= maxSeen {
+		t.seen = append(t.seen[:0], t.seen[maxSeen/2:]...)
+	}
+	t.seen = append(t.seen, e.UUID)
+	return false
+}
+
+// user takes results of tools. Everything else that looks like the user's words
+// is an echo or the program's own.
+func (t *translator) user(e *event) []acp.SessionUpdate {
+	m := e.message()
+	if m == nil || e.Replay {
+		return nil
+	}
+	var out []acp.SessionUpdate
+	for _, b := range blocks(m.Content) {
+		if strings.HasSuffix(b.Type, "tool_result") {
+			out = append(out, t.ended(b, e.Output)...)
+		}
+	}
+	return out
+}
+
+// system takes the program's reports about itself.
+func (t *translator) system(e *event) []acp.SessionUpdate {
+	switch e.Subtype {
+	case "init":
+		t.session = e.Session
+		t.usage.model = e.Model
+		return t.modeIs(e.Mode)
+	case "status":
+		return append(t.modeIs(e.Mode), t.compacting(e)...)
+	case "compact_boundary":
+		return t.compacted(e.Compact)
+	case "commands_changed":
+		return commandsUpdate(e.Commands)
+	case "task_started":
+		return t.taskStarted(e)
+	case "task_progress":
+		return t.taskProgress(e)
+	case "task_notification":
+		return t.taskEnded(e)
+	case "local_command_output":
+		if s := text(e.Content); s != "" {
+			return []acp.SessionUpdate{acp.AgentMessage(acp.TextBlock(s))}
+		}
+	case "api_retry", "model_fallback", "model_refusal_fallback", "model_refusal_no_fallback", "informational",
+		"notification", "permission_denied", "hook_response", "mirror_error":
+		return t.notice(e)
+	}
+	return nil
+}
+
+// modeIs notes the permission mode and says so when it changed.
+func (t *translator) modeIs(mode string) []acp.SessionUpdate {
+	if mode == "" || mode == t.mode {
+		return nil
+	}
+	t.mode = mode
+	return []acp.SessionUpdate{{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(mode)}}}
+}
+
+// result takes the end of a turn.
+func (t *translator) result(e *event) []acp.SessionUpdate {
+	if e.Session != "" {
+		t.session = e.Session
+	}
+	t.streaming = ""
+	return append(t.abandoned(e), t.usage.result(e)...)
+}
+
+// commandsUpdate lists the slash commands.
+func commandsUpdate(list []command) []acp.SessionUpdate {
+	out := make([]acp.AvailableCommand, 0, len(list))
+	for _, c := range list {
+		a := acp.AvailableCommand{Name: c.Name, Description: c.Description}
+		if c.ArgumentHint != "" {
+			a.Input = &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: c.ArgumentHint}}
+		}
+		out = append(out, a)
+	}
+	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: out}}}
+}
+
+// meta is a _meta with one member of the gateway's.
+func meta(v any) map[string]json.RawMessage {
+	b, err := acp.Encode(v)
+	if err != nil {
+		return nil
+	}
+	return map[string]json.RawMessage{acp.MetaKey: b}
+}

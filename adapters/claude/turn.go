@@ -1,0 +1,87 @@
+package claude
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// turn is a prompt that the program works on.
+type turn struct {
+	uuid      string       // of the prompt's line
+	done      chan verdict // cap 1
+	cancelled bool         // the client wants it to end
+	failure   string       // the kind of error that the program reported of it
+	status    int          // of the API with it
+}
+
+// verdict is how a turn ended.
+type verdict struct {
+	reason acp.StopReason
+	err    error
+	usage  *acp.Usage
+}
+
+// answers reports whether a result ends the turn. Turns that nobody prompted
+// end with results of their own. Newer programs name the prompts; a prompt that
+// was folded into another turn is named too.
+func (t *turn) answers(e *event) bool {
+	if len(e.Prompts) > 0 {
+		return slices.Contains(e.Prompts, t.uuid)
+	}
+	return e.Origin == nil || e.Origin.Kind == "" || e.Origin.Kind == "human"
+}
+
+// note takes what a line says about the turn's error.
+func (t *turn) note(e *event) {
+	if e.Parent != "" || e.Error == "" {
+		return
+	}
+	switch {
+	case e.Type == "assistant", e.Type == "system" && e.Subtype == "api_retry" && e.Error == errAuth:
+		t.failure = e.Error
+		if e.ErrorStatus != nil {
+			t.status = *e.ErrorStatus
+		}
+	}
+}
+
+// judge turns a result into what the prompt's response says.
+func (t *turn) judge(e *event) verdict {
+	if t.failure == errAuth || e.IsError && e.APIStatus != nil && (*e.APIStatus == 401) {
+		return verdict{err: authRequired(t.reason(e))}
+	}
+	aborted := strings.HasPrefix(e.TerminalReason, "aborted_")
+	switch {
+	case t.cancelled || aborted:
+		return verdict{reason: acp.StopReasonCancelled}
+	case e.Subtype == "error_max_turns" || e.Subtype == "error_max_budget_usd":
+		return verdict{reason: acp.StopReasonMaxTurnRequests}
+	case e.StopReason == "refusal":
+		return verdict{reason: acp.StopReasonRefusal}
+	case t.failure == "max_output_tokens" || !e.IsError && e.StopReason == "max_tokens":
+		return verdict{reason: acp.StopReasonMaxTokens}
+	case !e.IsError:
+		return verdict{reason: acp.StopReasonEndTurn}
+	}
+	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": firstOf(t.failure, e.TerminalReason, e.Subtype)}
+	if e.APIStatus != nil {
+		data["status"] = *e.APIStatus
+	}
+	return verdict{err: acp.Errorf(acp.CodeInternal, "%s", t.reason(e)).WithData(data)}
+}
+
+// reason says in words why a turn failed.
+func (t *turn) reason(e *event) string {
+	switch {
+	case e.Result != "":
+		return e.Result
+	case t.failure == errAuth && t.status != 0:
+		return fmt.Sprintf("the API refused the credentials with status %d", t.status)
+	case len(e.Errors) > 0 && !strings.HasPrefix(e.Errors[0], "[ede_diagnostic]"):
+		return strings.Join(e.Errors, "; ")
+	}
+	return "the turn failed: " + firstOf(t.failure, e.TerminalReason, e.Subtype)
+}

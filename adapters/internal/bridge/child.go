@@ -1,0 +1,119 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+)
+
+// Child is a native process that speaks lines on its standard streams. One
+// goroutine reads them, until an error, and then calls End.
+type Child struct {
+	*process.Process
+
+	lines   *Lines
+	once    sync.Once
+	drained chan struct{} // closed when reading has ended
+	watched chan struct{} // closed when watch has ended
+
+	mu sync.Mutex // orders writes
+}
+
+// Start starts a native process. ctx bounds only the start.
+func Start(ctx context.Context, s process.Spec) (*Child, error) {
+	p, err := process.Start(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{Process: p, lines: NewLines(p.Stdout, 0), drained: make(chan struct{}), watched: make(chan struct{})}
+	go c.watch()
+	return c, nil
+}
+
+// drainPause is how long the output of an ended process must be empty.
+const drainPause = 500 * time.Millisecond
+
+// watch ends reading when the process has ended and somebody else, whom nothing
+// marks as its descendant, holds its stdout open.
+func (c *Child) watch() {
+	defer close(c.watched)
+	<-c.Done()
+	for {
+		pause := time.NewTimer(drainPause)
+		select {
+		case <-c.drained:
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		if !c.Waiting() {
+			_ = c.Stdout.Close()
+			return
+		}
+	}
+}
+
+// ReadLine is [Lines.Next] of the process's stdout.
+func (c *Child) ReadLine() ([]byte, error) {
+	line, err := c.lines.Next()
+	if _, ok := errors.AsType[*TooLongError](err); err != nil && !ok {
+		c.once.Do(func() { close(c.drained) })
+	}
+	return line, err
+}
+
+// WriteLine writes one line; line must hold no line break. It is safe for
+// concurrent use. A process that does not read makes it wait, until it reads or
+// ends.
+func (c *Child) WriteLine(line []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.Stdin.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write to the agent process: %w", err)
+	}
+	return nil
+}
+
+// End stops the process, gives its stdout back and returns how it ended. Call it
+// when ReadLine has failed.
+func (c *Child) End(l process.Ladder) *adapters.ExitError {
+	c.Stop(l)
+	<-c.watched
+	_ = c.Stdout.Close()
+	e := c.Exit()
+	head, tail, truncated, lines := c.Stderr()
+	return &adapters.ExitError{Code: e.Code, Signal: e.Signal, Stderr: adapters.Stderr{Head: head, Tail: tail, Truncated: truncated, TotalLines: lines}}
+}
+
+// WritePrivate writes a file that only this user can read, and replaces what
+// was there. Configuration that may hold secrets goes to agents by such files,
+// since everybody can read a command line.
+func WritePrivate(path string, content []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make a private directory: %w", err)
+	}
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write a private file: %w", err)
+	}
+	_, err = f.Write(content)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("write a private file: %w", err)
+	}
+	return nil
+}
