@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -238,7 +239,7 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	}
 	known, _ := a.store.load(string(r.SessionID))
 	native := known.newest(string(r.SessionID))
-	if _, err := a.files.find(native, r.Cwd); err != nil {
+	if err := a.written(ctx, native, r.Cwd, known.Made); err != nil {
 		return nil, err
 	}
 	id := uuid.NewString()
@@ -252,6 +253,25 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 		return nil, errors.Join(err, a.store.forget(id))
 	}
 	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+}
+
+// written waits for the transcript of a session that was made here: the program
+// writes it a moment after it has said that a turn is over, and gives no sign.
+func (a *agent) written(ctx context.Context, native, cwd string, made bool) error {
+	const tries, pause = 40, 50 * time.Millisecond
+	for try := 0; ; try++ {
+		_, err := a.files.find(native, cwd)
+		if err == nil || !made || try == tries {
+			return err
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return ctx.Err()
+		}
+	}
 }
 
 // CloseSession ends a session's process.

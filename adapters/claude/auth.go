@@ -63,6 +63,18 @@ func (a *account) missing() bool {
 	return none(a.TokenSource) && none(a.APIKeySource) && (a.Provider == "firstParty" || a.Provider == "")
 }
 
+// attempts is how many attempts must fail before the credentials count as bad.
+// Those that the program can renew by itself get a second chance.
+func (a *account) attempts() int {
+	switch a.TokenSource {
+	case "", "none", varToken, varOAuth:
+		if a.APIKeySource != "apiKeyHelper" {
+			return 1
+		}
+	}
+	return 2
+}
+
 // state is the account for a session's _meta. It holds no secret.
 func (a *account) state() map[string]string {
 	out := map[string]string{"state": string(acp.AuthStateAuthenticated)}

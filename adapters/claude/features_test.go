@@ -76,7 +76,7 @@ func TestLive_ChoicesOutliveTheProcess(t *testing.T) {
 		quoted, _ := acp.Encode(v)
 		c.must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
 	}
-	set(configModel, "haiku")
+	set(configModel, "sonnet")
 	set(configEffort, "low")
 	set(configMode, modePlan)
 	_, got := c.turn(id, "say one")
@@ -93,7 +93,7 @@ func TestLive_ChoicesOutliveTheProcess(t *testing.T) {
 	again := w.open(acp.ClientCapabilities{}, nil)
 	r := again.must(acp.MethodSessionResume, w.load(id))
 	options, _ := acp.Member(r, "configOptions")
-	want := map[string]string{configModel: "haiku", configEffort: "low", configMode: modePlan}
+	want := map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan}
 	for _, o := range acp.Elements(options) {
 		if name := acp.MemberString(o, "id"); acp.MemberString(o, "currentValue") != want[name] {
 			t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])

@@ -226,7 +226,7 @@ func TestLive_Subagents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.model.OnRequest(scriptedmodel.Exactly("delegate"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 				say := "delegated"
-				if r.Says(scriptedmodel.User, "NOTIFICATION") {
+				if notified(r) {
 					say = "noticed"
 				}
 				return []scriptedmodel.Step{{scriptedmodel.Call("Agent", map[string]any{

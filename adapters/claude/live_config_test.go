@@ -118,10 +118,10 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
 	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 
-	if options, e := set(configModel, "haiku"); e != nil || value(options, configModel) != "haiku" {
-		t.Fatalf("model haiku: %v, %s", e, options)
+	if options, e := set(configModel, "sonnet"); e != nil || value(options, configModel) != "sonnet" {
+		t.Fatalf("model sonnet: %v, %s", e, options)
 	}
-	if _, e := set(configModel, "no-such-model"); e == nil || !strings.Contains(e.Message, "haiku") {
+	if _, e := set(configModel, "no-such-model"); e == nil || !strings.Contains(e.Message, "sonnet") {
 		t.Errorf("no such model: %v", e)
 	}
 	if options, e := set(configEffort, "low"); e != nil || value(options, configEffort) != "low" {
@@ -131,7 +131,7 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 		t.Error("effort enormous was taken")
 	}
 	c.turn(id, "say hi")
-	if m := w.model.Turns()[0]; !strings.Contains(m.Model, "haiku") || m.Effort != "low" {
+	if m := w.model.Turns()[0]; !strings.Contains(m.Model, "sonnet") || m.Effort != "low" {
 		t.Errorf("the model call has model %q and effort %q", m.Model, m.Effort)
 	}
 }

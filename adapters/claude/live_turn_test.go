@@ -271,7 +271,7 @@ func TestLive_TurnsThatNobodyPrompted(t *testing.T) {
 	gate := make(chan struct{})
 	w.model.OnRequest(scriptedmodel.Exactly("in the background"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 		call := scriptedmodel.Step{scriptedmodel.Call("Bash", map[string]any{"command": "sleep 1; echo over", "description": "Wait", "run_in_background": true})}
-		if r.Says(scriptedmodel.User, "NOTIFICATION") {
+		if notified(r) {
 			return []scriptedmodel.Step{call, {scriptedmodel.Say("it is over "), scriptedmodel.Gate(gate), scriptedmodel.Say("now")}}
 		}
 		return []scriptedmodel.Step{call, {scriptedmodel.Say("started")}}

@@ -345,3 +345,9 @@ func pick(option string) func(method string, params json.RawMessage) any {
 func optionsOf(w *world) adapters.Options {
 	return adapters.Options{StateDir: w.state, Program: w.prog, Env: w.env, Credentials: w.creds}
 }
+
+// notified reports whether a model call is about the end of a background task.
+// Each version of the program says it in its own way.
+func notified(r *scriptedmodel.Request) bool {
+	return r.Says(scriptedmodel.User, "SYSTEM NOTIFICATION") || r.Says(scriptedmodel.User, "<task-notification>")
+}

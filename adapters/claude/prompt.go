@@ -222,6 +222,7 @@ func (s *session) observe(e *event) {
 	case begins && t.cancelled:
 		// The interrupt came before the turn had begun.
 		s.nudge()
+	case e.Subtype == "api_retry" && e.Error == errAuth && e.Attempt < s.tries:
 	default:
 		had := t.failure
 		t.note(e)

@@ -56,6 +56,7 @@ type session struct {
 	idle   chan struct{} // closed when it has ended; nil unless alone
 	failed string        // why the program did not start, in its own words
 	titled bool          // it has a title
+	tries  int           // refused attempts after which credentials are bad
 	closed bool          // its end is wanted
 }
 
@@ -143,6 +144,7 @@ func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
 	s.tr.mode = mode
 	s.out.Unlock()
 	s.mu.Lock()
+	s.tries = g.Account.attempts()
 	s.set = settings{models: g.Models, mode: mode, bypass: flagOf(l.args, "--allow-dangerously-skip-permissions") != ""}
 	if len(g.Models) > 0 {
 		s.set.model = g.Models[0].Value

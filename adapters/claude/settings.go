@@ -101,7 +101,7 @@ func (s *settings) options() []acp.SessionConfigOption {
 		}
 		out = append(out, acp.SessionConfigOption{ID: configModel, Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Select: sel})
 	}
-	if m := s.current(); m != nil && len(m.Efforts) > 0 {
+	if m := s.current(); m != nil && len(m.Efforts) > 0 && s.effort != "" {
 		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.effort)}
 		for _, e := range s.efforts(m) {
 			sel.Options.Ungrouped = append(sel.Options.Ungrouped, acp.SessionConfigSelectOption{
