@@ -28,7 +28,6 @@ func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
 		claude.New(),
 		mock.New(""),
-		claude.New(),
 	}
 	for _, spec := range native.Table() {
 		list = append(list, native.New(spec))
