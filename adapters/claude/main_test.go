@@ -19,11 +19,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 // tested is the newest version of the program that all tests passed with.
-const tested = "2.1.330"
+const tested = agentcache.Claude
 
 // version is what the tests run with: SANDBOX_AGENT_TEST_CLAUDE names another.
 var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CLAUDE"), tested)
