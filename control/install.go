@@ -210,6 +210,12 @@ func (s *Server) getDoctor(c echo.Context) error {
 	}
 	ctx, cancel := s.bounded(c.Request().Context())
 	defer cancel()
+	select {
+	case s.examining <- struct{}{}:
+		defer func() { <-s.examining }()
+	case <-ctx.Done():
+		return problem.New(problem.Unavailable, "the gateway is shutting down")
+	}
 	report, err := in.Doctor(ctx, c.QueryParams()["agent"])
 	if err != nil {
 		return err

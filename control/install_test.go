@@ -306,6 +306,41 @@ func TestInstall_Bound(t *testing.T) {
 	})
 }
 
+func TestDoctor_OneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		let := make(chan struct{})
+		s := New(Options{Sessions: &fake{}, Installer: &fakeInstaller{doctor: func([]string) (install.Report, error) {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			<-let
+			return install.Report{OK: true, Checks: []install.Check{}}, nil
+		}}})
+		defer s.Shutdown()
+		codes := make(chan int, 3)
+		for range 3 {
+			go func() {
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/v2/doctor", nil))
+				codes <- w.Code
+			}()
+		}
+		synctest.Wait()
+		if running.Load() != 1 {
+			t.Errorf("%d at once", running.Load())
+		}
+		close(let)
+		for range 3 {
+			if code := <-codes; code != 200 {
+				t.Errorf("status %d", code)
+			}
+		}
+		if most.Load() != 1 {
+			t.Errorf("%d at once", most.Load())
+		}
+	})
+}
+
 func TestFlight_SlowReaderSeesEveryStep(t *testing.T) {
 	f := &flight{more: make(chan struct{})}
 	var at reader

@@ -48,16 +48,19 @@ type Server struct {
 	handler http.Handler
 
 	installs installs
-	draining atomic.Bool
-	stop     context.Context // done when event streams must end
-	end      context.CancelFunc
+	// examining is held by the one request that the doctor works for; others
+	// wait as long as their clients do.
+	examining chan struct{}
+	draining  atomic.Bool
+	stop      context.Context // done when event streams must end
+	end       context.CancelFunc
 }
 
 var _ http.Handler = (*Server)(nil)
 
 // New returns a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{o: o, log: o.Logger}
+	s := &Server{o: o, log: o.Logger, examining: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,11 +34,14 @@ func (s *suite) asks(t testing.TB) *ask {
 	return a
 }
 
-// choose answers with the first option whose kind begins with kind.
+// choose answers with an option whose kind begins with kind, for once if there
+// is one: an agent may remember the others for later sessions.
 func (a *ask) choose(kind string) {
 	a.c.t.Helper()
+	once := func(o acp.PermissionOption) bool { return string(o.Kind) == kind+"_once" }
+	any := !slices.ContainsFunc(a.params.Options, once)
 	for _, o := range a.params.Options {
-		if strings.HasPrefix(string(o.Kind), kind) {
+		if once(o) || any && strings.HasPrefix(string(o.Kind), kind) {
 			a.answer(acp.RequestPermissionOutcome{Selected: &acp.SelectedPermissionOutcome{OptionID: o.OptionID}})
 			return
 		}

@@ -202,7 +202,11 @@ func (in *Installer) checkProgram(ctx context.Context, p patient, i Installation
 // program cannot be asked.
 func (in *Installer) checkNeeds(ctx context.Context, p patient, i *Installation) []Check {
 	var checks []Check
-	for _, n := range p.needs {
+	needs := p.needs
+	if i != nil && runsOnNode(p.recipe, *i) && !slices.ContainsFunc(needs, func(n need) bool { return n.name == "node" }) {
+		needs = append(slices.Clone(needs), needNode(""))
+	}
+	for _, n := range needs {
 		found, remedy := "", ""
 		switch {
 		case n.probe != nil && i != nil:
@@ -223,6 +227,13 @@ func (in *Installer) checkNeeds(ctx context.Context, p patient, i *Installation)
 		checks = append(checks, c)
 	}
 	return checks
+}
+
+// runsOnNode reports whether an installation is a script that Node.js runs, of
+// an agent that also comes in other forms.
+func runsOnNode(r recipe, i Installation) bool {
+	fromNPM := i.Source == NPM && r.npm != nil && r.npm.node
+	return fromNPM || i.Source == Registry && len(i.Packages) > 0 && len(i.Args) == 0
 }
 
 // probe lets the agent's own program tell.

@@ -130,6 +130,26 @@ func TestDoctor_UnwritablePlace(t *testing.T) {
 	wantCheck(t, checks, "claude program", CheckFailed, "no source is known", "SANDBOX_AGENT_CLAUDE_BIN")
 }
 
+// Some agents need Node.js only when they were installed as packages.
+func TestDoctor_NodeOfPackages(t *testing.T) {
+	useNPM(t, fakeNPM, ".bin/pi")
+	m := newMaker(t)
+	in := m.installer(t, Options{Sources: []Source{NPM}})
+	mustInstall(t, in, Request{Agent: "pi"})
+	_, checks := examine(t, in, "pi")
+	wantCheck(t, checks, "pi program", CheckOK)
+	wantCheck(t, checks, "pi node", CheckFailed, "node is not in PATH", "install node")
+
+	pack := tarGz(t, entry{name: "pi/pi", body: string(program("1.5.2"))})
+	m.putRelease("earendil-works/pi", "v1.5.2", true, map[string][]byte{"pi-linux-x64.tar.gz": pack})
+	in = m.installer(t, Options{Sources: []Source{Vendor}})
+	mustInstall(t, in, Request{Agent: "pi"})
+	rep, checks := examine(t, in, "pi")
+	if _, ok := checks["pi node"]; ok || !rep.OK {
+		t.Errorf("the maker's own program needs no Node.js: %+v", rep)
+	}
+}
+
 func TestDoctor_Refuses(t *testing.T) {
 	m := newMaker(t)
 	putIndex(m, goose(obj{"archive": "https://files.test/goose", "cmd": "./goose"}))

@@ -36,7 +36,7 @@ func (in *Installer) Status(agent string) (Status, error) {
 		s.InUse = &i
 	}
 	if s.InUse == nil && len(s.Installed) == 0 && !in.known(agent) {
-		return s, unknownAgent(agent)
+		return s, problem.New(problem.UnsupportedAgent, "no agent %s is known: nothing of it is installed, it is none of %s, and no stored copy of the ACP registry lists it", agent, strings.Join(Known(), ", "))
 	}
 	return s, nil
 }

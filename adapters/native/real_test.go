@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -156,12 +158,17 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 			mark := filepath.Join(w.dir, "mcp-was-started")
 			r := s.NewSession(func(p *acp.NewSessionRequest) {
 				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-					Name: "probe", Command: w.write("mcp.sh", "#!/bin/sh\ntouch "+mark+"\ncat >/dev/null\n"), Args: []string{}, Env: []acp.EnvVariable{},
+					Name: "probe", Command: w.write("mcp.sh", "#!/bin/sh\ntouch "+mark+"\nexit 1\n"), Args: []string{}, Env: []acp.EnvVariable{},
 				}}}
 			})
 			s.Prompt(r.SessionID, acp.TextBlock("say with a server"))
-			if _, err := os.Stat(mark); err != nil {
-				s.Fail("the server was not started: %v", err)
+			// An agent may start it beside the turn, and nothing tells when.
+			for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				if _, err := os.Stat(mark); err == nil {
+					return
+				} else if time.Now().After(until) {
+					s.Fail("the server was not started: %v", err)
+				}
 			}
 		},
 		adapters.Commands: func(s *adaptertest.Scene) {
@@ -240,17 +247,7 @@ func TestReal_Qwen(t *testing.T) {
 	s := spec(t, "qwen")
 	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"approvalMode":"default"}}`)
 	shows := w.shows("default")
-	shows[adapters.Models] = func(s *adaptertest.Scene) {
-		s.Cwd = w.dir
-		r := s.NewSession(nil)
-		for _, o := range r.ConfigOptions {
-			if o.Category == acp.SessionConfigOptionCategoryModel {
-				s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": r.SessionID, "configId": o.ID, "value": o.Select.CurrentValue})
-				return
-			}
-		}
-		s.Fail("no option for the model among %+v", r.ConfigOptions)
-	}
+	shows[adapters.Models] = w.choosesModel
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
 		sc.Cwd = w.dir
 		act := sc.Say(sc.NewSession(nil).SessionID, "say used")
@@ -274,6 +271,68 @@ func TestReal_Qwen(t *testing.T) {
 		},
 	})
 }
+
+// choosesModel shows models as a config option.
+func (w *world) choosesModel(s *adaptertest.Scene) {
+	s.Helper()
+	s.Cwd = w.dir
+	r := s.NewSession(nil)
+	for _, o := range r.ConfigOptions {
+		if o.Category == acp.SessionConfigOptionCategoryModel {
+			s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": r.SessionID, "configId": o.ID, "value": o.Select.CurrentValue})
+			return
+		}
+	}
+	s.Fail("no option for the model among %+v", r.ConfigOptions)
+}
+
+func TestReal_Copilot(t *testing.T) {
+	w := newWorld(t)
+	agentcache.Turn(t)
+	shows := w.shows("")
+	delete(shows, adapters.MCPServers)
+	shows[adapters.Attachments] = func(s *adaptertest.Scene) {
+		s.Cwd = w.dir
+		s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("say an attachment"), acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "notes.txt", URI: "file://" + w.dir + "/notes.txt"}})
+		w.asked(s, "the attached file", func(q scriptedmodel.Request) bool { return strings.Contains(string(q.Body), "notes.txt") })
+	}
+	shows[adapters.Modes] = func(s *adaptertest.Scene) {
+		s.Cwd = w.dir
+		r := s.NewSession(nil)
+		last := r.Modes.AvailableModes[len(r.Modes.AvailableModes)-1]
+		s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": last.ID})
+	}
+	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
+		sc.Cwd = w.dir
+		if act := sc.Say(sc.NewSession(nil).SessionID, "say used"); !strings.Contains(string(act.Result), `"inputTokens":100`) {
+			sc.Fail("no usage in %s", act.Result)
+		}
+	}
+	adaptertest.Run(t, adaptertest.Subject{
+		Adapter: native.New(spec(t, "copilot")),
+		Options: adapters.Options{
+			Program: adapters.Program{Path: agentcache.NPM(t, "@github/copilot-"+nodePlatform+"/copilot", "@github/copilot@1.0.102")},
+			Env: w.env("COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL="+w.model.URL+"/v1",
+				"COPILOT_PROVIDER_API_KEY=no-secret", "COPILOT_MODEL=scripted-1"),
+		},
+		Prompts:  w.prompts(),
+		Cwd:      w.dir,
+		Shows:    shows,
+		NoResume: true,
+		Skip: map[string]string{
+			"garbage-line-survived": cannot, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
+			"permission-cancelled": "the agent takes it for a refusal, and the turn goes on",
+		},
+		Unshown: map[adapters.Feature]string{
+			adapters.Resume:     "made by the gateway, and shown there",
+			adapters.MCPServers: "the agent starts none in the offline mode that this test runs it in",
+			adapters.Models:     "offered to those who are logged in at GitHub only",
+		},
+	})
+}
+
+// nodePlatform is how packages with a program for one platform end.
+var nodePlatform = runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 
 func all(raw []json.RawMessage) [][]byte {
 	var out [][]byte

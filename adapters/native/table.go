@@ -53,7 +53,10 @@ func Table() []Spec {
 					Files: []string{"~/.copilot/config.json"},
 				},
 				Features: with(common, adapters.Features{
-					adapters.Images: {Level: adapters.ByAgent}, adapters.Attachments: {Level: adapters.ByAgent},
+					adapters.Images:         {Level: adapters.ByAgent},
+					adapters.Attachments:    {Level: adapters.ByAgent, Reason: "links to files; embedded texts do not reach the model"},
+					adapters.Commands:       {Level: adapters.ByAgent},
+					adapters.MCPServers:     {Level: adapters.ByAgent, Reason: "as the agent says; it starts none in its offline mode"},
 					adapters.CommandOutput:  {Level: adapters.ByAgent},
 					adapters.Diffs:          {Level: adapters.ByAgent, Reason: "the replaced passage, not the whole file"},
 					adapters.Models:         {Level: adapters.ByAgent},

@@ -16,13 +16,12 @@ import (
 // realAgent is an agent from npm and what to know about it.
 type realAgent struct {
 	id       string // in the gateway
+	builtIn  bool   // the gateway knows the agent; otherwise its command is given
 	packages []string
 	file     string // to run, below node_modules; a .js file runs with node
 	args     []string
 	env      func(m *scriptedmodel.Model) []string
 	files    func(m *scriptedmodel.Model) map[string]string // below HOME
-	auth     string                                         // method of authenticate; "" for none
-	mode     string                                         // to set, so that permissions are asked for; "" for none
 	usage    func(turn *realTurn) bool                      // finds 100 input and 20 output tokens; nil if the agent does not say
 	goesOn   bool                                           // the model is asked again after a rejection
 	age      func(t *testing.T, home string)                // makes sessions look old; nil if that is not needed
@@ -32,10 +31,13 @@ type realAgent struct {
 // sometimes begins the reason of a quirk that is not seen every time.
 const sometimes = "sometimes "
 
-// command installs the agent and returns its command line for --agent-command.
-func (a *realAgent) command(t *testing.T) string {
+// install installs the agent and returns what makes the gateway use it.
+func (a *realAgent) install(t *testing.T) (flags, env []string) {
 	t.Helper()
 	path := agentcache.NPM(t, a.file, a.packages...)
+	if a.builtIn {
+		return nil, []string{"SANDBOX_AGENT_" + strings.ToUpper(a.id) + "_BIN=" + path}
+	}
 	line := quoteArg(path)
 	if filepath.Ext(path) == ".js" {
 		line = "node " + line
@@ -43,7 +45,7 @@ func (a *realAgent) command(t *testing.T) string {
 	for _, arg := range a.args {
 		line += " " + quoteArg(arg)
 	}
-	return line
+	return []string{"--agent-command", a.id + "=" + line}, nil
 }
 
 func quoteArg(s string) string { return "'" + s + "'" }
@@ -66,11 +68,10 @@ func (a *realAgent) write(t *testing.T, home string, m *scriptedmodel.Model) {
 }
 
 var geminiAgent = realAgent{
-	id:       "gemini-cli",
+	id:       "gemini",
+	builtIn:  true,
 	packages: []string{"@google/gemini-cli@0.61.0"},
-	file:     "@google/gemini-cli/bundle/gemini.js",
-	args:     []string{"--acp"},
-	auth:     "gemini-api-key",
+	file:     ".bin/gemini",
 	env: func(m *scriptedmodel.Model) []string {
 		return []string{"GEMINI_API_KEY=no-secret", "GOOGLE_GEMINI_BASE_URL=" + m.URL, "GEMINI_TELEMETRY_ENABLED=false"}
 	},
@@ -97,22 +98,16 @@ var geminiAgent = realAgent{
 		}
 	},
 	quirks: map[string]string{
-		"thought-changed":                  "each chunk of a thought begins with asterisks and a line break",
-		"provider-error-code":              "the provider's HTTP status is the JSON-RPC code",
-		"unannounced-tool-call":            "a call that needs a permission is first seen in the permission request",
-		"permission-for-unknown-tool-call": "a call that needs a permission is first seen in the permission request",
-		"tool-call-left-open":              "a rejected or cancelled call is not mentioned again",
-		"replay-unannounced-tool-call":     "the log has what the agent sent",
-		"replay-in-turn":                   sometimes + "session/load is answered before the replay, which so becomes part of the next turn",
+		"thought-changed":     "each chunk of a thought begins with asterisks and a line break",
+		"provider-error-code": "the provider's HTTP status is the JSON-RPC code",
 	},
 }
 
 var qwenAgent = realAgent{
-	id:       "qwen-code",
+	id:       "qwen",
+	builtIn:  true,
 	packages: []string{"@qwen-code/qwen-code@0.24.4"},
-	file:     "@qwen-code/qwen-code/cli-entry.js",
-	args:     []string{"--acp", "--auth-type=openai"},
-	mode:     "default",
+	file:     ".bin/qwen",
 	env: func(m *scriptedmodel.Model) []string {
 		return []string{"OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL=" + m.URL + "/v1", "OPENAI_MODEL=scripted-1"}
 	},
@@ -155,10 +150,10 @@ var openCodeAgent = realAgent{
 }
 
 var copilotAgent = realAgent{
-	id:       "copilot-cli",
+	id:       "copilot",
+	builtIn:  true,
 	packages: []string{"@github/copilot@1.0.102"},
 	file:     "@github/copilot-" + nodePlatform + "/copilot",
-	args:     []string{"--acp"},
 	env: func(m *scriptedmodel.Model) []string {
 		return []string{
 			"COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL=" + m.URL + "/v1",
@@ -170,8 +165,6 @@ var copilotAgent = realAgent{
 	},
 	quirks: map[string]string{
 		"provider-error-is-no-error": "the error is a chunk of the answer and the turn ends as if all was well",
-		"tool-call-left-open":        "a call that was cancelled while its permission was asked for stays pending",
-		"replay-tool-call-left-open": "the log has what the agent sent",
 	},
 }
 

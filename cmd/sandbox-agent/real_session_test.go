@@ -59,9 +59,6 @@ func (r *real) connect() *client {
 		"protocolVersion": 1, "clientInfo": map[string]any{"name": "test", "version": "0"},
 		"clientCapabilities": map[string]any{}, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"agent": r.id}},
 	})
-	if r.auth != "" {
-		c.must("authenticate", map[string]any{"methodId": r.auth})
-	}
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +22,7 @@ func testReal(t *testing.T, a *realAgent) {
 	if testing.Short() {
 		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
 	}
-	command := a.command(t)
+	flags, env := a.install(t)
 	agentcache.Turn(t)
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -33,14 +34,14 @@ func testReal(t *testing.T, a *realAgent) {
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.g = newGateway(t, "--agent-command", a.id+"="+command)
-	r.g.env = append([]string{
+	r.g = newGateway(t, flags...)
+	r.g.env = slices.Concat(env, []string{
 		"HOME=" + home, "XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share",
 		"XDG_CACHE_HOME=" + home + "/.cache", "XDG_STATE_HOME=" + home + "/.local/state",
 		// What does not go to loopback goes to the model, which refuses it.
 		"HTTPS_PROXY=" + model.URL, "HTTP_PROXY=" + model.URL, "NO_PROXY=127.0.0.1,localhost",
 		"https_proxy=" + model.URL, "http_proxy=" + model.URL, "no_proxy=127.0.0.1,localhost",
-	}, a.env(model)...)
+	}, a.env(model))
 	r.g.start()
 
 	c := r.connect()
@@ -120,9 +121,6 @@ func (r *real) newSession(c *client) string {
 	}
 	if err := json.Unmarshal(c.must("session/new", r.params("")), &res); err != nil || res.SessionID == "" {
 		r.t.Fatalf("session/new: %v", err)
-	}
-	if r.mode != "" {
-		c.must("session/set_mode", map[string]any{"sessionId": res.SessionID, "modeId": r.mode})
 	}
 	return res.SessionID
 }

@@ -47,7 +47,7 @@ func doctorOperation() operation {
 		method: http.MethodGet, path: "/v2/doctor", id: "getDoctor", summary: "Check the server's machine, the sources of programs, and agents",
 		description: "Runs the agents' programs and asks the network, so it takes some seconds.",
 		params:      []*openapi3.Parameter{agents}, responses: one(200, jsonResponse("What was found, also when something is wrong.", "Report")),
-		problems: []problem.Kind{problem.InvalidRequest, problem.UnsupportedAgent, problem.InstallFailed, problem.NotSupported},
+		problems: []problem.Kind{problem.InvalidRequest, problem.UnsupportedAgent, problem.InstallFailed, problem.NotSupported, problem.Unavailable},
 	}
 }
 
