@@ -226,3 +226,26 @@ func TestReal_ClaudeAsks(t *testing.T) {
 		"environment", "what has no effect is listed",
 	)
 }
+
+// Where sessions come from, how they go on and how they end.
+func TestReal_ClaudeSessions(t *testing.T) {
+	claudeReady(t)
+	newClaudeRun(t).play("http", "claude-sessions.mjs",
+		"sessions of a terminal are listed", "session of a terminal is loaded with its replay", "resume replays nothing and knows everything",
+		"load replays from the gateway's log", "fork knows the past and is on its own", "unknown session",
+		"close ends the process, load opens it again", "delete removes session and transcript", "two clients on one session",
+		"process killed in the middle of a turn", "credentials of a session stay secret",
+	)
+}
+
+// The gateway is killed in the middle of conversations.
+func TestReal_ClaudeRestart(t *testing.T) {
+	claudeReady(t)
+	newClaudeRun(t).play("ws", "claude-restart.mjs", "gateway killed and restarted")
+}
+
+// Nobody has given the agent credentials.
+func TestReal_ClaudeNoKey(t *testing.T) {
+	claudeReady(t)
+	newClaudeRun(t, "ANTHROPIC_API_KEY=").play("ws", "claude-nokey.mjs", "no key is said at once", "a session may bring its own key")
+}
