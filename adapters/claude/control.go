@@ -32,7 +32,11 @@ func (s *session) send(v any) error {
 // control asks the program to do something and returns its answer. The error is
 // an *acp.Error when the program refused.
 func (s *session) control(ctx context.Context, request any) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlBound)
+	return s.controlWithin(ctx, controlBound, request)
+}
+
+func (s *session) controlWithin(ctx context.Context, bound time.Duration, request any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	s.mu.Lock()
 	s.lastID++

@@ -8,24 +8,26 @@ import (
 )
 
 // shownBy names a test of each feature that is claimed.
-var shownBy = map[adapters.Feature]func(*testing.T){
-	adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
-	adapters.ToolResults: TestContract, adapters.Permissions: TestContract, adapters.Resume: TestContract,
-	adapters.Reasoning: TestLive_Thoughts, adapters.Diffs: TestLive_Diffs, adapters.CommandOutput: TestLive_Thoughts,
-	adapters.Plan: TestLive_Todo, adapters.Images: TestLive_Attachments, adapters.Attachments: TestLive_Attachments,
-	adapters.Questions: TestLive_Question, adapters.PlanApproval: TestLive_PlanApproval,
-	adapters.Modes: TestLive_ModesModelsEffort, adapters.Models: TestLive_ModesModelsEffort, adapters.ThoughtLevels: TestLive_ModesModelsEffort,
-	adapters.MCPServers: TestLive_MCPServersAndElicitation, adapters.Skills: TestLive_InstructionsSkillsDirectories,
-	adapters.Instructions: TestLive_InstructionsSkillsDirectories, adapters.SystemPrompt: TestLive_InstructionsSkillsDirectories,
-	adapters.Directories: TestLive_InstructionsSkillsDirectories, adapters.Load: TestLive_SessionsOfATerminal,
-	adapters.NativeSessions: TestLive_SessionsOfATerminal, adapters.Fork: TestLive_ForkAndDelete,
-	adapters.Usage: TestLive_UsageCostTitle, adapters.Cost: TestLive_UsageCostTitle,
-	adapters.Commands: TestLive_SlashCommandsAndCompaction, adapters.Compaction: TestLive_SlashCommandsAndCompaction,
-	adapters.Subagents: TestLive_Subagents, adapters.Cancel: TestLive_CancelEverywhere,
+func shownBy() map[adapters.Feature]func(*testing.T) {
+	return map[adapters.Feature]func(*testing.T){
+		adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
+		adapters.ToolResults: TestContract, adapters.Permissions: TestContract, adapters.Resume: TestContract,
+		adapters.Reasoning: TestLive_Thoughts, adapters.Diffs: TestLive_Diffs, adapters.CommandOutput: TestLive_Thoughts,
+		adapters.Plan: TestLive_Todo, adapters.Images: TestLive_Attachments, adapters.Attachments: TestLive_Attachments,
+		adapters.Questions: TestLive_Question, adapters.PlanApproval: TestLive_PlanApproval,
+		adapters.Modes: TestLive_ModesModelsEffort, adapters.Models: TestLive_ModesModelsEffort, adapters.ThoughtLevels: TestLive_ModesModelsEffort,
+		adapters.MCPServers: TestLive_MCPServersAndElicitation, adapters.Skills: TestLive_InstructionsSkillsDirectories,
+		adapters.Instructions: TestLive_InstructionsSkillsDirectories, adapters.SystemPrompt: TestLive_InstructionsSkillsDirectories,
+		adapters.Directories: TestLive_InstructionsSkillsDirectories, adapters.Load: TestLive_SessionsOfATerminal,
+		adapters.NativeSessions: TestLive_SessionsOfATerminal, adapters.Fork: TestLive_ForkAndDelete,
+		adapters.Usage: TestLive_UsageCostTitle, adapters.Cost: TestLive_UsageCostTitle,
+		adapters.Commands: TestLive_SlashCommandsAndCompaction, adapters.Compaction: TestLive_SlashCommandsAndCompaction,
+		adapters.Subagents: TestLive_Subagents, adapters.Cancel: TestLive_CancelEverywhere,
+	}
 }
 
 func TestInfo_EveryFeatureIsShown(t *testing.T) {
-	f := New().Info().Features
+	f, tests := New().Info().Features, shownBy()
 	for _, one := range adapters.AllFeatures {
 		s, ok := f[one]
 		switch {
@@ -33,7 +35,7 @@ func TestInfo_EveryFeatureIsShown(t *testing.T) {
 			t.Errorf("%s is missing", one)
 		case s.Level == adapters.Unsupported && s.Reason == "":
 			t.Errorf("%s is unsupported without a reason", one)
-		case s.Level != adapters.Unsupported && shownBy[one] == nil:
+		case s.Level != adapters.Unsupported && tests[one] == nil:
 			t.Errorf("%s is claimed, and no test shows it", one)
 		}
 	}

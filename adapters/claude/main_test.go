@@ -46,13 +46,9 @@ func TestMain(m *testing.M) {
 
 // program installs the tested version once per machine.
 var program = sync.OnceValues(func() (adapters.Program, error) {
-	cache := os.Getenv("SANDBOX_AGENT_TEST_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return adapters.Program{}, err
-		}
-		cache = filepath.Join(dir, "sandbox-agent-test")
+	cache, err := agentcache.Dir()
+	if err != nil {
+		return adapters.Program{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -82,6 +78,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	agentcache.Turn(t)
 	w := &world{t: t, home: t.TempDir(), cwd: t.TempDir(), state: filepath.Join(t.TempDir(), "state"), model: scriptedmodel.Start(t), prog: prog}
 	w.env = []string{
 		"HOME=" + w.home, "ANTHROPIC_BASE_URL=" + w.model.URL, "ANTHROPIC_API_KEY=sk-ant-not-a-key",

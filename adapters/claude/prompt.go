@@ -15,12 +15,11 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 )
 
-const (
-	// cancelBound limits how long a cancelled turn may go on; then the process is
-	// ended, since nothing else ends the turn.
-	cancelBound = 20 * time.Second
-	titleLength = 80
-)
+// cancelBound limits how long a cancelled turn may go on; then the process is
+// ended, since nothing else ends the turn. Tests lower it.
+var cancelBound = 20 * time.Second
+
+const titleLength = 80
 
 // Prompt runs one turn. Prompts of a session run one after another: the program
 // would fold a second one into the running turn.

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	startBound = 2 * time.Minute // for the program to say that it is ready
+	startBound = 90 * time.Second // for the program to say that it is ready
 	// maxBefore bounds the files whose text is read for a diff.
 	maxBefore = 1 << 20
 )
@@ -39,9 +39,10 @@ type session struct {
 	ctx    context.Context    // of the questions that the program asks
 	stop   context.CancelFunc // ends ctx
 	work   sync.WaitGroup     // the reader, and the questions
-	ended  chan struct{}      // closed when the process has ended and was read to its end
-	exit   error              // how it ended; valid when ended is closed
-	slot   chan struct{}      // cap 1: held by the prompt that runs
+	ending sync.Once
+	ended  chan struct{} // closed when the process has ended and was read to its end
+	exit   error         // how it ended; valid when ended is closed
+	slot   chan struct{} // cap 1: held by the prompt that runs
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -125,9 +126,7 @@ type greeting struct {
 }
 
 func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
-	ctx, cancel := context.WithTimeout(ctx, startBound)
-	defer cancel()
-	raw, err := s.control(ctx, l.initialize)
+	raw, err := s.controlWithin(ctx, startBound, l.initialize)
 	if err != nil {
 		return nil, err
 	}
@@ -286,26 +285,26 @@ func (s *session) update(u acp.SessionUpdate) {
 }
 
 // end ends the process, everything that it started, and every goroutine of the
-// session. It is idempotent.
+// session. It may be called more than once, and returns when that is done.
 func (s *session) end() {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if s.child != nil {
-		if first {
+	s.ending.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		if s.child != nil {
 			s.farewell()
+			s.child.Stop(process.DefaultLadder)
+			<-s.ended
 		}
-		s.child.Stop(process.DefaultLadder)
-		<-s.ended
-	}
-	s.stop()
-	s.work.Wait()
-	if s.dir != "" {
+		s.stop()
+		s.work.Wait()
+		if s.dir == "" {
+			return
+		}
 		if err := os.RemoveAll(s.dir); err != nil {
 			s.log.Warn("remove a session's files", "session", s.id, "err", err)
 		}
-	}
+	})
 }
 
 // farewellBound limits how long the program may take for the end of a running

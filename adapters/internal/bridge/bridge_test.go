@@ -171,7 +171,7 @@ func TestConn_LargeFramesBothWays(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	long := strings.Repeat("y", 100)
-	in := bridge.NewLines(strings.NewReader("one\n\n  \ntwo\r\n"+long+long+"\nthree\n"+long+"\nlast"), 150)
+	in := bridge.NewLines(strings.NewReader("one\n\n  \ntwo\r\n"+long+long+"\nthr\xffee\n"+long+"\nlast"), 150)
 	var got []string
 	for {
 		line, err := in.Next()
@@ -187,7 +187,7 @@ func TestLines(t *testing.T) {
 		}
 		got = append(got, string(line))
 	}
-	if want := []string{"one", "two", "too long", "three", long, "last"}; !slices.Equal(got, want) {
+	if want := []string{"one", "two", "too long", "thr\uFFFDee", long, "last"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	method, params := bridge.Unparsed([]byte("bad \xff line"), errors.New("no JSON"))

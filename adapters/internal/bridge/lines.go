@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"strings"
+	"unicode/utf8"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
@@ -43,13 +45,16 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("line of %d bytes is over the limit of %d", e.Length, e.Limit)
 }
 
-// Next returns the next line that is not blank, without its line break. It is
-// valid until the next call. With a *TooLongError comes the line's beginning,
+// Next returns the next line that is not blank, without its line break, and with
+// U+FFFD in place of what is not UTF-8. It is valid until the next call. With a *TooLongError comes the line's beginning,
 // and reading goes on with the line behind it. io.EOF is the end.
 func (l *Lines) Next() ([]byte, error) {
 	for {
 		line, err := l.next()
 		if err != nil || len(line) > 0 {
+			if !utf8.Valid(line) {
+				line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+			}
 			return line, err
 		}
 	}
@@ -93,7 +98,7 @@ func Unparsed(line []byte, reason error) (method string, params []byte) {
 	p := append([]byte(nil), `{"error":`...)
 	p = acp.AppendQuoted(p, reason.Error())
 	p = append(p, `,"raw":`...)
-	p = acp.AppendQuoted(p, string(bytes.ToValidUTF8(line[:min(len(line), rawKept)], []byte("\uFFFD"))))
+	p = acp.AppendQuoted(p, strings.ToValidUTF8(string(line[:min(len(line), rawKept)]), "\uFFFD"))
 	p = append(p, `,"rawHash":"sha256:`...)
 	p = hex.AppendEncode(p, sum[:])
 	return ndjson.MethodUnparsed, append(p, `"}`...)

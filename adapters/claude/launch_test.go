@@ -1,0 +1,89 @@
+package claude
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
+	own := `{
+		"permissionMode": "write", "instructions": "I", "appendSystemPrompt": "A", "title": "T",
+		"mcp": {"mcpServers": {"both": {"command": "meta"}, "meta": {"type": "sse", "url": "https://meta", "headers": {"k": "SECRET"}}}},
+		"agentSpecific": {"claude": {
+			"allowedTools": ["Bash(git *)", "Read"], "maxTurns": 3, "strictMcpConfig": true, "includeHookEvents": false,
+			"settings": {"env": {"TOKEN": "SECRET"}}, "agents": {"reviewer": {"description": "d", "prompt": "SECRET"}},
+			"unheardOf": 1, "tools": [1]
+		}, "codex": {"x": 1}}
+	}`
+	l, err := newLaunch(setup{
+		cwd: t.TempDir(), directories: []string{"/extra"}, meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(own)},
+		servers: []acp.MCPServer{
+			{Stdio: &acp.MCPServerStdio{Name: "both", Command: "acp", Env: []acp.EnvVariable{{Name: "K", Value: "SECRET"}}}},
+			{SSE: &acp.MCPServerSSE{Name: "sse", URL: "https://sse", Headers: []acp.HTTPHeader{{Name: "K", Value: "SECRET"}}}},
+			{ACP: &acp.MCPServerACP{Name: "acp"}},
+		},
+		system: &acp.SystemPrompt{Mode: acp.SystemPromptModeAppend, Content: []acp.ContentBlock{acp.TextBlock("S")}},
+	}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := l.files(dir); err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Join(l.args, " ")
+	for _, want := range []string{
+		"--permission-mode acceptEdits", "--add-dir /extra", "--allowedTools=Bash(git *),Read", "--max-turns=3", "--strict-mcp-config", "--settings " + dir,
+	} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the arguments lack %q: %s", want, line)
+		}
+	}
+	for _, bad := range []string{"SECRET", "include-hook-events", "allow-dangerously"} {
+		if strings.Contains(line, bad) {
+			t.Errorf("the arguments have %q: %s", bad, line)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "settings.json"))
+	if info, _ := os.Stat(filepath.Join(dir, "settings.json")); err != nil || !strings.Contains(string(b), "SECRET") || info.Mode().Perm() != 0o600 {
+		t.Errorf("settings.json: %s, %v", b, err)
+	}
+	servers, _ := acp.Encode(l.servers)
+	if want := `{"both":{"args":[],"command":"acp","env":{"K":"SECRET"},"type":"stdio"},` +
+		`"meta":{"type":"sse","url":"https://meta","headers":{"k":"SECRET"}},"sse":{"headers":{"K":"SECRET"},"type":"sse","url":"https://sse"}}`; string(servers) != want {
+		t.Errorf("servers %s", servers)
+	}
+	if s := l.initialize["appendSystemPrompt"]; s != "# Project instructions\n\nI\n\nA\n\nS" {
+		t.Errorf("the appended prompt is %q", s)
+	}
+	if l.initialize["title"] != "T" || l.initialize["agents"] == nil {
+		t.Errorf("initialize is %v", l.initialize)
+	}
+	var fields []string
+	for _, u := range l.unsupported {
+		fields = append(fields, u.Field)
+	}
+	if want := []string{"mcpServers", "agentSpecific.claude.tools", "agentSpecific.claude.unheardOf"}; !slices.Equal(fields, want) {
+		t.Errorf("unsupported are %v, want %v", fields, want)
+	}
+}
+
+func TestLaunch_BadWishesAreErrors(t *testing.T) {
+	for name, s := range map[string]setup{
+		"relative cwd":       {cwd: "here"},
+		"no such cwd":        {cwd: "/no/such/dir"},
+		"relative directory": {cwd: t.TempDir(), directories: []string{"there"}},
+		"mcp is a list":      {cwd: t.TempDir(), meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"mcp":[]}`)}},
+		"title is a number":  {cwd: t.TempDir(), meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"title":1}`)}},
+	} {
+		if _, err := newLaunch(s, true); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

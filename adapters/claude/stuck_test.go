@@ -1,0 +1,97 @@
+package claude
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// TestStuck_AtTheStart: a program that never gets ready is ended when the client
+// gives up, and nothing is left of it.
+func TestStuck_AtTheStart(t *testing.T) {
+	state := t.TempDir()
+	conn := openPlayerAs(t, state, "silent")
+	cwd, _ := acp.Encode(t.TempDir())
+	if err := conn.Write(t.Context(), acp.NewRequest("1", acp.MethodSessionNew, []byte(`{"cwd":`+string(cwd)+`,"mcpServers":[]}`))); err != nil {
+		t.Fatal(err)
+	}
+	for { // its record is made before it is started
+		if made, _ := filepath.Glob(filepath.Join(state, "sessions", "*")); len(made) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond) // there is no event for it
+	}
+	if err := conn.Write(t.Context(), acp.NewNotification(acp.MethodCancelRequest, []byte(`{"requestId":1}`))); err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.Read(t.Context())
+	if err != nil || m.Err() == nil || m.Err().Code != acp.CodeCancelled {
+		t.Errorf("session/new ended with %s, %v", m.Frame(), err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(state, "*", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestStuck_InATurn: a turn that does not end when it is interrupted ends with
+// its process.
+func TestStuck_InATurn(t *testing.T) {
+	defer func(d time.Duration) { cancelBound = d }(cancelBound)
+	cancelBound = 200 * time.Millisecond
+	conn := openPlayerAs(t, t.TempDir(), "deaf")
+	id := newPlayed(t, conn)
+	if err := conn.Write(t.Context(), acp.NewRequest("2", acp.MethodSessionPrompt, []byte(`{"sessionId":"`+id+`","prompt":[{"type":"text","text":"go"}]}`))); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := conn.Read(t.Context())
+		if err != nil {
+			if _, ok := errors.AsType[*adapters.ExitError](err); !ok {
+				t.Errorf("reading ended with %v", err)
+			}
+			return
+		}
+		if m.IsResponse() {
+			t.Errorf("the prompt was answered: %s", m.Frame())
+		}
+		if strings.Contains(string(m.Frame()), "on and on") {
+			if err := conn.Write(t.Context(), acp.NewNotification(acp.MethodSessionCancel, []byte(`{"sessionId":"`+id+`"}`))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestStart_WithoutAProgram: errors that say what to do.
+func TestStart_WithoutAProgram(t *testing.T) {
+	_, err := New().Open(t.Context(), adapters.Options{StateDir: t.TempDir()})
+	if _, ok := errors.AsType[*adapters.NotInstalledError](err); !ok {
+		t.Errorf("opening without a program: %v", err)
+	}
+	bad := filepath.Join(t.TempDir(), "claude")
+	if err := os.WriteFile(bad, []byte("#!/bin/sh\necho 'this machine is too old' >&2\nexit 7\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := New().Open(t.Context(), adapters.Options{StateDir: t.TempDir(), Program: adapters.Program{Path: bad}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	cwd, _ := acp.Encode(t.TempDir())
+	if err := conn.Write(t.Context(), acp.NewRequest("1", acp.MethodSessionNew, []byte(`{"cwd":`+string(cwd)+`,"mcpServers":[]}`))); err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := m.Err(); e == nil || !strings.Contains(e.Message, "too old") || !strings.Contains(e.Message, "code 7") || !strings.Contains(string(e.Data), "exitCode") {
+		t.Errorf("session/new: %s", m.Frame())
+	}
+}

@@ -1,0 +1,135 @@
+package claude
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// TestTranscripts_List pages through many conversations; some were held here,
+// some hold nothing, one is being written.
+func TestTranscripts_List(t *testing.T) {
+	home, state := t.TempDir(), t.TempDir()
+	cwd := "/w/a_project"
+	dir := filepath.Join(home, ".claude", "projects", folderOf(cwd))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const all = 120
+	id := func(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+	for i := range all {
+		line := fmt.Sprintf(`{"type":"user","uuid":"u","cwd":%q,"message":{"role":"user","content":"prompt %d\nmore"}}`, cwd, i) + "\n"
+		switch {
+		case i%40 == 0:
+			line = `{"type":"queue-operation"}` + "\n"
+		case i == 1:
+			line += `{"type":"custom-title","customTitle":"Given"}` + "\n" + `{"type":"assist`
+		}
+		path := filepath.Join(dir, id(i)+".jsonl")
+		if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(int64(1_000_000+i/2), 0) // two of each age
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "no-uuid.jsonl"), []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := New().Open(t.Context(), adapters.Options{StateDir: state, Program: adapters.Program{Path: "/none"}, Env: []string{"HOME=" + home}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := (&store{dir: state}).made(id(2), cwd, ""); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[acp.SessionID]acp.SessionInfo{}
+	params := `{"cwd":"` + cwd + `"}`
+	for pages := 1; ; pages++ {
+		var r acp.ListSessionsResponse
+		if err := json.Unmarshal(request(t, conn, acp.MethodSessionList, params, nil), &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range r.Sessions {
+			if _, twice := seen[s.SessionID]; twice {
+				t.Errorf("%s is listed twice", s.SessionID)
+			}
+			seen[s.SessionID] = s
+		}
+		if r.NextCursor == nil {
+			if pages != 3 {
+				t.Errorf("%d pages", pages)
+			}
+			break
+		}
+		params = `{"cwd":"` + cwd + `","cursor":"` + *r.NextCursor + `"}`
+	}
+	if len(seen) != all-3 {
+		t.Errorf("%d sessions are listed, want %d", len(seen), all-3)
+	}
+	for i, title := range map[int]string{1: "Given", 2: "prompt 2"} {
+		s := seen[acp.SessionID(id(i))]
+		if s.Title == nil || *s.Title != title || s.Cwd != cwd || acp.MemberBool(s.Meta[acp.MetaKey], "native") != (i != 2) {
+			b, _ := acp.Encode(s)
+			t.Errorf("session %d is %s", i, b)
+		}
+	}
+	other := request(t, conn, acp.MethodSessionList, `{"cwd":"/elsewhere"}`, nil)
+	if !strings.Contains(string(other), `"sessions":[]`) {
+		t.Errorf("elsewhere: %s", other)
+	}
+}
+
+func TestTranscripts_Folder(t *testing.T) {
+	if got := folderOf("/home/a.b_c/ü"); got != "-home-a-b-c--" {
+		t.Errorf("the folder is %q", got)
+	}
+	long := "/" + strings.Repeat("d", 300)
+	if !belongs(folderOf(long)[:maxFolder]+"-1a2b3c", long) || belongs("-w-other", "/w/one") {
+		t.Error("folders are not told apart")
+	}
+	for id, want := range map[string]bool{
+		"00000000-0000-4000-8000-00000000000a": true, "00000000-0000-4000-8000-00000000000g": false,
+		"../../../../../../etc/passwd00000000": false, "": false, "00000000x0000-4000-8000-00000000000a": false,
+	} {
+		if isUUID(id) != want {
+			t.Errorf("isUUID(%q) is %t", id, !want)
+		}
+	}
+}
+
+// TestReplay_DamagedTranscripts: what cannot be read is left out.
+func TestReplay_DamagedTranscripts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	lines := []string{
+		`{"type":"user","uuid":"a","parentUuid":"b","message":{"role":"user","content":"in a circle"}}`,
+		`this is no JSON`, `[]`, `null`, `{"uuid":1}`,
+		`{"type":"assistant","uuid":"b","parentUuid":"a","message":{"id":"m","content":[{"type":"text","text":"answer"},{"type":"tool_use","id":"c","name":"Bash","input":{}}]}}`,
+		`{"type":"user","uuid":"x","isSidechain":true,"message":{"content":"hidden"}}`,
+		`{"type":"user","uuid":"c","parentUuid":"b","message":{"content":"last"}}`, `{"type":"us`,
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tr := newTranslator(nil)
+	var got []acp.SessionUpdate
+	err := replayFile(path, func(f func(*translator) []acp.SessionUpdate) { got = append(got, f(tr)...) })
+	if err != nil || heard(got) != "in a circle|last" || spoken(got) != "answer" {
+		t.Errorf("%q, %q, %v", heard(got), spoken(got), err)
+	}
+	if last := got[len(got)-1].ToolCallUpdate; last == nil || last.Status != acp.ToolCallStatusFailed {
+		t.Errorf("the open call did not end: %+v", got[len(got)-1])
+	}
+	if replayFile(filepath.Join(t.TempDir(), "none"), func(func(*translator) []acp.SessionUpdate) {}) == nil {
+		t.Error("a file that is not there was replayed")
+	}
+}
