@@ -26,8 +26,8 @@ type Options struct {
 // builtin returns the agents that need no configuration.
 func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
-		mock.New(""),
 		claude.New(),
+		mock.New(""),
 	}
 	for _, spec := range native.Table() {
 		list = append(list, native.New(spec))
