@@ -165,7 +165,7 @@ func (w *world) showsOfTurns() scenes {
 				"options": []object{{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}},
 			}}})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 			s.Answer = func(method string, params json.RawMessage) (any, *acp.Error) {
-				if method != methodQuestion {
+				if method != acp.MethodRequestQuestion {
 					return adaptertest.Allow(method, params)
 				}
 				return object{"outcome": "answered", "answers": [][]string{{"Blue"}}}, nil
