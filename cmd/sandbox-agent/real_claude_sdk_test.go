@@ -25,8 +25,11 @@ import (
 )
 
 // claudeVersion is what the scenarios run with: SANDBOX_AGENT_TEST_CLAUDE names
-// another.
-var claudeVersion = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CLAUDE"), agentcache.Claude)
+// another. It is no variable, because go test does not see what is read from the
+// environment before the tests begin.
+func claudeVersion() string {
+	return cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CLAUDE"), agentcache.Claude)
+}
 
 // claudeProgram installs Claude Code once per machine.
 var claudeProgram = sync.OnceValues(func() (string, error) {
@@ -37,7 +40,7 @@ var claudeProgram = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	r, err := install.New(install.Options{DataDir: dir}).Install(ctx, install.Request{
-		Agent: "claude", Version: claudeVersion, Sources: []install.Source{install.NPM},
+		Agent: "claude", Version: claudeVersion(), Sources: []install.Source{install.NPM},
 	})
 	return r.Program, err
 })
@@ -60,7 +63,7 @@ func newClaudeRun(t *testing.T, env ...string) *claudeRun {
 	t.Helper()
 	program, err := claudeProgram()
 	if p, ok := errors.AsType[*problem.Error](err); ok && (strings.Contains(p.Detail, "cannot be reached") || strings.Contains(p.Detail, "not found in PATH")) {
-		t.Skipf("claude %s cannot be installed here: %v", claudeVersion, err)
+		t.Skipf("claude %s cannot be installed here: %v", claudeVersion(), err)
 	}
 	if err != nil {
 		t.Fatal(err)
