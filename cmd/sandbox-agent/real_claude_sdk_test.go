@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
+// claudeVersion is what the scenarios run with: SANDBOX_AGENT_TEST_CLAUDE names
+// another. It is no variable, because go test does not see what is read from the
+// environment before the tests begin.
+func claudeVersion() string {
+	return cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CLAUDE"), agentcache.Claude)
+}
+
 // claudeProgram installs Claude Code once per machine.
 var claudeProgram = sync.OnceValues(func() (string, error) {
 	dir, err := agentcache.Dir()
@@ -32,7 +40,7 @@ var claudeProgram = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	r, err := install.New(install.Options{DataDir: dir}).Install(ctx, install.Request{
-		Agent: "claude", Version: agentcache.Claude, Sources: []install.Source{install.NPM},
+		Agent: "claude", Version: claudeVersion(), Sources: []install.Source{install.NPM},
 	})
 	return r.Program, err
 })
@@ -55,7 +63,7 @@ func newClaudeRun(t *testing.T, env ...string) *claudeRun {
 	t.Helper()
 	program, err := claudeProgram()
 	if p, ok := errors.AsType[*problem.Error](err); ok && (strings.Contains(p.Detail, "cannot be reached") || strings.Contains(p.Detail, "not found in PATH")) {
-		t.Skipf("claude %s cannot be installed here: %v", agentcache.Claude, err)
+		t.Skipf("claude %s cannot be installed here: %v", claudeVersion(), err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +124,16 @@ type claudeVerdict struct {
 // reported, and nothing else.
 func (r *claudeRun) play(transport, file string, names ...string) {
 	r.t.Helper()
+	// What Node reads go test does not see, and would not run the test again.
+	scripts, err := filepath.Glob(filepath.Join("testdata", "node", "*.mjs"))
+	if err != nil || len(scripts) == 0 {
+		r.t.Fatalf("no scenarios: %v", err)
+	}
+	for _, s := range scripts {
+		if _, err := os.ReadFile(s); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 	r.g.start()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 6*time.Minute)
 	defer cancel()
