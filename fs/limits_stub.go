@@ -1,0 +1,5 @@
+package fs
+
+type SearchLimits struct{}
+
+func (l SearchLimits) withDefaults() SearchLimits { return l }
