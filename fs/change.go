@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 )
 
+// NewDirectory is the mode of new folders, less what the mask of the process
+// takes away.
+const NewDirectory os.FileMode = 0o777
+
 // Mkdir makes a folder. With parents missing folders above it are made too, and
 // a folder that is there already is no error.
 func (s *Service) Mkdir(path string, mode os.FileMode, parents bool) (Entry, error) {
