@@ -4,6 +4,7 @@ package fs
 
 import (
 	"os"
+	"os/exec"
 	"syscall"
 )
 
@@ -12,6 +13,8 @@ const nonblock = 0
 func inode(os.FileInfo) uint64 { return 0 }
 
 func keepOwner(*os.File, os.FileInfo) {}
+
+func ownGroup(*exec.Cmd) {}
 
 // errCrossDevice is ERROR_NOT_SAME_DEVICE.
 const errCrossDevice = syscall.Errno(17)

@@ -4,6 +4,7 @@ package fs
 
 import (
 	"os"
+	"os/exec"
 	"syscall"
 )
 
@@ -26,6 +27,11 @@ func keepOwner(f *os.File, old os.FileInfo) {
 	}
 }
 
-// crossDevice reports whether a rename failed because the places are on
-// different file systems.
+// ownGroup makes the end of a command that of all that it started.
+func ownGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
+
+// errCrossDevice is what a rename between file systems fails with.
 const errCrossDevice = syscall.EXDEV

@@ -1,5 +1,0 @@
-package fs
-
-type SearchLimits struct{}
-
-func (l SearchLimits) withDefaults() SearchLimits { return l }
