@@ -17,6 +17,9 @@ import (
 // truncatedHeader says of an answer that is no JSON that a limit cut it.
 const truncatedHeader = "Sandbox-Agent-Truncated"
 
+// maxWatchers bounds the watches at one time.
+const maxWatchers = 64
+
 // stall ends a transfer whose other side takes or sends nothing for so long.
 const stall = 60 * time.Second
 
@@ -32,6 +35,10 @@ func (s *Server) fileRoutes(e *echo.Echo, get func(string, echo.HandlerFunc)) {
 	e.DELETE("/v2/fs/entry", s.files(s.deleteEntry))
 	e.POST("/v2/fs/upload-batch", s.files(s.uploadBatch))
 	e.GET("/v2/fs/download-batch", s.files(s.downloadBatch))
+	get("/v2/fs/search", s.files(s.searchFiles))
+	e.GET("/v2/fs/watch", s.files(s.watchFiles))
+	get("/v2/fs/git/status", s.files(s.gitStatus))
+	get("/v2/fs/git/diff", s.files(s.gitDiff))
 }
 
 // fileRequest is a request to the file service.

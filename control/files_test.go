@@ -13,7 +13,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
 
@@ -135,6 +138,15 @@ func TestFiles_Answers(t *testing.T) {
 		{"POST", "/v2/fs/move?from=n&to=n/e/x", "", 400, "invalid_request"},
 		{"POST", "/v2/fs/move?from=n", "to", 400, "invalid_request"},
 		{"POST", "/v2/fs/move?from=a.txt&to=/etc/x", "", 403, "path_escapes"},
+		{"GET", "/v2/fs/search?path=.&name=*.txt", "", 200, `/a.txt","type":"file"}],"files":`},
+		{"GET", "/v2/fs/search?path=.&content=ell", "", 200, `"line":1,"column":2,"text":"hello"`},
+		{"GET", "/v2/fs/search?path=.&name=a&limit=1", "", 200, `"matches":[{`},
+		{"GET", "/v2/fs/search?path=.", "", 400, "invalid_request"},
+		{"GET", "/v2/fs/search?path=.&content=(&regexp=true", "", 400, "invalid_request"},
+		{"GET", "/v2/fs/watch?path=no", "", 404, "not_found"},
+		{"GET", "/v2/fs/watch?path=a.txt", "", 409, "not_a_directory"},
+		{"GET", "/v2/fs/git/status?path=.", "", 409, "not_a_repository"},
+		{"GET", "/v2/fs/git/diff?path=.", "", 409, "not_a_repository"},
 		{"DELETE", "/v2/fs/entry?path=n", "", 409, "directory_not_empty"},
 		{"DELETE", "/v2/fs/entry?path=n&recursive=true", "", 204, ""},
 		{"DELETE", "/v2/fs/entry?path=.&recursive=true", "", 403, "permission_denied"},
@@ -509,3 +521,66 @@ func TestFiles_Guard(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestFiles_Watch(t *testing.T) {
+	if goruntime.GOOS != "linux" {
+		t.Skip("folders are watched on Linux only")
+	}
+	o := Options{}
+	var dir string
+	o.Files, dir = fileService(t, fs.Options{})
+	s := newServer(t, o)
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", srv.URL+"/v2/fs/watch?path=.", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	events := sse.NewDecoder(resp.Body, 1<<20)
+	next := func(kind, data string) {
+		t.Helper()
+		ev, err := events.Next()
+		if err != nil || ev.Type != kind || string(ev.Data) != data {
+			t.Fatalf("event %s %s, %v, want %s %s", ev.Type, ev.Data, err, kind, data)
+		}
+	}
+	next("ready", "{}")
+	put(t, dir+"/f", "x")
+	next("change", `{"type":"created","path":"`+dir+`/f"}`)
+	next("change", `{"type":"modified","path":"`+dir+`/f"}`)
+	s.Shutdown()
+	if ev, err := events.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the shutdown: %v, %v", ev, err)
+	}
+}
+
+func TestFiles_Git(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	files, dir := fileService(t, fs.Options{})
+	a := newAPI(t, Options{Files: files})
+	put(t, dir+"/f", "one\n")
+	for _, args := range [][]string{{"init", "-q", "-b", "trunk"}, {"add", "-A"}} {
+		cmd := exec.CommandContext(t.Context(), "git", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	put(t, dir+"/f", "two\n")
+	if w := a.get("/v2/fs/git/status?path=."); w.Code != 200 || !strings.Contains(w.Body.String(), `"branch":"trunk","ahead":0,"behind":0,"files":[{"path":"`+dir+`/f","index":"A","workTree":"M"}],"truncated":false`) {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	if w := a.get("/v2/fs/git/diff?path=f"); w.Code != 200 || !strings.Contains(w.Body.String(), "-one\n+two\n") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	if w := a.get("/v2/fs/git/diff?path=.&staged=true"); !strings.Contains(w.Body.String(), "+one\n") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}

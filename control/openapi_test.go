@@ -83,6 +83,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		"InstallProgress": install.Progress{}, "Attempt": install.Attempt{}, "Artifact": install.Artifact{}, "Download": install.Download{},
 		"Report": install.Report{}, "Check": install.Check{},
 		"FileEntry": fs.Entry{}, "FileListed": fs.Listed{}, "FilePage": fs.Page{}, "FileUpload": fs.Unpacked{},
+		"FileSearch": fs.Found{}, "FileMatch": fs.Match{}, "FileChange": fs.Change{}, "GitStatus": fs.GitStatus{}, "GitFile": fs.GitFile{},
 		"End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
 	}
 	for name, v := range types {

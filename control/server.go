@@ -54,6 +54,7 @@ type Server struct {
 
 	installs  installs
 	transfers chan struct{} // holds one for each upload and download
+	watchers  chan struct{} // holds one for each watched folder
 	// examining is held by the one request that the doctor works for; others
 	// wait as long as their clients do.
 	examining chan struct{}
@@ -74,7 +75,7 @@ func New(o Options) *Server {
 	if o.Transfers <= 0 {
 		o.Transfers = 64
 	}
-	s.transfers = make(chan struct{}, o.Transfers)
+	s.transfers, s.watchers = make(chan struct{}, o.Transfers), make(chan struct{}, maxWatchers)
 	s.installs.ctx, s.installs.flights = s.stop, map[string]*flight{}
 	if o.UI != nil {
 		s.ui = http.StripPrefix("/ui", http.FileServerFS(o.UI))

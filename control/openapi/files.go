@@ -6,6 +6,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
 
@@ -108,7 +109,51 @@ func fileOperations() []operation {
 			params:      params(paths), responses: one(200, binary("The archive.", "application/x-tar")), problems: with(problem.TooManyRequests),
 		},
 	}
-	return ops
+	return append(ops, findOperations(path, session)...)
+}
+
+// findOperations describe search, watch and git.
+func findOperations(path, session *openapi3.Parameter) []operation {
+	flag := func(name, description string) *openapi3.Parameter {
+		return query(name, description, openapi3.NewBoolSchema().WithDefault(false))
+	}
+	word := func(name, description string) *openapi3.Parameter {
+		return query(name, description, openapi3.NewStringSchema())
+	}
+	params := func(p ...*openapi3.Parameter) []*openapi3.Parameter { return append(p, session) }
+	with := func(more ...problem.Kind) []problem.Kind {
+		return append(append([]problem.Kind{}, pathProblems...), more...)
+	}
+	changes := openapi3.NewResponse().WithDescription("An event named ready, then one named change for each change, with a FileChange; an event named error has a Problem and is the last. The stream ends when the folder is gone. A client that does not keep up is told so by a change of type overflow.").
+		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType}))
+	patch := openapi3.NewResponse().WithDescription("A patch. With the header Sandbox-Agent-Truncated it was longer.").
+		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema().WithFormat("binary"), []string{"text/x-diff"}))
+	patch.Headers = openapi3.Headers{"Sandbox-Agent-Truncated": {Value: &openapi3.Header{Parameter: openapi3.Parameter{Description: "true when the patch was cut.", Schema: openapi3.NewStringSchema().NewRef()}}}}
+	return []operation{
+		{
+			method: http.MethodGet, path: "/v2/fs/search", id: "searchFiles", summary: "Find names, or lines of files",
+			description: "Below a folder, in the order of names, without following symbolic links and without what git ignores. A search that reaches a limit of matches, entries or time answers with what it has; cursor continues it.",
+			params: params(path, word("name", "A part of a name or, with any of *?[, a pattern for all of it; a pattern with a slash is for the path below the folder."),
+				word("content", "What a line contains."), flag("regexp", "content is a regular expression (RE2)."), flag("ignoreCase", "Capital and small letters are alike."),
+				flag("hidden", "Also names that begin with a dot."), flag("ignored", "Also what git ignores."), word("cursor", "nextCursor of the answer before."), pageSize()),
+			responses: one(200, jsonResponse("What was found.", "FileSearch")), problems: with(),
+		},
+		{
+			method: http.MethodGet, path: "/v2/fs/watch", id: "watchFiles", summary: "Changes in a folder, as an event stream",
+			params:    params(path, flag("recursive", "Also in folders below."), flag("hidden", "Also names that begin with a dot.")),
+			responses: one(200, changes), problems: with(problem.PayloadTooLarge, problem.TooManyRequests),
+		},
+		{
+			method: http.MethodGet, path: "/v2/fs/git/status", id: "getGitStatus", summary: "What differs from what was committed, below a folder",
+			description: "Programs that the repository's own configuration names are not run.",
+			params:      params(path), responses: one(200, jsonResponse("The state of the work tree.", "GitStatus")), problems: with(problem.NotARepository, problem.Timeout),
+		},
+		{
+			method: http.MethodGet, path: "/v2/fs/git/diff", id: "getGitDiff", summary: "What differs, as a patch", description: "Of a folder or a file, against the index.",
+			params:    params(path, flag("staged", "What is in the index, against the last commit."), word("base", "A commit to compare with instead.")),
+			responses: one(200, patch), problems: with(problem.NotARepository, problem.Timeout),
+		},
+	}
 }
 
 // fileSchemas are the types of those operations.
@@ -133,5 +178,26 @@ func fileSchemas() openapi3.Schemas {
 			"paths": texts("Absolute; the first 1024."), "truncated": described(openapi3.NewBoolSchema(), "There are more paths."),
 			"files": number(none), "bytes": number("Of files."),
 		})},
+		"FileSearch": {Value: object(fields{
+			"matches": list("FileMatch"), "nextCursor": text("Continues the search; absent when it is complete."),
+			"stopped": enum("Which limit stopped it.", "matches", "files", "time"), "files": number("Entries that were looked at."),
+			"skipped": number("What is too large, is no text, or cannot be read."),
+		}, "nextCursor", "stopped")},
+		"FileMatch": {Value: object(fields{
+			"path": text(none), "rawPath": entry()["rawPath"], "type": entry()["type"],
+			"line": number("From 1; absent for names."), "column": number("From 1, in bytes."), "text": text("Of the line, at most 512 bytes."),
+		}, "rawPath", "line", "column", "text")},
+		"FileChange": {Value: object(fields{
+			"type": enum("overflow: changes were lost, look at the folder anew.", fs.Created, fs.Modified, fs.Removed, fs.Renamed, fs.Overflow),
+			"path": text(none), "rawPath": entry()["rawPath"], "from": text("The old path of what was renamed."), "folder": boolean(),
+		}, "path", "rawPath", "from", "folder")},
+		"GitStatus": {Value: object(fields{
+			"root": text("Of the work tree."), "branch": text("Absent when none is checked out."), "commit": text("Absent before the first."), "upstream": text(none),
+			"ahead": number(none), "behind": number(none), "files": list("GitFile"), "truncated": boolean(),
+		}, "branch", "commit", "upstream")},
+		"GitFile": {Value: object(fields{
+			"path": text("Absolute."), "rawPath": entry()["rawPath"], "index": text("M, A, D, R, C, T, U, ?, or . for no difference."), "workTree": text("As index."),
+			"from": text("The old path of what was renamed or copied."),
+		}, "rawPath", "from")},
 	}
 }
