@@ -1,12 +1,13 @@
 package main
 
 import (
-	"io/fs"
+	iofs "io/fs"
 	"log/slog"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -17,7 +18,8 @@ type gateway struct {
 	installer *install.Installer
 	catalog   *all.Catalog
 	rpc       *acphttp.Handler
-	ui        fs.FS
+	ui        iofs.FS
+	files     *fs.Service
 }
 
 // openGateway puts the parts together.
@@ -27,6 +29,10 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		dataDir = "" // another gateway may be using it
 	}
 	list, err := all.Adapters(all.Options{DataDir: cfg.dataDir, Commands: cfg.commands})
+	if err != nil {
+		return nil, err
+	}
+	files, err := fs.New(fs.Options{Root: cfg.fsRoot})
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +57,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	})
 	if err != nil {
 		catalog.Close()
+		_ = files.Close()
 		return nil, err
 	}
 	return &gateway{
@@ -59,5 +66,6 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		catalog:   catalog,
 		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
 		ui:        inspector.Dist(),
+		files:     files,
 	}, nil
 }
