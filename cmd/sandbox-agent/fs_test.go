@@ -129,9 +129,7 @@ func TestFS_GetContinues(t *testing.T) {
 	}
 	var cut atomic.Int64 // how many answers are cut
 	var ranges []string
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	director := proxy.Director
-	proxy.Director = func(r *http.Request) { director(r); r.Host = target.Host }
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v2/fs/file" {
 			proxy.ServeHTTP(w, r)
