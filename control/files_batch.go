@@ -44,7 +44,7 @@ func (s *Server) uploadBatch(r fileRequest) error {
 	defer release()
 	in := newIncoming(r)
 	defer in.done()
-	body, consumed, end, err := decompress(in)
+	body, consumed, end, err := decompress(in, func() int64 { return in.n })
 	if err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func (s *Server) uploadBatch(r fileRequest) error {
 	return writeJSON(r, done)
 }
 
-// decompress returns the plain archive of a body. consumed returns how much of
-// the body was read; it is nil when the body is not compressed.
-func decompress(in *incoming) (r io.Reader, consumed func() int64, end func(), err error) {
+// decompress returns the plain archive of a body. taken tells how much of the
+// body was read; so does consumed, which is nil when the body is not compressed.
+func decompress(in io.Reader, taken func() int64) (r io.Reader, consumed func() int64, end func(), err error) {
 	buf := bufio.NewReaderSize(in, 512)
 	magic, err := buf.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -73,13 +73,13 @@ func decompress(in *incoming) (r io.Reader, consumed func() int64, end func(), e
 		if err != nil {
 			return nil, nil, nil, problem.Wrap(problem.InvalidRequest, err, "the body is no gzip file")
 		}
-		return compressed{z, "gzip"}, func() int64 { return in.n }, func() { _ = z.Close() }, nil
+		return compressed{z, "gzip"}, taken, func() { _ = z.Close() }, nil
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(buf, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return nil, nil, nil, problem.Wrap(problem.InvalidRequest, err, "the body is no zstd file")
 		}
-		return compressed{z, "zstd"}, func() int64 { return in.n }, z.Close, nil
+		return compressed{z, "zstd"}, taken, z.Close, nil
 	}
 	return buf, nil, func() {}, nil
 }

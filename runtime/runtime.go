@@ -31,6 +31,8 @@ type Options struct {
 	Installer         adapters.Installer
 	RequirePreinstall bool // never install an agent because a session wants it
 
+	Files Files // answers methods about files; may be nil
+
 	DataDir   string // sessions and agents' state live below it
 	Ephemeral bool   // keep sessions in memory only
 	Fsync     string // turn (default), always or never

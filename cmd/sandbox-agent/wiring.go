@@ -7,6 +7,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -44,6 +45,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		Adapters:          list,
 		Catalog:           catalog,
 		Installer:         installer.Programs(),
+		Files:             control.NewFileMethods(files),
 		RequirePreinstall: cfg.requirePreinstall,
 		DefaultAgent:      cfg.defaultAgent,
 		DataDir:           dataDir,
