@@ -147,8 +147,13 @@ func (s *session) last(t *turn) verdict {
 	case v := <-t.done:
 		return v
 	default:
-		return verdict{err: s.exit}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.cancelled {
+		return verdict{reason: acp.StopReasonCancelled}
+	}
+	return verdict{err: s.exit}
 }
 
 // interrupt ends a turn. It reports whether the program had not begun with the

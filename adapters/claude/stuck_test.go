@@ -57,7 +57,7 @@ func TestStuck_InATurn(t *testing.T) {
 			}
 			return
 		}
-		if m.IsResponse() {
+		if m.IsResponse() && acp.MemberString(m.Result(), "stopReason") != "cancelled" { // if it is answered at all
 			t.Errorf("the prompt was answered: %s", m.Frame())
 		}
 		if strings.Contains(string(m.Frame()), "on and on") {
