@@ -420,6 +420,13 @@ func TestRoot_ProcessFileSystem(t *testing.T) {
 	wantCode(t, err, Escapes, "process file system")
 	_, err = s.Copy(t.Context(), fmt.Sprintf("/proc/%d/environ", os.Getpid()), t.TempDir()+"/x", PlaceOptions{})
 	wantCode(t, err, Escapes)
+	pid := fmt.Sprintf("/proc/%d", os.Getpid())
+	for _, p := range []string{pid + "/environ", pid, "/proc/self/environ"} {
+		wantCode(t, s.Pack(t.Context(), io.Discard, []string{p}, func() {}), Escapes)
+	}
+	if f, err := s.Search(t.Context(), pid+"/task", SearchOptions{Content: "PATH", Limit: 1}); err == nil {
+		t.Errorf("it was searched: %+v", f)
+	}
 	if _, err := read(s, "/etc/hostname"); err != nil {
 		t.Error(err)
 	}

@@ -38,6 +38,13 @@ func (s *Service) Pack(ctx context.Context, w io.Writer, paths []string, begin f
 		if typeOf(info.Mode()) == Other {
 			return failf(NotFile, "%s is a device, a pipe or a socket", p)
 		}
+		if typeOf(info.Mode()) != Symlink {
+			f, _, err := s.open(name) // what cannot be read is told before anything is sent
+			if err != nil {
+				return explain(err, "open %s", p)
+			}
+			_ = f.Close()
+		}
 	}
 	begin()
 	buf := buffers.Get().(*[copySize]byte)
@@ -123,6 +130,9 @@ func (p *packing) entry(f found) error {
 	}
 	if !info.Mode().IsRegular() {
 		return nil // replaced meanwhile
+	}
+	if p.s.root != nil && inProc(file) {
+		return failf(Escapes, "%s is in the process file system, which is not for clients of a server that is confined to a root", f.rel)
 	}
 	h.Typeflag, h.Size, h.Mode = tar.TypeReg, info.Size(), int64(info.Mode().Perm())
 	if err := p.w.WriteHeader(h); err != nil {

@@ -64,7 +64,7 @@ func fsUpload(c *cli.Context, std stdio, locals []string, remote string) error {
 	if err != nil {
 		return err
 	}
-	defer here.Close()
+	defer func() { _ = here.Close() }() // it holds nothing
 	m := newMeter(std, "upload", remote, 0)
 	defer m.end()
 	return onFiles(c, func(ctx context.Context, files client.Files) error {
@@ -135,7 +135,7 @@ func fsDownload(c *cli.Context, std stdio, remotes []string, local string) error
 	if err != nil {
 		return err
 	}
-	defer here.Close()
+	defer func() { _ = here.Close() }() // it holds nothing
 	m := newMeter(std, "download", filepath.Base(local), 0)
 	defer m.end()
 	return onFiles(c, func(ctx context.Context, files client.Files) error {

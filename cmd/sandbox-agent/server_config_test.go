@@ -58,12 +58,13 @@ func TestServerConfig_FlagsAndVariables(t *testing.T) {
 	t.Setenv("SANDBOX_AGENT_ALLOWED_HOST", "a.example, b.example")
 	t.Setenv("SANDBOX_AGENT_PORT", "0")
 	t.Setenv("SANDBOX_AGENT_MAX_BODY", "1MB")
+	t.Setenv("SANDBOX_AGENT_FS_ROOT", "/srv")
 	got, err := configOf(t, "--host", "0.0.0.0", "--cors-allow-origin", "https://a", "--cors-allow-origin", "https://b",
 		"--cors-allow-credentials", "--agent-command", "own=sh -c 'a, b'", "--log-format", "json", "--log-level", "debug", "--ephemeral")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.host != "0.0.0.0" || got.port != "0" || got.maxBody != 1e6 || !got.ephemeral || !got.logJSON || got.logLevel != slog.LevelDebug {
+	if got.host != "0.0.0.0" || got.port != "0" || got.maxBody != 1e6 || got.fsRoot != "/srv" || !got.ephemeral || !got.logJSON || got.logLevel != slog.LevelDebug {
 		t.Errorf("configuration %+v", got)
 	}
 	if diff := cmp.Diff(map[string][]string{"own": {"sh", "-c", "a, b"}}, got.commands); diff != "" {
