@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/claude"
+	"sandboxagent.dev/sandbox-agent/adapters/codex"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
@@ -28,6 +29,7 @@ func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
 		mock.New(""),
 		claude.New(),
+		codex.New(),
 	}
 	for _, spec := range native.Table() {
 		list = append(list, native.New(spec))
