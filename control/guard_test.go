@@ -219,7 +219,7 @@ func TestGuard_CORS(t *testing.T) {
 		w := send(t, s, "OPTIONS", "/v2/rpc", "localhost", append(preflight, "Access-Control-Request-Private-Network: true")...)
 		want := map[string]string{
 			"Access-Control-Allow-Origin": site, "Access-Control-Allow-Credentials": "true",
-			"Access-Control-Allow-Methods":         "GET, HEAD, POST, DELETE, OPTIONS",
+			"Access-Control-Allow-Methods":         "GET, HEAD, POST, PUT, DELETE, OPTIONS",
 			"Access-Control-Allow-Private-Network": "true",
 		}
 		for name, v := range want {

@@ -3,6 +3,7 @@ package control
 import (
 	"flag"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -10,3 +11,10 @@ import (
 var update = flag.Bool("update", false, "rewrite generated files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tick is done a moment from now, for states that nobody announces.
+func tick(t *testing.T) <-chan time.Time {
+	timer := time.NewTimer(10 * time.Millisecond)
+	t.Cleanup(func() { timer.Stop() })
+	return timer.C
+}

@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
+	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -81,6 +82,8 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		"InstallRequest": installBody{}, "Installation": install.Installation{}, "InstallResult": install.Result{}, "InstallStatus": install.Status{},
 		"InstallProgress": install.Progress{}, "Attempt": install.Attempt{}, "Artifact": install.Artifact{}, "Download": install.Download{},
 		"Report": install.Report{}, "Check": install.Check{},
+		"FileEntry": fs.Entry{}, "FileListed": fs.Listed{}, "FilePage": fs.Page{}, "FileUpload": fs.Unpacked{},
+		"FileSearch": fs.Found{}, "FileMatch": fs.Match{}, "FileChange": fs.Change{}, "GitStatus": fs.GitStatus{}, "GitFile": fs.GitFile{},
 		"End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
 	}
 	for name, v := range types {

@@ -2,7 +2,7 @@ package control
 
 import (
 	"context"
-	"io/fs"
+	iofs "io/fs"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -31,9 +32,13 @@ var _ Sessions = (*runtime.Runtime)(nil)
 // Options configure a Server.
 type Options struct {
 	Sessions  Sessions
-	Installer Installer    // nil when this server installs nothing
+	Installer Installer   // nil when this server installs nothing
+	Files     *fs.Service // nil when this server gives no access to files
+	// Transfers bounds the uploads and downloads at one time; more are refused
+	// with a problem. 0 is 64.
+	Transfers int
 	RPC       http.Handler // serves /v2/rpc
-	UI        fs.FS        // served at /ui/
+	UI        iofs.FS      // served at /ui/
 	Guard     Guard
 	Version   string
 	Logger    *slog.Logger // nil discards
@@ -47,7 +52,9 @@ type Server struct {
 	ui      http.Handler
 	handler http.Handler
 
-	installs installs
+	installs  installs
+	transfers chan struct{} // holds one for each upload and download
+	watchers  chan struct{} // holds one for each watched folder
 	// examining is held by the one request that the doctor works for; others
 	// wait as long as their clients do.
 	examining chan struct{}
@@ -65,6 +72,10 @@ func New(o Options) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.stop, s.end = context.WithCancel(context.Background())
+	if o.Transfers <= 0 {
+		o.Transfers = 64
+	}
+	s.transfers, s.watchers = make(chan struct{}, o.Transfers), make(chan struct{}, maxWatchers)
 	s.installs.ctx, s.installs.flights = s.stop, map[string]*flight{}
 	if o.UI != nil {
 		s.ui = http.StripPrefix("/ui", http.FileServerFS(o.UI))
@@ -132,6 +143,7 @@ func (s *Server) routes() *echo.Echo {
 	e.DELETE("/v2/sessions/:id", s.deleteSession)
 	e.POST("/v2/sessions/:id/close", s.closeSession)
 	get("/v2/sessions/:id/events", s.getEvents)
+	s.fileRoutes(e, get)
 	get("/v2/openapi.json", s.getOpenAPI)
 	return e
 }

@@ -167,6 +167,7 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 		return nil, problem.Wrap(problem.AgentProcessExited, err, "cannot start agent %s", a.id)
 	}
 	p := newProc(a, key, conn, w.backoff)
+	p.ownLogin = len(w.env) > 0 || w.credentials != (adapters.Credentials{})
 	params := append([]byte(`{"protocolVersion":1,"clientCapabilities":`), w.caps...)
 	if len(w.info) > 0 {
 		params = append(append(params, `,"clientInfo":`...), w.info...)
@@ -185,7 +186,9 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 	p.readCapabilities()
 	switch state := AuthState(acp.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
 	case AuthAuthenticated, AuthRequired:
-		a.setAuth(state)
+		if !p.ownLogin {
+			a.setAuth(state)
+		}
 	}
 	return p, nil
 }

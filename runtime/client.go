@@ -157,7 +157,7 @@ func (r *Runtime) initializeResult(a *agent, p *proc) json.RawMessage {
 		set("[]", "authMethods")
 	}
 	own, _ := acp.Encode(map[string]any{
-		"agent": a.id, "agents": r.names, "version": r.o.Version, "extensions": extensions(),
+		"agent": a.id, "agents": r.names, "version": r.o.Version, "extensions": r.extensions(),
 	})
 	set(string(own), "agentCapabilities", "_meta", acp.MetaKey)
 	return res

@@ -13,7 +13,7 @@
 //
 // # Locks
 //
-// Order: Runtime.mu, agent.mu, Session.mu, proc.mu, Client.mu, Session.asksMu, then
+// Order: Session.saving, Runtime.mu, agent.mu, Session.mu, proc.mu, Client.mu, Session.asksMu, then
 // the Log's.
 // None is held while waiting for an agent or a client.
 package runtime

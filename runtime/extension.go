@@ -17,17 +17,26 @@ var extensionMethods = []string{
 }
 
 // extensions is what initialize advertises of them.
-func extensions() map[string]any {
+func (r *Runtime) extensions() map[string]any {
+	methods := extensionMethods
+	if r.o.Files != nil {
+		methods = append(r.o.Files.Methods(), methods...)
+	}
 	return map[string]any{
 		"sessionDetach": true, "sessionEvents": true, "sessionGet": true, "sessionListModels": true,
 		"sessionPending": true, "sessionSetMetadata": true, "sessionTerminate": true,
 		"sessionEnded": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "requestedSessionId": true,
-		"methods": extensionMethods,
+		"files":   r.o.Files != nil,
+		"methods": methods,
 	}
 }
 
 // extension handles the gateway's own requests.
 func (c *Client) extension(q *request, m *acp.Message) {
+	if c.r.answersFiles(q.method) {
+		c.files(q, m)
+		return
+	}
 	if !slices.Contains(extensionMethods, q.method) {
 		q.fail(nil, acp.Errorf(acp.CodeMethodNotFound, "method %s is unknown: the extension methods are in initialize's agentCapabilities._meta", q.method))
 		return

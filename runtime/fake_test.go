@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const wait = 10 * time.Second
+const wait = time.Minute // machines are slow
 
 // fakeAgent is an adapter whose agent is a function in this process.
 type fakeAgent struct {

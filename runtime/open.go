@@ -393,12 +393,3 @@ func (s *Session) forget() {
 	_ = s.log().Close()
 	_ = s.r.store.remove(s.id)
 }
-
-// ensure returns the process that serves the session, giving it one when it is
-// dormant. It is single-flight.
-// reopen gives a dormant session a process, with the agent's own memory of it
-// where the agent has one.
-// restore has the agent open its own session again. What it replays the log has
-// already.
-// startFresh has the agent create a new session under the gateway's old one.
-// adopt takes over what the agent said of the session it opened.

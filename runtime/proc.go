@@ -29,18 +29,21 @@ var errRequestTimeout = errors.New("the agent did not answer in time")
 
 // proc is one agent process and the requests that wait for it.
 type proc struct {
-	agent   *agent
-	key     string
-	conn    acp.Conn
-	init    json.RawMessage // result of initialize; set before the proc is shared
-	caps    agentCaps
-	started time.Time
-	backoff *backoff      // of those who would start it again
-	outbox  chan []byte   // frames that could not be written at once, in order
-	waiting atomic.Int64  // frames in outbox or on their way from it
-	wmu     sync.Mutex    // held while the agent's input is written
-	gone    chan struct{} // closed by fail: nothing is sent any more
-	ended   chan struct{} // closed when pump and writer have returned
+	agent *agent
+	key   string
+	conn  acp.Conn
+	init  json.RawMessage // result of initialize; set before the proc is shared
+	caps  agentCaps
+	// ownLogin says that it has credentials of a session's own: what it says of
+	// its login tells nothing of other sessions. Set before the proc is shared.
+	ownLogin bool
+	started  time.Time
+	backoff  *backoff      // of those who would start it again
+	outbox   chan []byte   // frames that could not be written at once, in order
+	waiting  atomic.Int64  // frames in outbox or on their way from it
+	wmu      sync.Mutex    // held while the agent's input is written
+	gone     chan struct{} // closed by fail: nothing is sent any more
+	ended    chan struct{} // closed when pump and writer have returned
 
 	mu       sync.Mutex
 	lastID   int64

@@ -86,6 +86,7 @@ func (st *Stream) numbered(f *feed, seq uint64, frame []byte) []byte {
 	return st.arena[start:len(st.arena):len(st.arena)]
 }
 
+// again renders an entry that was handed out before.
 func (st *Stream) again(f *feed, e journal.Entry) []byte {
 	if e.Kind == journal.AskDone {
 		return e.Frame

@@ -11,6 +11,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
+// ensure returns the process that serves the session, giving it one when it is
+// dormant. It is single-flight.
 func (s *Session) ensure(ctx context.Context, c *Client) (*proc, error) {
 	for {
 		s.mu.Lock()
@@ -44,6 +46,8 @@ func (s *Session) ensure(ctx context.Context, c *Client) (*proc, error) {
 	}
 }
 
+// reopen gives a dormant session a process, with the agent's own memory of it
+// where the agent has one.
 func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	s.mu.Lock()
 	rec := s.rec
@@ -99,6 +103,8 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 	return p, nil
 }
 
+// restore has the agent open its own session again. What it replays the log has
+// already.
 func (s *Session) restore(ctx context.Context, p *proc, method string, rec record) error {
 	s.muted.Store(method == "session/load")
 	defer s.muted.Store(false)
@@ -116,6 +122,7 @@ func (s *Session) restore(ctx context.Context, p *proc, method string, rec recor
 	return nil
 }
 
+// startFresh has the agent create a new session under the gateway's old one.
 func (s *Session) startFresh(ctx context.Context, p *proc, rec record) error {
 	type answer struct {
 		res json.RawMessage
@@ -152,6 +159,7 @@ func (s *Session) startFresh(ctx context.Context, p *proc, rec record) error {
 	}
 }
 
+// adopt takes over what the agent said of the session it opened.
 func (s *Session) adopt(p *proc, res json.RawMessage, continuity Continuity) {
 	s.change(func(rec *record) {
 		rec.Continuity = continuity

@@ -80,7 +80,7 @@ func (q *request) fail(s *Session, err error) {
 
 // forward answers with the agent's response under the client's id.
 func (q *request) forward(s *Session, res *acp.Message) {
-	if p := q.proc.Load(); p != nil {
+	if p := q.proc.Load(); p != nil && !p.ownLogin {
 		p.agent.learnAuth(q.method, res.Err())
 	}
 	q.respond(s, res.AppendRewritten(make([]byte, 0, len(res.Frame())+len(q.id)), q.id, ""), false)

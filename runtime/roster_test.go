@@ -63,6 +63,11 @@ func TestAgents_SayWhatIsKnown(t *testing.T) {
 		t.Errorf("after a refused prompt (-want +got):\n%s", diff)
 	}
 	fail = false
+	own := tc.newWith(`{"credentials":{"apiKey":"k"}}`)
+	tc.call("session/prompt", prompt(own, "hi"))
+	if got := row().AuthState; got != AuthRequired {
+		t.Errorf("after a prompt with a session's own credentials: %s", got)
+	}
 	tc.call("session/prompt", prompt(s, "hi"))
 	if got := row().AuthState; got != AuthAuthenticated {
 		t.Errorf("after a prompt: %s", got)

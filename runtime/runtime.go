@@ -31,6 +31,8 @@ type Options struct {
 	Installer         adapters.Installer
 	RequirePreinstall bool // never install an agent because a session wants it
 
+	Files Files // answers methods about files; may be nil
+
 	DataDir   string // sessions and agents' state live below it
 	Ephemeral bool   // keep sessions in memory only
 	Fsync     string // turn (default), always or never
@@ -319,16 +321,24 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	for _, s := range sessions {
 		errs = append(errs, s.closeLog(r.o.Fsync != "never"))
 	}
-	farewell, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	farewell, cancel := context.WithTimeout(ctx, farewellBound)
 	for _, c := range r.allClients() {
-		c.awaitAll(farewell)
+		wg.Go(func() { c.awaitAll(farewell) })
 	}
+	wg.Wait()
 	cancel()
 	for _, c := range r.allClients() {
 		c.Close()
 	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
+
+// At the end clients are given what is in the logs, how their turns ended above
+// all, as long as they read.
+const (
+	farewellBound = 5 * time.Second
+	stallBound    = 500 * time.Millisecond // a client that reads nothing for so long is left
+)
 
 // errShutdown is the cause of what ends because the gateway ends.
 var errShutdown = errors.New("the gateway is shutting down")

@@ -28,6 +28,8 @@ type Session struct {
 	logOnce sync.Once                   // opens the log
 	logp    atomic.Pointer[journal.Log] // nil until opened
 
+	saving sync.Mutex // orders writes of the record: an older one must not come last
+
 	mu      sync.Mutex
 	rec     record
 	turn    *turn   // the running one
@@ -200,6 +202,8 @@ func (s *Session) track(m *acp.Message) {
 
 // save writes the record when it changed.
 func (s *Session) save() {
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	s.mu.Lock()
 	if !s.unsaved || s.gone {
 		s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
+// Written says that what was polled has reached the client.
 func (st *Stream) Written() {
 	if len(st.polled) == 0 {
 		return
@@ -21,6 +22,7 @@ func (st *Stream) Written() {
 	c.advancedLocked()
 }
 
+// advancedLocked wakes who waits for events to be written.
 func (c *Client) advancedLocked() {
 	if c.progress != nil {
 		close(c.progress)
@@ -28,6 +30,8 @@ func (c *Client) advancedLocked() {
 	}
 }
 
+// Settle waits until the events before the reply were written, or bound passed,
+// or no stream is there to write them.
 func (c *Client) Settle(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
 	s := c.r.session(r.Session)
 	if r.Session == "" || s == nil {
@@ -43,6 +47,7 @@ func (c *Client) lastEvent() uint64 {
 	return c.event
 }
 
+// awaitWritten waits until the client's stream has passed entry seq.
 func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound time.Duration) {
 	var timer *time.Timer
 	for {
@@ -71,6 +76,7 @@ func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound
 	}
 }
 
+// awaitAll waits until the open streams have written all there is, or ctx ends.
 func (c *Client) awaitAll(ctx context.Context) {
 	for {
 		c.mu.Lock()
@@ -87,9 +93,14 @@ func (c *Client) awaitAll(ctx context.Context) {
 		}
 		progress := c.progress
 		c.mu.Unlock()
+		stall := time.NewTimer(stallBound)
 		select {
 		case <-progress:
+			stall.Stop()
+		case <-stall.C:
+			return // its client does not read
 		case <-ctx.Done():
+			stall.Stop()
 			return
 		}
 	}

@@ -389,11 +389,3 @@ func (st *Stream) pollReplay(limit int) error {
 	}
 	return nil
 }
-
-// again renders an entry that was handed out before.
-// Written says that what was polled has reached the client.
-// advancedLocked wakes who waits for events to be written.
-// Settle waits until the events before the reply were written, or bound passed,
-// or no stream is there to write them.
-// awaitWritten waits until the client's stream has passed entry seq.
-// awaitAll waits until the open streams have written all there is, or ctx ends.

@@ -56,7 +56,7 @@ type Handler struct {
 
 	closing chan struct{} // closed by Shutdown
 	once    sync.Once
-	open    sync.WaitGroup // requests in progress
+	open    gauge // requests in progress
 
 	mu    sync.Mutex
 	conns map[string]*conn
@@ -96,13 +96,8 @@ func New(gw acp.Gateway, o Options) *Handler {
 // ends.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	h.once.Do(func() { close(h.closing) })
-	done := make(chan struct{})
-	go func() {
-		h.open.Wait()
-		close(done)
-	}()
 	select {
-	case <-done:
+	case <-h.open.empty():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -111,8 +106,8 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 
 // ServeHTTP serves one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.open.Add(1)
-	defer h.open.Done()
+	h.open.add(1)
+	defer h.open.add(-1)
 	select {
 	case <-h.closing:
 		problem.Write(w, problem.New(problem.Unavailable, "the gateway is shutting down"))

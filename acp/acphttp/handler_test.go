@@ -18,7 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
-const wait = 10 * time.Second
+const wait = time.Minute
 
 // fakeGateway has one client, which answers requests when it is told to.
 type fakeGateway struct{ c *fakeClient }

@@ -26,9 +26,9 @@ func (h *Handler) postStandard(w http.ResponseWriter, r *http.Request, c *conn, 
 	c.running = true
 	c.mu.Unlock()
 	if start {
-		h.open.Add(1)
+		h.open.add(1)
 		go func() {
-			defer h.open.Done()
+			defer h.open.add(-1)
 			c.passOn()
 		}()
 	}

@@ -34,6 +34,17 @@ const (
 	ClientNotFound       Kind = "client_not_found"
 	AgentNotInstalled    Kind = "agent_not_installed"
 	NotFound             Kind = "not_found"
+	PathEscapes          Kind = "path_escapes"
+	NotADirectory        Kind = "not_a_directory"
+	NotAFile             Kind = "not_a_file"
+	NotARepository       Kind = "not_a_repository"
+	DirectoryNotEmpty    Kind = "directory_not_empty"
+	AlreadyExists        Kind = "already_exists"
+	PreconditionFailed   Kind = "precondition_failed"
+	RangeNotSatisfiable  Kind = "range_not_satisfiable"
+	ArchiveRefused       Kind = "archive_refused"
+	TooManyRequests      Kind = "too_many_requests"
+	InsufficientStorage  Kind = "insufficient_storage"
 	MethodNotAllowed     Kind = "method_not_allowed"
 	NotAcceptable        Kind = "not_acceptable"
 	Conflict             Kind = "conflict"
@@ -68,6 +79,17 @@ var table = map[Kind]row{
 	ClientNotFound:       {http.StatusNotFound, "Connection not found"},
 	AgentNotInstalled:    {http.StatusNotFound, "Agent not installed"},
 	NotFound:             {http.StatusNotFound, "Not found"},
+	PathEscapes:          {http.StatusForbidden, "Path leads out of the root"},
+	NotADirectory:        {http.StatusConflict, "Not a directory"},
+	NotAFile:             {http.StatusConflict, "Not a regular file"},
+	NotARepository:       {http.StatusConflict, "Not a git repository"},
+	DirectoryNotEmpty:    {http.StatusConflict, "Directory not empty"},
+	AlreadyExists:        {http.StatusConflict, "Already exists"},
+	PreconditionFailed:   {http.StatusPreconditionFailed, "Precondition failed"},
+	RangeNotSatisfiable:  {http.StatusRequestedRangeNotSatisfiable, "Range not satisfiable"},
+	ArchiveRefused:       {http.StatusUnprocessableEntity, "Archive refused"},
+	TooManyRequests:      {http.StatusTooManyRequests, "Too many requests"},
+	InsufficientStorage:  {http.StatusInsufficientStorage, "No space left"},
 	MethodNotAllowed:     {http.StatusMethodNotAllowed, "Method not allowed"},
 	NotAcceptable:        {http.StatusNotAcceptable, "Not acceptable"},
 	Conflict:             {http.StatusConflict, "Conflict"},

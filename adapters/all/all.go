@@ -27,9 +27,9 @@ type Options struct {
 // builtin returns the agents that need no configuration.
 func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
-		mock.New(""),
 		claude.New(),
 		codex.New(),
+		mock.New(""),
 	}
 	for _, spec := range native.Table() {
 		list = append(list, native.New(spec))

@@ -2,12 +2,8 @@ package claude
 
 import (
 	"path/filepath"
-	"reflect"
-	goruntime "runtime"
-	"strings"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 )
 
@@ -35,21 +31,10 @@ func TestContract(t *testing.T) {
 			Crash:   adaptertest.Prompt{Text: "run sh " + crash},
 			Spawn:   adaptertest.Prompt{Text: "run sh " + spawn, Says: "spawned"},
 		},
-		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Unshown: unshown(),
+		Crash: adaptertest.Crash{Code: -1, Stderr: "about to crash"},
+		Shows: w.shows(),
 		Skip: map[string]string{
 			"10-MiB-message": "claude refuses prompts beyond the model's context; TestLargeMessages has the largest that it takes",
 		},
 	})
-}
-
-// unshown names the test that shows each feature: with answers, files and
-// settings of its own, where the suite has one client for all.
-func unshown() map[adapters.Feature]string {
-	out := map[adapters.Feature]string{}
-	for f, test := range shownBy() {
-		name := goruntime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
-		out[f] = name[strings.LastIndexByte(name, '.')+1:] + " shows it"
-	}
-	return out
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // tested is the newest version of the program that all tests passed with.
-const tested = "2.1.330"
+const tested = agentcache.Claude
 
 // version is what the tests run with: SANDBOX_AGENT_TEST_CLAUDE names another.
 var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CLAUDE"), tested)

@@ -331,6 +331,93 @@ func TestReal_Copilot(t *testing.T) {
 	})
 }
 
+func TestReal_OpenCode(t *testing.T) {
+	w := newWorld(t)
+	agentcache.Turn(t)
+	w.write(".config/opencode/opencode.json", `{
+		"autoupdate": false, "share": "disabled", "model": "scripted/scripted-1", "small_model": "scripted/scripted-1",
+		"enabled_providers": ["scripted"], "permission": {"bash": "ask"},
+		"provider": {"scripted": {
+			"name": "Scripted", "npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "`+w.model.URL+`/v1", "apiKey": "no-secret"},
+			"models": {"scripted-1": {"name": "Scripted 1", "tool_call": true, "reasoning": true, "attachment": true,
+				"modalities": {"input": ["text", "image"], "output": ["text"]},
+				"variants": {"low": {"reasoningEffort": "low"}, "high": {"reasoningEffort": "high"}},
+				"limit": {"context": 200000, "output": 8192}, "cost": {"input": 1, "output": 2}}}
+		}}
+	}`)
+	shows := w.shows("")
+	delete(shows, adapters.Images) // it drops those that the provider is not known to take
+	option := func(category acp.SessionConfigOptionCategory) func(s *adaptertest.Scene) {
+		return func(s *adaptertest.Scene) {
+			s.Helper()
+			s.Cwd = w.dir
+			r := s.NewSession(nil)
+			for _, o := range r.ConfigOptions {
+				if o.Category == category && o.Select != nil {
+					list := o.Select.Options.Ungrouped
+					s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": r.SessionID, "configId": o.ID, "value": list[len(list)-1].Value})
+					return
+				}
+			}
+			s.Fail("no option %s among %+v", category, r.ConfigOptions)
+		}
+	}
+	shows[adapters.Modes] = option(acp.SessionConfigOptionCategoryMode)
+	shows[adapters.Models] = option(acp.SessionConfigOptionCategoryModel)
+	shows[adapters.ThoughtLevels] = option("thought_level")
+	notes := filepath.Join(w.dir, "notes.txt")
+	w.model.On(scriptedmodel.Exactly("change the notes"),
+		scriptedmodel.Step{scriptedmodel.ReadFile(notes)},
+		scriptedmodel.Step{scriptedmodel.EditFile(notes, "heron", "egret")},
+		scriptedmodel.Step{scriptedmodel.Say("changed")})
+	shows[adapters.Diffs] = func(s *adaptertest.Scene) {
+		s.Cwd = w.dir
+		act := s.Say(s.NewSession(nil).SessionID, "change the notes")
+		if !anyUpdate(act, func(u *acp.SessionUpdate) bool {
+			return u.ToolCallUpdate != nil && slices.ContainsFunc(u.ToolCallUpdate.Content, func(c acp.ToolCallContent) bool { return c.Diff != nil })
+		}) {
+			s.Fail("no diff among %s", act.Raw)
+		}
+	}
+	shows[adapters.Fork] = func(s *adaptertest.Scene) {
+		s.Cwd = w.dir
+		r := s.NewSession(nil)
+		s.Say(r.SessionID, "say before the fork")
+		var f acp.ForkSessionResponse
+		if err := json.Unmarshal(s.Call(acp.MethodSessionFork, map[string]any{"sessionId": r.SessionID, "cwd": w.dir, "mcpServers": []any{}}), &f); err != nil || f.SessionID == r.SessionID {
+			s.Fail("the fork is %+v, %v", f, err)
+		}
+		if act := s.Say(f.SessionID, "recall"); !strings.Contains(act.Said(), "before the fork") {
+			s.Fail("the fork recalls %q", act.Said())
+		}
+	}
+	used := func(what string, has func(u *acp.UsageUpdate) bool) func(s *adaptertest.Scene) {
+		return func(s *adaptertest.Scene) {
+			s.Helper()
+			s.Cwd = w.dir
+			id := s.NewSession(nil).SessionID
+			s.Say(id, "say used")
+			s.Await(id, what, func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && has(u.UsageUpdate) })
+		}
+	}
+	shows[adapters.Usage] = used("usage", func(u *acp.UsageUpdate) bool { return u.Used > 0 && u.Size > 0 })
+	shows[adapters.Cost] = used("cost", func(u *acp.UsageUpdate) bool { return u.Cost != nil })
+	adaptertest.Run(t, adaptertest.Subject{
+		Adapter: native.New(spec(t, "opencode")),
+		Options: adapters.Options{
+			Program: adapters.Program{Path: agentcache.NPM(t, "opencode-"+nodePlatform+"/bin/opencode", "opencode-ai@1.18.33")},
+			Env:     w.env("OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1"),
+		},
+		Prompts: w.prompts(),
+		Cwd:     w.dir,
+		Shows:   shows,
+		Skip: map[string]string{
+			"garbage-line-survived": cannot, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
+		},
+		Unshown: map[adapters.Feature]string{adapters.Images: "the scripted provider is not known to take any"},
+	})
+}
+
 // nodePlatform is how packages with a program for one platform end.
 var nodePlatform = runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 

@@ -74,6 +74,7 @@ func newApp(std stdio) *cli.App {
 			rpcCommand(std),
 			sessionsCommand(std),
 			agentsCommand(std),
+			fsCommand(std),
 			doctorCommand(std),
 			healthCommand(std),
 			versionCommand(std),

@@ -3,6 +3,7 @@ package main_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,17 +71,17 @@ func TestChaos_NothingIsLeftAndEveryRequestIsAnswered(t *testing.T) {
 				})
 			}
 			ready.Wait()
-			var listed struct {
-				Agents []struct {
-					ID        string
-					Processes []struct {
-						PID      int
-						RSSBytes int64
-					}
+			type agent struct {
+				ID        string
+				Processes []struct {
+					PID      int
+					RSSBytes int64
 				}
 			}
+			var listed struct{ Agents []agent }
 			g.get("/v2/agents", &listed)
-			if p := listed.Agents[0].Processes; len(p) < sessions/2 || p[0].PID == 0 || p[0].RSSBytes == 0 {
+			mock := slices.IndexFunc(listed.Agents, func(a agent) bool { return a.ID == "mock" })
+			if p := listed.Agents[mock].Processes; len(p) < sessions/2 || p[0].PID == 0 || p[0].RSSBytes == 0 {
 				t.Errorf("the list of processes is %+v", p)
 			}
 			time.Sleep(time.Duration(dice.IntN(700)) * time.Millisecond) // any moment of it

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 
@@ -127,6 +128,10 @@ func unreachable(err error) bool {
 	var netErr net.Error
 	var urlErr *url.Error
 	if errors.As(err, &opErr) && opErr.Op == "listen" {
+		return false
+	}
+	// The system's errors about local files look like those of a network.
+	if errors.As(err, new(*os.PathError)) || errors.As(err, new(*os.LinkError)) {
 		return false
 	}
 	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.Is(err, errConnectionLost) ||

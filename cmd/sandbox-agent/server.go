@@ -93,7 +93,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Installer: gw.installer, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
 	})
 	srv := newHTTPServer(api, certificates, log)
 
@@ -145,6 +145,9 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logg
 		// Whoever did not leave in time is cut off; that is no failure.
 		log.Warn("connections were cut off", "err", err)
 		_ = srv.Close()
+	}
+	if err := gw.files.Close(); err != nil {
+		errs = append(errs, fmt.Errorf("close the root of files: %w", err))
 	}
 	return errors.Join(errs...)
 }

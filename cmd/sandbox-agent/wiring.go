@@ -1,12 +1,14 @@
 package main
 
 import (
-	"io/fs"
+	iofs "io/fs"
 	"log/slog"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -17,7 +19,8 @@ type gateway struct {
 	installer *install.Installer
 	catalog   *all.Catalog
 	rpc       *acphttp.Handler
-	ui        fs.FS
+	ui        iofs.FS
+	files     *fs.Service
 }
 
 // openGateway puts the parts together.
@@ -30,6 +33,10 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	files, err := fs.New(fs.Options{Root: cfg.fsRoot})
+	if err != nil {
+		return nil, err
+	}
 	o := cfg.install
 	o.Logger = log
 	installer := install.New(o)
@@ -38,6 +45,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		Adapters:          list,
 		Catalog:           catalog,
 		Installer:         installer.Programs(),
+		Files:             control.NewFileMethods(files),
 		RequirePreinstall: cfg.requirePreinstall,
 		DefaultAgent:      cfg.defaultAgent,
 		DataDir:           dataDir,
@@ -51,6 +59,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	})
 	if err != nil {
 		catalog.Close()
+		_ = files.Close()
 		return nil, err
 	}
 	return &gateway{
@@ -59,5 +68,6 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		catalog:   catalog,
 		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
 		ui:        inspector.Dist(),
+		files:     files,
 	}, nil
 }

@@ -189,6 +189,8 @@ type call struct {
 	accept    string
 	lastEvent string
 	body      []byte // JSON; nil for none
+	// prepare, if not nil, changes the request before it is sent.
+	prepare func(*http.Request)
 }
 
 // send returns an answer that is no error. The caller closes its body.
@@ -216,6 +218,9 @@ func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
 	}
 	if r.lastEvent != "" {
 		req.Header.Set("Last-Event-ID", r.lastEvent)
+	}
+	if r.prepare != nil {
+		r.prepare(req)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

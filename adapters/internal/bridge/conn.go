@@ -96,9 +96,23 @@ func (c *Conn) Close() error {
 // SetProcess names the process that the Conn speaks for.
 func (c *Conn) SetProcess(p *process.Process) { c.child.Store(p) }
 
+// process returns the native process, nil while there is none.
+func (c *Conn) process() *process.Process {
+	p := c.child.Load()
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.Done():
+		return nil
+	default:
+		return p
+	}
+}
+
 // PID returns the native process's id, 0 while there is none.
 func (c *Conn) PID() int {
-	if p := c.child.Load(); p != nil {
+	if p := c.process(); p != nil {
 		return p.PID()
 	}
 	return 0
@@ -107,15 +121,16 @@ func (c *Conn) PID() int {
 // StartedAt returns when the native process was started, the zero time while
 // there is none.
 func (c *Conn) StartedAt() time.Time {
-	if p := c.child.Load(); p != nil {
+	if p := c.process(); p != nil {
 		return p.StartedAt()
 	}
 	return time.Time{}
 }
 
-// RSS returns the native process's resident memory in bytes.
+// RSS returns the resident memory in bytes of the native process and its
+// descendants.
 func (c *Conn) RSS() int64 {
-	if p := c.child.Load(); p != nil {
+	if p := c.process(); p != nil {
 		return process.RSS(p.PID())
 	}
 	return 0

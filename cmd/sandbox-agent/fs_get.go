@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/fs"
+)
+
+// getAttempts bounds how often a download that broke off is continued without
+// anything having come meanwhile.
+const getAttempts = 4
+
+func fsGetCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "get",
+		Usage:     "download a file",
+		ArgsUsage: "REMOTE [LOCAL]",
+		Description: `LOCAL is a file, a folder to put it into, or - for the standard output; without it the file gets its own
+name here. A download that breaks off is continued, also by running the command again, as long as the
+file on the gateway's machine stays the same.`,
+		Flags: fsFlags(timeoutFlag(0)),
+		Action: func(c *cli.Context) error {
+			remote, local, err := oneOrTwo(c, "REMOTE", "LOCAL")
+			if err != nil {
+				return err
+			}
+			return onFiles(c, func(ctx context.Context, files client.Files) error { return fsGet(ctx, c, std, files, remote, local) })
+		},
+	}
+}
+
+// oneOrTwo returns the arguments of a command whose second may be left out.
+func oneOrTwo(c *cli.Context, first, second string) (a, b string, err error) {
+	if c.NArg() == 2 {
+		args, err := exactly(c, first, second)
+		if err != nil {
+			return "", "", err
+		}
+		return args[0], args[1], nil
+	}
+	args, err := exactly(c, first)
+	if err != nil {
+		return "", "", err
+	}
+	return args[0], "", nil
+}
+
+func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, remote, local string) error {
+	e, err := files.Stat(ctx, remote, true)
+	if err != nil {
+		return err
+	}
+	if e.Type == fs.Directory {
+		return problem.New(problem.NotAFile, "%s is a directory: use sandbox-agent fs download", remote)
+	}
+	m := newMeter(std, "download", path.Base(remote), e.Size)
+	defer m.end()
+	if local == "-" {
+		return receive(ctx, files, remote, &arriving{w: std.out, etag: e.ETag, meter: m})
+	}
+	if local == "" {
+		local = path.Base(remote)
+	}
+	if info, err := os.Stat(local); err == nil && info.IsDir() {
+		local = filepath.Join(local, path.Base(remote))
+	}
+	// The name says which version of which file the part is of, and is shorter
+	// than what the system permits.
+	sum := sha256.Sum256([]byte(e.ETag + " " + filepath.Base(local)))
+	part := filepath.Join(filepath.Dir(local), fmt.Sprintf(".%x.part", sum[:8]))
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return fmt.Errorf("make a file to download into: %w", err)
+	}
+	defer f.Close()
+	have, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("continue %s: %w", part, err)
+	}
+	if have > e.Size {
+		have = 0
+	}
+	a := &arriving{w: f, etag: e.ETag, have: have, meter: m, rewind: func() error {
+		_, err := f.Seek(0, io.SeekStart)
+		return errors.Join(err, f.Truncate(0))
+	}}
+	if have < e.Size || have == 0 {
+		if err := receive(ctx, files, remote, a); err != nil {
+			return err
+		}
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("write %s: %w", part, err)
+	}
+	if err := os.Rename(part, local); err != nil {
+		return fmt.Errorf("put the download into its place: %w", err)
+	}
+	m.end()
+	if c.Bool("json") {
+		writeJSON(std.out, e)
+	}
+	return nil
+}
+
+// arriving is a file on its way here.
+type arriving struct {
+	w      io.Writer
+	etag   string
+	have   int64        // bytes that are here
+	rewind func() error // nil when what was written cannot be taken back
+	meter  *meter
+}
+
+// receive receives a file, and continues when the connection breaks.
+func receive(ctx context.Context, files client.Files, remote string, a *arriving) error {
+	for idle := 0; ; {
+		had := a.have
+		err := a.once(ctx, files, remote)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if _, ok := errors.AsType[*problem.Error](err); ok {
+			return err
+		}
+		if _, ok := errors.AsType[*os.PathError](err); ok {
+			return err // of the local file
+		}
+		if idle++; a.have > had {
+			idle = 1
+		}
+		if idle >= getAttempts {
+			return err
+		}
+		wait := time.NewTimer(time.Duration(idle) * 250 * time.Millisecond)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (a *arriving) once(ctx context.Context, files client.Files, remote string) error {
+	got, err := files.Get(ctx, remote, a.have, a.etag)
+	if err != nil {
+		return err
+	}
+	defer got.Close()
+	if got.From != a.have {
+		if a.rewind == nil {
+			return problem.New(problem.PreconditionFailed, "%s has changed while it was downloaded", remote)
+		}
+		if err := a.rewind(); err != nil {
+			return err
+		}
+		a.have = 0
+	}
+	a.etag = got.ETag
+	a.meter.at(a.have)
+	n, err := io.CopyBuffer(struct{ io.Writer }{a.w}, a.meter.reader(got), make([]byte, 256<<10))
+	a.have += n
+	if err != nil {
+		return fmt.Errorf("receive %s: %w", remote, err)
+	}
+	if got.Size >= 0 && a.have != got.Size {
+		return fmt.Errorf("receive %s: %w", remote, io.ErrUnexpectedEOF)
+	}
+	return nil
+}

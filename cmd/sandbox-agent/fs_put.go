@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+)
+
+func fsPutCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "put",
+		Usage:     "upload a file",
+		ArgsUsage: "LOCAL REMOTE",
+		Description: `LOCAL is a file or - for the standard input. REMOTE is the file's new path or, when it ends in a slash, the
+folder to put it into. The file takes its place when all of it has arrived.`,
+		Flags: fsFlags(
+			&cli.StringFlag{Name: "mode", Usage: "permissions in octal, instead of those of the file that is replaced"},
+			&cli.BoolFlag{Name: "parents", Aliases: []string{"p"}, Usage: "make missing folders"},
+			&cli.StringFlag{Name: "if-match", Usage: "write only if the file has this ETag"},
+			&cli.BoolFlag{Name: "new", Usage: "write only if there is no file yet"},
+			timeoutFlag(0),
+		),
+		Action: func(c *cli.Context) error {
+			args, err := exactly(c, "LOCAL", "REMOTE")
+			if err != nil {
+				return err
+			}
+			return fsPut(c, std, args[0], args[1])
+		},
+	}
+}
+
+func fsPut(c *cli.Context, std stdio, local, remote string) error {
+	in, size := std.in, int64(-1)
+	if local != "-" {
+		f, err := os.Open(local)
+		if err != nil {
+			return fmt.Errorf("read the file: %w", err)
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("read the file: %w", err)
+		}
+		if info.IsDir() {
+			return usagef(c, "%s is a directory: use sandbox-agent fs upload", local)
+		}
+		if in = io.Reader(f); info.Mode().IsRegular() {
+			size = info.Size()
+		}
+	}
+	if strings.HasSuffix(remote, "/") {
+		if local == "-" {
+			return usagef(c, "%s is a folder, and the standard input has no name: name a file", remote)
+		}
+		remote += filepath.Base(local)
+	}
+	m := newMeter(std, "upload", local, size)
+	defer m.end()
+	return onFiles(c, func(ctx context.Context, files client.Files) error {
+		e, err := files.Put(ctx, remote, m.reader(in), client.PutOptions{
+			Mode: c.String("mode"), Parents: c.Bool("parents"), IfMatch: c.String("if-match"), New: c.Bool("new"), Size: size,
+		})
+		m.end()
+		if err == nil && c.Bool("json") {
+			writeJSON(std.out, e)
+		}
+		return err
+	})
+}

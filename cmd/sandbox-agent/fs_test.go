@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/fs"
+)
+
+// onRoot starts a gateway that is confined to a folder.
+func onRoot(t *testing.T) (root, here string) {
+	t.Helper()
+	root, here = t.TempDir(), t.TempDir()
+	endpoint, _ := start(t, "--fs-root", root)
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", endpoint)
+	t.Chdir(here)
+	return root, here
+}
+
+func mustTool(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	code, out, errOut := tool(t, stdin, args...)
+	if code != exitOK {
+		t.Fatalf("%q: exit %d: %s", args, code, errOut)
+	}
+	return out
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantContent(t *testing.T, path, want string) {
+	t.Helper()
+	if b, err := os.ReadFile(path); err != nil || string(b) != want {
+		t.Errorf("%s: %q, %v, want %q", path, b[:min(len(b), 100)], err, want[:min(len(want), 100)])
+	}
+}
+
+func TestFS_GetAndPut(t *testing.T) {
+	root, here := onRoot(t)
+	write(t, here+"/a", "one")
+	mustTool(t, "", "fs", "put", "a", "n/m/", "-p")
+	wantContent(t, root+"/n/m/a", "one")
+	mustTool(t, "from stdin", "fs", "put", "-", "b", "--mode", "640")
+	wantContent(t, root+"/b", "from stdin")
+	if out := mustTool(t, "", "fs", "get", "b", "-"); out != "from stdin" {
+		t.Errorf("output %q", out)
+	}
+	mustTool(t, "", "fs", "get", root+"/n/m/a")
+	mustTool(t, "", "fs", "get", "b", "c")
+	write(t, here+"/d/x", "")
+	mustTool(t, "", "fs", "get", "b", "d")
+	wantContent(t, here+"/a", "one")
+	wantContent(t, here+"/c", "from stdin")
+	wantContent(t, here+"/d/b", "from stdin")
+	long := strings.Repeat("n", 255)
+	mustTool(t, "x", "fs", "put", "-", long)
+	mustTool(t, "", "fs", "get", long)
+	wantContent(t, here+"/"+long, "x")
+	mustTool(t, "", "fs", "put", "d/x", "empty")
+	mustTool(t, "", "fs", "get", "empty")
+	wantContent(t, here+"/empty", "")
+	if left, _ := filepath.Glob(here + "/.*.part"); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	var e fs.Entry
+	if err := json.Unmarshal([]byte(mustTool(t, "", "fs", "stat", "b", "--json")), &e); err != nil || e.Mode != "0640" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	for _, tt := range []struct {
+		args []string
+		exit int
+		text string
+	}{
+		{[]string{"put", "a", "b", "--new"}, exitFailure, "Precondition failed"},
+		{[]string{"put", "a", "b", "--if-match", `"x"`}, exitFailure, "Precondition failed"},
+		{[]string{"put", "d", "b"}, exitUsage, "fs upload"},
+		{[]string{"put", "-", "d/"}, exitUsage, "no name"},
+		{[]string{"put", "no", "b"}, exitFailure, "no such file"},
+		{[]string{"get", "n"}, exitFailure, "fs download"},
+		{[]string{"get", "no"}, exitNotFound, "no such file"},
+		{[]string{"get", "../x"}, exitFailure, "Path leads out of the root"},
+		{[]string{"get"}, exitUsage, "REMOTE is missing"},
+		{[]string{"get", "a", "b", "c"}, exitUsage, "REMOTE"},
+		{[]string{"upload", "x"}, exitUsage, "REMOTE is missing"},
+		{[]string{"search"}, exitUsage, "--name or --content"},
+		{[]string{"rm", "n"}, exitFailure, "recursive"},
+		{[]string{"ls", "b"}, exitFailure, "Not a directory"},
+	} {
+		code, _, errOut := tool(t, "", append([]string{"fs"}, tt.args...)...)
+		if code != tt.exit && !(tt.args[0] == "get" && len(tt.args) == 4) || !strings.Contains(errOut, tt.text) && len(tt.args) != 4 {
+			t.Errorf("%q: exit %d, %s, want %d with %q", tt.args, code, errOut, tt.exit, tt.text)
+		}
+	}
+	wantContent(t, root+"/b", "from stdin")
+}
+
+// A download whose connection breaks is continued where it stopped, also by
+// another run of the command, and begun anew when the file has changed.
+func TestFS_GetContinues(t *testing.T) {
+	root, here := onRoot(t)
+	body := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
+	write(t, root+"/f", body)
+	target, err := url.Parse(os.Getenv("SANDBOX_AGENT_ENDPOINT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cut atomic.Int64 // how many answers are cut
+	var ranges []string
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v2/fs/file" {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		ranges = append(ranges, r.Header.Get("Range"))
+		if cut.Add(-1) < 0 {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		rec := httptest.NewRecorder()
+		proxy.ServeHTTP(rec, r)
+		for k, v := range rec.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(rec.Body.Bytes()[:100_000])
+		panic(http.ErrAbortHandler)
+	}))
+	defer srv.Close()
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", srv.URL)
+	cut.Store(2)
+	mustTool(t, "", "fs", "get", "f")
+	wantContent(t, here+"/f", body)
+	if diff := cmp.Diff([]string{"", "bytes=100000-", "bytes=200000-"}, ranges); diff != "" {
+		t.Errorf("ranges differ (-want +got):\n%s", diff)
+	}
+	if out := func() string { cut.Store(2); return mustTool(t, "", "fs", "get", "f", "-") }(); out != body {
+		t.Errorf("%d bytes on the standard output", len(out))
+	}
+	// Another run continues; a file that changed is begun anew.
+	for _, changed := range []bool{false, true} {
+		ranges = nil
+		e := fs.Entry{}
+		if err := json.Unmarshal([]byte(mustTool(t, "", "fs", "stat", "f", "--json")), &e); err != nil {
+			t.Fatal(err)
+		}
+		cut.Store(1000)
+		brief, cancel := context.WithCancel(t.Context())
+		std := stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
+		stopped := make(chan int, 1)
+		go func() { stopped <- run(brief, []string{"fs", "get", "f", "g"}, std) }()
+		for part := []string(nil); len(part) == 0 || size(part[0]) == 0; part, _ = filepath.Glob(here + "/.*.part") {
+			goruntime.Gosched()
+		}
+		cancel()
+		<-stopped
+		if changed {
+			write(t, root+"/f", strings.ToUpper(body))
+			body = strings.ToUpper(body)
+		}
+		cut.Store(0)
+		ranges = nil
+		mustTool(t, "", "fs", "get", "f", "g")
+		wantContent(t, here+"/g", body)
+		if len(ranges) == 0 && !changed {
+			continue // it had all arrived
+		}
+		if ranges[0] != "" == changed {
+			t.Errorf("changed %v: asked for %q", changed, ranges)
+		}
+		for _, p := range func() []string { l, _ := filepath.Glob(here + "/.*.part"); return l }() {
+			_ = os.Remove(p)
+		}
+	}
+}
+
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+func TestFS_Folders(t *testing.T) {
+	root, here := onRoot(t)
+	for i := range 20 {
+		write(t, fmt.Sprintf("%s/src/d%d/f%d", here, i%3, i), fmt.Sprint(i))
+	}
+	write(t, here+"/one", "1")
+	if err := os.Symlink("d0/f0", here+"/src/l"); err != nil {
+		t.Fatal(err)
+	}
+	if out := mustTool(t, "", "fs", "upload", "src", "one", "into"); out != "uploaded 21 files, 31 bytes\n" {
+		t.Errorf("output %q", out)
+	}
+	wantContent(t, root+"/into/src/d1/f4", "4")
+	if out := mustTool(t, "", "fs", "download", "into/src", "into/one", "back"); out != "downloaded 21 files, 31 bytes\n" {
+		t.Errorf("output %q", out)
+	}
+	wantContent(t, here+"/back/src/l", "0")
+	wantContent(t, here+"/back/one", "1")
+	archive := mustTool(t, "", "fs", "download", "into/src", "-")
+	mustTool(t, archive, "fs", "upload", "-", "again")
+	wantContent(t, root+"/again/src/d1/f4", "4")
+	// A gateway must not write outside of the folder that is downloaded into.
+	if err := os.Symlink("/etc", root+"/into/evil"); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := tool(t, "", "fs", "download", "into", "back"); code != exitFailure || !strings.Contains(errOut, "absolute") {
+		t.Errorf("exit %d: %s", code, errOut)
+	}
+	for _, args := range [][]string{{"upload", "no", "x"}, {"download", "no", "x"}} {
+		if code, _, errOut := tool(t, "", append([]string{"fs"}, args...)...); code == exitOK || !strings.Contains(errOut, "no such file") {
+			t.Errorf("%q: exit %d: %s", args, code, errOut)
+		}
+	}
+}
+
+func TestFS_Commands(t *testing.T) {
+	root, _ := onRoot(t)
+	mustTool(t, "", "fs", "mkdir", "a/b", "-p")
+	write(t, root+"/a/f", "hello\nworld\n")
+	mustTool(t, "", "fs", "cp", "a", "c")
+	mustTool(t, "", "fs", "mv", "c/f", "g")
+	mustTool(t, "", "fs", "rm", "-r", "c")
+	if code, _, errOut := tool(t, "", "fs", "cp", "a/f", "g"); code != exitFailure || !strings.Contains(errOut, "overwrite") {
+		t.Errorf("exit %d: %s", code, errOut)
+	}
+	mustTool(t, "", "fs", "cp", "-f", "a/f", "g")
+	out := mustTool(t, "", "fs", "ls")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], " a/") || !strings.HasSuffix(lines[1], " g") || !strings.Contains(lines[1], " 12 ") {
+		t.Errorf("output:\n%s", out)
+	}
+	if out = mustTool(t, "", "fs", "ls", "-r"); !strings.Contains(out, " a/b/\n") || !strings.Contains(out, " a/f\n") {
+		t.Errorf("output:\n%s", out)
+	}
+	var e fs.Listed
+	if err := json.NewDecoder(strings.NewReader(mustTool(t, "", "fs", "ls", "--json", "a"))).Decode(&e); err != nil || e.Path != root+"/a/b" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if out := mustTool(t, "", "fs", "stat", "g"); !strings.Contains(out, "12 bytes") {
+		t.Errorf("output:\n%s", out)
+	}
+	if out := mustTool(t, "", "fs", "search", "--content", "wor", "--limit", "1"); out != root+"/a/f:2:1: world\n" {
+		t.Errorf("output:\n%s", out)
+	}
+	if out := mustTool(t, "", "fs", "search", "--name", "[fg]", "--limit", "0"); out != root+"/a/f\n"+root+"/g\n" {
+		t.Errorf("output:\n%s", out)
+	}
+}
+
+func TestFS_Watch(t *testing.T) {
+	if goruntime.GOOS != "linux" {
+		t.Skip("folders are watched on Linux only")
+	}
+	root, _ := onRoot(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out, errOut := newScreen(), newScreen()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"fs", "watch", "-r"}, stdio{in: bytes.NewReader(nil), out: out, err: errOut})
+	}()
+	errOut.await(t, `watching \.`)
+	write(t, root+"/f", "x")
+	out.await(t, "created "+root+"/f\nmodified "+root+"/f\n")
+	cancel()
+	<-ended
+}

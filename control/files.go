@@ -1,0 +1,262 @@
+package control
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fs"
+)
+
+// truncatedHeader says of an answer that is no JSON that a limit cut it.
+const truncatedHeader = "Sandbox-Agent-Truncated"
+
+// maxWatchers bounds the watches at one time.
+const maxWatchers = 64
+
+// stall ends a transfer whose other side takes or sends nothing for so long.
+const stall = 60 * time.Second
+
+// fileRoutes registers the routes of the file service.
+func (s *Server) fileRoutes(e *echo.Echo, get func(string, echo.HandlerFunc)) {
+	get("/v2/fs/file", s.files(s.getFile))
+	e.PUT("/v2/fs/file", s.files(s.putFile))
+	get("/v2/fs/entries", s.files(s.listEntries))
+	get("/v2/fs/stat", s.files(s.statEntry))
+	e.POST("/v2/fs/mkdir", s.files(s.makeDirectory))
+	e.POST("/v2/fs/move", s.files(s.moveEntry))
+	e.POST("/v2/fs/copy", s.files(s.copyEntry))
+	e.DELETE("/v2/fs/entry", s.files(s.deleteEntry))
+	e.POST("/v2/fs/upload-batch", s.files(s.uploadBatch))
+	e.GET("/v2/fs/download-batch", s.files(s.downloadBatch))
+	get("/v2/fs/search", s.files(s.searchFiles))
+	e.GET("/v2/fs/watch", s.files(s.watchFiles))
+	get("/v2/fs/git/status", s.files(s.gitStatus))
+	get("/v2/fs/git/diff", s.files(s.gitDiff))
+}
+
+// fileRequest is a request to the file service.
+type fileRequest struct {
+	echo.Context
+	fs *fs.Service
+}
+
+// files makes a handler of the web framework of one of the file service.
+func (s *Server) files(h func(fileRequest) error) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if s.o.Files == nil {
+			return problem.New(problem.NotSupported, "this server gives no access to files")
+		}
+		return fileProblem(h(fileRequest{c, s.o.Files}))
+	}
+}
+
+var fileKinds = map[fs.Code]problem.Kind{
+	fs.Invalid: problem.InvalidRequest, fs.NotFound: problem.NotFound, fs.Exists: problem.AlreadyExists,
+	fs.NotDirectory: problem.NotADirectory, fs.NotFile: problem.NotAFile, fs.NotEmpty: problem.DirectoryNotEmpty,
+	fs.Escapes: problem.PathEscapes, fs.Denied: problem.PermissionDenied, fs.NoSpace: problem.InsufficientStorage,
+	fs.Changed: problem.PreconditionFailed, fs.Refused: problem.ArchiveRefused, fs.TooLarge: problem.PayloadTooLarge,
+	fs.Unsupported: problem.NotSupported, fs.NoRepository: problem.NotARepository, fs.TimedOut: problem.Timeout, fs.Failed: problem.Internal,
+}
+
+// fileProblem is the problem that an error of the file service is.
+func fileProblem(err error) error {
+	if e, ok := errors.AsType[*fs.Error](err); ok {
+		p := problem.New(fileKinds[e.Code], "%s", e.Error())
+		if e.Written != nil {
+			p = p.With("written", e.Written)
+		}
+		return p
+	}
+	return err
+}
+
+// path returns the absolute form of a query parameter that is a path. Relative
+// ones belong to the session's directory, if one is named.
+func (s *Server) path(r fileRequest, name string) (string, error) {
+	values, err := s.paths(r, name)
+	if err != nil {
+		return "", err
+	}
+	if len(values) > 1 {
+		return "", problem.New(problem.InvalidRequest, "%s is given more than once", name).With("parameter", name)
+	}
+	return values[0], nil
+}
+
+func (s *Server) paths(r fileRequest, name string) ([]string, error) {
+	values := r.QueryParams()[name]
+	if len(values) == 0 {
+		return nil, problem.New(problem.InvalidRequest, "the query parameter %s is missing: a path", name).With("parameter", name)
+	}
+	base, err := s.cwd(r.QueryParam("sessionId"))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(values))
+	for i, v := range values {
+		if out[i], err = r.fs.Resolve(v, base); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// cwd returns a session's directory, "" for no session.
+func (s *Server) cwd(session string) (string, error) {
+	if session == "" {
+		return "", nil
+	}
+	info, err := s.o.Sessions.Session(session)
+	return info.Cwd, err
+}
+
+// flags reads query parameters that are true or false.
+func flags(c echo.Context, values map[string]*bool) error {
+	for name, p := range values {
+		v := c.QueryParam(name)
+		if v == "" {
+			continue
+		}
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return problem.New(problem.InvalidRequest, "%s must be true or false, not %q", name, v).With("parameter", name)
+		}
+		*p = b
+	}
+	return nil
+}
+
+// modeParam reads permissions in octal, nil when there are none.
+func modeParam(c echo.Context) (*os.FileMode, error) {
+	v := c.QueryParam("mode")
+	if v == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(v, 8, 12)
+	if err != nil || n > 0o777 {
+		return nil, problem.New(problem.InvalidRequest, "mode must be permissions in octal, such as 0644, not %q", v).With("parameter", "mode")
+	}
+	mode := os.FileMode(n)
+	return &mode, nil
+}
+
+// transfer takes one of the places for uploads and downloads.
+func (s *Server) transfer(r fileRequest) (release func(), err error) {
+	select {
+	case s.transfers <- struct{}{}:
+		return func() { <-s.transfers }, nil
+	default:
+		r.Response().Header().Set("Retry-After", "1")
+		return nil, problem.New(problem.TooManyRequests, "%d uploads and downloads are under way, which is the most that this server does at one time: try again later", cap(s.transfers))
+	}
+}
+
+// incoming is a request's body that must not stall.
+type incoming struct {
+	body io.Reader
+	rc   *http.ResponseController
+	next time.Time // when the deadline is due to be moved
+	n    int64
+}
+
+func newIncoming(r fileRequest) *incoming {
+	return &incoming{body: r.Request().Body, rc: http.NewResponseController(r.Response())}
+}
+
+// Read implements io.Reader. Its errors are problems.
+func (i *incoming) Read(p []byte) (int, error) {
+	if now := time.Now(); now.After(i.next) {
+		_ = i.rc.SetReadDeadline(now.Add(stall)) // test recorders have none
+		i.next = now.Add(stall / 10)
+	}
+	n, err := i.body.Read(p)
+	i.n += int64(n)
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = problem.New(problem.InvalidRequest, "nothing was received for %s, after %d bytes of the body", stall, i.n)
+	default:
+		err = problem.Wrap(problem.InvalidRequest, err, "the body ended after %d bytes", i.n)
+	}
+	return n, err
+}
+
+// done lets the connection serve other requests afterwards.
+func (i *incoming) done() { _ = i.rc.SetReadDeadline(time.Time{}) }
+
+// outgoing is a response whose body must not stall.
+type outgoing struct {
+	http.ResponseWriter // the framework's, which knows when the header is written
+	body                http.ResponseWriter
+	rc                  *http.ResponseController
+	next                time.Time
+	refused             int // a status that is answered with a problem instead
+}
+
+func newOutgoing(r fileRequest) *outgoing {
+	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, rc: http.NewResponseController(r.Response())}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (o *outgoing) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		o.refused = status
+		return
+	}
+	o.ResponseWriter.WriteHeader(status)
+}
+
+func (o *outgoing) patience() {
+	if now := time.Now(); now.After(o.next) {
+		_ = o.rc.SetWriteDeadline(now.Add(stall)) // test recorders have none
+		o.next = now.Add(stall / 10)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (o *outgoing) Write(p []byte) (int, error) {
+	if o.refused != 0 {
+		return len(p), nil
+	}
+	o.patience()
+	return o.body.Write(p)
+}
+
+// sendPart is how much the system sends of a file before the deadline is moved.
+const sendPart = 2 << 20
+
+// ReadFrom implements io.ReaderFrom, so that the system sends a file without
+// this program touching it.
+func (o *outgoing) ReadFrom(r io.Reader) (total int64, err error) {
+	if o.refused != 0 {
+		return io.Copy(io.Discard, r)
+	}
+	limited, ok := r.(*io.LimitedReader)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{o}, r)
+	}
+	for limited.N > 0 {
+		o.patience()
+		part := io.LimitedReader{R: limited.R, N: min(limited.N, sendPart)}
+		n, err := io.Copy(o.body, &part)
+		total += n
+		limited.N -= n
+		if err != nil {
+			return total, err
+		}
+		if n == 0 {
+			return total, nil // the file became shorter
+		}
+	}
+	return total, nil
+}
+
+// done lets the connection serve other requests afterwards.
+func (o *outgoing) done() { _ = o.rc.SetWriteDeadline(time.Time{}) }

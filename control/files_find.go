@@ -1,0 +1,147 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/fs"
+)
+
+// searchFiles finds names and lines.
+func (s *Server) searchFiles(r fileRequest) error {
+	path, err := s.path(r, "path")
+	if err != nil {
+		return err
+	}
+	o := fs.SearchOptions{Name: r.QueryParam("name"), Content: r.QueryParam("content"), Cursor: r.QueryParam("cursor")}
+	if o.Limit, err = limitParam(r); err != nil {
+		return err
+	}
+	if err := flags(r, map[string]*bool{"regexp": &o.Regexp, "ignoreCase": &o.IgnoreCase, "hidden": &o.Hidden, "ignored": &o.Ignored}); err != nil {
+		return err
+	}
+	found, err := r.fs.Search(r.Request().Context(), path, o)
+	if err != nil {
+		return err
+	}
+	return writeJSON(r, found)
+}
+
+// watchFiles streams the changes in a folder until the client leaves, the
+// server stops, or the folder is gone. A client that does not keep up is told
+// so by a change of type overflow.
+func (s *Server) watchFiles(r fileRequest) error {
+	path, err := s.path(r, "path")
+	if err != nil {
+		return err
+	}
+	var o fs.WatchOptions
+	if err := flags(r, map[string]*bool{"recursive": &o.Recursive, "hidden": &o.Hidden}); err != nil {
+		return err
+	}
+	select {
+	case s.watchers <- struct{}{}:
+		defer func() { <-s.watchers }()
+	default:
+		return problem.New(problem.TooManyRequests, "%d folders are watched, which is the most that this server does at one time", cap(s.watchers))
+	}
+	ctx, cancel := s.bounded(r.Request().Context())
+	defer cancel()
+	out := &eventWriter{w: r.Response(), rc: http.NewResponseController(r.Response())}
+	// The connection may serve other requests afterwards.
+	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
+	changes := make(chan fs.Change) // what waits, waits in the system's queue
+	ready := make(chan struct{})
+	o.Ready = func() { close(ready) }
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.fs.Watch(ctx, path, o, func(c fs.Change) error {
+			select {
+			case changes <- c:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		return err
+	}
+	err = out.stream(ctx, changes, ended)
+	cancel()
+	if err != nil {
+		<-ended // the client is gone
+	}
+	return nil
+}
+
+// stream writes changes as they come. It returns an error when the client takes
+// nothing any more; otherwise the watch has ended.
+func (w *eventWriter) stream(ctx context.Context, changes <-chan fs.Change, ended <-chan error) error {
+	h := w.w.Header()
+	h.Set("Content-Type", sse.ContentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	w.w.WriteHeader(http.StatusOK)
+	w.named("ready", struct{}{})
+	if err := w.flush(); err != nil {
+		return err
+	}
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case c := <-changes:
+			w.named("change", c)
+		case <-beat.C:
+			w.buf = append(w.buf, sse.Heartbeat...)
+		case err := <-ended:
+			if err != nil && ctx.Err() == nil {
+				w.fail(problem.From(fileProblem(err)))
+			}
+			return nil
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) gitStatus(r fileRequest) error {
+	path, err := s.path(r, "path")
+	if err != nil {
+		return err
+	}
+	st, err := r.fs.GitStatus(r.Request().Context(), path)
+	if err != nil {
+		return err
+	}
+	return writeJSON(r, st)
+}
+
+// gitDiff answers with a patch.
+func (s *Server) gitDiff(r fileRequest) error {
+	path, err := s.path(r, "path")
+	if err != nil {
+		return err
+	}
+	o := fs.DiffOptions{Base: r.QueryParam("base")}
+	if err := flags(r, map[string]*bool{"staged": &o.Staged}); err != nil {
+		return err
+	}
+	patch, cut, err := r.fs.GitDiff(r.Request().Context(), path, o)
+	if err != nil {
+		return err
+	}
+	h := r.Response().Header()
+	h.Set("Cache-Control", "no-store")
+	if cut {
+		h.Set(truncatedHeader, "true")
+	}
+	return r.Blob(http.StatusOK, "text/x-diff", patch)
+}

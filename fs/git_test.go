@@ -1,0 +1,169 @@
+package fs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestGit(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		ctx := t.Context()
+		_, err := s.GitStatus(ctx, dir)
+		wantCode(t, err, NoRepository)
+		git(t, dir, "init", "-q", "-b", "trunk")
+		if st, err := s.GitStatus(ctx, dir); err != nil || st.Branch != "trunk" || st.Commit != "" || len(st.Files) != 0 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		put(t, dir+"/a", "one\n")
+		put(t, dir+"/m/b c", "two\n")
+		put(t, dir+"/old name", strings.Repeat("same\n", 20))
+		git(t, dir, "add", "-A")
+		git(t, dir, "commit", "-qm", "first")
+		head := strings.TrimSpace(git(t, dir, "rev-parse", "HEAD"))
+		put(t, dir+"/a", "changed\n")
+		put(t, dir+"/new\n\xff", "x")
+		git(t, dir, "mv", "old name", "ü")
+		git(t, dir, "rm", "-q", "m/b c")
+		st, err := s.GitStatus(ctx, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := GitStatus{Root: dir, Branch: "trunk", Commit: head, Files: []GitFile{
+			{Path: dir + "/a", Index: ".", WorkTree: "M"},
+			{Path: dir + "/m/b c", Index: "D", WorkTree: "."},
+			{Path: dir + "/ü", Index: "R", WorkTree: ".", From: dir + "/old name"},
+			{Path: dir + "/new\n\xff", RawPath: []byte(dir + "/new\n\xff"), Index: "?", WorkTree: "?"},
+		}}
+		if diff := cmp.Diff(want, st); diff != "" {
+			t.Errorf("status differs (-want +got):\n%s", diff)
+		}
+		for name, tt := range map[string]struct {
+			path string
+			o    DiffOptions
+			want string
+		}{
+			"work tree":  {dir, DiffOptions{}, "-one\n+changed\n"},
+			"of a file":  {dir + "/a", DiffOptions{}, "-one\n+changed\n"},
+			"of another": {dir + "/ü", DiffOptions{}, ""},
+			"staged":     {dir, DiffOptions{Staged: true}, "-two\n"},
+			"of a base":  {dir, DiffOptions{Base: "HEAD"}, "-two\n"},
+			"removed":    {dir + "/m", DiffOptions{Staged: true}, "not a directory|no such"},
+		} {
+			patch, cut, err := s.GitDiff(ctx, tt.path, tt.o)
+			if name == "removed" { // its folder is gone
+				if err == nil && !strings.Contains(string(patch), "-two") {
+					t.Errorf("%s: %q", name, patch)
+				}
+				continue
+			}
+			if err != nil || cut || !strings.Contains(string(patch), tt.want) || tt.want == "" && len(patch) > 0 {
+				t.Errorf("%s: %q, %v, %v", name, patch, cut, err)
+			}
+		}
+		for _, base := range []string{"--output=/tmp/x", "nope", "HEAD:a", "\x00"} {
+			_, _, err := s.GitDiff(ctx, dir, DiffOptions{Base: base})
+			wantCode(t, err, Invalid)
+		}
+		s.o.GitOutput = 10
+		if patch, cut, err := s.GitDiff(ctx, dir, DiffOptions{}); err != nil || !cut || len(patch) != 10 {
+			t.Errorf("%q, %v, %v", patch, cut, err)
+		}
+		s.o.GitOutput = 16 << 20
+		s.o.GitTimeout = time.Nanosecond
+		_, err = s.GitStatus(ctx, dir)
+		wantCode(t, err, TimedOut)
+	})
+}
+
+// A repository's configuration, attributes and hooks name programs; none runs.
+func TestGit_RunsNothingOfTheRepository(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		ran := filepath.Join(t.TempDir(), "ran")
+		git(t, dir, "init", "-q")
+		put(t, dir+"/.gitattributes", "* filter=evil diff=evil\n*.inc filter=odd=name\n")
+		put(t, dir+"/a", "one\n")
+		put(t, dir+"/a.inc", "one\n")
+		git(t, dir, "add", "-A")
+		git(t, dir, "commit", "-qm", "first")
+		touch := "touch " + ran + "; cat"
+		put(t, dir+"/evil.sh", "#!/bin/sh\n"+touch+"\n")
+		if err := os.Chmod(dir+"/evil.sh", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		put(t, dir+"/.git/included", "[filter \"odd=name\"]\n\tclean = "+touch+"\n\trequired\n")
+		put(t, dir+"/.git/config", content(t, dir+"/.git/config")+`
+[include]
+	path = included
+[filter "evil"]
+	clean = "`+touch+`"
+	smudge = "`+touch+`"
+	process = "`+dir+`/evil.sh"
+	required = true
+[diff]
+	external = `+dir+`/evil.sh
+[diff "evil"]
+	textconv = `+dir+`/evil.sh
+	command = `+dir+`/evil.sh
+[core]
+	fsmonitor = `+dir+`/evil.sh
+	pager = `+dir+`/evil.sh
+	hooksPath = `+dir+`
+	sshCommand = `+dir+`/evil.sh
+`)
+		for _, hook := range []string{"post-index-change", "fsmonitor-watchman"} {
+			put(t, dir+"/.git/hooks/"+hook, "#!/bin/sh\n"+touch+"\n")
+			_ = os.Chmod(dir+"/.git/hooks/"+hook, 0o755)
+		}
+		put(t, dir+"/a", "changed\n")
+		put(t, dir+"/a.inc", "changed\n")
+		if st, err := s.GitStatus(t.Context(), dir); err != nil || len(st.Files) < 2 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		if patch, _, err := s.GitDiff(t.Context(), dir, DiffOptions{}); err != nil || !strings.Contains(string(patch), "+changed") {
+			t.Errorf("%q, %v", patch, err)
+		}
+		if _, err := os.Stat(ran); err == nil {
+			t.Error("a program of the repository was run")
+		}
+		// The same without the protection: the test would notice.
+		unprotected := exec.CommandContext(t.Context(), "git", "status", "--porcelain")
+		unprotected.Dir = dir
+		_ = unprotected.Run() // the programs are no good filters
+		if _, err := os.Stat(ran); err != nil {
+			t.Error("git itself runs none of them: the test tests nothing")
+		}
+	})
+}
+
+func TestGit_StaysInTheRoot(t *testing.T) {
+	outside := t.TempDir()
+	git(t, outside, "init", "-q")
+	put(t, outside+"/secret", "secret")
+	if err := os.Mkdir(outside+"/root", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, Options{Root: outside + "/root"})
+	_, err := s.GitStatus(t.Context(), outside+"/root")
+	wantCode(t, err, NoRepository)
+	put(t, outside+"/root/pointer/.git", "gitdir: "+outside+"/.git\n")
+	_, err = s.GitStatus(t.Context(), outside+"/root/pointer")
+	wantCode(t, err, Escapes)
+	git(t, outside+"/root", "init", "-q", "tree")
+	git(t, outside+"/root/tree", "config", "core.worktree", outside)
+	_, _, err = s.GitDiff(t.Context(), outside+"/root/tree", DiffOptions{})
+	wantCode(t, err, Escapes)
+}
+
+func TestGit_Missing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Root: dir})
+	t.Setenv("PATH", dir)
+	_, err := s.GitStatus(t.Context(), dir)
+	wantCode(t, err, Unsupported, "not installed")
+}

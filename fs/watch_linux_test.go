@@ -1,0 +1,180 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// watching starts a watch and returns what it tells, as "type path", and its end.
+func watching(t *testing.T, s *Service, dir string, o WatchOptions) (changes <-chan string, end func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ready, ended := make(chan string, 10000), make(chan struct{}), make(chan error, 1)
+	o.Ready = func() { close(ready) }
+	go func() {
+		err := s.Watch(ctx, dir, o, func(c Change) error {
+			text := string(c.Type) + " " + strings.TrimPrefix(strings.TrimPrefix(c.Path, dir), "/")
+			if c.From != "" {
+				text += " from " + strings.TrimPrefix(c.From, dir+"/")
+			}
+			told <- text
+			return nil
+		})
+		close(told)
+		ended <- err
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	t.Cleanup(cancel)
+	return told, func() error { cancel(); return <-ended }
+}
+
+func expect(t *testing.T, changes <-chan string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		select {
+		case got := <-changes:
+			if got != w {
+				t.Fatalf("told %q, want %q", got, w)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing was told, want %q", w)
+		}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		put(t, dir+"/old/deep/f", "1")
+		changes, end := watching(t, s, dir, WatchOptions{Recursive: true})
+		put(t, dir+"/a", "1")
+		expect(t, changes, "created a", "modified a")
+		put(t, dir+"/old/deep/f", "2")
+		expect(t, changes, "modified old/deep/f")
+		if err := os.Rename(dir+"/a", dir+"/old/b"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "renamed old/b from a")
+		put(t, dir+"/.hidden", "1")
+		if _, _, err := s.Write(dir+"/w", strings.NewReader("x"), WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "modified w")
+		if err := os.Rename(dir+"/old", dir+"/new"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "renamed new from old")
+		put(t, dir+"/new/deep/g", "1")
+		expect(t, changes, "created new/deep/g", "modified new/deep/g")
+		away := t.TempDir()
+		if err := os.Rename(dir+"/new", away+"/x"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "removed new")
+		put(t, away+"/x/deep/h", "1") // is watched no longer
+		if err := os.Rename(away+"/x", dir+"/back"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "created back", "created back/b", "created back/deep", "created back/deep/f", "created back/deep/g", "created back/deep/h")
+		if err := os.Remove(dir + "/back/b"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "removed back/b")
+		if err := end(); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestWatch_EndsWithItsFolder(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		if err := os.Mkdir(dir+"/d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		changes, end := watching(t, s, dir+"/d", WatchOptions{})
+		if err := os.Remove(dir + "/d"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, changes, "removed ")
+		if _, more := <-changes; more {
+			t.Error("it goes on")
+		}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+		err := s.Watch(t.Context(), dir+"/no", WatchOptions{}, nil)
+		wantCode(t, err, NotFound)
+	})
+}
+
+func TestWatch_TooManyFolders(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 5 {
+		put(t, fmt.Sprintf("%s/d%d/f", dir, i), "x")
+	}
+	s := open(t, Options{Root: dir, Watches: 3})
+	err := s.Watch(t.Context(), dir, WatchOptions{Recursive: true}, func(Change) error { return nil })
+	wantCode(t, err, TooLarge, "3 folders")
+}
+
+// Who does not take changes is told that some are lost.
+func TestWatch_Overflow(t *testing.T) {
+	limit, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skipf("the length of the queue is not known: %v", err)
+	}
+	var queued int
+	if _, err := fmt.Sscan(string(limit), &queued); err != nil || queued > 100_000 {
+		t.Skipf("the queue is too long to be filled: %s", limit)
+	}
+	dir := t.TempDir()
+	s := open(t, Options{Root: dir})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ready, busy, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	overflow, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		first := true
+		_ = s.Watch(ctx, dir, WatchOptions{Ready: func() { close(ready) }}, func(c Change) error {
+			if first {
+				first = false
+				close(busy)
+				<-free
+			}
+			if c.Type == Overflow {
+				close(overflow)
+				return errStop
+			}
+			return nil
+		})
+	}()
+	<-ready
+	put(t, dir+"/first", "")
+	<-busy
+	for i := range queued/2 + 2000 { // each is told twice: created, removed
+		name := fmt.Sprintf("%s/%d", dir, i)
+		if err := os.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(free)
+	select {
+	case <-overflow:
+	case <-time.After(20 * time.Second):
+		t.Error("no overflow was told")
+	}
+	cancel()
+	<-ended
+}

@@ -1,0 +1,138 @@
+package runtime
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// listed is a session in the result of session/list.
+type listed struct {
+	SessionID string         `json:"sessionId"`
+	Cwd       string         `json:"cwd"`
+	Title     string         `json:"title,omitempty"`
+	UpdatedAt string         `json:"updatedAt"`
+	Meta      map[string]any `json:"_meta"`
+}
+
+// listResult is the result of session/list. Sessions are listed ones, or an
+// agent's own bytes.
+type listResult struct {
+	Sessions []any          `json:"sessions"`
+	Next     string         `json:"nextCursor,omitempty"`
+	Meta     map[string]any `json:"_meta,omitempty"`
+}
+
+// nativeCursor is where a page of an agent's own list ended.
+type nativeCursor struct {
+	Native *string `json:"n"`
+}
+
+// listSessions handles session/list: the gateway answers for all agents. Behind
+// the last of its own sessions come those that the connection's agent has from
+// elsewhere, such as a terminal; session/load opens them.
+func (c *Client) listSessions(q *request, m *acp.Message) {
+	cwd, cursor := acp.MemberString(m.Params(), "cwd"), acp.MemberString(m.Params(), "cursor")
+	agent := acp.MemberString(m.Meta(), acp.MetaKey, "agent")
+	res := listResult{Sessions: []any{}}
+	var at nativeCursor
+	if b, err := base64.RawURLEncoding.DecodeString(cursor); cursor != "" && err == nil {
+		_ = json.Unmarshal(b, &at) // one of the gateway's own has no such member
+	}
+	if at.Native == nil {
+		page, next, err := c.r.Sessions(SessionFilter{Cwd: cwd, Cursor: cursor, Agent: agent})
+		if err != nil {
+			q.fail(nil, err)
+			return
+		}
+		for _, s := range page {
+			res.Sessions = append(res.Sessions, listed{s.ID, s.Cwd, s.Title, s.UpdatedAt.Format(time.RFC3339Nano), map[string]any{acp.MetaKey: listMeta(s)}})
+		}
+		res.Next = next
+	}
+	p := c.proc.Load()
+	if res.Next != "" || agent != "" && agent != c.agent.id || p == nil || !p.caps.list {
+		q.encode(nil, res)
+		return
+	}
+	c.r.work.Go(func() {
+		ctx, cancel := context.WithTimeout(c.r.ctx, agentBound)
+		defer cancel()
+		if err := c.listNative(ctx, p, cwd, at, &res); err != nil {
+			c.r.log.Warn("agent did not list its sessions", "agent", c.agent.id, "err", err)
+			res.Meta = map[string]any{acp.MetaKey: map[string]string{
+				"incomplete": fmt.Sprintf("agent %s did not list the sessions that it has from elsewhere: %s", c.agent.id, callError(err).Message),
+			}}
+		}
+		q.encode(nil, res)
+	})
+}
+
+// listNative adds a page of the agent's own list to res, without what the
+// gateway has.
+func (c *Client) listNative(ctx context.Context, p *proc, cwd string, at nativeCursor, res *listResult) error {
+	if !p.alive() {
+		var err error
+		if p, err = c.restart(ctx); err != nil {
+			return err
+		}
+	}
+	params := map[string]string{}
+	if cwd != "" {
+		params["cwd"] = cwd
+	}
+	if at.Native != nil {
+		params["cursor"] = *at.Native
+	}
+	b, err := acp.Encode(params)
+	if err != nil {
+		return err
+	}
+	own, err := p.ask(ctx, "session/list", b)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, s := range c.r.allSessions() {
+		known[s.id] = true
+		s.mu.Lock()
+		if s.rec.Agent == c.agent.id {
+			known[s.rec.AgentSessionID] = true
+		}
+		s.mu.Unlock()
+	}
+	sessions, _ := acp.Member(own, "sessions")
+	for _, one := range acp.Elements(sessions) {
+		if id := acp.MemberString(one, "sessionId"); id != "" && !known[id] {
+			res.Sessions = append(res.Sessions, json.RawMessage(acp.SetMember(one, acp.AppendQuoted(nil, c.agent.id), "_meta", acp.MetaKey, "agent")))
+		}
+	}
+	if next := acp.MemberString(own, "nextCursor"); next != "" {
+		b, err := json.Marshal(nativeCursor{&next})
+		if err != nil {
+			return err
+		}
+		res.Next = base64.RawURLEncoding.EncodeToString(b)
+	}
+	return nil
+}
+
+func listMeta(s SessionInfo) json.RawMessage {
+	meta := map[string]any{
+		"agent": s.Agent, "agentSessionId": s.AgentSessionID, "createdAt": s.CreatedAt, "updatedAt": s.UpdatedAt,
+		"ended": s.Ended != nil, "eventCount": s.EventCount, "model": s.Model, "continuity": s.Continuity, "state": s.State,
+		"clients": s.Clients, "pending": s.Pending,
+	}
+	if len(s.Metadata) > 0 {
+		meta["metadata"] = s.Metadata
+	}
+	b, err := acp.Encode(meta)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return b
+}
