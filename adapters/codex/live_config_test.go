@@ -293,12 +293,22 @@ func TestLive_TrustIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestLive_SandboxMissing runs on a machine whose kernel allows no namespaces, as
-// far as codex can see: the bubblewrap in PATH says so.
+// TestLive_SandboxMissing runs an installation whose helper for the sandbox is
+// broken, so that codex cannot confine anything.
 func TestLive_SandboxMissing(t *testing.T) {
 	w := newWorld(t)
-	w.write("bin/bwrap", "#!/bin/sh\necho 'bwrap: Creating new namespace failed: Operation not permitted' >&2\nexit 1\n", 0o700)
-	w.env = append(w.env, "PATH="+filepath.Join(w.home, "bin")+":"+os.Getenv("PATH"))
+	from := filepath.Dir(filepath.Dir(w.prog.Path))
+	to := filepath.Join(w.home, "installation")
+	for _, name := range []string{"bin/codex", "bin/codex-code-mode-host", "codex-package.json"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", filepath.Join(from, name), filepath.Join(to, name)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	w.write("installation/codex-resources/bwrap", "#!/bin/sh\nexit 1\n", 0o700)
+	w.prog.Path = filepath.Join(to, "bin/codex")
 	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
 	result := c.newResult("")
 	id := acp.SessionID(acp.MemberString(result, "sessionId"))

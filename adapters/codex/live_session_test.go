@@ -208,6 +208,9 @@ func TestLive_Subagents(t *testing.T) {
 	if stop != acp.StopReasonEndTurn || spoken(got) != "parent done" {
 		t.Errorf("it ended with %s and said %q\n%s", stop, spoken(got), c.quote())
 	}
+	for _, one := range w.last().Tools {
+		t.Logf("tool %s.%s", one.Namespace, one.Name)
+	}
 	_, m := c.await("the subagent's call", 0, func(m *acp.Message) bool {
 		return acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"
 	})

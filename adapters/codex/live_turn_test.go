@@ -398,3 +398,18 @@ func TestLive_ManyThreads(t *testing.T) {
 		}
 	}
 }
+
+func TestLive_LargePrompt(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.new("")
+	const most = 1 << 20
+	text := "say " + strings.Repeat("0123456789abcdef", most/16)[:most-len("say ")]
+	w.model.On(scriptedmodel.Contains("0123456789abcdef0123"), scriptedmodel.Step{scriptedmodel.SayChunks(text[:most/2], text[most/2:])})
+	if _, got := c.turn(id, text); spoken(got) != text {
+		t.Errorf("of %d bytes %d came back", len(text), len(spoken(got)))
+	}
+	if _, e := c.result(c.prompt(id, text+"!")); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "1048576") {
+		t.Errorf("a larger one: %v", e)
+	}
+}

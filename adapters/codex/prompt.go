@@ -60,6 +60,9 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	default:
 	}
 	s.entitle(r.Prompt)
+	if !s.awaitTools(ctx, cancelled) {
+		return stopped, nil
+	}
 	p.params["threadId"] = s.thread
 	var started struct {
 		Turn turn `json:"turn"`
@@ -76,6 +79,27 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 		return nil, v.err
 	}
 	return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+}
+
+// toolsBound limits how long a prompt waits for the session's MCP servers.
+const toolsBound = 15 * time.Second
+
+// awaitTools waits until the session's MCP servers have started: codex would
+// begin the turn without their tools. It reports false when the prompt was
+// cancelled meanwhile.
+func (s *session) awaitTools(ctx context.Context, cancelled <-chan struct{}) bool {
+	limit := time.NewTimer(toolsBound)
+	defer limit.Stop()
+	select {
+	case <-s.tooled:
+	case <-limit.C:
+	case <-s.srv.ended:
+	case <-cancelled:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // begin makes a turn the running one. While a turn runs that nobody prompted it
@@ -165,7 +189,11 @@ func (s *session) prompted(prompt []acp.ContentBlock) (*call, error) {
 			continue
 		}
 		for _, one := range s.mentioned(b.Text.Text) {
-			inputs = append(inputs, map[string]any{"type": "skill", "name": one.Name, "path": one.Path})
+			in, err := one.input()
+			if err != nil {
+				return nil, err
+			}
+			inputs = append(inputs, in)
 		}
 	}
 	return &call{"turn/start", map[string]any{"input": inputs}}, nil

@@ -36,7 +36,9 @@ type session struct {
 	idle    chan struct{}   // closed when there are none any more; nil when there are none
 	asks    map[string]context.CancelFunc
 	titled  bool
-	showing bool // a goroutine will show output
+	showing bool            // a goroutine will show output
+	servers map[string]bool // MCP servers of the setup that are starting
+	tooled  chan struct{}   // closed when servers is empty
 }
 
 func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup) *session {
@@ -44,6 +46,10 @@ func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.cwd, roots: up.roots, log: a.log.With("session", id),
 		slot: make(chan struct{}, 1), tr: newTranslator(), own: up.skills,
 		alone: map[string]bool{}, asks: map[string]context.CancelFunc{},
+	}
+	s.servers, s.tooled = up.servers(), make(chan struct{})
+	if len(s.servers) == 0 {
+		close(s.tooled)
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tr.thread = s.thread
@@ -85,6 +91,9 @@ func (s *session) take(e *event) {
 		s.withdrawn(e.RequestID)
 		return
 	}
+	if e.Method == "mcpServer/startupStatus/updated" && text(e.Status) != "starting" {
+		s.tooling(e.Name)
+	}
 	s.observe(e)
 	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
 	switch {
@@ -94,6 +103,19 @@ func (s *session) take(e *event) {
 		s.changed(e.Settings)
 	}
 	s.showLater()
+}
+
+// tooling notes that an MCP server has started, or has not.
+func (s *session) tooling(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.servers[name] {
+		return
+	}
+	delete(s.servers, name)
+	if len(s.servers) == 0 {
+		close(s.tooled)
+	}
 }
 
 // showLater shows output that was held back, after a moment.

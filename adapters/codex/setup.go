@@ -3,6 +3,7 @@ package codex
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -197,6 +198,17 @@ func (s *setup) server(name string, config map[string]any) {
 	s.config["mcp_servers."+name] = config
 }
 
+// servers are the names of the session's own MCP servers.
+func (s *setup) servers() map[string]bool {
+	out := map[string]bool{}
+	for name := range s.config {
+		if server, ok := strings.CutPrefix(name, "mcp_servers."); ok && serverName.MatchString(server) {
+			out[server] = true
+		}
+	}
+	return out
+}
+
 // direct are the members of agentSpecific.codex that are members of codex's own
 // request, by their names there.
 var direct = []string{"baseInstructions", "modelProvider", "model", "serviceTier", "approvalPolicy", "approvalsReviewer", "personality", "ephemeral"}
@@ -235,6 +247,25 @@ type skill struct {
 	Description string `json:"description"`
 	Path        string `json:"path"` // of the SKILL.md
 	Enabled     bool   `json:"enabled"`
+	own         bool   // of the session; codex does not know it
+}
+
+// input is what a prompt that names the skill says besides.
+func (s *skill) input() (any, error) {
+	if !s.own {
+		return map[string]any{"type": "skill", "name": s.Name, "path": s.Path}, nil
+	}
+	f, err := os.Open(s.Path)
+	if err != nil {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "skill %s cannot be read: %v", s.Name, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSkill))
+	if err != nil {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "skill %s cannot be read: %v", s.Name, err)
+	}
+	said := fmt.Sprintf("<skill>\n<name>%s</name>\n<path>%s</path>\n%s\n</skill>", s.Name, s.Path, b)
+	return map[string]any{"type": "text", "text": said, "text_elements": []any{}}, nil
 }
 
 // findSkills collects the skills below the given paths. A path is a skill, or a
@@ -280,12 +311,12 @@ func (s *setup) findSkills(raw json.RawMessage) {
 	s.append = append(s.append, b.String())
 }
 
-// maxSkill bounds the part of a SKILL.md in which its name is looked for.
+// maxSkill bounds the part of a SKILL.md that is read.
 const maxSkill = 64 << 10
 
 // readSkill reads the head of a SKILL.md.
 func readSkill(path string) (skill, error) {
-	one := skill{Name: filepath.Base(filepath.Dir(path)), Path: path, Enabled: true}
+	one := skill{Name: filepath.Base(filepath.Dir(path)), Path: path, Enabled: true, own: true}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return one, fmt.Errorf("read a skill: %w", err)
