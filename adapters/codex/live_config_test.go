@@ -191,7 +191,7 @@ func TestLive_MCP(t *testing.T) {
 	}
 	script := w.write("mcp.cjs", mcpServer, 0o600)
 	for _, name := range []string{"echo", "write", "ask"} {
-		w.model.On(scriptedmodel.Exactly("mcp "+name), scriptedmodel.Step{scriptedmodel.Call(name, map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+		w.model.On(scriptedmodel.Exactly("mcp "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__demo/"+name, map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	}
 	asked := []string{}
 	c := w.open(acp.ClientCapabilities{Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}}, func(method string, params json.RawMessage) any {
@@ -317,8 +317,13 @@ func TestLive_SandboxMissing(t *testing.T) {
 	}
 	c.await("a notice", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "cannot confine") })
 	_, got := c.turn(id, "run echo hello")
-	if call := only(t, got); call.Status != acp.ToolCallStatusFailed {
-		t.Errorf("without a sandbox a command is %s: %s", call.Status, contentText(call))
+	for _, call := range calls(got) {
+		if call.Status != acp.ToolCallStatusFailed {
+			t.Errorf("without a sandbox a command is %s: %s", call.Status, contentText(call))
+		}
+	}
+	if strings.Contains(spoken(got), "\nhello\n") {
+		t.Errorf("the command ran: %s", spoken(got))
 	}
 	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
 	_, got = c.turn(id, "run echo hello")

@@ -199,17 +199,14 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 func TestLive_Subagents(t *testing.T) {
 	w := newWorld(t)
 	w.model.On(scriptedmodel.Exactly("delegate"),
-		scriptedmodel.Step{scriptedmodel.Call("spawn_agent", map[string]any{"message": "run echo child ran"})},
-		scriptedmodel.Step{scriptedmodel.Call("wait_agent", map[string]any{"timeout_ms": 10000, "targets": []string{}})},
+		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": "run echo child ran"})},
+		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/wait_agent", map[string]any{"timeout_ms": 10000, "targets": []string{}})},
 		scriptedmodel.Step{scriptedmodel.Say("parent done")})
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.new(full)
 	stop, got := c.turn(id, "delegate")
 	if stop != acp.StopReasonEndTurn || spoken(got) != "parent done" {
 		t.Errorf("it ended with %s and said %q\n%s", stop, spoken(got), c.quote())
-	}
-	for _, one := range w.last().Tools {
-		t.Logf("tool %s.%s", one.Namespace, one.Name)
 	}
 	_, m := c.await("the subagent's call", 0, func(m *acp.Message) bool {
 		return acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"

@@ -178,7 +178,7 @@ export default {
   async "subagent belongs to its call"(w) {
     const s = await w.session(full);
     const turn = await s.prompt(script([
-      [call("spawn_agent", { message: "run echo child ran" })], [call("wait_agent", { timeout_ms: 10000, targets: [] })], [{ say: "parent done" }],
+      [call("multi_agent_v1/spawn_agent", { message: "run echo child ran" })], [call("multi_agent_v1/wait_agent", { timeout_ms: 10000, targets: [] })], [{ say: "parent done" }],
     ]));
     assert.equal(turn.text, "parent done");
     const own = await s.until("the subagent's call", (u) => u.sessionUpdate === "tool_call" && u._meta?.["sandboxagent.dev"]?.parentToolCallId);
