@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/claude"
+	"sandboxagent.dev/sandbox-agent/adapters/codex"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
@@ -27,6 +28,7 @@ type Options struct {
 func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
 		claude.New(),
+		codex.New(),
 		mock.New(""),
 	}
 	for _, spec := range native.Table() {

@@ -82,7 +82,7 @@ func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.In
 			},
 			Auth: &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}},
 		},
-		AgentInfo:   &acp.Implementation{Name: "claude-code", Title: new("Claude Code"), Version: firstOf(a.o.Program.Version, "unknown")},
+		AgentInfo:   &acp.Implementation{Name: "claude-code", Title: new("Claude Code"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
 		AuthMethods: authMethods(r.ClientCapabilities, a.o.Program.Path),
 	}, nil
 }
@@ -139,7 +139,7 @@ func sessionMeta(g *greeting, l *launch) map[string]json.RawMessage {
 	if len(l.unsupported) > 0 {
 		m["unsupported"] = l.unsupported
 	}
-	return meta(m)
+	return bridge.Meta(m)
 }
 
 // NewSession starts a conversation.

@@ -38,7 +38,7 @@ func authMethods(c *acp.ClientCapabilities, program string) []acp.AuthMethod {
 	about := "Set ANTHROPIC_API_KEY in the agent's environment, or send credentials with the session."
 	key := &acp.AuthMethodAgent{ID: methodKey, Name: "Anthropic API key", Description: &about}
 	what := "Run `claude auth login` in a terminal on the agent's machine."
-	command := meta(map[string]any{"command": []string{program, "auth", "login"}})
+	command := bridge.Meta(map[string]any{"command": []string{program, "auth", "login"}})
 	if c != nil && c.Auth != nil && c.Auth.Terminal {
 		return []acp.AuthMethod{{Agent: key}, {Terminal: &acp.AuthMethodTerminal{
 			ID: methodLogin, Name: "Claude login", Description: &what, Args: []string{"auth", "login"}, Meta: command,
@@ -119,7 +119,7 @@ func (a *agent) authStatus(ctx context.Context) (*acp.AuthStatusResponse, error)
 	if !s.LoggedIn {
 		return &acp.AuthStatusResponse{State: acp.AuthStateUnauthenticated}, nil
 	}
-	one := acp.AuthAccount{Label: firstOf(s.Email, s.Method, "claude"), Active: new(true)}
+	one := acp.AuthAccount{Label: bridge.FirstOf(s.Email, s.Method, "claude"), Active: new(true)}
 	if s.Email != "" {
 		one.Email = &s.Email
 	}

@@ -2,11 +2,10 @@ package claude
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // maxWholeFile bounds the files that a diff shows whole. Of larger ones it shows
@@ -61,7 +60,7 @@ func describe(name string, raw json.RawMessage, before *string) look {
 	}
 	l := look{title: name, kind: acp.ToolKindOther}
 	titled := func(s string) {
-		if s = oneLine(s); s != "" {
+		if s = bridge.OneLine(s); s != "" {
 			l.title = s
 		}
 	}
@@ -70,16 +69,16 @@ func describe(name string, raw json.RawMessage, before *string) look {
 		l.kind = acp.ToolKindExecute
 		titled(in.Command)
 		if in.Description != "" {
-			l.content = textContent(in.Description)
+			l.content = bridge.TextContent(in.Description)
 		}
 	case "BashOutput", "TaskOutput", "KillShell", "TaskStop", "Monitor":
 		l.kind = acp.ToolKindExecute
 	case "Read", "NotebookRead":
 		l.kind = acp.ToolKindRead
-		path := firstOf(in.FilePath, in.Notebook)
+		path := bridge.FirstOf(in.FilePath, in.Notebook)
 		if path != "" {
 			titled("Read " + path + lineRange(in.Offset, in.Limit))
-			l.locations = at(path, max(in.Offset, 1))
+			l.locations = bridge.At(path, max(in.Offset, 1))
 		}
 	case "Edit":
 		l.kind = acp.ToolKindEdit
@@ -91,19 +90,19 @@ func describe(name string, raw json.RawMessage, before *string) look {
 		l.kind = acp.ToolKindEdit
 		if in.FilePath != "" {
 			titled("Write " + in.FilePath)
-			l.content, l.locations = diffContent(in.FilePath, before, in.Content), at(in.FilePath, 0)
+			l.content, l.locations = bridge.DiffContent(in.FilePath, before, in.Content), bridge.At(in.FilePath, 0)
 		}
 	case "NotebookEdit":
 		l.kind = acp.ToolKindEdit
 		if in.Notebook != "" {
 			titled("Edit notebook " + in.Notebook)
-			l.content, l.locations = diffContent(in.Notebook, cell(before, in.CellID, in.EditMode), in.NewSource), at(in.Notebook, 0)
+			l.content, l.locations = bridge.DiffContent(in.Notebook, cell(before, in.CellID, in.EditMode), in.NewSource), bridge.At(in.Notebook, 0)
 		}
 	case "Glob", "Grep", "LS":
 		l.kind = acp.ToolKindSearch
-		titled(strings.TrimSpace(name + " " + firstOf(in.Pattern, in.Glob) + " " + in.Path))
+		titled(strings.TrimSpace(name + " " + bridge.FirstOf(in.Pattern, in.Glob) + " " + in.Path))
 		if in.Path != "" {
-			l.locations = at(in.Path, 0)
+			l.locations = bridge.At(in.Path, 0)
 		}
 	case "WebSearch", "ToolSearch":
 		l.kind = acp.ToolKindSearch
@@ -117,7 +116,7 @@ func describe(name string, raw json.RawMessage, before *string) look {
 		l.kind = acp.ToolKindThink
 		titled(in.Description)
 		if in.Prompt != "" {
-			l.content = textContent(in.Prompt)
+			l.content = bridge.TextContent(in.Prompt)
 		}
 	case "TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet":
 		l.kind = acp.ToolKindThink
@@ -129,14 +128,14 @@ func describe(name string, raw json.RawMessage, before *string) look {
 		l.kind = acp.ToolKindSwitchMode
 		l.title = "Ready to code?"
 		if in.Plan != "" {
-			l.content = textContent(in.Plan)
+			l.content = bridge.TextContent(in.Plan)
 		}
 	case "AskUserQuestion":
 		for i, q := range in.Questions {
 			if i == 0 {
 				titled(q.Question)
 			}
-			l.content = append(l.content, textContent(q.Question)...)
+			l.content = append(l.content, bridge.TextContent(q.Question)...)
 		}
 	case "Skill":
 		if in.Skill != "" {
@@ -172,16 +171,16 @@ func editDiff(in *input, before *string) ([]acp.ToolCallContent, []acp.ToolCallL
 		if i := strings.Index(*before, in.OldString); i >= 0 {
 			line := uint32(strings.Count((*before)[:i], "\n") + 1)
 			if len(*before) <= maxWholeFile {
-				return diffContent(in.FilePath, before, replace(*before, in.OldString, in.NewString, in.ReplaceAll)), at(in.FilePath, line)
+				return bridge.DiffContent(in.FilePath, before, replace(*before, in.OldString, in.NewString, in.ReplaceAll)), bridge.At(in.FilePath, line)
 			}
-			return diffContent(in.FilePath, &in.OldString, in.NewString), at(in.FilePath, line)
+			return bridge.DiffContent(in.FilePath, &in.OldString, in.NewString), bridge.At(in.FilePath, line)
 		}
 	}
 	var old *string
 	if in.OldString != "" {
 		old = &in.OldString
 	}
-	return diffContent(in.FilePath, old, in.NewString), at(in.FilePath, 0)
+	return bridge.DiffContent(in.FilePath, old, in.NewString), bridge.At(in.FilePath, 0)
 }
 
 func replace(s, from, to string, all bool) string {
@@ -235,57 +234,6 @@ func lineRange(offset, limit uint32) string {
 		return " (" + decimal(max(offset, 1)) + " - " + decimal(max(offset, 1)+limit-1) + ")"
 	case offset > 1:
 		return " (from line " + decimal(offset) + ")"
-	}
-	return ""
-}
-
-func at(path string, line uint32) []acp.ToolCallLocation {
-	if !filepath.IsAbs(path) {
-		return nil
-	}
-	l := acp.ToolCallLocation{Path: path}
-	if line > 0 {
-		l.Line = &line
-	}
-	return []acp.ToolCallLocation{l}
-}
-
-func textContent(s string) []acp.ToolCallContent {
-	return []acp.ToolCallContent{{Content: &acp.Content{Content: acp.TextBlock(s)}}}
-}
-
-func diffContent(path string, before *string, after string) []acp.ToolCallContent {
-	return []acp.ToolCallContent{{Diff: &acp.Diff{Path: path, OldText: before, NewText: after}}}
-}
-
-// fenced shows output of a program as it is.
-func fenced(s, language string) string {
-	fence := "```"
-	for strings.Contains(s, fence) {
-		fence += "`"
-	}
-	return fence + language + "\n" + strings.TrimRight(s, "\n") + "\n" + fence
-}
-
-// oneLine shortens a text for a title.
-func oneLine(s string) string {
-	const most = 200
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) <= most {
-		return s
-	}
-	cut := most
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
-}
-
-func firstOf(a ...string) string {
-	for _, s := range a {
-		if s != "" {
-			return s
-		}
 	}
 	return ""
 }

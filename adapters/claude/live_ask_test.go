@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -44,7 +45,7 @@ func TestLive_DenyWithMessage(t *testing.T) {
 	c := w.open(acp.ClientCapabilities{}, func(method string, _ json.RawMessage) any {
 		return map[string]any{
 			"outcome": map[string]string{"outcome": "selected", "optionId": optionReject},
-			"_meta":   meta(map[string]string{"message": "not on a Sunday"}),
+			"_meta":   bridge.Meta(map[string]string{"message": "not on a Sunday"}),
 		}
 	})
 	id := c.new("")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // errAuth is the kind of error that means: log in, or give a valid key.
@@ -14,7 +15,7 @@ const errAuth = "authentication_failed"
 
 // notice shows what the program reports beside the conversation.
 func (t *translator) notice(e *event) []acp.SessionUpdate {
-	said := firstOf(text(e.Content), e.messageText(), e.Text)
+	said := bridge.FirstOf(text(e.Content), e.messageText(), e.Text)
 	switch e.Subtype {
 	case "api_retry":
 		if e.Error == errAuth {
@@ -26,13 +27,13 @@ func (t *translator) notice(e *event) []acp.SessionUpdate {
 		if e.FallbackModel != "" {
 			title = fmt.Sprintf("Model %s instead of %s", e.FallbackModel, e.OriginalModel)
 		}
-		return t.say(acp.NoticeSeverityWarning, title, firstOf(said, e.Trigger))
+		return t.say(acp.NoticeSeverityWarning, title, bridge.FirstOf(said, e.Trigger))
 	case "model_refusal_no_fallback":
 		return t.say(acp.NoticeSeverityWarning, "The model refused to answer", said)
 	case "permission_denied":
 		return t.say(acp.NoticeSeverityInfo, e.ToolName+" was denied", said)
 	case "hook_response":
-		output := firstOf(e.HookOutput, e.HookStdout, e.HookStderr)
+		output := bridge.FirstOf(e.HookOutput, e.HookStdout, e.HookStderr)
 		if output == "" {
 			return nil
 		}
@@ -40,9 +41,9 @@ func (t *translator) notice(e *event) []acp.SessionUpdate {
 		if e.HookOutcome == "error" {
 			severity = acp.NoticeSeverityWarning
 		}
-		return t.say(severity, "Hook "+firstOf(e.HookName, e.HookEvent), output)
+		return t.say(severity, "Hook "+bridge.FirstOf(e.HookName, e.HookEvent), output)
 	case "mirror_error":
-		return t.say(acp.NoticeSeverityWarning, "The conversation could not be saved", firstOf(e.Error, said))
+		return t.say(acp.NoticeSeverityWarning, "The conversation could not be saved", bridge.FirstOf(e.Error, said))
 	}
 	if said == "" && e.Title == "" {
 		return nil
@@ -51,7 +52,7 @@ func (t *translator) notice(e *event) []acp.SessionUpdate {
 	if e.Level == "warning" || e.Level == "error" {
 		severity = acp.NoticeSeverity(e.Level)
 	}
-	return t.say(severity, firstOf(e.Title, oneLine(said)), said)
+	return t.say(severity, bridge.FirstOf(e.Title, bridge.OneLine(said)), said)
 }
 
 func retryTitle(e *event) string {
@@ -119,7 +120,7 @@ func (t *translator) compacting(e *event) []acp.SessionUpdate {
 		t.compact++
 		return t.compactionIs(acp.CompactionStatusInProgress, "")
 	case e.CompactResult != "" && e.CompactResult != "success" || e.CompactError != "":
-		return t.compactionIs(acp.CompactionStatusFailed, firstOf(e.CompactError, e.CompactResult))
+		return t.compactionIs(acp.CompactionStatusFailed, bridge.FirstOf(e.CompactError, e.CompactResult))
 	}
 	return nil
 }

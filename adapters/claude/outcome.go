@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
@@ -42,7 +43,7 @@ type hunk struct {
 // outcome returns what a call's result shows.
 func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
 	if b.IsError {
-		return textContent(fenced(untagged(plain(b.Content)), "")), nil
+		return bridge.TextContent(bridge.Fenced(untagged(plain(b.Content)), "")), nil
 	}
 	var o output
 	if len(raw) > 0 && raw[0] == '{' {
@@ -50,10 +51,10 @@ func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallConten
 	}
 	switch c.name {
 	case "Bash", "PowerShell":
-		return textContent(fenced(shellOutput(&o, b), "console")), nil
+		return bridge.TextContent(bridge.Fenced(shellOutput(&o, b), "console")), nil
 	case "Read":
 		if o.File != nil && o.File.Content != "" {
-			return textContent(fenced(o.File.Content, "")), nil
+			return bridge.TextContent(bridge.Fenced(o.File.Content, "")), nil
 		}
 	case "Edit":
 		if o.FilePath != "" && o.OriginalFile != nil {
@@ -62,12 +63,12 @@ func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallConten
 		return nil, nil // the diff of the announcement stays
 	case "Write":
 		if o.FilePath != "" {
-			return diffContent(o.FilePath, o.OriginalFile, text(o.Content)), at(o.FilePath, 0)
+			return bridge.DiffContent(o.FilePath, o.OriginalFile, text(o.Content)), bridge.At(o.FilePath, 0)
 		}
 		return nil, nil
 	case "NotebookEdit":
 		if o.NotebookNew != "" && len(o.NotebookNew) <= maxWholeFile {
-			return diffContent(o.NotebookPath, &o.NotebookOld, o.NotebookNew), at(o.NotebookPath, 0)
+			return bridge.DiffContent(o.NotebookPath, &o.NotebookOld, o.NotebookNew), bridge.At(o.NotebookPath, 0)
 		}
 		return nil, nil
 	case "ExitPlanMode", "EnterPlanMode":
@@ -105,7 +106,7 @@ func editOutcome(o *output) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
 		}
 	}
 	if len(*o.OriginalFile) <= maxWholeFile {
-		return diffContent(o.FilePath, o.OriginalFile, replace(*o.OriginalFile, o.OldString, o.NewString, o.ReplaceAll)), at(o.FilePath, line)
+		return bridge.DiffContent(o.FilePath, o.OriginalFile, replace(*o.OriginalFile, o.OldString, o.NewString, o.ReplaceAll)), bridge.At(o.FilePath, line)
 	}
 	var out []acp.ToolCallContent
 	for _, h := range o.Patch {
@@ -121,9 +122,9 @@ func editOutcome(o *output) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
 			}
 		}
 		old := strings.Join(before, "\n")
-		out = append(out, diffContent(o.FilePath, &old, strings.Join(after, "\n"))...)
+		out = append(out, bridge.DiffContent(o.FilePath, &old, strings.Join(after, "\n"))...)
 	}
-	return out, at(o.FilePath, line)
+	return out, bridge.At(o.FilePath, line)
 }
 
 // shownBlocks shows the content that a tool gave the model.
@@ -132,7 +133,7 @@ func shownBlocks(content json.RawMessage) []acp.ToolCallContent {
 	for _, b := range blocks(content) {
 		switch {
 		case b.Type == "text" && b.Text != "":
-			out = append(out, textContent(b.Text)...)
+			out = append(out, bridge.TextContent(b.Text)...)
 		case b.Type == "image" && b.Source != nil && b.Source.Type == "base64":
 			out = append(out, acp.ToolCallContent{Content: &acp.Content{Content: acp.ContentBlock{
 				Image: &acp.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType},

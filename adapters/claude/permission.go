@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // The permission modes, by the program's names.
@@ -143,7 +144,7 @@ func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.
 		Content: l.content, Locations: l.locations, RawInput: in,
 	}}
 	if r.parent != "" {
-		out.ToolCall.Meta = meta(map[string]string{"parentToolCallId": r.parent})
+		out.ToolCall.Meta = bridge.Meta(map[string]string{"parentToolCallId": r.parent})
 	}
 	about := map[string]string{}
 	if r.Reason != "" {
@@ -153,7 +154,7 @@ func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.
 		about["blockedPath"] = r.BlockedPath
 	}
 	if len(about) > 0 {
-		out.Meta = meta(about)
+		out.Meta = bridge.Meta(about)
 	}
 	for _, c := range list {
 		out.Options = append(out.Options, c.option)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // maxEntries bounds a plan. Further entries are not shown.
@@ -70,7 +71,7 @@ func (p *plan) result(name string, input, output json.RawMessage) []acp.SessionU
 	}
 	switch name {
 	case "TaskCreate":
-		p.add(planEntry{id: out.Task.ID, text: firstOf(out.Task.Subject, in.Subject), status: "pending"})
+		p.add(planEntry{id: out.Task.ID, text: bridge.FirstOf(out.Task.Subject, in.Subject), status: "pending"})
 	case "TaskUpdate":
 		if out.Success != nil && !*out.Success || in.TaskID == "" {
 			return nil
@@ -107,7 +108,7 @@ func (p *plan) find(id string) int {
 func (p *plan) change(id, text, status string) {
 	i := p.find(id)
 	if i < 0 {
-		p.add(planEntry{id: id, text: firstOf(text, "Task "+id), status: "pending"})
+		p.add(planEntry{id: id, text: bridge.FirstOf(text, "Task "+id), status: "pending"})
 		if i = p.find(id); i < 0 {
 			return
 		}
@@ -116,8 +117,8 @@ func (p *plan) change(id, text, status string) {
 		p.entries = slices.Delete(p.entries, i, i+1)
 		return
 	}
-	p.entries[i].text = firstOf(text, p.entries[i].text)
-	p.entries[i].status = firstOf(status, p.entries[i].status)
+	p.entries[i].text = bridge.FirstOf(text, p.entries[i].text)
+	p.entries[i].status = bridge.FirstOf(status, p.entries[i].status)
 }
 
 // clear empties a plan that was shown.

@@ -12,14 +12,13 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 )
 
 // cancelBound limits how long a cancelled turn may go on; then the process is
 // ended, since nothing else ends the turn. Tests lower it.
 var cancelBound = 20 * time.Second
-
-const titleLength = 80
 
 // Prompt runs one turn. Prompts of a session run one after another: the program
 // would fold a second one into the running turn.
@@ -319,7 +318,7 @@ func (s *session) entitle(prompt []acp.ContentBlock) {
 		if b.Text == nil {
 			continue
 		}
-		if title := titleOf(b.Text.Text); title != "" {
+		if title := bridge.TitleOf(b.Text.Text); title != "" {
 			s.emit(func(*translator) []acp.SessionUpdate {
 				return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &title, UpdatedAt: now()}}}
 			})
@@ -330,16 +329,6 @@ func (s *session) entitle(prompt []acp.ContentBlock) {
 
 func now() *string {
 	return new(time.Now().UTC().Format(time.RFC3339))
-}
-
-// titleOf makes a title of a prompt: its first line, shortened.
-func titleOf(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	line = strings.TrimSpace(line)
-	if r := []rune(line); len(r) > titleLength {
-		line = string(r[:titleLength-1]) + "…"
-	}
-	return line
 }
 
 // promptContent turns a prompt's blocks into the API's. Resources have no kind of
@@ -357,17 +346,17 @@ func promptContent(prompt []acp.ContentBlock) ([]any, error) {
 		case b.Image != nil && b.Image.URI != nil:
 			out = append(out, object{"type": "image", "source": object{"type": "url", "url": *b.Image.URI}})
 		case b.ResourceLink != nil:
-			say(link(b.ResourceLink.Name, b.ResourceLink.URI))
+			say(bridge.Link(b.ResourceLink.Name, b.ResourceLink.URI))
 		case b.Resource != nil && b.Resource.Resource.TextResourceContents != nil:
 			r := b.Resource.Resource.TextResourceContents
-			say(link("", r.URI))
+			say(bridge.Link("", r.URI))
 			context = append(context, object{"type": "text", "text": fmt.Sprintf("\n<context ref=%q>\n%s\n</context>", r.URI, r.Text)})
 		case b.Resource != nil && b.Resource.Resource.BlobResourceContents != nil:
 			block, err := blobBlock(b.Resource.Resource.BlobResourceContents)
 			if err != nil {
 				return nil, err
 			}
-			say(link("", b.Resource.Resource.BlobResourceContents.URI))
+			say(bridge.Link("", b.Resource.Resource.BlobResourceContents.URI))
 			context = append(context, block)
 		default:
 			return nil, acp.Errorf(acp.CodeInvalidParams, "claude takes text, images, resource links and embedded resources in a prompt, no other content")
@@ -399,12 +388,4 @@ func blobBlock(r *acp.BlobResourceContents) (any, error) {
 		return map[string]any{"type": "text", "text": fmt.Sprintf("\n<context ref=%q>\n%s\n</context>", r.URI, b)}, nil
 	}
 	return nil, acp.Errorf(acp.CodeInvalidParams, "claude cannot be given resource %s of type %q: images, PDF and text can be embedded", r.URI, mime)
-}
-
-// link is a resource as text.
-func link(name, uri string) string {
-	if name == "" {
-		name = uri[strings.LastIndexByte(strings.TrimRight(uri, "/"), '/')+1:]
-	}
-	return "[@" + name + "](" + uri + ")"
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // questionsOf reads the questions of a call of AskUserQuestion.
@@ -74,7 +75,7 @@ func (s *session) elicit(ctx context.Context, r *controlRequest) any {
 		params["requestedSchema"] = firstRaw(r.Schema, `{"type":"object","properties":{}}`)
 	}
 	if r.Server != "" {
-		params["_meta"] = meta(map[string]string{"mcpServer": r.Server})
+		params["_meta"] = bridge.Meta(map[string]string{"mcpServer": r.Server})
 	}
 	var resp struct {
 		Action  string          `json:"action"`

@@ -101,12 +101,12 @@ func conversation(path string) (map[int]bool, error) {
 		}
 		l := link{line: n, parent: e.Parent, logical: e.Logical}
 		if e.Type == "assistant" {
-			l.message = firstOf(acp.MemberString(e.Message, "id"), e.UUID)
+			l.message = bridge.FirstOf(acp.MemberString(e.Message, "id"), e.UUID)
 			parts[l.message] = append(parts[l.message], e.UUID)
 		}
 		links[e.UUID] = l
 		if e.Type == "user" && len(e.Output) > 0 {
-			by := firstOf(e.Source, e.Parent)
+			by := bridge.FirstOf(e.Source, e.Parent)
 			results[by] = append(results[by], n)
 		}
 		if e.spoken() && !e.Sidechain {
@@ -132,7 +132,7 @@ func conversation(path string) (map[int]bool, error) {
 				wanted[line] = true
 			}
 		}
-		id = firstOf(l.parent, l.logical)
+		id = bridge.FirstOf(l.parent, l.logical)
 	}
 	return wanted, nil
 }

@@ -139,7 +139,7 @@ func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
 	if err != nil {
 		s.log.Debug("claude does not say which settings are in effect", "session", s.id, "err", err)
 	}
-	mode := firstOf(g.Mode, flagOf(l.args, "--permission-mode"), modeDefault)
+	mode := bridge.FirstOf(g.Mode, flagOf(l.args, "--permission-mode"), modeDefault)
 	s.out.Lock()
 	s.tr.mode = mode
 	s.out.Unlock()
@@ -205,7 +205,7 @@ func (s *session) startError(err error) error {
 	s.mu.Unlock()
 	exit, _ := errors.AsType[*adapters.ExitError](s.exit)
 	if exit != nil {
-		failed = firstOf(failed, exit.Stderr.Tail)
+		failed = bridge.FirstOf(failed, exit.Stderr.Tail)
 	}
 	switch {
 	case strings.Contains(failed, "No conversation found"):

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // The ids of the config options.
@@ -93,7 +94,7 @@ func (s *settings) options() []acp.SessionConfigOption {
 	if len(s.models) > 0 {
 		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.model)}
 		for _, m := range s.models {
-			o := acp.SessionConfigSelectOption{Value: acp.SessionConfigValueID(m.Value), Name: firstOf(m.Name, m.Value)}
+			o := acp.SessionConfigSelectOption{Value: acp.SessionConfigValueID(m.Value), Name: bridge.FirstOf(m.Name, m.Value)}
 			if m.Description != "" {
 				o.Description = &m.Description
 			}

@@ -13,12 +13,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 // with is an edit of session/new that adds our _meta.
 func with(own map[string]any) func(p *acp.NewSessionRequest) {
-	return func(p *acp.NewSessionRequest) { p.Meta = meta(own) }
+	return func(p *acp.NewSessionRequest) { p.Meta = bridge.Meta(own) }
 }
 
 // asked returns the newest turn of the model that has the prompt; the scene

@@ -2,6 +2,7 @@ package claude
 
 import (
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // maxSaid bounds what is shown of a subagent's words, in bytes: the oldest
@@ -19,7 +20,7 @@ func (t *translator) subagentSaid(parent string, b contentBlock) []acp.SessionUp
 	if c == nil || c.over || !c.shown || s == "" || b.Type != "text" && b.Type != "thinking" {
 		return nil
 	}
-	c.said = append(c.said, textContent(s)...)
+	c.said = append(c.said, bridge.TextContent(s)...)
 	c.saidLen += len(s)
 	for c.saidLen > maxSaid && len(c.said) > 1 {
 		c.saidLen -= len(c.said[0].Content.Content.Text.Text)
@@ -46,7 +47,7 @@ func (t *translator) taskStarted(e *event) []acp.SessionUpdate {
 
 // taskProgress shows what a subagent does at the moment.
 func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
-	c := t.tools[firstOf(e.ToolUse, t.tasks[e.TaskID])]
+	c := t.tools[bridge.FirstOf(e.ToolUse, t.tasks[e.TaskID])]
 	if c == nil || c.over || !c.shown || e.Description == "" {
 		return nil
 	}
@@ -54,9 +55,9 @@ func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
 	if c.input != nil {
 		_ = lenient(c.input, &in) // without it the title is the progress alone
 	}
-	title := oneLine(e.Description)
+	title := bridge.OneLine(e.Description)
 	if in.Description != "" && in.Description != e.Description {
-		title = oneLine(in.Description) + ": " + title
+		title = bridge.OneLine(in.Description) + ": " + title
 	}
 	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Title: &title}}}
 }
@@ -64,7 +65,7 @@ func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
 // taskEnded takes the end of a task. That of one in the background is the end of
 // its call; others have a result as well.
 func (t *translator) taskEnded(e *event) []acp.SessionUpdate {
-	c := t.tools[firstOf(e.ToolUse, t.tasks[e.TaskID])]
+	c := t.tools[bridge.FirstOf(e.ToolUse, t.tasks[e.TaskID])]
 	delete(t.tasks, e.TaskID)
 	if c == nil || c.over || c.task == "" {
 		return nil
@@ -74,7 +75,7 @@ func (t *translator) taskEnded(e *event) []acp.SessionUpdate {
 		u.Status = acp.ToolCallStatusFailed
 	}
 	if e.Summary != "" {
-		u.Content = said(c, textContent(e.Summary))
+		u.Content = said(c, bridge.TextContent(e.Summary))
 	}
 	c.end()
 	return []acp.SessionUpdate{{ToolCallUpdate: u}}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // tool is a call of a tool.
@@ -79,7 +80,7 @@ func (c *tool) meta() map[string]json.RawMessage {
 	if c.parent == "" {
 		return nil
 	}
-	return meta(map[string]string{"parentToolCallId": c.parent})
+	return bridge.Meta(map[string]string{"parentToolCallId": c.parent})
 }
 
 // readBefore returns the text of the file that a tool is about to change.

@@ -97,7 +97,7 @@ func (t transcripts) find(id, cwd string) (string, error) {
 		return "", notFound(acp.SessionID(id))
 	}
 	there := summarize(elsewhere).cwd
-	return "", acp.Errorf(acp.CodeInvalidParams, "session %s was held in %s: claude cannot continue it in %s", id, firstOf(there, "another directory"), cwd).
+	return "", acp.Errorf(acp.CodeInvalidParams, "session %s was held in %s: claude cannot continue it in %s", id, bridge.FirstOf(there, "another directory"), cwd).
 		WithData(map[string]string{"cwd": there})
 }
 
@@ -165,14 +165,14 @@ func summarize(path string) summary {
 			if json.Unmarshal(line, &e) != nil {
 				continue
 			}
-			s.cwd = firstOf(s.cwd, e.Cwd)
-			given = firstOf(e.CustomTitle, given)
-			made = firstOf(e.AITitle, e.Summary, made)
+			s.cwd = bridge.FirstOf(s.cwd, e.Cwd)
+			given = bridge.FirstOf(e.CustomTitle, given)
+			made = bridge.FirstOf(e.AITitle, e.Summary, made)
 			if e.Type == "user" || e.Type == "assistant" {
 				s.prompts = true
 			}
 			if first == "" && e.Type == "user" {
-				first = titleOf(e.prompt())
+				first = bridge.TitleOf(e.prompt())
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func summarize(path string) summary {
 			s.prompts = true
 		}
 	}
-	s.title = firstOf(given, made, first)
+	s.title = bridge.FirstOf(given, made, first)
 	return s
 }
 
@@ -221,11 +221,11 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 		if known && id == "" {
 			continue // an earlier part of a conversation that is listed
 		}
-		info := acp.SessionInfo{SessionID: acp.SessionID(firstOf(id, h.id)), Cwd: s.cwd, UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
+		info := acp.SessionInfo{SessionID: acp.SessionID(bridge.FirstOf(id, h.id)), Cwd: s.cwd, UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
 		if s.title != "" {
 			info.Title = &s.title
 		}
-		info.Meta = meta(map[string]bool{"native": !known})
+		info.Meta = bridge.Meta(map[string]bool{"native": !known})
 		out.Sessions = append(out.Sessions, info)
 		last = h.key()
 	}

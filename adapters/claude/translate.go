@@ -1,7 +1,6 @@
 package claude
 
 import (
-	"encoding/json"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -237,13 +236,4 @@ func commandsUpdate(list []command) []acp.SessionUpdate {
 		out = append(out, a)
 	}
 	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: out}}}
-}
-
-// meta is a _meta with one member of the gateway's.
-func meta(v any) map[string]json.RawMessage {
-	b, err := acp.Encode(v)
-	if err != nil {
-		return nil
-	}
-	return map[string]json.RawMessage{acp.MetaKey: b}
 }

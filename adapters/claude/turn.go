@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // turn is a prompt that the program works on.
@@ -66,7 +67,7 @@ func (t *turn) judge(e *event) verdict {
 	case !e.IsError:
 		return verdict{reason: acp.StopReasonEndTurn}
 	}
-	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": firstOf(t.failure, e.TerminalReason, e.Subtype)}
+	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": bridge.FirstOf(t.failure, e.TerminalReason, e.Subtype)}
 	if e.APIStatus != nil {
 		data["status"] = *e.APIStatus
 	}
@@ -83,5 +84,5 @@ func (t *turn) reason(e *event) string {
 	case len(e.Errors) > 0 && !strings.HasPrefix(e.Errors[0], "[ede_diagnostic]"):
 		return strings.Join(e.Errors, "; ")
 	}
-	return "the turn failed: " + firstOf(t.failure, e.TerminalReason, e.Subtype)
+	return "the turn failed: " + bridge.FirstOf(t.failure, e.TerminalReason, e.Subtype)
 }

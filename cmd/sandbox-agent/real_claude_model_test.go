@@ -105,6 +105,12 @@ func (c *claudeModel) move(r *scriptedmodel.Request, key string, m *claudeMove) 
 		return scriptedmodel.Step{scriptedmodel.Think(m.Think)}
 	case len(m.Chunks) > 0:
 		return scriptedmodel.Step{scriptedmodel.Slowly(20 * time.Millisecond), scriptedmodel.SayChunks(m.Chunks...)}
+	case m.Call != "" && len(m.Args) > 0 && m.Args[0] == '"':
+		var text string // of a freeform tool
+		if err := json.Unmarshal(m.Args, &text); err != nil {
+			return scriptedmodel.Step{scriptedmodel.Say(err.Error())}
+		}
+		return scriptedmodel.Step{scriptedmodel.Call(m.Call, text)}
 	case m.Call != "":
 		return scriptedmodel.Step{scriptedmodel.Call(m.Call, m.Args)}
 	case m.Plan != "":

@@ -61,7 +61,8 @@ func recall() Action {
 
 // Call calls a tool by its exact name. args is the object of arguments, or, for
 // a freeform tool, its text. Several calls in one step are parallel calls. A
-// name that the request does not offer is called nevertheless.
+// name that the request does not offer is called nevertheless; NAMESPACE/TOOL is
+// a tool of a namespace that the agent has and did not offer.
 func Call(tool string, args any) Action {
 	return act(func(p *player) error {
 		text, ok := args.(string)
@@ -75,6 +76,9 @@ func Call(tool string, args any) Action {
 		t, ok := p.req.tool(tool)
 		if !ok {
 			t = Tool{Name: tool, Type: "function"}
+			if namespace, name, ok := strings.Cut(tool, "/"); ok {
+				t.Name, t.Namespace = name, namespace
+			}
 		}
 		return p.call(t, text)
 	})

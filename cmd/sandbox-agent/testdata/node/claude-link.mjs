@@ -74,7 +74,7 @@ export class World {
 
   async connect(capabilities = {}, { url = env.GATEWAY, transport = env.TRANSPORT } = {}) {
     const target = new URL(`${url}/v2/rpc`);
-    target.searchParams.set("agent", "claude");
+    target.searchParams.set("agent", env.AGENT ?? "claude");
     const stream = transport === "ws"
       ? createWebSocketStream(target.href.replace(/^http/, "ws"), { WebSocket })
       : createHttpStream(target.href);

@@ -1,0 +1,354 @@
+package codex
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+const (
+	protocolVersion = 1
+	// maxOrphans bounds the notifications about threads whose setup is not done,
+	// oldest out first.
+	maxOrphans = 256
+)
+
+// agent is one connection: sessions that share a process.
+type agent struct {
+	o     adapters.Options
+	conn  *bridge.Conn
+	peer  acp.Peer
+	log   *slog.Logger
+	store *store
+
+	starting sync.Mutex // held while the process starts
+
+	mu       sync.Mutex
+	caps     *acp.ClientCapabilities
+	srv      *server
+	sessions map[acp.SessionID]*session
+	threads  map[string]*session // by thread, those of subagents included
+	orphans  []*event
+	closed   bool
+}
+
+var (
+	_ acp.Agent         = (*agent)(nil)
+	_ acp.SessionLoader = (*agent)(nil)
+	_ acp.Resumer       = (*agent)(nil)
+	_ acp.Forker        = (*agent)(nil)
+	_ acp.Lister        = (*agent)(nil)
+	_ acp.Closer        = (*agent)(nil)
+	_ acp.Deleter       = (*agent)(nil)
+	_ acp.ModeSetter    = (*agent)(nil)
+	_ acp.ConfigSetter  = (*agent)(nil)
+	_ acp.Authenticator = (*agent)(nil)
+	_ acp.Logouter      = (*agent)(nil)
+	_ acp.Extender      = (*agent)(nil)
+)
+
+func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
+	a := &agent{
+		o: o, conn: c, peer: p, log: o.Logger, store: &store{dir: o.StateDir},
+		sessions: map[acp.SessionID]*session{}, threads: map[string]*session{},
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	return a
+}
+
+// Initialize starts no process.
+func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+	a.mu.Lock()
+	a.caps = r.ClientCapabilities
+	a.mu.Unlock()
+	return &acp.InitializeResponse{
+		ProtocolVersion: protocolVersion,
+		AgentCapabilities: &acp.AgentCapabilities{
+			LoadSession:        true,
+			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
+			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true},
+			SessionCapabilities: &acp.SessionCapabilities{
+				List:                  &acp.SessionListCapabilities{},
+				Delete:                &acp.SessionDeleteCapabilities{},
+				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
+				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
+				Fork:                  &acp.SessionForkCapabilities{},
+				Resume:                &acp.SessionResumeCapabilities{},
+				Close:                 &acp.SessionCloseCapabilities{},
+				Title:                 &acp.SessionTitleCapabilities{},
+			},
+			Auth: &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}, Logout: &acp.LogoutCapabilities{}},
+		},
+		AgentInfo:   &acp.Implementation{Name: "codex", Title: new("Codex"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
+		AuthMethods: authMethods(),
+	}, nil
+}
+
+func (a *agent) clientCaps() *acp.ClientCapabilities {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caps
+}
+
+// server returns the process, and starts it when it does not run.
+func (a *agent) server(ctx context.Context) (*server, error) {
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	a.mu.Lock()
+	s, closed := a.srv, a.closed
+	a.mu.Unlock()
+	if closed {
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "the connection to codex is closed")
+	}
+	if s != nil {
+		return s, nil
+	}
+	s, err := a.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	if closed = a.closed; !closed {
+		a.srv = s
+	}
+	a.mu.Unlock()
+	if closed {
+		s.end()
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "the connection to codex is closed")
+	}
+	a.conn.SetProcess(s.child.Process)
+	select {
+	case <-s.ended: // before anybody could notice
+		a.died(s)
+	default:
+	}
+	return s, nil
+}
+
+// died ends the connection because its process has ended by itself.
+func (a *agent) died(s *server) {
+	a.mu.Lock()
+	mine := a.srv == s && !a.closed
+	all := make([]*session, 0, len(a.sessions))
+	for _, one := range a.sessions {
+		all = append(all, one)
+	}
+	a.mu.Unlock()
+	for _, one := range all {
+		one.finish()
+	}
+	if mine {
+		a.conn.Fail(s.exit)
+	}
+}
+
+// register makes a session known by its thread, and gives it what was said about
+// the thread before.
+func (a *agent) register(s *session) error {
+	a.mu.Lock()
+	if a.closed || a.sessions[s.id] != nil {
+		a.mu.Unlock()
+		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	}
+	a.sessions[s.id], a.threads[s.thread] = s, s
+	var early, later []*event
+	for _, e := range a.orphans {
+		if e.Thread == s.thread {
+			early = append(early, e)
+		} else {
+			later = append(later, e)
+		}
+	}
+	a.orphans = later
+	a.mu.Unlock()
+	for _, e := range early {
+		s.take(e)
+	}
+	return nil
+}
+
+// take acts on a notification. It runs on the goroutine that reads, in order.
+func (a *agent) take(srv *server, e *event) {
+	switch e.Method {
+	case "account/login/completed", "account/updated":
+		if e.Method == "account/login/completed" && !e.Success || !srv.ready.Load() {
+			return
+		}
+		srv.work.Go(srv.authChanged)
+		return
+	case "skills/changed":
+		return
+	}
+	a.mu.Lock()
+	s := a.threads[e.Thread]
+	if s == nil && e.Thread != "" && e.Turn != nil && e.Turn.Root != "" {
+		// A subagent's thread tells its turn's origin.
+		for _, one := range a.sessions {
+			if one.owns(e.Turn.Root) {
+				s = one
+				a.threads[e.Thread] = one
+				break
+			}
+		}
+	}
+	switch {
+	case s == nil && e.Thread == "" && (e.Method == "configWarning" || e.Method == "warning"):
+		for _, one := range a.sessions {
+			defer one.take(e)
+		}
+	case s == nil && e.Thread != "" && (e.Method == "mcpServer/startupStatus/updated" || e.Method == "warning" || e.Method == "thread/name/updated"):
+		if len(a.orphans) >= maxOrphans {
+			a.orphans = a.orphans[1:]
+		}
+		a.orphans = append(a.orphans, e)
+	}
+	if it := e.Item; s != nil && it != nil && it.Type == "collabAgentToolCall" {
+		for _, child := range it.Receivers {
+			if a.threads[child] == nil {
+				a.threads[child] = s
+			}
+		}
+	}
+	a.mu.Unlock()
+	if s != nil {
+		s.take(e)
+	}
+}
+
+func (a *agent) session(id acp.SessionID) (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[id]; s != nil {
+		return s, nil
+	}
+	return nil, notFound(id)
+}
+
+func notFound(id acp.SessionID) *acp.Error {
+	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": fmt.Sprintf("session:%s", id)})
+}
+
+// remove forgets a session and ends what it runs.
+func (a *agent) remove(ctx context.Context, s *session) {
+	a.mu.Lock()
+	if a.sessions[s.id] == s {
+		delete(a.sessions, s.id)
+	}
+	a.mu.Unlock()
+	s.end(ctx)
+	a.mu.Lock()
+	for id, one := range a.threads {
+		if one == s {
+			delete(a.threads, id)
+		}
+	}
+	a.mu.Unlock()
+}
+
+// CloseSession ends what a session runs and gives its thread back.
+func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	a.remove(ctx, s)
+	return nil, nil
+}
+
+// DeleteSession removes a conversation that was made here. What people made in a
+// terminal is theirs.
+func (a *agent) DeleteSession(ctx context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+	id := string(r.SessionID)
+	known, ok := a.store.load(id)
+	srv, err := a.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || !known.Made {
+		if err := srv.call(ctx, "thread/read", map[string]any{"threadId": id}, nil); err != nil {
+			return nil, notFound(r.SessionID)
+		}
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with codex itself", id)
+	}
+	if s, err := a.session(r.SessionID); err == nil {
+		a.remove(ctx, s)
+	}
+	err = srv.call(ctx, "thread/delete", map[string]string{"threadId": bridge.FirstOf(known.Thread, id)}, nil)
+	if err != nil && !unknownThread(err) {
+		return nil, acp.Errorf(acp.CodeInternal, "codex does not delete session %s: %v", id, err)
+	}
+	return nil, a.store.forget(id)
+}
+
+// unknownThread reports whether codex refused because it has no such thread. One
+// that nobody has prompted is not kept.
+func unknownThread(err error) bool {
+	said := refused(err)
+	for _, s := range []string{"no rollout found", "thread not found", "not materialized", "invalid session id", "not found"} {
+		if strings.Contains(said, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// ExtMethod handles drafts.
+func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMessage) (any, error) {
+	switch method {
+	case acp.MethodAuthStatus:
+		srv, err := a.server(ctx)
+		if err != nil {
+			return nil, err
+		}
+		now, err := srv.readAccount(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return statusOf(&now), nil
+	case acp.MethodSessionSetTitle:
+		s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+		if err != nil {
+			return nil, err
+		}
+		title := strings.TrimSpace(acp.MemberString(params, "title"))
+		if title == "" {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+		}
+		if err := s.srv.call(ctx, "thread/name/set", map[string]string{"threadId": s.thread, "name": title}, nil); err != nil {
+			return nil, acp.Errorf(acp.CodeInternal, "codex does not set the title: %v", err)
+		}
+		s.mu.Lock()
+		s.titled = true
+		s.mu.Unlock()
+		return map[string]string{"title": title}, nil
+	}
+	return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
+}
+
+// Close ends the process and all sessions.
+func (a *agent) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	srv, all := a.srv, a.sessions
+	a.sessions, a.threads = map[acp.SessionID]*session{}, map[string]*session{}
+	a.mu.Unlock()
+	for _, s := range all {
+		s.finish()
+	}
+	if srv != nil {
+		srv.end()
+	}
+	for _, s := range all {
+		s.work.Wait()
+	}
+	return nil
+}

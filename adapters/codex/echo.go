@@ -1,0 +1,78 @@
+package codex
+
+import "strings"
+
+// piece is text of a message.
+type piece struct{ id, text string }
+
+// said is a message, as far as it came.
+type said struct {
+	id      string
+	thought bool
+	text    strings.Builder
+	from    *said  // the message of a broken stream that this one repeats, as far as it does
+	held    string // of that repetition
+}
+
+// echo shows once what a model says again after its stream broke: the program
+// starts the whole response anew, under other ids. The zero value is ready.
+type echo struct {
+	now    []*said // of this response
+	before []*said // of the response that broke
+	size   int
+}
+
+// begin starts a response.
+func (e *echo) begin() { *e = echo{} }
+
+// broken takes notice that the stream broke and that the response will be
+// repeated.
+func (e *echo) broken() {
+	var before []*said
+	for _, m := range append(e.now, e.before...) {
+		if m.text.Len() > 0 {
+			before = append(before, m)
+		}
+	}
+	*e = echo{before: before, size: e.size}
+}
+
+// say takes a piece of a message and returns what is new of it.
+func (e *echo) say(id, text string, thought bool) []piece {
+	var m *said
+	for _, one := range e.now {
+		if one.id == id {
+			m = one
+		}
+	}
+	if m == nil {
+		m = &said{id: id, thought: thought}
+		for i, b := range e.before {
+			if b.thought == thought {
+				m.from = b
+				e.before = append(e.before[:i:i], e.before[i+1:]...)
+				break
+			}
+		}
+		e.now = append(e.now, m)
+	}
+	if e.size += len(text); e.size > maxSaid {
+		m.from = nil
+		return []piece{{id, text}}
+	}
+	m.text.WriteString(text)
+	if m.from == nil {
+		return []piece{{id, text}}
+	}
+	old := m.from.text.String()
+	switch m.held += text; {
+	case strings.HasPrefix(old, m.held):
+		return nil // as before, so far
+	case strings.HasPrefix(m.held, old):
+		// It goes on where the stream broke, as the same message.
+		text, m.held = m.held[len(old):], old
+		return []piece{{m.from.id, text}}
+	}
+	text, m.from = m.held, nil
+	return []piece{{id, text}}
+}

@@ -1,0 +1,443 @@
+package codex
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+const (
+	// showEvery is the least time between two looks at a command's output, in ms.
+	showEvery = 100
+	// maxSubagent bounds the text that is shown of a subagent: later text is left
+	// out.
+	maxSubagent = 64 << 10
+)
+
+// look is how an item is shown as a tool call.
+type look struct {
+	title     string
+	name      string
+	kind      acp.ToolKind
+	content   []acp.ToolCallContent
+	locations []acp.ToolCallLocation
+	input     any
+}
+
+func describe(it *item) look {
+	l := look{title: it.Type, name: it.Type, kind: acp.ToolKindOther}
+	titled := func(s string) {
+		if s = bridge.OneLine(s); s != "" {
+			l.title = s
+		}
+	}
+	switch it.Type {
+	case "commandExecution":
+		l.name = "shell"
+		l.title = "Command"
+		titled(commandOf(it.Command, it.Actions))
+		l.kind, l.locations = actionsOf(it.Actions, it.Cwd)
+		l.input = map[string]any{"command": commandOf(it.Command, it.Actions), "cwd": it.Cwd}
+	case "fileChange":
+		l.name = "apply_patch"
+		l.title, l.kind = changeTitle(it.Changes)
+		l.content, l.locations = changed(it.Changes)
+		paths := []any{}
+		for _, c := range it.Changes {
+			one := map[string]any{"path": c.Path, "kind": c.Kind.Type}
+			if c.Kind.Move != "" {
+				one["movePath"] = c.Kind.Move
+			}
+			paths = append(paths, one)
+		}
+		l.input = map[string]any{"changes": paths}
+	case "mcpToolCall":
+		l.name = it.Tool
+		l.title = it.Server + "." + it.Tool
+		if it.ReadOnly {
+			l.kind = acp.ToolKindRead
+		}
+		l.input = rawOrNil(it.Arguments)
+	case "dynamicToolCall":
+		l.name, l.title = it.Tool, bridge.FirstOf(it.Tool, it.Type)
+		l.input = rawOrNil(it.Arguments)
+	case "webSearch":
+		l.name, l.kind, l.title = "web_search", acp.ToolKindSearch, "Search the web"
+		titled(it.Query)
+		in := map[string]any{"query": it.Query}
+		if a := it.WebAction; a != nil {
+			in["action"] = a.Type
+			if a.URL != "" {
+				in["url"] = a.URL
+			}
+			if a.Type == "openPage" || a.Type == "findInPage" {
+				l.kind = acp.ToolKindFetch
+				titled(bridge.FirstOf(a.URL, it.Query))
+			}
+		}
+		l.input = in
+	case "imageView":
+		l.name, l.kind = "view_image", acp.ToolKindRead
+		titled("View " + it.Path)
+		l.locations = bridge.At(it.Path, 0)
+		l.input = map[string]any{"path": it.Path}
+	case "imageGeneration":
+		l.title = "Generate an image"
+	case "collabAgentToolCall":
+		l.name, l.kind, l.title = it.Tool, acp.ToolKindThink, agentTool(it.Tool)
+		if it.Prompt != "" {
+			l.content = bridge.TextContent(it.Prompt)
+			l.input = map[string]any{"prompt": it.Prompt}
+		}
+	case "sleep":
+		l.title = "Wait"
+	}
+	return l
+}
+
+// agentTool names what is done with a subagent.
+func agentTool(tool string) string {
+	switch tool {
+	case "spawnAgent":
+		return "Start a subagent"
+	case "wait":
+		return "Wait for subagents"
+	case "sendInput":
+		return "Tell a subagent"
+	case "closeAgent":
+		return "End a subagent"
+	case "resumeAgent":
+		return "Resume a subagent"
+	}
+	return bridge.FirstOf(tool, "Subagent")
+}
+
+func rawOrNil(raw json.RawMessage) any {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+func encoded(v any) json.RawMessage {
+	if v == nil {
+		return nil
+	}
+	b, err := acp.Encode(v)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// commandOf is a command without the shell around it.
+func commandOf(command string, actions []action) string {
+	if len(actions) == 1 && actions[0].Command != "" {
+		return actions[0].Command
+	}
+	var parts []string
+	for _, a := range actions {
+		parts = append(parts, a.Command)
+	}
+	return bridge.FirstOf(strings.Join(parts, " && "), command)
+}
+
+// actionsOf says what a command does, as far as codex understood it.
+func actionsOf(actions []action, cwd string) (acp.ToolKind, []acp.ToolCallLocation) {
+	kind := acp.ToolKind("")
+	var at []acp.ToolCallLocation
+	for _, a := range actions {
+		one := acp.ToolKindExecute
+		switch a.Type {
+		case "read":
+			one = acp.ToolKindRead
+		case "search", "listFiles":
+			one = acp.ToolKindSearch
+		}
+		switch {
+		case kind == "":
+			kind = one
+		case kind != one:
+			kind = acp.ToolKindExecute
+		}
+		if a.Path != "" && one != acp.ToolKindExecute {
+			path := a.Path
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(cwd, path)
+			}
+			at = append(at, bridge.At(path, 0)...)
+		}
+	}
+	if kind == "" {
+		kind = acp.ToolKindExecute
+	}
+	return kind, at
+}
+
+func changeTitle(list []change) (string, acp.ToolKind) {
+	removed, moved := 0, 0
+	for _, c := range list {
+		if c.Kind.Type == "delete" {
+			removed++
+		}
+		if c.Kind.Move != "" {
+			moved++
+		}
+	}
+	var names []string
+	for _, c := range list {
+		switch {
+		case c.Kind.Move != "":
+			names = append(names, c.Path+" → "+c.Kind.Move)
+		default:
+			names = append(names, c.Path)
+		}
+	}
+	all := bridge.OneLine(strings.Join(names, ", "))
+	switch n := len(list); {
+	case n == 0:
+		return "Edit files", acp.ToolKindEdit
+	case removed == n:
+		return "Delete " + all, acp.ToolKindDelete
+	case moved == n:
+		return "Move " + all, acp.ToolKindMove
+	case n == 1 && list[0].Kind.Type == "add":
+		return "Write " + all, acp.ToolKindEdit
+	}
+	return "Edit " + all, acp.ToolKindEdit
+}
+
+// parentMeta says whose subagent makes a call.
+func parentMeta(parent string) map[string]json.RawMessage {
+	if parent == "" {
+		return nil
+	}
+	return bridge.Meta(map[string]string{"parentToolCallId": parent})
+}
+
+// announce shows an item as a tool call.
+func (t *translator) announce(s *shown, parent string) []acp.SessionUpdate {
+	if s.call {
+		return nil
+	}
+	s.call = true
+	it := s.item
+	if it.Type == "collabAgentToolCall" && it.Tool == "spawnAgent" {
+		t.spawned = it.ID
+	}
+	l := describe(it)
+	status := acp.ToolCallStatusInProgress
+	if it.Type == "commandExecution" && it.Source == "agent" {
+		status = acp.ToolCallStatusPending // it waits for a permission
+	}
+	return []acp.SessionUpdate{{ToolCall: &acp.ToolCall{
+		ToolCallID: acp.ToolCallID(it.ID), Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
+		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: parentMeta(parent),
+	}}}
+}
+
+// outputs takes a piece of a command's output.
+func (t *translator) outputs(e *event) []acp.SessionUpdate {
+	s := t.items[e.ItemID]
+	if s == nil || s.over || !s.call || e.Delta == "" {
+		return nil
+	}
+	s.output.add(e.Delta)
+	if !s.waits {
+		s.waits = true
+		t.dirty = append(t.dirty, e.ItemID)
+	}
+	if e.At != 0 && e.At-s.at < showEvery {
+		return nil
+	}
+	s.at = e.At
+	return t.showOutputs()
+}
+
+// showOutputs shows the output that came since it was shown last.
+func (t *translator) showOutputs() []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, id := range t.dirty {
+		s := t.items[id]
+		if s == nil || s.over || !s.waits {
+			continue
+		}
+		s.waits = false
+		out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{
+			ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress, Content: shownOutput(s.output.text()),
+			Meta: parentMeta(t.children[s.thread]),
+		}})
+	}
+	t.dirty = nil
+	return out
+}
+
+func shownOutput(s string) []acp.ToolCallContent {
+	return bridge.TextContent(bridge.Fenced(strings.ReplaceAll(s, "\r\n", "\n"), "console"))
+}
+
+// allowed says that a call that was asked about goes on.
+func (t *translator) allowed(id string) []acp.SessionUpdate {
+	s := t.items[id]
+	if s == nil || s.over || !s.call {
+		return nil
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress, Meta: parentMeta(t.children[s.thread]),
+	}}}
+}
+
+// ended takes the end of an item that is a tool call.
+func (t *translator) ended(s *shown, parent string) []acp.SessionUpdate {
+	out := t.announce(s, parent)
+	it := s.item
+	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(it.ID), Status: acp.ToolCallStatusCompleted, Meta: parentMeta(parent)}
+	s.over = true
+	switch it.Type {
+	case "commandExecution":
+		output := ""
+		if it.Output != nil {
+			output = capped(*it.Output)
+		}
+		raw := map[string]any{"status": it.Status}
+		if it.ExitCode != nil {
+			raw["exitCode"] = *it.ExitCode
+		}
+		if it.Duration != nil {
+			raw["durationMs"] = *it.Duration
+		}
+		u.RawOutput = encoded(raw)
+		if it.ExitCode == nil || *it.ExitCode != 0 {
+			u.Status = acp.ToolCallStatusFailed
+		}
+		if output != "" || s.output.len() > 0 {
+			u.Content = shownOutput(output)
+		}
+		if it.Status == "declined" {
+			u.Content = bridge.TextContent("It was declined.")
+		}
+	case "fileChange":
+		u.Content, u.Locations = changed(it.Changes)
+		if it.Status != "completed" {
+			u.Status = acp.ToolCallStatusFailed
+		}
+		u.RawOutput = encoded(map[string]string{"status": it.Status})
+	case "mcpToolCall":
+		t.mcpEnded(it, u)
+	case "dynamicToolCall":
+		u.Content = dynamicContent(it.ContentItems)
+		u.RawOutput = encoded(rawOrNil(it.ContentItems))
+		if it.Success != nil && !*it.Success {
+			u.Status = acp.ToolCallStatusFailed
+		}
+	case "webSearch":
+		l := describe(it) // what is looked for is known at the end only
+		u.Title, u.Kind, u.RawInput = &l.title, l.kind, encoded(l.input)
+	case "collabAgentToolCall":
+		t.spawn(s, it, u)
+	default:
+		if it.Status == "failed" {
+			u.Status = acp.ToolCallStatusFailed
+		}
+	}
+	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+}
+
+func (t *translator) mcpEnded(it *item, u *acp.ToolCallUpdate) {
+	if it.Status != "completed" {
+		u.Status = acp.ToolCallStatusFailed
+	}
+	if it.Error != nil {
+		u.Content = bridge.TextContent(it.Error.Message)
+		u.RawOutput = encoded(map[string]any{"error": it.Error.Message})
+		return
+	}
+	if it.Result == nil {
+		return
+	}
+	for _, raw := range acp.Elements(it.Result.Content) {
+		var b acp.ContentBlock
+		if json.Unmarshal(raw, &b) == nil && (b.Text != nil || b.Image != nil || b.Audio != nil || b.ResourceLink != nil || b.Resource != nil) {
+			u.Content = append(u.Content, acp.ToolCallContent{Content: &acp.Content{Content: b}})
+		}
+	}
+	u.RawOutput = encoded(rawOrNil(it.Result.Structured))
+}
+
+// dynamicContent shows the result of a tool.
+func dynamicContent(items json.RawMessage) []acp.ToolCallContent {
+	var out []acp.ToolCallContent
+	for _, raw := range acp.Elements(items) {
+		if s := acp.MemberString(raw, "text"); s != "" {
+			out = append(out, bridge.TextContent(s)...)
+		}
+	}
+	return out
+}
+
+// spawn takes the end of a call that has to do with subagents. The one that made
+// a subagent goes on as long as the subagent.
+func (t *translator) spawn(s *shown, it *item, u *acp.ToolCallUpdate) {
+	if it.Status == "failed" {
+		u.Status = acp.ToolCallStatusFailed
+		return
+	}
+	if it.Tool != "spawnAgent" || len(it.Receivers) == 0 {
+		return
+	}
+	for _, id := range it.Receivers {
+		if len(t.children) >= maxItems {
+			return // what more of them say is not shown
+		}
+		t.children[id] = it.ID
+	}
+	s.over = false
+	u.Status = acp.ToolCallStatusInProgress
+}
+
+// subagentSaid takes a text of a subagent, and shows it in its call's content.
+func (t *translator) subagentSaid(parent string, m *shown, text string, thought bool) []acp.SessionUpdate {
+	s := t.items[parent]
+	if s == nil || s.over || thought || s.words.Len()+len(text) > maxSubagent {
+		return nil
+	}
+	if m.words.Len() == 0 && s.words.Len() > 0 {
+		s.words.WriteString("\n\n")
+	}
+	m.words.WriteString("w")
+	s.words.WriteString(text)
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(parent), Status: acp.ToolCallStatusInProgress, Content: t.subagentContent(s),
+	}}}
+}
+
+func (t *translator) subagentContent(s *shown) []acp.ToolCallContent {
+	var out []acp.ToolCallContent
+	if s.item.Prompt != "" {
+		out = bridge.TextContent(s.item.Prompt)
+	}
+	if s.words.Len() > 0 {
+		out = append(out, bridge.TextContent(s.words.String())...)
+	}
+	return out
+}
+
+// subagentOver takes the end of a subagent's turn.
+func (t *translator) subagentOver(e *event, parent string) []acp.SessionUpdate {
+	s := t.items[parent]
+	if s == nil || s.over {
+		return nil
+	}
+	s.over = true
+	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(parent), Status: acp.ToolCallStatusCompleted, Content: t.subagentContent(s)}
+	if e.Turn.Status != "completed" {
+		u.Status = acp.ToolCallStatusFailed
+		if e.Turn.Error != nil {
+			u.Content = append(u.Content, bridge.TextContent(e.Turn.Error.Message)...)
+		}
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+}

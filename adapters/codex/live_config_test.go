@@ -1,0 +1,376 @@
+package codex
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+func (c *client) set(id acp.SessionID, option, value string) json.RawMessage {
+	c.w.t.Helper()
+	quoted, _ := acp.Encode(value)
+	return c.must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+}
+
+// chosen are the values of config options.
+func chosen(result json.RawMessage) map[string]string {
+	out := map[string]string{}
+	options, _ := acp.Member(result, "configOptions")
+	for _, o := range acp.Elements(options) {
+		out[acp.MemberString(o, "id")] = acp.MemberString(o, "currentValue")
+	}
+	return out
+}
+
+func (w *world) again(id acp.SessionID) *acp.ResumeSessionRequest {
+	return &acp.ResumeSessionRequest{SessionID: id, Cwd: w.cwd}
+}
+
+// last is the newest call of the model.
+func (w *world) last() *scriptedmodel.Request {
+	w.t.Helper()
+	turns := w.model.Turns()
+	if len(turns) == 0 {
+		w.t.Fatal("the model was not called")
+	}
+	return &turns[len(turns)-1]
+}
+
+// TestLive_ModesModelsEffort also checks that choices outlive the process, which
+// codex itself forgets in part.
+func TestLive_ModesModelsEffort(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	result := c.newResult("")
+	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	if got := chosen(result); got[configMode] != modeReadOnly || got[configModel] != "gpt-5.5" {
+		t.Errorf("at first %v", got)
+	}
+	if bytes.Count(result, []byte(`"value":"gpt-`)) < 2 {
+		t.Errorf("few models: %s", result)
+	}
+	c.set(id, configModel, "gpt-6.1-sol")
+	c.set(id, configEffort, "high")
+	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	if _, got := c.turn(id, "run touch "+filepath.Join(w.cwd, "made")); !strings.Contains(spoken(got), "ran:") {
+		t.Errorf("said %q", spoken(got))
+	}
+	if _, err := os.Stat(filepath.Join(w.cwd, "made")); err != nil {
+		t.Errorf("full access: %v\n%s", err, c.quote())
+	}
+	if r := w.last(); r.Model != "gpt-6.1-sol" || r.Effort != "high" {
+		t.Errorf("model %s with effort %s", r.Model, r.Effort)
+	}
+	quoted, _ := acp.Encode("nope")
+	for _, option := range []string{configMode, configModel, configEffort, "nope"} {
+		r := &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted}
+		if _, e := c.call(acp.MethodSessionSetConfigOption, r); e == nil || e.Code != acp.CodeInvalidParams {
+			t.Errorf("option %s: %v", option, e)
+		}
+	}
+	c.close()
+	again := w.open(acp.ClientCapabilities{}, nil)
+	got := chosen(again.must(acp.MethodSessionResume, w.again(id)))
+	want := map[string]string{configMode: modeFullAccess, configModel: "gpt-6.1-sol", configEffort: "high"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("after a restart %v, want %v", got, want)
+	}
+	if _, list := again.turn(id, "run touch "+filepath.Join(w.cwd, "again")); !strings.Contains(spoken(list), "ran:") {
+		t.Errorf("said %q", spoken(list))
+	}
+	if _, err := os.Stat(filepath.Join(w.cwd, "again")); err != nil {
+		t.Errorf("full access after a restart: %v", err)
+	}
+}
+
+// TestLive_Permissions maps every decision about a command.
+func TestLive_Permissions(t *testing.T) {
+	w := newWorld(t)
+	ask := func(name string) scriptedmodel.Action {
+		return scriptedmodel.Call("exec_command", map[string]any{
+			"cmd": "touch " + filepath.Join(w.cwd, name), "sandbox_permissions": "require_escalated", "justification": "because of " + name,
+		})
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		w.model.On(scriptedmodel.Exactly("make "+name), scriptedmodel.Step{ask(name)}, scriptedmodel.Step{scriptedmodel.Say("went on")})
+	}
+	option, asked := "", 0
+	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+		asked++
+		if option == "cancelled" {
+			return map[string]any{"outcome": map[string]string{"outcome": "cancelled"}}
+		}
+		return pick(option)(method, params)
+	})
+	id := c.new("")
+	made := func(name string) bool { _, err := os.Stat(filepath.Join(w.cwd, name)); return err == nil }
+	for _, one := range []struct {
+		option, name string
+		stop         acp.StopReason
+		made         bool
+		asked        int
+	}{
+		{"reject_once", "a", acp.StopReasonEndTurn, false, 1},
+		{"cancelled", "a", acp.StopReasonCancelled, false, 1},
+		{"allow_once", "a", acp.StopReasonEndTurn, true, 1},
+		{"allow_session", "b", acp.StopReasonEndTurn, true, 1},
+		{"reject_once", "b", acp.StopReasonEndTurn, true, 0}, // allowed already
+		{"allow_rule", "c", acp.StopReasonEndTurn, true, 1},
+	} {
+		option, asked = one.option, 0
+		stop, got := c.turn(id, "make "+one.name)
+		if stop != one.stop || made(one.name) != one.made || asked != one.asked {
+			t.Errorf("%s: it ended with %s, made %v, asked %d times\n%s", one.option, stop, made(one.name), asked, c.quote())
+		}
+		call := only(t, got)
+		if ok := call.Status == acp.ToolCallStatusCompleted; ok != one.made {
+			t.Errorf("%s: the call is %s", one.option, call.Status)
+		}
+	}
+	if rules := w.read(filepath.Join(w.home, ".codex/rules/default.rules")); !strings.Contains(rules, "touch") {
+		t.Errorf("the rule that was chosen is not there: %s", rules)
+	}
+}
+
+func TestLive_Question(t *testing.T) {
+	w := newWorld(t)
+	w.model.On(scriptedmodel.Exactly("ask me"), scriptedmodel.Step{scriptedmodel.Call("request_user_input", map[string]any{"questions": []any{map[string]any{
+		"id": "color", "header": "Color", "question": "Which color?",
+		"options": []any{map[string]string{"label": "Red", "description": "warm"}, map[string]string{"label": "Blue", "description": "cold"}},
+	}}})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	c := w.open(acp.ClientCapabilities{}, func(method string, _ json.RawMessage) any {
+		if method != acp.MethodRequestQuestion {
+			return nil
+		}
+		return &acp.QuestionResponse{Outcome: acp.QuestionAnswered, Answers: [][]string{{"Blue"}}}
+	})
+	id := c.new("")
+	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
+	if _, got := c.turn(id, "ask me"); !strings.Contains(spoken(got), "Blue") {
+		t.Errorf("the model was told %q\n%s", spoken(got), c.quote())
+	}
+	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadOnly})
+	if _, got := c.turn(id, "say back"); spoken(got) != "back" {
+		t.Errorf("said %q", spoken(got))
+	}
+}
+
+// mcpServer is an MCP server on stdio with tools that echo and ask.
+const mcpServer = `const send = (o) => process.stdout.write(JSON.stringify({ jsonrpc: "2.0", ...o }) + "\n");
+const tool = (name, hint) => ({ name, description: name, inputSchema: { type: "object", properties: { text: { type: "string" } } }, annotations: { readOnlyHint: hint } });
+let call, n = 0;
+require("node:readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const m = JSON.parse(line);
+  const text = (t) => ({ content: [{ type: "text", text: t }] });
+  if (m.method === "initialize") send({ id: m.id, result: { protocolVersion: m.params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: "demo", version: "1" } } });
+  else if (m.method === "tools/list") send({ id: m.id, result: { tools: [tool("echo", true), tool("write", false), tool("ask", true)] } });
+  else if (m.method === "tools/call" && m.params.name === "ask") {
+    call = m.id;
+    send({ id: "e" + n++, method: "elicitation/create", params: { message: "Your name?", requestedSchema: { type: "object", properties: { name: { type: "string" } } } } });
+  } else if (m.method === "tools/call") send({ id: m.id, result: text(m.params.name + ": " + m.params.arguments.text + " " + (process.env.DEMO ?? "")) });
+  else if (!m.method && String(m.id).startsWith("e")) send({ id: call, result: text("asked: " + JSON.stringify(m.result)) });
+  else if (m.id !== undefined) send({ id: m.id, error: { code: -32601, message: "unknown" } });
+});
+`
+
+func TestLive_MCP(t *testing.T) {
+	w := newWorld(t)
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skipf("node is not installed: %v", err)
+	}
+	script := w.write("mcp.cjs", mcpServer, 0o600)
+	for _, name := range []string{"echo", "write", "ask"} {
+		w.model.On(scriptedmodel.Exactly("mcp "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__demo/"+name, map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	}
+	asked := []string{}
+	c := w.open(acp.ClientCapabilities{Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}}, func(method string, params json.RawMessage) any {
+		asked = append(asked, method)
+		if method == acp.MethodElicitationCreate {
+			return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}
+		}
+		return pick("allow_session")(method, params)
+	})
+	result := c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.cwd, MCPServers: []acp.MCPServer{
+		{Stdio: &acp.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}, Env: []acp.EnvVariable{{Name: "DEMO", Value: "from-env"}}}},
+		{SSE: &acp.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []acp.HTTPHeader{}}},
+	}})
+	if !bytes.Contains(result, []byte(`"unsupported":[{"field":"mcpServers"`)) {
+		t.Errorf("a server that codex cannot have is not reported: %s", result)
+	}
+	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	if _, got := c.turn(id, "mcp echo"); !strings.Contains(spoken(got), "hello from-env") || len(asked) != 0 {
+		t.Errorf("said %q, asked %q\n%s", spoken(got), asked, c.quote())
+	}
+	for range 2 {
+		_, got := c.turn(id, "mcp write")
+		if call := only(t, got); call.Title != "demo.write" || call.Status != acp.ToolCallStatusCompleted {
+			t.Errorf("%s is %s", call.Title, call.Status)
+		}
+	}
+	if !slices.Equal(asked, []string{acp.MethodSessionRequestPermission}) {
+		t.Errorf("asked %q, want one permission for the session", asked)
+	}
+	asked = nil
+	if _, got := c.turn(id, "mcp ask"); !strings.Contains(spoken(got), "Ada") || !slices.Contains(asked, acp.MethodElicitationCreate) {
+		t.Errorf("said %q, asked %q", spoken(got), asked)
+	}
+}
+
+func TestLive_InstructionsSkillsDirectories(t *testing.T) {
+	w := newWorld(t)
+	extra := t.TempDir()
+	w.write("skills/demo-skill/SKILL.md", "---\nname: demo-skill\ndescription: does demos\n---\nSKILL BODY\n", 0o600)
+	w.write(".codex/config.toml", "developer_instructions = \"CONFIGURED\"\n"+w.read(filepath.Join(w.home, ".codex/config.toml")), 0o600)
+	w.writeAt(filepath.Join(w.cwd, "AGENTS.md"), "FROM AGENTS\n", 0o600)
+	own, _ := acp.Encode(map[string]any{
+		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "skills": map[string]any{"paths": []string{filepath.Join(w.home, "skills")}},
+		"additionalDirectories": []string{extra}, "permissionMode": "write",
+		"agentSpecific": map[string]any{"codex": map[string]any{"config": map[string]any{"model_reasoning_effort": "low"}, "nope": 1}},
+	})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	result := c.newResult(string(own))
+	if !bytes.Contains(result, []byte(`"field":"agentSpecific.codex.nope"`)) {
+		t.Errorf("what has no effect is not reported: %s", result)
+	}
+	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	c.await("the skill among the commands", 0, func(m *acp.Message) bool {
+		return strings.Contains(string(m.Update()), `"name":"demo-skill"`) && strings.Contains(string(m.Update()), `"name":"compact"`)
+	})
+	c.turn(id, "run echo x > "+filepath.Join(extra, "made"))
+	if _, err := os.Stat(filepath.Join(extra, "made")); err != nil {
+		t.Errorf("a further folder: %v\n%s", err, c.quote())
+	}
+	r := w.last()
+	for _, s := range []string{"CONFIGURED", "PROJECT RULES", "APPENDED", "does demos", "FROM AGENTS"} {
+		if !bytes.Contains(r.Body, []byte(s)) {
+			t.Errorf("the model was not told %s", s)
+		}
+	}
+	if r.Effort != "low" || bytes.Contains(r.Body, []byte("SKILL BODY")) {
+		t.Errorf("effort %s", r.Effort)
+	}
+	c.turn(id, "$demo-skill say skilled")
+	if !bytes.Contains(w.last().Body, []byte("SKILL BODY")) {
+		t.Error("the skill was not given to the model")
+	}
+	if list, _ := os.ReadDir(w.cwd); len(list) != 1 {
+		t.Errorf("the workspace holds %v", list)
+	}
+}
+
+// TestLive_TrustIsNotWritten: codex declares a repository trusted in the user's
+// configuration when a thread is started so that it may write there.
+func TestLive_TrustIsNotWritten(t *testing.T) {
+	w := newWorld(t)
+	if out, err := exec.Command("git", "-C", w.cwd, "init", "-q").CombinedOutput(); err != nil {
+		t.Skipf("git: %v: %s", err, out)
+	}
+	path := filepath.Join(w.home, ".codex/config.toml")
+	before := w.read(path)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	for _, own := range []string{"", `{"permissionMode":"write"}`, full} {
+		id := c.new(own)
+		c.turn(id, "say hello")
+		c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeAgent})
+		c.turn(id, "run touch "+filepath.Join(w.cwd, "x"))
+	}
+	if _, err := os.Stat(filepath.Join(w.cwd, "x")); err != nil {
+		t.Errorf("mode agent does not write: %v", err)
+	}
+	if after := w.read(path); after != before {
+		t.Errorf("the user's configuration is now\n%s", after)
+	}
+}
+
+// TestLive_SandboxMissing runs an installation whose helper for the sandbox is
+// broken, so that codex cannot confine anything.
+func TestLive_SandboxMissing(t *testing.T) {
+	w := newWorld(t)
+	from := filepath.Dir(filepath.Dir(w.prog.Path))
+	to := filepath.Join(w.home, "installation")
+	for _, name := range []string{"bin/codex", "bin/codex-code-mode-host", "codex-package.json"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", filepath.Join(from, name), filepath.Join(to, name)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	w.write("installation/codex-resources/bwrap", "#!/bin/sh\nexit 1\n", 0o700)
+	w.prog.Path = filepath.Join(to, "bin/codex")
+	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
+	result := c.newResult("")
+	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	if !bytes.Contains(result, []byte(`"sandbox":{"available":false`)) || !bytes.Contains(result, []byte("On this machine commands fail in this mode")) {
+		t.Errorf("nothing says that there is no sandbox: %s", result)
+	}
+	c.await("a notice", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "cannot confine") })
+	_, got := c.turn(id, "run echo hello")
+	for _, call := range calls(got) {
+		if call.Status != acp.ToolCallStatusFailed {
+			t.Errorf("without a sandbox a command is %s: %s", call.Status, contentText(call))
+		}
+	}
+	if strings.Contains(spoken(got), "\nhello\n") {
+		t.Errorf("the command ran: %s", spoken(got))
+	}
+	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	_, got = c.turn(id, "run echo hello")
+	if call := only(t, got); call.Status != acp.ToolCallStatusCompleted || !strings.Contains(contentText(call), "hello") {
+		t.Errorf("with full access a command is %s: %s", call.Status, contentText(call))
+	}
+}
+
+// openAI makes codex use its own provider, at the model's address.
+func (w *world) openAI() {
+	w.write(".codex/config.toml", "model = \"gpt-5.5\"\n[analytics]\nenabled = false\n", 0o600)
+}
+
+func TestLive_Credentials(t *testing.T) {
+	w := newWorld(t)
+	w.openAI()
+	c := w.open(acp.ClientCapabilities{}, nil)
+	_, e := c.call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
+	if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, varOpenAI) {
+		t.Errorf("without credentials: %v", e)
+	}
+	if s := acp.MemberString(c.must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(acp.AuthStateUnauthenticated) {
+		t.Errorf("state %s", s)
+	}
+	login := c.must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodChatGPT})
+	if u := acp.MemberString(login, "_meta", acp.MetaKey, "login", "authUrl"); !strings.HasPrefix(u, "https://") {
+		t.Errorf("the login has no address: %s", login)
+	}
+	if _, e := c.call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
+		t.Errorf("no key: %v", e)
+	}
+	c.close()
+
+	w.creds = adapters.Credentials{APIKey: "sk-brought-along", BaseURL: w.model.URL + "/v1"}
+	again := w.open(acp.ClientCapabilities{}, nil)
+	id := again.new("")
+	if _, got := again.turn(id, "say with my own"); spoken(got) != "with my own" {
+		t.Errorf("said %q", spoken(got))
+	}
+	if key := w.last().Header.Get("Authorization"); key != "Bearer sk-brought-along" {
+		t.Errorf("the model was given %q", key)
+	}
+	if _, err := os.Stat(filepath.Join(w.home, ".codex/auth.json")); err == nil {
+		t.Error("the key was written to disk")
+	}
+	found, err := exec.Command("grep", "-rl", "sk-brought-along", w.home, w.state).Output()
+	if len(bytes.TrimSpace(found)) > 0 {
+		t.Errorf("the key is in %s (%v)", found, err)
+	}
+}

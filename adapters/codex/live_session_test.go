@@ -1,0 +1,240 @@
+package codex
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+func userSaid(list []acp.SessionUpdate) string {
+	var b strings.Builder
+	for _, u := range list {
+		if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Text != nil {
+			b.WriteString(u.UserMessageChunk.Content.Text.Text + "\n")
+		}
+	}
+	return b.String()
+}
+
+// listed are the sessions of the world's folder.
+func (c *client) listed() []string {
+	c.w.t.Helper()
+	data, _ := acp.Member(c.must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &c.w.cwd}), "sessions")
+	var out []string
+	for _, s := range acp.Elements(data) {
+		out = append(out, acp.MemberString(s, "sessionId"))
+	}
+	return out
+}
+
+// TestLive_SessionsOfATerminal lists, loads and goes on with what codex itself
+// has made.
+func TestLive_SessionsOfATerminal(t *testing.T) {
+	w := newWorld(t)
+	cmd := exec.Command(w.prog.Path, "exec", "--skip-git-repo-check", "-s", "danger-full-access", "run echo from the terminal")
+	cmd.Dir = w.cwd
+	cmd.Env = append(os.Environ(), w.env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := w.open(acp.ClientCapabilities{}, nil)
+	ids := c.listed()
+	if len(ids) != 1 {
+		t.Fatalf("%d sessions are listed", len(ids))
+	}
+	id := acp.SessionID(ids[0])
+	from := c.seen()
+	c.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
+	past := c.updates(from)
+	if !strings.Contains(userSaid(past), "run echo from the terminal") || !strings.Contains(spoken(past), "ran:") || !strings.Contains(contentText(only(t, past)), "from the terminal") {
+		t.Errorf("the replay is not whole\n%s", c.quote())
+	}
+	if _, got := c.turn(id, "recall"); !strings.Contains(spoken(got), "from the terminal") {
+		t.Errorf("the model recalls %q", spoken(got))
+	}
+	if _, e := c.call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || e.Code != acp.CodeInvalidRequest {
+		t.Errorf("a session of the user's was deleted: %v", e)
+	}
+	for _, unknown := range []acp.SessionID{"01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c", "no-uuid", "../../x"} {
+		if _, e := c.call(acp.MethodSessionResume, w.again(unknown)); e == nil || e.Code != acp.CodeResourceNotFound {
+			t.Errorf("session %s: %v", unknown, e)
+		}
+	}
+}
+
+func TestLive_ForkDeleteTitle(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.new("")
+	c.turn(id, "say apple")
+	c.must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "A title"})
+	c.await("the title", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), `"title":"A title"`) })
+	r := c.must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.cwd})
+	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
+	c.turn(fork, "say pear")
+	if _, got := c.turn(fork, "recall"); !strings.Contains(spoken(got), "apple") {
+		t.Errorf("the fork recalls %q", spoken(got))
+	}
+	if _, got := c.turn(id, "recall"); strings.Contains(spoken(got), "pear") {
+		t.Errorf("the origin recalls %q", spoken(got))
+	}
+	if ids := c.listed(); !slices.Contains(ids, string(id)) || !slices.Contains(ids, string(fork)) {
+		t.Errorf("listed %q", ids)
+	}
+	c.must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
+	if ids := c.listed(); slices.Contains(ids, string(fork)) {
+		t.Errorf("listed after its deletion: %q", ids)
+	}
+	if _, e := c.call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: fork, Prompt: []acp.ContentBlock{acp.TextBlock("say x")}}); e == nil || e.Code != acp.CodeResourceNotFound {
+		t.Errorf("a prompt after the deletion: %v", e)
+	}
+	c.must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.must(acp.MethodSessionResume, w.again(id))
+	if _, got := c.turn(id, "recall"); !strings.Contains(spoken(got), "apple") {
+		t.Errorf("closed and resumed, it recalls %q", spoken(got))
+	}
+}
+
+// TestLive_NeverPrompted: codex keeps no thread that nobody has prompted.
+func TestLive_NeverPrompted(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.new("")
+	c.set(id, configMode, modeFullAccess)
+	c.close()
+	again := w.open(acp.ClientCapabilities{}, nil)
+	r := again.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
+	if got := chosen(r); got[configMode] != modeFullAccess {
+		t.Errorf("resumed with %v", got)
+	}
+	if _, got := again.turn(id, "say at last"); spoken(got) != "at last" {
+		t.Errorf("said %q", spoken(got))
+	}
+	again.close()
+	third := w.open(acp.ClientCapabilities{}, nil)
+	if ids := third.listed(); !slices.Equal(ids, []string{string(id)}) {
+		t.Errorf("listed %q, want %s", ids, id)
+	}
+	third.must(acp.MethodSessionResume, w.again(id))
+	if _, got := third.turn(id, "recall"); !strings.Contains(spoken(got), "at last") {
+		t.Errorf("recalls %q", spoken(got))
+	}
+}
+
+// TestLive_CrashWithManyThreads kills the process while sessions are open, some
+// of them in a turn.
+func TestLive_CrashWithManyThreads(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	var ids []acp.SessionID
+	for _, word := range []string{"alpha", "beta", "gamma", "delta"} {
+		id := c.new("")
+		c.turn(id, "say "+word)
+		ids = append(ids, id)
+	}
+	from := c.seen()
+	c.prompt(ids[0], "forever")
+	c.prompt(ids[1], "forever")
+	c.await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
+	pid := c.conn.(adapters.Process).PID()
+	if pid == 0 {
+		t.Fatal("no process")
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-c.done
+	if exit, ok := errors.AsType[*adapters.ExitError](c.end); !ok || exit.Code != -1 {
+		t.Errorf("reading ended with %v", c.end)
+	}
+	again := w.open(acp.ClientCapabilities{}, nil)
+	for i, word := range []string{"alpha", "beta", "gamma", "delta"} {
+		again.must(acp.MethodSessionResume, w.again(ids[i]))
+		if _, got := again.turn(ids[i], "recall"); !strings.Contains(spoken(got), word) {
+			t.Errorf("session %d recalls %q, want %s", i, spoken(got), word)
+		}
+	}
+}
+
+func TestLive_CommandsAndCompaction(t *testing.T) {
+	w := newWorld(t)
+	caps := acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Compaction: &acp.CompactionCapabilities{}}}
+	c := w.open(caps, nil)
+	id := c.new("")
+	c.turn(id, "say before")
+	stop, got := c.turn(id, "/compact")
+	var states []acp.CompactionStatus
+	for _, u := range got {
+		if u.CompactionUpdate != nil {
+			states = append(states, u.CompactionUpdate.Status)
+		}
+	}
+	if stop != acp.StopReasonEndTurn || !slices.Equal(states, []acp.CompactionStatus{acp.CompactionStatusInProgress, acp.CompactionStatusCompleted}) {
+		t.Errorf("the compaction ended with %s: %v\n%s", stop, states, c.quote())
+	}
+	review := `{"findings":[],"overall_correctness":"patch is correct","overall_explanation":"nothing is wrong","overall_confidence_score":0.9}`
+	w.model.On(scriptedmodel.Contains("REVIEW THIS"), scriptedmodel.Step{scriptedmodel.Say(review)})
+	stop, got = c.turn(id, "/review REVIEW THIS")
+	if said := spoken(got); stop != acp.StopReasonEndTurn || !strings.Contains(said, "nothing is wrong") || strings.Count(said, "nothing is wrong") != 1 || strings.Contains(said, "findings") {
+		t.Errorf("the review ended with %s and said %q\n%s", stop, said, c.quote())
+	}
+	w.model.On(scriptedmodel.Contains("AGENTS.md"), scriptedmodel.Step{scriptedmodel.Say("written")})
+	if _, got := c.turn(id, "/init"); spoken(got) != "written" {
+		t.Errorf("init said %q", spoken(got))
+	}
+	if _, got := c.turn(id, "/unknown say nothing"); spoken(got) == "" {
+		t.Error("an unknown command is no prompt")
+	}
+}
+
+func TestLive_Subagents(t *testing.T) {
+	w := newWorld(t)
+	w.model.On(scriptedmodel.Exactly("delegate"),
+		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": "run echo child ran"})},
+		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/wait_agent", map[string]any{"timeout_ms": 10000, "targets": []string{}})},
+		scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.new(full)
+	stop, got := c.turn(id, "delegate")
+	if stop != acp.StopReasonEndTurn || spoken(got) != "parent done" {
+		t.Errorf("it ended with %s and said %q\n%s", stop, spoken(got), c.quote())
+	}
+	_, m := c.await("the subagent's call", 0, func(m *acp.Message) bool {
+		return acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"
+	})
+	parent := acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId")
+	c.await("the end of the subagent", 0, func(m *acp.Message) bool {
+		return acp.MemberString(m.Update(), "toolCallId") == parent && acp.MemberString(m.Update(), "status") == "completed"
+	})
+	if call := calls(c.updates(0))[parent]; call == nil || !strings.Contains(contentText(call), "child ran") {
+		t.Errorf("the subagent's words are not in its call: %+v", call)
+	}
+}
+
+// TestLive_BackgroundTerminal: what a turn leaves running on purpose goes on, and
+// ends behind the turn.
+func TestLive_BackgroundTerminal(t *testing.T) {
+	w := newWorld(t)
+	w.model.On(scriptedmodel.Exactly("leave it"),
+		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "sleep 2; echo over > " + filepath.Join(w.cwd, "over"), "yield_time_ms": 300})},
+		scriptedmodel.Step{scriptedmodel.Say("left")})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.new(full)
+	_, got := c.turn(id, "leave it")
+	if call := only(t, got); call.Status != acp.ToolCallStatusInProgress {
+		t.Errorf("behind its turn the command is %s", call.Status)
+	}
+	c.await("its end", 0, func(m *acp.Message) bool {
+		return acp.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && acp.MemberString(m.Update(), "status") == "completed"
+	})
+	w.read(filepath.Join(w.cwd, "over"))
+}

@@ -1,0 +1,310 @@
+package codex
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+const (
+	listPage = 100 // sessions of a page
+	turnPage = 50  // turns of a page
+	// maxPages bounds the pages of one replay, so that a program that never says
+	// the end does not make it endless.
+	maxPages = 10_000
+)
+
+// NewSession starts a thread.
+func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+	s, up, err := a.begin(ctx, "", request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, record{})
+	if err != nil {
+		return nil, err
+	}
+	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+}
+
+// begin starts a thread for a session; with the id "" it is a new one with the
+// thread's id.
+func (a *agent) begin(ctx context.Context, id acp.SessionID, r request, known record) (*session, *setup, error) {
+	up, srv, err := a.prepare(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var got opened
+	if err := srv.call(ctx, "thread/start", up.params, &got); err != nil {
+		return nil, nil, openError(err, id)
+	}
+	if id == "" {
+		id = acp.SessionID(got.Thread.ID)
+	}
+	err = a.store.change(string(id), r.cwd, func(r *record) {
+		r.Made = true
+		if got.Thread.ID != string(id) {
+			r.Thread = got.Thread.ID
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	s := a.newSession(srv, id, &got, up)
+	return s, up, s.open(ctx, up, known)
+}
+
+// prepare maps the wishes, and checks that there are credentials.
+func (a *agent) prepare(ctx context.Context, r request) (*setup, *server, error) {
+	up, err := newSetup(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := a.server(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := srv.readAccount(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if now.missing() {
+		return nil, nil, authRequired("codex has no credentials")
+	}
+	if len(up.append) > 0 {
+		// They replace those of the configuration, which go first.
+		var c struct {
+			Config struct {
+				Instructions string `json:"developer_instructions"`
+			} `json:"config"`
+		}
+		if err := srv.call(ctx, "config/read", map[string]string{"cwd": r.cwd}, &c); err != nil {
+			a.log.Debug("read codex's configuration", "err", err)
+		}
+		all := up.append
+		if c.Config.Instructions != "" {
+			all = append([]string{c.Config.Instructions}, all...)
+		}
+		up.params["developerInstructions"] = strings.Join(all, "\n\n")
+	}
+	return up, srv, nil
+}
+
+// openError says why a thread could not be opened.
+func openError(err error, id acp.SessionID) error {
+	said := refused(err)
+	switch {
+	case said == "":
+		return err
+	case strings.Contains(said, "active writer"):
+		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open in another codex process: end it there first (%s)", id, said)
+	case id != "" && unknownThread(err):
+		return notFound(id)
+	}
+	return acp.Errorf(acp.CodeInvalidParams, "codex refused: %s", said)
+}
+
+// LoadSession opens a thread, wherever it was made, and replays it.
+func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+	s, up, err := a.reopen(ctx, r.SessionID, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+}
+
+// ResumeSession opens a thread and replays nothing.
+func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+	s, up, err := a.reopen(ctx, r.SessionID, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+}
+
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, r request, replay bool) (*session, *setup, error) {
+	if _, err := a.session(id); err == nil {
+		return nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
+	}
+	known, made := a.store.load(string(id))
+	native := bridge.FirstOf(known.Thread, string(id))
+	up, srv, err := a.prepare(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	up.params["threadId"], up.params["excludeTurns"] = native, true
+	var got opened
+	if err := srv.call(ctx, "thread/resume", up.params, &got); err != nil {
+		if made && known.Made && unknownThread(err) {
+			return a.begin(ctx, id, r, known) // nobody has prompted it
+		}
+		return nil, nil, openError(err, id)
+	}
+	s := a.newSession(srv, id, &got, up)
+	s.titled = got.Thread.Name != "" || got.Thread.Preview != ""
+	if replay {
+		if err := s.replay(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return s, up, s.open(ctx, up, known)
+}
+
+// ForkSession starts a thread that knows all of another one.
+func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+	from := request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}
+	known, made := a.store.load(string(r.SessionID))
+	up, srv, err := a.prepare(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	up.params["threadId"], up.params["excludeTurns"] = bridge.FirstOf(known.Thread, string(r.SessionID)), true
+	var got opened
+	if err := srv.call(ctx, "thread/fork", up.params, &got); err != nil {
+		if !made || !known.Made || !unknownThread(err) {
+			return nil, openError(err, r.SessionID)
+		}
+		s, up, err := a.begin(ctx, "", from, known) // there is nothing to know
+		if err != nil {
+			return nil, err
+		}
+		return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	}
+	id := acp.SessionID(got.Thread.ID)
+	if err := a.store.change(string(id), r.Cwd, func(r *record) { r.Made = true }); err != nil {
+		return nil, err
+	}
+	s := a.newSession(srv, id, &got, up)
+	s.titled = true
+	if err := s.open(ctx, up, known); err != nil {
+		return nil, err
+	}
+	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+}
+
+// ListSessions lists the threads that people can go on with, those of a terminal
+// included.
+func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+	srv, err := a.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	params := map[string]any{"limit": listPage, "modelProviders": []string{}, "sourceKinds": []string{"cli", "vscode", "exec", "appServer"}}
+	if r.Cwd != nil {
+		params["cwd"] = *r.Cwd
+	}
+	if r.Cursor != nil {
+		params["cursor"] = *r.Cursor
+	}
+	var page struct {
+		Data []thread `json:"data"`
+		Next *string  `json:"nextCursor"`
+	}
+	if err := srv.call(ctx, "thread/list", params, &page); err != nil {
+		if said := refused(err); said != "" {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "codex does not list its threads: %s", said)
+		}
+		return nil, err
+	}
+	names := a.store.aliases()
+	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}, NextCursor: page.Next}
+	for _, t := range page.Data {
+		info := acp.SessionInfo{SessionID: acp.SessionID(bridge.FirstOf(names[t.ID], t.ID)), Cwd: t.Cwd}
+		if title := bridge.TitleOf(bridge.FirstOf(t.Name, t.Preview)); title != "" {
+			info.Title = &title
+		}
+		if t.Updated > 0 {
+			info.UpdatedAt = new(time.Unix(int64(t.Updated), 0).UTC().Format(time.RFC3339))
+		}
+		out.Sessions = append(out.Sessions, info)
+	}
+	return out, nil
+}
+
+// replay sends the thread's turns, the oldest first.
+func (s *session) replay(ctx context.Context) error {
+	params := map[string]any{"threadId": s.thread, "limit": turnPage, "itemsView": "full", "sortDirection": "asc"}
+	for range maxPages {
+		var page struct {
+			Data []turn  `json:"data"`
+			Next *string `json:"nextCursor"`
+		}
+		if err := s.srv.call(ctx, "thread/turns/list", params, &page); err != nil {
+			if unknownThread(err) {
+				return nil
+			}
+			return openError(err, s.id)
+		}
+		for i := range page.Data {
+			s.emit(func(t *translator) []acp.SessionUpdate { return t.replay(&page.Data[i]) })
+		}
+		if page.Next == nil || *page.Next == "" {
+			return nil
+		}
+		params["cursor"] = *page.Next
+	}
+	return nil
+}
+
+// replay shows a turn of the past.
+func (t *translator) replay(one *turn) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	t.echo.begin()
+	for i := range one.Items {
+		it := &one.Items[i]
+		e := &event{Method: "item/completed", Thread: t.thread, TurnID: one.ID, Item: it}
+		if it.Type == "userMessage" {
+			out = append(out, userMessage(it)...)
+			continue
+		}
+		if it.Type == "collabAgentToolCall" {
+			it.Receivers = nil // they have ended
+		}
+		out = append(out, t.completed(e, "")...)
+	}
+	return append(out, t.turnOver(&event{Thread: t.thread, Turn: &turn{ID: one.ID, Status: "interrupted"}}, "")...)
+}
+
+// userMessage shows what the user said.
+func userMessage(it *item) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	say := func(b acp.ContentBlock) {
+		u := acp.UserMessage(b)
+		u.UserMessageChunk.MessageID = acp.MessageID(it.ID)
+		out = append(out, u)
+	}
+	for _, raw := range acp.Elements(it.Content) {
+		var in input
+		if lenient(raw, &in) != nil {
+			continue
+		}
+		mime, data, inline := strings.Cut(strings.TrimPrefix(in.URL, "data:"), ";base64,")
+		switch {
+		case in.Type == "text" && in.Text != "":
+			say(acp.TextBlock(in.Text))
+		case in.Type == "image" && inline:
+			say(acp.ContentBlock{Image: &acp.ImageContent{Data: data, MimeType: mime}})
+		case in.Path != "":
+			say(acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: bridge.FirstOf(in.Name, in.Path), URI: "file://" + in.Path}})
+		}
+	}
+	return out
+}
+
+// meta is what a result says of a session beyond the protocol.
+func (s *session) meta(up *setup) map[string]json.RawMessage {
+	s.a.mu.Lock()
+	state := s.srv.account.state()
+	s.a.mu.Unlock()
+	m := map[string]any{"authState": state}
+	if v := s.a.o.Program.Version; v != "" {
+		m["agentVersion"] = v
+	}
+	if s.srv.confined != nil {
+		m["sandbox"] = map[string]any{"available": false, "reason": s.srv.confined.Error()}
+	}
+	if len(up.unsupported) > 0 {
+		m["unsupported"] = up.unsupported
+	}
+	return bridge.Meta(m)
+}

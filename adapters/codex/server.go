@@ -1,0 +1,237 @@
+package codex
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+)
+
+const (
+	startBound = 60 * time.Second // for the process to answer initialize
+	callBound  = 60 * time.Second // for the answer to a request
+	probeBound = 10 * time.Second // for the probe of the sandbox
+)
+
+// server is the app-server process of a connection.
+type server struct {
+	a     *agent
+	log   *slog.Logger
+	child *bridge.Child
+	rpc   *jsonrpc2.Conn
+	ended chan struct{} // closed when the process has ended and was read to its end
+	exit  error         // how it ended; valid when ended is closed
+	work  sync.WaitGroup
+
+	ready     atomic.Bool // it was greeted
+	models    []model
+	confined  error   // why commands cannot be confined here; nil when they can
+	ephemeral bool    // credentials are not written to disk
+	account   account // guarded by a.mu when ready
+}
+
+// home is the folder of the program's own files.
+func home(env []string) string {
+	return bridge.FirstOf(bridge.Lookup(env, "CODEX_HOME"), filepath.Join(bridge.Lookup(env, "HOME"), ".codex"))
+}
+
+// start starts the process and greets it. On an error nothing is left.
+func (a *agent) start(ctx context.Context) (_ *server, err error) {
+	env := a.environ()
+	// The program refuses a folder that does not exist if a variable names it.
+	if err := os.MkdirAll(home(env), 0o700); err != nil {
+		return nil, fmt.Errorf("make codex's folder: %w", err)
+	}
+	s := &server{a: a, log: a.log, ended: make(chan struct{})}
+	key := a.key(env)
+	args := append(slices.Clone(a.o.Program.Args), "app-server")
+	if key != "" {
+		s.ephemeral = true
+		args = append(args, "-c", `cli_auth_credentials_store="ephemeral"`)
+	}
+	if url := a.o.Credentials.BaseURL; url != "" {
+		quoted, err := acp.Encode(url)
+		if err != nil {
+			return nil, fmt.Errorf("encode the provider's address: %w", err)
+		}
+		args = append(args, "-c", "openai_base_url="+string(quoted))
+	}
+	probed := make(chan error, 1)
+	s.work.Go(func() { probed <- a.probe(ctx, env) })
+	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env})
+	if err != nil {
+		s.work.Wait()
+		return nil, err
+	}
+	s.rpc = jsonrpc2.NewConn(context.Background(), &stream{child: s.child, unparsed: s.unparsed}, handler{s},
+		jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
+	s.work.Go(s.watch)
+	defer func() {
+		if err != nil {
+			err = s.startError(err)
+			s.end()
+		}
+	}()
+	if err := s.greet(ctx, key); err != nil {
+		return nil, err
+	}
+	s.confined = <-probed
+	return s, nil
+}
+
+func (s *server) greet(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	hello := map[string]any{
+		"clientInfo":   map[string]string{"name": "sandbox-agent", "title": "Sandbox Agent", "version": "1"},
+		"capabilities": map[string]any{"experimentalApi": true, "optOutNotificationMethods": []string{"turn/diff/updated", "thread/readState/changed", "remoteControl/status/changed"}},
+	}
+	if err := s.call(ctx, "initialize", hello, nil); err != nil {
+		return err
+	}
+	if err := s.rpc.Notify(ctx, "initialized", nil); err != nil {
+		return fmt.Errorf("greet codex: %w", err)
+	}
+	if key != "" {
+		if err := s.call(ctx, "account/login/start", map[string]string{"type": "apiKey", "apiKey": key}, nil); err != nil {
+			return err
+		}
+	}
+	if err := s.call(ctx, "account/read", struct{}{}, &s.account); err != nil {
+		return err
+	}
+	var list struct {
+		Data []model `json:"data"`
+	}
+	if err := s.call(ctx, "model/list", struct{}{}, &list); err != nil {
+		s.log.Debug("codex does not list its models", "err", err)
+	}
+	s.ready.Store(true)
+	s.models = slices.DeleteFunc(list.Data, func(m model) bool { return m.Hidden })
+	return nil
+}
+
+// probe reports why the program cannot confine commands on this machine.
+func (a *agent) probe(ctx context.Context, env []string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, a.o.Program.Path, append(slices.Clone(a.o.Program.Args), "sandbox", "--", "/bin/true")...)
+	cmd.Env = env
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return fmt.Errorf("codex cannot confine commands on this machine: %s (%w)", bridge.OneLine(lines[len(lines)-1]), err)
+}
+
+// startError says why the process did not get ready.
+func (s *server) startError(err error) error {
+	select {
+	case <-s.ended:
+	default:
+		return fmt.Errorf("start codex: %w", err)
+	}
+	if exit, ok := errors.AsType[*adapters.ExitError](s.exit); ok {
+		return &acp.Error{Code: acp.CodeInternal, Message: "codex did not start: " + exit.Error(), Data: exit.Data()}
+	}
+	return fmt.Errorf("codex did not start: %w", err)
+}
+
+// watch ends the process when it can say nothing more, and with it the
+// connection.
+func (s *server) watch() {
+	<-s.rpc.DisconnectNotify()
+	s.exit = s.child.End(process.DefaultLadder)
+	close(s.ended)
+	s.a.died(s)
+}
+
+// end ends the process, everything that it started, and every goroutine of it.
+func (s *server) end() {
+	s.child.Stop(process.DefaultLadder)
+	<-s.ended
+	s.work.Wait()
+}
+
+// call sends a request. The error is a *jsonrpc2.Error when codex refused.
+func (s *server) call(ctx context.Context, method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	err := s.rpc.Call(ctx, method, params, result)
+	if errors.Is(err, jsonrpc2.ErrClosed) {
+		<-s.ended
+		return s.exit
+	}
+	if err != nil {
+		if _, ok := errors.AsType[*jsonrpc2.Error](err); ok {
+			return err
+		}
+		return fmt.Errorf("ask codex for %s: %w", method, err)
+	}
+	return nil
+}
+
+// refused returns what codex said when it refused a request, "" for other errors.
+func refused(err error) string {
+	if e, ok := errors.AsType[*jsonrpc2.Error](err); ok {
+		return e.Message
+	}
+	return ""
+}
+
+func (s *server) unparsed(line []byte, reason error) {
+	m := ndjson.Unparsed(line, reason)
+	if err := s.a.peer.Notify(context.Background(), m.Method(), m.Params()); err != nil {
+		s.log.Debug("report a line that is no message", "err", err)
+	}
+}
+
+// handler takes what the process sends, in order, on the goroutine that reads.
+// It must not wait for an answer of the process.
+type handler struct{ s *server }
+
+func (h handler) Handle(_ context.Context, _ *jsonrpc2.Conn, r *jsonrpc2.Request) {
+	var params json.RawMessage
+	if r.Params != nil {
+		params = *r.Params
+	}
+	if !r.Notif {
+		h.s.asked(r.ID, r.Method, params)
+		return
+	}
+	e, err := parse(r.Method, params)
+	if err != nil {
+		h.s.log.Debug("codex sent a notification that cannot be read", "method", r.Method, "err", err)
+		return
+	}
+	for _, f := range r.ExtraFields {
+		if n, ok := f.Value.(float64); ok && f.Name == "emittedAtMs" {
+			e.At = int64(n)
+		} else if n, ok := f.Value.(json.Number); ok && f.Name == "emittedAtMs" {
+			e.At, _ = n.Int64()
+		}
+	}
+	h.s.a.take(h.s, e)
+}

@@ -1,0 +1,195 @@
+package codex
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// session is a session and its thread.
+type session struct {
+	a      *agent
+	srv    *server
+	id     acp.SessionID
+	thread string
+	cwd    string
+	roots  []string // further folders that it may write to
+	log    *slog.Logger
+
+	ctx  context.Context // of everything that the session does by itself
+	stop context.CancelFunc
+	work sync.WaitGroup
+	slot chan struct{} // cap 1: held by the prompt that runs
+
+	out sync.Mutex  // guards tr, and orders updates; taken before mu
+	tr  *translator // guarded by out
+
+	mu      sync.Mutex
+	set     settings
+	skills  []skill
+	own     []skill // of the session's setup
+	running *running
+	alone   map[string]bool // turns that nobody prompted and that run
+	idle    chan struct{}   // closed when there are none any more; nil when there are none
+	asks    map[string]context.CancelFunc
+	titled  bool
+	showing bool            // a goroutine will show output
+	servers map[string]bool // MCP servers of the setup that are starting
+	tooled  chan struct{}   // closed when servers is empty
+}
+
+func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup) *session {
+	s := &session{
+		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.cwd, roots: up.roots, log: a.log.With("session", id),
+		slot: make(chan struct{}, 1), tr: newTranslator(), own: up.skills,
+		alone: map[string]bool{}, asks: map[string]context.CancelFunc{},
+	}
+	s.servers, s.tooled = up.servers(), make(chan struct{})
+	if len(s.servers) == 0 {
+		close(s.tooled)
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tr.thread = s.thread
+	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
+		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
+	}
+	s.set = settings{models: srv.models, confined: srv.confined}
+	s.set.take(&threadSettings{Approval: got.Approval, Sandbox: got.Sandbox, Model: got.Model, Effort: got.Effort})
+	return s
+}
+
+// open makes a session known and chooses what it was, or is wished to be. On an
+// error nothing is left.
+func (s *session) open(ctx context.Context, up *setup, known record) error {
+	if err := s.a.register(s); err != nil {
+		s.stop()
+		return err
+	}
+	err := s.choose(ctx, up, known)
+	if err != nil {
+		s.a.remove(ctx, s)
+		return err
+	}
+	s.listSkills(ctx)
+	s.emit(func(*translator) []acp.SessionUpdate { return s.commandsUpdate() })
+	if s.srv.confined != nil {
+		s.emit(func(t *translator) []acp.SessionUpdate {
+			return t.say(acp.NoticeSeverityWarning, "Codex cannot confine commands on this machine",
+				s.srv.confined.Error()+"; commands fail in modes "+modeReadOnly+" and "+modeAgent+", mode "+modeFullAccess+" works")
+		})
+	}
+	return nil
+}
+
+// take acts on a notification about the session's threads. It runs on the
+// goroutine that reads, in order, and must not wait for codex.
+func (s *session) take(e *event) {
+	if e.Method == "serverRequest/resolved" {
+		s.withdrawn(e.RequestID)
+		return
+	}
+	if e.Method == "mcpServer/startupStatus/updated" && text(e.Status) != "starting" {
+		s.tooling(e.Name)
+	}
+	s.observe(e)
+	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	switch {
+	case e.Method == "turn/completed" && e.Turn != nil && e.Thread == s.thread:
+		s.settle(e.Turn)
+	case e.Method == "thread/settings/updated" && e.Thread == s.thread:
+		s.changed(e.Settings)
+	}
+	s.showLater()
+}
+
+// tooling notes that an MCP server has started, or has not.
+func (s *session) tooling(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.servers[name] {
+		return
+	}
+	delete(s.servers, name)
+	if len(s.servers) == 0 {
+		close(s.tooled)
+	}
+}
+
+// showLater shows output that was held back, after a moment.
+func (s *session) showLater() {
+	s.out.Lock()
+	waits := len(s.tr.dirty) > 0
+	s.out.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !waits || s.showing || s.ctx.Err() != nil {
+		return
+	}
+	s.showing = true
+	s.work.Go(func() {
+		t := time.NewTimer(showEvery * time.Millisecond)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-s.ctx.Done():
+		}
+		s.mu.Lock()
+		s.showing = false
+		s.mu.Unlock()
+		s.emit(func(t *translator) []acp.SessionUpdate { return t.showOutputs() })
+	})
+}
+
+// emit sends the updates that f returns. f has the translator for itself.
+func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	for _, u := range f(s.tr) {
+		// It fails only when the connection has ended, which others notice.
+		if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
+			s.log.Debug("send an update", "err", err)
+		}
+	}
+}
+
+// keep edits the session's record. It is not worth failing for.
+func (s *session) keep(edit func(r *record)) {
+	if err := s.a.store.change(string(s.id), s.cwd, edit); err != nil {
+		s.log.Warn("remember a session", "err", err)
+	}
+}
+
+// endBound limits what is asked of codex when a session ends.
+const endBound = 5 * time.Second
+
+// end breaks off what the session does, and gives its thread back.
+func (s *session) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	defer cancel()
+	about := map[string]string{"threadId": s.thread}
+	s.mu.Lock()
+	busy := s.running != nil || len(s.alone) > 0
+	s.mu.Unlock()
+	if busy {
+		if err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil); err != nil {
+			s.log.Debug("interrupt a turn", "err", err)
+		}
+	}
+	for _, method := range []string{"thread/backgroundTerminals/clean", "thread/unsubscribe"} {
+		if err := s.srv.call(ctx, method, about, nil); err != nil {
+			s.log.Debug("end a session", "method", method, "err", err)
+		}
+	}
+	s.finish()
+	s.work.Wait()
+}
+
+// finish ends what the session does by itself, and lets nothing more begin.
+func (s *session) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}

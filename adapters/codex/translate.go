@@ -1,0 +1,333 @@
+package codex
+
+import (
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const (
+	// maxItems bounds the items that are remembered: the oldest is forgotten, and
+	// what comes of it then is ignored.
+	maxItems = 1024
+	// maxSaid bounds the text of a model's response that is remembered in case
+	// its stream is repeated; beyond it a repetition is shown.
+	maxSaid = 1 << 20
+)
+
+// translator turns the notifications about one thread, and about those of its
+// subagents, into updates. It does no I/O and is used by one goroutine at a time.
+type translator struct {
+	// notices and compaction say what the client shows.
+	notices, compaction bool
+
+	thread   string
+	children map[string]string // threads of subagents, and the calls that made them
+	spawned  string            // the newest such call
+	items    map[string]*shown
+	order    []string // their ids, oldest first
+	dirty    []string // commands with output that was not shown yet
+
+	echo  echo
+	usage usageState
+	title string
+}
+
+// shown is an item as the client knows it.
+type shown struct {
+	item    *item
+	thread  string
+	turn    string
+	over    bool // nothing more is shown of it
+	said    bool // some of its text was
+	call    bool // it was announced as a tool call
+	output  tail
+	at      int64  // when its output was shown last, Unix time in ms
+	waits   bool   // its output is to be shown
+	process string // that runs although the item was closed
+	words   strings.Builder
+}
+
+func newTranslator() *translator {
+	return &translator{children: map[string]string{}, items: map[string]*shown{}}
+}
+
+// translate returns the updates that a notification means.
+func (t *translator) translate(e *event) []acp.SessionUpdate {
+	parent := t.children[e.Thread]
+	switch e.Method {
+	case "turn/started":
+		if parent == "" && t.of(e) {
+			t.echo.begin()
+			t.usage.begin()
+		}
+		return nil
+	case "turn/completed":
+		return t.turnOver(e, parent)
+	case "item/started":
+		return t.started(e, parent)
+	case "item/completed":
+		return t.completed(e, parent)
+	case "item/agentMessage/delta", "item/plan/delta":
+		return t.words(e, parent, false)
+	case "item/reasoning/summaryTextDelta", "item/reasoning/textDelta":
+		return t.words(e, parent, true)
+	case "item/reasoning/summaryPartAdded":
+		if e.Index != nil && *e.Index > 0 {
+			e.Delta = "\n\n"
+			return t.words(e, parent, true)
+		}
+		return nil
+	case "item/commandExecution/outputDelta":
+		return t.outputs(e)
+	case "item/commandExecution/terminalInteraction":
+		return nil // a terminal echoes it
+	}
+	if parent != "" {
+		return nil // plans, usage and errors of a subagent are its own
+	}
+	switch e.Method {
+	case "turn/plan/updated":
+		return t.planned(e)
+	case "thread/tokenUsage/updated":
+		t.echo.begin()
+		return t.usage.take(e.Usage)
+	case "thread/name/updated":
+		if e.ThreadName == "" || e.ThreadName == t.title {
+			return nil
+		}
+		t.title = e.ThreadName
+		return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &e.ThreadName}}}
+	}
+	return t.notice(e)
+}
+
+// of reports whether a notification is about the thread itself.
+func (t *translator) of(e *event) bool { return e.Thread == t.thread || t.thread == "" }
+
+// remember keeps an item, and forgets the oldest one at the bound.
+func (t *translator) remember(e *event, it *item) *shown {
+	if s := t.items[it.ID]; s != nil {
+		s.item = it
+		return s
+	}
+	if len(t.order) >= maxItems {
+		delete(t.items, t.order[0])
+		t.order = t.order[1:]
+	}
+	s := &shown{item: it, thread: e.Thread, turn: e.TurnID}
+	t.items[it.ID] = s
+	t.order = append(t.order, it.ID)
+	return s
+}
+
+// words takes a piece of a text.
+func (t *translator) words(e *event, parent string, thought bool) []acp.SessionUpdate {
+	s := t.items[e.ItemID]
+	if s == nil {
+		s = t.remember(e, &item{ID: e.ItemID})
+	}
+	if s.over || e.Delta == "" {
+		return nil
+	}
+	// Where there are summaries, the raw reasoning is not shown as well.
+	if e.Method == "item/reasoning/textDelta" && s.said && s.words.Len() > 0 {
+		return nil
+	}
+	if e.Method == "item/reasoning/summaryTextDelta" {
+		s.words.WriteByte('s')
+	}
+	s.said = true
+	if parent != "" {
+		return t.subagentSaid(parent, s, e.Delta, thought)
+	}
+	return t.chunks(t.echo.say(e.ItemID, e.Delta, thought), thought)
+}
+
+func (t *translator) chunks(pieces []piece, thought bool) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, p := range pieces {
+		if p.text == "" {
+			continue
+		}
+		if thought {
+			u := acp.AgentThought(acp.TextBlock(p.text))
+			u.AgentThoughtChunk.MessageID = acp.MessageID(p.id)
+			out = append(out, u)
+			continue
+		}
+		u := acp.AgentMessage(acp.TextBlock(p.text))
+		u.AgentMessageChunk.MessageID = acp.MessageID(p.id)
+		out = append(out, u)
+	}
+	return out
+}
+
+// whole shows a text that came without pieces.
+func (t *translator) whole(s *shown, parent, text string, thought bool) []acp.SessionUpdate {
+	if s.said || s.over || text == "" {
+		return nil
+	}
+	s.said = true
+	if parent != "" {
+		return t.subagentSaid(parent, s, text, thought)
+	}
+	return t.chunks(t.echo.say(s.item.ID, text, thought), thought)
+}
+
+func (t *translator) planned(e *event) []acp.SessionUpdate {
+	p := &acp.Plan{Entries: []acp.PlanEntry{}}
+	for _, step := range e.Plan {
+		status := acp.PlanEntryStatusPending
+		switch step.Status {
+		case "inProgress":
+			status = acp.PlanEntryStatusInProgress
+		case "completed":
+			status = acp.PlanEntryStatusCompleted
+		}
+		p.Entries = append(p.Entries, acp.PlanEntry{Content: step.Step, Priority: acp.PlanEntryPriorityMedium, Status: status})
+	}
+	return []acp.SessionUpdate{{Plan: p}}
+}
+
+// started takes the begin of an item.
+func (t *translator) started(e *event, parent string) []acp.SessionUpdate {
+	it := e.Item
+	if it == nil || it.ID == "" {
+		return nil
+	}
+	if s := t.items[it.ID]; s != nil && s.over {
+		return nil
+	}
+	s := t.remember(e, it)
+	switch it.Type {
+	case "userMessage", "enteredReviewMode", "exitedReviewMode", "hookPrompt":
+		return nil
+	case "agentMessage", "plan":
+		return t.whole(s, parent, it.Text, false)
+	case "reasoning":
+		return t.whole(s, parent, reasoned(it), true)
+	case "contextCompaction":
+		return t.compacting(s, acp.CompactionStatusInProgress)
+	}
+	return t.announce(s, parent)
+}
+
+// completed takes the end of an item.
+func (t *translator) completed(e *event, parent string) []acp.SessionUpdate {
+	it := e.Item
+	if it == nil || it.ID == "" {
+		return nil
+	}
+	if s := t.items[it.ID]; s != nil && s.over {
+		return nil
+	}
+	s := t.remember(e, it)
+	var out []acp.SessionUpdate
+	switch it.Type {
+	case "userMessage", "enteredReviewMode", "exitedReviewMode", "hookPrompt":
+	case "agentMessage", "plan":
+		out = t.whole(s, parent, it.Text, false)
+	case "reasoning":
+		out = t.whole(s, parent, reasoned(it), true)
+	case "contextCompaction":
+		out = t.compacting(s, acp.CompactionStatusCompleted)
+	default:
+		return t.ended(s, parent)
+	}
+	s.over = true
+	return out
+}
+
+// turnOver takes the end of a turn and closes what it left open. A command that
+// the turn left running goes on, unless the turn was broken off.
+func (t *translator) turnOver(e *event, parent string) []acp.SessionUpdate {
+	if e.Turn == nil {
+		return nil
+	}
+	var out []acp.SessionUpdate
+	for _, id := range t.order {
+		s := t.items[id]
+		if s.over || s.thread != e.Thread {
+			continue
+		}
+		background := s.item.Type == "commandExecution" && (e.Turn.Status == "completed" || s.turn != e.Turn.ID && s.turn != e.Turn.Root)
+		if background || s.item.Type == "collabAgentToolCall" && e.Turn.Status == "completed" {
+			continue
+		}
+		out = append(out, t.abandon(s, parent)...)
+	}
+	if parent != "" {
+		out = append(out, t.subagentOver(e, parent)...)
+	}
+	return out
+}
+
+// abandon closes an item that gets no end of its own.
+func (t *translator) abandon(s *shown, parent string) []acp.SessionUpdate {
+	s.over = true
+	if s.item.Type == "commandExecution" {
+		s.process = s.item.Process
+	}
+	switch {
+	case s.item.Type == "contextCompaction":
+		return t.compacting(s, acp.CompactionStatusFailed)
+	case !s.call:
+		return nil
+	}
+	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(s.item.ID), Status: acp.ToolCallStatusFailed, Meta: parentMeta(parent)}
+	if s.output.len() > 0 {
+		u.Content = shownOutput(s.output.text())
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+}
+
+// running are the processes of commands that turns left running when they were
+// broken off. They are told once.
+func (t *translator) running(turns map[string]bool) []string {
+	var out []string
+	for _, id := range t.order {
+		if s := t.items[id]; s.process != "" && s.thread == t.thread && turns[s.turn] {
+			out = append(out, s.process)
+			s.process = ""
+		}
+	}
+	return out
+}
+
+// working are the threads of subagents that have not ended.
+func (t *translator) working() []string {
+	var out []string
+	for child, call := range t.children {
+		if s := t.items[call]; s != nil && !s.over {
+			out = append(out, child)
+		}
+	}
+	return out
+}
+
+// abandonTurns closes everything that turns left open, their subagents included.
+func (t *translator) abandonTurns(turns map[string]bool) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, id := range t.order {
+		s := t.items[id]
+		if !s.over && (turns[s.turn] || t.children[s.thread] != "") {
+			out = append(out, t.abandon(s, t.children[s.thread])...)
+		}
+	}
+	return out
+}
+
+// reasoned is what a reasoning item says.
+func reasoned(it *item) string {
+	if len(it.Summary) > 0 {
+		return strings.Join(it.Summary, "\n\n")
+	}
+	var parts []string
+	for _, raw := range acp.Elements(it.Content) {
+		if s := text(raw); s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, "\n\n")
+}

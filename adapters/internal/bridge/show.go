@@ -1,0 +1,96 @@
+package bridge
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const titleLength = 80
+
+// Meta is a _meta with one member, the gateway's.
+func Meta(v any) map[string]json.RawMessage {
+	b, err := acp.Encode(v)
+	if err != nil {
+		return nil
+	}
+	return map[string]json.RawMessage{acp.MetaKey: b}
+}
+
+// TextContent is a tool call's content that is a text.
+func TextContent(s string) []acp.ToolCallContent {
+	return []acp.ToolCallContent{{Content: &acp.Content{Content: acp.TextBlock(s)}}}
+}
+
+// DiffContent is a tool call's content that is a change of a file; before is nil
+// for a new one.
+func DiffContent(path string, before *string, after string) []acp.ToolCallContent {
+	return []acp.ToolCallContent{{Diff: &acp.Diff{Path: path, OldText: before, NewText: after}}}
+}
+
+// At is a place in a file, with line 0 for the file. A path that is not absolute
+// is none.
+func At(path string, line uint32) []acp.ToolCallLocation {
+	if !filepath.IsAbs(path) {
+		return nil
+	}
+	l := acp.ToolCallLocation{Path: path}
+	if line > 0 {
+		l.Line = &line
+	}
+	return []acp.ToolCallLocation{l}
+}
+
+// Fenced shows output of a program as it is.
+func Fenced(s, language string) string {
+	fence := "```"
+	for strings.Contains(s, fence) {
+		fence += "`"
+	}
+	return fence + language + "\n" + strings.TrimRight(s, "\n") + "\n" + fence
+}
+
+// OneLine shortens a text for a title.
+func OneLine(s string) string {
+	const most = 200
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// TitleOf makes a session's title of a prompt: its first line, shortened.
+func TitleOf(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	line = strings.TrimSpace(line)
+	if r := []rune(line); len(r) > titleLength {
+		line = string(r[:titleLength-1]) + "…"
+	}
+	return line
+}
+
+// Link is a resource as text.
+func Link(name, uri string) string {
+	if name == "" {
+		name = uri[strings.LastIndexByte(strings.TrimRight(uri, "/"), '/')+1:]
+	}
+	return "[@" + name + "](" + uri + ")"
+}
+
+// FirstOf returns the first text that is not empty.
+func FirstOf(a ...string) string {
+	for _, s := range a {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
