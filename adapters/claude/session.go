@@ -193,7 +193,7 @@ func flagOf(args []string, name string) string {
 
 // startError says why the program did not get ready.
 func (s *session) startError(err error) error {
-	if errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 		// It ended before it read: how, it tells in a moment.
 		s.child.Stop(process.DefaultLadder)
 		<-s.ended

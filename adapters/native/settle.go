@@ -19,7 +19,8 @@ const maxCalls = 4096
 // introduced by a tool_call before anything else names it, and none is left open
 // when its turn has ended. Agents break both: one asks for a permission for a
 // call that it has not told of, another forgets the call that was cancelled.
-// Everything else passes unchanged.
+// And a prompt that was cancelled ends cancelled, not with an error. Everything
+// else passes unchanged.
 type settled struct {
 	acp.Conn
 	adapters.Process
@@ -27,6 +28,7 @@ type settled struct {
 
 	mu       sync.Mutex
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
+	stopped  map[string]bool       // session tokens whose open prompt was cancelled
 	sessions map[string]*toolCalls // by session token
 }
 
@@ -44,7 +46,7 @@ var (
 
 // settle returns c settled; p is the process behind it.
 func settle(c acp.Conn, p adapters.Process) *settled {
-	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, sessions: map[string]*toolCalls{}}
+	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, stopped: map[string]bool{}, sessions: map[string]*toolCalls{}}
 }
 
 // Write watches which prompts are open.
@@ -53,9 +55,15 @@ func (c *settled) Write(ctx context.Context, m acp.Message) error {
 		token := string(m.SessionRaw())
 		c.mu.Lock()
 		c.prompts[acp.ID(strings.Clone(string(m.ID())))] = token
+		delete(c.stopped, token)
 		if s := c.sessions[token]; s != nil && s.forgetEnded() {
 			delete(c.sessions, token)
 		}
+		c.mu.Unlock()
+	}
+	if m.Method() == "session/cancel" {
+		c.mu.Lock()
+		c.stopped[string(m.SessionRaw())] = true
 		c.mu.Unlock()
 	}
 	return c.Conn.Write(ctx, m)
@@ -134,6 +142,13 @@ func (c *settled) answered(m *acp.Message) []acp.Message {
 		return nil
 	}
 	delete(c.prompts, m.ID())
+	stopped := c.stopped[token]
+	delete(c.stopped, token)
+	if stopped && m.Err() != nil {
+		// The protocol wants a cancelled turn to end so, whatever the cancelling
+		// has broken in the agent.
+		*m = acp.NewResult(acp.ID(strings.Clone(string(m.ID()))), []byte(`{"stopReason":"cancelled"}`))
+	}
 	s := c.sessions[token]
 	if s == nil {
 		return nil

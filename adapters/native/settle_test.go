@@ -117,6 +117,24 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+func TestSettle_ACancelledPromptEndsCancelled(t *testing.T) {
+	const failure = `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"broken by the cancel"}}`
+	for _, cancel := range []bool{false, true} {
+		inner := newScript(failure)
+		close(inner.in)
+		c := settle(inner, nil)
+		_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)))
+		want := failure
+		if cancel {
+			_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)))
+			want = `{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`
+		}
+		if diff := cmp.Diff([]string{want}, readAll(t, c)); diff != "" {
+			t.Errorf("cancelled %v (-want +got):\n%s", cancel, diff)
+		}
+	}
+}
+
 func TestSettle_MemoryIsBounded(t *testing.T) {
 	inner := newScript()
 	c := settle(inner, nil)
