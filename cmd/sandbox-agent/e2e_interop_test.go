@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -305,6 +306,7 @@ func TestRequestTimeout(t *testing.T) {
 			if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
+			awaitStopped(t, p.pid)
 		}
 		begin := time.Now()
 		_, err := c.call("_example.com/never_answered", map[string]any{"sessionId": s})
@@ -322,6 +324,31 @@ func TestRequestTimeout(t *testing.T) {
 		}
 		if r := c.prompt(s, "echo still here"); r != "end_turn" {
 			t.Errorf("%s: the next turn ended with %s", kind, r)
+		}
+	}
+}
+
+// awaitStopped waits until a process that was sent SIGSTOP stands still: all of
+// its threads must have seen it.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := 0
+		for _, name := range tasks {
+			b, err := os.ReadFile(name)
+			if err == nil && !strings.HasPrefix(string(b[bytes.LastIndexByte(b, ')')+1:]), " T") {
+				running++
+			}
+		}
+		if running == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not stop", pid)
 		}
 	}
 }
