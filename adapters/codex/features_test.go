@@ -20,7 +20,7 @@ func shownBy() map[adapters.Feature]func(*testing.T) {
 		adapters.Directories: TestLive_InstructionsSkillsDirectories, adapters.Load: TestLive_SessionsOfATerminal,
 		adapters.NativeSessions: TestLive_SessionsOfATerminal, adapters.Fork: TestLive_ForkDeleteTitle,
 		adapters.Commands: TestLive_CommandsAndCompaction, adapters.Compaction: TestLive_CommandsAndCompaction,
-		adapters.Subagents: TestLive_Subagents, adapters.Cancel: TestLive_CancelEverywhere,
+		adapters.Cancel: TestLive_CancelEverywhere,
 	}
 }
 
