@@ -63,7 +63,12 @@ func (c *settled) Write(ctx context.Context, m acp.Message) error {
 	}
 	if m.Method() == "session/cancel" {
 		c.mu.Lock()
-		c.stopped[string(m.SessionRaw())] = true
+		token := string(m.SessionRaw())
+		for _, open := range c.prompts {
+			if open == token { // an idle session has nothing to stop
+				c.stopped[token] = true
+			}
+		}
 		c.mu.Unlock()
 	}
 	return c.Conn.Write(ctx, m)

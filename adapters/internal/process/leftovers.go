@@ -21,7 +21,8 @@ func TakeOver(dataDir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("find the gateway before this one: %w", err)
 	}
-	if old := strings.TrimSpace(string(b)); old != "" && old != owner {
+	// A shorter text than a mark could be the beginning of somebody else's.
+	if old := strings.TrimSpace(string(b)); len(old) == len(owner) && old != owner {
 		killMarked(OwnerVar + "=" + old)
 	}
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
