@@ -319,7 +319,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.work.Wait()
 	var errs []error
 	for _, s := range sessions {
-		errs = append(errs, s.closeLog(r.o.Fsync != "never"))
+		errs = append(errs, s.saveLog(r.o.Fsync != "never"))
 	}
 	farewell, cancel := context.WithTimeout(ctx, farewellBound)
 	for _, c := range r.allClients() {
@@ -329,6 +329,9 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	cancel()
 	for _, c := range r.allClients() {
 		c.Close()
+	}
+	for _, s := range sessions { // only now: who is behind reads from the file
+		errs = append(errs, s.closeLog())
 	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }

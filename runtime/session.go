@@ -106,20 +106,35 @@ func (s *Session) flush() {
 
 func (s *Session) syncLog() error { return s.log().Sync() }
 
-func (s *Session) closeLog(sync bool) error {
+// saveLog writes down what the session knows; a log nobody opened has nothing new.
+func (s *Session) saveLog(sync bool) error {
+	s.save()
+	l := s.openLog()
+	switch {
+	case l == nil:
+		return nil
+	case sync:
+		return l.Sync()
+	default:
+		return l.Flush()
+	}
+}
+
+func (s *Session) closeLog() error {
+	if l := s.openLog(); l != nil {
+		return l.Close()
+	}
+	return nil
+}
+
+// openLog returns the session's log if it is in use, else nil.
+func (s *Session) openLog() *journal.Log {
 	s.mu.Lock()
-	gone := s.gone
-	s.mu.Unlock()
-	if gone {
+	defer s.mu.Unlock()
+	if s.gone {
 		return nil
 	}
-	s.save()
-	l := s.log()
-	var err error
-	if sync {
-		err = l.Sync()
-	}
-	return errors.Join(err, l.Close())
+	return s.logp.Load()
 }
 
 // on reports whether p serves the session.

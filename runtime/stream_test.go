@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // inlineClient is a connection with responses beside its stream.
@@ -249,5 +251,60 @@ func TestEphemeral_SaysWhatItNoLongerHas(t *testing.T) {
 	}
 	if _, _, err := r.Events(t.Context(), s, 0, 10); kindOf(t, err) != problem.EventsExpired {
 		t.Errorf("events: %v", err)
+	}
+}
+
+// A client that is behind when the gateway ends is still given what left memory
+// long ago, as long as it reads.
+func TestShutdown_ClientThatIsBehindIsGivenTheRest(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	r := newRuntime(t, t.TempDir(), a)
+	c := inlineClient(t, r)
+	rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	s := acp.MemberString(rep.Frame, "result", "sessionId")
+	ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := a.conn().next(t, "session/prompt")
+	st, err := c.Stream("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("x", 1<<20)
+	const chunks = 3 * journal.DefaultMemory >> 20
+	for range chunks {
+		a.conn().chunk("native-1", big)
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	<-ch
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		ended <- r.Shutdown(ctx)
+	}()
+	<-a.conn().end // by now the agent is gone
+	n := 0
+	for n < chunks {
+		events, err := st.Poll(64 << 10)
+		if err != nil {
+			t.Fatalf("after %d chunks: %v", n, err)
+		}
+		for _, e := range events {
+			if strings.Contains(string(e.Frame), big) {
+				n++
+			}
+		}
+		st.Written()
+		select {
+		case <-st.Wake():
+			time.Sleep(20 * time.Millisecond) // a slow line
+		case <-time.After(wait):
+			t.Fatalf("%d of %d chunks came", n, chunks)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

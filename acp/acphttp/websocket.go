@@ -165,7 +165,12 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 		case <-st.Wake():
 			events, err := st.Poll(pollBytes)
 			if err != nil {
-				_ = s.ws.Close(websocket.StatusPolicyViolation, "events expired")
+				s.h.log.Warn("event stream ended", "err", err)
+				if problem.From(err).Kind == problem.EventsExpired {
+					_ = s.ws.Close(websocket.StatusPolicyViolation, "events expired")
+				} else {
+					_ = s.ws.Close(websocket.StatusInternalError, "the events cannot be read")
+				}
 				return
 			}
 			if len(events) > 0 {

@@ -44,7 +44,7 @@ func TestChaos_NothingIsLeftAndEveryRequestIsAnswered(t *testing.T) {
 						w.before = append(w.before, p)
 					}
 				}
-				w.prompt = []string{"slow", "hang", "permission", "flood 200000 100", fmt.Sprintf("crash %d", dice.IntN(1500))}[dice.IntN(5)]
+				w.prompt = []string{"slow", "hang", "permission", "flood 20000 100", fmt.Sprintf("crash %d", dice.IntN(1500))}[dice.IntN(5)]
 				all = append(all, w)
 			}
 			var ready sync.WaitGroup
