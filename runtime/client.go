@@ -262,8 +262,37 @@ func (c *Client) mayAnswer(a *ask) bool {
 // entries up to replay as history. It replaces an earlier feed of the session.
 // Open asks the feed would not come to are given first.
 func (c *Client) attach(s *Session, after, replay uint64) *feed {
-	f := &feed{client: c, session: s, log: s.log(), pos: after, replay: replay, written: after}
+	f := c.newFeed(s, after)
+	f.replay = replay
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		s.detach(f)
+		return f
+	}
+	f.since = f.log.Appended()
+	old := c.feedLocked(s)
+	if old == nil {
+		c.feeds = append(c.feeds, f)
+	} else {
+		old.unwatch()
+		c.feeds[slices.Index(c.feeds, old)] = f
+	}
+	c.watchLocked(f)
+	c.mu.Unlock()
+	if old != nil {
+		s.detach(old)
+		c.salvage(old, f.since)
+	}
+	return f
+}
+
+// newFeed returns a feed of the session's log from behind after, which the
+// session knows and the client does not yet.
+func (c *Client) newFeed(s *Session, after uint64) *feed {
+	f := &feed{client: c, session: s, log: s.log(), pos: after, written: after}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asksMu.Lock()
 	for seq := range s.asks {
 		if seq <= after {
@@ -272,36 +301,18 @@ func (c *Client) attach(s *Session, after, replay uint64) *feed {
 	}
 	s.asksMu.Unlock()
 	slices.Sort(f.first)
-	for old := range s.feeds {
-		if old.client == c {
-			delete(s.feeds, old)
-		}
-	}
 	s.feeds[f] = struct{}{}
-	s.mu.Unlock()
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		s.detach(f)
-		return f
-	}
-	f.since = f.log.Appended()
-	var replaced *feed
-	for i, old := range c.feeds {
-		if old.session == s {
-			old.unwatch()
-			c.feeds[i], replaced = f, old
-		}
-	}
-	if replaced == nil {
-		c.feeds = append(c.feeds, f)
-	}
-	c.watchLocked(f)
-	c.mu.Unlock()
-	if replaced != nil {
-		c.salvage(replaced, f.since)
-	}
 	return f
+}
+
+// addLocked makes f the client's feed of its session, unless there is one.
+func (c *Client) addLocked(f *feed) bool {
+	if c.closed || c.feedLocked(f.session) != nil {
+		return false
+	}
+	c.feeds = append(c.feeds, f)
+	c.watchLocked(f)
+	return true
 }
 
 // salvage puts responses up to an entry that the client has not been handed on
@@ -328,11 +339,51 @@ func (c *Client) salvage(f *feed, upTo uint64) {
 }
 
 // ensureAttached attaches a client that acts on a session it did not open, from
-// now on.
+// now on. One that acts on its new session before the answer is out misses nothing.
 func (c *Client) ensureAttached(s *Session) {
-	if c.feedOf(s) == nil {
-		c.attach(s, s.log().Last(), 0)
+	if c.feedOf(s) != nil {
+		return
 	}
+	after := s.log().Last()
+	s.mu.Lock()
+	if s.creator == c.num {
+		after = 0
+	}
+	s.mu.Unlock()
+	f := c.newFeed(s, after)
+	c.mu.Lock()
+	f.since = f.log.Appended()
+	added := c.addLocked(f)
+	c.mu.Unlock()
+	if !added {
+		s.detach(f)
+	}
+}
+
+// welcome answers the request that made the session and attaches its client, in
+// one step: a client that has one stream for all must not hear of a session
+// before it knows its id, and one that knows the id must be attached.
+func (c *Client) welcome(q *request, s *Session, result []byte) {
+	f := c.newFeed(s, 0)
+	c.mu.Lock()
+	if q.done.CompareAndSwap(false, true) {
+		delete(c.requests, q.id)
+		m := acp.NewResult(q.id, result)
+		switch {
+		case q.sink != nil:
+			q.sink <- acp.Reply{Frame: m.Frame()}
+		case !c.closed:
+			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, m.Frame()) // in memory: it cannot fail
+		}
+	}
+	added := c.addLocked(f)
+	c.mu.Unlock()
+	if !added {
+		s.detach(f)
+	}
+	s.mu.Lock()
+	s.creator = journal.Nobody
+	s.mu.Unlock()
 }
 
 // leave detaches the client from the session.

@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // replayBound limits how long the response to session/load waits for the replay
@@ -140,7 +141,7 @@ func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record
 	if opts, ok := acp.Member(result, "configOptions"); ok {
 		rec.ConfigOptions = bytes.Clone(opts)
 	}
-	s := c.r.register(rec)
+	s := c.r.register(rec, c.num)
 	s.serving.Store(p)
 	if err := p.bind(rec.AgentSessionID, s); err != nil {
 		s.serving.Store(nil)
@@ -174,18 +175,16 @@ func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record
 		if s.id != s.native() {
 			result = acp.SetMember(result, s.quoted, "sessionId")
 		}
-		// The response first: a client that has one stream for all must not
-		// hear of a session before it knows its id.
-		q.result(nil, s.withMeta(result))
-		c.attach(s, 0, 0)
+		c.welcome(q, s, s.withMeta(result))
 	})
 }
 
 // register adds a session under the id that was asked for, else under the
 // agent's own id if that is free, else under a new one.
-func (r *Runtime) register(rec record) *Session {
+func (r *Runtime) register(rec record, creator journal.Recipient) *Session {
 	if rec.ID != "" {
 		s := newSession(r, rec)
+		s.creator = creator
 		r.mu.Lock()
 		delete(r.reserved, rec.ID)
 		r.sessions[rec.ID] = s
@@ -197,6 +196,7 @@ func (r *Runtime) register(rec record) *Session {
 	}
 	for {
 		s := newSession(r, rec)
+		s.creator = creator
 		if r.addSession(s) {
 			return s
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -659,4 +660,34 @@ func TestCancel_WhileTheSessionIsOpenedAnewEndsTheTurn(t *testing.T) {
 	if _, res := tc.until(id); !strings.Contains(string(res.Result()), "cancelled") {
 		t.Errorf("got %s", res.Frame())
 	}
+}
+
+// A client that prompts the moment it learns of its session gets everything of
+// the turn, in order.
+func TestNewSession_PromptInTheSameMoment(t *testing.T) {
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.newSession(m)
+		case "session/prompt":
+			c.chunk(m.Session(), "one")
+			c.chunk(m.Session(), "two")
+			c.result(m, `{"stopReason":"end_turn"}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	var clients sync.WaitGroup
+	for range 8 {
+		tc := connect(t, r, "")
+		clients.Go(func() {
+			for range 50 {
+				before, _ := tc.until(tc.request("session/prompt", prompt(tc.session(), "hi")))
+				if got := texts(before); got != "one two" {
+					t.Errorf("before the response came %q", got)
+				}
+			}
+		})
+	}
+	clients.Wait()
 }

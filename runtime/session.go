@@ -35,10 +35,11 @@ type Session struct {
 	turn    *turn   // the running one
 	queue   []*turn // waiting prompts, at most maxQueued
 	feeds   map[*feed]struct{}
-	opening chan struct{} // closed when the start in progress has ended; nil without one
-	unsaved bool          // rec differs from the file
-	gone    bool          // deleted
-	idle    chan struct{} // closed when no turn runs; nil when nobody waits
+	opening chan struct{}     // closed when the start in progress has ended; nil without one
+	unsaved bool              // rec differs from the file
+	gone    bool              // deleted
+	creator journal.Recipient // until it has been answered: the client that makes the session
+	idle    chan struct{}     // closed when no turn runs; nil when nobody waits
 
 	backoff backoff // of a process that the session has alone; agent.mu guards it
 
@@ -53,7 +54,8 @@ const (
 
 func newSession(r *Runtime, rec record) *Session {
 	s := &Session{
-		r: r, id: rec.ID, quoted: acp.AppendQuoted(nil, rec.ID), rec: rec,
+		creator: journal.Nobody,
+		r:       r, id: rec.ID, quoted: acp.AppendQuoted(nil, rec.ID), rec: rec,
 		asks: map[uint64]*ask{}, feeds: map[*feed]struct{}{},
 	}
 	s.active.Store(rec.CreatedAt.UnixMilli())

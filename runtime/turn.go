@@ -216,7 +216,7 @@ func (s *Session) cancelAll() {
 func (s *Session) cancelTurn() {
 	s.mu.Lock()
 	t := s.turn
-	if t == nil {
+	if t == nil || t.ended { // an ended one is its session's until the next begins
 		s.mu.Unlock()
 		return
 	}
@@ -232,7 +232,7 @@ func (s *Session) cancelTurn() {
 func (s *Session) tellCancelled(t *turn) {
 	p := s.live()
 	s.mu.Lock()
-	current, native := s.turn == t, s.rec.AgentSessionID
+	current, native := s.turn == t && !t.ended, s.rec.AgentSessionID
 	s.mu.Unlock()
 	if p == nil || !current {
 		return
