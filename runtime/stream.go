@@ -147,6 +147,7 @@ func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
 		old.end()
 	}
 	c.streams[session] = st
+	c.streamed = c.streamed || st.all
 	for _, f := range c.feeds {
 		if st.carries(f) {
 			f.unwatch()
