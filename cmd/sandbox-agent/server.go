@@ -47,6 +47,12 @@ within 10 seconds; a second one ends it at once.`,
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
+			if c.Bool("end-with-stdin") {
+				go func() { // a read cannot be ended: it lasts as long as the process
+					_, _ = io.Copy(io.Discard, std.in)
+					signals <- syscall.SIGTERM
+				}()
+			}
 			return serve(c.Context, cfg, signals, std)
 		},
 	}

@@ -59,6 +59,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "cors-allow-header", Usage: "header that those pages may use instead of the API's own; may be repeated", EnvVars: env("CORS_ALLOW_HEADER")},
 		&cli.BoolFlag{Name: "cors-allow-credentials", Usage: "let those pages send cookies and HTTP authentication", EnvVars: env("CORS_ALLOW_CREDENTIALS")},
 		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
+		&cli.BoolFlag{Name: "end-with-stdin", Usage: "end when standard input does: for a program that starts a gateway of its own and must leave none behind", EnvVars: env("END_WITH_STDIN")},
 		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
