@@ -12,7 +12,7 @@ import type { AcpStreamOptions } from "./options.js";
 import { WebSocketLink } from "./websocket.js";
 
 export { AcpRpcError, ConnectionLostError, ProblemError, type LossReason, type Problem } from "./errors.js";
-export type { RetryOptions } from "./clock.js";
+export { Backoff, type RetryOptions } from "./clock.js";
 export type { AcpStream } from "./link.js";
 export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";
 export { EventDecoder, type ServerEvent } from "./sse.js";

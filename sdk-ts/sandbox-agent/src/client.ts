@@ -1,5 +1,5 @@
 import { methods, type ClientCapabilities, type ContentBlock, type CreateElicitationRequest, type CreateElicitationResponse, type InitializeResponse, type PromptResponse, type SessionNotification, type SessionUpdate, type ListSessionsRequest, type ListSessionsResponse, type SetSessionConfigOptionRequest, type SetSessionConfigOptionResponse, type AuthenticateRequest, type AuthenticateResponse } from "@agentclientprotocol/sdk/unstable";
-import { AcpRpcError, ConnectionLostError, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import { AcpRpcError, Backoff, ConnectionLostError, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type Token } from "./api.js";
 import { Asks } from "./asks.js";
 import { open, type Connection } from "./connection.js";
@@ -120,6 +120,7 @@ export class SandboxAgentClient implements AsyncDisposable {
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
     this.#setState("connecting");
     const connection = (this.#connection = this.#open());
+    connection.catch((error: unknown) => this.#failed(connection, asError(error)));
     return (await connection).hello;
   }
 
@@ -172,30 +173,31 @@ export class SandboxAgentClient implements AsyncDisposable {
     const options = this.#streamOptions();
     const protocols = options.transport === "websocket" && !o.WebSocket ? await this.api.protocols() : undefined;
     let live: Connection | undefined;
-    try {
-      live = await open(this.#url, protocols ? { ...options, protocols, headers: {} } : options, {
-        ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
-        agent: o.agent,
-        capabilities: o.capabilities ?? {},
-      }, {
-        update: (params) => this.#update(params),
-        notice: (method, params) => this.#notice(method, params),
-        answered: (promptId) => this.#prompts.answered(promptId),
-        permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
-        question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
-        elicitation: o.onElicitation && ((params, signal) => o.onElicitation!(params, { signal })),
-      });
-    } catch (error) {
-      this.#connection = undefined;
-      this.#lastError = asError(error);
-      this.#setState("idle");
-      throw error;
-    }
-    const connection = live;
+    const connection = (live = await open(this.#url, protocols ? { ...options, protocols, headers: {} } : options, {
+      ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
+      agent: o.agent,
+      capabilities: o.capabilities ?? {},
+    }, {
+      update: (params) => this.#update(params),
+      notice: (method, params) => this.#notice(method, params),
+      answered: (promptId) => this.#prompts.answered(promptId),
+      permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
+      question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
+      elicitation: o.onElicitation && ((params, signal) => o.onElicitation!(params, { signal })),
+    }));
     this.#live = connection;
     this.#setState("open");
     void connection.stream.closed.then(() => this.#lost(connection));
     return connection;
+  }
+
+  /** There is no connection any more, and none is being made. */
+  #failed(connection: Promise<Connection>, error: Error | undefined): void {
+    if (this.#connection !== connection) return;
+    this.#connection = undefined;
+    this.#lastError = error;
+    this.#setState("idle");
+    this.#prompts.failAll(error ?? new NotConnectedError());
   }
 
   /** A connection has ended that nobody closed. */
@@ -204,21 +206,19 @@ export class SandboxAgentClient implements AsyncDisposable {
     this.#live = undefined;
     const error = connection.stream.error;
     const recover = error instanceof ConnectionLostError && error.recoverable && (this.#options.reconnect ?? true);
+    const before = this.#connection;
     if (!recover) {
-      this.#connection = undefined;
-      this.#lastError = error;
-      this.#setState("idle");
-      this.#prompts.failAll(error ?? new NotConnectedError());
+      if (before) this.#failed(before, error);
       return;
     }
     this.#setState("reconnecting");
     const next = (this.#connection = this.#reopen());
-    next.catch((failure: unknown) => this.#prompts.failAll(asError(failure)));
+    next.catch((failure: unknown) => this.#failed(next, asError(failure)));
   }
 
   /** A new connection, attached to the sessions of the old one right where that ended. */
   async #reopen(): Promise<Connection> {
-    const connection = await this.#open();
+    const connection = await this.#openAgain();
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       try {
         await connection.acp.agent.request(methods.agent.session.resume, withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.after }) as never);
@@ -231,9 +231,28 @@ export class SandboxAgentClient implements AsyncDisposable {
     return connection;
   }
 
+  /** Opens a connection on a network that may break in the middle of it. */
+  async #openAgain(): Promise<Connection> {
+    const backoff = new Backoff(this.#options.retry ?? {}, this.#ended.signal);
+    for (;;) {
+      try {
+        return await this.#open();
+      } catch (error) {
+        const worth = error instanceof ConnectionLostError && error.recoverable && error.reason !== "unreachable";
+        if (!worth || !(await backoff.next())) throw error;
+      }
+    }
+  }
+
+  /** The connection, when there is one that lives. */
   async #connected(): Promise<Connection> {
-    if (this.#connection === undefined) throw new NotConnectedError(this.#lastError ? { cause: this.#lastError } : undefined);
-    return this.#connection;
+    for (;;) {
+      const wanted = this.#connection;
+      if (wanted === undefined) throw new NotConnectedError(this.#lastError ? { cause: this.#lastError } : undefined);
+      const connection = await wanted;
+      if (connection.stream.state === "closed") await connection.stream.closed;
+      if (this.#connection === wanted) return connection;
+    }
   }
 
   /** Sends an ACP request. With `repeat` it is sent again when the connection was lost in the middle. */
@@ -337,6 +356,7 @@ export class SandboxAgentClient implements AsyncDisposable {
     const blocks: ContentBlock[] = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const turn = this.#prompts.add(rest.sessionId, () => this.cancel(rest.sessionId), {
       startAfter: this.#attached.get(rest.sessionId)?.after ?? 0,
+      after: () => this.#attached.get(rest.sessionId)?.after ?? 0,
       send: async (promptId) => {
         const connection = await this.#connected();
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });

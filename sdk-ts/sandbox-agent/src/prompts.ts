@@ -19,6 +19,8 @@ type EventPage = components["schemas"]["EventPage"];
 interface Wire {
   /** The newest event of the session before the prompt. */
   readonly startAfter: number;
+  /** The newest event of the session so far. */
+  after(): number;
   send(promptId: string): Promise<{ response: PromptResponse } | { lost: true }>;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
@@ -119,9 +121,10 @@ export class Prompts {
         if (prompt.outcome) return prompt.outcome;
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
-        if (found.ended) return found.ended;
+        // What the stream has not brought yet it will bring, behind the turn's updates.
+        if (found.ended && found.seq <= wire.after()) return found.ended;
         if (!found.received) return "send again" as const;
-        if (state === "running" || state === "waiting") {
+        if (found.ended || state === "running" || state === "waiting") {
           while (!prompt.outcome && !prompt.done) await new Promise<void>((resolve) => (prompt.tell = resolve));
           return prompt.outcome;
         }
@@ -140,7 +143,7 @@ export class Prompts {
 }
 
 /** Looks for the prompt, and its end, in the session's events. */
-async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; ended?: TurnEnded }> {
+async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; ended?: TurnEnded; seq: number }> {
   let received = false;
   for (let after = wire.startAfter; ; ) {
     const page = await wire.events(after);
@@ -150,10 +153,10 @@ async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; 
       if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) received = true;
       if (message?.method === TURN_ENDED) {
         const ended = message.params as TurnEnded;
-        if (ended.promptId === id) return { received: true, ended };
+        if (ended.promptId === id) return { received: true, ended, seq: event.seq };
       }
     }
-    if (!page.hasMore) return { received };
+    if (!page.hasMore) return { received, seq: 0 };
   }
 }
 
