@@ -75,6 +75,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   #connection: Promise<Connection> | undefined;
   #live: Connection | undefined;
   #lastError: Error | undefined;
+  #attempts = new AbortController(); // aborted by disconnect
 
   constructor(options: SandboxAgentClientOptions) {
     this.#options = options;
@@ -131,14 +132,16 @@ export class SandboxAgentClient implements AsyncDisposable {
 
   /** Ends the connection. Sessions live on; `connect()` opens another. */
   async disconnect(): Promise<void> {
-    const connection = this.#connection;
+    const live = this.#live;
     this.#connection = undefined;
     this.#live = undefined;
     this.#setState("idle");
     this.#prompts.failAll(new NotConnectedError());
     this.#attached.clear();
-    const open = await connection?.catch(() => undefined);
-    await open?.stream.close();
+    const attempts = this.#attempts;
+    this.#attempts = new AbortController();
+    await live?.stream.close();
+    attempts.abort(new NotConnectedError());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -159,6 +162,7 @@ export class SandboxAgentClient implements AsyncDisposable {
       transport,
       headers: (ask) => this.api.headers(ask.refused),
       retry: o.retry ?? {},
+      signal: this.#attempts.signal,
       onState: (state) => {
         if (state === "open" || state === "reconnecting") this.#setState(state);
       },
@@ -233,7 +237,7 @@ export class SandboxAgentClient implements AsyncDisposable {
 
   /** Opens a connection on a network that may break in the middle of it. */
   async #openAgain(): Promise<Connection> {
-    const backoff = new Backoff(this.#options.retry ?? {}, this.#ended.signal);
+    const backoff = new Backoff(this.#options.retry ?? {}, this.#attempts.signal);
     for (;;) {
       try {
         return await this.#open();
@@ -355,6 +359,7 @@ export class SandboxAgentClient implements AsyncDisposable {
     const { signal, prompt, ...rest } = params;
     const blocks: ContentBlock[] = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const turn = this.#prompts.add(rest.sessionId, () => this.cancel(rest.sessionId), {
+      oneByOne: this.#options.transport === "inline",
       startAfter: this.#attached.get(rest.sessionId)?.after ?? 0,
       after: () => this.#attached.get(rest.sessionId)?.after ?? 0,
       send: async (promptId) => {

@@ -17,6 +17,8 @@ type EventPage = components["schemas"]["EventPage"];
 
 /** What a prompt needs of its client. */
 interface Wire {
+  /** Responses come beside the updates: only one prompt of a session at a time tells whose they are. */
+  readonly oneByOne: boolean;
   /** The newest event of the session before the prompt. */
   readonly startAfter: number;
   /** The newest event of the session so far. */
@@ -52,7 +54,8 @@ export class Prompts {
     const queue = this.#order.get(sessionId) ?? [];
     queue.push(prompt);
     this.#order.set(sessionId, queue);
-    void this.#run(prompt, wire).then(
+    const before = wire.oneByOne ? queue.at(-2) : undefined;
+    void this.#run(prompt, wire, before).then(
       (response) => this.#finish(prompt, () => prompt.turn.end(response)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
@@ -103,7 +106,8 @@ export class Prompts {
     for (const prompt of [...(this.#order.get(sessionId) ?? [])]) this.#finish(prompt, () => prompt.turn.fail(error));
   }
 
-  async #run(prompt: Prompt, wire: Wire): Promise<PromptResponse> {
+  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined): Promise<PromptResponse> {
+    await before?.turn.then(() => {}, () => {});
     for (;;) {
       const sent = await wire.send(prompt.id);
       if ("response" in sent) return sent.response;
