@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -93,7 +94,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.processes, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
 	})
 	srv := newHTTPServer(api, certificates, log)
 
@@ -127,12 +128,16 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 }
 
 // shutdown ends everything in order: no new work is taken, then clients hear
-// how their turns end, then agents are closed, then streams, then connections.
+// how their turns end, then agents and programs are closed, then streams, then connections.
 func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownBound)
 	defer cancel()
 	api.Drain()
 	var errs []error
+	var programs sync.WaitGroup // end while the sessions do
+	if gw.processes != nil {
+		programs.Go(func() { gw.processes.Close(ctx) })
+	}
 	if err := gw.runtime.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end sessions: %w", err))
 	}
@@ -140,6 +145,7 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logg
 	if err := gw.rpc.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end connections: %w", err))
 	}
+	programs.Wait()
 	api.Shutdown()
 	if err := srv.Shutdown(ctx); err != nil {
 		// Whoever did not leave in time is cut off; that is no failure.

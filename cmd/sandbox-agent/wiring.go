@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -21,6 +22,7 @@ type gateway struct {
 	rpc       *acphttp.Handler
 	ui        iofs.FS
 	files     *fs.Service
+	processes *process.Service // nil when clients may run none
 }
 
 // openGateway puts the parts together.
@@ -36,6 +38,13 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	files, err := fs.New(fs.Options{Root: cfg.fsRoot})
 	if err != nil {
 		return nil, err
+	}
+	var processes *process.Service
+	if !cfg.noProcesses {
+		if processes, err = process.New(process.Options{Logger: log}); err != nil {
+			_ = files.Close()
+			return nil, err
+		}
 	}
 	o := cfg.install
 	o.Logger = log
@@ -69,5 +78,6 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
 		ui:        inspector.Dist(),
 		files:     files,
+		processes: processes,
 	}, nil
 }

@@ -97,6 +97,11 @@ func (c *Client) SetProcessLimits(ctx context.Context, l process.Limits) (now pr
 	return now, c.doJSON(ctx, http.MethodPut, nil, l, &now, "v2", "processes", "config")
 }
 
+// ChangeProcessLimits changes the limits that are named and returns all.
+func (c *Client) ChangeProcessLimits(ctx context.Context, change map[string]int64) (now process.Limits, err error) {
+	return now, c.doJSON(ctx, http.MethodPut, nil, change, &now, "v2", "processes", "config")
+}
+
 // WriteProcess gives a process input and, with end, ends it.
 func (c *Client) WriteProcess(ctx context.Context, id string, b []byte, end bool) error {
 	resp, err := c.send(ctx, call{
