@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,27 +19,6 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
-
-// post sends JSON to the HTTP API and returns the answer's status and body.
-func (g *gateway) post(method, path, body string) (int, string) {
-	g.t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), method, g.url+path, strings.NewReader(body))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.authorize(req.Header)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(b)
-}
 
 // program starts a program, waits until it has printed ready, and returns its id.
 func (g *gateway) program(tty bool, line string) string {

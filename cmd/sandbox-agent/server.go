@@ -94,7 +94,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.processes, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
 	})
 	srv := newHTTPServer(api, certificates, log)
 
@@ -146,6 +146,9 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logg
 		errs = append(errs, fmt.Errorf("end connections: %w", err))
 	}
 	programs.Wait()
+	if gw.tools != nil {
+		gw.tools.Close()
+	}
 	api.Shutdown()
 	if err := srv.Shutdown(ctx); err != nil {
 		// Whoever did not leave in time is cut off; that is no failure.

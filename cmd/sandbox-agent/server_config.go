@@ -41,6 +41,7 @@ type serverConfig struct {
 	install         install.Options
 	fsRoot          string // confines the file routes; "" is the machine
 	noProcesses     bool   // clients run no programs
+	hostTools       bool   // agents have files and terminals where clients offer none
 	// requirePreinstall says that sessions do not install agents.
 	requirePreinstall bool
 }
@@ -69,6 +70,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.StringFlag{Name: "fs-root", Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
 		&cli.BoolFlag{Name: "no-processes", Usage: "run no programs for clients; agents are not concerned", EnvVars: env("NO_PROCESSES")},
+		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
 		&cli.StringFlag{Name: "tls-cert", Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 		&cli.StringFlag{Name: "tls-key", Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
@@ -91,6 +93,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), logFile: c.String("log-file"),
 		fsRoot:            c.String("fs-root"),
 		noProcesses:       c.Bool("no-processes"),
+		hostTools:         c.Bool("host-tools"),
 		requirePreinstall: c.Bool("require-preinstall"),
 	}
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {

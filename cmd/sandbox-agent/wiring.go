@@ -22,7 +22,9 @@ type gateway struct {
 	rpc       *acphttp.Handler
 	ui        iofs.FS
 	files     *fs.Service
-	processes *process.Service // nil when clients may run none
+	processes *process.Service   // nil when nothing runs any
+	tools     *control.HostTools // nil without --host-tools
+	served    *process.Service   // processes, unless clients may run none
 }
 
 // openGateway puts the parts together.
@@ -40,7 +42,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		return nil, err
 	}
 	var processes *process.Service
-	if !cfg.noProcesses {
+	if !cfg.noProcesses || cfg.hostTools {
 		if processes, err = process.New(process.Options{Logger: log}); err != nil {
 			_ = files.Close()
 			return nil, err
@@ -50,7 +52,14 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	o.Logger = log
 	installer := install.New(o)
 	catalog := all.NewCatalog(installer)
+	var tools *control.HostTools
+	var hostTools runtime.HostTools // an interface without a value, unless wanted
+	if cfg.hostTools {
+		tools = control.NewHostTools(files, processes)
+		hostTools = tools
+	}
 	rt, err := runtime.New(runtime.Options{
+		HostTools:         hostTools,
 		Adapters:          list,
 		Catalog:           catalog,
 		Installer:         installer.Programs(),
@@ -71,7 +80,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		_ = files.Close()
 		return nil, err
 	}
-	return &gateway{
+	g := &gateway{
 		runtime:   rt,
 		installer: installer,
 		catalog:   catalog,
@@ -79,5 +88,10 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		ui:        inspector.Dist(),
 		files:     files,
 		processes: processes,
-	}, nil
+		tools:     tools,
+	}
+	if !cfg.noProcesses {
+		g.served = processes
+	}
+	return g, nil
 }

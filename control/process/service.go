@@ -116,12 +116,8 @@ func (s *Service) start(ctx context.Context, spec Spec, taken *capture) (*Proces
 	if err != nil {
 		return nil, err
 	}
-	room := limits.LogBytes
-	if spec.LogBytes > 0 {
-		room = min(room, spec.LogBytes)
-	}
 	p := &Process{
-		s: s, id: "p-" + strings.ToLower(rand.Text()[:16]), spec: spec, output: newLog(room), taken: taken,
+		s: s, id: "p-" + strings.ToLower(rand.Text()[:16]), spec: spec, output: newLog(limits.LogBytes), taken: taken,
 		stdin: make(chan struct{}, 1), done: make(chan struct{}), cols: spec.Cols, rows: spec.Rows,
 	}
 	if err := p.begin(ctx, ready); err != nil {

@@ -18,8 +18,6 @@ type Spec struct {
 	// TTY gives the program a terminal of this size; 0 is 80 by 24.
 	TTY        bool
 	Cols, Rows int
-	// LogBytes, if more than 0 and less than the limit, is how much output is kept.
-	LogBytes int64
 	// Hidden keeps the process out of lists, as something of another owner's.
 	Hidden bool
 }
