@@ -58,6 +58,7 @@ type Server struct {
 
 	installs  installs
 	transfers chan struct{} // holds one for each upload and download
+	searches  chan struct{} // holds one for each search and run of git
 	watchers  chan struct{} // holds one for each watched folder
 	viewing   viewers
 	// examining is held by the one request that the doctor works for; others
@@ -80,6 +81,7 @@ func New(o Options) *Server {
 	if o.Transfers <= 0 {
 		o.Transfers = 64
 	}
+	s.searches = make(chan struct{}, maxSearches)
 	s.transfers, s.watchers = make(chan struct{}, o.Transfers), make(chan struct{}, maxWatchers)
 	s.installs.ctx, s.installs.flights = s.stop, map[string]*flight{}
 	if o.UI != nil {
