@@ -84,6 +84,7 @@ func (s *Session) askHost(p *proc, m *acp.Message) {
 		p.trySend(e.Frame())
 		return
 	}
+	s.r.log.Debug("host tool", "agent", p.agent.id, "session", s.id, "method", own.Method())
 	s.r.work.Go(func() {
 		defer cancel()
 		result, err := s.r.o.HostTools.Call(ctx, s.id, cwd, own.Method(), own.Params())
@@ -99,7 +100,9 @@ func (s *Session) askHost(p *proc, m *acp.Message) {
 		}
 		failed := callError(err)
 		if pr, ok := errors.AsType[*problem.Error](err); ok && pr.Kind == problem.NotFound {
-			failed = acp.Errorf(acp.CodeResourceNotFound, "%s", pr.Error()).WithData(pr)
+			// The protocol's own words: agents look for them to tell a file that is
+			// not there from one that cannot be read.
+			failed = acp.Errorf(acp.CodeResourceNotFound, "Resource not found: %s", pr.Detail).WithData(pr)
 		}
 		if ctx.Err() != nil {
 			failed = acp.Errorf(acp.CodeCancelled, "cancelled")
