@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -174,6 +175,28 @@ func TestCopy_IntoItselfOverALink(t *testing.T) {
 		entries, err := os.ReadDir(dir + "/a")
 		if err != nil || len(entries) != 1 {
 			t.Errorf("%v, %v", entries, err)
+		}
+	})
+}
+
+// Private folders stay private, and can be filled.
+func TestUnpack_ModesOfFolders(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		if err := os.Mkdir(dir+"/there", 0o750); err != nil {
+			t.Fatal(err)
+		}
+		var headers []tar.Header
+		for name, mode := range map[string]int64{"private/": 0o700, "read-only/": 0o500, "open/": 0o755, "none/": 0, "there/": 0o700, "a/b/": 0o711, "sticky/": 0o1700} {
+			headers = append(headers, tar.Header{Name: name, Mode: mode, Typeflag: tar.TypeDir})
+		}
+		headers = append(headers, tar.Header{Name: "read-only/f", Mode: 0o600, Typeflag: tar.TypeReg})
+		if _, err := s.Unpack(t.Context(), dir, bytes.NewReader(pack(t, headers, make([]string, len(headers)))), nil); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]os.FileMode{"private": 0o700, "read-only": 0o700, "open": 0o755, "none": 0o755, "there": 0o750, "a/b": 0o711, "sticky": 0o700} {
+			if info, err := os.Stat(dir + "/" + name); err != nil || info.Mode().Perm() != want || info.Mode()&os.ModeSticky != 0 {
+				t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
+			}
 		}
 	})
 }

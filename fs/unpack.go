@@ -144,7 +144,7 @@ func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 		if name == "." {
 			return nil
 		}
-		if _, err := u.folders.get(name); err != nil {
+		if err := u.directory(name, h); err != nil {
 			return explain(err, "make the directory %s", u.show(name))
 		}
 		u.note(name)
@@ -182,6 +182,23 @@ func local(name string) (string, error) {
 		return "", failf(Refused, "the archive's entry %q has a name that this system does not take for a file's", name)
 	}
 	return clean, nil
+}
+
+// directory makes a folder as private as the archive says, but one that can be
+// filled. A folder that is there stays as it is.
+func (u *unpacking) directory(name string, h *tar.Header) error {
+	perm := os.FileMode(h.Mode).Perm()
+	if perm == 0 { // some programs write none
+		perm = NewDirectory
+	}
+	dir, base, err := u.folders.of(name)
+	if err != nil {
+		return err
+	}
+	if err = dir.Mkdir(base, perm|0o700); errors.Is(err, os.ErrExist) {
+		_, err = u.folders.get(name)
+	}
+	return err
 }
 
 func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {

@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 		{"both outputs", shell("echo out; echo err >&2; exit 3"), RunOptions{}, Result{
 			Code: 3, Stdout: Captured{Data: []byte("out\n"), Bytes: 4}, Stderr: Captured{Data: []byte("err\n"), Bytes: 4},
 		}},
-		{"in order", shell("echo a; sleep 0.1; echo b >&2; sleep 0.1; echo c"), RunOptions{Combined: true}, Result{
+		{"in order", shell("echo a; sleep 0.4; echo b >&2; sleep 0.4; echo c"), RunOptions{Combined: true}, Result{
 			Stdout: Captured{Data: []byte("a\nc\n"), Bytes: 4}, Stderr: Captured{Data: []byte("b\n"), Bytes: 2},
 			Combined: Captured{Data: []byte("a\nb\nc\n"), Bytes: 6},
 		}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -107,7 +108,7 @@ func TestStop_LeavesNothing(t *testing.T) {
 			pid, _, _ = strings.Cut(pid, "\n")
 			begin := time.Now()
 			s.Delete(p)
-			if d := time.Since(begin); d > 5*time.Second {
+			if d := time.Since(begin); d > 15*time.Second {
 				t.Errorf("it took %v", d)
 			}
 			if pid = strings.TrimSpace(pid); pid != "1" {
@@ -205,7 +206,9 @@ func TestClose_WhileProcessesStart(t *testing.T) {
 	}
 }
 
-func TestLog(t *testing.T) {
+func TestLog(t *testing.T) { synctest.Test(t, testLog) }
+
+func testLog(t *testing.T) {
 	l := newLog(1000)
 	text := func(p Part) string {
 		var b bytes.Buffer
