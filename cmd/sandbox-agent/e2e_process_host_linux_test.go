@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -334,5 +336,94 @@ func TestAttach_AtATerminal(t *testing.T) {
 	g.kill(syscall.SIGKILL)
 	if c := code(cmd); c != 3 || !s.canonical() {
 		t.Errorf("without the gateway: exit %d, terminal as it was: %v", c, s.canonical())
+	}
+}
+
+// cuttable is a proxy whose connections can be cut.
+type cuttable struct {
+	l     net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+	own   sync.WaitGroup
+}
+
+func newCuttable(t *testing.T, target string) *cuttable {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &cuttable{l: l}
+	p.own.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var d net.Dialer
+			out, err := d.DialContext(context.Background(), "tcp", target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, in, out)
+			p.mu.Unlock()
+			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+				p.own.Go(func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_, _ = in.Close(), out.Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); p.cut(); p.own.Wait() })
+	return p
+}
+
+func (p *cuttable) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+// A connection that breaks is made again, and nothing is lost or shown twice.
+func TestAttach_ConnectionBreaks(t *testing.T) {
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t)
+	id := g.program(true, "stty -echo; echo ready; while read x; do echo \"[$x]\"; done")
+	p := newCuttable(t, strings.TrimPrefix(g.url, "http://"))
+	cmd := exec.Command(bin, "process", "attach", id, "--endpoint", "http://"+p.l.Addr().String())
+	s := newTTY(t, cmd)
+	s.await("ready")
+	for i := range 5 {
+		s.keys(fmt.Sprintf("line-%d\r", i))
+		s.await(fmt.Sprintf("[line-%d]", i))
+		p.cut()
+		// What is printed meanwhile is shown afterwards.
+		if code, body := g.post("POST", "/v2/processes/"+id+"/stdin", fmt.Sprintf("meanwhile-%d\n", i)); code != 200 {
+			t.Fatalf("%d: %s", code, body)
+		}
+		s.await(fmt.Sprintf("[meanwhile-%d]", i))
+	}
+	s.keys("\x1d")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range []string{"line", "meanwhile"} {
+		for i := range 5 {
+			if n := strings.Count(s.text.String(), fmt.Sprintf("[%s-%d]", name, i)); n != 1 {
+				t.Errorf("%s-%d is shown %d times: %q", name, i, n, s.text.String())
+			}
+		}
 	}
 }
