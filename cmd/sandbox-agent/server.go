@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -99,7 +100,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
 	})
 	srv := newHTTPServer(api, certificates, log)
 
@@ -133,18 +134,26 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 }
 
 // shutdown ends everything in order: no new work is taken, then clients hear
-// how their turns end, then agents are closed, then streams, then connections.
+// how their turns end, then agents and programs are closed, then streams, then connections.
 func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownBound)
 	defer cancel()
 	api.Drain()
 	var errs []error
+	var programs sync.WaitGroup // end while the sessions do
+	if gw.processes != nil {
+		programs.Go(func() { gw.processes.Close(ctx) })
+	}
 	if err := gw.runtime.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end sessions: %w", err))
 	}
 	gw.catalog.Close()
 	if err := gw.rpc.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end connections: %w", err))
+	}
+	programs.Wait()
+	if gw.tools != nil {
+		gw.tools.Close()
 	}
 	api.Shutdown()
 	if err := srv.Shutdown(ctx); err != nil {
