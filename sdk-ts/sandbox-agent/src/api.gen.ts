@@ -369,6 +369,189 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v2/processes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The processes that clients started
+         * @description In the order in which they were started. Of those that have ended, only a few are kept, for some time.
+         */
+        get: operations["listProcesses"];
+        put?: never;
+        /**
+         * Start a program in the background
+         * @description With tty it gets a terminal. It ends with the server at the latest.
+         */
+        post: operations["startProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The limits of processes */
+        get: operations["getProcessLimits"];
+        /**
+         * Change limits of processes
+         * @description Members that the body does not have stay as they are. They are those of before when the server starts again.
+         */
+        put: operations["setProcessLimits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a program to its end
+         * @description Answers when the program and all that it started have ended. When its time is over it is killed, and so when the client leaves. The beginning of each output is kept. There is no shell: for a command line run sh with the arguments -c and the line.
+         */
+        post: operations["runProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One process */
+        get: operations["getProcess"];
+        put?: never;
+        post?: never;
+        /**
+         * End a process, if it runs, and forget it
+         * @description Answers when nothing of it is left.
+         */
+        delete: operations["deleteProcess"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/{id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a process wrote
+         * @description Positions count the bytes of all streams. The log keeps the end of the output.
+         */
+        get: operations["getProcessLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/{id}/signal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send a signal to a process and its group */
+        post: operations["signalProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/{id}/stdin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a process input
+         * @description Answers when the process, or the system in its place, has taken all of it. The member written of a problem says how much was taken.
+         */
+        post: operations["writeProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End a process and all that it started
+         * @description Its input is closed, it gets SIGTERM, its terminal is hung up, and when its time is over it is killed. Answers when nothing of it is left.
+         */
+        post: operations["stopProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/processes/{id}/terminal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * View a terminal over a WebSocket
+         * @description Binary messages are output, and from the client input. Text messages are TerminalFrames: the server sends ready first, missed when the client was too slow for what the log keeps, error when it could not do what was asked, and exit as the last; the client sends input, resize and signal, which goes to what is in the foreground. Several clients may view one terminal; the last to resize decides its size. A client that leaves changes nothing. Browsers present the token as the subprotocol bearer.TOKEN, in base64url, and offer terminal.sandboxagent.dev beside it.
+         */
+        get: operations["viewTerminal"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v2/ready": {
         parameters: {
             query?: never;
@@ -782,6 +965,51 @@ export interface components {
             truncated: boolean;
             upstream?: string;
         };
+        HostProcess: {
+            args: string[];
+            /**
+             * Format: int64
+             * @description Of the terminal.
+             */
+            cols?: number;
+            command: string;
+            cwd: string;
+            /**
+             * Format: int64
+             * @description What of that the log has let go.
+             */
+            droppedBytes: number;
+            /** Format: date-time */
+            endedAt?: string;
+            /** @description Absent when a signal ended it, or it runs. */
+            exitCode?: number;
+            id: string;
+            /**
+             * Format: int64
+             * @description What it wrote.
+             */
+            outputBytes: number;
+            /** Format: int64 */
+            pid: number;
+            /**
+             * Format: int64
+             * @description Of the terminal.
+             */
+            rows?: number;
+            /** @description The signal that ended it. */
+            signal?: string;
+            /** Format: date-time */
+            startedAt: string;
+            /** @enum {string} */
+            state: "running" | "exited";
+            stdinOpen: boolean;
+            tty: boolean;
+            /**
+             * Format: int64
+             * @description Of the terminal.
+             */
+            viewers: number;
+        };
         InstallProgress: {
             agent: string;
             /** @description A URL or a package. */
@@ -929,6 +1157,237 @@ export interface components {
             /** Format: int64 */
             uptimeMs: number;
         };
+        ProcessCaptured: {
+            /**
+             * Format: int64
+             * @description Of the whole output.
+             */
+            bytes: number;
+            /** @description The beginning of the output. */
+            data: string;
+            /** @description The output was longer than data. */
+            truncated: boolean;
+        };
+        ProcessLimits: {
+            /**
+             * Format: int64
+             * @description Processes that are kept when they have ended; the oldest leaves.
+             */
+            ended: number;
+            /**
+             * Format: int64
+             * @description How long one is kept.
+             */
+            endedMs: number;
+            /**
+             * Format: int64
+             * @description Input in one request.
+             */
+            inputBytes: number;
+            /**
+             * Format: int64
+             * @description Output that is kept of a process, about; the oldest leaves.
+             */
+            logBytes: number;
+            /**
+             * Format: int64
+             * @description The most that one may name.
+             */
+            maxRunBytes: number;
+            /**
+             * Format: int64
+             * @description The most that one may name.
+             */
+            maxRunMs: number;
+            /**
+             * Format: int64
+             * @description What a run that names no number answers of each output.
+             */
+            runBytes: number;
+            /**
+             * Format: int64
+             * @description The time of a run that names none.
+             */
+            runMs: number;
+            /**
+             * Format: int64
+             * @description Processes at one time, runs included.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description How long a process that is stopped has to end by itself.
+             */
+            stopMs: number;
+        };
+        ProcessLimitsChange: {
+            /**
+             * Format: int64
+             * @description Processes that are kept when they have ended; the oldest leaves.
+             */
+            ended?: number;
+            /**
+             * Format: int64
+             * @description How long one is kept.
+             */
+            endedMs?: number;
+            /**
+             * Format: int64
+             * @description Input in one request.
+             */
+            inputBytes?: number;
+            /**
+             * Format: int64
+             * @description Output that is kept of a process, about; the oldest leaves.
+             */
+            logBytes?: number;
+            /**
+             * Format: int64
+             * @description The most that one may name.
+             */
+            maxRunBytes?: number;
+            /**
+             * Format: int64
+             * @description The most that one may name.
+             */
+            maxRunMs?: number;
+            /**
+             * Format: int64
+             * @description What a run that names no number answers of each output.
+             */
+            runBytes?: number;
+            /**
+             * Format: int64
+             * @description The time of a run that names none.
+             */
+            runMs?: number;
+            /**
+             * Format: int64
+             * @description Processes at one time, runs included.
+             */
+            running?: number;
+            /**
+             * Format: int64
+             * @description How long a process that is stopped has to end by itself.
+             */
+            stopMs?: number;
+        };
+        ProcessList: {
+            processes: components["schemas"]["HostProcess"][];
+        };
+        ProcessLog: {
+            chunks: components["schemas"]["ProcessOutput"][];
+            /** @description The process has ended, and this is the last of its output. */
+            ended: boolean;
+            hasMore: boolean;
+            /**
+             * Format: int64
+             * @description Bytes of all streams, between after and the first chunk, that the log has let go.
+             */
+            missed: number;
+            /**
+             * Format: int64
+             * @description The position to continue behind.
+             */
+            next: number;
+        };
+        ProcessOutput: {
+            /**
+             * Format: byte
+             * @description In base64.
+             */
+            data: string;
+            /**
+             * Format: int64
+             * @description Of the first byte.
+             */
+            position: number;
+            /** @enum {string} */
+            stream: "stdout" | "stderr" | "pty";
+            /** Format: date-time */
+            time: string;
+        };
+        ProcessResult: {
+            combined?: components["schemas"]["ProcessCaptured"];
+            /** Format: int64 */
+            durationMs: number;
+            /** @description Absent when a signal ended it, or it runs. */
+            exitCode?: number;
+            /** @description The signal that ended it. */
+            signal?: string;
+            stderr: components["schemas"]["ProcessCaptured"];
+            stdout: components["schemas"]["ProcessCaptured"];
+            /** @description It was killed because its time was over. */
+            timedOut: boolean;
+        };
+        ProcessRun: {
+            args?: string[];
+            /** @description Also answer with both outputs in the order in which they came. */
+            combined?: boolean;
+            /** @description A path, or a name that is looked up in PATH. */
+            command: string;
+            /** @description Absolute, or relative to the session's directory, else to the server's root or home directory, which is also the default. Under a root of files it lies in that; the program itself is confined to nothing. */
+            cwd?: string;
+            /**
+             * @description How stdin is, and the outputs will be, written here. In utf8, which is the default, bytes that are no text become U+FFFD.
+             * @enum {string}
+             */
+            encoding?: "utf8" | "base64";
+            /** @description Added to the server's own environment; an empty value takes a variable away. */
+            env?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Of each output. The limit runBytes is the default, maxRunBytes the most.
+             */
+            maxOutputBytes?: number;
+            /** @description The session whose directory cwd is relative to. */
+            sessionId?: string;
+            /** @description All of its input. */
+            stdin?: string;
+            /**
+             * Format: int64
+             * @description The limit runMs is the default, maxRunMs the most.
+             */
+            timeoutMs?: number;
+        };
+        ProcessSignal: {
+            /** @description Its name, such as SIGINT. */
+            signal: string;
+        };
+        ProcessStart: {
+            args?: string[];
+            /**
+             * Format: int64
+             * @description Of the terminal; 80 by default.
+             */
+            cols?: number;
+            /** @description A path, or a name that is looked up in PATH. */
+            command: string;
+            /** @description Absolute, or relative to the session's directory, else to the server's root or home directory, which is also the default. Under a root of files it lies in that; the program itself is confined to nothing. */
+            cwd?: string;
+            /** @description Added to the server's own environment; an empty value takes a variable away. */
+            env?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Of the terminal; 24 by default.
+             */
+            rows?: number;
+            /** @description The session whose directory cwd is relative to. */
+            sessionId?: string;
+            /** @description Give it a terminal. */
+            tty?: boolean;
+        };
+        ProcessWritten: {
+            /**
+             * Format: int64
+             * @description Bytes.
+             */
+            written: number;
+        };
         Report: {
             checks: components["schemas"]["Check"][];
             ok: boolean;
@@ -1000,6 +1459,45 @@ export interface components {
             level: "native" | "emulated" | "unsupported";
             /** @description Why not, or what to know about it. */
             reason?: string;
+        };
+        TerminalFrame: {
+            /**
+             * Format: int64
+             * @description Of missed: how many are not shown.
+             */
+            bytes?: number;
+            /**
+             * Format: int64
+             * @description Of ready and resize.
+             */
+            cols?: number;
+            /** @description Of input. */
+            data?: string;
+            /**
+             * @description Of input.
+             * @enum {string}
+             */
+            encoding?: "utf8" | "base64";
+            /** @description Absent when a signal ended it, or it runs. */
+            exitCode?: number;
+            /**
+             * Format: int64
+             * @description Of ready: that of the first byte that follows. A client that counts can come back with it.
+             */
+            position?: number;
+            problem?: components["schemas"]["Problem"];
+            /**
+             * Format: int64
+             * @description Of ready and resize.
+             */
+            rows?: number;
+            /** @description Of exit: what ended it. Of signal: the name. */
+            signal?: string;
+            /**
+             * @description Which of the members it has.
+             * @enum {string}
+             */
+            type: "ready" | "missed" | "exit" | "error" | "input" | "resize" | "signal";
         };
         Version: {
             arch: string;
@@ -3087,6 +3585,1089 @@ export interface operations {
             };
             /** @description `internal` */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listProcesses: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessList"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    startProcess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProcessStart"];
+            };
+        };
+        responses: {
+            /** @description It runs. */
+            201: {
+                headers: {
+                    /** @description Its address. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostProcess"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied`, `path_escapes` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_not_found`, `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_a_directory` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getProcessLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessLimits"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    setProcessLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProcessLimitsChange"];
+            };
+        };
+        responses: {
+            /** @description All limits as they are now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessLimits"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    runProcess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProcessRun"];
+            };
+        };
+        responses: {
+            /** @description How it ended, also when it failed or was killed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessResult"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied`, `path_escapes` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_not_found`, `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_a_directory` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getProcess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The process. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostProcess"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteProcess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getProcessLogs: {
+        parameters: {
+            query?: {
+                /** @description Only one of the streams. */
+                stream?: "combined" | "stdout" | "stderr" | "pty";
+                /** @description The position to continue behind. */
+                after?: number;
+                /** @description Only the last lines. */
+                tail?: number;
+                /** @description Only what was written at or after this time. */
+                since?: string;
+            };
+            header?: {
+                /** @description The same as after, for event streams; it wins. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description About 1 MiB of output or, to who accepts text/event-stream, a stream of it until the process has ended. Each event of the stream is named message, has a ProcessOutput as its data and the position behind it as its id; one named missed, with the member bytes, says how much was let go before the client took it; one named exit has the HostProcess and is the last. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessLog"];
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    signalProcess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProcessSignal"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    writeProcess: {
+        parameters: {
+            query?: {
+                /** @description Then end the input; on a terminal, by Ctrl-D. */
+                close?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description The bytes. */
+        requestBody?: {
+            content: {
+                "*/*": string;
+            };
+        };
+        responses: {
+            /** @description All was taken. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessWritten"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `timeout` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stopProcess: {
+        parameters: {
+            query?: {
+                /** @description How long it has; 0 kills it at once. The limit stopMs is the default. */
+                patienceMs?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How it ended, also when it had ended before. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostProcess"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    viewTerminal: {
+        parameters: {
+            query?: {
+                /** @description The position to continue behind. */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The process's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The connection is a WebSocket. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `upgrade_required` */
+            426: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

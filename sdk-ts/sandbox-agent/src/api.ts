@@ -1,6 +1,7 @@
 import { ProblemError } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
 import { Files } from "./files.js";
+import { Processes, type ProcessesOptions } from "./processes.js";
 import { readEvents } from "./stream.js";
 
 type Schemas = components["schemas"];
@@ -12,7 +13,7 @@ export type SessionEvent = Schemas["Event"];
 /** A token, or a function that is asked for it before each request, and for a new one when it was refused. */
 export type Token = string | ((ask: { readonly refused: boolean }) => string | Promise<string>);
 
-export interface ApiOptions {
+export interface ApiOptions extends ProcessesOptions {
   token?: Token;
   headers?: Record<string, string>;
   fetch?: typeof globalThis.fetch;
@@ -30,6 +31,8 @@ export type Query = Record<string, string | number | boolean | readonly string[]
 export class Api {
   /** Files of the gateway's machine. */
   readonly fs: Files;
+  /** Programs of the gateway's machine. */
+  readonly processes: Processes;
   readonly #base: URL;
   readonly #options: ApiOptions;
 
@@ -38,6 +41,7 @@ export class Api {
     if (!this.#base.pathname.endsWith("/")) this.#base.pathname += "/";
     this.#options = options;
     this.fs = new Files(this);
+    this.processes = new Processes(this, options);
   }
 
   health(options?: RequestOptions): Promise<Schemas["Status"]> {

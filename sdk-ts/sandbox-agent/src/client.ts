@@ -8,6 +8,7 @@ import { Listeners } from "./events.js";
 import type { Files } from "./files.js";
 import { ENDED, PROGRESS, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type Unparsed } from "./extensions.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
+import type { Processes } from "./processes.js";
 import { Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
 import type { Turn } from "./turn.js";
@@ -96,6 +97,16 @@ export class SandboxAgentClient implements AsyncDisposable {
   /** Files of the gateway's machine. */
   get fs(): Files {
     return this.api.fs;
+  }
+
+  /** Programs of the gateway's machine. */
+  get processes(): Processes {
+    return this.api.processes;
+  }
+
+  /** Opens the terminal of a program that was started with `tty`. */
+  terminal(...args: Parameters<Processes["terminal"]>): ReturnType<Processes["terminal"]> {
+    return this.api.processes.terminal(...args);
   }
 
   health(): ReturnType<Api["health"]> {
