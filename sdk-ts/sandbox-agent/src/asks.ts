@@ -2,6 +2,9 @@ import type { RequestPermissionRequest, RequestPermissionResponse } from "@agent
 import type { Answer, PermissionHandler, QuestionHandler, QuestionRequest, QuestionResponse } from "./extensions.js";
 import { metaOf } from "./meta.js";
 
+/** Asks that are remembered, those without an answer included. */
+const maxKept = 1024;
+
 /**
  * What agents ask the user. A request that nobody here answers stays open: another
  * client may answer it, or a handler that is set later. One that is asked again on a
@@ -27,6 +30,13 @@ export class Asks {
     return () => {
       if (this.#question === handler) this.#question = undefined;
     };
+  }
+
+  #forgetOld(): void {
+    for (const key of this.#running.keys()) {
+      if (this.#running.size <= maxKept) return;
+      this.#running.delete(key);
+    }
   }
 
   #retry(): void {
@@ -60,7 +70,8 @@ export class Asks {
           const drop = () => {
             if (this.#running.get(key) === own) this.#running.delete(key);
           };
-          own.answer.then((answer) => (answer === undefined ? drop() : setTimeout(drop, 60_000)), drop);
+          // An answer is kept: if the connection breaks before it arrives, it is asked for again.
+          own.answer.then((answer) => (answer === undefined ? drop() : this.#forgetOld()), drop);
         }
       }
       const answer = (await Promise.race([mine.answer, aborted])) as T | undefined;
