@@ -42,7 +42,7 @@ test("there are examples, and all of them compile", () => {
 });
 
 test.each(examples)("$name runs", async ({ name }) => {
-  const child = spawn(process.execPath, [join(dir, "out", `${name}.mjs`)], { cwd: dir, stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.execPath, [join(dir, "out", `${name}.mjs`)], { cwd: dir, env: { ...process.env, HOME: dir }, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   child.stdout.on("data", (chunk) => void (output += String(chunk)));
   child.stderr.on("data", (chunk) => void (output += String(chunk)));
