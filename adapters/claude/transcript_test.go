@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
@@ -123,8 +125,8 @@ func TestReplay_DamagedTranscripts(t *testing.T) {
 	tr := newTranslator(nil)
 	var got []acp.SessionUpdate
 	err := replayFile(path, func(f func(*translator) []acp.SessionUpdate) { got = append(got, f(tr)...) })
-	if err != nil || heard(got) != "in a circle|last" || spoken(got) != "answer" {
-		t.Errorf("%q, %q, %v", heard(got), spoken(got), err)
+	if err != nil || heard(got) != "in a circle|last" || bridgetest.Said(got) != "answer" {
+		t.Errorf("%q, %q, %v", heard(got), bridgetest.Said(got), err)
 	}
 	if last := got[len(got)-1].ToolCallUpdate; last == nil || last.Status != acp.ToolCallStatusFailed {
 		t.Errorf("the open call did not end: %+v", got[len(got)-1])
