@@ -33,7 +33,7 @@ func FuzzTranslate(f *testing.F) {
 					break
 				}
 				entry := new(entry)
-				if lenient(line, entry) == nil {
+				if bridge.Lenient(line, entry) == nil {
 					out.Updates(tr.entry(entry, ""))
 				}
 				e, err := parse(line)
@@ -42,7 +42,7 @@ func FuzzTranslate(f *testing.F) {
 				}
 				prompt.note(e)
 				r := new(controlRequest)
-				if lenient(e.Request, r) == nil {
+				if bridge.Lenient(e.Request, r) == nil {
 					out.Updates(tr.asked(r))
 					list := choicesOf(r, []string{modeDefault, modeBypass})
 					if _, err := acp.Encode(permissionRequest("S", r, list)); err != nil {

@@ -32,7 +32,7 @@ func shown(t *testing.T, lines []byte, caps bool) string {
 		prompt.note(e)
 		if e.Type == "control_request" {
 			r := new(controlRequest)
-			if err := lenient(e.Request, r); err != nil {
+			if err := bridge.Lenient(e.Request, r); err != nil {
 				t.Fatal(err)
 			}
 			if r.Subtype != "can_use_tool" {

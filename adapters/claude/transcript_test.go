@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -51,7 +53,7 @@ func TestTranscripts_List(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := (&store{dir: state}).made(id(2), cwd, ""); err != nil {
+	if err := newStore(state).made(id(2), cwd, ""); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[acp.SessionID]acp.SessionInfo{}
@@ -103,8 +105,8 @@ func TestTranscripts_Folder(t *testing.T) {
 		"00000000-0000-4000-8000-00000000000a": true, "00000000-0000-4000-8000-00000000000g": false,
 		"../../../../../../etc/passwd00000000": false, "": false, "00000000x0000-4000-8000-00000000000a": false,
 	} {
-		if isUUID(id) != want {
-			t.Errorf("isUUID(%q) is %t", id, !want)
+		if bridge.IsUUID(id) != want {
+			t.Errorf("bridge.IsUUID(%q) is %t", id, !want)
 		}
 	}
 }

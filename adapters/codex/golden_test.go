@@ -79,7 +79,7 @@ func (p *player) response(method string, line []byte) {
 	data, _ := acp.Member(line, "result", "data")
 	for _, raw := range acp.Elements(data) {
 		var one turn
-		if err := lenient(raw, &one); err != nil {
+		if err := bridge.Lenient(raw, &one); err != nil {
 			p.WriteString("unparsed " + err.Error() + "\n")
 			continue
 		}
@@ -92,7 +92,7 @@ func (p *player) response(method string, line []byte) {
 
 func (p *player) ask(method string, params []byte) {
 	q := &question{Method: method}
-	if err := lenient(params, q); err != nil {
+	if err := bridge.Lenient(params, q); err != nil {
 		p.WriteString("unparsed " + err.Error() + "\n")
 		return
 	}
