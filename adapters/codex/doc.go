@@ -10,6 +10,10 @@
 // ([stream]), which bounds lines, and reports what is no message instead of
 // ending the connection.
 //
+// A version without an app-server that has what this needs is run by
+// `codex exec --json`, a process for each prompt ([execAgent]). It gives less,
+// and says so.
+//
 // # Guarantees
 //
 // Events are routed by thread; those of a thread that a subagent has belong to

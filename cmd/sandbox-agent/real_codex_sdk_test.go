@@ -131,6 +131,11 @@ func TestReal_CodexRestart(t *testing.T) {
 	newCodexRun(t, codexConfig).play("http", "codex-restart.mjs", "gateway killed and restarted")
 }
 
+// The gateway is killed while somebody is asked for a permission.
+func TestReal_CodexRestartWhileAsking(t *testing.T) {
+	newCodexRun(t, codexConfig).play("http", "codex-restart-asking.mjs", "gateway killed while a permission is open")
+}
+
 // There are no credentials.
 func TestReal_CodexNoKey(t *testing.T) {
 	newCodexRun(t, fmt.Sprintf("model = %q\n", "gpt-5.5")).play("http", "codex-nokey.mjs", "no key is said at once", "a session may bring its own key")

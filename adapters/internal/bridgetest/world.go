@@ -102,6 +102,12 @@ func New(t *testing.T, a adapters.Adapter, version string) *World {
 	t.Helper()
 	prog := Program(t, a.Info().ID, version)
 	agentcache.Turn(t)
+	return With(t, a, prog)
+}
+
+// With makes a World with a program of the test's own.
+func With(t *testing.T, a adapters.Adapter, prog adapters.Program) *World {
+	t.Helper()
 	w := &World{
 		T: t, Home: t.TempDir(), Cwd: t.TempDir(), State: filepath.Join(t.TempDir(), "state"),
 		Model: scriptedmodel.Start(t), Program: prog, adapter: a,
