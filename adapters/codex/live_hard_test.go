@@ -196,7 +196,7 @@ func TestLive_CodeMode(t *testing.T) {
 	beat := filepath.Join(w.Cwd, "beat") // in the sandbox it has no process id that means something
 	from := c.Seen()
 	p := c.Prompt(id, "run while true; do echo tock | tee -a "+beat+"; sleep 0.1; done")
-	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
+	c.output(from, "tock")
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
 	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
@@ -266,7 +266,7 @@ func TestLive_CancelKeepsEarlierTerminals(t *testing.T) {
 	c.Turn(id, "leave it")
 	from := c.Seen()
 	p := c.Prompt(id, "run echo $$ > "+late+"; while true; do echo tock; sleep 0.2; done")
-	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
+	c.output(from, "tock")
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
 	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
