@@ -164,7 +164,6 @@ func TestLive_ModesConfine(t *testing.T) {
 
 // TestLive_ImageView: the model looks at an image on the machine.
 func TestLive_ImageView(t *testing.T) {
-	const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 	w := newWorld(t)
 	png, err := base64.StdEncoding.DecodeString(dot)
 	if err != nil {

@@ -17,6 +17,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
+// dot is an image.
+const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 const full = `{"permissionMode":"bypass"}`
 
 // calls are the tool calls of updates, each as it is at the end.
@@ -174,7 +177,6 @@ func TestLive_Plan(t *testing.T) {
 
 func TestLive_Attachments(t *testing.T) {
 	w := newWorld(t)
-	const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
