@@ -2,7 +2,8 @@
 //
 // One process, `codex app-server` with JSON-RPC lines both ways, serves all
 // sessions of a connection; each session is a thread of it. It starts with the
-// first request that needs it: initialize costs no process. When it ends by
+// first request that needs it: initialize costs no process, unless the program
+// must be asked for its version. When it ends by
 // itself, the connection fails with how it ended, and its sessions go on in the
 // next one by Codex's own resume.
 //
