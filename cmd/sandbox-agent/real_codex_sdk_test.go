@@ -136,6 +136,18 @@ func TestReal_CodexRestartWhileAsking(t *testing.T) {
 	newCodexRun(t, codexConfig).play("http", "codex-restart-asking.mjs", "gateway killed while a permission is open")
 }
 
+// A version without an app-server, which the tested one plays.
+func TestReal_CodexEarly(t *testing.T) {
+	r := newCodexRun(t, codexConfig)
+	early := filepath.Join(r.home, "early")
+	script := "#!/bin/sh\nif [ \"$1\" = app-server ]; then echo \"error: unrecognized subcommand 'app-server'\" >&2; exit 2; fi\nexec '" + r.program + "' \"$@\"\n"
+	if err := os.WriteFile(early, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.g.env = append(r.base, "SANDBOX_AGENT_CODEX_BIN="+early)
+	r.play("http", "codex-early.mjs", "what an early version gives, and a restart")
+}
+
 // There are no credentials.
 func TestReal_CodexNoKey(t *testing.T) {
 	newCodexRun(t, fmt.Sprintf("model = %q\n", "gpt-5.5")).play("http", "codex-nokey.mjs", "no key is said at once", "a session may bring its own key")
