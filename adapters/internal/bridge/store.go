@@ -1,0 +1,91 @@
+package bridge
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// Store keeps a record R of each session in a folder, for what agents forget.
+// Its methods are safe for concurrent use. A session's id must be a UUID in the
+// usual form: others never become part of a path, and have no record.
+type Store[R any] struct {
+	Dir string
+
+	mu sync.Mutex // orders changes
+}
+
+func (s *Store[R]) path(id string) string { return filepath.Join(s.Dir, "sessions", id+".json") }
+
+// IsUUID reports whether an id has the usual form of a UUID.
+func IsUUID(id string) bool { return len(id) == 36 && uuid.Validate(id) == nil }
+
+// Load returns the record of a session; one that is not known has none.
+func (s *Store[R]) Load(id string) (R, bool) {
+	var r, none R
+	if !IsUUID(id) {
+		return none, false
+	}
+	b, err := os.ReadFile(s.path(id))
+	if err != nil || json.Unmarshal(b, &r) != nil {
+		return none, false
+	}
+	return r, true
+}
+
+// Change edits a session's record, and saves it when it is another one then. A
+// session that has none gets the record that edit makes of the zero value.
+func (s *Store[R]) Change(id string, edit func(r *R)) error {
+	if !IsUUID(id) {
+		return fmt.Errorf("remember session %q: its id is no UUID", id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.Load(id)
+	before, err := acp.Encode(r)
+	if err != nil {
+		return fmt.Errorf("remember session %s: %w", id, err)
+	}
+	edit(&r)
+	after, err := acp.Encode(r)
+	if err != nil {
+		return fmt.Errorf("remember session %s: %w", id, err)
+	}
+	if ok && bytes.Equal(before, after) {
+		return nil
+	}
+	return WritePrivate(s.path(id), after)
+}
+
+// Forget removes a session's record.
+func (s *Store[R]) Forget(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget session %s: %w", id, err)
+	}
+	return nil
+}
+
+// All returns all records by session.
+func (s *Store[R]) All() map[string]R {
+	out := map[string]R{}
+	found, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.json"))
+	for _, f := range found {
+		id := strings.TrimSuffix(filepath.Base(f), ".json")
+		if r, ok := s.Load(id); ok {
+			out[id] = r
+		}
+	}
+	return out
+}
