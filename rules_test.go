@@ -59,6 +59,7 @@ var forbidden = map[edge]string{
 	{from: "./control/process/...", to: "net/http"}:                                     "processes and terminals know no HTTP",
 	{from: "./fs/...", to: "net/http"}:                                                  "the file service knows no HTTP",
 	{from: "./cmd/...", to: "./acp/acptest/...", deep: true}:                            "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./adapters/internal/bridgetest", deep: true}:               "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./adapters/adaptertest", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
