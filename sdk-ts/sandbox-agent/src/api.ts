@@ -76,7 +76,7 @@ export class Api {
       const data: unknown = JSON.parse(event.data);
       if (event.event === "progress") options.onProgress(data as Schemas["InstallProgress"]);
       if (event.event === "result") return data as InstallResult;
-      if (event.event === "problem") throw new ProblemError(data as Schemas["Problem"]);
+      if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
     }
     throw new Error("the installation's events ended without a result: it goes on; ask again to wait for it");
   }

@@ -373,11 +373,13 @@ export class SandboxAgentClient implements AsyncDisposable {
       oneByOne: this.#options.transport === "inline",
       startAfter: this.#attached.get(rest.sessionId)?.after ?? 0,
       after: () => this.#attached.get(rest.sessionId)?.after ?? 0,
-      send: async (promptId) => {
+      send: async (promptId, onSent) => {
         const connection = await this.#connected();
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         try {
-          return { response: await connection.acp.agent.request<PromptResponse>(methods.agent.session.prompt, request) };
+          const response = connection.acp.agent.request<PromptResponse>(methods.agent.session.prompt, request);
+          onSent();
+          return { response: await response };
         } catch (error) {
           if (connection.stream.state === "closed") {
             await connection.stream.closed;
@@ -405,6 +407,7 @@ export class SandboxAgentClient implements AsyncDisposable {
 
   /** Asks the agent to end the session's running turn, and drops those that wait. */
   async cancel(sessionId: string): Promise<void> {
+    await this.#prompts.settleBeforeCancel(sessionId);
     const connection = await this.#connected();
     await connection.acp.agent.notify(methods.agent.session.cancel, { sessionId });
   }

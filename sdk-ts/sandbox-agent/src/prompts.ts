@@ -23,7 +23,8 @@ interface Wire {
   readonly startAfter: number;
   /** The newest event of the session so far. */
   after(): number;
-  send(promptId: string): Promise<{ response: PromptResponse } | { lost: true }>;
+  /** Calls `onSent` when the request is on its way: what is sent then comes after it. */
+  send(promptId: string, onSent: () => void): Promise<{ response: PromptResponse } | { lost: true }>;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
@@ -37,6 +38,9 @@ interface Prompt {
   readonly sessionId: string;
   readonly turn: Turn;
   done: boolean;
+  waits: boolean; // for the prompt before it; it was not sent
+  withdrawn: boolean; // while it waited
+  readonly sent: Promise<void>;
   outcome: TurnEnded | undefined; // told on a later connection than it was asked on
   tell: () => void; // wakes who waits for outcome
 }
@@ -49,13 +53,18 @@ export class Prompts {
   #count = 0;
 
   add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn {
-    const prompt: Prompt = { id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn(sessionId, cancel), done: false, outcome: undefined, tell: () => {} };
+    let onSent = () => {};
+    const prompt: Prompt = {
+      id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn(sessionId, cancel),
+      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), outcome: undefined, tell: () => {},
+    };
     this.#open.set(prompt.id, prompt);
     const queue = this.#order.get(sessionId) ?? [];
     queue.push(prompt);
     this.#order.set(sessionId, queue);
     const before = wire.oneByOne ? queue.at(-2) : undefined;
-    void this.#run(prompt, wire, before).then(
+    prompt.waits = before !== undefined;
+    void this.#run(prompt, wire, before, onSent).finally(onSent).then(
       (response) => this.#finish(prompt, () => prompt.turn.end(response)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
@@ -106,10 +115,19 @@ export class Prompts {
     for (const prompt of [...(this.#order.get(sessionId) ?? [])]) this.#finish(prompt, () => prompt.turn.fail(error));
   }
 
-  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined): Promise<PromptResponse> {
-    await before?.turn.then(() => {}, () => {});
+  /** Resolves when the session's prompts are on their way; those that wait for others are withdrawn. */
+  async settleBeforeCancel(sessionId: string): Promise<void> {
+    const queue = this.#order.get(sessionId) ?? [];
+    for (const prompt of queue) prompt.withdrawn = prompt.waits;
+    await Promise.all(queue.filter((p) => !p.waits).map((p) => p.sent));
+  }
+
+  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined, onSent: () => void): Promise<PromptResponse> {
+    if (before) await before.turn.then(() => {}, () => {});
+    if (prompt.withdrawn) return { stopReason: "cancelled" };
+    prompt.waits = false;
     for (;;) {
-      const sent = await wire.send(prompt.id);
+      const sent = await wire.send(prompt.id, onSent);
       if ("response" in sent) return sent.response;
       const found = await this.#afterLoss(prompt, wire);
       if (found !== "send again") return settle(found);

@@ -74,6 +74,10 @@ describe.each(transports)("$transport", (options) => {
     const one = session.prompt("slow");
     await session.cancel();
     expect((await one).stopReason).toBe("cancelled");
+    // Those that wait behind it end too.
+    const queued = [session.prompt("slow"), session.prompt("echo never"), session.prompt("echo never")];
+    await session.cancel();
+    expect((await Promise.all(queued)).map((r) => r.stopReason)).toEqual(["cancelled", "cancelled", "cancelled"]);
     const two = session.prompt("slow");
     for await (const _ of two) {
       await two.cancel();
@@ -187,4 +191,9 @@ test("agents, health and an installation that is not needed", async () => {
   expect((await c.api.version()).protocolVersion).toBe(1);
   expect((await c.api.doctor("mock")).checks.length).toBeGreaterThan(0);
   await expect(c.installAgent("nobody", {}, { onProgress: () => {} })).rejects.toBeInstanceOf(ProblemError);
+  expect(await c.installAgent("mock", {}, { onProgress: () => {} })).toMatchObject({ agent: "mock", already: true });
+  const steps: string[] = [];
+  const failed = await c.installAgent("opencode", { agentVersion: "0.0.9999", sources: ["npm"] }, { onProgress: (p) => steps.push(p.step) }).catch((e: unknown) => e);
+  expect(failed).toMatchObject({ name: "ProblemError", type: "urn:sandbox-agent:error:install_failed" });
+  expect(steps).toContain("resolve");
 });
