@@ -11,6 +11,10 @@ import (
 // maxIgnoreFile bounds a .gitignore; what is behind it is not read.
 const maxIgnoreFile = 1 << 20
 
+// maxRules bounds the rules that are in force in a folder; further ones are not
+// read. Each takes some kilobytes, and all are tried for each entry.
+const maxRules = 5000
+
 // rule is a line of a .gitignore.
 type rule struct {
 	re      *regexp.Regexp
@@ -25,12 +29,16 @@ type rules struct {
 	dir   string // from where the walk began; "" there
 	up    string // the path of where the walk began, below a folder above it
 	list  []rule
+	count int // of list and of those above
 }
 
-// parseRules reads a .gitignore.
-func parseRules(text string) []rule {
+// parseRules reads a .gitignore, at most so many rules of it.
+func parseRules(text string, most int) []rule {
 	var list []rule
 	for line := range strings.SplitSeq(strings.TrimPrefix(text, "\ufeff"), "\n") {
+		if len(list) >= most {
+			break
+		}
 		if r, ok := parseRule(strings.TrimSuffix(line, "\r")); ok {
 			list = append(list, r)
 		}
@@ -100,8 +108,12 @@ func rulesOf(dir *os.Root, file string, above *rules) *rules {
 		return above
 	}
 	b, _ := io.ReadAll(io.LimitReader(f, maxIgnoreFile)) // what can be read counts
-	if list := parseRules(string(b)); len(list) > 0 {
-		return &rules{above: above, list: list}
+	count := 0
+	if above != nil {
+		count = above.count
+	}
+	if list := parseRules(string(b), maxRules-count); len(list) > 0 {
+		return &rules{above: above, list: list, count: count + len(list)}
 	}
 	return above
 }

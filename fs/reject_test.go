@@ -200,3 +200,22 @@ func TestUnpack_ModesOfFolders(t *testing.T) {
 		}
 	})
 }
+
+// A workspace cannot make a search take memory and time by what it ignores.
+func TestSearch_ManyRules(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/.git/HEAD", "")
+	put(t, dir+"/.gitignore", "first*\n"+strings.Repeat("*a/b?\n", maxIgnoreFile/6-10))
+	put(t, dir+"/d/.gitignore", "second*\n")
+	put(t, dir+"/d/first1", "")
+	put(t, dir+"/d/kept1", "")
+	s := open(t, Options{})
+	rules := s.rulesAbove(dir + "/d")
+	if rules == nil || rules.count != maxRules {
+		t.Fatalf("%+v", rules)
+	}
+	found, err := s.Search(t.Context(), dir, SearchOptions{Name: "1", Limit: 10})
+	if err != nil || len(found.Matches) != 1 || !strings.HasSuffix(found.Matches[0].Path, "kept1") {
+		t.Errorf("%+v, %v", found, err)
+	}
+}

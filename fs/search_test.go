@@ -213,6 +213,6 @@ func FuzzGlob(f *testing.F) {
 		if ok {
 			re.MatchString(path)
 		}
-		parseRules(pattern)
+		parseRules(pattern, maxRules)
 	})
 }

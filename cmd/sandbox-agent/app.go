@@ -88,6 +88,9 @@ func newApp(std stdio) *cli.App {
 	}
 	app.OnUsageError = usageError
 	prepare(app.Commands, "sandbox-agent")
+	for _, c := range app.Commands {
+		c.HelpName = c.Name // the library puts the program's name before it
+	}
 	return app
 }
 

@@ -45,7 +45,7 @@ func TestCommands_Usage(t *testing.T) {
 			if code != exitUsage || out != "" {
 				t.Errorf("exit %d, output %q", code, out)
 			}
-			if !strings.HasPrefix(errOut, "error: wrong usage: ") || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "\nhint: see: sandbox-agent") {
+			if !strings.HasPrefix(errOut, "error: wrong usage: ") || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "\nhint: see: sandbox-agent") || strings.Contains(errOut, "sandbox-agent sandbox-agent") {
 				t.Errorf("error output %q, want %q in it", errOut, tt.want)
 			}
 		})

@@ -65,7 +65,7 @@ var trees = []string{
 	"trap '' TERM HUP INT QUIT; echo ready; while :; do sleep 1; done",
 	"trap '' TERM HUP; (setsid sleep 1000 &); setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' & echo ready; wait; sleep 1000",
 	"(sleep 1000 &); (setsid sleep 1000 &); echo ready; kill -STOP $$; sleep 1000",
-	"echo ready; exec yes",
+	"echo ready; while :; do echo line; sleep 0.01; done",
 	"i=0; while [ $i -lt 20 ]; do (sh -c 'trap \"\" TERM HUP; sleep 1000; :' &); i=$((i+1)); done; echo ready; sleep 1000",
 }
 

@@ -11,13 +11,19 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-// A real agent that reads and writes through its client does so through the
-// host, when its client offers nothing.
+// Real agents that read and write through their client do so through the host,
+// when the client offers nothing. Gemini CLI replaces a file only: of one that is
+// not there it does not understand the answer, whoever gives it, because its
+// SDK's errors are no JavaScript errors.
 func TestReal_HostTools(t *testing.T) {
+	t.Run("gemini", func(t *testing.T) { testHostTools(t, &geminiAgent, "notes.txt") })
+	t.Run("qwen", func(t *testing.T) { testHostTools(t, &qwenAgent, "new.txt") })
+}
+
+func testHostTools(t *testing.T, a *realAgent, writes string) {
 	if testing.Short() {
 		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
 	}
-	a := &geminiAgent
 	flags, env := a.install(t)
 	agentcache.Turn(t)
 	home, err := filepath.EvalSymlinks(t.TempDir())
@@ -39,9 +45,7 @@ func TestReal_HostTools(t *testing.T) {
 	c := r.connect()
 	session := r.newSession(c)
 	r.testRead(t, c, session)
-	// An existing file: of one that is not there Gemini does not understand the
-	// answer, whoever gives it, because its SDK's errors are no JavaScript errors.
-	path := filepath.Join(r.dir, "notes.txt")
+	path := filepath.Join(r.dir, writes)
 	turn := r.prompt(c, session, "write "+path+" by-the-host", choose(t, "allow_once"))
 	if turn.err != nil || turn.stop != "end_turn" || !strings.Contains(turn.text, "wrote") {
 		t.Errorf("%v, %s: %q; asked %d times", turn.err, turn.stop, turn.text, len(turn.asked))
@@ -51,7 +55,7 @@ func TestReal_HostTools(t *testing.T) {
 	}
 	log := r.g.stderr.String()
 	for _, method := range []string{"fs/read_text_file", "fs/write_text_file"} {
-		if !strings.Contains(log, `msg="host tool" agent=gemini session=`) || !strings.Contains(log, "method="+method) {
+		if !strings.Contains(log, `msg="host tool" agent=`+a.id+` session=`) || !strings.Contains(log, "method="+method) {
 			t.Errorf("the agent did not use %s", method)
 		}
 	}

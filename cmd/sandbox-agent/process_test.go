@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
@@ -113,7 +114,14 @@ func TestProcess_AttachWithoutTerminal(t *testing.T) {
 	if code != 0 || !strings.Contains(errOut, "goes on") {
 		t.Errorf("exit %d: %q", code, errOut)
 	}
-	if out := mustTool(t, "", "process", "logs", id); !strings.Contains(out, "typed") || strings.Contains(out, "not") {
+	out = ""
+	for range 500 { // the terminal shows it when it has got round to it
+		if out = mustTool(t, "", "process", "logs", id); strings.Contains(out, "typed") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !strings.Contains(out, "typed") || strings.Contains(out, "not") {
 		t.Errorf("%q", out)
 	}
 	id = strings.TrimSpace(mustTool(t, "", "process", "start", "cat"))
