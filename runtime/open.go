@@ -296,11 +296,23 @@ func (c *Client) openSession(q *request, m *acp.Message) {
 		// session's: it must not overtake it.
 		c.r.work.Go(func() {
 			c.awaitWritten(c.r.ctx, f.session, last, replayBound)
-			q.result(nil, result)
+			q.result(nil, c.withReplayed(f, result))
 		})
 		return
 	}
 	q.result(s, result)
+}
+
+// withReplayed says in the result which message of the session's stream was the
+// last before it: on a connection of its own the result can arrive earlier.
+func (c *Client) withReplayed(f *feed, result json.RawMessage) json.RawMessage {
+	if f == nil {
+		return result
+	}
+	c.mu.Lock()
+	shown := f.shown
+	c.mu.Unlock()
+	return acp.SetMember(result, strconv.AppendUint(nil, shown, 10), "_meta", acp.MetaKey, "replayedSeq")
 }
 
 // loadsBeside reports whether the response to session/load and the replay
@@ -378,7 +390,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 		s.change(func(*record) {})
 		if c.loadsBeside() {
 			c.awaitWritten(c.r.ctx, s, s.log().Last(), replayBound)
-			q.result(nil, s.withMeta(res))
+			q.result(nil, c.withReplayed(c.feedOf(s), s.withMeta(res)))
 			return
 		}
 		q.result(s, s.withMeta(res))

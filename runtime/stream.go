@@ -27,6 +27,7 @@ type feed struct {
 	// Guarded by client.mu.
 	pos     uint64   // handed out up to here
 	written uint64   // written to the client up to here
+	shown   uint64   // newest entry that the client was handed
 	first   []uint64 // open asks before pos that are given first
 	stop    func()   // ends the watch; nil without a stream
 }
@@ -324,6 +325,7 @@ func (st *Stream) add(f *feed, e journal.Entry) {
 // handOutLocked gives the frame its event id and notes where it came from.
 func (st *Stream) handOutLocked(f *feed, seq uint64, frame []byte) {
 	c := st.c
+	f.shown = max(f.shown, seq)
 	ev := acp.Event{Frame: frame}
 	if c.shape != acp.OneStream {
 		c.event++

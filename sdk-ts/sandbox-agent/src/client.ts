@@ -76,6 +76,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   #connection: Promise<Connection> | undefined;
   #live: Connection | undefined;
   #lastError: Error | undefined;
+  #arrivals: (() => void)[] = []; // of who waits for an event
   #attempts = new AbortController(); // aborted by disconnect
 
   constructor(options: SandboxAgentClientOptions) {
@@ -313,12 +314,21 @@ export class SandboxAgentClient implements AsyncDisposable {
     this.#attached.set(params.sessionId, { cwd, params: kept(rest), after: after ?? 0 });
     try {
       const result = await this.#request<SessionResult>(method, request, false);
-      const seq = metaOf(result).seq;
+      const { seq, replayedSeq } = metaOf(result);
+      if (typeof replayedSeq === "number") await this.#seen(params.sessionId, replayedSeq);
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
     } catch (error) {
       if (known) this.#attached.set(params.sessionId, known);
       else this.#attached.delete(params.sessionId);
       throw error;
+    }
+  }
+
+  /** Resolves when the session's event has come, or cannot come any more. */
+  async #seen(sessionId: string, seq: number): Promise<void> {
+    const live = this.#live;
+    while (live !== undefined && live === this.#live && (this.#attached.get(sessionId)?.after ?? seq) < seq) {
+      await Promise.race([new Promise<void>((resolve) => this.#arrivals.push(resolve)), live.stream.closed]);
     }
   }
 
@@ -492,6 +502,7 @@ export class SandboxAgentClient implements AsyncDisposable {
     if (attached === undefined || typeof seq !== "number") return true;
     if (seq <= attached.after) return false;
     attached.after = seq;
+    for (const arrived of this.#arrivals.splice(0)) arrived();
     return true;
   }
 
