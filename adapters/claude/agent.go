@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -51,7 +50,7 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: &store{dir: o.StateDir}, sessions: map[acp.SessionID]*session{}}
+	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -136,15 +135,15 @@ func sessionMeta(g *greeting, l *launch) map[string]json.RawMessage {
 	if g.Version != "" {
 		m["agentVersion"] = g.Version
 	}
-	if len(l.unsupported) > 0 {
-		m["unsupported"] = l.unsupported
+	if len(l.Unsupported) > 0 {
+		m["unsupported"] = l.Unsupported
 	}
 	return bridge.Meta(m)
 }
 
 // NewSession starts a conversation.
 func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
-	l, err := newLaunch(setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, a.bypass())
+	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, a.bypass())
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +159,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 		err = authRequired("claude has no credentials")
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.store.forget(id))
+		return nil, errors.Join(err, a.store.Forget(id))
 	}
 	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
@@ -174,7 +173,7 @@ func (s *session) modes() *acp.SessionModeState {
 // LoadSession opens a conversation of this program, wherever it was made, and
 // replays it.
 func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
-	s, g, l, err := a.reopen(ctx, r.SessionID, setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, true)
+	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -183,14 +182,14 @@ func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*ac
 
 // ResumeSession opens a conversation and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
-	s, g, l, err := a.reopen(ctx, r.SessionID, setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, false)
+	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
 	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
 
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, from setup, replay bool) (*session, *greeting, *launch, error) {
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, *greeting, *launch, error) {
 	if s, err := a.session(id); err == nil {
 		return nil, nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
 	}
@@ -198,24 +197,24 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from setup, replay
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	known, made := a.store.load(string(id))
+	known, made := a.store.Load(string(id))
 	native := known.newest(string(id))
-	file, err := a.files.find(native, from.cwd)
+	file, err := a.files.find(native, from.Cwd)
 	args := []string{"--resume", native}
 	switch {
 	case err == nil:
-	case made && known.Made && sameDir(known.Cwd, from.cwd) && known.Fork != "":
+	case made && known.Made && sameDir(known.Cwd, from.Cwd) && known.Fork != "":
 		// Nothing was said since it was forked.
-		if file, err = a.files.find(known.Fork, from.cwd); err != nil {
+		if file, err = a.files.find(known.Fork, from.Cwd); err != nil {
 			return nil, nil, nil, err
 		}
 		args = []string{"--resume", known.Fork, "--fork-session", "--session-id", string(id)}
-	case made && known.Made && sameDir(known.Cwd, from.cwd) && native == string(id):
+	case made && known.Made && sameDir(known.Cwd, from.Cwd) && native == string(id):
 		args, file = []string{"--session-id", native}, "" // nothing was said yet
 	default:
 		return nil, nil, nil, err
 	}
-	s := a.newSession(id, from.cwd)
+	s := a.newSession(id, from.Cwd)
 	s.titled = file != ""
 	s.tr.usage.before = known.Cost
 	args = append(args, l.chosen(known)...)
@@ -233,11 +232,11 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from setup, replay
 
 // ForkSession starts a conversation that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
-	l, err := newLaunch(setup{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, a.bypass())
+	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, a.bypass())
 	if err != nil {
 		return nil, err
 	}
-	known, _ := a.store.load(string(r.SessionID))
+	known, _ := a.store.Load(string(r.SessionID))
 	native := known.newest(string(r.SessionID))
 	if err := a.written(ctx, native, r.Cwd, known.Made); err != nil {
 		return nil, err
@@ -250,7 +249,7 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	s.titled = true
 	g, err := a.open(ctx, s, l, "--resume", native, "--fork-session", "--session-id", id)
 	if err != nil {
-		return nil, errors.Join(err, a.store.forget(id))
+		return nil, errors.Join(err, a.store.Forget(id))
 	}
 	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
@@ -288,10 +287,10 @@ func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*ac
 // terminal is theirs.
 func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
-	known, ok := a.store.load(id)
+	known, ok := a.store.Load(id)
 	if !ok || !known.Made {
 		if _, err := a.files.find(id, ""); err != nil {
-			return nil, notFound(r.SessionID)
+			return nil, bridge.NotFound(r.SessionID)
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with claude itself", id)
 	}
@@ -303,7 +302,7 @@ func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*
 			return nil, err
 		}
 	}
-	return nil, a.store.forget(id)
+	return nil, a.store.Forget(id)
 }
 
 // ExtMethod handles drafts.
@@ -371,9 +370,5 @@ func (a *agent) session(id acp.SessionID) (*session, error) {
 	if s := a.sessions[id]; s != nil {
 		return s, nil
 	}
-	return nil, notFound(id)
-}
-
-func notFound(id acp.SessionID) error {
-	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": fmt.Sprintf("session:%s", id)})
+	return nil, bridge.NotFound(id)
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
@@ -100,7 +102,7 @@ func (s *session) reply(response any) {
 // not wait: the answer is found, and written, by a goroutine of its own.
 func (s *session) asked(e *event) {
 	r := new(controlRequest)
-	if lenient(e.Request, r) != nil {
+	if bridge.Lenient(e.Request, r) != nil {
 		s.work.Go(func() { s.refuse(e.RequestID, "the request cannot be read") })
 		return
 	}

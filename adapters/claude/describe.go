@@ -56,7 +56,7 @@ type input struct {
 func describe(name string, raw json.RawMessage, before *string) look {
 	var in input
 	if raw != nil {
-		_ = lenient(raw, &in) // what cannot be read is not shown
+		_ = bridge.Lenient(raw, &in) // what cannot be read is not shown
 	}
 	l := look{title: name, kind: acp.ToolKindOther}
 	titled := func(s string) {
@@ -153,7 +153,7 @@ func describe(name string, raw json.RawMessage, before *string) look {
 // none.
 func changes(name string, raw json.RawMessage) string {
 	var in input
-	if lenient(raw, &in) != nil {
+	if bridge.Lenient(raw, &in) != nil {
 		return ""
 	}
 	switch name {
@@ -210,7 +210,7 @@ func cell(notebook *string, id, mode string) *string {
 			continue
 		}
 		var lines []string
-		s := text(c.Source)
+		s := bridge.Text(c.Source)
 		if json.Unmarshal(c.Source, &lines) == nil {
 			s = strings.Join(lines, "")
 		}

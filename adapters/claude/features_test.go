@@ -3,13 +3,15 @@ package claude
 import (
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // shownBy names a test of each feature that is claimed.
-func shownBy() map[adapters.Feature]func(*testing.T) {
-	return map[adapters.Feature]func(*testing.T){
+func shownBy() bridgetest.ShownBy {
+	return bridgetest.ShownBy{
 		adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
 		adapters.ToolResults: TestContract, adapters.Permissions: TestContract, adapters.Resume: TestContract,
 		adapters.Reasoning: TestLive_Thoughts, adapters.Diffs: TestLive_Diffs, adapters.CommandOutput: TestLive_Thoughts,
@@ -26,46 +28,30 @@ func shownBy() map[adapters.Feature]func(*testing.T) {
 	}
 }
 
-func TestInfo_EveryFeatureIsShown(t *testing.T) {
-	f, tests := New().Info().Features, shownBy()
-	for _, one := range adapters.AllFeatures {
-		s, ok := f[one]
-		switch {
-		case !ok:
-			t.Errorf("%s is missing", one)
-		case s.Level == adapters.Unsupported && s.Reason == "":
-			t.Errorf("%s is unsupported without a reason", one)
-		case s.Level != adapters.Unsupported && tests[one] == nil:
-			t.Errorf("%s is claimed, and no test shows it", one)
-		}
-	}
-	if len(f) != len(adapters.AllFeatures) {
-		t.Errorf("%d features, want %d", len(f), len(adapters.AllFeatures))
-	}
-}
+func TestInfo_EveryFeatureIsShown(t *testing.T) { shownBy().Check(t, New().Info().Features) }
 
 func TestLive_Thoughts(t *testing.T) {
 	w := newWorld(t)
-	w.write(".claude/settings.json", `{"permissions":{"allow":["Bash(echo:*)"]}}`, 0o600)
+	w.Write(".claude/settings.json", `{"permissions":{"allow":["Bash(echo:*)"]}}`, 0o600)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
-	_, got := c.turn(id, "think deeply about it")
+	id := c.New("")
+	_, got := c.Turn(id, "think deeply about it")
 	thought := ""
 	for _, u := range got {
 		if u.AgentThoughtChunk != nil {
 			thought += u.AgentThoughtChunk.Content.Text.Text
 		}
 	}
-	if thought != "deeply about it" || spoken(got) != "thought" {
-		t.Errorf("thought %q, said %q", thought, spoken(got))
+	if thought != "deeply about it" || bridgetest.Said(got) != "thought" {
+		t.Errorf("thought %q, said %q", thought, bridgetest.Said(got))
 	}
-	_, got = c.turn(id, "run echo one two")
+	_, got = c.Turn(id, "run echo one two")
 	for _, u := range got {
 		if up := u.ToolCallUpdate; up != nil && len(up.Content) == 1 && up.Content[0].Content.Content.Text.Text == "```console\none two\n```" {
 			return
 		}
 	}
-	t.Errorf("the command's output was not shown\n%s", c.quote())
+	t.Errorf("the command's output was not shown\n%s", c.Quote())
 }
 
 // TestLive_ChoicesOutliveTheProcess: the program forgets them, and people do not
@@ -73,15 +59,15 @@ func TestLive_Thoughts(t *testing.T) {
 func TestLive_ChoicesOutliveTheProcess(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
+	id := c.New("")
 	set := func(option, v string) {
 		quoted, _ := acp.Encode(v)
-		c.must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+		c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
 	}
 	set(configModel, "sonnet")
 	set(configEffort, "low")
 	set(configMode, modePlan)
-	_, got := c.turn(id, "say one")
+	_, got := c.Turn(id, "say one")
 	cost := func(list []acp.SessionUpdate) (last float64) {
 		for _, u := range list {
 			if u.UsageUpdate != nil && u.UsageUpdate.Cost != nil {
@@ -91,9 +77,9 @@ func TestLive_ChoicesOutliveTheProcess(t *testing.T) {
 		return last
 	}
 	first := cost(got)
-	c.close()
+	c.Close()
 	again := w.open(acp.ClientCapabilities{}, nil)
-	r := again.must(acp.MethodSessionResume, w.load(id))
+	r := again.Must(acp.MethodSessionResume, w.load(id))
 	options, _ := acp.Member(r, "configOptions")
 	want := map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan}
 	for _, o := range acp.Elements(options) {
@@ -101,11 +87,11 @@ func TestLive_ChoicesOutliveTheProcess(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])
 		}
 	}
-	_, got = again.turn(id, "say two")
+	_, got = again.Turn(id, "say two")
 	if second := cost(got); first <= 0 || second < 1.5*first {
 		t.Errorf("the session cost %v, then %v", first, second)
 	}
-	if turns := w.model.Turns(); turns[len(turns)-1].Model != turns[0].Model {
+	if turns := w.Model.Turns(); turns[len(turns)-1].Model != turns[0].Model {
 		t.Errorf("model %s, then %s", turns[0].Model, turns[len(turns)-1].Model)
 	}
 }

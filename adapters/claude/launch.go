@@ -13,42 +13,14 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-// unsupported names a wish that had no effect.
-type unsupported struct {
-	Field  string `json:"field"`
-	Reason string `json:"reason"`
-}
-
-// wishes are what a client asks for when it sets up a session.
-type wishes struct {
-	Title          string          `json:"title"`
-	PermissionMode string          `json:"permissionMode"`
-	Instructions   string          `json:"instructions"`
-	Append         string          `json:"appendSystemPrompt"`
-	Skills         json.RawMessage `json:"skills"`
-	MCP            json.RawMessage `json:"mcp"`
-	Directories    []string        `json:"additionalDirectories"`
-	Specific       json.RawMessage `json:"agentSpecific"`
-}
-
 // launch is how a session's program is started. Nothing secret is in args.
 type launch struct {
-	cwd         string
-	args        []string
-	initialize  map[string]any
-	servers     map[string]any // MCP servers
-	skills      []string       // folders with a SKILL.md
-	settings    json.RawMessage
-	unsupported []unsupported
-}
-
-// setup has the members that the requests which set up a session share.
-type setup struct {
-	cwd         string
-	directories []string
-	servers     []acp.MCPServer
-	system      *acp.SystemPrompt
-	meta        map[string]json.RawMessage
+	*bridge.Setup
+	args       []string
+	initialize map[string]any
+	servers    map[string]any // MCP servers
+	skills     []string       // folders with a SKILL.md
+	settings   json.RawMessage
 }
 
 // baseArgs make the program speak its line protocol.
@@ -59,45 +31,32 @@ var baseArgs = []string{
 
 // newLaunch maps what a client asks for. What cannot be had is listed, not
 // dropped. bypass says that the program may be told to allow everything.
-func newLaunch(s setup, bypass bool) (*launch, error) {
-	if !filepath.IsAbs(s.cwd) {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd must be an absolute path, not %q", s.cwd)
+func newLaunch(r bridge.Request, bypass bool) (*launch, error) {
+	asked, err := bridge.NewSetup(r)
+	if err != nil {
+		return nil, err
 	}
-	if info, err := os.Stat(s.cwd); err != nil || !info.IsDir() {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd %s is not a directory on the agent's machine", s.cwd)
-	}
-	var w wishes
-	if raw := s.meta[acp.MetaKey]; raw != nil {
-		if err := json.Unmarshal(raw, &w); err != nil {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "_meta[%q]: %v", acp.MetaKey, err)
-		}
-	}
-	l := &launch{cwd: s.cwd, args: slices.Clone(baseArgs), servers: map[string]any{}}
+	l := &launch{Setup: asked, args: slices.Clone(baseArgs), servers: map[string]any{}}
 	l.initialize = map[string]any{"subtype": "initialize", "forwardSubagentText": true}
 	if bypass {
 		l.args = append(l.args, "--allow-dangerously-skip-permissions")
 	}
-	l.permissionMode(w.PermissionMode, bypass)
-	for _, d := range slices.Concat(s.directories, w.Directories) {
-		if !filepath.IsAbs(d) {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "additionalDirectories: %q is not an absolute path", d)
-		}
+	l.permissionMode(l.PermissionMode, bypass)
+	for _, d := range l.Roots {
 		l.args = append(l.args, "--add-dir", d)
 	}
-	if w.Title != "" {
-		l.initialize["title"] = w.Title
+	if l.Title != "" {
+		l.initialize["title"] = l.Title
 	}
-	l.systemPrompt(s.system, w)
-	if err := l.mcp(w.MCP, s.servers); err != nil {
+	l.systemPrompt()
+	if err := l.mcp(); err != nil {
 		return nil, err
 	}
-	l.findSkills(w.Skills)
-	l.specific(w.Specific)
+	for _, f := range l.SkillFiles() {
+		l.skills = append(l.skills, filepath.Dir(f))
+	}
+	l.specific()
 	return l, nil
-}
-
-func (l *launch) cannot(field, format string, args ...any) {
-	l.unsupported = append(l.unsupported, unsupported{field, fmt.Sprintf(format, args...)})
 }
 
 // permissionMode maps the gateway's names of modes to the program's.
@@ -110,12 +69,12 @@ func (l *launch) permissionMode(mode string, bypass bool) {
 		l.args = append(l.args, "--permission-mode", modeAcceptEdits)
 	case "bypass":
 		if !bypass {
-			l.cannot("permissionMode", "claude refuses bypass as root unless IS_SANDBOX=1 is in its environment")
+			l.Cannot("permissionMode", "claude refuses bypass as root unless IS_SANDBOX=1 is in its environment")
 			return
 		}
 		l.args = append(l.args, "--permission-mode", modeBypass)
 	default:
-		l.cannot("permissionMode", "there is no %q: it is default, readonly, write or bypass", mode)
+		l.Cannot("permissionMode", "there is no %q: it is default, readonly, write or bypass", mode)
 	}
 }
 
@@ -135,28 +94,10 @@ func (l *launch) chosen(r record) []string {
 }
 
 // systemPrompt passes instructions on stdin, where nobody else can read them.
-func (l *launch) systemPrompt(p *acp.SystemPrompt, w wishes) {
-	var more []string
-	if w.Instructions != "" {
-		more = append(more, "# Project instructions\n\n"+w.Instructions)
-	}
-	if w.Append != "" {
-		more = append(more, w.Append)
-	}
-	if p != nil {
-		var parts []string
-		for _, b := range p.Content {
-			if b.Text == nil {
-				l.cannot("systemPrompt", "only its text blocks are used")
-				continue
-			}
-			parts = append(parts, b.Text.Text)
-		}
-		if s := strings.Join(parts, "\n"); p.Mode == acp.SystemPromptModeOverride {
-			l.initialize["systemPrompt"] = s
-		} else if s != "" {
-			more = append(more, s)
-		}
+func (l *launch) systemPrompt() {
+	instead, more := l.SystemPrompt()
+	if instead != nil {
+		l.initialize["systemPrompt"] = *instead
 	}
 	if len(more) > 0 {
 		l.initialize["appendSystemPrompt"] = strings.Join(more, "\n\n")
@@ -165,20 +106,15 @@ func (l *launch) systemPrompt(p *acp.SystemPrompt, w wishes) {
 
 // mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
 // ACP's own, which win.
-func (l *launch) mcp(raw json.RawMessage, servers []acp.MCPServer) error {
-	if len(raw) > 0 && string(raw) != "null" {
-		if inner, ok := acp.Member(raw, "mcpServers"); ok {
-			raw = inner
-		}
-		var named map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &named); err != nil {
-			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp must be an object of servers by name: %v", err)
-		}
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			l.servers[name] = named[name]
-		}
+func (l *launch) mcp() error {
+	named, err := l.NamedServers()
+	if err != nil {
+		return err
 	}
-	for _, s := range servers {
+	for name, config := range named {
+		l.servers[name] = config
+	}
+	for _, s := range l.Servers {
 		switch {
 		case s.Stdio != nil:
 			env := map[string]string{}
@@ -191,7 +127,7 @@ func (l *launch) mcp(raw json.RawMessage, servers []acp.MCPServer) error {
 		case s.SSE != nil:
 			l.servers[s.SSE.Name] = map[string]any{"type": "sse", "url": s.SSE.URL, "headers": headers(s.SSE.Headers)}
 		default:
-			l.cannot("mcpServers", "claude connects to servers of type stdio, http and sse only")
+			l.Cannot("mcpServers", "claude connects to servers of type stdio, http and sse only")
 		}
 	}
 	return nil
@@ -212,34 +148,6 @@ func nonNil(list []string) []string {
 	return list
 }
 
-// findSkills collects the folders of skills below the given paths. A path is a
-// skill, or a folder of skills.
-func (l *launch) findSkills(raw json.RawMessage) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return
-	}
-	var s struct {
-		Paths []string `json:"paths"`
-	}
-	if json.Unmarshal(raw, &s) != nil || len(s.Paths) == 0 {
-		l.cannot("skills", `it has the form {"paths": [...]}`)
-		return
-	}
-	for _, p := range s.Paths {
-		found, _ := filepath.Glob(filepath.Join(p, "*", "SKILL.md"))
-		if _, err := os.Stat(filepath.Join(p, "SKILL.md")); err == nil {
-			found = []string{filepath.Join(p, "SKILL.md")}
-		}
-		if len(found) == 0 || !filepath.IsAbs(p) {
-			l.cannot("skills", "%s is neither a folder with a SKILL.md nor a folder of such folders", p)
-			continue
-		}
-		for _, f := range found {
-			l.skills = append(l.skills, filepath.Dir(f))
-		}
-	}
-}
-
 // flags are the members of agentSpecific.claude that are flags of the program.
 var flags = map[string]string{
 	"agent": "--agent", "fallbackModel": "--fallback-model", "maxTurns": "--max-turns", "maxBudgetUsd": "--max-budget-usd",
@@ -251,26 +159,18 @@ var flags = map[string]string{
 }
 
 // specific takes agentSpecific.claude.
-func (l *launch) specific(raw json.RawMessage) {
-	own, ok := acp.Member(raw, "claude")
-	if !ok {
-		return
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(own, &members) != nil {
-		l.cannot("agentSpecific.claude", "it is no object")
-		return
-	}
+func (l *launch) specific() {
+	members := l.OwnMembers(ID)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		flag, known := flags[name]
 		v := members[name]
 		switch {
 		case !known:
-			l.cannot("agentSpecific.claude."+name, "it is none of %s", strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
+			l.Cannot("agentSpecific.claude."+name, "it is none of %s", strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
 		case name == "settings":
 			l.settings = v
 		case name == "hooks":
-			l.cannot("agentSpecific.claude.hooks", "put hooks into settings")
+			l.Cannot("agentSpecific.claude.hooks", "put hooks into settings")
 		case flag == "":
 			l.initialize[name] = v
 		default:
@@ -299,7 +199,7 @@ func (l *launch) flag(name, flag string, raw json.RawMessage) {
 		for _, one := range v {
 			s, ok := one.(string)
 			if !ok {
-				l.cannot("agentSpecific.claude."+name, "it is no list of strings")
+				l.Cannot("agentSpecific.claude."+name, "it is no list of strings")
 				return
 			}
 			list = append(list, s)
@@ -312,7 +212,7 @@ func (l *launch) flag(name, flag string, raw json.RawMessage) {
 		}
 		l.args = append(l.args, flag+"="+strings.Join(list, ","))
 	default:
-		l.cannot("agentSpecific.claude."+name, "it is a value, a list of strings, or a flag that is true")
+		l.Cannot("agentSpecific.claude."+name, "it is a value, a list of strings, or a flag that is true")
 	}
 }
 
@@ -340,7 +240,7 @@ func (l *launch) files(dir string) error {
 	}
 	for _, s := range l.skills {
 		if err := os.Symlink(s, filepath.Join(plugin, "skills", filepath.Base(s))); err != nil {
-			l.cannot("skills", "%s: %v", s, err)
+			l.Cannot("skills", "%s: %v", s, err)
 		}
 	}
 	l.args = append(l.args, "--plugin-dir", plugin)

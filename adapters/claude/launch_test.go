@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
@@ -21,14 +22,14 @@ func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
 			"unheardOf": 1, "tools": [1]
 		}, "codex": {"x": 1}}
 	}`
-	l, err := newLaunch(setup{
-		cwd: t.TempDir(), directories: []string{"/extra"}, meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(own)},
-		servers: []acp.MCPServer{
+	l, err := newLaunch(bridge.Request{
+		Cwd: t.TempDir(), Directories: []string{"/extra"}, Meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(own)},
+		Servers: []acp.MCPServer{
 			{Stdio: &acp.MCPServerStdio{Name: "both", Command: "acp", Env: []acp.EnvVariable{{Name: "K", Value: "SECRET"}}}},
 			{SSE: &acp.MCPServerSSE{Name: "sse", URL: "https://sse", Headers: []acp.HTTPHeader{{Name: "K", Value: "SECRET"}}}},
 			{ACP: &acp.MCPServerACP{Name: "acp"}},
 		},
-		system: &acp.SystemPrompt{Mode: acp.SystemPromptModeAppend, Content: []acp.ContentBlock{acp.TextBlock("S")}},
+		System: &acp.SystemPrompt{Mode: acp.SystemPromptModeAppend, Content: []acp.ContentBlock{acp.TextBlock("S")}},
 	}, false)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
 		t.Errorf("initialize is %v", l.initialize)
 	}
 	var fields []string
-	for _, u := range l.unsupported {
+	for _, u := range l.Unsupported {
 		fields = append(fields, u.Field)
 	}
 	if want := []string{"mcpServers", "agentSpecific.claude.tools", "agentSpecific.claude.unheardOf"}; !slices.Equal(fields, want) {
@@ -75,12 +76,12 @@ func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
 }
 
 func TestLaunch_BadWishesAreErrors(t *testing.T) {
-	for name, s := range map[string]setup{
-		"relative cwd":       {cwd: "here"},
-		"no such cwd":        {cwd: "/no/such/dir"},
-		"relative directory": {cwd: t.TempDir(), directories: []string{"there"}},
-		"mcp is a list":      {cwd: t.TempDir(), meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"mcp":[]}`)}},
-		"title is a number":  {cwd: t.TempDir(), meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"title":1}`)}},
+	for name, s := range map[string]bridge.Request{
+		"relative cwd":       {Cwd: "here"},
+		"no such cwd":        {Cwd: "/no/such/dir"},
+		"relative directory": {Cwd: t.TempDir(), Directories: []string{"there"}},
+		"mcp is a list":      {Cwd: t.TempDir(), Meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"mcp":[]}`)}},
+		"title is a number":  {Cwd: t.TempDir(), Meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"title":1}`)}},
 	} {
 		if _, err := newLaunch(s, true); err == nil {
 			t.Errorf("%s: no error", name)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -22,12 +24,12 @@ func TestLive_AlwaysAllowHoldsInUntrustedFolders(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked++
-		return pick(optionAlways)(method, params)
+		return bridgetest.Pick(optionAlways)(method, params)
 	})
-	id := c.new("")
+	id := c.New("")
 	for range 3 {
-		if _, got := c.turn(id, "run mkdir -p "+filepath.Join(w.cwd, "made")); !strings.HasPrefix(spoken(got), "ran:") {
-			t.Fatalf("said %q\n%s", spoken(got), c.quote())
+		if _, got := c.Turn(id, "run mkdir -p "+filepath.Join(w.Cwd, "made")); !strings.HasPrefix(bridgetest.Said(got), "ran:") {
+			t.Fatalf("said %q\n%s", bridgetest.Said(got), c.Quote())
 		}
 	}
 	mu.Lock()
@@ -35,7 +37,7 @@ func TestLive_AlwaysAllowHoldsInUntrustedFolders(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times, want once", asked)
 	}
-	if left, _ := filepath.Glob(filepath.Join(w.cwd, ".claude", "*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(w.Cwd, ".claude", "*")); len(left) > 0 {
 		t.Errorf("the workspace has %v", left)
 	}
 }
@@ -48,30 +50,30 @@ func TestLive_DenyWithMessage(t *testing.T) {
 			"_meta":   bridge.Meta(map[string]string{"message": "not on a Sunday"}),
 		}
 	})
-	id := c.new("")
-	stop, got := c.turn(id, "run touch "+filepath.Join(w.home, "never"))
-	if stop != acp.StopReasonEndTurn || !strings.Contains(spoken(got), "not on a Sunday") {
-		t.Errorf("ended with %s, said %q", stop, spoken(got))
+	id := c.New("")
+	stop, got := c.Turn(id, "run touch "+filepath.Join(w.Home, "never"))
+	if stop != acp.StopReasonEndTurn || !strings.Contains(bridgetest.Said(got), "not on a Sunday") {
+		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
 	}
-	if _, err := os.Stat(filepath.Join(w.home, "never")); err == nil {
+	if _, err := os.Stat(filepath.Join(w.Home, "never")); err == nil {
 		t.Error("it was done nevertheless")
 	}
 }
 
 func TestLive_Diffs(t *testing.T) {
 	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, pick(optionAllow))
-	file := filepath.Join(w.cwd, "a.txt")
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+	file := filepath.Join(w.Cwd, "a.txt")
 	if err := os.WriteFile(file, []byte("alpha\nbeta\ngamma\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fresh := filepath.Join(w.cwd, "new.txt")
-	w.model.On(scriptedmodel.Exactly("edit"),
+	fresh := filepath.Join(w.Cwd, "new.txt")
+	w.Model.On(scriptedmodel.Exactly("edit"),
 		scriptedmodel.Step{scriptedmodel.ReadFile(file)},
 		scriptedmodel.Step{scriptedmodel.EditFile(file, "beta", "BETA"), scriptedmodel.WriteFile(fresh, "one\n")},
 		scriptedmodel.Step{scriptedmodel.Say("edited")})
-	id := c.new("")
-	_, got := c.turn(id, "edit")
+	id := c.New("")
+	_, got := c.Turn(id, "edit")
 	diffs := map[string]*acp.Diff{}
 	first := map[string]*acp.Diff{}
 	note := func(content []acp.ToolCallContent) {
@@ -108,7 +110,7 @@ func TestLive_Diffs(t *testing.T) {
 func TestLive_Question(t *testing.T) {
 	w := newWorld(t)
 	type object = map[string]any
-	w.model.On(scriptedmodel.Exactly("ask me"),
+	w.Model.On(scriptedmodel.Exactly("ask me"),
 		scriptedmodel.Step{scriptedmodel.Call("AskUserQuestion", object{"questions": []object{{
 			"question": "Which color?", "header": "Color", "multiSelect": false,
 			"options": []object{{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}},
@@ -124,19 +126,19 @@ func TestLive_Question(t *testing.T) {
 		}
 		return answer
 	})
-	id := c.new("")
-	_, got := c.turn(id, "ask me")
+	id := c.New("")
+	_, got := c.Turn(id, "ask me")
 	for _, want := range []string{"Blue", "S, L"} {
-		if !strings.Contains(spoken(got), want) {
-			t.Errorf("the model heard %q, want %s in it", spoken(got), want)
+		if !strings.Contains(bridgetest.Said(got), want) {
+			t.Errorf("the model heard %q, want %s in it", bridgetest.Said(got), want)
 		}
 	}
 	answer = object{"outcome": "rejected", "answers": []string{}}
-	if _, got = c.turn(id, "ask me"); !strings.Contains(spoken(got), "does not want to answer") {
-		t.Errorf("the model heard %q", spoken(got))
+	if _, got = c.Turn(id, "ask me"); !strings.Contains(bridgetest.Said(got), "does not want to answer") {
+		t.Errorf("the model heard %q", bridgetest.Said(got))
 	}
 	answer = object{"outcome": "cancelled", "answers": []string{}}
-	if stop, _ := c.turn(id, "ask me"); stop != acp.StopReasonCancelled {
+	if stop, _ := c.Turn(id, "ask me"); stop != acp.StopReasonCancelled {
 		t.Errorf("ended with %s", stop)
 	}
 }
@@ -144,7 +146,7 @@ func TestLive_Question(t *testing.T) {
 func TestLive_PlanApproval(t *testing.T) {
 	w := newWorld(t)
 	planFile := regexp.MustCompile(`[^\s"'\\]+/\.claude/plans/[\w.-]+\.md`) // the program names it to the model
-	w.model.OnRequest(scriptedmodel.Exactly("plan it"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+	w.Model.OnRequest(scriptedmodel.Exactly("plan it"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 		file := string(planFile.Find(r.Body))
 		return []scriptedmodel.Step{
 			{scriptedmodel.Call("EnterPlanMode", map[string]any{})},
@@ -157,9 +159,9 @@ func TestLive_PlanApproval(t *testing.T) {
 	plan := false
 	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
 		plan = plan || strings.Contains(string(params), "ExitPlanMode") && strings.Contains(string(params), "# The plan")
-		return pick(option)(method, params)
+		return bridgetest.Pick(option)(method, params)
 	})
-	id := c.new("")
+	id := c.New("")
 	modes := func(list []acp.SessionUpdate) string {
 		var out []string
 		for _, u := range list {
@@ -169,16 +171,16 @@ func TestLive_PlanApproval(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	if _, got := c.turn(id, "plan it"); modes(got) != "plan acceptEdits" || !plan || spoken(got) != "done" {
-		t.Errorf("modes %q, plan %t, said %q\n%s", modes(got), plan, spoken(got), c.quote())
+	if _, got := c.Turn(id, "plan it"); modes(got) != "plan acceptEdits" || !plan || bridgetest.Said(got) != "done" {
+		t.Errorf("modes %q, plan %t, said %q\n%s", modes(got), plan, bridgetest.Said(got), c.Quote())
 	}
 	option = optionReject
-	if _, got := c.turn(id, "plan it"); modes(got) != "plan" {
+	if _, got := c.Turn(id, "plan it"); modes(got) != "plan" {
 		t.Errorf("rejected: modes %q", modes(got))
 	}
 	option = modeDefault
-	if _, got := c.turn(id, "plan it"); modes(got) != "default" {
-		t.Errorf("accepted in mode plan: modes %q\n%s", modes(got), c.quote())
+	if _, got := c.Turn(id, "plan it"); modes(got) != "default" {
+		t.Errorf("accepted in mode plan: modes %q\n%s", modes(got), c.Quote())
 	}
 }
 
@@ -189,21 +191,21 @@ func TestLive_Todo(t *testing.T) {
 			{"content": "First", "status": a, "activeForm": "Doing first"}, {"content": "Second", "status": b, "activeForm": "Doing second"},
 		}}
 	}
-	w.model.On(scriptedmodel.Exactly("by list"),
+	w.Model.On(scriptedmodel.Exactly("by list"),
 		scriptedmodel.Step{scriptedmodel.Call("TodoWrite", todo("in_progress", "pending"))},
 		scriptedmodel.Step{scriptedmodel.Call("TodoWrite", todo("completed", "in_progress"))},
 		scriptedmodel.Step{scriptedmodel.Say("ok")})
-	w.model.On(scriptedmodel.Exactly("by task"),
+	w.Model.On(scriptedmodel.Exactly("by task"),
 		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "First", "description": "d"})},
 		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "Second", "description": "d"})},
 		scriptedmodel.Step{scriptedmodel.Call("TaskUpdate", map[string]any{"taskId": "1", "status": "completed"}), scriptedmodel.Call("TaskUpdate", map[string]any{"taskId": "2", "status": "in_progress"})},
 		scriptedmodel.Step{scriptedmodel.Say("ok")})
 	for prompt, env := range map[string]string{"by list": "CLAUDE_CODE_ENABLE_TASKS=0", "by task": "CLAUDE_CODE_ENABLE_TASKS=1"} {
 		t.Run(prompt, func(t *testing.T) {
-			w.env = append(w.env, env, "ANTHROPIC_MODEL=claude-sonnet-4-5")
+			w.Env = append(w.Env, env, "ANTHROPIC_MODEL=claude-sonnet-4-5")
 			c := w.open(acp.ClientCapabilities{}, nil)
-			defer c.close()
-			_, got := c.turn(c.new(""), prompt)
+			defer c.Close()
+			_, got := c.Turn(c.New(""), prompt)
 			last := ""
 			for _, u := range got {
 				if u.Plan != nil {
@@ -213,7 +215,7 @@ func TestLive_Todo(t *testing.T) {
 			}
 			want := `{"entries":[{"content":"First","priority":"medium","status":"completed"},{"content":"Second","priority":"medium","status":"in_progress"}]}`
 			if last != want {
-				t.Errorf("the plan is %s\n%s", last, c.quote())
+				t.Errorf("the plan is %s\n%s", last, c.Quote())
 			}
 		})
 	}
@@ -221,11 +223,11 @@ func TestLive_Todo(t *testing.T) {
 
 func TestLive_Subagents(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("look around"), scriptedmodel.Step{scriptedmodel.Say("looking"), scriptedmodel.Shell("touch " + filepath.Join(w.cwd, "by-sub"))},
+	w.Model.On(scriptedmodel.Exactly("look around"), scriptedmodel.Step{scriptedmodel.Say("looking"), scriptedmodel.Shell("touch " + filepath.Join(w.Cwd, "by-sub"))},
 		scriptedmodel.Step{scriptedmodel.Say("the report")})
 	for name, background := range map[string]bool{"foreground": false, "background": true} {
 		t.Run(name, func(t *testing.T) {
-			w.model.OnRequest(scriptedmodel.Exactly("delegate"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+			w.Model.OnRequest(scriptedmodel.Exactly("delegate"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 				say := "delegated"
 				if notified(r) {
 					say = "noticed"
@@ -234,20 +236,20 @@ func TestLive_Subagents(t *testing.T) {
 					"description": "Look", "prompt": "look around", "subagent_type": "general-purpose", "run_in_background": background,
 				})}, {scriptedmodel.Say(say)}}
 			})
-			c := w.open(acp.ClientCapabilities{}, pick(optionAllow))
-			defer c.close()
-			id := c.new("")
-			from := c.seen()
-			if stop, _ := c.turn(id, "delegate"); stop != acp.StopReasonEndTurn {
+			c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+			defer c.Close()
+			id := c.New("")
+			from := c.Seen()
+			if stop, _ := c.Turn(id, "delegate"); stop != acp.StopReasonEndTurn {
 				t.Fatalf("ended with %s", stop)
 			}
 			if background {
-				c.await("the turn about the end", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "noticed") })
+				c.Await("the turn about the end", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "noticed") })
 			}
 			var parent, child acp.ToolCallID
 			status := map[acp.ToolCallID]acp.ToolCallStatus{}
 			report := ""
-			for _, u := range c.updates(from) {
+			for _, u := range c.Updates(from) {
 				if call := u.ToolCall; call != nil {
 					switch of := acp.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
 					case *call.Name == "Agent":
@@ -266,14 +268,14 @@ func TestLive_Subagents(t *testing.T) {
 				}
 			}
 			if parent == "" || child == "" || status[parent] != acp.ToolCallStatusCompleted || status[child] != acp.ToolCallStatusCompleted {
-				t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.quote())
+				t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.Quote())
 			}
 			for _, want := range []string{"looking", "the report"} {
 				if !strings.Contains(report, want) {
 					t.Errorf("the parent call does not show %q", want)
 				}
 			}
-			if said := spoken(c.updates(from)); strings.Contains(said, "report") || strings.Contains(said, "looking") {
+			if said := bridgetest.Said(c.Updates(from)); strings.Contains(said, "report") || strings.Contains(said, "looking") {
 				t.Errorf("the subagent's words are the agent's: %q", said)
 			}
 		})
@@ -283,12 +285,12 @@ func TestLive_Subagents(t *testing.T) {
 func TestLive_HooksOutput(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(noticing, nil)
-	id := c.new(`{"agentSpecific":{"claude":{"includeHookEvents":true,"settings":{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"echo from the hook"}]}]}}}}}`)
-	_, got := c.turn(id, "say hi")
+	id := c.New(`{"agentSpecific":{"claude":{"includeHookEvents":true,"settings":{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"echo from the hook"}]}]}}}}}`)
+	_, got := c.Turn(id, "say hi")
 	for _, u := range got {
 		if u.Notice != nil && u.Notice.Description != nil && strings.Contains(*u.Notice.Description, "from the hook") {
 			return
 		}
 	}
-	t.Errorf("the hook's output was not shown\n%s", c.quote())
+	t.Errorf("the hook's output was not shown\n%s", c.Quote())
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -20,11 +22,11 @@ const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 
 func TestLive_Attachments(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Contains("look at"), scriptedmodel.Step{scriptedmodel.Say("seen")})
+	w.Model.On(scriptedmodel.Contains("look at"), scriptedmodel.Step{scriptedmodel.Say("seen")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
+	id := c.New("")
 	prompt := func(blocks ...acp.ContentBlock) *acp.Error {
-		_, e := c.call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: blocks})
+		_, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: blocks})
 		return e
 	}
 	text := acp.TextResourceContents{Text: "EMBEDDED TEXT", URI: "file:///w/notes.md"}
@@ -42,7 +44,7 @@ func TestLive_Attachments(t *testing.T) {
 	if e != nil {
 		t.Fatal(e)
 	}
-	body := string(w.model.Turns()[0].Body)
+	body := string(w.Model.Turns()[0].Body)
 	for _, want := range []string{dot, "linked.go", "EMBEDDED TEXT", "BLOB TEXT", "application/pdf"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the model did not get %.30s", want)
@@ -59,13 +61,13 @@ func TestLive_Attachments(t *testing.T) {
 	}
 
 	// And a tool's image comes back as one.
-	w.write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
+	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
 	png, _ := base64.StdEncoding.DecodeString(dot)
-	file := filepath.Join(w.cwd, "dot.png")
+	file := filepath.Join(w.Cwd, "dot.png")
 	if err := os.WriteFile(file, png, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, got := c.turn(id, "read "+file)
+	_, got := c.Turn(id, "read "+file)
 	for _, u := range got {
 		if u.ToolCallUpdate != nil {
 			for _, one := range u.ToolCallUpdate.Content {
@@ -75,13 +77,13 @@ func TestLive_Attachments(t *testing.T) {
 			}
 		}
 	}
-	t.Errorf("no image was shown\n%s", c.quote())
+	t.Errorf("no image was shown\n%s", c.Quote())
 }
 
 func TestLive_ModesModelsEffort(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	r := c.newResult("")
+	r := c.NewResult("")
 	id := acp.SessionID(acp.MemberString(r, "sessionId"))
 	value := func(options json.RawMessage, name string) string {
 		for _, o := range acp.Elements(options) {
@@ -93,7 +95,7 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 	}
 	set := func(option, v string) (json.RawMessage, *acp.Error) {
 		quoted, _ := acp.Encode(v)
-		r, e := c.call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{
+		r, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{
 			SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted,
 		})
 		options, _ := acp.Member(r, "configOptions")
@@ -115,8 +117,8 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 	if os.Geteuid() == 0 && (e == nil || !strings.Contains(e.Message, "IS_SANDBOX")) {
 		t.Errorf("bypass as root: %v", e)
 	}
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 
 	if options, e := set(configModel, "sonnet"); e != nil || value(options, configModel) != "sonnet" {
 		t.Fatalf("model sonnet: %v, %s", e, options)
@@ -130,19 +132,19 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 	if _, e := set(configEffort, "enormous"); e == nil {
 		t.Error("effort enormous was taken")
 	}
-	c.turn(id, "say hi")
-	if m := w.model.Turns()[0]; !strings.Contains(m.Model, "sonnet") || m.Effort != "low" {
+	c.Turn(id, "say hi")
+	if m := w.Model.Turns()[0]; !strings.Contains(m.Model, "sonnet") || m.Effort != "low" {
 		t.Errorf("the model call has model %q and effort %q", m.Model, m.Effort)
 	}
 }
 
 func TestLive_Bypass(t *testing.T) {
 	w := newWorld(t)
-	w.env = append(w.env, "IS_SANDBOX=1")
+	w.Env = append(w.Env, "IS_SANDBOX=1")
 	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
-	id := c.new(`{"permissionMode":"bypass"}`)
-	made := filepath.Join(w.home, "made")
-	c.turn(id, "run touch "+made)
+	id := c.New(`{"permissionMode":"bypass"}`)
+	made := filepath.Join(w.Home, "made")
+	c.Turn(id, "run touch "+made)
 	if _, err := os.Stat(made); err != nil {
 		t.Error(err)
 	}
@@ -151,19 +153,19 @@ func TestLive_Bypass(t *testing.T) {
 func TestLive_PermissionModes(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
-	made := filepath.Join(w.cwd, "made")
-	id := c.new(`{"permissionMode":"readonly"}`)
-	c.turn(id, "write "+made+" x")
-	c.turn(id, "run touch "+made)
+	made := filepath.Join(w.Cwd, "made")
+	id := c.New(`{"permissionMode":"readonly"}`)
+	c.Turn(id, "write "+made+" x")
+	c.Turn(id, "run touch "+made)
 	if _, err := os.Stat(made); err == nil {
 		t.Error("readonly wrote a file")
 	}
-	id = c.new(`{"permissionMode":"write"}`)
-	c.turn(id, "write "+made+" x")
+	id = c.New(`{"permissionMode":"write"}`)
+	c.Turn(id, "write "+made+" x")
 	if _, err := os.Stat(made); err != nil {
 		t.Errorf("write did not: %v", err)
 	}
-	r := c.newResult(`{"permissionMode":"whatever","agentSpecific":{"claude":{"noSuchThing":1}},"skills":{"paths":["/no/such"]}}`)
+	r := c.NewResult(`{"permissionMode":"whatever","agentSpecific":{"claude":{"noSuchThing":1}},"skills":{"paths":["/no/such"]}}`)
 	for _, field := range []string{"permissionMode", "agentSpecific.claude.noSuchThing", "skills"} {
 		if !strings.Contains(string(r), `"field":"`+field+`"`) {
 			t.Errorf("%s is not among the unsupported: %s", field, r)
@@ -173,37 +175,37 @@ func TestLive_PermissionModes(t *testing.T) {
 
 func TestLive_InstructionsSkillsDirectories(t *testing.T) {
 	w := newWorld(t)
-	w.write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nSay: SKILL BODY $ARGUMENTS\n", 0o600)
+	w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nSay: SKILL BODY $ARGUMENTS\n", 0o600)
 	extra := t.TempDir()
 	if err := os.WriteFile(filepath.Join(extra, "there.txt"), []byte("there\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.model.On(scriptedmodel.Contains("SKILL BODY"), scriptedmodel.Step{scriptedmodel.Say("greeted")})
+	w.Model.On(scriptedmodel.Contains("SKILL BODY"), scriptedmodel.Step{scriptedmodel.Say("greeted")})
 	c := w.open(acp.ClientCapabilities{}, nil)
 	own, _ := acp.Encode(map[string]any{
 		"instructions": "PROJECT INSTRUCTIONS", "appendSystemPrompt": "APPENDED PROMPT", "title": "Given title",
-		"skills": map[string]any{"paths": []string{filepath.Join(w.home, "skills")}}, "additionalDirectories": []string{extra},
+		"skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}}, "additionalDirectories": []string{extra},
 	})
-	r := c.newResult(string(own))
+	r := c.NewResult(string(own))
 	if strings.Contains(string(r), "unsupported") {
 		t.Errorf("the result is %s", r)
 	}
 	id := acp.SessionID(acp.MemberString(r, "sessionId"))
-	c.turn(id, "say hi")
-	body := string(w.model.Turns()[0].Body)
+	c.Turn(id, "say hi")
+	body := string(w.Model.Turns()[0].Body)
 	for _, want := range []string{"PROJECT INSTRUCTIONS", "APPENDED PROMPT", "GREET PEOPLE WELL"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the model did not get %q", want)
 		}
 	}
-	if _, got := c.turn(id, "/session:greeting Bob"); spoken(got) != "greeted" {
-		t.Errorf("the skill said %q\n%s", spoken(got), c.quote())
+	if _, got := c.Turn(id, "/session:greeting Bob"); bridgetest.Said(got) != "greeted" {
+		t.Errorf("the skill said %q\n%s", bridgetest.Said(got), c.Quote())
 	}
-	if _, got := c.turn(id, "read "+filepath.Join(extra, "there.txt")); !strings.Contains(spoken(got), "there") {
-		t.Errorf("reading in the additional directory said %q", spoken(got))
+	if _, got := c.Turn(id, "read "+filepath.Join(extra, "there.txt")); !strings.Contains(bridgetest.Said(got), "there") {
+		t.Errorf("reading in the additional directory said %q", bridgetest.Said(got))
 	}
-	c.close()
-	if left, _ := filepath.Glob(filepath.Join(w.state, "run", "*")); len(left) > 0 {
+	c.Close()
+	if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -259,7 +261,7 @@ func mcpAnswer(line []byte, call *json.RawMessage) string {
 func TestLive_MCPServersAndElicitation(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"demo", "web"} {
-		w.model.On(scriptedmodel.Exactly("use "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__"+name+"__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+		w.Model.On(scriptedmodel.Exactly("use "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__"+name+"__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	}
 	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.Header.Get("X-Secret") != "sesame" {
@@ -289,10 +291,10 @@ func TestLive_MCPServersAndElicitation(t *testing.T) {
 				asked = strings.Contains(string(params), "Your name?")
 				return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}
 			}
-			return pick(optionAllow)(method, params)
+			return bridgetest.Pick(optionAllow)(method, params)
 		})
 		var r acp.NewSessionResponse
-		if err := json.Unmarshal(c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.cwd, MCPServers: []acp.MCPServer{
+		if err := json.Unmarshal(c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{
 			{Stdio: &acp.MCPServerStdio{Name: "demo", Command: exe, Args: []string{"-test.run=^TestMCPServer$"}, Env: []acp.EnvVariable{
 				{Name: "TEST_MCP_SERVER", Value: "1"}, {Name: "TEST_MCP_SECRET", Value: "hidden"},
 			}}},
@@ -304,17 +306,17 @@ func TestLive_MCPServersAndElicitation(t *testing.T) {
 		if !strings.Contains(string(r.Meta[acp.MetaKey]), "mcpServers.broken") {
 			t.Errorf("the broken server is not reported: %s", r.Meta[acp.MetaKey])
 		}
-		_, got := c.turn(r.SessionID, "use demo")
+		_, got := c.Turn(r.SessionID, "use demo")
 		want, form := `"Ada"`, caps.Elicitation != nil
 		if !form {
 			want = "decline"
 		}
-		if !strings.Contains(spoken(got), want) || !strings.Contains(spoken(got), "env hidden") || asked != form {
-			t.Errorf("asked %t, said %q\n%s", asked, spoken(got), c.quote())
+		if !strings.Contains(bridgetest.Said(got), want) || !strings.Contains(bridgetest.Said(got), "env hidden") || asked != form {
+			t.Errorf("asked %t, said %q\n%s", asked, bridgetest.Said(got), c.Quote())
 		}
-		if _, got := c.turn(r.SessionID, "use web"); !strings.Contains(spoken(got), "called over http") {
-			t.Errorf("said %q\n%s", spoken(got), c.quote())
+		if _, got := c.Turn(r.SessionID, "use web"); !strings.Contains(bridgetest.Said(got), "called over http") {
+			t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
 		}
-		c.close()
+		c.Close()
 	}
 }

@@ -15,7 +15,7 @@ const errAuth = "authentication_failed"
 
 // notice shows what the program reports beside the conversation.
 func (t *translator) notice(e *event) []acp.SessionUpdate {
-	said := bridge.FirstOf(text(e.Content), e.messageText(), e.Text)
+	said := bridge.FirstOf(bridge.Text(e.Content), e.messageText(), e.Text)
 	switch e.Subtype {
 	case "api_retry":
 		if e.Error == errAuth {

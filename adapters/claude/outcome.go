@@ -47,7 +47,7 @@ func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallConten
 	}
 	var o output
 	if len(raw) > 0 && raw[0] == '{' {
-		_ = lenient(raw, &o) // what cannot be read is not shown
+		_ = bridge.Lenient(raw, &o) // what cannot be read is not shown
 	}
 	switch c.name {
 	case "Bash", "PowerShell":
@@ -63,7 +63,7 @@ func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallConten
 		return nil, nil // the diff of the announcement stays
 	case "Write":
 		if o.FilePath != "" {
-			return bridge.DiffContent(o.FilePath, o.OriginalFile, text(o.Content)), bridge.At(o.FilePath, 0)
+			return bridge.DiffContent(o.FilePath, o.OriginalFile, bridge.Text(o.Content)), bridge.At(o.FilePath, 0)
 		}
 		return nil, nil
 	case "NotebookEdit":

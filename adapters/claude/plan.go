@@ -31,7 +31,7 @@ func (p *plan) write(input json.RawMessage) []acp.SessionUpdate {
 			Status  string `json:"status"`
 		} `json:"todos"`
 	}
-	if len(input) == 0 || lenient(input, &in) != nil || in.Todos == nil {
+	if len(input) == 0 || bridge.Lenient(input, &in) != nil || in.Todos == nil {
 		return nil
 	}
 	p.entries = nil
@@ -63,11 +63,11 @@ func (p *plan) result(name string, input, output json.RawMessage) []acp.SessionU
 	if name == "TodoWrite" {
 		return p.write(input)
 	}
-	if len(output) == 0 || lenient(output, &out) != nil {
+	if len(output) == 0 || bridge.Lenient(output, &out) != nil {
 		return nil
 	}
 	if len(input) > 0 {
-		_ = lenient(input, &in) // the result has what matters
+		_ = bridge.Lenient(input, &in) // the result has what matters
 	}
 	switch name {
 	case "TaskCreate":

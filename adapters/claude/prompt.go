@@ -311,24 +311,9 @@ func (s *session) entitle(prompt []acp.ContentBlock) {
 	first := !s.titled
 	s.titled = true
 	s.mu.Unlock()
-	if !first {
-		return
+	if first {
+		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(prompt) })
 	}
-	for _, b := range prompt {
-		if b.Text == nil {
-			continue
-		}
-		if title := bridge.TitleOf(b.Text.Text); title != "" {
-			s.emit(func(*translator) []acp.SessionUpdate {
-				return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &title, UpdatedAt: now()}}}
-			})
-			return
-		}
-	}
-}
-
-func now() *string {
-	return new(time.Now().UTC().Format(time.RFC3339))
 }
 
 // promptContent turns a prompt's blocks into the API's. Resources have no kind of

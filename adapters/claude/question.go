@@ -15,7 +15,7 @@ func questionsOf(session acp.SessionID, r *controlRequest) (*acp.QuestionRequest
 	var in struct {
 		Questions []acp.Question `json:"questions"`
 	}
-	if r.ToolName != "AskUserQuestion" || lenient(r.Input, &in) != nil || len(in.Questions) == 0 {
+	if r.ToolName != "AskUserQuestion" || bridge.Lenient(r.Input, &in) != nil || len(in.Questions) == 0 {
 		return nil, false
 	}
 	for i := range in.Questions {

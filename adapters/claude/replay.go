@@ -158,7 +158,7 @@ func eachLine(path string, f func(n int, e *entry) error) error {
 			return fmt.Errorf("read a transcript: %w", err)
 		}
 		e := new(entry)
-		if lenient(line, e) != nil {
+		if bridge.Lenient(line, e) != nil {
 			continue
 		}
 		if err := f(n, e); err != nil {
@@ -260,7 +260,7 @@ func (t *translator) entry(e *entry, parent string) []acp.SessionUpdate {
 		}
 		return out
 	case e.Type == "system" && e.Subtype == "local_command":
-		s := text(e.Content)
+		s := bridge.Text(e.Content)
 		if shown := tagged(s, "local-command-stdout"); shown != "" {
 			return []acp.SessionUpdate{t.chunk(acp.AgentMessage(acp.TextBlock(shown)), e.UUID)}
 		}

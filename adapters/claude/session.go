@@ -132,7 +132,7 @@ func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
 		return nil, err
 	}
 	g := new(greeting)
-	if err := lenient(raw, g); err != nil {
+	if err := bridge.Lenient(raw, g); err != nil {
 		return nil, fmt.Errorf("read claude's greeting: %w", err)
 	}
 	now, err := s.readSettings(ctx)
@@ -162,15 +162,15 @@ func (s *session) greet(ctx context.Context, l *launch) (*greeting, error) {
 func (s *session) connect(ctx context.Context, l *launch) {
 	raw, err := s.control(ctx, map[string]any{"subtype": "mcp_set_servers", "servers": l.servers})
 	if err != nil {
-		l.cannot("mcpServers", "%v", err)
+		l.Cannot("mcpServers", "%v", err)
 		return
 	}
 	var r struct {
 		Errors map[string]string `json:"errors"`
 	}
-	if lenient(raw, &r) == nil {
+	if bridge.Lenient(raw, &r) == nil {
 		for name, reason := range r.Errors {
-			l.cannot("mcpServers."+name, "%s", reason)
+			l.Cannot("mcpServers."+name, "%s", reason)
 		}
 	}
 }

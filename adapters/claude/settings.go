@@ -84,32 +84,16 @@ func (s *settings) modes() *acp.SessionModeState {
 }
 
 func (s *settings) options() []acp.SessionConfigOption {
-	modes := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.mode)}
-	for _, m := range s.modes().AvailableModes {
-		modes.Options.Ungrouped = append(modes.Options.Ungrouped, acp.SessionConfigSelectOption{
-			Value: acp.SessionConfigValueID(m.ID), Name: m.Name, Description: m.Description,
-		})
-	}
-	out := []acp.SessionConfigOption{{ID: configMode, Name: "Mode", Category: acp.SessionConfigOptionCategoryMode, Select: modes}}
+	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
 	if len(s.models) > 0 {
-		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.model)}
+		var list []bridge.Choice
 		for _, m := range s.models {
-			o := acp.SessionConfigSelectOption{Value: acp.SessionConfigValueID(m.Value), Name: bridge.FirstOf(m.Name, m.Value)}
-			if m.Description != "" {
-				o.Description = &m.Description
-			}
-			sel.Options.Ungrouped = append(sel.Options.Ungrouped, o)
+			list = append(list, bridge.Choice{Value: m.Value, Name: m.Name, About: m.Description})
 		}
-		out = append(out, acp.SessionConfigOption{ID: configModel, Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Select: sel})
+		out = append(out, bridge.ModelOption(configModel, s.model, list))
 	}
 	if m := s.current(); m != nil && len(m.Efforts) > 0 && s.effort != "" {
-		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.effort)}
-		for _, e := range s.efforts(m) {
-			sel.Options.Ungrouped = append(sel.Options.Ungrouped, acp.SessionConfigSelectOption{
-				Value: acp.SessionConfigValueID(e), Name: strings.ToUpper(e[:1]) + e[1:],
-			})
-		}
-		out = append(out, acp.SessionConfigOption{ID: configEffort, Name: "Effort", Category: acp.SessionConfigOptionCategoryThoughtLevel, Select: sel})
+		out = append(out, bridge.EffortOption(configEffort, "Effort", s.effort, s.efforts(m)))
 	}
 	return out
 }

@@ -26,7 +26,7 @@ func with(own map[string]any) func(p *acp.NewSessionRequest) {
 // fails when there is none.
 func (w *world) asked(s *adaptertest.Scene, prompt string) scriptedmodel.Request {
 	s.Helper()
-	turns := w.model.Turns()
+	turns := w.Model.Turns()
 	for _, r := range slices.Backward(turns) {
 		if slices.Contains(r.Prompts(), prompt) {
 			return r
@@ -100,7 +100,7 @@ type scenes = map[adapters.Feature]func(s *adaptertest.Scene)
 
 func (w *world) showsOfTurns() scenes {
 	type object = map[string]any
-	script := func(prompt string, steps ...scriptedmodel.Step) { w.model.On(scriptedmodel.Exactly(prompt), steps...) }
+	script := func(prompt string, steps ...scriptedmodel.Step) { w.Model.On(scriptedmodel.Exactly(prompt), steps...) }
 	return scenes{
 		adapters.Reasoning: func(s *adaptertest.Scene) {
 			id := s.NewSession(nil).SessionID
@@ -110,13 +110,13 @@ func (w *world) showsOfTurns() scenes {
 			})
 		},
 		adapters.ToolResults: func(s *adaptertest.Scene) {
-			act := s.Say(s.NewSession(nil).SessionID, "read "+w.write("result.txt", "what it says\n", 0o600))
+			act := s.Say(s.NewSession(nil).SessionID, "read "+w.Write("result.txt", "what it says\n", 0o600))
 			if read := finished(act)["Read"]; read == nil || !bytes.Contains(encoded(read.Content), []byte("what it says")) {
 				s.Fail("the result is %+v", read)
 			}
 		},
 		adapters.Diffs: func(s *adaptertest.Scene) {
-			file := w.write("diff.txt", "alpha\nbeta\n", 0o600)
+			file := w.Write("diff.txt", "alpha\nbeta\n", 0o600)
 			script("show a diff", scriptedmodel.Step{scriptedmodel.ReadFile(file)}, scriptedmodel.Step{scriptedmodel.EditFile(file, "beta", "BETA")}, scriptedmodel.Step{scriptedmodel.Say("edited")})
 			edit := finished(s.Say(s.NewSession(nil).SessionID, "show a diff"))["Edit"]
 			if edit == nil || len(edit.Content) != 1 || edit.Content[0].Diff == nil {
@@ -147,7 +147,7 @@ func (w *world) showsOfTurns() scenes {
 			s.Prompt(id, acp.TextBlock("say an image came"), acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}})
 			w.heard(s, "say an image came", dot, "image/png")
 			png, _ := base64.StdEncoding.DecodeString(dot)
-			read := finished(s.Say(id, "read "+w.write("dot.png", string(png), 0o600)))["Read"]
+			read := finished(s.Say(id, "read "+w.Write("dot.png", string(png), 0o600)))["Read"]
 			if read == nil || len(read.Content) != 1 || read.Content[0].Content == nil || read.Content[0].Content.Content.Image == nil {
 				s.Fail("the image was read as %+v", read)
 			}
@@ -177,7 +177,7 @@ func (w *world) showsOfTurns() scenes {
 		},
 		adapters.PlanApproval: func(s *adaptertest.Scene) {
 			planFile := regexp.MustCompile(`[^\s"'\\]+/\.claude/plans/[\w.-]+\.md`) // the program names it to the model
-			w.model.OnRequest(scriptedmodel.Exactly("show an approval"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+			w.Model.OnRequest(scriptedmodel.Exactly("show an approval"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 				return []scriptedmodel.Step{
 					{scriptedmodel.Call("EnterPlanMode", object{})},
 					{scriptedmodel.WriteFile(string(planFile.Find(r.Body)), "# The plan")},
@@ -213,7 +213,7 @@ func (w *world) showsOfTurns() scenes {
 func (w *world) showsOfSettings() scenes {
 	type object = map[string]any
 	skill := func() string {
-		return filepath.Dir(filepath.Dir(w.write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nsay hello\n", 0o600)))
+		return filepath.Dir(filepath.Dir(w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nsay hello\n", 0o600)))
 	}
 	return scenes{
 		adapters.Modes: func(s *adaptertest.Scene) {
@@ -253,7 +253,7 @@ func (w *world) showsOfSettings() scenes {
 					Name: "shown", Command: exe, Args: []string{"-test.run=^TestMCPServer$"}, Env: []acp.EnvVariable{{Name: "TEST_MCP_SERVER", Value: "1"}},
 				}}}
 			})
-			w.model.On(scriptedmodel.Exactly("show a server"), scriptedmodel.Step{scriptedmodel.Call("mcp__shown__ask", object{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+			w.Model.On(scriptedmodel.Exactly("show a server"), scriptedmodel.Step{scriptedmodel.Call("mcp__shown__ask", object{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 			if said := s.Say(r.SessionID, "show a server").Said(); !strings.Contains(said, "decline") {
 				s.Fail("the tool returned %q", said) // it asks the user, whom this client does not offer
 			}
@@ -319,12 +319,12 @@ func (w *world) showsOfSessions() scenes {
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
 			const id = "21111111-2222-4333-8444-555555555555"
 			w.terminal(id, "say made in a terminal")
-			s.Cwd = w.cwd
+			s.Cwd = w.Cwd
 			s.Connect()
-			if list := s.Call(acp.MethodSessionList, map[string]any{"cwd": w.cwd}); !bytes.Contains(list, []byte(id)) {
+			if list := s.Call(acp.MethodSessionList, map[string]any{"cwd": w.Cwd}); !bytes.Contains(list, []byte(id)) {
 				s.Fail("session %s is not in %s", id, list)
 			}
-			s.Call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
+			s.Call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
 			if said := s.Say(id, "recall").Said(); !strings.Contains(said, "made in a terminal") {
 				s.Fail("it knows %q", said)
 			}

@@ -53,7 +53,7 @@ func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
 	}
 	var in input
 	if c.input != nil {
-		_ = lenient(c.input, &in) // without it the title is the progress alone
+		_ = bridge.Lenient(c.input, &in) // without it the title is the progress alone
 	}
 	title := bridge.OneLine(e.Description)
 	if in.Description != "" && in.Description != e.Description {

@@ -214,7 +214,7 @@ func backgroundTask(output json.RawMessage) string {
 		Async bool   `json:"isAsync"`
 		Agent string `json:"agentId"`
 	}
-	if lenient(output, &o) != nil {
+	if bridge.Lenient(output, &o) != nil {
 		return ""
 	}
 	if o.Async {

@@ -84,7 +84,7 @@ func sameDir(a, b string) bool {
 // directory where it was held, so another cwd is an error; "" is any.
 func (t transcripts) find(id, cwd string) (string, error) {
 	var elsewhere string
-	if isUUID(id) && t.projects != "" {
+	if bridge.IsUUID(id) && t.projects != "" {
 		found, _ := filepath.Glob(filepath.Join(t.projects, "*", id+".jsonl"))
 		for _, f := range found {
 			if cwd == "" || belongs(filepath.Base(filepath.Dir(f)), cwd) {
@@ -94,7 +94,7 @@ func (t transcripts) find(id, cwd string) (string, error) {
 		}
 	}
 	if elsewhere == "" {
-		return "", notFound(acp.SessionID(id))
+		return "", bridge.NotFound(acp.SessionID(id))
 	}
 	there := summarize(elsewhere).cwd
 	return "", acp.Errorf(acp.CodeInvalidParams, "session %s was held in %s: claude cannot continue it in %s", id, bridge.FirstOf(there, "another directory"), cwd).
@@ -103,7 +103,7 @@ func (t transcripts) find(id, cwd string) (string, error) {
 
 // remove removes a conversation, and what its subagents and tools left.
 func (t transcripts) remove(id string) error {
-	if !isUUID(id) || t.projects == "" {
+	if !bridge.IsUUID(id) || t.projects == "" {
 		return nil
 	}
 	found, _ := filepath.Glob(filepath.Join(t.projects, "*", id+".jsonl"))
@@ -133,7 +133,7 @@ func (t transcripts) list(cwd string) []held {
 	found, _ := filepath.Glob(filepath.Join(t.projects, "*", "*.jsonl"))
 	for _, f := range found {
 		id := strings.TrimSuffix(filepath.Base(f), ".jsonl")
-		if !isUUID(id) || cwd != "" && !belongs(filepath.Base(filepath.Dir(f)), cwd) {
+		if !bridge.IsUUID(id) || cwd != "" && !belongs(filepath.Base(filepath.Dir(f)), cwd) {
 			continue
 		}
 		if info, err := os.Stat(f); err == nil {

@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
@@ -49,7 +53,7 @@ func TestTranscripts_List(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := (&store{dir: state}).made(id(2), cwd, ""); err != nil {
+	if err := newStore(state).made(id(2), cwd, ""); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[acp.SessionID]acp.SessionInfo{}
@@ -101,8 +105,8 @@ func TestTranscripts_Folder(t *testing.T) {
 		"00000000-0000-4000-8000-00000000000a": true, "00000000-0000-4000-8000-00000000000g": false,
 		"../../../../../../etc/passwd00000000": false, "": false, "00000000x0000-4000-8000-00000000000a": false,
 	} {
-		if isUUID(id) != want {
-			t.Errorf("isUUID(%q) is %t", id, !want)
+		if bridge.IsUUID(id) != want {
+			t.Errorf("bridge.IsUUID(%q) is %t", id, !want)
 		}
 	}
 }
@@ -123,8 +127,8 @@ func TestReplay_DamagedTranscripts(t *testing.T) {
 	tr := newTranslator(nil)
 	var got []acp.SessionUpdate
 	err := replayFile(path, func(f func(*translator) []acp.SessionUpdate) { got = append(got, f(tr)...) })
-	if err != nil || heard(got) != "in a circle|last" || spoken(got) != "answer" {
-		t.Errorf("%q, %q, %v", heard(got), spoken(got), err)
+	if err != nil || heard(got) != "in a circle|last" || bridgetest.Said(got) != "answer" {
+		t.Errorf("%q, %q, %v", heard(got), bridgetest.Said(got), err)
 	}
 	if last := got[len(got)-1].ToolCallUpdate; last == nil || last.Status != acp.ToolCallStatusFailed {
 		t.Errorf("the open call did not end: %+v", got[len(got)-1])

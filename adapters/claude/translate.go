@@ -3,6 +3,8 @@ package claude
 import (
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
@@ -197,7 +199,7 @@ func (t *translator) system(e *event) []acp.SessionUpdate {
 	case "task_notification":
 		return t.taskEnded(e)
 	case "local_command_output":
-		if s := text(e.Content); s != "" {
+		if s := bridge.Text(e.Content); s != "" {
 			return []acp.SessionUpdate{acp.AgentMessage(acp.TextBlock(s))}
 		}
 	case "api_retry", "model_fallback", "model_refusal_fallback", "model_refusal_no_fallback", "informational",

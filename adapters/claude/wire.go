@@ -3,7 +3,8 @@ package claude
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // event is one line that the program wrote. It has the members of all kinds of
@@ -200,7 +201,7 @@ type (
 // kind of line that is newer than this package.
 func parse(line []byte) (*event, error) {
 	e := new(event)
-	if err := lenient(line, e); err != nil {
+	if err := bridge.Lenient(line, e); err != nil {
 		return nil, err
 	}
 	if e.Type == "" {
@@ -209,42 +210,21 @@ func parse(line []byte) (*event, error) {
 	return e, nil
 }
 
-// lenient decodes JSON and forgives members of another type than expected.
-func lenient(raw []byte, v any) error {
-	err := json.Unmarshal(raw, v)
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && len(raw) > 0 && raw[0] == '{' {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("no JSON object: %w", err)
-	}
-	return nil
-}
-
 // message decodes the message of an assistant or user line.
 func (e *event) message() *apiMessage {
 	m := new(apiMessage)
-	if len(e.Message) == 0 || lenient(e.Message, m) != nil {
+	if len(e.Message) == 0 || bridge.Lenient(e.Message, m) != nil {
 		return nil
 	}
 	return m
 }
 
 // messageText is the message of a line whose message is a text.
-func (e *event) messageText() string { return text(e.Message) }
-
-// text decodes a JSON string, "" for anything else.
-func text(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s
-}
+func (e *event) messageText() string { return bridge.Text(e.Message) }
 
 // blocks returns a message's content; a text is one block.
 func blocks(content json.RawMessage) []contentBlock {
-	if s := text(content); s != "" {
+	if s := bridge.Text(content); s != "" {
 		return []contentBlock{{Type: "text", Text: s}}
 	}
 	var list []json.RawMessage
@@ -254,7 +234,7 @@ func blocks(content json.RawMessage) []contentBlock {
 	out := make([]contentBlock, 0, len(list))
 	for _, raw := range list {
 		var b contentBlock
-		if lenient(raw, &b) == nil {
+		if bridge.Lenient(raw, &b) == nil {
 			out = append(out, b)
 		}
 	}

@@ -3,7 +3,6 @@ package codex
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -56,7 +55,7 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
-		o: o, conn: c, peer: p, log: o.Logger, store: &store{dir: o.StateDir},
+		o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir),
 		sessions: map[acp.SessionID]*session{}, threads: map[string]*session{},
 	}
 	if a.log == nil {
@@ -230,11 +229,7 @@ func (a *agent) session(id acp.SessionID) (*session, error) {
 	if s := a.sessions[id]; s != nil {
 		return s, nil
 	}
-	return nil, notFound(id)
-}
-
-func notFound(id acp.SessionID) *acp.Error {
-	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": fmt.Sprintf("session:%s", id)})
+	return nil, bridge.NotFound(id)
 }
 
 // remove forgets a session and ends what it runs.
@@ -268,14 +263,14 @@ func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*
 // terminal is theirs.
 func (a *agent) DeleteSession(ctx context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
-	known, ok := a.store.load(id)
+	known, ok := a.store.Load(id)
 	srv, err := a.server(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !ok || !known.Made {
 		if err := srv.call(ctx, "thread/read", map[string]any{"threadId": id}, nil); err != nil {
-			return nil, notFound(r.SessionID)
+			return nil, bridge.NotFound(r.SessionID)
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with codex itself", id)
 	}
@@ -286,7 +281,7 @@ func (a *agent) DeleteSession(ctx context.Context, r *acp.DeleteSessionRequest) 
 	if err != nil && !unknownThread(err) {
 		return nil, acp.Errorf(acp.CodeInternal, "codex does not delete session %s: %v", id, err)
 	}
-	return nil, a.store.forget(id)
+	return nil, a.store.Forget(id)
 }
 
 // unknownThread reports whether codex refused because it has no such thread. One

@@ -21,7 +21,7 @@ const maxAsks = 64
 // wait: the answer is found, and written, by a goroutine of its own.
 func (s *server) asked(id jsonrpc2.ID, method string, params json.RawMessage) {
 	q := &question{Method: method}
-	if err := lenient(params, q); err != nil {
+	if err := bridge.Lenient(params, q); err != nil {
 		s.work.Go(func() { s.refuse(id, "the request cannot be read: %v", err) })
 		return
 	}

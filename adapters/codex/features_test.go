@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // shownBy names a test of each feature that is claimed.
-func shownBy() map[adapters.Feature]func(*testing.T) {
-	return map[adapters.Feature]func(*testing.T){
+func shownBy() bridgetest.ShownBy {
+	return bridgetest.ShownBy{
 		adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
 		adapters.Permissions: TestContract, adapters.Resume: TestContract,
 		adapters.ToolResults: TestLive_Turn, adapters.Reasoning: TestLive_Turn, adapters.CommandOutput: TestLive_Turn, adapters.Usage: TestLive_Turn,
@@ -24,20 +25,4 @@ func shownBy() map[adapters.Feature]func(*testing.T) {
 	}
 }
 
-func TestInfo_EveryFeatureIsShown(t *testing.T) {
-	f, tests := New().Info().Features, shownBy()
-	for _, one := range adapters.AllFeatures {
-		s, ok := f[one]
-		switch {
-		case !ok:
-			t.Errorf("%s is missing", one)
-		case s.Level == adapters.Unsupported && s.Reason == "":
-			t.Errorf("%s is unsupported without a reason", one)
-		case s.Level != adapters.Unsupported && tests[one] == nil:
-			t.Errorf("%s is claimed, and no test shows it", one)
-		}
-	}
-	if len(f) != len(adapters.AllFeatures) {
-		t.Errorf("%d features, want %d", len(f), len(adapters.AllFeatures))
-	}
-}
+func TestInfo_EveryFeatureIsShown(t *testing.T) { shownBy().Check(t, New().Info().Features) }

@@ -3,33 +3,18 @@ package codex
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/acptest"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-)
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-const (
-	linesMark   = "-- lines --\n"
-	updatesMark = "-- updates --\n"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // player shows what becomes of captured lines: one translator for each thread
 // that was opened, as sessions have it. Lines that begin with "> " were sent.
 type player struct {
-	t       *testing.T
-	valid   *acptest.Validator
-	known   bool // the client knows notices and compactions
-	out     strings.Builder
+	*bridgetest.Transcript
+	known   bool                   // the client knows notices and compactions
 	threads map[string]*translator // those of subagents included
 	turns   map[string]*running    // by thread
 	sent    map[string]string      // methods by id
@@ -38,7 +23,7 @@ type player struct {
 
 func newPlayer(t *testing.T, known bool) *player {
 	return &player{
-		t: t, valid: acptest.New(t), known: known,
+		Transcript: bridgetest.NewTranscript(t), known: known,
 		threads: map[string]*translator{}, turns: map[string]*running{}, sent: map[string]string{}, asked: map[string]*question{},
 	}
 }
@@ -54,34 +39,12 @@ func (p *player) open(thread string) *translator {
 	return tr
 }
 
-func (p *player) write(kind string, v any) []byte {
-	b, err := acp.Encode(v)
-	if err != nil {
-		p.t.Fatalf("%s: %v", kind, err)
-	}
-	p.out.WriteString(kind + " " + string(b) + "\n")
-	return b
-}
-
-func (p *player) check(m acp.Message) {
-	if err := p.valid.ValidateFrame(m.Frame(), func(string) string { return "" }); err != nil {
-		p.t.Errorf("%v: %.300s", err, m.Frame())
-	}
-}
-
-func (p *player) updates(list []acp.SessionUpdate) {
-	for _, u := range list {
-		params := append([]byte(`{"sessionId":"S","update":`), p.write("update", u)...)
-		p.check(acp.NewNotification(acp.MethodSessionUpdate, append(params, '}')))
-	}
-}
-
 func (p *player) line(line []byte) {
 	if sent, ok := bytes.CutPrefix(line, []byte("> ")); ok {
 		id, _ := acp.Member(sent, "id")
 		if method := acp.MemberString(sent, "method"); method != "" {
 			p.sent[string(id)] = method
-			p.out.WriteString("> " + method + "\n")
+			p.WriteString("> " + method + "\n")
 			if tr := p.threads[acp.MemberString(sent, "params", "threadId")]; tr != nil && method == "turn/start" {
 				p.turns[tr.thread] = &running{ids: map[string]bool{}}
 			}
@@ -104,7 +67,7 @@ func (p *player) line(line []byte) {
 // response takes an answer to the bridge: it opens threads and has the past.
 func (p *player) response(method string, line []byte) {
 	if said := acp.MemberString(line, "error", "message"); said != "" {
-		p.out.WriteString("refused " + bridge.OneLine(said) + "\n")
+		p.WriteString("refused " + bridge.OneLine(said) + "\n")
 		return
 	}
 	if id := acp.MemberString(line, "result", "thread", "id"); id != "" {
@@ -116,47 +79,47 @@ func (p *player) response(method string, line []byte) {
 	data, _ := acp.Member(line, "result", "data")
 	for _, raw := range acp.Elements(data) {
 		var one turn
-		if err := lenient(raw, &one); err != nil {
-			p.out.WriteString("unparsed " + err.Error() + "\n")
+		if err := bridge.Lenient(raw, &one); err != nil {
+			p.WriteString("unparsed " + err.Error() + "\n")
 			continue
 		}
 		tr := newTranslator()
 		tr.notices, tr.compaction = p.known, p.known
-		p.out.WriteString("past turn\n")
-		p.updates(tr.replay(&one))
+		p.WriteString("past turn\n")
+		p.Updates(tr.replay(&one))
 	}
 }
 
 func (p *player) ask(method string, params []byte) {
 	q := &question{Method: method}
-	if err := lenient(params, q); err != nil {
-		p.out.WriteString("unparsed " + err.Error() + "\n")
+	if err := bridge.Lenient(params, q); err != nil {
+		p.WriteString("unparsed " + err.Error() + "\n")
 		return
 	}
 	tr := p.threads[q.Thread]
 	switch {
 	case tr == nil:
-		p.out.WriteString("asks about an unknown thread\n")
+		p.WriteString("asks about an unknown thread\n")
 	case method == "item/tool/requestUserInput":
-		p.write("question", q.Questions)
-		p.write("  answered:", answered(q, &acp.QuestionResponse{Outcome: acp.QuestionAnswered, Answers: [][]string{{"A"}}}))
-		p.write("  rejected:", answered(q, &acp.QuestionResponse{Outcome: acp.QuestionRejected}))
+		p.Note("question", q.Questions)
+		p.Note("  answered:", answered(q, &acp.QuestionResponse{Outcome: acp.QuestionAnswered, Answers: [][]string{{"A"}}}))
+		p.Note("  rejected:", answered(q, &acp.QuestionResponse{Outcome: acp.QuestionRejected}))
 	case method == "item/tool/call", method == "mcpServer/elicitation/request" && (q.Meta == nil || q.Meta.Approval == ""):
-		p.out.WriteString("asks " + method + "\n")
+		p.WriteString("asks " + method + "\n")
 	default:
 		req, list := tr.permission("S", q)
-		p.check(acp.NewRequest("1", acp.MethodSessionRequestPermission, p.write("permission", req)))
+		p.Request("permission", acp.MethodSessionRequestPermission, req)
 		for _, c := range list {
-			p.write("  "+string(c.option.OptionID)+":", c.answer)
+			p.Note("  "+string(c.option.OptionID)+":", c.answer)
 		}
-		p.write("  cancelled:", q.cancelled())
+		p.Note("  cancelled:", q.cancelled())
 	}
 }
 
 func (p *player) notification(method string, params, line []byte) {
 	e, err := parse(method, params)
 	if err != nil {
-		p.out.WriteString("unparsed " + err.Error() + "\n")
+		p.WriteString("unparsed " + err.Error() + "\n")
 		return
 	}
 	at, _ := acp.Member(line, "emittedAtMs")
@@ -175,7 +138,7 @@ func (p *player) notification(method string, params, line []byte) {
 			p.threads[child] = tr
 		}
 	}
-	p.updates(tr.translate(e))
+	p.Updates(tr.translate(e))
 	if method != "turn/completed" || e.Thread != tr.thread {
 		return
 	}
@@ -184,12 +147,12 @@ func (p *player) notification(method string, params, line []byte) {
 	}
 	v := p.turns[tr.thread].judge(e.Turn)
 	if v.err != nil {
-		p.write("error", v.err)
+		p.Note("error", v.err)
 	} else {
-		p.out.WriteString("end " + string(v.reason) + "\n")
+		p.WriteString("end " + string(v.reason) + "\n")
 	}
 	if used := tr.usage.ofTurn(); used != nil {
-		p.write("usage", used)
+		p.Note("usage", used)
 	}
 }
 
@@ -207,43 +170,14 @@ func shownLines(t *testing.T, lines []byte, known bool) string {
 	}
 	for id, tr := range p.threads {
 		if id == tr.thread {
-			p.updates(tr.showOutputs())
+			p.Updates(tr.showOutputs())
 		}
 	}
-	return p.out.String()
+	return p.String()
 }
 
 // TestTranslate_Fixtures replays what codex wrote in captured runs. Of the model,
 // which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
-	if err != nil || len(files) < 55 {
-		t.Fatalf("%d fixtures, %v", len(files), err)
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar"), func(t *testing.T) { golden(t, f) })
-	}
-}
-
-// golden compares what becomes of a file's lines with its updates.
-func golden(t *testing.T, file string) {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, want, ok := strings.Cut(strings.TrimPrefix(string(b), linesMark), updatesMark)
-	if !ok {
-		t.Fatalf("%s has no %q", file, updatesMark)
-	}
-	got := shownLines(t, []byte(lines), true)
-	if *update {
-		if err := os.WriteFile(file, []byte(linesMark+lines+updatesMark+got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("-want +got; go test -run TestTranslate -update writes it anew\n%s", diff)
-	}
+	bridgetest.Fixtures(t, 55, func(t *testing.T, lines []byte) string { return shownLines(t, lines, true) })
 }

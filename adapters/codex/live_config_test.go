@@ -11,15 +11,17 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 func (c *client) set(id acp.SessionID, option, value string) json.RawMessage {
-	c.w.t.Helper()
+	c.W.T.Helper()
 	quoted, _ := acp.Encode(value)
-	return c.must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+	return c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
 }
 
 // chosen are the values of config options.
@@ -33,15 +35,15 @@ func chosen(result json.RawMessage) map[string]string {
 }
 
 func (w *world) again(id acp.SessionID) *acp.ResumeSessionRequest {
-	return &acp.ResumeSessionRequest{SessionID: id, Cwd: w.cwd}
+	return &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd}
 }
 
 // last is the newest call of the model.
 func (w *world) last() *scriptedmodel.Request {
-	w.t.Helper()
-	turns := w.model.Turns()
+	w.T.Helper()
+	turns := w.Model.Turns()
 	if len(turns) == 0 {
-		w.t.Fatal("the model was not called")
+		w.T.Fatal("the model was not called")
 	}
 	return &turns[len(turns)-1]
 }
@@ -51,7 +53,7 @@ func (w *world) last() *scriptedmodel.Request {
 func TestLive_ModesModelsEffort(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	result := c.newResult("")
+	result := c.NewResult("")
 	id := acp.SessionID(acp.MemberString(result, "sessionId"))
 	if got := chosen(result); got[configMode] != modeReadOnly || got[configModel] != "gpt-5.5" {
 		t.Errorf("at first %v", got)
@@ -61,12 +63,12 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 	}
 	c.set(id, configModel, "gpt-6.1-sol")
 	c.set(id, configEffort, "high")
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
-	if _, got := c.turn(id, "run touch "+filepath.Join(w.cwd, "made")); !strings.Contains(spoken(got), "ran:") {
-		t.Errorf("said %q", spoken(got))
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	if _, got := c.Turn(id, "run touch "+filepath.Join(w.Cwd, "made")); !strings.Contains(bridgetest.Said(got), "ran:") {
+		t.Errorf("said %q", bridgetest.Said(got))
 	}
-	if _, err := os.Stat(filepath.Join(w.cwd, "made")); err != nil {
-		t.Errorf("full access: %v\n%s", err, c.quote())
+	if _, err := os.Stat(filepath.Join(w.Cwd, "made")); err != nil {
+		t.Errorf("full access: %v\n%s", err, c.Quote())
 	}
 	if r := w.last(); r.Model != "gpt-6.1-sol" || r.Effort != "high" {
 		t.Errorf("model %s with effort %s", r.Model, r.Effort)
@@ -74,21 +76,21 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 	quoted, _ := acp.Encode("nope")
 	for _, option := range []string{configMode, configModel, configEffort, "nope"} {
 		r := &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted}
-		if _, e := c.call(acp.MethodSessionSetConfigOption, r); e == nil || e.Code != acp.CodeInvalidParams {
+		if _, e := c.Call(acp.MethodSessionSetConfigOption, r); e == nil || e.Code != acp.CodeInvalidParams {
 			t.Errorf("option %s: %v", option, e)
 		}
 	}
-	c.close()
+	c.Close()
 	again := w.open(acp.ClientCapabilities{}, nil)
-	got := chosen(again.must(acp.MethodSessionResume, w.again(id)))
+	got := chosen(again.Must(acp.MethodSessionResume, w.again(id)))
 	want := map[string]string{configMode: modeFullAccess, configModel: "gpt-6.1-sol", configEffort: "high"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("after a restart %v, want %v", got, want)
 	}
-	if _, list := again.turn(id, "run touch "+filepath.Join(w.cwd, "again")); !strings.Contains(spoken(list), "ran:") {
-		t.Errorf("said %q", spoken(list))
+	if _, list := again.Turn(id, "run touch "+filepath.Join(w.Cwd, "again")); !strings.Contains(bridgetest.Said(list), "ran:") {
+		t.Errorf("said %q", bridgetest.Said(list))
 	}
-	if _, err := os.Stat(filepath.Join(w.cwd, "again")); err != nil {
+	if _, err := os.Stat(filepath.Join(w.Cwd, "again")); err != nil {
 		t.Errorf("full access after a restart: %v", err)
 	}
 }
@@ -98,11 +100,11 @@ func TestLive_Permissions(t *testing.T) {
 	w := newWorld(t)
 	ask := func(name string) scriptedmodel.Action {
 		return scriptedmodel.Call("exec_command", map[string]any{
-			"cmd": "touch " + filepath.Join(w.cwd, name), "sandbox_permissions": "require_escalated", "justification": "because of " + name,
+			"cmd": "touch " + filepath.Join(w.Cwd, name), "sandbox_permissions": "require_escalated", "justification": "because of " + name,
 		})
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		w.model.On(scriptedmodel.Exactly("make "+name), scriptedmodel.Step{ask(name)}, scriptedmodel.Step{scriptedmodel.Say("went on")})
+		w.Model.On(scriptedmodel.Exactly("make "+name), scriptedmodel.Step{ask(name)}, scriptedmodel.Step{scriptedmodel.Say("went on")})
 	}
 	option, asked := "", 0
 	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
@@ -110,10 +112,10 @@ func TestLive_Permissions(t *testing.T) {
 		if option == "cancelled" {
 			return map[string]any{"outcome": map[string]string{"outcome": "cancelled"}}
 		}
-		return pick(option)(method, params)
+		return bridgetest.Pick(option)(method, params)
 	})
-	id := c.new("")
-	made := func(name string) bool { _, err := os.Stat(filepath.Join(w.cwd, name)); return err == nil }
+	id := c.New("")
+	made := func(name string) bool { _, err := os.Stat(filepath.Join(w.Cwd, name)); return err == nil }
 	for _, one := range []struct {
 		option, name string
 		stop         acp.StopReason
@@ -128,23 +130,23 @@ func TestLive_Permissions(t *testing.T) {
 		{"allow_rule", "c", acp.StopReasonEndTurn, true, 1},
 	} {
 		option, asked = one.option, 0
-		stop, got := c.turn(id, "make "+one.name)
+		stop, got := c.Turn(id, "make "+one.name)
 		if stop != one.stop || made(one.name) != one.made || asked != one.asked {
-			t.Errorf("%s: it ended with %s, made %v, asked %d times\n%s", one.option, stop, made(one.name), asked, c.quote())
+			t.Errorf("%s: it ended with %s, made %v, asked %d times\n%s", one.option, stop, made(one.name), asked, c.Quote())
 		}
 		call := only(t, got)
 		if ok := call.Status == acp.ToolCallStatusCompleted; ok != one.made {
 			t.Errorf("%s: the call is %s", one.option, call.Status)
 		}
 	}
-	if rules := w.read(filepath.Join(w.home, ".codex/rules/default.rules")); !strings.Contains(rules, "touch") {
+	if rules := w.Read(filepath.Join(w.Home, ".codex/rules/default.rules")); !strings.Contains(rules, "touch") {
 		t.Errorf("the rule that was chosen is not there: %s", rules)
 	}
 }
 
 func TestLive_Question(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("ask me"), scriptedmodel.Step{scriptedmodel.Call("request_user_input", map[string]any{"questions": []any{map[string]any{
+	w.Model.On(scriptedmodel.Exactly("ask me"), scriptedmodel.Step{scriptedmodel.Call("request_user_input", map[string]any{"questions": []any{map[string]any{
 		"id": "color", "header": "Color", "question": "Which color?",
 		"options": []any{map[string]string{"label": "Red", "description": "warm"}, map[string]string{"label": "Blue", "description": "cold"}},
 	}}})}, scriptedmodel.Step{scriptedmodel.SayResult()})
@@ -154,14 +156,14 @@ func TestLive_Question(t *testing.T) {
 		}
 		return &acp.QuestionResponse{Outcome: acp.QuestionAnswered, Answers: [][]string{{"Blue"}}}
 	})
-	id := c.new("")
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
-	if _, got := c.turn(id, "ask me"); !strings.Contains(spoken(got), "Blue") {
-		t.Errorf("the model was told %q\n%s", spoken(got), c.quote())
+	id := c.New("")
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
+	if _, got := c.Turn(id, "ask me"); !strings.Contains(bridgetest.Said(got), "Blue") {
+		t.Errorf("the model was told %q\n%s", bridgetest.Said(got), c.Quote())
 	}
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadOnly})
-	if _, got := c.turn(id, "say back"); spoken(got) != "back" {
-		t.Errorf("said %q", spoken(got))
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadOnly})
+	if _, got := c.Turn(id, "say back"); bridgetest.Said(got) != "back" {
+		t.Errorf("said %q", bridgetest.Said(got))
 	}
 }
 
@@ -189,9 +191,9 @@ func TestLive_MCP(t *testing.T) {
 	if err != nil {
 		t.Skipf("node is not installed: %v", err)
 	}
-	script := w.write("mcp.cjs", mcpServer, 0o600)
+	script := w.Write("mcp.cjs", mcpServer, 0o600)
 	for _, name := range []string{"echo", "write", "ask"} {
-		w.model.On(scriptedmodel.Exactly("mcp "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__demo/"+name, map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+		w.Model.On(scriptedmodel.Exactly("mcp "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__demo/"+name, map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	}
 	asked := []string{}
 	c := w.open(acp.ClientCapabilities{Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}}, func(method string, params json.RawMessage) any {
@@ -199,9 +201,9 @@ func TestLive_MCP(t *testing.T) {
 		if method == acp.MethodElicitationCreate {
 			return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}
 		}
-		return pick("allow_session")(method, params)
+		return bridgetest.Pick("allow_session")(method, params)
 	})
-	result := c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.cwd, MCPServers: []acp.MCPServer{
+	result := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{
 		{Stdio: &acp.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}, Env: []acp.EnvVariable{{Name: "DEMO", Value: "from-env"}}}},
 		{SSE: &acp.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []acp.HTTPHeader{}}},
 	}})
@@ -209,11 +211,11 @@ func TestLive_MCP(t *testing.T) {
 		t.Errorf("a server that codex cannot have is not reported: %s", result)
 	}
 	id := acp.SessionID(acp.MemberString(result, "sessionId"))
-	if _, got := c.turn(id, "mcp echo"); !strings.Contains(spoken(got), "hello from-env") || len(asked) != 0 {
-		t.Errorf("said %q, asked %q\n%s", spoken(got), asked, c.quote())
+	if _, got := c.Turn(id, "mcp echo"); !strings.Contains(bridgetest.Said(got), "hello from-env") || len(asked) != 0 {
+		t.Errorf("said %q, asked %q\n%s", bridgetest.Said(got), asked, c.Quote())
 	}
 	for range 2 {
-		_, got := c.turn(id, "mcp write")
+		_, got := c.Turn(id, "mcp write")
 		if call := only(t, got); call.Title != "demo.write" || call.Status != acp.ToolCallStatusCompleted {
 			t.Errorf("%s is %s", call.Title, call.Status)
 		}
@@ -222,34 +224,34 @@ func TestLive_MCP(t *testing.T) {
 		t.Errorf("asked %q, want one permission for the session", asked)
 	}
 	asked = nil
-	if _, got := c.turn(id, "mcp ask"); !strings.Contains(spoken(got), "Ada") || !slices.Contains(asked, acp.MethodElicitationCreate) {
-		t.Errorf("said %q, asked %q", spoken(got), asked)
+	if _, got := c.Turn(id, "mcp ask"); !strings.Contains(bridgetest.Said(got), "Ada") || !slices.Contains(asked, acp.MethodElicitationCreate) {
+		t.Errorf("said %q, asked %q", bridgetest.Said(got), asked)
 	}
 }
 
 func TestLive_InstructionsSkillsDirectories(t *testing.T) {
 	w := newWorld(t)
 	extra := t.TempDir()
-	w.write("skills/demo-skill/SKILL.md", "---\nname: demo-skill\ndescription: does demos\n---\nSKILL BODY\n", 0o600)
-	w.write(".codex/config.toml", "developer_instructions = \"CONFIGURED\"\n"+w.read(filepath.Join(w.home, ".codex/config.toml")), 0o600)
-	w.writeAt(filepath.Join(w.cwd, "AGENTS.md"), "FROM AGENTS\n", 0o600)
+	w.Write("skills/demo-skill/SKILL.md", "---\nname: demo-skill\ndescription: does demos\n---\nSKILL BODY\n", 0o600)
+	w.Write(".codex/config.toml", "developer_instructions = \"CONFIGURED\"\n"+w.Read(filepath.Join(w.Home, ".codex/config.toml")), 0o600)
+	w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS\n", 0o600)
 	own, _ := acp.Encode(map[string]any{
-		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "skills": map[string]any{"paths": []string{filepath.Join(w.home, "skills")}},
+		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}},
 		"additionalDirectories": []string{extra}, "permissionMode": "write",
 		"agentSpecific": map[string]any{"codex": map[string]any{"config": map[string]any{"model_reasoning_effort": "low"}, "nope": 1}},
 	})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	result := c.newResult(string(own))
+	result := c.NewResult(string(own))
 	if !bytes.Contains(result, []byte(`"field":"agentSpecific.codex.nope"`)) {
 		t.Errorf("what has no effect is not reported: %s", result)
 	}
 	id := acp.SessionID(acp.MemberString(result, "sessionId"))
-	c.await("the skill among the commands", 0, func(m *acp.Message) bool {
+	c.Await("the skill among the commands", 0, func(m *acp.Message) bool {
 		return strings.Contains(string(m.Update()), `"name":"demo-skill"`) && strings.Contains(string(m.Update()), `"name":"compact"`)
 	})
-	c.turn(id, "run echo x > "+filepath.Join(extra, "made"))
+	c.Turn(id, "run echo x > "+filepath.Join(extra, "made"))
 	if _, err := os.Stat(filepath.Join(extra, "made")); err != nil {
-		t.Errorf("a further folder: %v\n%s", err, c.quote())
+		t.Errorf("a further folder: %v\n%s", err, c.Quote())
 	}
 	r := w.last()
 	for _, s := range []string{"CONFIGURED", "PROJECT RULES", "APPENDED", "does demos", "FROM AGENTS"} {
@@ -260,11 +262,11 @@ func TestLive_InstructionsSkillsDirectories(t *testing.T) {
 	if r.Effort != "low" || bytes.Contains(r.Body, []byte("SKILL BODY")) {
 		t.Errorf("effort %s", r.Effort)
 	}
-	c.turn(id, "$demo-skill say skilled")
+	c.Turn(id, "$demo-skill say skilled")
 	if !bytes.Contains(w.last().Body, []byte("SKILL BODY")) {
 		t.Error("the skill was not given to the model")
 	}
-	if list, _ := os.ReadDir(w.cwd); len(list) != 1 {
+	if list, _ := os.ReadDir(w.Cwd); len(list) != 1 {
 		t.Errorf("the workspace holds %v", list)
 	}
 }
@@ -273,22 +275,22 @@ func TestLive_InstructionsSkillsDirectories(t *testing.T) {
 // configuration when a thread is started so that it may write there.
 func TestLive_TrustIsNotWritten(t *testing.T) {
 	w := newWorld(t)
-	if out, err := exec.Command("git", "-C", w.cwd, "init", "-q").CombinedOutput(); err != nil {
+	if out, err := exec.Command("git", "-C", w.Cwd, "init", "-q").CombinedOutput(); err != nil {
 		t.Skipf("git: %v: %s", err, out)
 	}
-	path := filepath.Join(w.home, ".codex/config.toml")
-	before := w.read(path)
+	path := filepath.Join(w.Home, ".codex/config.toml")
+	before := w.Read(path)
 	c := w.open(acp.ClientCapabilities{}, nil)
 	for _, own := range []string{"", `{"permissionMode":"write"}`, full} {
-		id := c.new(own)
-		c.turn(id, "say hello")
-		c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeAgent})
-		c.turn(id, "run touch "+filepath.Join(w.cwd, "x"))
+		id := c.New(own)
+		c.Turn(id, "say hello")
+		c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeAgent})
+		c.Turn(id, "run touch "+filepath.Join(w.Cwd, "x"))
 	}
-	if _, err := os.Stat(filepath.Join(w.cwd, "x")); err != nil {
+	if _, err := os.Stat(filepath.Join(w.Cwd, "x")); err != nil {
 		t.Errorf("mode agent does not write: %v", err)
 	}
-	if after := w.read(path); after != before {
+	if after := w.Read(path); after != before {
 		t.Errorf("the user's configuration is now\n%s", after)
 	}
 }
@@ -297,8 +299,8 @@ func TestLive_TrustIsNotWritten(t *testing.T) {
 // broken, so that codex cannot confine anything.
 func TestLive_SandboxMissing(t *testing.T) {
 	w := newWorld(t)
-	from := filepath.Dir(filepath.Dir(w.prog.Path))
-	to := filepath.Join(w.home, "installation")
+	from := filepath.Dir(filepath.Dir(w.Program.Path))
+	to := filepath.Join(w.Home, "installation")
 	for _, name := range []string{"bin/codex", "bin/codex-code-mode-host", "codex-package.json"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
 			t.Fatal(err)
@@ -307,26 +309,26 @@ func TestLive_SandboxMissing(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	w.write("installation/codex-resources/bwrap", "#!/bin/sh\nexit 1\n", 0o700)
-	w.prog.Path = filepath.Join(to, "bin/codex")
+	w.Write("installation/codex-resources/bwrap", "#!/bin/sh\nexit 1\n", 0o700)
+	w.Program.Path = filepath.Join(to, "bin/codex")
 	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
-	result := c.newResult("")
+	result := c.NewResult("")
 	id := acp.SessionID(acp.MemberString(result, "sessionId"))
 	if !bytes.Contains(result, []byte(`"sandbox":{"available":false`)) || !bytes.Contains(result, []byte("On this machine commands fail in this mode")) {
 		t.Errorf("nothing says that there is no sandbox: %s", result)
 	}
-	c.await("a notice", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "cannot confine") })
-	_, got := c.turn(id, "run echo hello")
+	c.Await("a notice", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "cannot confine") })
+	_, got := c.Turn(id, "run echo hello")
 	for _, call := range calls(got) {
 		if call.Status != acp.ToolCallStatusFailed {
 			t.Errorf("without a sandbox a command is %s: %s", call.Status, contentText(call))
 		}
 	}
-	if strings.Contains(spoken(got), "\nhello\n") {
-		t.Errorf("the command ran: %s", spoken(got))
+	if strings.Contains(bridgetest.Said(got), "\nhello\n") {
+		t.Errorf("the command ran: %s", bridgetest.Said(got))
 	}
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
-	_, got = c.turn(id, "run echo hello")
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	_, got = c.Turn(id, "run echo hello")
 	if call := only(t, got); call.Status != acp.ToolCallStatusCompleted || !strings.Contains(contentText(call), "hello") {
 		t.Errorf("with full access a command is %s: %s", call.Status, contentText(call))
 	}
@@ -334,42 +336,42 @@ func TestLive_SandboxMissing(t *testing.T) {
 
 // openAI makes codex use its own provider, at the model's address.
 func (w *world) openAI() {
-	w.write(".codex/config.toml", "model = \"gpt-5.5\"\n[analytics]\nenabled = false\n", 0o600)
+	w.Write(".codex/config.toml", "model = \"gpt-5.5\"\n[analytics]\nenabled = false\n", 0o600)
 }
 
 func TestLive_Credentials(t *testing.T) {
 	w := newWorld(t)
 	w.openAI()
 	c := w.open(acp.ClientCapabilities{}, nil)
-	_, e := c.call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
+	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
 	if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, varOpenAI) {
 		t.Errorf("without credentials: %v", e)
 	}
-	if s := acp.MemberString(c.must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(acp.AuthStateUnauthenticated) {
+	if s := acp.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(acp.AuthStateUnauthenticated) {
 		t.Errorf("state %s", s)
 	}
-	login := c.must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodChatGPT})
+	login := c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodChatGPT})
 	if u := acp.MemberString(login, "_meta", acp.MetaKey, "login", "authUrl"); !strings.HasPrefix(u, "https://") {
 		t.Errorf("the login has no address: %s", login)
 	}
-	if _, e := c.call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
+	if _, e := c.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
 		t.Errorf("no key: %v", e)
 	}
-	c.close()
+	c.Close()
 
-	w.creds = adapters.Credentials{APIKey: "sk-brought-along", BaseURL: w.model.URL + "/v1"}
+	w.Credentials = adapters.Credentials{APIKey: "sk-brought-along", BaseURL: w.Model.URL + "/v1"}
 	again := w.open(acp.ClientCapabilities{}, nil)
-	id := again.new("")
-	if _, got := again.turn(id, "say with my own"); spoken(got) != "with my own" {
-		t.Errorf("said %q", spoken(got))
+	id := again.New("")
+	if _, got := again.Turn(id, "say with my own"); bridgetest.Said(got) != "with my own" {
+		t.Errorf("said %q", bridgetest.Said(got))
 	}
 	if key := w.last().Header.Get("Authorization"); key != "Bearer sk-brought-along" {
 		t.Errorf("the model was given %q", key)
 	}
-	if _, err := os.Stat(filepath.Join(w.home, ".codex/auth.json")); err == nil {
+	if _, err := os.Stat(filepath.Join(w.Home, ".codex/auth.json")); err == nil {
 		t.Error("the key was written to disk")
 	}
-	found, err := exec.Command("grep", "-rl", "sk-brought-along", w.home, w.state).Output()
+	found, err := exec.Command("grep", "-rl", "sk-brought-along", w.Home, w.State).Output()
 	if len(bytes.TrimSpace(found)) > 0 {
 		t.Errorf("the key is in %s (%v)", found, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -27,8 +29,8 @@ func userSaid(list []acp.SessionUpdate) string {
 
 // listed are the sessions of the world's folder.
 func (c *client) listed() []string {
-	c.w.t.Helper()
-	data, _ := acp.Member(c.must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &c.w.cwd}), "sessions")
+	c.W.T.Helper()
+	data, _ := acp.Member(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &c.W.Cwd}), "sessions")
 	var out []string
 	for _, s := range acp.Elements(data) {
 		out = append(out, acp.MemberString(s, "sessionId"))
@@ -40,9 +42,9 @@ func (c *client) listed() []string {
 // has made.
 func TestLive_SessionsOfATerminal(t *testing.T) {
 	w := newWorld(t)
-	cmd := exec.Command(w.prog.Path, "exec", "--skip-git-repo-check", "-s", "danger-full-access", "run echo from the terminal")
-	cmd.Dir = w.cwd
-	cmd.Env = append(os.Environ(), w.env...)
+	cmd := exec.Command(w.Program.Path, "exec", "--skip-git-repo-check", "-s", "danger-full-access", "run echo from the terminal")
+	cmd.Dir = w.Cwd
+	cmd.Env = append(os.Environ(), w.Env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -52,20 +54,20 @@ func TestLive_SessionsOfATerminal(t *testing.T) {
 		t.Fatalf("%d sessions are listed", len(ids))
 	}
 	id := acp.SessionID(ids[0])
-	from := c.seen()
-	c.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
-	past := c.updates(from)
-	if !strings.Contains(userSaid(past), "run echo from the terminal") || !strings.Contains(spoken(past), "ran:") || !strings.Contains(contentText(only(t, past)), "from the terminal") {
-		t.Errorf("the replay is not whole\n%s", c.quote())
+	from := c.Seen()
+	c.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	past := c.Updates(from)
+	if !strings.Contains(userSaid(past), "run echo from the terminal") || !strings.Contains(bridgetest.Said(past), "ran:") || !strings.Contains(contentText(only(t, past)), "from the terminal") {
+		t.Errorf("the replay is not whole\n%s", c.Quote())
 	}
-	if _, got := c.turn(id, "recall"); !strings.Contains(spoken(got), "from the terminal") {
-		t.Errorf("the model recalls %q", spoken(got))
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "from the terminal") {
+		t.Errorf("the model recalls %q", bridgetest.Said(got))
 	}
-	if _, e := c.call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || e.Code != acp.CodeInvalidRequest {
+	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || e.Code != acp.CodeInvalidRequest {
 		t.Errorf("a session of the user's was deleted: %v", e)
 	}
 	for _, unknown := range []acp.SessionID{"01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c", "no-uuid", "../../x"} {
-		if _, e := c.call(acp.MethodSessionResume, w.again(unknown)); e == nil || e.Code != acp.CodeResourceNotFound {
+		if _, e := c.Call(acp.MethodSessionResume, w.again(unknown)); e == nil || e.Code != acp.CodeResourceNotFound {
 			t.Errorf("session %s: %v", unknown, e)
 		}
 	}
@@ -74,33 +76,33 @@ func TestLive_SessionsOfATerminal(t *testing.T) {
 func TestLive_ForkDeleteTitle(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
-	c.turn(id, "say apple")
-	c.must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "A title"})
-	c.await("the title", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), `"title":"A title"`) })
-	r := c.must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.cwd})
+	id := c.New("")
+	c.Turn(id, "say apple")
+	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "A title"})
+	c.Await("the title", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), `"title":"A title"`) })
+	r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})
 	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
-	c.turn(fork, "say pear")
-	if _, got := c.turn(fork, "recall"); !strings.Contains(spoken(got), "apple") {
-		t.Errorf("the fork recalls %q", spoken(got))
+	c.Turn(fork, "say pear")
+	if _, got := c.Turn(fork, "recall"); !strings.Contains(bridgetest.Said(got), "apple") {
+		t.Errorf("the fork recalls %q", bridgetest.Said(got))
 	}
-	if _, got := c.turn(id, "recall"); strings.Contains(spoken(got), "pear") {
-		t.Errorf("the origin recalls %q", spoken(got))
+	if _, got := c.Turn(id, "recall"); strings.Contains(bridgetest.Said(got), "pear") {
+		t.Errorf("the origin recalls %q", bridgetest.Said(got))
 	}
 	if ids := c.listed(); !slices.Contains(ids, string(id)) || !slices.Contains(ids, string(fork)) {
 		t.Errorf("listed %q", ids)
 	}
-	c.must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
+	c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
 	if ids := c.listed(); slices.Contains(ids, string(fork)) {
 		t.Errorf("listed after its deletion: %q", ids)
 	}
-	if _, e := c.call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: fork, Prompt: []acp.ContentBlock{acp.TextBlock("say x")}}); e == nil || e.Code != acp.CodeResourceNotFound {
+	if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: fork, Prompt: []acp.ContentBlock{acp.TextBlock("say x")}}); e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("a prompt after the deletion: %v", e)
 	}
-	c.must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
-	c.must(acp.MethodSessionResume, w.again(id))
-	if _, got := c.turn(id, "recall"); !strings.Contains(spoken(got), "apple") {
-		t.Errorf("closed and resumed, it recalls %q", spoken(got))
+	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionResume, w.again(id))
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "apple") {
+		t.Errorf("closed and resumed, it recalls %q", bridgetest.Said(got))
 	}
 }
 
@@ -108,25 +110,25 @@ func TestLive_ForkDeleteTitle(t *testing.T) {
 func TestLive_NeverPrompted(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
+	id := c.New("")
 	c.set(id, configMode, modeFullAccess)
-	c.close()
+	c.Close()
 	again := w.open(acp.ClientCapabilities{}, nil)
-	r := again.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.cwd, MCPServers: []acp.MCPServer{}})
+	r := again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
 	if got := chosen(r); got[configMode] != modeFullAccess {
 		t.Errorf("resumed with %v", got)
 	}
-	if _, got := again.turn(id, "say at last"); spoken(got) != "at last" {
-		t.Errorf("said %q", spoken(got))
+	if _, got := again.Turn(id, "say at last"); bridgetest.Said(got) != "at last" {
+		t.Errorf("said %q", bridgetest.Said(got))
 	}
-	again.close()
+	again.Close()
 	third := w.open(acp.ClientCapabilities{}, nil)
 	if ids := third.listed(); !slices.Equal(ids, []string{string(id)}) {
 		t.Errorf("listed %q, want %s", ids, id)
 	}
-	third.must(acp.MethodSessionResume, w.again(id))
-	if _, got := third.turn(id, "recall"); !strings.Contains(spoken(got), "at last") {
-		t.Errorf("recalls %q", spoken(got))
+	third.Must(acp.MethodSessionResume, w.again(id))
+	if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "at last") {
+		t.Errorf("recalls %q", bridgetest.Said(got))
 	}
 }
 
@@ -137,30 +139,30 @@ func TestLive_CrashWithManyThreads(t *testing.T) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	var ids []acp.SessionID
 	for _, word := range []string{"alpha", "beta", "gamma", "delta"} {
-		id := c.new("")
-		c.turn(id, "say "+word)
+		id := c.New("")
+		c.Turn(id, "say "+word)
 		ids = append(ids, id)
 	}
-	from := c.seen()
-	c.prompt(ids[0], "forever")
-	c.prompt(ids[1], "forever")
-	c.await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
-	pid := c.conn.(adapters.Process).PID()
+	from := c.Seen()
+	c.Prompt(ids[0], "forever")
+	c.Prompt(ids[1], "forever")
+	c.Await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
+	pid := c.Conn.(adapters.Process).PID()
 	if pid == 0 {
 		t.Fatal("no process")
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-c.done
-	if exit, ok := errors.AsType[*adapters.ExitError](c.end); !ok || exit.Code != -1 {
-		t.Errorf("reading ended with %v", c.end)
+	end := c.Ended()
+	if exit, ok := errors.AsType[*adapters.ExitError](end); !ok || exit.Code != -1 {
+		t.Errorf("reading ended with %v", end)
 	}
 	again := w.open(acp.ClientCapabilities{}, nil)
 	for i, word := range []string{"alpha", "beta", "gamma", "delta"} {
-		again.must(acp.MethodSessionResume, w.again(ids[i]))
-		if _, got := again.turn(ids[i], "recall"); !strings.Contains(spoken(got), word) {
-			t.Errorf("session %d recalls %q, want %s", i, spoken(got), word)
+		again.Must(acp.MethodSessionResume, w.again(ids[i]))
+		if _, got := again.Turn(ids[i], "recall"); !strings.Contains(bridgetest.Said(got), word) {
+			t.Errorf("session %d recalls %q, want %s", i, bridgetest.Said(got), word)
 		}
 	}
 }
@@ -169,9 +171,9 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 	w := newWorld(t)
 	caps := acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Compaction: &acp.CompactionCapabilities{}}}
 	c := w.open(caps, nil)
-	id := c.new("")
-	c.turn(id, "say before")
-	stop, got := c.turn(id, "/compact")
+	id := c.New("")
+	c.Turn(id, "say before")
+	stop, got := c.Turn(id, "/compact")
 	var states []acp.CompactionStatus
 	for _, u := range got {
 		if u.CompactionUpdate != nil {
@@ -179,43 +181,43 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 		}
 	}
 	if stop != acp.StopReasonEndTurn || !slices.Equal(states, []acp.CompactionStatus{acp.CompactionStatusInProgress, acp.CompactionStatusCompleted}) {
-		t.Errorf("the compaction ended with %s: %v\n%s", stop, states, c.quote())
+		t.Errorf("the compaction ended with %s: %v\n%s", stop, states, c.Quote())
 	}
 	review := `{"findings":[],"overall_correctness":"patch is correct","overall_explanation":"nothing is wrong","overall_confidence_score":0.9}`
-	w.model.On(scriptedmodel.Contains("REVIEW THIS"), scriptedmodel.Step{scriptedmodel.Say(review)})
-	stop, got = c.turn(id, "/review REVIEW THIS")
-	if said := spoken(got); stop != acp.StopReasonEndTurn || !strings.Contains(said, "nothing is wrong") || strings.Count(said, "nothing is wrong") != 1 || strings.Contains(said, "findings") {
-		t.Errorf("the review ended with %s and said %q\n%s", stop, said, c.quote())
+	w.Model.On(scriptedmodel.Contains("REVIEW THIS"), scriptedmodel.Step{scriptedmodel.Say(review)})
+	stop, got = c.Turn(id, "/review REVIEW THIS")
+	if said := bridgetest.Said(got); stop != acp.StopReasonEndTurn || !strings.Contains(said, "nothing is wrong") || strings.Count(said, "nothing is wrong") != 1 || strings.Contains(said, "findings") {
+		t.Errorf("the review ended with %s and said %q\n%s", stop, said, c.Quote())
 	}
-	w.model.On(scriptedmodel.Contains("AGENTS.md"), scriptedmodel.Step{scriptedmodel.Say("written")})
-	if _, got := c.turn(id, "/init"); spoken(got) != "written" {
-		t.Errorf("init said %q", spoken(got))
+	w.Model.On(scriptedmodel.Contains("AGENTS.md"), scriptedmodel.Step{scriptedmodel.Say("written")})
+	if _, got := c.Turn(id, "/init"); bridgetest.Said(got) != "written" {
+		t.Errorf("init said %q", bridgetest.Said(got))
 	}
-	if _, got := c.turn(id, "/unknown say nothing"); spoken(got) == "" {
+	if _, got := c.Turn(id, "/unknown say nothing"); bridgetest.Said(got) == "" {
 		t.Error("an unknown command is no prompt")
 	}
 }
 
 func TestLive_Subagents(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("delegate"),
+	w.Model.On(scriptedmodel.Exactly("delegate"),
 		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": "run echo child ran"})},
 		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/wait_agent", map[string]any{"timeout_ms": 10000, "targets": []string{}})},
 		scriptedmodel.Step{scriptedmodel.Say("parent done")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new(full)
-	stop, got := c.turn(id, "delegate")
-	if stop != acp.StopReasonEndTurn || spoken(got) != "parent done" {
-		t.Errorf("it ended with %s and said %q\n%s", stop, spoken(got), c.quote())
+	id := c.New(full)
+	stop, got := c.Turn(id, "delegate")
+	if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "parent done" {
+		t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
 	}
-	_, m := c.await("the subagent's call", 0, func(m *acp.Message) bool {
+	_, m := c.Await("the subagent's call", 0, func(m *acp.Message) bool {
 		return acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"
 	})
 	parent := acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId")
-	c.await("the end of the subagent", 0, func(m *acp.Message) bool {
+	c.Await("the end of the subagent", 0, func(m *acp.Message) bool {
 		return acp.MemberString(m.Update(), "toolCallId") == parent && acp.MemberString(m.Update(), "status") == "completed"
 	})
-	if call := calls(c.updates(0))[parent]; call == nil || !strings.Contains(contentText(call), "child ran") {
+	if call := calls(c.Updates(0))[parent]; call == nil || !strings.Contains(contentText(call), "child ran") {
 		t.Errorf("the subagent's words are not in its call: %+v", call)
 	}
 }
@@ -224,17 +226,17 @@ func TestLive_Subagents(t *testing.T) {
 // ends behind the turn.
 func TestLive_BackgroundTerminal(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("leave it"),
-		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "sleep 2; echo over > " + filepath.Join(w.cwd, "over"), "yield_time_ms": 300})},
+	w.Model.On(scriptedmodel.Exactly("leave it"),
+		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "sleep 2; echo over > " + filepath.Join(w.Cwd, "over"), "yield_time_ms": 300})},
 		scriptedmodel.Step{scriptedmodel.Say("left")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new(full)
-	_, got := c.turn(id, "leave it")
+	id := c.New(full)
+	_, got := c.Turn(id, "leave it")
 	if call := only(t, got); call.Status != acp.ToolCallStatusInProgress {
 		t.Errorf("behind its turn the command is %s", call.Status)
 	}
-	c.await("its end", 0, func(m *acp.Message) bool {
+	c.Await("its end", 0, func(m *acp.Message) bool {
 		return acp.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && acp.MemberString(m.Update(), "status") == "completed"
 	})
-	w.read(filepath.Join(w.cwd, "over"))
+	w.Read(filepath.Join(w.Cwd, "over"))
 }

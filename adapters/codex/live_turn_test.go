@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -76,12 +78,12 @@ func thoughts(list []acp.SessionUpdate) string {
 func TestLive_Turn(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new(full)
-	_, got := c.turn(id, "think deeply about it")
-	if thoughts(got) != "deeply about it" || spoken(got) != "thought" {
-		t.Errorf("thought %q, said %q", thoughts(got), spoken(got))
+	id := c.New(full)
+	_, got := c.Turn(id, "think deeply about it")
+	if thoughts(got) != "deeply about it" || bridgetest.Said(got) != "thought" {
+		t.Errorf("thought %q, said %q", thoughts(got), bridgetest.Said(got))
 	}
-	_, got = c.turn(id, "run for i in 1 2 3 4; do echo out $i; sleep 0.4; done")
+	_, got = c.Turn(id, "run for i in 1 2 3 4; do echo out $i; sleep 0.4; done")
 	call, live := only(t, got), 0
 	for _, u := range got {
 		if up := u.ToolCallUpdate; up != nil && up.Status == acp.ToolCallStatusInProgress && up.Content != nil {
@@ -91,13 +93,13 @@ func TestLive_Turn(t *testing.T) {
 	if live == 0 || contentText(call) != "```console\nout 1\nout 2\nout 3\nout 4\n```" || call.Status != acp.ToolCallStatusCompleted {
 		t.Errorf("%d live updates, then %s: %q", live, call.Status, contentText(call))
 	}
-	_, got = c.turn(id, "run exit 3")
+	_, got = c.Turn(id, "run exit 3")
 	if call := only(t, got); call.Status != acp.ToolCallStatusFailed {
 		t.Errorf("a command that failed is %s", call.Status)
 	}
 	// A title from the first prompt, and tokens.
 	title, used := "", uint64(0)
-	for _, u := range c.updates(0) {
+	for _, u := range c.Updates(0) {
 		if u.SessionInfoUpdate != nil && u.SessionInfoUpdate.Title != nil {
 			title = *u.SessionInfoUpdate.Title
 		}
@@ -109,7 +111,7 @@ func TestLive_Turn(t *testing.T) {
 		t.Errorf("title %q, %d tokens used", title, used)
 	}
 	// Reports of 350 kB come whole to the bridge, and shortened to the client.
-	_, got = c.turn(id, "run head -c 350000 /dev/zero | tr '\\0' x; echo THE END")
+	_, got = c.Turn(id, "run head -c 350000 /dev/zero | tr '\\0' x; echo THE END")
 	if s := contentText(only(t, got)); len(s) > maxOutput+200 || !strings.Contains(s, "THE END") || !strings.Contains(s, "bytes left out") {
 		t.Errorf("%d bytes of output are shown: %.100s", len(s), s)
 	}
@@ -117,15 +119,15 @@ func TestLive_Turn(t *testing.T) {
 
 func TestLive_Diffs(t *testing.T) {
 	w := newWorld(t)
-	w.writeAt(filepath.Join(w.cwd, "old.txt"), "one\ntwo\nthree\n", 0o600)
-	w.writeAt(filepath.Join(w.cwd, "gone.txt"), "bye\n", 0o600)
-	w.writeAt(filepath.Join(w.cwd, "mv.txt"), "m1\nm2\n", 0o600)
+	w.Write(filepath.Join(w.Cwd, "old.txt"), "one\ntwo\nthree\n", 0o600)
+	w.Write(filepath.Join(w.Cwd, "gone.txt"), "bye\n", 0o600)
+	w.Write(filepath.Join(w.Cwd, "mv.txt"), "m1\nm2\n", 0o600)
 	patch := "*** Begin Patch\n*** Add File: new.txt\n+alpha\n*** Update File: old.txt\n@@\n-two\n+TWO\n*** Delete File: gone.txt\n" +
 		"*** Update File: mv.txt\n*** Move to: sub/moved.txt\n@@\n-m1\n+M1\n*** End Patch\n"
-	w.model.On(scriptedmodel.Exactly("patch"), scriptedmodel.Step{scriptedmodel.Call("apply_patch", patch)}, scriptedmodel.Step{scriptedmodel.Say("patched")})
+	w.Model.On(scriptedmodel.Exactly("patch"), scriptedmodel.Step{scriptedmodel.Call("apply_patch", patch)}, scriptedmodel.Step{scriptedmodel.Say("patched")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new(`{"permissionMode":"write"}`)
-	_, got := c.turn(id, "patch")
+	id := c.New(`{"permissionMode":"write"}`)
+	_, got := c.Turn(id, "patch")
 	call := only(t, got)
 	diffs := map[string][2]string{}
 	for _, one := range call.Content {
@@ -134,7 +136,7 @@ func TestLive_Diffs(t *testing.T) {
 			if d.OldText != nil {
 				old = *d.OldText
 			}
-			diffs[strings.TrimPrefix(d.Path, w.cwd+"/")] = [2]string{old, d.NewText}
+			diffs[strings.TrimPrefix(d.Path, w.Cwd+"/")] = [2]string{old, d.NewText}
 		}
 	}
 	want := map[string][2]string{
@@ -144,19 +146,19 @@ func TestLive_Diffs(t *testing.T) {
 	if fmt.Sprint(diffs) != fmt.Sprint(want) || call.Status != acp.ToolCallStatusCompleted {
 		t.Errorf("%s with %q, want %q", call.Status, diffs, want)
 	}
-	if s := w.read(filepath.Join(w.cwd, "sub/moved.txt")); s != "M1\nm2\n" {
+	if s := w.Read(filepath.Join(w.Cwd, "sub/moved.txt")); s != "M1\nm2\n" {
 		t.Errorf("the moved file holds %q", s)
 	}
 }
 
 func TestLive_Plan(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("plan it"),
+	w.Model.On(scriptedmodel.Exactly("plan it"),
 		scriptedmodel.Step{scriptedmodel.Call("update_plan", map[string]any{"plan": []any{
 			map[string]string{"step": "First", "status": "completed"}, map[string]string{"step": "Second", "status": "in_progress"},
 		}})}, scriptedmodel.Step{scriptedmodel.Say("planned")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	_, got := c.turn(c.new(""), "plan it")
+	_, got := c.Turn(c.New(""), "plan it")
 	for _, u := range got {
 		if u.Plan != nil {
 			b, _ := acp.Encode(u.Plan.Entries)
@@ -167,21 +169,21 @@ func TestLive_Plan(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("no plan was shown\n%s", c.quote())
+	t.Errorf("no plan was shown\n%s", c.Quote())
 }
 
 func TestLive_Attachments(t *testing.T) {
 	w := newWorld(t)
 	const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
-	c.must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
+	id := c.New("")
+	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
 		{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}},
 		{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{TextResourceContents: &acp.TextResourceContents{URI: "file:///w/a.txt", Text: "EMBEDDED"}}}},
 		{ResourceLink: &acp.ResourceLink{Name: "linked", URI: "https://example.com/x"}},
 		acp.TextBlock("say seen"),
 	}})
-	turns := w.model.Turns()
+	turns := w.Model.Turns()
 	body := turns[len(turns)-1].Body
 	for _, s := range []string{dot, "EMBEDDED", "linked"} {
 		if !bytes.Contains(body, []byte(s)) {
@@ -190,7 +192,7 @@ func TestLive_Attachments(t *testing.T) {
 	}
 	for _, p := range []string{`[]`, `[{"type":"text","text":"  "}]`, `[{"type":"image","data":"","mimeType":"image/png","uri":"https://example.com/x.png"}]`} {
 		r := json.RawMessage(fmt.Sprintf(`{"sessionId":%q,"prompt":%s}`, id, p))
-		if _, e := c.call(acp.MethodSessionPrompt, r); e == nil || e.Code != acp.CodeInvalidParams {
+		if _, e := c.Call(acp.MethodSessionPrompt, r); e == nil || e.Code != acp.CodeInvalidParams {
 			t.Errorf("prompt %s: %v", p, e)
 		}
 	}
@@ -209,18 +211,18 @@ func alive(t *testing.T, file string) bool {
 
 func TestLive_CancelEverywhere(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
-		"cmd": "touch " + filepath.Join(w.cwd, "escalated"), "sandbox_permissions": "require_escalated", "justification": "because",
+	w.Model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
+		"cmd": "touch " + filepath.Join(w.Cwd, "escalated"), "sandbox_permissions": "require_escalated", "justification": "because",
 	})}, scriptedmodel.Step{scriptedmodel.Say("escalated")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new(`{"permissionMode":"write"}`)
-	cancel := func() { c.notify(acp.MethodSessionCancel, map[string]any{"sessionId": id}) }
+	id := c.New(`{"permissionMode":"write"}`)
+	cancel := func() { c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id}) }
 	ends := func(what string, p acp.ID) {
 		t.Helper()
 		began := time.Now()
-		r, e := c.result(p)
+		r, e := c.Result(p)
 		if e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
-			t.Errorf("%s: it ended with %s, %v\n%s", what, r, e, c.quote())
+			t.Errorf("%s: it ended with %s, %v\n%s", what, r, e, c.Quote())
 		}
 		if d := time.Since(began); d > 8*time.Second {
 			t.Errorf("%s took %v", what, d)
@@ -228,49 +230,49 @@ func TestLive_CancelEverywhere(t *testing.T) {
 	}
 	// Before anything has begun.
 	for range 3 {
-		p := c.prompt(id, "forever")
+		p := c.Prompt(id, "forever")
 		cancel()
 		ends("at once", p)
 	}
-	from := c.seen()
-	p := c.prompt(id, "forever")
-	c.await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
+	from := c.Seen()
+	p := c.Prompt(id, "forever")
+	c.Await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
 	cancel()
 	ends("streaming", p)
 
-	pid := filepath.Join(w.cwd, "pid")
-	from = c.seen()
-	p = c.prompt(id, "run echo $$ > "+pid+"; echo running; while true; do echo tock; sleep 0.2; done")
-	c.await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
+	pid := filepath.Join(w.Cwd, "pid")
+	from = c.Seen()
+	p = c.Prompt(id, "run echo $$ > "+pid+"; echo running; while true; do echo tock; sleep 0.2; done")
+	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
 	cancel()
 	ends("a command", p)
-	for _, call := range calls(c.updates(from)) {
+	for _, call := range calls(c.Updates(from)) {
 		if call.Status != acp.ToolCallStatusFailed {
 			t.Errorf("the command was left %s", call.Status)
 		}
 	}
 	// What comes late of a closed call is dropped.
-	_, got := c.turn(id, "say alive")
-	if spoken(got) != "alive" || len(calls(got)) > 0 {
-		t.Errorf("afterwards it said %q\n%s", spoken(got), c.quote())
+	_, got := c.Turn(id, "say alive")
+	if bridgetest.Said(got) != "alive" || len(calls(got)) > 0 {
+		t.Errorf("afterwards it said %q\n%s", bridgetest.Said(got), c.Quote())
 	}
 
-	from = c.seen()
-	p = c.prompt(id, "escalate")
-	_, ask := c.await("a question", from, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionRequestPermission })
+	from = c.Seen()
+	p = c.Prompt(id, "escalate")
+	_, ask := c.Await("a question", from, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionRequestPermission })
 	cancel()
 	ends("a permission", p)
 	// Answered after the cancellation, and twice: nothing happens.
-	yes, _ := acp.Encode(pick("allow_once")(acp.MethodSessionRequestPermission, nil))
+	yes, _ := acp.Encode(bridgetest.Pick("allow_once")(acp.MethodSessionRequestPermission, nil))
 	for range 2 {
-		if err := c.conn.Write(t.Context(), acp.NewResult(ask.ID(), yes)); err != nil {
+		if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), yes)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, got = c.turn(id, "say still alive"); spoken(got) != "still alive" {
-		t.Errorf("afterwards it said %q", spoken(got))
+	if _, got = c.Turn(id, "say still alive"); bridgetest.Said(got) != "still alive" {
+		t.Errorf("afterwards it said %q", bridgetest.Said(got))
 	}
-	if _, err := os.Stat(filepath.Join(w.cwd, "escalated")); err == nil {
+	if _, err := os.Stat(filepath.Join(w.Cwd, "escalated")); err == nil {
 		t.Error("a late answer was taken for a permission")
 	}
 }
@@ -279,16 +281,16 @@ func TestLive_CancelEverywhere(t *testing.T) {
 func TestLive_CancelEndsTheCommand(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new(full)
-	pid := filepath.Join(w.cwd, "pid")
-	from := c.seen()
-	p := c.prompt(id, "run echo $$ > "+pid+"; while true; do echo tock; sleep 0.2; done")
-	c.await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
+	id := c.New(full)
+	pid := filepath.Join(w.Cwd, "pid")
+	from := c.Seen()
+	p := c.Prompt(id, "run echo $$ > "+pid+"; while true; do echo tock; sleep 0.2; done")
+	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
 	if !alive(t, pid) {
 		t.Fatal("the command does not run")
 	}
-	c.notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
-	if r, e := c.result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
 	}
 	for end := time.Now().Add(5 * time.Second); alive(t, pid); {
@@ -304,32 +306,32 @@ func TestLive_CancelEndsTheCommand(t *testing.T) {
 func TestLive_BusyIsNotSteered(t *testing.T) {
 	w := newWorld(t)
 	gate := make(chan struct{})
-	w.model.On(scriptedmodel.Exactly("first"), scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
+	w.Model.On(scriptedmodel.Exactly("first"), scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
-	p := c.prompt(id, "first")
-	c.await("text", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "one") })
-	q := c.prompt(id, "say second")
+	id := c.New("")
+	p := c.Prompt(id, "first")
+	c.Await("text", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "one") })
+	q := c.Prompt(id, "say second")
 	close(gate)
-	if r, e := c.result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
 		t.Errorf("the first ended with %s, %v", r, e)
 	}
-	if r, e := c.result(q); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+	if r, e := c.Result(q); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
 		t.Errorf("the second ended with %s, %v", r, e)
 	}
-	if s := spoken(c.updates(0)); s != "one twosecond" {
+	if s := bridgetest.Said(c.Updates(0)); s != "one twosecond" {
 		t.Errorf("said %q", s)
 	}
-	if n := len(w.model.Turns()); n != 2 {
+	if n := len(w.Model.Turns()); n != 2 {
 		t.Errorf("%d calls of the model, want 2", n)
 	}
 }
 
 func TestLive_Failures(t *testing.T) {
 	w := newWorld(t)
-	w.model.On(scriptedmodel.Exactly("cut off"), scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop("max_tokens")})
+	w.Model.On(scriptedmodel.Exactly("cut off"), scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop("max_tokens")})
 	var once sync.Once
-	w.model.OnRequest(scriptedmodel.Exactly("drop"), func(*scriptedmodel.Request) []scriptedmodel.Step {
+	w.Model.OnRequest(scriptedmodel.Exactly("drop"), func(*scriptedmodel.Request) []scriptedmodel.Step {
 		steps := []scriptedmodel.Step{{scriptedmodel.Say("a text that is whole")}}
 		once.Do(func() {
 			steps = []scriptedmodel.Step{{scriptedmodel.SayChunks("a text ", "that"), scriptedmodel.Drop()}}
@@ -337,31 +339,31 @@ func TestLive_Failures(t *testing.T) {
 		return steps
 	})
 	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
-	id := c.new("")
-	_, got := c.turn(id, "drop")
-	if spoken(got) != "a text that is whole" {
-		t.Errorf("after a stream that broke it said %q\n%s", spoken(got), c.quote())
+	id := c.New("")
+	_, got := c.Turn(id, "drop")
+	if bridgetest.Said(got) != "a text that is whole" {
+		t.Errorf("after a stream that broke it said %q\n%s", bridgetest.Said(got), c.Quote())
 	}
 	noticed := false
 	for _, u := range got {
 		noticed = noticed || u.Notice != nil
 	}
 	if !noticed {
-		t.Errorf("nobody was told of the retry\n%s", c.quote())
+		t.Errorf("nobody was told of the retry\n%s", c.Quote())
 	}
-	if stop, _ := c.turn(id, "cut off"); stop != acp.StopReasonMaxTokens {
+	if stop, _ := c.Turn(id, "cut off"); stop != acp.StopReasonMaxTokens {
 		t.Errorf("it ended with %s, want max_tokens", stop)
 	}
-	if _, e := c.result(c.prompt(id, "fail 400")); e == nil || e.Code != acp.CodeInternal {
+	if _, e := c.Result(c.Prompt(id, "fail 400")); e == nil || e.Code != acp.CodeInternal {
 		t.Errorf("400: %v", e)
 	}
 	began := time.Now()
-	_, e := c.result(c.prompt(id, "fail 401"))
+	_, e := c.Result(c.Prompt(id, "fail 401"))
 	if e == nil || e.Code != acp.CodeAuthRequired || time.Since(began) > 5*time.Second {
 		t.Errorf("401 after %v: %v", time.Since(began), e)
 	}
-	if _, got = c.turn(id, "say alive"); spoken(got) != "alive" {
-		t.Errorf("afterwards it said %q", spoken(got))
+	if _, got = c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {
+		t.Errorf("afterwards it said %q", bridgetest.Said(got))
 	}
 }
 
@@ -372,26 +374,24 @@ func TestLive_ManyThreads(t *testing.T) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	var ids []acp.SessionID
 	for range many {
-		ids = append(ids, c.new(""))
+		ids = append(ids, c.New(""))
 	}
 	var prompts []acp.ID
 	for i, id := range ids {
-		prompts = append(prompts, c.prompt(id, fmt.Sprintf("say I am number %d of them", i)))
+		prompts = append(prompts, c.Prompt(id, fmt.Sprintf("say I am number %d of them", i)))
 	}
 	for i, p := range prompts {
-		if r, e := c.result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+		if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
 			t.Errorf("session %d ended with %s, %v", i, r, e)
 		}
 	}
 	said := map[string]string{}
-	c.mu.Lock()
-	for _, m := range c.frames {
+	for _, m := range c.Frames() {
 		var u acp.SessionUpdate
 		if m.Method() == acp.MethodSessionUpdate && json.Unmarshal(m.Update(), &u) == nil {
-			said[m.Session()] += spoken([]acp.SessionUpdate{u})
+			said[m.Session()] += bridgetest.Said([]acp.SessionUpdate{u})
 		}
 	}
-	c.mu.Unlock()
 	for i, id := range ids {
 		if want := fmt.Sprintf("I am number %d of them", i); said[string(id)] != want {
 			t.Errorf("session %d said %q", i, said[string(id)])
@@ -402,14 +402,14 @@ func TestLive_ManyThreads(t *testing.T) {
 func TestLive_LargePrompt(t *testing.T) {
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.new("")
+	id := c.New("")
 	const most = 1 << 20
 	text := "say " + strings.Repeat("0123456789abcdef", most/16)[:most-len("say ")]
-	w.model.On(scriptedmodel.Contains("0123456789abcdef0123"), scriptedmodel.Step{scriptedmodel.SayChunks(text[:most/2], text[most/2:])})
-	if _, got := c.turn(id, text); spoken(got) != text {
-		t.Errorf("of %d bytes %d came back", len(text), len(spoken(got)))
+	w.Model.On(scriptedmodel.Contains("0123456789abcdef0123"), scriptedmodel.Step{scriptedmodel.SayChunks(text[:most/2], text[most/2:])})
+	if _, got := c.Turn(id, text); bridgetest.Said(got) != text {
+		t.Errorf("of %d bytes %d came back", len(text), len(bridgetest.Said(got)))
 	}
-	if _, e := c.result(c.prompt(id, text+"!")); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "1048576") {
+	if _, e := c.Result(c.Prompt(id, text+"!")); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "1048576") {
 		t.Errorf("a larger one: %v", e)
 	}
 }

@@ -31,10 +31,10 @@ func (t *translator) notice(e *event) []acp.SessionUpdate {
 	case "model/rerouted":
 		return t.say(acp.NoticeSeverityWarning, fmt.Sprintf("Model %s instead of %s", e.To, e.From), "")
 	case "mcpServer/startupStatus/updated":
-		if text(e.Status) != "failed" {
+		if bridge.Text(e.Status) != "failed" {
 			return nil
 		}
-		return t.say(acp.NoticeSeverityWarning, fmt.Sprintf("MCP server %s did not start", e.Name), text(e.Error))
+		return t.say(acp.NoticeSeverityWarning, fmt.Sprintf("MCP server %s did not start", e.Name), bridge.Text(e.Error))
 	}
 	return nil
 }

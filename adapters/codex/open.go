@@ -20,7 +20,7 @@ const (
 
 // NewSession starts a thread.
 func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
-	s, up, err := a.begin(ctx, "", request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, record{})
+	s, up, err := a.begin(ctx, "", bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, record{})
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 
 // begin starts a thread for a session; with the id "" it is a new one with the
 // thread's id.
-func (a *agent) begin(ctx context.Context, id acp.SessionID, r request, known record) (*session, *setup, error) {
+func (a *agent) begin(ctx context.Context, id acp.SessionID, r bridge.Request, known record) (*session, *setup, error) {
 	up, srv, err := a.prepare(ctx, r)
 	if err != nil {
 		return nil, nil, err
@@ -41,7 +41,7 @@ func (a *agent) begin(ctx context.Context, id acp.SessionID, r request, known re
 	if id == "" {
 		id = acp.SessionID(got.Thread.ID)
 	}
-	err = a.store.change(string(id), r.cwd, func(r *record) {
+	err = a.store.change(string(id), r.Cwd, func(r *record) {
 		r.Made = true
 		if got.Thread.ID != string(id) {
 			r.Thread = got.Thread.ID
@@ -55,7 +55,7 @@ func (a *agent) begin(ctx context.Context, id acp.SessionID, r request, known re
 }
 
 // prepare maps the wishes, and checks that there are credentials.
-func (a *agent) prepare(ctx context.Context, r request) (*setup, *server, error) {
+func (a *agent) prepare(ctx context.Context, r bridge.Request) (*setup, *server, error) {
 	up, err := newSetup(r)
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +78,7 @@ func (a *agent) prepare(ctx context.Context, r request) (*setup, *server, error)
 				Instructions string `json:"developer_instructions"`
 			} `json:"config"`
 		}
-		if err := srv.call(ctx, "config/read", map[string]string{"cwd": r.cwd}, &c); err != nil {
+		if err := srv.call(ctx, "config/read", map[string]string{"cwd": r.Cwd}, &c); err != nil {
 			a.log.Debug("read codex's configuration", "err", err)
 		}
 		all := up.append
@@ -99,14 +99,14 @@ func openError(err error, id acp.SessionID) error {
 	case strings.Contains(said, "active writer"):
 		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open in another codex process: end it there first (%s)", id, said)
 	case id != "" && unknownThread(err):
-		return notFound(id)
+		return bridge.NotFound(id)
 	}
 	return acp.Errorf(acp.CodeInvalidParams, "codex refused: %s", said)
 }
 
 // LoadSession opens a thread, wherever it was made, and replays it.
 func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, true)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -115,18 +115,18 @@ func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*ac
 
 // ResumeSession opens a thread and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, false)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
 	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, r request, replay bool) (*session, *setup, error) {
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
 	if _, err := a.session(id); err == nil {
 		return nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
 	}
-	known, made := a.store.load(string(id))
+	known, made := a.store.Load(string(id))
 	native := bridge.FirstOf(known.Thread, string(id))
 	up, srv, err := a.prepare(ctx, r)
 	if err != nil {
@@ -152,8 +152,8 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, r request, replay 
 
 // ForkSession starts a thread that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
-	from := request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}
-	known, made := a.store.load(string(r.SessionID))
+	from := bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}
+	known, made := a.store.Load(string(r.SessionID))
 	up, srv, err := a.prepare(ctx, from)
 	if err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func userMessage(it *item) []acp.SessionUpdate {
 	}
 	for _, raw := range acp.Elements(it.Content) {
 		var in input
-		if lenient(raw, &in) != nil {
+		if bridge.Lenient(raw, &in) != nil {
 			continue
 		}
 		mime, data, inline := strings.Cut(strings.TrimPrefix(in.URL, "data:"), ";base64,")
@@ -303,8 +303,8 @@ func (s *session) meta(up *setup) map[string]json.RawMessage {
 	if s.srv.confined != nil {
 		m["sandbox"] = map[string]any{"available": false, "reason": s.srv.confined.Error()}
 	}
-	if len(up.unsupported) > 0 {
-		m["unsupported"] = up.unsupported
+	if len(up.Unsupported) > 0 {
+		m["unsupported"] = up.Unsupported
 	}
 	return bridge.Meta(m)
 }

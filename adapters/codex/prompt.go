@@ -151,19 +151,8 @@ func (s *session) entitle(prompt []acp.ContentBlock) {
 	first := !s.titled
 	s.titled = true
 	s.mu.Unlock()
-	if !first {
-		return
-	}
-	for _, b := range prompt {
-		if b.Text == nil {
-			continue
-		}
-		if title := bridge.TitleOf(b.Text.Text); title != "" {
-			s.emit(func(*translator) []acp.SessionUpdate {
-				return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &title, UpdatedAt: new(time.Now().UTC().Format(time.RFC3339))}}}
-			})
-			return
-		}
+	if first {
+		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(prompt) })
 	}
 }
 

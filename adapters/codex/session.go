@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // session is a session and its thread.
@@ -43,7 +44,7 @@ type session struct {
 
 func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup) *session {
 	s := &session{
-		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.cwd, roots: up.roots, log: a.log.With("session", id),
+		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, log: a.log.With("session", id),
 		slot: make(chan struct{}, 1), tr: newTranslator(), own: up.skills,
 		alone: map[string]bool{}, asks: map[string]context.CancelFunc{},
 	}
@@ -91,7 +92,7 @@ func (s *session) take(e *event) {
 		s.withdrawn(e.RequestID)
 		return
 	}
-	if e.Method == "mcpServer/startupStatus/updated" && text(e.Status) != "starting" {
+	if e.Method == "mcpServer/startupStatus/updated" && bridge.Text(e.Status) != "starting" {
 		s.tooling(e.Name)
 	}
 	s.observe(e)

@@ -110,34 +110,16 @@ func (s *settings) level() string {
 }
 
 func (s *settings) options() []acp.SessionConfigOption {
-	modes := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.mode)}
-	for _, m := range s.modes().AvailableModes {
-		modes.Options.Ungrouped = append(modes.Options.Ungrouped, acp.SessionConfigSelectOption{
-			Value: acp.SessionConfigValueID(m.ID), Name: m.Name, Description: m.Description,
-		})
-	}
-	out := []acp.SessionConfigOption{{ID: configMode, Name: "Mode", Category: acp.SessionConfigOptionCategoryMode, Select: modes}}
+	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
 	if len(s.models) > 0 {
-		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.model)}
+		var list []bridge.Choice
 		for _, m := range s.models {
-			o := acp.SessionConfigSelectOption{Value: acp.SessionConfigValueID(m.Model), Name: bridge.FirstOf(m.Name, m.Model)}
-			if m.Description != "" {
-				o.Description = &m.Description
-			}
-			sel.Options.Ungrouped = append(sel.Options.Ungrouped, o)
+			list = append(list, bridge.Choice{Value: m.Model, Name: m.Name, About: m.Description})
 		}
-		out = append(out, acp.SessionConfigOption{ID: configModel, Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Select: sel})
+		out = append(out, bridge.ModelOption(configModel, s.model, list))
 	}
 	if level := s.level(); level != "" {
-		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(level)}
-		for _, e := range s.efforts() {
-			o := acp.SessionConfigSelectOption{Value: acp.SessionConfigValueID(e), Name: e}
-			if e != "" {
-				o.Name = strings.ToUpper(e[:1]) + e[1:]
-			}
-			sel.Options.Ungrouped = append(sel.Options.Ungrouped, o)
-		}
-		out = append(out, acp.SessionConfigOption{ID: configEffort, Name: "Reasoning effort", Category: acp.SessionConfigOptionCategoryThoughtLevel, Select: sel})
+		out = append(out, bridge.EffortOption(configEffort, "Reasoning effort", level, s.efforts()))
 	}
 	return out
 }

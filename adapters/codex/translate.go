@@ -3,6 +3,8 @@ package codex
 import (
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
@@ -325,7 +327,7 @@ func reasoned(it *item) string {
 	}
 	var parts []string
 	for _, raw := range acp.Elements(it.Content) {
-		if s := text(raw); s != "" {
+		if s := bridge.Text(raw); s != "" {
 			parts = append(parts, s)
 		}
 	}

@@ -2,8 +2,8 @@ package codex
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // event holds the members of the params of all notifications; what one does not
@@ -218,35 +218,13 @@ func parse(method string, params []byte) (*event, error) {
 	if len(params) == 0 {
 		return e, nil
 	}
-	return e, lenient(params, e)
-}
-
-// lenient decodes an object and forgives members of another type than expected:
-// they belong to what is newer than this package.
-func lenient(raw []byte, v any) error {
-	err := json.Unmarshal(raw, v)
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && len(raw) > 0 && raw[0] == '{' {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("no JSON object: %w", err)
-	}
-	return nil
-}
-
-// text decodes a JSON string, "" for anything else.
-func text(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s
+	return e, bridge.Lenient(params, e)
 }
 
 // failure decodes the error of an error notification.
 func (e *event) failure() *turnError {
 	f := new(turnError)
-	if len(e.Error) == 0 || lenient(e.Error, f) != nil {
+	if len(e.Error) == 0 || bridge.Lenient(e.Error, f) != nil {
 		return nil
 	}
 	return f
@@ -254,13 +232,13 @@ func (e *event) failure() *turnError {
 
 // kind returns the error's kind and the HTTP status that came with it.
 func (f *turnError) kind() (string, int) {
-	if s := text(f.Info); s != "" {
+	if s := bridge.Text(f.Info); s != "" {
 		return s, 0
 	}
 	var m map[string]struct {
 		Status int `json:"httpStatusCode"`
 	}
-	_ = lenient(f.Info, &m) // an unknown kind has no name
+	_ = bridge.Lenient(f.Info, &m) // an unknown kind has no name
 	for name, about := range m {
 		return name, about.Status
 	}

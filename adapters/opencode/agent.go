@@ -3,10 +3,10 @@ package opencode
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +31,9 @@ type record struct {
 	Model   string `json:"model,omitempty"`
 	Variant string `json:"variant,omitempty"`
 }
+
+// native is the form of OpenCode's ids of sessions.
+var native = regexp.MustCompile(`^ses_[A-Za-z0-9]{1,64}$`)
 
 // agent is one connection: sessions that share processes.
 type agent struct {
@@ -70,7 +73,7 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
-		o: o, conn: c, peer: p, log: o.Logger, store: bridge.NewStore[record](filepath.Join(o.StateDir, "sessions")),
+		o: o, conn: c, peer: p, log: o.Logger, store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
 		servers: map[kind]*server{}, sessions: map[acp.SessionID]*session{}, natives: map[string]*session{}, opening: map[acp.SessionID]bool{},
 	}
 	if a.log == nil {
@@ -247,11 +250,7 @@ func (a *agent) session(id acp.SessionID) (*session, error) {
 	if s := a.sessions[id]; s != nil {
 		return s, nil
 	}
-	return nil, notFound(id)
-}
-
-func notFound(id acp.SessionID) *acp.Error {
-	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": fmt.Sprintf("session:%s", id)})
+	return nil, bridge.NotFound(id)
 }
 
 // remove ends what a session runs and forgets it.

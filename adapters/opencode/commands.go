@@ -25,7 +25,7 @@ func (s *session) command(said string, more []acp.ContentBlock) (*call, error) {
 	}
 	s.mu.Lock()
 	known := slices.ContainsFunc(s.set.commands, func(c command) bool { return c.Name == name })
-	i := slices.IndexFunc(s.skills, func(one skill) bool { return one.name == name })
+	i := slices.IndexFunc(s.skills, func(one bridge.Skill) bool { return one.Name == name })
 	s.mu.Unlock()
 	rest = strings.TrimSpace(rest)
 	switch {
@@ -45,7 +45,7 @@ func (s *session) command(said string, more []acp.ContentBlock) (*call, error) {
 		}
 		return &call{path: "/command", body: body, turn: true}, nil
 	case i >= 0:
-		parts := []any{map[string]any{"type": "text", "text": strings.TrimSpace("Use the skill " + s.skills[i].name + " (" + s.skills[i].path + "). " + rest)}}
+		parts := []any{map[string]any{"type": "text", "text": strings.TrimSpace("Use the skill " + s.skills[i].Name + " (" + s.skills[i].Path + "). " + rest)}}
 		return &call{path: "/message", body: map[string]any{"parts": parts, "system": s.system}, turn: true}, nil
 	case len(more) > 0:
 		return nil, nil
@@ -80,7 +80,7 @@ func (s *session) commandsUpdate() []acp.SessionUpdate {
 		add(b.name, b.about, "")
 	}
 	for _, one := range s.skills {
-		add(one.name, one.about, "what to do with the skill")
+		add(one.Name, one.About, "what to do with the skill")
 	}
 	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: list}}}
 }

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -30,7 +29,7 @@ type opening struct {
 // prepare maps the wishes, makes the server look at the directory and starts
 // what the session wants there.
 // With an id it is about a session that there is, which stays where it is.
-func (a *agent) prepare(ctx context.Context, r request, id acp.SessionID) (*opening, error) {
+func (a *agent) prepare(ctx context.Context, r bridge.Request, id acp.SessionID) (*opening, error) {
 	up, err := newSetup(r)
 	if err != nil {
 		return nil, err
@@ -44,20 +43,20 @@ func (a *agent) prepare(ctx context.Context, r request, id acp.SessionID) (*open
 		if from, err = srv.find(ctx, id); err != nil {
 			return nil, err
 		}
-		if from.Directory != "" && from.Directory != up.cwd {
-			up.cannot("cwd", "the session stays in its directory %s", from.Directory)
-			up.cwd = from.Directory
+		if from.Directory != "" && from.Directory != up.Cwd {
+			up.Cannot("cwd", "the session stays in its directory %s", from.Directory)
+			up.Cwd = from.Directory
 		}
 	}
-	a.guard.watch(up.cwd)
-	c, err := srv.catalog(ctx, up.cwd)
+	a.guard.watch(up.Cwd)
+	c, err := srv.catalog(ctx, up.Cwd)
 	if err != nil {
 		return nil, openError(err)
 	}
 	if len(c.models) == 0 {
 		return nil, authRequired("opencode has no provider with credentials")
 	}
-	o := &opening{up: up, srv: srv, c: c, from: from, box: a.tools.at(srv, up.cwd)}
+	o := &opening{up: up, srv: srv, c: c, from: from, box: a.tools.at(srv, up.Cwd)}
 	o.own, o.failed = o.box.start(ctx, srv, up)
 	return o, nil
 }
@@ -73,7 +72,7 @@ func openError(err error) error {
 
 // NewSession makes a session.
 func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
-	o, err := a.prepare(ctx, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, "")
+	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if rules := slices.Concat(o.up.rules, o.box.fences(o.own, nil)); len(rules) > 0 {
 		body["permission"] = rules
 	}
-	if err := o.srv.call(ctx, "POST", at("/session", o.up.cwd), body, &made); err != nil {
+	if err := o.srv.call(ctx, "POST", at("/session", o.up.Cwd), body, &made); err != nil {
 		return nil, openError(err)
 	}
 	s, err := a.begin(ctx, o, &made, record{}, true)
@@ -161,13 +160,13 @@ func (b *toolbox) of(id acp.SessionID) []string {
 
 // find returns a native session.
 func (s *server) find(ctx context.Context, id acp.SessionID) (*info, error) {
-	if !strings.HasPrefix(string(id), "ses") {
-		return nil, notFound(id) // opencode says no more than that something is wrong
+	if !native.MatchString(string(id)) {
+		return nil, bridge.NotFound(id) // opencode says no more than that something is wrong
 	}
 	var i info
 	if err := s.call(ctx, "GET", "/session/"+url.PathEscape(string(id)), nil, &i); err != nil {
 		if r := refused(err); r != nil && r.Status < 500 {
-			return nil, notFound(id)
+			return nil, bridge.NotFound(id)
 		}
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func (s *server) find(ctx context.Context, id acp.SessionID) (*info, error) {
 }
 
 // reopen opens a session, wherever it was made.
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, r request, replay bool) (*session, *setup, error) {
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
 	release, err := a.claim(id)
 	if err != nil {
 		return nil, nil, err
@@ -188,13 +187,13 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, r request, replay 
 	i := o.from
 	readonly := func(rules []rule) bool { return slices.Contains(rules, rule{"bash", "*", "deny"}) }
 	if readonly(i.Permission) && !readonly(o.up.rules) {
-		o.up.cannot("permissionMode", "the session was made with readonly and stays so")
+		o.up.Cannot("permissionMode", "the session was made with readonly and stays so")
 	}
 	rules := slices.DeleteFunc(slices.Concat(o.up.rules, o.box.fences(o.own, i.Permission)), func(one rule) bool {
 		return slices.Contains(i.Permission, one)
 	})
 	if len(rules) > 0 {
-		if err := o.srv.call(ctx, "PATCH", at("/session/"+i.ID, o.up.cwd), map[string]any{"permission": rules}, nil); err != nil {
+		if err := o.srv.call(ctx, "PATCH", at("/session/"+i.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
 			return nil, nil, openError(err)
 		}
 	}
@@ -212,7 +211,7 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, r request, replay 
 
 // LoadSession opens a session and replays it.
 func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, true)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +220,7 @@ func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*ac
 
 // ResumeSession opens a session and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, false)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -230,18 +229,18 @@ func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) 
 
 // ForkSession makes a session that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
-	o, err := a.prepare(ctx, request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}, r.SessionID)
+	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, r.SessionID)
 	if err != nil {
 		return nil, err
 	}
 	from := o.from
 	var made info
-	if err := o.srv.call(ctx, "POST", at("/session/"+from.ID+"/fork", o.up.cwd), struct{}{}, &made); err != nil {
+	if err := o.srv.call(ctx, "POST", at("/session/"+from.ID+"/fork", o.up.Cwd), struct{}{}, &made); err != nil {
 		return nil, openError(err)
 	}
 	rules := slices.Concat(o.up.rules, o.box.fences(o.own, made.Permission))
 	if len(rules) > 0 {
-		if err := o.srv.call(ctx, "PATCH", at("/session/"+made.ID, o.up.cwd), map[string]any{"permission": rules}, nil); err != nil {
+		if err := o.srv.call(ctx, "PATCH", at("/session/"+made.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
 			return nil, openError(err)
 		}
 	}
@@ -302,8 +301,8 @@ func (s *session) meta(up *setup) map[string]json.RawMessage {
 	if v := s.a.o.Program.Version; v != "" {
 		m["agentVersion"] = v
 	}
-	if len(up.unsupported) > 0 {
-		m["unsupported"] = up.unsupported
+	if len(up.Unsupported) > 0 {
+		m["unsupported"] = up.Unsupported
 	}
 	return bridge.Meta(m)
 }

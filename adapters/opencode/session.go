@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // session is a session; its native one has the same id.
@@ -29,7 +30,7 @@ type session struct {
 
 	mu      sync.Mutex
 	set     settings
-	skills  []skill // of the session's setup
+	skills  []bridge.Skill // of the session's setup
 	running *running
 	asks    map[string]*asked // by id
 	always  []rule            // what the client has allowed for the session
@@ -39,8 +40,8 @@ type session struct {
 
 func (a *agent) newSession(srv *server, id acp.SessionID, up *setup, c *catalog) *session {
 	s := &session{
-		a: a, srv: srv, id: id, cwd: up.cwd, system: up.system(), grant: up.grant, log: a.log.With("session", id),
-		slot: make(chan struct{}, 1), tr: newTranslator(string(id), up.cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
+		a: a, srv: srv, id: id, cwd: up.Cwd, system: up.system(), grant: up.grant, log: a.log.With("session", id),
+		slot: make(chan struct{}, 1), tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
 	}
 	s.ctx, s.quit = context.WithCancel(context.Background())
 	s.tr.window = c.window

@@ -69,32 +69,19 @@ func title(s string) string {
 }
 
 func (s *settings) options() []acp.SessionConfigOption {
-	modes := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.mode)}
-	for _, m := range s.state().AvailableModes {
-		modes.Options.Ungrouped = append(modes.Options.Ungrouped, acp.SessionConfigSelectOption{
-			Value: acp.SessionConfigValueID(m.ID), Name: m.Name, Description: m.Description,
-		})
-	}
-	out := []acp.SessionConfigOption{{ID: configMode, Name: "Mode", Category: acp.SessionConfigOptionCategoryMode, Select: modes}}
+	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.state())}
 	if s.model == "" {
 		return out
 	}
-	models := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(s.model)}
+	models := make([]bridge.Choice, 0, len(s.models))
 	for i := range s.models {
 		m := &s.models[i]
-		models.Options.Ungrouped = append(models.Options.Ungrouped, acp.SessionConfigSelectOption{
-			Value: acp.SessionConfigValueID(m.key()), Name: bridge.FirstOf(m.name, m.id),
-		})
+		models = append(models, bridge.Choice{Value: m.key(), Name: bridge.FirstOf(m.name, m.id)})
 	}
-	out = append(out, acp.SessionConfigOption{ID: configModel, Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Select: models})
+	out = append(out, bridge.ModelOption(configModel, s.model, models))
 	if m := s.current(); m != nil && len(m.variants) > 0 {
-		levels := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(bridge.FirstOf(s.variant, noVariant))}
-		for _, v := range append([]string{noVariant}, m.variants...) {
-			levels.Options.Ungrouped = append(levels.Options.Ungrouped, acp.SessionConfigSelectOption{
-				Value: acp.SessionConfigValueID(v), Name: title(v),
-			})
-		}
-		out = append(out, acp.SessionConfigOption{ID: configEffort, Name: "Effort", Category: acp.SessionConfigOptionCategoryThoughtLevel, Select: levels})
+		levels := append([]string{noVariant}, m.variants...)
+		out = append(out, bridge.EffortOption(configEffort, "Effort", bridge.FirstOf(s.variant, noVariant), levels))
 	}
 	return out
 }

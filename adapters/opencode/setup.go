@@ -2,51 +2,24 @@ package opencode
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
-
-// unsupported names a wish that had no effect.
-type unsupported struct {
-	Field  string `json:"field"`
-	Reason string `json:"reason"`
-}
-
-// wishes are what a client asks for when it sets up a session.
-type wishes struct {
-	PermissionMode string          `json:"permissionMode"`
-	Instructions   string          `json:"instructions"`
-	Append         string          `json:"appendSystemPrompt"`
-	Skills         json.RawMessage `json:"skills"`
-	MCP            json.RawMessage `json:"mcp"`
-	Directories    []string        `json:"additionalDirectories"`
-	Specific       json.RawMessage `json:"agentSpecific"`
-}
-
-// request has the members that the requests which set up a session share.
-type request struct {
-	cwd         string
-	directories []string
-	servers     []acp.MCPServer
-	system      *acp.SystemPrompt
-	meta        map[string]json.RawMessage
-}
 
 // setup is how a session is opened.
 type setup struct {
-	cwd         string
-	kind        kind
-	rules       []rule // of the session and, by OpenCode, of its subagents
-	grant       grant
-	texts       []string // that every prompt adds to the system prompt
-	skills      []skill
-	servers     []mcpServer
-	unsupported []unsupported
+	*bridge.Setup
+	kind    kind
+	rules   []rule // of the session and, by OpenCode, partly of its subagents
+	grant   grant
+	texts   []string // that every prompt adds to the system prompt
+	skills  []bridge.Skill
+	servers []mcpServer
 }
 
 // grant is what a session's setup allows without a question.
@@ -79,24 +52,16 @@ func within(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// newSetup maps what a client asks for. What cannot be had is listed, not
-// dropped.
-func newSetup(r request) (*setup, error) {
-	if !filepath.IsAbs(r.cwd) {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd must be an absolute path, not %q", r.cwd)
+// newSetup maps what a client asks for. OpenCode takes directories that do not
+// exist, so that they are looked for here.
+func newSetup(r bridge.Request) (*setup, error) {
+	base, err := bridge.NewSetup(r)
+	if err != nil {
+		return nil, err
 	}
-	// OpenCode takes directories that do not exist.
-	if info, err := os.Stat(r.cwd); err != nil || !info.IsDir() {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd %s is not a directory on the agent's machine", r.cwd)
-	}
-	var w wishes
-	if raw := r.meta[acp.MetaKey]; raw != nil {
-		if err := json.Unmarshal(raw, &w); err != nil {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "_meta[%q]: %v", acp.MetaKey, err)
-		}
-	}
-	s := &setup{cwd: filepath.Clean(r.cwd)}
-	switch w.PermissionMode {
+	s := &setup{Setup: base}
+	s.Cwd = filepath.Clean(s.Cwd)
+	switch s.PermissionMode {
 	case "", "default":
 	case "readonly":
 		s.rules = append(s.rules, rule{"edit", "*", "deny"}, rule{"bash", "*", "deny"})
@@ -105,34 +70,24 @@ func newSetup(r request) (*setup, error) {
 	case "bypass":
 		s.grant.all = true
 	default:
-		s.cannot("permissionMode", "there is no %q: it is default, readonly, write or bypass", w.PermissionMode)
+		s.Cannot("permissionMode", "there is no %q: it is default, readonly, write or bypass", s.PermissionMode)
 	}
-	for _, d := range slices.Concat(r.directories, w.Directories) {
-		if !filepath.IsAbs(d) {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "additionalDirectories: %q is not an absolute path", d)
-		}
+	for _, d := range s.Roots {
 		s.open(filepath.Clean(d))
 		s.texts = append(s.texts, "Another directory of this workspace, which you may use like the working directory: "+d)
 	}
-	if w.Instructions != "" {
-		s.texts = append(s.texts, "# Project instructions\n\n"+w.Instructions)
+	instead, more := s.SystemPrompt()
+	if instead != nil {
+		s.Cannot("systemPrompt.mode", "opencode's own prompt cannot be replaced; the text is added to it")
+		more = append(more, *instead)
 	}
-	if w.Append != "" {
-		s.texts = append(s.texts, w.Append)
-	}
-	s.prompt(r.system)
-	if err := s.mcp(w.MCP, r.servers); err != nil {
+	s.texts = append(s.texts, more...)
+	if err := s.mcp(); err != nil {
 		return nil, err
 	}
-	s.findSkills(w.Skills)
-	if own, ok := acp.Member(w.Specific, ID); ok {
-		s.specific(own)
-	}
+	s.findSkills()
+	s.specific(s.OwnMembers(ID))
 	return s, nil
-}
-
-func (s *setup) cannot(field, format string, args ...any) {
-	s.unsupported = append(s.unsupported, unsupported{field, fmt.Sprintf(format, args...)})
 }
 
 // open allows the use of a directory outside of the working directory.
@@ -145,41 +100,113 @@ func (s *setup) open(dir string) {
 // system is what every prompt adds to the system prompt.
 func (s *setup) system() string { return strings.Join(s.texts, "\n\n") }
 
-func (s *setup) prompt(p *acp.SystemPrompt) {
-	if p == nil {
-		return
-	}
-	if p.Mode == acp.SystemPromptModeOverride {
-		s.cannot("systemPrompt.mode", "opencode's own prompt cannot be replaced; the text is added to it")
-	}
-	for _, b := range p.Content {
-		if b.Text == nil {
-			s.cannot("systemPrompt", "only its text blocks are used")
+// findSkills reads the session's skills. OpenCode has folders of skills for all
+// sessions only, so it is told of these in the system prompt, and may read them.
+func (s *setup) findSkills() {
+	for _, f := range s.SkillFiles() {
+		one, err := bridge.ReadSkill(f)
+		if err != nil {
+			s.Cannot("skills", "%v", err)
 			continue
 		}
-		s.texts = append(s.texts, b.Text.Text)
+		s.open(filepath.Dir(f))
+		s.skills = append(s.skills, one)
+	}
+	if len(s.skills) > 0 {
+		s.texts = append(s.texts, bridge.SkillsText(s.skills))
 	}
 }
 
 // specific takes agentSpecific.opencode.
-func (s *setup) specific(own json.RawMessage) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(own, &members) != nil {
-		s.cannot("agentSpecific.opencode", "it is no object")
-		return
-	}
-	for name, raw := range members {
+func (s *setup) specific(members map[string]json.RawMessage) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if name != "permission" {
-			s.cannot("agentSpecific.opencode."+name, "it is none of permission")
+			s.Cannot("agentSpecific.opencode."+name, "there is none but permission")
 			continue
 		}
 		var rules []rule
-		if json.Unmarshal(raw, &rules) != nil || slices.ContainsFunc(rules, func(r rule) bool {
+		if json.Unmarshal(members[name], &rules) != nil || slices.ContainsFunc(rules, func(r rule) bool {
 			return r.Permission == "" || r.Pattern == "" || r.Action != "allow" && r.Action != "ask" && r.Action != "deny"
 		}) {
-			s.cannot("agentSpecific.opencode.permission", `it is a list of {"permission", "pattern", "action": "allow", "ask" or "deny"}`)
+			s.Cannot("agentSpecific.opencode.permission", `it is a list of {"permission", "pattern", "action": "allow", "ask" or "deny"}`)
 			continue
 		}
 		s.rules = append(s.rules, rules...)
 	}
+}
+
+// mcp lists the MCP servers: those of the wishes, and ACP's own, which win.
+func (s *setup) mcp() error {
+	named, err := s.NamedServers()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		var one struct {
+			Command string            `json:"command"`
+			Args    []string          `json:"args"`
+			Env     map[string]string `json:"env"`
+			URL     string            `json:"url"`
+			Headers map[string]string `json:"headers"`
+		}
+		if err := json.Unmarshal(named[name], &one); err != nil {
+			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp.%s is no MCP server: %v", name, err)
+		}
+		if one.URL != "" {
+			s.remote(name, one.URL, one.Headers)
+		} else {
+			s.local(name, one.Command, one.Args, one.Env)
+		}
+	}
+	for _, one := range s.Servers {
+		switch {
+		case one.Stdio != nil:
+			env := map[string]string{}
+			for _, v := range one.Stdio.Env {
+				env[v.Name] = v.Value
+			}
+			s.local(one.Stdio.Name, one.Stdio.Command, one.Stdio.Args, env)
+		case one.HTTP != nil:
+			s.remote(one.HTTP.Name, one.HTTP.URL, headersOf(one.HTTP.Headers))
+		case one.SSE != nil:
+			s.remote(one.SSE.Name, one.SSE.URL, headersOf(one.SSE.Headers))
+		default:
+			s.Cannot("mcpServers", "opencode connects to servers of type stdio, http and sse only")
+		}
+	}
+	return nil
+}
+
+func headersOf(list []acp.HTTPHeader) map[string]string {
+	out := map[string]string{}
+	for _, h := range list {
+		out[h.Name] = h.Value
+	}
+	return out
+}
+
+func (s *setup) local(name, command string, args []string, env map[string]string) {
+	config := map[string]any{"type": "local", "command": append([]string{command}, args...), "enabled": true}
+	if len(env) > 0 {
+		config["environment"] = env
+	}
+	s.server(name, config)
+}
+
+func (s *setup) remote(name, url string, headers map[string]string) {
+	config := map[string]any{"type": "remote", "url": url, "enabled": true}
+	if len(headers) > 0 {
+		config["headers"] = headers
+	}
+	s.server(name, config)
+}
+
+func (s *setup) server(name string, config map[string]any) {
+	b, err := acp.Encode(config) // maps are encoded in order
+	if err != nil || name == "" {
+		s.Cannot("mcpServers", "server %q has no name or cannot be encoded", name)
+		return
+	}
+	s.servers = slices.DeleteFunc(s.servers, func(m mcpServer) bool { return m.name == name })
+	s.servers = append(s.servers, mcpServer{name, b})
 }

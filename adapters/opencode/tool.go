@@ -68,7 +68,7 @@ type metadata struct {
 
 func decoded[T any](raw json.RawMessage) T {
 	var v T
-	_ = lenient(raw, &v) // what cannot be read is not there
+	_ = bridge.Lenient(raw, &v) // what cannot be read is not there
 	return v
 }
 

@@ -24,84 +24,6 @@ type mcpServer struct {
 // odd are characters that OpenCode replaces in the names of tools.
 var odd = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
-// ACP's own, which win.
-func (s *setup) mcp(raw json.RawMessage, servers []acp.MCPServer) error {
-	if len(raw) > 0 && string(raw) != "null" {
-		if inner, ok := acp.Member(raw, "mcpServers"); ok {
-			raw = inner
-		}
-		var named map[string]struct {
-			Command string            `json:"command"`
-			Args    []string          `json:"args"`
-			Env     map[string]string `json:"env"`
-			URL     string            `json:"url"`
-			Headers map[string]string `json:"headers"`
-		}
-		if err := json.Unmarshal(raw, &named); err != nil {
-			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp must be an object of servers by name: %v", err)
-		}
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			if one := named[name]; one.URL != "" {
-				s.remote(name, one.URL, one.Headers)
-			} else {
-				s.local(name, one.Command, one.Args, one.Env)
-			}
-		}
-	}
-	for _, one := range servers {
-		switch {
-		case one.Stdio != nil:
-			env := map[string]string{}
-			for _, v := range one.Stdio.Env {
-				env[v.Name] = v.Value
-			}
-			s.local(one.Stdio.Name, one.Stdio.Command, one.Stdio.Args, env)
-		case one.HTTP != nil:
-			s.remote(one.HTTP.Name, one.HTTP.URL, headersOf(one.HTTP.Headers))
-		case one.SSE != nil:
-			s.remote(one.SSE.Name, one.SSE.URL, headersOf(one.SSE.Headers))
-		default:
-			s.cannot("mcpServers", "opencode connects to servers of type stdio, http and sse only")
-		}
-	}
-	return nil
-}
-
-func headersOf(list []acp.HTTPHeader) map[string]string {
-	out := map[string]string{}
-	for _, h := range list {
-		out[h.Name] = h.Value
-	}
-	return out
-}
-
-func (s *setup) local(name, command string, args []string, env map[string]string) {
-	config := map[string]any{"type": "local", "command": append([]string{command}, args...), "enabled": true}
-	if len(env) > 0 {
-		config["environment"] = env
-	}
-	s.server(name, config)
-}
-
-func (s *setup) remote(name, url string, headers map[string]string) {
-	config := map[string]any{"type": "remote", "url": url, "enabled": true}
-	if len(headers) > 0 {
-		config["headers"] = headers
-	}
-	s.server(name, config)
-}
-
-func (s *setup) server(name string, config map[string]any) {
-	b, err := acp.Encode(config) // maps are encoded in order
-	if err != nil || name == "" {
-		s.cannot("mcpServers", "server %q has no name or cannot be encoded", name)
-		return
-	}
-	s.servers = slices.DeleteFunc(s.servers, func(m mcpServer) bool { return m.name == name })
-	s.servers = append(s.servers, mcpServer{name, b})
-}
-
 // tools are the MCP servers that sessions have started. OpenCode runs them per
 // directory; here they belong to sessions, and others are kept from using them.
 // The zero value is empty. Its methods are safe for concurrent use.
@@ -157,7 +79,7 @@ func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, fai
 		one := b.all[name]
 		if one == nil || one.failed != "" {
 			one = &tool{config: want.config, users: map[acp.SessionID]bool{}}
-			one.failed = srv.connect(ctx, up.cwd, name, want.config)
+			one.failed = srv.connect(ctx, up.Cwd, name, want.config)
 			b.all[name] = one
 		}
 		if one.failed != "" {

@@ -31,6 +31,7 @@ func (u *usage) take(m *message, window uint64) []acp.SessionUpdate {
 	}
 	if m.ID != u.seen {
 		u.seen = m.ID
+		u.costs[m.Session] += m.Cost // the session's own report follows
 		u.turn.Input += m.Tokens.Input
 		u.turn.Output += m.Tokens.Output
 		u.turn.Reasoning += m.Tokens.Reasoning

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // event is what the server reports: the members of all kinds of events that
@@ -91,7 +93,7 @@ type info struct {
 	Revert     *struct {
 		Message string `json:"messageID"`
 	} `json:"revert"`
-	Time       struct {
+	Time struct {
 		Updated  int64 `json:"updated"` // Unix time in ms
 		Archived int64 `json:"archived"`
 	} `json:"time"`
@@ -116,6 +118,7 @@ type message struct {
 	Provider string          `json:"providerID"`
 	Finish   string          `json:"finish"`
 	Tokens   *tokens         `json:"tokens"`
+	Cost     float64         `json:"cost"`
 	Error    *failure        `json:"error"`
 	Summary  json.RawMessage `json:"summary"` // true in what a compaction says; else an object
 	Time     struct {
@@ -200,7 +203,7 @@ func parse(frame []byte) (*event, error) {
 			Properties json.RawMessage `json:"properties"`
 		} `json:"payload"`
 	}
-	if err := lenient(frame, &f); err != nil {
+	if err := bridge.Lenient(frame, &f); err != nil {
 		return nil, err
 	}
 	if f.Payload.Type == "sync" {
@@ -212,7 +215,7 @@ func parse(frame []byte) (*event, error) {
 func newEvent(directory, kind string, properties []byte) (*event, error) {
 	e := &event{}
 	if len(properties) > 0 {
-		if err := lenient(properties, e); err != nil {
+		if err := bridge.Lenient(properties, e); err != nil {
 			return nil, err
 		}
 	}
@@ -220,7 +223,7 @@ func newEvent(directory, kind string, properties []byte) (*event, error) {
 	switch kind {
 	case "session.created", "session.updated", "session.deleted":
 		e.session = new(info)
-		if err := lenient(e.Info, e.session); err != nil {
+		if err := bridge.Lenient(e.Info, e.session); err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
 		if e.Session == "" {
@@ -228,7 +231,7 @@ func newEvent(directory, kind string, properties []byte) (*event, error) {
 		}
 	case "message.updated":
 		e.message = new(message)
-		if err := lenient(e.Info, e.message); err != nil {
+		if err := bridge.Lenient(e.Info, e.message); err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
 		if e.Session == "" {
@@ -243,19 +246,6 @@ func newEvent(directory, kind string, properties []byte) (*event, error) {
 		}
 	}
 	return e, nil
-}
-
-// lenient decodes an object and forgives members of another type than expected:
-// they belong to what is newer than this package.
-func lenient(raw []byte, v any) error {
-	err := json.Unmarshal(raw, v)
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && len(raw) > 0 && raw[0] == '{' {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("no JSON object: %w", err)
-	}
-	return nil
 }
 
 // metadata is a call's metadata, nil while there is none.

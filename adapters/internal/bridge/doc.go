@@ -3,7 +3,8 @@
 //
 // [New] turns an [acp.Agent] into an [acp.Conn] within this process. The rest is
 // for the native side: [Environ] builds the environment, [Start] runs a program
-// that speaks lines, [Lines] reads them within bounds.
+// that speaks lines, [Lines] reads them within bounds. [Setup] reads what a
+// client wishes of a session, [Store] remembers what agents forget of them.
 //
 // # Guarantees
 //

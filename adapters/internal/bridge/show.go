@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -109,4 +110,24 @@ func Capped(s string, limit int) string {
 		tail++
 	}
 	return fmt.Sprintf("%s\n[... %d bytes left out ...]\n%s", s[:head], tail-head, s[tail:])
+}
+
+// Entitled tells a session's title, taken from its first prompt. There is none
+// when the prompt has no words.
+func Entitled(prompt []acp.ContentBlock) []acp.SessionUpdate {
+	for _, b := range prompt {
+		if b.Text == nil {
+			continue
+		}
+		if title := TitleOf(b.Text.Text); title != "" {
+			now := time.Now().UTC().Format(time.RFC3339)
+			return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &title, UpdatedAt: &now}}}
+		}
+	}
+	return nil
+}
+
+// NotFound says that a session does not exist.
+func NotFound(id acp.SessionID) *acp.Error {
+	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": "session:" + string(id)})
 }

@@ -1,69 +1,85 @@
 package bridge
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"sync"
+
+	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
-// Store keeps one small record for each session in files that only this user can
-// read. Its methods are safe for concurrent use; two stores must not share a
-// directory.
-type Store[T comparable] struct {
-	dir string
-	mu  sync.Mutex // orders changes
+// Store keeps a record R of each session in a folder, for what agents forget.
+// Its methods are safe for concurrent use. A session's id must be a UUID in the
+// usual form, or what Valid says: others never become part of a path, and have no
+// record.
+type Store[R any] struct {
+	Dir string
+	// Valid reports whether an id can be a file's name; nil is IsUUID.
+	Valid func(id string) bool
+
+	mu sync.Mutex // orders changes
 }
 
-// NewStore returns the store of a directory, which is made when it is needed.
-func NewStore[T comparable](dir string) *Store[T] { return &Store[T]{dir: dir} }
+func (s *Store[R]) path(id string) string { return filepath.Join(s.Dir, "sessions", id+".json") }
 
-// storable are the ids that can be a file's name; others have no record.
-var storable = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+// IsUUID reports whether an id has the usual form of a UUID.
+func IsUUID(id string) bool { return len(id) == 36 && uuid.Validate(id) == nil }
 
-func (s *Store[T]) path(id string) string { return filepath.Join(s.dir, id+".json") }
+func (s *Store[R]) valid(id string) bool {
+	if s.Valid != nil {
+		return s.Valid(id)
+	}
+	return IsUUID(id)
+}
 
 // Load returns the record of a session; one that is not known has none.
-func (s *Store[T]) Load(id string) (record T, ok bool) {
-	if !storable.MatchString(id) {
-		return record, false
+func (s *Store[R]) Load(id string) (R, bool) {
+	var r, none R
+	if !s.valid(id) {
+		return none, false
 	}
 	b, err := os.ReadFile(s.path(id))
-	if err != nil || json.Unmarshal(b, &record) != nil {
-		return *new(T), false
+	if err != nil || json.Unmarshal(b, &r) != nil {
+		return none, false
 	}
-	return record, true
+	return r, true
 }
 
-// Change edits the record of a session, which is empty for a new one.
-func (s *Store[T]) Change(id string, edit func(record *T)) error {
-	if !storable.MatchString(id) {
+// Change edits a session's record, and saves it when it is another one then. A
+// session that has none gets the record that edit makes of the zero value.
+func (s *Store[R]) Change(id string, edit func(r *R)) error {
+	if !s.valid(id) {
 		return fmt.Errorf("remember session %q: its id cannot be a file's name", id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, ok := s.Load(id)
-	before := now
-	edit(&now)
-	if ok && now == before {
-		return nil
-	}
-	b, err := acp.Encode(now)
+	r, ok := s.Load(id)
+	before, err := acp.Encode(r)
 	if err != nil {
 		return fmt.Errorf("remember session %s: %w", id, err)
 	}
-	return WritePrivate(s.path(id), b)
+	edit(&r)
+	after, err := acp.Encode(r)
+	if err != nil {
+		return fmt.Errorf("remember session %s: %w", id, err)
+	}
+	if ok && bytes.Equal(before, after) {
+		return nil
+	}
+	return WritePrivate(s.path(id), after)
 }
 
-// Forget removes the record of a session.
-func (s *Store[T]) Forget(id string) error {
-	if !storable.MatchString(id) {
+// Forget removes a session's record.
+func (s *Store[R]) Forget(id string) error {
+	if !s.valid(id) {
 		return nil
 	}
 	s.mu.Lock()
@@ -72,4 +88,17 @@ func (s *Store[T]) Forget(id string) error {
 		return fmt.Errorf("forget session %s: %w", id, err)
 	}
 	return nil
+}
+
+// All returns all records by session.
+func (s *Store[R]) All() map[string]R {
+	out := map[string]R{}
+	found, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.json"))
+	for _, f := range found {
+		id := strings.TrimSuffix(filepath.Base(f), ".json")
+		if r, ok := s.Load(id); ok {
+			out[id] = r
+		}
+	}
+	return out
 }

@@ -1,0 +1,389 @@
+package codex
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// oldestServer is the first version whose app-server is known to have all
+// requests that this package needs. 0.130 lacks thread/settings/update.
+var oldestServer = [3]int{0, 140, 0}
+
+// askBound limits how long a program may take to tell its version.
+const askBound = 10 * time.Second
+
+var versionForm = regexp.MustCompile(`(\d+)\.(\d+)\.(\d+)`)
+
+// needsExec reports whether the program has no app-server that this package can
+// talk to. A version that is not known is asked for; what cannot be run is left
+// to fail where it is started.
+func needsExec(ctx context.Context, o adapters.Options) bool {
+	version := o.Program.Version
+	ask := func(args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askBound)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, o.Program.Path, append(slices.Clone(o.Program.Args), args...)...)
+		cmd.Env = bridge.Environ(o, nil)
+		cmd.WaitDelay = time.Second
+		out, err := cmd.Output()
+		return string(out), err
+	}
+	if version == "" {
+		said, err := ask("--version")
+		if err != nil {
+			return false
+		}
+		if _, err := ask("app-server", "--help"); err != nil && ctx.Err() == nil {
+			return true
+		}
+		version = said
+	}
+	found := versionForm.FindStringSubmatch(version)
+	if found == nil {
+		return false
+	}
+	var have [3]int
+	for i := range have {
+		have[i], _ = strconv.Atoi(found[i+1])
+	}
+	return slices.Compare(have[:], oldestServer[:]) < 0
+}
+
+// lacks is what `codex exec` cannot do, in words for people.
+var lacks = []string{
+	"it asks nothing: what would need a permission fails, and there are no questions",
+	"text and commands are shown when they have ended, and changes of files without their content",
+	"no MCP servers, instructions, skills or further settings of the session",
+	"no list of sessions, no replay, no fork, no login, no images, no plan mode, no commands",
+}
+
+// execAgent is a connection to a program without an app-server: each prompt runs
+// `codex exec --json`. Its methods are safe for concurrent use.
+type execAgent struct {
+	o     adapters.Options
+	peer  acp.Peer
+	log   *slog.Logger
+	store *store
+
+	mu       sync.Mutex
+	caps     *acp.ClientCapabilities
+	sessions map[acp.SessionID]*execSession
+	closed   bool
+}
+
+var (
+	_ acp.Agent        = (*execAgent)(nil)
+	_ acp.Resumer      = (*execAgent)(nil)
+	_ acp.Closer       = (*execAgent)(nil)
+	_ acp.ModeSetter   = (*execAgent)(nil)
+	_ acp.ConfigSetter = (*execAgent)(nil)
+)
+
+// execSession is a session, whose thread begins with its first prompt.
+type execSession struct {
+	a    *execAgent
+	id   acp.SessionID
+	cwd  string
+	dirs []string // further folders that it may write to
+	slot chan struct{}
+	ctx  context.Context // of everything that the session does
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	thread  string // "" until the first prompt
+	mode    string
+	model   string
+	tr      *translator
+	total   tokens // of the thread
+	counted bool   // total is known
+	titled  bool
+}
+
+func newExecAgent(o adapters.Options, p acp.Peer) *execAgent {
+	a := &execAgent{o: o, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*execSession{}}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	return a
+}
+
+// Initialize says in _meta what this connection lacks.
+func (a *execAgent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+	a.mu.Lock()
+	a.caps = r.ClientCapabilities
+	a.mu.Unlock()
+	return &acp.InitializeResponse{
+		ProtocolVersion: protocolVersion,
+		AgentCapabilities: &acp.AgentCapabilities{
+			PromptCapabilities: &acp.PromptCapabilities{EmbeddedContext: true},
+			SessionCapabilities: &acp.SessionCapabilities{
+				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
+				Resume:                &acp.SessionResumeCapabilities{}, Close: &acp.SessionCloseCapabilities{},
+			},
+		},
+		AgentInfo: &acp.Implementation{Name: "codex", Title: new("Codex"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
+		Meta:      bridge.Meta(a.fallback()),
+	}, nil
+}
+
+func (a *execAgent) fallback() map[string]any {
+	return map[string]any{"fallback": map[string]any{
+		"by": "codex exec --json", "reason": "this version of codex has no app-server that can be used; install " + oldest() + " or newer", "lacks": lacks,
+	}}
+}
+
+func oldest() string {
+	var parts []string
+	for _, n := range oldestServer {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ".")
+}
+
+// NewSession makes a session. Codex hears of it with the first prompt.
+func (a *execAgent) NewSession(_ context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+	s, up, err := a.setUp(acp.SessionID(uuid.NewString()), bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	if err != nil {
+		return nil, err
+	}
+	if err := a.store.change(string(s.id), s.cwd, func(r *record) { r.Made, r.Mode = true, s.mode }); err != nil {
+		return nil, err
+	}
+	if err := a.open(s); err != nil {
+		return nil, err
+	}
+	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: a.meta(up)}, nil
+}
+
+// ResumeSession goes on with a session that was made here, or with a thread that
+// codex has kept.
+func (a *execAgent) ResumeSession(_ context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+	id := string(r.SessionID)
+	known, ok := a.store.Load(id)
+	if !ok {
+		kept, _ := filepath.Glob(filepath.Join(home(a.environ()), "sessions", "*", "*", "*", "rollout-*-"+id+".jsonl"))
+		if !bridge.IsUUID(id) || len(kept) == 0 {
+			return nil, bridge.NotFound(r.SessionID)
+		}
+		known.Thread = id
+	}
+	s, up, err := a.setUp(r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	if err != nil {
+		return nil, err
+	}
+	s.thread, s.titled = known.Thread, known.Thread != ""
+	s.counted = s.thread == ""
+	s.mode = bridge.FirstOf(known.Mode, s.mode)
+	if err := a.open(s); err != nil {
+		return nil, err
+	}
+	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: a.meta(up)}, nil
+}
+
+// setUp reads what the client wishes. Nothing but its folders, its mode and the
+// model can be had: the rest would have to go through the command line, which
+// everybody can read.
+func (a *execAgent) setUp(id acp.SessionID, r bridge.Request) (*execSession, *bridge.Setup, error) {
+	up, err := bridge.NewSetup(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &execSession{a: a, id: id, cwd: up.Cwd, dirs: up.Roots, slot: make(chan struct{}, 1), mode: modeReadOnly, tr: newTranslator(), counted: true}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	switch up.PermissionMode {
+	case "", "default":
+		up.Cannot("permissionMode", "codex exec asks nothing, so what would need a permission fails")
+	case "readonly":
+	case "write":
+		s.mode = modeAgent
+	case "bypass":
+		s.mode = modeFullAccess
+	default:
+		up.Cannot("permissionMode", "there is no %q: it is default, readonly, write or bypass", up.PermissionMode)
+	}
+	const why = "this version of codex takes it on its command line only, which everybody can read"
+	named, err := up.NamedServers()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(named)+len(up.Servers) > 0 {
+		up.Cannot("mcpServers", why)
+	}
+	if instead, more := up.SystemPrompt(); instead != nil || len(more) > 0 {
+		for field, wished := range map[string]bool{"instructions": up.Instructions != "", "appendSystemPrompt": up.Append != "", "systemPrompt": r.System != nil} {
+			if wished {
+				up.Cannot(field, why)
+			}
+		}
+	}
+	if len(up.SkillFiles()) > 0 {
+		up.Cannot("skills", why)
+	}
+	members := up.OwnMembers(ID)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if name == "model" {
+			s.model = bridge.Text(members[name])
+			continue
+		}
+		up.Cannot("agentSpecific.codex."+name, why)
+	}
+	a.mu.Lock()
+	if caps := a.caps; caps != nil && caps.Session != nil {
+		s.tr.notices = caps.Session.Notices != nil
+	}
+	a.mu.Unlock()
+	return s, up, nil
+}
+
+func (a *execAgent) meta(up *bridge.Setup) map[string]json.RawMessage {
+	m := a.fallback()
+	if len(up.Unsupported) > 0 {
+		m["unsupported"] = up.Unsupported
+	}
+	return bridge.Meta(m)
+}
+
+// open makes a session known and says what it lacks.
+func (a *execAgent) open(s *execSession) error {
+	a.mu.Lock()
+	closed, taken := a.closed, a.sessions[s.id] != nil
+	if !closed && !taken {
+		a.sessions[s.id] = s
+	}
+	a.mu.Unlock()
+	if closed || taken {
+		s.stop()
+		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	}
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		return t.say(acp.NoticeSeverityWarning, "This version of Codex runs with less: install "+oldest()+" or newer", strings.Join(lacks, "; "))
+	})
+	return nil
+}
+
+func (a *execAgent) session(id acp.SessionID) (*execSession, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[id]; s != nil {
+		return s, nil
+	}
+	return nil, bridge.NotFound(id)
+}
+
+// CloseSession ends what a session runs. It can be resumed.
+func (a *execAgent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	delete(a.sessions, s.id)
+	a.mu.Unlock()
+	s.end()
+	return nil, nil
+}
+
+// Close ends what all sessions run.
+func (a *execAgent) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	all := a.sessions
+	a.sessions = map[acp.SessionID]*execSession{}
+	a.mu.Unlock()
+	var ending sync.WaitGroup
+	for _, s := range all {
+		ending.Go(s.end)
+	}
+	ending.Wait()
+	return nil
+}
+
+func (s *execSession) end() {
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// execModes are the modes that ask nothing.
+var execModes = []string{modeReadOnly, modeAgent, modeFullAccess}
+
+func (s *execSession) modes() *acp.SessionModeState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.mode), AvailableModes: []acp.SessionMode{
+		{ID: modeReadOnly, Name: "Read only", Description: new("Reads and runs commands that change nothing; what would need more fails")},
+		{ID: modeAgent, Name: "Agent", Description: new("Edits files in the workspace and runs commands there; what would need more fails")},
+		{ID: modeFullAccess, Name: "Full access", Description: new("Does everything without asking, with network access")},
+	}}
+}
+
+func (s *execSession) options() []acp.SessionConfigOption {
+	return []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
+}
+
+// SetSessionMode sets the mode of the next prompts.
+func (a *execAgent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.setMode(string(r.ModeID))
+}
+
+// SetSessionConfigOption sets the mode, the only option.
+func (a *execAgent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := r.ValueID()
+	if !ok || r.ConfigID != configMode {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "there is no option %q with such a value: this version of codex has the option %s only", r.ConfigID, configMode)
+	}
+	if err := s.setMode(string(value)); err != nil {
+		return nil, err
+	}
+	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+}
+
+func (s *execSession) setMode(mode string) error {
+	if !slices.Contains(execModes, mode) {
+		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s", mode, strings.Join(execModes, ", "))
+	}
+	s.mu.Lock()
+	changed := s.mode != mode
+	s.mode = mode
+	s.mu.Unlock()
+	s.keep(func(r *record) { r.Mode = mode })
+	if changed {
+		s.emit(func(*translator) []acp.SessionUpdate {
+			return []acp.SessionUpdate{{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(mode)}}}
+		})
+	}
+	return nil
+}
+
+// keep edits the session's record. It is not worth failing for.
+func (s *execSession) keep(edit func(r *record)) {
+	if err := s.a.store.change(string(s.id), s.cwd, edit); err != nil {
+		s.a.log.Warn("remember a session", "session", s.id, "err", err)
+	}
+}

@@ -1,0 +1,35 @@
+package bridgetest
+
+import (
+	"path/filepath"
+
+	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
+)
+
+// AgentPID is shell that sets p to the nearest ancestor for which isAgent, a
+// shell condition about the process p, holds: the agent that runs the shell.
+func AgentPID(isAgent string) string {
+	return "p=$$\nwhile ! " + isAgent + "; do p=$(awk '{print $4}' /proc/$p/stat); done\n"
+}
+
+// Prompts are the contract suite's, for an agent that the scripted model drives
+// with its general script. The agent must run sh without asking, and touch not.
+// The crash's code is -1, its stderr "about to crash".
+func (w *World) Prompts(isAgent string) adaptertest.Prompts {
+	w.T.Helper()
+	pid := AgentPID(isAgent)
+	crash := w.Write("crash.sh", pid+`echo "about to crash" > /proc/$p/fd/2; kill -KILL $p`, 0o700)
+	garbage := w.Write("garbage.sh", pid+`printf 'this is no JSON\n{"neither":\n' > /proc/$p/fd/1; echo done`, 0o700)
+	spawn := w.Write("spawn.sh", `setsid sleep 1000 >/dev/null 2>&1 & echo spawned`, 0o700)
+	notes := w.Write("notes.txt", "some notes\n", 0o600)
+	return adaptertest.Prompts{
+		Say:     adaptertest.Prompt{Text: "say good morning", Says: "good morning"},
+		Stream:  adaptertest.Prompt{Text: "stream 20", Says: "chunk 20"},
+		Tool:    adaptertest.Prompt{Text: "read " + notes, Says: "some notes"},
+		Ask:     adaptertest.Prompt{Text: "run touch " + filepath.Join(w.Home, "made"), Says: "ran: "},
+		Run:     adaptertest.Prompt{Text: "forever"},
+		Garbage: adaptertest.Prompt{Text: "run sh " + garbage, Says: "ran: "},
+		Crash:   adaptertest.Prompt{Text: "run sh " + crash},
+		Spawn:   adaptertest.Prompt{Text: "run sh " + spawn, Says: "spawned"},
+	}
+}

@@ -1,0 +1,7 @@
+// Package bridgetest is what the tests of bridges share: a [World] in which the
+// real program of an agent talks to a scripted model, a [Client] that stands
+// where the gateway stands, and the golden files of translations.
+//
+// It knows no agent. What an agent's tests need besides, such as the
+// configuration that leads its program to the model, they add to the World.
+package bridgetest

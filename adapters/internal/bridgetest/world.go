@@ -1,0 +1,157 @@
+package bridgetest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+// Main runs a package's tests without the environment variables whose names
+// begin with one of the prefixes: those that would configure the agent. A
+// goroutine that is left fails the package.
+func Main(m *testing.M, prefixes ...string) {
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		for _, p := range prefixes {
+			if strings.HasPrefix(name, p) {
+				_ = os.Unsetenv(name)
+			}
+		}
+	}
+	// The thread that starts processes lives as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/adapters/internal/process.init.func1.1"))
+}
+
+// installation is a version of an agent's program, installed once in a test run.
+type installation struct {
+	once sync.Once
+	prog adapters.Program
+	err  error
+}
+
+var (
+	installedMu sync.Mutex
+	installed   = map[[2]string]*installation{} // by agent and version
+)
+
+// Program returns an agent's program from npm. It skips the test where npm
+// cannot be reached.
+func Program(t *testing.T, agent, version string) adapters.Program {
+	t.Helper()
+	installedMu.Lock()
+	one := installed[[2]string{agent, version}]
+	if one == nil {
+		one = new(installation)
+		installed[[2]string{agent, version}] = one
+	}
+	installedMu.Unlock()
+	one.once.Do(func() { one.prog, one.err = fetch(agent, version) })
+	if p, ok := errors.AsType[*problem.Error](one.err); ok && (strings.Contains(p.Detail, "cannot be reached") || strings.Contains(p.Detail, "not found in PATH")) {
+		t.Skipf("%s %s cannot be installed here: %v", agent, version, one.err)
+	}
+	if one.err != nil {
+		t.Fatal(one.err)
+	}
+	return one.prog
+}
+
+func fetch(agent, version string) (adapters.Program, error) {
+	cache, err := agentcache.Dir()
+	if err != nil {
+		return adapters.Program{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	in := install.New(install.Options{DataDir: cache})
+	r, err := in.Install(ctx, install.Request{Agent: agent, Version: version, Sources: []install.Source{install.NPM}})
+	return adapters.Program{Path: r.Program, Args: r.Args, Env: r.Env, Version: r.Version, Source: string(r.Source)}, err
+}
+
+// World is a home directory, a working directory and a model, for one test. Its
+// fields may be changed until the agent is opened.
+type World struct {
+	T           *testing.T
+	Home        string
+	Cwd         string
+	State       string // where the adapter keeps its own files
+	Model       *scriptedmodel.Model
+	Program     adapters.Program
+	Env         []string
+	Credentials adapters.Credentials
+
+	adapter adapters.Adapter
+}
+
+// New makes a World for an adapter, whose program is taken from npm. The test
+// then has its turn with the agent.
+func New(t *testing.T, a adapters.Adapter, version string) *World {
+	t.Helper()
+	prog := Program(t, a.Info().ID, version)
+	agentcache.Turn(t)
+	w := &World{
+		T: t, Home: t.TempDir(), Cwd: t.TempDir(), State: filepath.Join(t.TempDir(), "state"),
+		Model: scriptedmodel.Start(t), Program: prog, adapter: a,
+	}
+	w.Env = []string{"HOME=" + w.Home}
+	return w
+}
+
+// Write makes a file below the home directory, or at an absolute path, and
+// returns its path.
+func (w *World) Write(name, content string, mode os.FileMode) string {
+	w.T.Helper()
+	path := name
+	if !filepath.IsAbs(name) {
+		path = filepath.Join(w.Home, name)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		w.T.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		w.T.Fatal(err)
+	}
+	return path
+}
+
+// Read returns a file's content.
+func (w *World) Read(path string) string {
+	w.T.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return string(b)
+}
+
+// Options are what the adapter is opened with.
+func (w *World) Options() adapters.Options {
+	return adapters.Options{StateDir: w.State, Program: w.Program, Env: w.Env, Credentials: w.Credentials}
+}
+
+// Adapter returns the adapter as it is in the World: whoever opens it gets the
+// World's program, environment and credentials.
+func (w *World) Adapter() adapters.Adapter { return within{w.adapter, w} }
+
+type within struct {
+	adapters.Adapter
+	w *World
+}
+
+func (a within) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+	o.Program, o.Env, o.Credentials = a.w.Program, append(o.Env, a.w.Env...), a.w.Credentials
+	return a.Adapter.Open(ctx, o)
+}
