@@ -219,8 +219,13 @@ func (t *translator) update(s *shown, status acp.ToolCallStatus) *acp.ToolCallUp
 	return &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(s.id), Status: status, Meta: t.parentMeta(s.session)}
 }
 
-// detail adds what is known of a call once its input is.
+// detail adds what is known of a call once its input is, unless it was said.
 func (t *translator) detail(s *shown, u *acp.ToolCallUpdate, st *toolState) {
+	now := s.tool + s.look.title + string(st.Input)
+	if now == s.told {
+		return
+	}
+	s.told = now
 	u.Title, u.Kind, u.Locations = &s.look.title, s.look.kind, s.look.locations
 	if !empty(st.Input) {
 		u.RawInput = st.Input

@@ -74,6 +74,7 @@ type shown struct {
 	// Of a call.
 	tool   string
 	look   look
+	told   string // the details that were shown
 	last   string // what was shown last, encoded
 	output string // that waits to be shown
 	at     int64  // when output was shown last, Unix time in ms

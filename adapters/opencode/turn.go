@@ -393,26 +393,33 @@ func (s *session) failed(c *call, t *running, err error) verdict {
 	return verdict{err: acp.Errorf(acp.CodeInvalidParams, "opencode refused %s: %s", strings.TrimPrefix(c.path, "/"), r.Message)}
 }
 
-// judge turns the last message of a turn into what the prompt's response says.
+// judge turns the end of a turn into what the prompt's response says.
 func (s *session) judge(t *running) verdict {
 	s.mu.Lock()
-	m, off, f := t.answer.Info, t.cancelled, t.failure
+	v := t.answer.Info.verdict(t.cancelled, t.failure)
 	s.mu.Unlock()
-	v := verdict{reason: acp.StopReasonEndTurn, usage: s.used()}
-	switch {
-	case off || m.Error != nil && m.Error.Name == "MessageAbortedError":
-		v.reason = acp.StopReasonCancelled
+	if v.usage = s.used(); v.err != nil || v.reason == acp.StopReasonCancelled {
 		s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
-	case m.Finish == "content-filter" || m.Error != nil && m.Error.Name == "ContentFilterError":
-		v.reason = acp.StopReasonRefusal
-	case m.Finish == "length" || m.Error != nil && m.Error.Name == "MessageOutputLengthError":
-		v.reason = acp.StopReasonMaxTokens
-	case m.Error != nil:
-		return s.blamed(m.Error)
-	case m.ID == "" && f != nil:
-		return s.blamed(f)
 	}
 	return v
+}
+
+// verdict is how the turn ended whose last message this is. off says that it was
+// broken off; f is what was reported beside it, nil for nothing.
+func (m *message) verdict(off bool, f *failure) verdict {
+	switch {
+	case off || m.Error != nil && m.Error.Name == "MessageAbortedError":
+		return verdict{reason: acp.StopReasonCancelled}
+	case m.Finish == "content-filter" || m.Error != nil && m.Error.Name == "ContentFilterError":
+		return verdict{reason: acp.StopReasonRefusal}
+	case m.Finish == "length" || m.Error != nil && m.Error.Name == "MessageOutputLengthError":
+		return verdict{reason: acp.StopReasonMaxTokens}
+	case m.Error != nil:
+		return verdict{err: m.Error.explain()}
+	case m.ID == "" && f != nil:
+		return verdict{err: f.explain()}
+	}
+	return verdict{reason: acp.StopReasonEndTurn}
 }
 
 // blamed is the verdict of a turn that failed.

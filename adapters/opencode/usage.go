@@ -1,6 +1,10 @@
 package opencode
 
-import "sandboxagent.dev/sandbox-agent/acp"
+import (
+	"math"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
 
 // usage knows how full the context is and what the session and its turns cost.
 type usage struct {
@@ -50,6 +54,7 @@ func (u *usage) show() []acp.SessionUpdate {
 	for _, c := range u.costs {
 		price += c
 	}
+	price = math.Round(price*1e9) / 1e9 // without the noise of sums
 	if u.now.Size == 0 || u.now.Used == u.shown.Used && u.now.Size == u.shown.Size && price == u.price {
 		return nil
 	}
