@@ -253,7 +253,9 @@ func (a *agent) session(id acp.SessionID) (*session, error) {
 	return nil, bridge.NotFound(id)
 }
 
-// remove ends what a session runs and forgets it.
+// remove ends what a session runs and forgets it. With the last session of a
+// directory goes what OpenCode keeps in memory for the directory, which is more
+// than for a session.
 func (a *agent) remove(ctx context.Context, s *session) {
 	s.end(ctx)
 	a.mu.Lock()
@@ -261,9 +263,26 @@ func (a *agent) remove(ctx context.Context, s *session) {
 		delete(a.sessions, s.id)
 	}
 	maps.DeleteFunc(a.natives, func(_ string, one *session) bool { return one == s })
-	shared := slices.ContainsFunc(slices.Collect(maps.Values(a.sessions)), func(one *session) bool { return one.cwd == s.cwd })
+	a.mu.Unlock()
+	box := a.tools.at(s.srv, s.cwd)
+	box.open.Lock()
+	defer box.open.Unlock()
+	used, shared := false, false
+	a.mu.Lock()
+	for _, one := range a.sessions {
+		if one.cwd == s.cwd {
+			used, shared = true, shared || one.srv == s.srv
+		}
+	}
 	a.mu.Unlock()
 	if !shared {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+		defer cancel()
+		if err := s.srv.call(ctx, "POST", at("/instance/dispose", s.cwd), nil, nil); err != nil {
+			s.log.Debug("forget a directory", "err", err)
+		}
+	}
+	if !used {
 		a.guard.restore(s.cwd)
 	}
 }

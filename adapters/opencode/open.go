@@ -27,7 +27,7 @@ type opening struct {
 }
 
 // prepare maps the wishes, makes the server look at the directory and starts
-// what the session wants there.
+// what the session wants there. The caller calls done when the session is known.
 // With an id it is about a session that there is, which stays where it is.
 func (a *agent) prepare(ctx context.Context, r bridge.Request, id acp.SessionID) (*opening, error) {
 	up, err := newSetup(r)
@@ -49,17 +49,22 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request, id acp.SessionID)
 		}
 	}
 	a.guard.watch(up.Cwd)
-	c, err := srv.catalog(ctx, up.Cwd)
-	if err != nil {
+	o := &opening{up: up, srv: srv, from: from, box: a.tools.at(srv, up.Cwd)}
+	o.box.open.RLock()
+	if o.c, err = srv.catalog(ctx, up.Cwd); err != nil {
+		o.done()
 		return nil, openError(err)
 	}
-	if len(c.models) == 0 {
+	if len(o.c.models) == 0 {
+		o.done()
 		return nil, authRequired("opencode has no provider with credentials")
 	}
-	o := &opening{up: up, srv: srv, c: c, from: from, box: a.tools.at(srv, up.Cwd)}
 	o.own, o.failed = o.box.start(ctx, srv, up)
 	return o, nil
 }
+
+// done lets OpenCode forget the directory again.
+func (o *opening) done() { o.box.open.RUnlock() }
 
 // openError says why a session could not be opened.
 func openError(err error) error {
@@ -76,6 +81,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if err != nil {
 		return nil, err
 	}
+	defer o.done()
 	var made info
 	body := map[string]any{}
 	if rules := slices.Concat(o.up.rules, o.box.fences(o.own, nil)); len(rules) > 0 {
@@ -184,6 +190,22 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, 
 	if err != nil {
 		return nil, nil, err
 	}
+	known, _ := a.store.Load(string(id))
+	s, err := a.attach(ctx, o, known)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.restore(ctx, replay, known.Made); err != nil {
+		a.remove(ctx, s)
+		return nil, nil, err
+	}
+	return s, o.up, nil
+}
+
+// attach makes a session that there is known here, with the rules that are
+// wished of it.
+func (a *agent) attach(ctx context.Context, o *opening, known record) (*session, error) {
+	defer o.done()
 	i := o.from
 	readonly := func(rules []rule) bool { return slices.Contains(rules, rule{"bash", "*", "deny"}) }
 	if readonly(i.Permission) && !readonly(o.up.rules) {
@@ -194,19 +216,10 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, 
 	})
 	if len(rules) > 0 {
 		if err := o.srv.call(ctx, "PATCH", at("/session/"+i.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
-			return nil, nil, openError(err)
+			return nil, openError(err)
 		}
 	}
-	known, _ := a.store.Load(string(id))
-	s, err := a.begin(ctx, o, i, known, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.restore(ctx, replay, known.Made); err != nil {
-		a.remove(ctx, s)
-		return nil, nil, err
-	}
-	return s, o.up, nil
+	return a.begin(ctx, o, i, known, false)
 }
 
 // LoadSession opens a session and replays it.
@@ -233,6 +246,7 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	if err != nil {
 		return nil, err
 	}
+	defer o.done()
 	from := o.from
 	var made info
 	if err := o.srv.call(ctx, "POST", at("/session/"+from.ID+"/fork", o.up.Cwd), struct{}{}, &made); err != nil {

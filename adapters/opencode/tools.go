@@ -38,8 +38,12 @@ type place struct {
 	dir string
 }
 
-// toolbox is the MCP servers of a place.
+// toolbox is the MCP servers of a place, and who is about to use it.
 type toolbox struct {
+	// open is held for reading while a session is opened there, and for writing
+	// while OpenCode is made to forget the place.
+	open sync.RWMutex
+
 	mu  sync.Mutex // held while servers start, so that each starts once
 	all map[string]*tool
 }
