@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -42,7 +43,8 @@ type agent struct {
 	peer  acp.Peer
 	log   *slog.Logger
 	store *bridge.Store[record]
-	guard *guard // of the user's folders
+	guard *guard                                                            // of the user's folders
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the usual
 
 	starting sync.Mutex // held while a process starts
 

@@ -83,7 +83,7 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 	s := &server{a: a, kind: k, log: a.log, pass: rand.Text(), ended: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Client{Transport: &http.Transport{
-		DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+		DialContext: a.dial, DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
 	}}
 	args := append(slices.Clone(a.o.Program.Args), "serve", "--hostname", "127.0.0.1", "--port", strconv.Itoa(port))
 	env, err := a.environ(k, s.pass)

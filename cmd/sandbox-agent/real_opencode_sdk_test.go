@@ -42,7 +42,7 @@ var openCodeProgram = sync.OnceValues(func() (string, error) {
 // that are touched and about those that are guarded.
 const openCodeConfig = `{
 	"share": "disabled", "model": "scripted/large", "small_model": "scripted/small", "enabled_providers": ["scripted"],
-	"permission": {"bash": {"*": "allow", "touch *": "ask"}, "edit": {"*": "allow", "*guarded*": "ask"}},
+	"permission": {"bash": {"*": "allow", "touch *": "ask"}, "edit": {"*guarded*": "ask"}},
 	"provider": {"scripted": {
 		"name": "Scripted", "npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "%s/v1", "apiKey": "key-of-the-provider"},
 		"models": {

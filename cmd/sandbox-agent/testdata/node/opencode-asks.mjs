@@ -10,7 +10,7 @@ const color = { question: "Which color?", header: "Color", options: [{ label: "R
 const asking = (questions = [color]) => script([[call("question", { questions })], [{ result: true }]]);
 const modesOf = (turn) => turn.of("current_mode_update").map((u) => u.currentModeId).join(" ");
 const valueOf = (options, id) => options.find((o) => o.id === id)?.currentValue;
-const questions = { _meta: { "sandboxagent.dev": { questions: true } } };
+const questions = { _meta: { "sandboxagent.dev": { requestQuestion: true } } };
 
 export default {
   async "permission allowed once is asked again"(w) {
@@ -242,12 +242,13 @@ export default {
     writeFileSync(`${w.dir}/in/.opencode/skills/own/SKILL.md`, "---\nname: own\ndescription: of the workspace\n---\nOWN BODY\n");
     const s = await w.session({ cwd: `${w.dir}/in`, meta: { skills: { paths: [`${w.dir}/skills`] } } });
     await s.until("the skills", (u) => ["demo", "own"].every((n) => u.availableCommands?.some((c) => c.name === n)));
-    const turn = await s.prompt(script([[call("read", { filePath: `${w.dir}/skills/demo/SKILL.md` })], [call("skill", { name: "own" })], [{ say: `skilled ${w.name}` }]]));
+    const turn = await s.prompt(script([[call("read", { filePath: `${w.dir}/skills/demo/SKILL.md` })], [{ say: `skilled ${w.name}` }]]));
     assert.equal(turn.asked.length, 0, "a session may read its skills");
     const all = await heard(w.name);
     assert.match(all[0].body, /does demos/);
     assert.match(contentOf(turn.call("read")), /SKILL BODY/);
-    assert.match(contentOf(turn.call("skill")), /OWN BODY/);
+    await s.prompt(`/own say owned ${w.name}`);
+    assert.match((await heard(`owned ${w.name}`))[0].body, /OWN BODY/);
   },
   async "additional directories"(w) {
     for (const name of ["in", "more", "other"]) mkdirSync(`${w.dir}/${name}`);
