@@ -205,3 +205,56 @@ func TestLive_AbortLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestLive_ManyTurns runs turns of many sessions at once in one process.
+func TestLive_ManyTurns(t *testing.T) {
+	w := newWorld(t)
+	for i := range 24 {
+		w.Model.On(scriptedmodel.Exactly(fmt.Sprintf("count %d", i)),
+			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("number %d begins. ", i)), scriptedmodel.Call("bash", map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.3", i), "description": "counts"})},
+			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("I am number %d.", i))})
+	}
+	c := w.open(acp.ClientCapabilities{}, nil)
+	began := time.Now()
+	var all []acp.SessionID
+	for range 24 {
+		all = append(all, c.New(""))
+	}
+	t.Logf("24 sessions in %v", time.Since(began))
+	for range 3 {
+		began, from := time.Now(), c.Seen()
+		var turns []acp.ID
+		for i, id := range all {
+			turns = append(turns, c.Prompt(id, fmt.Sprintf("count %d", i)))
+		}
+		for i, turn := range turns {
+			if r, e := c.Result(turn); e != nil || stop(r) != acp.StopReasonEndTurn {
+				t.Errorf("turn %d: %s, %v", i, r, e)
+			}
+		}
+		t.Logf("24 turns in %v", time.Since(began))
+		said := map[acp.SessionID]*strings.Builder{}
+		ended := map[acp.ID]bool{}
+		byTurn := map[acp.SessionID]acp.ID{}
+		for i, id := range all {
+			said[id], byTurn[id] = &strings.Builder{}, turns[i]
+		}
+		for _, m := range c.Frames()[from:] {
+			if m.IsResponse() {
+				ended[m.ID()] = true
+			}
+			id := acp.SessionID(acp.MemberString(m.Params(), "sessionId"))
+			if text := acp.MemberString(m.Update(), "content", "text"); acp.MemberString(m.Update(), "sessionUpdate") == "agent_message_chunk" {
+				if ended[byTurn[id]] {
+					t.Errorf("%q comes after the end of its turn", text)
+				}
+				said[id].WriteString(text)
+			}
+		}
+		for i, id := range all {
+			if want := fmt.Sprintf("number %d begins. I am number %d.", i, i); said[id].String() != want {
+				t.Errorf("session %d said %q", i, said[id])
+			}
+		}
+	}
+}

@@ -19,9 +19,12 @@ var (
 	// abortPause is the time between two attempts to abort: one that comes before
 	// the turn has begun has no effect.
 	abortPause = 400 * time.Millisecond
-	// trailPause is how long the last events may take behind the end of the last
-	// message, and endPause behind the answer.
-	trailPause, endPause = 250 * time.Millisecond, 2 * time.Second
+	// endPause is how long the last events may take behind the answer: with many
+	// turns at once the stream is seconds late. Those of a turn that was broken off
+	// are not worth it.
+	endPause, abortedPause = 30 * time.Second, 3 * time.Second
+	// reasonPause is how long the event may take that explains a refusal.
+	reasonPause = 2 * time.Second
 	// lostPause is the time between two looks at a turn whose connection broke.
 	lostPause = 2 * time.Second
 )
@@ -33,9 +36,10 @@ type running struct {
 	cancelled bool   // the client wants it to end
 	answered  bool
 	answer    stored          // the last message, where the request has one
+	begun     bool            // the user's message was seen
+	idle      bool            // then the session was idle
 	completed map[string]bool // messages
 	trailed   map[string]bool // messages after whose end the session was idle
-	idle      bool            // the session was idle after the answer
 	failure   *failure        // the newest error that was reported
 
 	ended bool
@@ -70,6 +74,7 @@ func (s *session) observe(e *event) {
 	}
 	switch e.Type {
 	case "message.updated":
+		t.begun = t.begun || e.message.ID == t.id
 		if e.message.Role == "assistant" && e.message.Time.Completed != 0 {
 			t.completed[e.message.ID] = true
 		}
@@ -78,7 +83,7 @@ func (s *session) observe(e *event) {
 			t.failure = e.Error
 		}
 	case "session.idle":
-		t.idle = t.idle || t.answered
+		t.idle = t.idle || t.begun || t.answered
 		for id := range t.completed {
 			t.trailed[id] = true
 		}
@@ -86,12 +91,16 @@ func (s *session) observe(e *event) {
 	s.settleLocked()
 }
 
-// settleLocked ends the turn when it was answered and everything of it came: the
-// answer comes before the last events, and on errors an idle comes before them
-// too.
+// settleLocked ends the turn when it was answered and everything of it came. The
+// answer comes before the last events. So may an idle, on errors, and when the
+// stream is late the news that a message was completed: OpenCode sends a message
+// as it is at the time of sending. Both together, in this order, are the end.
 func (s *session) settleLocked() {
 	t := s.running
-	if t == nil || t.ended || !t.answered || !t.idle && !t.trailed[t.answer.Info.ID] {
+	if t == nil || t.ended || !t.answered {
+		return
+	}
+	if m := &t.answer.Info; m.Role == "assistant" && !t.trailed[m.ID] || m.Role != "assistant" && !t.idle {
 		return
 	}
 	t.ended = true
@@ -160,7 +169,7 @@ func (s *session) run(ctx context.Context, c *call, cancelled <-chan struct{}) v
 		})
 		return verdict{reason: acp.StopReasonEndTurn}
 	}
-	s.trail(t)
+	s.trail(t, endPause)
 	return s.judge(t)
 }
 
@@ -234,35 +243,27 @@ func (s *session) lost(t *running) (stored, error) {
 
 // trail waits for the events behind the answer. Where they do not come, what the
 // answer says is shown.
-func (s *session) trail(t *running) {
-	limit := time.NewTimer(endPause)
+func (s *session) trail(t *running, most time.Duration) {
+	limit := time.NewTimer(most)
 	defer limit.Stop()
-	soon := time.NewTicker(trailPause)
-	defer soon.Stop()
-	for {
-		select {
-		case <-t.done:
-			return
-		case <-s.srv.ended:
-			return
-		case <-soon.C:
-			s.mu.Lock()
-			over := t.completed[t.answer.Info.ID]
-			s.mu.Unlock()
-			if over {
-				return
+	select {
+	case <-t.done:
+	case <-s.srv.ended:
+	case <-limit.C:
+		s.log.Debug("the end of a turn was not reported")
+		s.mu.Lock()
+		m := t.answer
+		s.mu.Unlock()
+		s.emit(func(tr *translator) []acp.SessionUpdate {
+			if m.Info.ID == "" {
+				return nil
 			}
-		case <-limit.C:
-			s.log.Debug("the end of a turn was not reported")
-			s.emit(func(tr *translator) []acp.SessionUpdate {
-				out := tr.messaged(&t.answer.Info)
-				for i := range t.answer.Parts {
-					out = append(out, tr.parted(&t.answer.Parts[i], 0)...)
-				}
-				return out
-			})
-			return
-		}
+			out := tr.messaged(&m.Info)
+			for i := range m.Parts {
+				out = append(out, tr.parted(&m.Parts[i], 0)...)
+			}
+			return out
+		})
 	}
 }
 
@@ -295,7 +296,7 @@ func (s *session) abort(ctx context.Context, t *running, posted <-chan error) {
 		}
 	}
 	if ctx.Err() == nil {
-		s.trail(t)
+		s.trail(t, abortedPause)
 	}
 	s.sweep()
 	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
@@ -370,7 +371,7 @@ func (s *session) failed(c *call, t *running, err error) verdict {
 		return verdict{err: err}
 	}
 	if r.vague() {
-		for end := time.Now().Add(endPause); ; {
+		for end := time.Now().Add(reasonPause); ; {
 			s.mu.Lock()
 			f := t.failure
 			s.mu.Unlock()
