@@ -160,7 +160,7 @@ for line in sys.stdin:
 		t.Skipf("the MCP server of this test is written in Python: %v", err)
 	}
 	w.Model.On(scriptedmodel.Exactly("use"), scriptedmodel.Step{scriptedmodel.Call("tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	w.Model.On(scriptedmodel.Exactly("use 2"), scriptedmodel.Step{scriptedmodel.Call("tools_2_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	w.Model.On(scriptedmodel.Exactly("use 2"), scriptedmodel.Step{scriptedmodel.Call("s2_tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(acp.ClientCapabilities{}, nil)
 	make := func(word string) acp.SessionID {
 		r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
@@ -221,7 +221,7 @@ func TestLive_ForkListDeleteTitle(t *testing.T) {
 
 func TestLive_SessionOfATerminal(t *testing.T) {
 	w := newWorld(t)
-	cmd := exec.CommandContext(t.Context(), w.Program.Path, "run", "say in a terminal")
+	cmd := exec.CommandContext(t.Context(), w.Program.Path, "run", "say", "in", "a", "terminal")
 	cmd.Dir, cmd.Env = w.Cwd, append(cmd.Environ(), w.Env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -71,14 +71,15 @@ func (t *tools) at(srv *server, dir string) *toolbox {
 
 // start starts what a session wants and does not run there yet. It returns the
 // names under which it runs, and why some of it does not. Another session's
-// server of the same name stays: this session's gets a number.
+// server of the same name stays: this session's gets a number, and so does one
+// whose tools a rule about the other would match.
 func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, failed []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, want := range up.servers {
 		name := want.name
-		for n := 2; b.all[name] != nil && !bytes.Equal(b.all[name].config, want.config); n++ {
-			name = fmt.Sprintf("%s_%d", want.name, n)
+		for n := 2; b.mixedUp(name, want.config, names); n++ {
+			name = fmt.Sprintf("s%d_%s", n, want.name)
 		}
 		one := b.all[name]
 		if one == nil || one.failed != "" {
@@ -92,6 +93,20 @@ func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, fai
 		names = append(names, name)
 	}
 	return names, failed
+}
+
+// mixedUp reports whether a name cannot be told from that of another server than
+// the session's own.
+func (b *toolbox) mixedUp(name string, config json.RawMessage, own []string) bool {
+	if one := b.all[name]; one != nil && bytes.Equal(one.config, config) {
+		return false
+	}
+	for other := range b.all {
+		if !slices.Contains(own, other) && (matches(prefix(other), name+"_") || matches(prefix(name), other+"_")) {
+			return true
+		}
+	}
+	return false
 }
 
 // use notes that a session uses servers.

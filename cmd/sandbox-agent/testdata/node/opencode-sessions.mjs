@@ -27,7 +27,7 @@ const before = (scenario) => async (w) => {
 
 export default {
   "session of a terminal is listed and loaded": before(async (w) => {
-    const run = promisify(execFile)(env.PROGRAM, ["run", "--dir", w.dir, "run echo in a terminal"], { cwd: w.dir, env: process.env });
+    const run = promisify(execFile)(env.PROGRAM, ["run", ..."run echo in a terminal".split(" ")], { cwd: w.dir, env: { ...process.env, PWD: w.dir } });
     run.child.stdin.end();
     await run;
     const link = await w.connect();
