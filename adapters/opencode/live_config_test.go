@@ -156,6 +156,8 @@ func TestLive_NoNetwork(t *testing.T) {
 
 func TestLive_Failures(t *testing.T) {
 	w := newWorld(t)
+	var a *agent
+	w.Use(&spy{Adapter: New(), got: &a})
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	for prompt, want := range map[string]int64{"fail 401": acp.CodeAuthRequired, "fail 400": acp.CodeInternal, "fail 403": acp.CodeInternal} {
@@ -166,6 +168,33 @@ func TestLive_Failures(t *testing.T) {
 	}
 	if _, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: filepath.Join(w.Cwd, "none"), MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
 		t.Errorf("a directory that does not exist: %v", e)
+	}
+	// OpenCode itself answers with a bare 500, and goes on with what was wrong.
+	for wrong, want := range map[string]string{"mode": "nope", "model": "not-there"} {
+		s, err := a.session(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		right := s.set
+		other := *s.set.catalog
+		other.models = append([]model{{provider: "scripted", id: "not-there"}}, other.models...)
+		if s.set.catalog = &other; wrong == "mode" {
+			s.set.mode = want
+		} else {
+			s.set.model = "scripted/" + want
+		}
+		s.mu.Unlock()
+		_, e := c.Result(c.Prompt(id, "say x"))
+		if e == nil || !strings.Contains(e.Message, want) || strings.Contains(e.Error(), "    at ") {
+			t.Errorf("a wrong %s: %v", wrong, e)
+		}
+		s.mu.Lock()
+		s.set = right
+		s.mu.Unlock()
+		if _, got := c.Turn(id, "say unstuck"); bridgetest.Said(got) != "unstuck" {
+			t.Errorf("after a wrong %s it said %q", wrong, bridgetest.Said(got))
+		}
 	}
 	// A wrong configuration is explained by what OpenCode says of it.
 	broken := t.TempDir()

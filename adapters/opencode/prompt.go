@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -162,14 +161,14 @@ func partsOf(prompt []acp.ContentBlock) ([]any, error) {
 		case b.Image != nil && b.Image.Data != "":
 			file(b.Image.MimeType, "", "data:"+b.Image.MimeType+";base64,"+b.Image.Data)
 		case b.Image != nil && b.Image.URI != nil:
-			path, ok := localFile(*b.Image.URI)
+			path, ok := bridge.LocalFile(*b.Image.URI)
 			if !ok {
 				return nil, acp.Errorf(acp.CodeInvalidParams, "opencode takes images as data or as files on its machine, not from %s", *b.Image.URI)
 			}
 			file(b.Image.MimeType, path, *b.Image.URI)
 		case b.ResourceLink != nil:
 			l := b.ResourceLink
-			path, ok := localFile(l.URI)
+			path, ok := bridge.LocalFile(l.URI)
 			if !ok {
 				say(bridge.Link(l.Name, l.URI))
 				break
@@ -211,14 +210,4 @@ func partsOf(prompt []acp.ContentBlock) ([]any, error) {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "the prompt is empty")
 	}
 	return append(out, context...), nil
-}
-
-// localFile is the path of a file: URI.
-func localFile(uri string) (string, bool) {
-	u, err := url.Parse(uri)
-	if err != nil || u.Scheme != "file" || u.Path == "" {
-		return "", false
-	}
-	_, err = os.Stat(u.Path)
-	return u.Path, err == nil
 }

@@ -45,3 +45,17 @@ func TestStore_IDsOfItsOwnForm(t *testing.T) {
 		}
 	}
 }
+
+func TestLocalFile(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "a b.txt")
+	if err := bridge.WritePrivate(there, nil); err != nil {
+		t.Fatal(err)
+	}
+	for uri, want := range map[string]bool{
+		"file://" + strings.ReplaceAll(there, " ", "%20"): true, "file://" + there + "x": false, "https://example.com/x": false, "file://": false, "%": false,
+	} {
+		if path, ok := bridge.LocalFile(uri); ok != want || ok && path != there {
+			t.Errorf("%s is %s, %v", uri, path, ok)
+		}
+	}
+}

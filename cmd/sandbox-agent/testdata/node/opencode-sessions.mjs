@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { promisify } from "node:util";
+import codex from "./codex-sessions.mjs";
 import { api, call, callsOf, env, eventually, failure, heard, methods, script, Session, textOf, userTextOf } from "./claude-link.mjs";
 
 /** Opens an existing session on a new connection. */
@@ -40,16 +41,7 @@ export default {
     assert.match((await s.prompt("recall")).text, /in a terminal/);
     assert.match((await failure(s.request(methods.agent.session.delete))).all, /not made here/);
   }),
-  "resume replays nothing and knows everything": before(async (w) => {
-    const s = await w.session();
-    await s.prompt("say a word to remember");
-    await s.request(methods.agent.session.close);
-    s.link.sessions.delete(s.id);
-    const again = await open(w, methods.agent.session.resume, s.id);
-    const turn = await again.prompt("recall");
-    assert.match(turn.text, /a word to remember/);
-    assert.doesNotMatch(textOf(again.updates.slice(0, -turn.updates.length)), /./);
-  }),
+  "resume replays nothing and knows everything": before(codex["resume replays nothing and knows everything"]),
   "load replays from the gateway's log": before(async (w) => {
     const s = await w.session();
     await s.prompt("run echo logged");
@@ -59,16 +51,7 @@ export default {
     assert.equal(textOf(again.updates), textOf(s.updates));
     assert.deepEqual(callsOf(again.updates).map((c) => [c.name, c.status]), [["bash", "completed"]]);
   }),
-  "fork knows the past and is on its own": before(async (w) => {
-    const s = await w.session();
-    await s.prompt("say common past");
-    const { sessionId } = await s.request("session/fork", { cwd: w.dir, mcpServers: [] });
-    assert.notEqual(sessionId, s.id);
-    const fork = new Session(w, s.link, sessionId);
-    await fork.prompt("say only the fork");
-    assert.match((await fork.prompt("recall")).text, /common past.*only the fork/);
-    assert.doesNotMatch((await s.prompt("recall")).text, /only the fork/);
-  }),
+  "fork knows the past and is on its own": before(codex["fork knows the past and is on its own"]),
   "unknown session": before(async (w) => {
     const link = await w.connect();
     for (const sessionId of ["no-such-session", "ses_e040c9adbffeq90QCyI5xH6a73"]) {
@@ -79,40 +62,10 @@ export default {
       }
     }
   }),
-  "close and load again": before(async (w) => {
-    const s = await w.session();
-    await s.prompt("say before the close");
-    await s.request(methods.agent.session.close);
-    assert.match((await failure(s.begin("say closed"))).message, /closed/);
-    s.link.sessions.delete(s.id);
-    const again = await open(w, methods.agent.session.load, s.id);
-    assert.match((await again.prompt("recall")).text, /before the close/);
-  }),
-  "delete": before(async (w) => {
-    const s = await w.session();
-    await s.prompt("say to be deleted");
-    await s.request(methods.agent.session.delete);
-    s.link.sessions.delete(s.id);
-    const { sessions } = await s.link.agent.request(methods.agent.session.list, { cwd: w.dir });
-    assert.deepEqual(sessions.filter((one) => one.sessionId === s.id), []);
-    await failure(open(w, methods.agent.session.load, s.id));
-  }),
-  "two clients on one session": before(async (w) => {
-    const s = await w.session();
-    await s.prompt("say first");
-    const other = await open(w, methods.agent.session.load, s.id);
-    const [a, b] = await Promise.all([s.prompt("say from one"), other.prompt("say from the other")]);
-    assert.ok(a.text && b.text);
-    await other.untilText("from one");
-    await s.untilText("from the other");
-  }),
-  "never prompted": before(async (w) => {
-    const s = await w.session();
-    await s.request(methods.agent.session.close);
-    s.link.sessions.delete(s.id);
-    const again = await open(w, methods.agent.session.load, s.id);
-    assert.equal((await again.prompt("say at last")).text, "at last");
-  }),
+  "close and load again": before(codex["close and load again"]),
+  "delete": before(codex["delete"]),
+  "two clients on one session": before(codex["two clients on one session"]),
+  "never prompted": before(codex["never prompted"]),
   "24 turns at once in one server": before(async (w) => {
     const link = await w.connect();
     const all = [];

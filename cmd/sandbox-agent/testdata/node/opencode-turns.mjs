@@ -1,7 +1,8 @@
 // Scenarios of what a turn of OpenCode shows and how it ends.
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { call, callsOf, contentOf, diffsOf, failure, heard, openGate, script } from "./claude-link.mjs";
+import { call, callsOf, contentOf, diffsOf, failure, heard, script } from "./claude-link.mjs";
+import codex from "./codex-turns.mjs";
 
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const notices = { session: { notices: {} } };
@@ -191,20 +192,8 @@ export default {
     await cancelled(s, turn);
     assert.equal((await s.prompt("say alive")).text, "alive");
   },
-  async "cancel when idle"(w) {
-    const s = await w.session();
-    await s.cancel();
-    assert.equal((await s.prompt("say alive")).text, "alive");
-  },
-  async "a second prompt waits"(w) {
-    const s = await w.session();
-    const first = s.begin(script([[{ say: "one " }, { gate: w.name }, { say: "two" }]]));
-    await s.untilText("one");
-    const second = s.begin("say three");
-    await openGate(w.name);
-    assert.deepEqual([(await first).stopReason, (await second).stopReason], ["end_turn", "end_turn"]);
-    assert.equal(s.updates.filter((u) => u.sessionUpdate === "agent_message_chunk").map((u) => u.content.text).join(""), "one twothree");
-  },
+  "cancel when idle": codex["cancel when idle"],
+  "a second prompt waits": codex["a second prompt waits"],
   async "compaction"(w) {
     const s = await w.session({ capabilities: { session: { compaction: {} } } });
     await s.prompt("say before");
