@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -175,11 +176,27 @@ func (s *session) decide(ctx context.Context, q *asked, req *acp.RequestPermissi
 	}
 }
 
+// besidesPause is how long a rejection waits for the questions of calls that the
+// model has made at the same time.
+const besidesPause = 500 * time.Millisecond
+
 // refuse rejects, and tells the model why, so that the turn goes on. OpenCode
 // rejects with it whatever else the same session asks at that time, so it waits
 // until the client has decided about that.
 func (s *session) refuse(ctx context.Context, q *asked, message string) {
 	s.decided(q)
+	s.out.Lock()
+	besides := s.tr.besides(q.ask)
+	s.out.Unlock()
+	if besides {
+		pause := time.NewTimer(besidesPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
 	s.mu.Lock()
 	var open []*asked
 	for _, other := range s.asks {

@@ -2,6 +2,7 @@ package opencode
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -239,5 +240,29 @@ func TestLive_SessionOfATerminal(t *testing.T) {
 	}
 	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil {
 		t.Error("it was deleted")
+	}
+}
+
+// TestLive_LinkedDirectory has a working directory by another name. What is
+// asked there can be answered.
+func TestLive_LinkedDirectory(t *testing.T) {
+	w := newWorld(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(w.Cwd, link); err != nil {
+		t.Fatal(err)
+	}
+	w.Cwd = link
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	id := c.New("")
+	_, got := c.Turn(id, "run touch made; pwd")
+	if all := calls(got); len(all) != 1 || all[0].Status != acp.ToolCallStatusCompleted {
+		t.Errorf("calls %+v", all)
+	}
+	if _, err := os.Stat(filepath.Join(link, "made")); err != nil {
+		t.Error(err)
+	}
+	var r acp.ListSessionsResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &link}), &r); err != nil || len(r.Sessions) != 1 {
+		t.Errorf("listed are %+v, %v", r.Sessions, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -44,6 +46,9 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request, id acp.SessionID)
 			return nil, err
 		}
 		if from.Directory != "" && from.Directory != up.Cwd {
+			if _, err := os.Stat(from.Directory); err != nil {
+				return nil, acp.Errorf(acp.CodeInvalidParams, "the directory %s of session %s cannot be used: %v", from.Directory, id, err)
+			}
 			up.Cannot("cwd", "the session stays in its directory %s", from.Directory)
 			up.Cwd = from.Directory
 		}
@@ -277,6 +282,9 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 	query := []string{"roots", "true", "limit", strconv.Itoa(listPage + 1)}
 	if r.Cwd != nil {
 		dir = *r.Cwd
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
 	}
 	if r.Cursor != nil {
 		if _, err := strconv.ParseInt(*r.Cursor, 10, 64); err != nil {

@@ -86,6 +86,19 @@ func (t *translator) asking(q *ask) *shown {
 	return t.parts[t.calls[q.Tool.Message+" "+q.Tool.Call]]
 }
 
+// besides reports whether the message that asks has other calls that are open.
+func (t *translator) besides(q *ask) bool {
+	if q.Tool == nil {
+		return false
+	}
+	for _, s := range t.parts {
+		if s.kind == "tool" && !s.over && s.message == q.Tool.Message && s != t.asking(q) {
+			return true
+		}
+	}
+	return false
+}
+
 // decided shows that an asked call goes on, or that one is over which the
 // request alone had announced.
 func (t *translator) decided(q *ask, allowed bool) []acp.SessionUpdate {

@@ -36,14 +36,16 @@ func (s *session) restore(ctx context.Context, replay, known bool) error {
 		if out = append(out, left...); len(todos) > 0 {
 			out = append(out, t.planned(todos)...)
 		}
-		return out
+		return append(out, t.usage.show()...)
 	})
 	return nil
 }
 
 // past shows a message of the past.
 func (t *translator) past(m *stored) []acp.SessionUpdate {
+	t.usage.past = true
 	out := t.messaged(&m.Info)
+	t.usage.past = false
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		if m.Info.Role == "user" && p.Type != "compaction" {

@@ -60,7 +60,10 @@ func newSetup(r bridge.Request) (*setup, error) {
 		return nil, err
 	}
 	s := &setup{Setup: base}
-	s.Cwd = filepath.Clean(s.Cwd)
+	// OpenCode knows directories by their real names.
+	if s.Cwd, err = filepath.EvalSymlinks(s.Cwd); err != nil {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd: %v", err)
+	}
 	switch s.PermissionMode {
 	case "", "default":
 	case "readonly":

@@ -14,6 +14,7 @@ type usage struct {
 	price float64 // that was shown
 	turn  tokens  // of the turn that runs
 	seen  string  // the newest message that was counted
+	past  bool    // messages are of the past: their cost is the session's already
 }
 
 // begin starts the count of a turn.
@@ -33,7 +34,7 @@ func (u *usage) take(m *message, window uint64) []acp.SessionUpdate {
 	if m.Tokens.sum() == 0 {
 		return nil
 	}
-	if m.ID != u.seen {
+	if m.ID != u.seen && !u.past {
 		u.seen = m.ID
 		u.costs[m.Session] += m.Cost // the session's own report follows
 		u.turn.Input += m.Tokens.Input
@@ -46,6 +47,9 @@ func (u *usage) take(m *message, window uint64) []acp.SessionUpdate {
 		return nil
 	}
 	u.now.Used, u.now.Size = m.Tokens.sum(), window
+	if u.past {
+		return nil
+	}
 	return u.show()
 }
 
