@@ -59,6 +59,7 @@ var forbidden = map[edge]string{
 	{from: "./control/process/...", to: "net/http"}:                                     "processes and terminals know no HTTP",
 	{from: "./fs/...", to: "net/http"}:                                                  "the file service knows no HTTP",
 	{from: "./cmd/...", to: "./acp/acptest/...", deep: true}:                            "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./adapters/internal/bridgetest", deep: true}:               "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./adapters/adaptertest", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
@@ -71,6 +72,9 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./control/...", to: "github.com/getkin/kin-openapi/..."}:                                       "the OpenAPI document is made in control",
 	{from: "...", except: "./cmd/...", to: "github.com/urfave/cli/v2/..."}:                                                "only the command knows flags",
 	{from: "...", except: "./acp/acphttp/... ./control/...", to: "github.com/coder/websocket/..."}:                        "WebSockets are the transport's and the terminal route's business",
+	{from: "...", except: "./adapters/... ./control/process/...", to: "./internal/process/..."}:                           "who starts processes answers for their end",
+	{from: "...", except: "./control/process", to: "github.com/creack/pty/..."}:                                           "terminals are made where processes are",
+	{from: "...", except: "./cmd/...", to: "golang.org/x/term/..."}:                                                       "only the command has a terminal of its own",
 	{from: "...", except: "./adapters/all", to: "./adapters/claude/..."}:                                                  nameReason,
 	{from: "...", except: "./adapters/all", to: "./adapters/codex/..."}:                                                   nameReason,
 	{from: "...", except: "./adapters/all", to: "./adapters/opencode/..."}:                                                nameReason,
@@ -78,12 +82,13 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./adapters/all", to: "./adapters/pi/..."}:                                                      nameReason,
 	{from: "...", except: "./adapters/adaptertest ./acp/acptest/...", to: "github.com/santhosh-tekuri/jsonschema/v6/..."}: "schemas are checked in tests only",
 
-	{from: "./acp/sse/...", to: "...", unless: "std"}:                                        stdReason,
-	{from: "./acp/problem/...", to: "...", unless: "std"}:                                    stdReason,
-	{from: "./runtime/journal/...", to: "...", unless: "std"}:                                stdReason,
-	{from: "./fs/...", to: "...", unless: "std"}:                                             stdReason,
-	{from: "./inspector/...", to: "...", unless: "std"}:                                      stdReason,
-	{from: "./adapters/internal/process/...", to: "...", unless: "std golang.org/x/sys/..."}: stdReason,
+	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                       stdReason,
+	{from: "./acp/problem/...", to: "...", unless: "std"}:                                                                   stdReason,
+	{from: "./runtime/journal/...", to: "...", unless: "std"}:                                                               stdReason,
+	{from: "./fs/...", to: "...", unless: "std"}:                                                                            stdReason,
+	{from: "./inspector/...", to: "...", unless: "std"}:                                                                     stdReason,
+	{from: "./internal/process/...", to: "...", unless: "std golang.org/x/sys/..."}:                                         stdReason,
+	{from: "./control/process/...", to: "...", unless: "std ./internal/process github.com/creack/pty golang.org/x/sys/..."}: "processes of clients know neither agents nor sessions",
 }
 
 const (
@@ -201,6 +206,8 @@ func TestViolations_BrokenGraph(t *testing.T) {
 		{"agent's name in another agent", in("adapters/amp", "adapters/pi"), nameReason},
 		{"journal with a dependency", in("runtime/journal", "golang.org/x/sys/unix"), stdReason},
 		{"journal with a module package", in("runtime/journal", "acp"), stdReason},
+		{"a process in the API", in("control", "internal/process"), "answers for their end"},
+		{"a process in an adapter", in("adapters/native", "internal/process"), ""},
 		{"HTTP in the file service", in("fs", "net/http"), "knows no HTTP"},
 		{"schemas in the product", in("runtime", "github.com/santhosh-tekuri/jsonschema/v6"), "tests only"},
 
@@ -209,7 +216,7 @@ func TestViolations_BrokenGraph(t *testing.T) {
 		{"echo in control", in("control", "github.com/labstack/echo/v4"), ""},
 		{"all agents in the list", in("adapters/all", "adapters/claude", "adapters/pi"), ""},
 		{"an agent's own folder", in("adapters/claude", "adapters/claude/internal/wire"), ""},
-		{"system calls in process", in("adapters/internal/process", "os", "golang.org/x/sys/unix"), ""},
+		{"system calls in process", in("internal/process", "os", "golang.org/x/sys/unix"), ""},
 		{"similar names", in("acp/sse", "encoding/json", "net/http"), ""},
 		{"a name that only begins alike", in("runtime", "adapters/claudette"), ""},
 	}

@@ -22,11 +22,11 @@ var (
 	corsMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}
 	corsHeaders = []string{
 		"Accept", "Authorization", "Content-Type", "Last-Event-ID", "If-Match", "If-None-Match", "If-Range", "Range",
-		"Acp-Connection-Id", "Acp-Session-Id", "X-ACP-Connection-Id", "X-Sandbox-Token",
+		"Acp-Connection-Id", "Acp-Session-Id", "X-ACP-Connection-Id", "X-ACP-After", "Idempotency-Key", "X-Sandbox-Token",
 	}
 )
 
-const corsExposed = "Acp-Connection-Id, X-ACP-Connection-Id, X-ACP-Last-Event-Id, ETag, Content-Range, Accept-Ranges, " + truncatedHeader
+const corsExposed = "Acp-Connection-Id, X-ACP-Connection-Id, X-ACP-Last-Event-Id, Accept-Idempotency-Key, ETag, Content-Range, Accept-Ranges, " + truncatedHeader
 
 // cors is a CORS prepared for use.
 type cors struct {

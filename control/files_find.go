@@ -10,6 +10,22 @@ import (
 	"sandboxagent.dev/sandbox-agent/fs"
 )
 
+// maxSearches bounds the searches and runs of git at one time; others wait as
+// long as their clients do.
+const maxSearches = 8
+
+// search takes one of the places for searches and runs of git.
+func (s *Server) search(ctx context.Context) (release func(), err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	select {
+	case s.searches <- struct{}{}:
+		return func() { <-s.searches }, nil
+	case <-ctx.Done():
+		return nil, problem.New(problem.Unavailable, "the gateway is shutting down")
+	}
+}
+
 // searchFiles finds names and lines.
 func (s *Server) searchFiles(r fileRequest) error {
 	path, err := s.path(r, "path")
@@ -23,6 +39,11 @@ func (s *Server) searchFiles(r fileRequest) error {
 	if err := flags(r, map[string]*bool{"regexp": &o.Regexp, "ignoreCase": &o.IgnoreCase, "hidden": &o.Hidden, "ignored": &o.Ignored}); err != nil {
 		return err
 	}
+	release, err := s.search(r.Request().Context())
+	if err != nil {
+		return err
+	}
+	defer release()
 	found, err := r.fs.Search(r.Request().Context(), path, o)
 	if err != nil {
 		return err
@@ -117,6 +138,11 @@ func (s *Server) gitStatus(r fileRequest) error {
 	if err != nil {
 		return err
 	}
+	release, err := s.search(r.Request().Context())
+	if err != nil {
+		return err
+	}
+	defer release()
 	st, err := r.fs.GitStatus(r.Request().Context(), path)
 	if err != nil {
 		return err
@@ -134,6 +160,11 @@ func (s *Server) gitDiff(r fileRequest) error {
 	if err := flags(r, map[string]*bool{"staged": &o.Staged}); err != nil {
 		return err
 	}
+	release, err := s.search(r.Request().Context())
+	if err != nil {
+		return err
+	}
+	defer release()
 	patch, cut, err := r.fs.GitDiff(r.Request().Context(), path, o)
 	if err != nil {
 		return err

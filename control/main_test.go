@@ -10,7 +10,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite generated files")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The thread that starts processes lives as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+}
 
 // tick is done a moment from now, for states that nobody announces.
 func tick(t *testing.T) <-chan time.Time {

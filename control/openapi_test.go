@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
+	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -84,6 +85,9 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		"Report": install.Report{}, "Check": install.Check{},
 		"FileEntry": fs.Entry{}, "FileListed": fs.Listed{}, "FilePage": fs.Page{}, "FileUpload": fs.Unpacked{},
 		"FileSearch": fs.Found{}, "FileMatch": fs.Match{}, "FileChange": fs.Change{}, "GitStatus": fs.GitStatus{}, "GitFile": fs.GitFile{},
+		"ProcessStart": startBody{}, "ProcessRun": runBody{}, "ProcessResult": runAnswer{}, "ProcessCaptured": outputBody{}, "HostProcess": process.Info{},
+		"ProcessList": processesBody{}, "ProcessLog": logBody{}, "ProcessOutput": logChunk{}, "ProcessWritten": writtenBody{}, "ProcessSignal": signalBody{},
+		"ProcessLimits": process.Limits{}, "TerminalFrame": TerminalFrame{},
 		"End": runtime.EndInfo{}, "Stderr": runtime.StderrInfo{}, "Event": runtime.Event{},
 	}
 	for name, v := range types {
@@ -109,7 +113,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 		}
 	}
 	for name := range doc.Components.Schemas {
-		if _, ok := types[name]; !ok && name != "Problem" && name != "EventPage" {
+		if _, ok := types[name]; !ok && name != "Problem" && name != "EventPage" && name != "ProcessLimitsChange" {
 			t.Errorf("schema %s is compared with no Go type", name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -34,6 +35,9 @@ type Options struct {
 	Sessions  Sessions
 	Installer Installer   // nil when this server installs nothing
 	Files     *fs.Service // nil when this server gives no access to files
+	// Processes runs programs for clients; nil when this server does not. It
+	// needs Files, which say where they start.
+	Processes *process.Service
 	// Transfers bounds the uploads and downloads at one time; more are refused
 	// with a problem. 0 is 64.
 	Transfers int
@@ -54,7 +58,9 @@ type Server struct {
 
 	installs  installs
 	transfers chan struct{} // holds one for each upload and download
+	searches  chan struct{} // holds one for each search and run of git
 	watchers  chan struct{} // holds one for each watched folder
+	viewing   viewers
 	// examining is held by the one request that the doctor works for; others
 	// wait as long as their clients do.
 	examining chan struct{}
@@ -75,6 +81,7 @@ func New(o Options) *Server {
 	if o.Transfers <= 0 {
 		o.Transfers = 64
 	}
+	s.searches = make(chan struct{}, maxSearches)
 	s.transfers, s.watchers = make(chan struct{}, o.Transfers), make(chan struct{}, maxWatchers)
 	s.installs.ctx, s.installs.flights = s.stop, map[string]*flight{}
 	if o.UI != nil {
@@ -95,11 +102,12 @@ func (s *Server) Drain() {
 	s.installs.refuse()
 }
 
-// Shutdown ends the event streams, which would otherwise go on for ever, and
-// the installations, and waits for those.
+// Shutdown ends the event streams and terminals, which would otherwise go on
+// for ever, and the installations, and waits for the last two.
 func (s *Server) Shutdown() {
 	s.Drain()
 	s.end()
+	s.viewing.wait()
 	s.installs.running.Wait()
 }
 
@@ -144,6 +152,7 @@ func (s *Server) routes() *echo.Echo {
 	e.POST("/v2/sessions/:id/close", s.closeSession)
 	get("/v2/sessions/:id/events", s.getEvents)
 	s.fileRoutes(e, get)
+	s.processRoutes(e, get)
 	get("/v2/openapi.json", s.getOpenAPI)
 	return e
 }

@@ -41,6 +41,7 @@ func (s *Service) copyTo(ctx context.Context, src, dst, to string, o PlaceOption
 type copying struct {
 	s     *Service
 	times bool
+	top   os.FileInfo // of the copy, if it is a folder
 }
 
 func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.Root, name string, depth int) error {
@@ -61,6 +62,9 @@ func (c *copying) entry(ctx context.Context, from *os.Root, base string, to *os.
 	case File:
 		err = c.file(ctx, from, base, to, name, info)
 	case Directory:
+		if c.top != nil && os.SameFile(info, c.top) {
+			return failf(Invalid, "cannot copy %s into itself: the new path leads there over a symbolic link", from.Name())
+		}
 		if depth > maxDepth {
 			return failf(TooLarge, "folders are more than %d levels deep", maxDepth)
 		}
@@ -78,6 +82,13 @@ func (c *copying) folder(ctx context.Context, from *os.Root, base string, to *os
 	// Writable until all is in it.
 	if err := to.Mkdir(name, 0o700); err != nil {
 		return err
+	}
+	if c.top == nil {
+		top, err := to.Lstat(name)
+		if err != nil {
+			return err
+		}
+		c.top = top
 	}
 	src, err := from.OpenRoot(base)
 	if err != nil {

@@ -128,9 +128,67 @@ func (s *Service) repository(ctx context.Context, dir string) (*repository, erro
 			return nil, failf(Escapes, "%s belongs to a git repository at %s, outside of the root that this server is confined to", dir, p)
 		}
 	}
+	if s.root != nil {
+		common := places[2]
+		if !filepath.IsAbs(common) {
+			common = filepath.Join(dir, common)
+		}
+		if err := s.objectsInside(filepath.Join(common, "objects"), 0); err != nil {
+			return nil, err
+		}
+	}
 	err = g.disarm(ctx)
 	g.max = s.o.GitOutput
 	return g, err
+}
+
+// maxAlternates is how many levels of alternates git follows.
+const maxAlternates = 5
+
+// objectsInside reports an error when a store of git objects is outside of the
+// root, or names one that is: whoever may write in a repository could show the
+// objects of another by it.
+func (s *Service) objectsInside(dir string, level int) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // git has nothing there either
+	}
+	if err != nil {
+		return explain(err, "look at the git objects in %s", dir)
+	}
+	name, err := s.name(real)
+	if err != nil {
+		return failf(Escapes, "the git repository has objects in %s, outside of the root that this server is confined to", real)
+	}
+	if level > maxAlternates {
+		return nil
+	}
+	f, _, err := s.open(name + "/info/alternates")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return explain(err, "look at the git objects in %s", dir)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil || len(b) == 1<<20 {
+		return failf(TooLarge, "the list of other git objects in %s cannot be read", real)
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		switch {
+		case line == "" || line[0] == '#':
+			continue
+		case line[0] == '"':
+			return failf(Unsupported, "the git repository names other objects at %s, which is not looked at", line)
+		case !filepath.IsAbs(line):
+			line = filepath.Join(real, line)
+		}
+		if err := s.objectsInside(line, level+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func parents(dirs []string) []string {
@@ -144,7 +202,11 @@ func parents(dirs []string) []string {
 // disarm turns off the filters that the repository itself configures. Those of
 // the user and the machine stay: without them files would seem changed.
 func (g *repository) disarm(ctx context.Context) error {
-	if out, _, err := g.run(ctx, "config", "--get", fixedConfig[0][0]); err != nil || strings.TrimSpace(string(out)) != fixedConfig[0][1] {
+	out, _, err := g.run(ctx, "config", "--get", fixedConfig[0][0])
+	if err != nil && !nothingFound(err) {
+		return err
+	}
+	if strings.TrimSpace(string(out)) != fixedConfig[0][1] {
 		return failf(Unsupported, "git on the server's machine is older than 2.31, and cannot be kept from running programs that a repository names")
 	}
 	var names []string
@@ -153,7 +215,11 @@ func (g *repository) disarm(ctx context.Context) error {
 		if cut {
 			return failf(TooLarge, "the configuration of the git repository at %s is too large", g.root)
 		}
-		if err == nil { // it fails when there is none
+		// A filter that was not found because git failed would be run.
+		if err != nil && !nothingFound(err) {
+			return err
+		}
+		if err == nil {
 			names = append(names, strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")...)
 		}
 	}
@@ -232,7 +298,19 @@ func (g *repository) run(ctx context.Context, args ...string) (out []byte, cut b
 	if strings.Contains(text, "not a git repository") || strings.Contains(text, "must be run in a work tree") {
 		return nil, false, failf(NoRepository, "%s is in no git repository with a work tree", g.dir)
 	}
-	return nil, false, failf(Failed, "git %s in %s: %s: %s", args[0], g.dir, err, strings.ToValidUTF8(text, "\ufffd"))
+	e := failf(Failed, "git %s in %s", args[0], g.dir)
+	if text != "" {
+		e.Text += ": " + strings.ToValidUTF8(text, "\ufffd")
+	}
+	e.err = err
+	return nil, false, e
+}
+
+// nothingFound reports whether an error of "git config" says that there is no
+// such variable, and nothing else.
+func nothingFound(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return ok && exit.ExitCode() == 1
 }
 
 // bounded keeps the beginning of what is written.

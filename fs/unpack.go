@@ -16,8 +16,9 @@ import (
 type UnpackLimits struct {
 	Entries int64 // 1,000,000
 	Bytes   int64 // of files: 256 GiB
-	// Ratio bounds what a compressed archive may grow to, as a multiple of its
-	// own size, once it has become larger than Slack.
+	// Ratio bounds what an archive may grow to, as a multiple of its own size,
+	// once it has become larger than Slack. One that is not compressed can grow
+	// too, by files with holes.
 	Ratio int64 // 256
 	Slack int64 // 256 MiB
 }
@@ -43,8 +44,9 @@ type Unpacked struct {
 }
 
 // Unpack unpacks a tar archive into the folder at path, which is made if it is
-// not there. Files replace files. consumed, if not nil, returns how many bytes
-// of the compressed archive were read, which Ratio is about.
+// not there. Files replace files. consumed returns how many bytes of the
+// compressed archive were read, which Ratio is about; nil for one that is not
+// compressed.
 //
 // An entry with an absolute name or with "..", a device, a pipe, and a link that
 // leads or could be made to lead out of the folder end it with an error. What
@@ -67,6 +69,9 @@ func (s *Service) Unpack(ctx context.Context, path string, r io.Reader, consumed
 	u := unpacking{path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
 	defer u.folders.close()
 	in := &source{r: r}
+	if consumed == nil {
+		u.consumed = func() int64 { return in.n }
+	}
 	err = u.all(ctx, tar.NewReader(bufio.NewReaderSize(in, copySize)))
 	switch {
 	case err == nil:
@@ -139,7 +144,7 @@ func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 		if name == "." {
 			return nil
 		}
-		if _, err := u.folders.get(name); err != nil {
+		if err := u.directory(name, h); err != nil {
 			return explain(err, "make the directory %s", u.show(name))
 		}
 		u.note(name)
@@ -179,6 +184,23 @@ func local(name string) (string, error) {
 	return clean, nil
 }
 
+// directory makes a folder as private as the archive says, but one that can be
+// filled. A folder that is there stays as it is.
+func (u *unpacking) directory(name string, h *tar.Header) error {
+	perm := os.FileMode(h.Mode).Perm()
+	if perm == 0 { // some programs write none
+		perm = NewDirectory
+	}
+	dir, base, err := u.folders.of(name)
+	if err != nil {
+		return err
+	}
+	if err = dir.Mkdir(base, perm|0o700); errors.Is(err, os.ErrExist) {
+		_, err = u.folders.get(name)
+	}
+	return err
+}
+
 func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 	if name == "." {
 		return failf(Refused, "the archive's entry %q is a file without a name", h.Name)
@@ -186,7 +208,9 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 	if h.Size > u.limits.Bytes-u.done.Bytes {
 		return failf(TooLarge, "the archive holds more than %d bytes", u.limits.Bytes)
 	}
-	if err := u.grows(h.Size); err != nil {
+	// Of a large file the archive's beginning says nothing; it is looked at
+	// while it is written.
+	if err := u.grows(min(h.Size, copySize)); err != nil {
 		return err
 	}
 	dir, base, err := u.folders.of(name)
@@ -262,12 +286,9 @@ func (u *unpacking) ended(r io.Reader) bool {
 // grows reports an error when a compressed archive becomes much larger than it
 // was.
 func (u *unpacking) grows(more int64) error {
-	if u.consumed == nil {
-		return nil
-	}
 	size := u.done.Bytes + more
 	if allowed := u.consumed(); size > u.limits.Slack && allowed < math.MaxInt64/u.limits.Ratio && size > allowed*u.limits.Ratio {
-		return failf(TooLarge, "the archive grows to more than %d times its size when it is unpacked: send it uncompressed if it is meant so", u.limits.Ratio)
+		return failf(TooLarge, "the archive grows to more than %d times its size when it is unpacked: send it uncompressed and without holes in files if it is meant so", u.limits.Ratio)
 	}
 	return nil
 }

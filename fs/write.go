@@ -206,11 +206,13 @@ func (w *writing) place() error {
 // write.
 type source struct {
 	r   io.Reader
+	n   int64 // bytes that were read
 	err error
 }
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
+	s.n += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
 	}

@@ -64,6 +64,10 @@ func (s *Session) ask(p *proc, m *acp.Message) bool {
 		p.trySend(r.Frame())
 		return false
 	}
+	if s.hostAnswers(m.Method()) {
+		s.askHost(p, m)
+		return false
+	}
 	if !s.anybodyCan(m.Method()) {
 		return refuse(acp.Errorf(acp.CodeMethodNotFound, "no attached client offers %s", m.Method()))
 	}
@@ -209,6 +213,9 @@ func (s *Session) askWithdrawn(p *proc, m *acp.Message) bool {
 func (p *proc) withdraw(m *acp.Message) {
 	raw, ok := acp.Member(m.Params(), "requestId")
 	if !ok {
+		return
+	}
+	if p.withdrawFromHost(raw) {
 		return
 	}
 	r := p.agent.r

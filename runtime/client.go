@@ -34,6 +34,7 @@ type Client struct {
 	mu       sync.Mutex
 	shape    acp.Shape
 	closed   bool
+	streamed bool         // it had a stream for everything
 	control  *journal.Log // what belongs to no session; nil until needed
 	feeds    []*feed      // the control feed first, then in order of attachment
 	streams  map[string]*Stream
@@ -50,6 +51,7 @@ type clientCaps struct {
 	raw                               json.RawMessage // for the agent
 	fsRead, fsWrite, terminal         bool
 	form, url, question, eventNumbers bool
+	turns                             bool // it wants to know how turns of others end
 }
 
 func readClientCaps(caps json.RawMessage) clientCaps {
@@ -63,6 +65,7 @@ func readClientCaps(caps json.RawMessage) clientCaps {
 		form: has("elicitation", "form"), url: has("elicitation", "url"),
 		question:     has("_meta", acp.MetaKey, "requestQuestion"),
 		eventNumbers: has("_meta", acp.MetaKey, "eventIds"),
+		turns:        has("_meta", acp.MetaKey, "turns"),
 	}
 }
 

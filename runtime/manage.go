@@ -247,7 +247,7 @@ func (s *Session) deleteAtAgent(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentBound)
 	defer cancel()
-	w := want{caps: processCapabilities(rec.Capabilities)}
+	w := want{caps: s.r.offered(processCapabilities(rec.Capabilities))}
 	if !a.adapter.Info().PerSession {
 		w = rec.wants(w)
 	}

@@ -52,8 +52,9 @@ type proc struct {
 	early    map[string][][]byte // frames of sessions that are being created
 	earlyN   int
 	earlyB   int
-	creating int // requests in flight that may create a session
-	holds    int // clients, sessions and callers that need the process
+	hosted   map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
+	creating int                           // requests in flight that may create a session
+	holds    int                           // clients, sessions and callers that need the process
 	idleAt   time.Time
 	cause    error // why it ended; set once
 }
@@ -304,7 +305,12 @@ func (p *proc) fail(cause error) {
 	p.cause = cause
 	pending, sessions := p.pending, p.sessions
 	p.pending, p.sessions, p.early = map[int64]*call{}, map[string]*Session{}, nil
+	hosted := p.hosted
+	p.hosted = nil
 	p.mu.Unlock()
+	for _, cancel := range hosted {
+		cancel()
+	}
 	close(p.gone)
 	p.agent.ended(p, cause)
 	for _, s := range sessions {

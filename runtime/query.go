@@ -116,7 +116,7 @@ func event(e journal.Entry) Event {
 	switch e.Kind {
 	case journal.Client:
 		d = FromClient
-	case journal.AskDone, journal.Echo:
+	case journal.AskDone, journal.Echo, journal.TurnEnd:
 		d = FromGateway
 	}
 	return Event{Seq: e.Seq, Time: e.Time().UTC(), Direction: d, Message: slices.Clone(e.Frame)}

@@ -18,6 +18,10 @@ func (st *Stream) renderLocked(f *feed, e journal.Entry) []byte {
 		if e.Seq <= f.replay || !e.To.Includes(c.num) {
 			return nil
 		}
+	case journal.TurnEnd:
+		if !c.caps.turns || e.Seq <= f.replay || !e.To.Includes(c.num) {
+			return nil
+		}
 	case journal.Response:
 		if e.Seq <= f.since || e.To != c.num || c.shape == acp.Inline && f.session != nil {
 			return nil

@@ -31,7 +31,8 @@ type Options struct {
 	Installer         adapters.Installer
 	RequirePreinstall bool // never install an agent because a session wants it
 
-	Files Files // answers methods about files; may be nil
+	Files     Files     // answers methods about files; may be nil
+	HostTools HostTools // answers agents in place of clients that offer no tools; may be nil
 
 	DataDir   string // sessions and agents' state live below it
 	Ephemeral bool   // keep sessions in memory only

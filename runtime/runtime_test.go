@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -539,7 +540,7 @@ func TestDetach_StopsDeliveryAndNothingElse(t *testing.T) {
 		t.Errorf("got %v", before)
 	}
 	events, _, err := r.Events(t.Context(), s, 0, 0)
-	if err != nil || !strings.Contains(string(events[len(events)-2].Message), "unseen") {
+	if err != nil || !strings.Contains(string(events[len(events)-3].Message), "unseen") {
 		t.Errorf("events %v, %v", events, err)
 	}
 }
@@ -690,4 +691,65 @@ func TestNewSession_PromptInTheSameMoment(t *testing.T) {
 		})
 	}
 	clients.Wait()
+}
+
+// Other clients of a session, and the same one on a later connection, learn how
+// a turn ended if they want to; who asked is given the response and nothing else.
+func TestTurnEnded_IsToldToOthersThatWantIt(t *testing.T) {
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r := newRuntime(t, t.TempDir(), a)
+	wants := `{"_meta":{"sandboxagent.dev":{"turns":true,"eventIds":true}}}`
+	asker, other, plain := connect(t, r, wants), connect(t, r, wants), connect(t, r, "")
+	s := asker.session()
+	for _, tc := range []*testClient{other, plain} {
+		tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	}
+	id := asker.request("session/prompt", `{"sessionId":"`+s+`","prompt":[{"type":"text","text":"x"}],"_meta":{"sandboxagent.dev":{"promptId":"p\"1"}}}`)
+	p := a.conn().next(t, "session/prompt")
+	a.conn().chunk("native-1", "one")
+	a.conn().result(p, `{"stopReason":"end_turn","usage":{"totalTokens":5,"inputTokens":2,"outputTokens":3}}`)
+	if before, _ := asker.until(id); texts(before) != "one" {
+		t.Errorf("the asker: %q", texts(before))
+	}
+	ended := func(tc *testClient) (text string, m acp.Message) {
+		for {
+			if m = tc.next(); m.Method() == "_sandboxagent/session/turn_ended" {
+				return text, m
+			}
+			text += " " + texts([]acp.Message{m})
+		}
+	}
+	text, m := ended(other)
+	got := string(m.Frame())
+	if !strings.Contains(text, "one") || !strings.Contains(got, `"promptId":"p\"1"`) || !strings.Contains(got, `"result":{"stopReason":"end_turn","usage":{"totalTokens":5,"inputTokens":2,"outputTokens":3}}`) || seqOf(m) == "" {
+		t.Errorf("the other: %q, %s", text, got)
+	}
+	// A failed one, and one that never began.
+	id = asker.request("session/prompt", prompt(s, "y"))
+	queued := asker.request("session/prompt", prompt(s, "z"))
+	p = a.conn().next(t, "session/prompt")
+	asker.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":` + string(queued) + `}}`)
+	asker.until(queued)
+	if _, m := ended(other); !strings.Contains(string(m.Frame()), `"error":{"code":-32800`) {
+		t.Errorf("the withdrawn one: %s", m.Frame())
+	}
+	a.conn().send(`{"jsonrpc":"2.0","id":` + string(p.ID()) + `,"error":{"code":-32000,"message":"no"}}`)
+	asker.until(id)
+	if _, m := ended(other); !strings.Contains(string(m.Frame()), `"error":{"code":-32000,"message":"no"}`) {
+		t.Errorf("the failed one: %s", m.Frame())
+	}
+	late := connect(t, r, wants)
+	late.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	again := connect(t, r, wants)
+	before, _ := again.until(again.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":0}}}`))
+	if n := len(slices.DeleteFunc(before, func(m acp.Message) bool { return m.Method() != "_sandboxagent/session/turn_ended" })); n != 3 {
+		t.Errorf("who resumes from the beginning is told of %d turns, want 3", n)
+	}
+	// The plain client has seen nothing of it.
+	before, _ = plain.until(plain.request("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`))
+	for _, m := range before {
+		if m.Method() == "_sandboxagent/session/turn_ended" {
+			t.Errorf("a client that did not ask was told: %s", m.Frame())
+		}
+	}
 }

@@ -265,6 +265,7 @@ func (s *Session) lostProcess(p *proc, cause error) {
 	}
 	s.muted.Store(false)
 	s.dropAsks(nil)
+	s.endHostTools()
 	if errors.Is(cause, errShutdown) || errors.Is(cause, errUnused) {
 		return
 	}
@@ -290,6 +291,7 @@ func (s *Session) giveBack() {
 		p.unbind(s.native())
 	}
 	s.dropAsks(nil)
+	s.endHostTools()
 }
 
 // awaitIdle waits until no turn runs or ctx ends.

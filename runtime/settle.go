@@ -30,8 +30,10 @@ func (c *Client) advancedLocked() {
 	}
 }
 
-// Settle waits until the events before the reply were written, or bound passed,
-// or no stream is there to write them.
+// Settle waits until the events before the reply were written, as long as they
+// are being written: a stream that stands still is waited for no longer than
+// bound. A client that never had a stream is not waited for; one whose stream
+// broke is about to open it again.
 func (c *Client) Settle(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
 	s := c.r.session(r.Session)
 	if r.Session == "" || s == nil {
@@ -47,15 +49,16 @@ func (c *Client) lastEvent() uint64 {
 	return c.event
 }
 
-// awaitWritten waits until the client's stream has passed entry seq.
-func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound time.Duration) {
+// awaitWritten waits until the client's stream has passed entry seq, or has
+// written nothing for the time given.
+func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, stall time.Duration) {
 	var timer *time.Timer
 	for {
 		c.mu.Lock()
 		f := c.feedLocked(s)
-		if f == nil || f.written >= seq || f.stop == nil || c.closed {
+		if f == nil || f.written >= seq || f.stop == nil && !c.streamed || c.closed {
 			c.mu.Unlock()
-			break
+			return
 		}
 		if c.progress == nil {
 			c.progress = make(chan struct{})
@@ -63,8 +66,10 @@ func (c *Client) awaitWritten(ctx context.Context, s *Session, seq uint64, bound
 		progress := c.progress
 		c.mu.Unlock()
 		if timer == nil {
-			timer = time.NewTimer(bound)
+			timer = time.NewTimer(stall)
 			defer timer.Stop()
+		} else {
+			timer.Reset(stall)
 		}
 		select {
 		case <-progress:

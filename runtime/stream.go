@@ -147,6 +147,7 @@ func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
 		old.end()
 	}
 	c.streams[session] = st
+	c.streamed = c.streamed || st.all
 	for _, f := range c.feeds {
 		if st.carries(f) {
 			f.unwatch()
@@ -236,6 +237,9 @@ func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 	for _, f := range c.feeds {
 		if st.carries(f) {
 			st.feeds = append(st.feeds, f)
+			if f.written < f.pos { // handed to a stream that broke, and replayed on this one
+				st.polled = append(st.polled, mark{f, f.pos})
+			}
 		}
 	}
 	c.mu.Unlock()

@@ -308,3 +308,61 @@ func TestShutdown_ClientThatIsBehindIsGivenTheRest(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What was handed to a stream that broke is written once its successor has
+// replayed it: nobody waits for it any longer.
+func TestStream_ReplayedEventsCountAsWritten(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	r := newRuntime(t, t.TempDir(), a)
+	c := inlineClient(t, r)
+	rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	s := acp.MemberString(rep.Frame, "result", "sessionId")
+	broken, err := c.Stream("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := a.conn().next(t, "session/prompt")
+	a.conn().chunk("native-1", "one")
+	for len(must(t)(broken.Poll(64<<10))) == 0 {
+		<-broken.Wake()
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	res := <-ch
+	must(t)(broken.Poll(64 << 10)) // all is handed out, and nothing is written
+	after := uint64(0)
+	st, err := c.Stream("", &after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	settled := make(chan uint64, 1)
+	go func() { settled <- c.Settle(t.Context(), res, wait) }()
+	for {
+		select {
+		case <-st.Wake():
+			must(t)(st.Poll(64 << 10))
+			st.Written()
+		case n := <-settled:
+			if n == 0 {
+				t.Error("no event is named")
+			}
+			return
+		case <-time.After(wait / 2):
+			t.Fatal("the response is held although all was written")
+		}
+	}
+}
+
+func must(t *testing.T) func([]acp.Event, error) []acp.Event {
+	return func(events []acp.Event, err error) []acp.Event {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events
+	}
+}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -13,6 +14,7 @@ import (
 type turn struct {
 	req       *request
 	prompt    acp.Message // as the client sent it; dropped when the agent has it
+	name      []byte      // the JSON string by which its client knows it elsewhere, nil without one
 	agentID   int64       // the request's id at the agent
 	sent      bool        // the agent has the prompt, or it is queued for it
 	cancelled bool        // the agent is told when it has the prompt
@@ -26,6 +28,9 @@ var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 // submit takes a prompt: it starts the turn, or queues it behind the running one.
 func (s *Session) submit(req *request, m *acp.Message) {
 	t := &turn{req: req, prompt: m.Clone()}
+	if name, ok := acp.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
+		t.name = bytes.Clone(name)
+	}
 	s.mu.Lock()
 	if err := s.openErrorLocked(); err != nil {
 		s.mu.Unlock()
@@ -161,12 +166,16 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 	s.dropAsks(nil)
 	switch {
 	case err != nil && t.cancelled && errors.Is(err, context.Canceled), res == nil && err == nil:
+		s.turnEnded(t, cancelledResult, nil)
 		t.req.result(s, cancelledResult)
 	case err != nil:
+		s.turnEnded(t, nil, callError(err))
 		t.req.fail(s, err)
 	default:
+		s.turnEnded(t, res.Result(), res.Err())
 		t.req.forward(s, res)
 	}
+	s.flush() // in case it was answered before
 	s.active.Store(time.Now().UnixMilli())
 	s.r.syncer.soon(s)
 	s.mu.Lock()
@@ -191,6 +200,26 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 	}
 }
 
+// turnEnded tells the session's other clients, the turn's own on a later
+// connection among them, how it ended. The response follows and is written with it.
+func (s *Session) turnEnded(t *turn, result []byte, failure *acp.Error) {
+	frame := append(make([]byte, 0, 256+len(result)), `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":`...)
+	frame = append(frame, s.quoted...)
+	if t.name != nil {
+		frame = append(append(frame, `,"promptId":`...), t.name...)
+	}
+	if failure != nil {
+		b, err := acp.Encode(failure)
+		if err != nil {
+			return
+		}
+		frame = append(append(frame, `,"error":`...), b...)
+	} else {
+		frame = append(append(frame, `,"result":`...), result...)
+	}
+	s.log().Append(journal.TurnEnd, journal.Except(t.req.client.num), append(frame, "}}"...))
+}
+
 // cancel is a client's session/cancel: it ends the running turn and everything
 // that waits behind it.
 func (s *Session) cancel(c *Client, m *acp.Message) {
@@ -206,6 +235,7 @@ func (s *Session) cancelAll() {
 	s.queue = nil
 	s.mu.Unlock()
 	for _, t := range queued {
+		s.turnEnded(t, cancelledResult, nil)
 		t.req.result(s, cancelledResult)
 	}
 	s.cancelTurn()
@@ -261,7 +291,9 @@ func (s *Session) withdraw(req *request) {
 		if t.req == req {
 			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
 			s.mu.Unlock()
-			req.fail(s, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began"))
+			withdrawn := acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")
+			s.turnEnded(t, nil, withdrawn)
+			req.fail(s, withdrawn)
 			return
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // want is what an agent process is started for. Those who want the same share
 // one, unless they want it alone.
 type want struct {
-	caps        json.RawMessage // client capabilities
+	caps        json.RawMessage // what the agent is told of client capabilities
 	env         []string        // NAME=value, sorted by name
 	credentials adapters.Credentials
 	version     string // of the agent's program; "" for whatever is there
@@ -38,7 +38,7 @@ func (w *want) key() string {
 
 // wants returns what the connection's own process is started for.
 func (c *Client) wants() want {
-	return want{caps: c.caps.raw, info: c.info, tell: c.installing}
+	return want{caps: c.r.offered(c.caps.raw), info: c.info, tell: c.installing}
 }
 
 // wantsFor adds what a session asks of its process in its _meta.

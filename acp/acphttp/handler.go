@@ -24,6 +24,8 @@ const (
 	HeaderInlineConnection = "X-Acp-Connection-Id"
 	HeaderSession          = "Acp-Session-Id"
 	HeaderLastEvent        = "X-Acp-Last-Event-Id" // of an inline response
+
+	headerAcceptsKey = "Accept-Idempotency-Key" // of the answer to initialize
 )
 
 const (
@@ -71,6 +73,8 @@ type conn struct {
 	inbox   []acp.Message // of the standard dialect, in order
 	bytes   int
 	running bool // somebody is passing the inbox on
+
+	receipts receipts
 }
 
 // New returns a handler that serves gw.
@@ -180,7 +184,7 @@ func (h *Handler) forget(id string) {
 	delete(h.conns, id)
 }
 
-func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return problem.New(problem.UnsupportedMediaType, "the body must be application/json: set Content-Type")
 	}
@@ -211,19 +215,43 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
 		return problem.New(problem.InvalidRequest, "a request's id must not be null")
 	}
-	w.Header().Set("Cache-Control", "no-store")
-	if c.shape == acp.PerSession {
-		return h.postStandard(w, r, c, m)
-	}
-	w.Header().Set(HeaderInlineConnection, c.client.ID())
-	if m.IsRequest() {
-		return h.hold(w, r, c, m)
-	}
-	if err := c.client.Send(r.Context(), m); err != nil {
+	key, err := keyOf(r)
+	if err != nil {
 		return err
 	}
-	accepted(w)
-	return nil
+	if after := r.Header.Get(HeaderAfter); after != "" {
+		c.receipts.await(r.Context(), after)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if c.shape == acp.Inline {
+		w.Header().Set(HeaderInlineConnection, c.client.ID())
+		if m.IsRequest() {
+			return h.postInline(w, r, c, m, key)
+		}
+	}
+	if key != "" {
+		note, again := c.receipts.begin(key)
+		if again {
+			accepted(w)
+			return nil
+		}
+		defer func() {
+			if err != nil {
+				c.receipts.forget(note)
+				return
+			}
+			c.receipts.taken(note)
+		}()
+	}
+	if c.shape == acp.PerSession {
+		err = h.postStandard(r, c, m)
+	} else {
+		err = c.client.Send(r.Context(), m)
+	}
+	if err == nil {
+		accepted(w)
+	}
+	return err
 }
 
 func accepted(w http.ResponseWriter) {
@@ -302,6 +330,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	hd := w.Header()
 	hd.Set(HeaderConnection, client.ID())
 	hd.Set(HeaderInlineConnection, client.ID())
+	hd.Set(headerAcceptsKey, "?1")
 	hd.Set("Cache-Control", "no-store")
 	writeJSON(w, reply.Frame)
 	return nil

@@ -1,6 +1,7 @@
 package acphttp
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,14 +10,51 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
-// hold answers an inline request with its JSON-RPC response, whenever that
-// comes. From HoldHeaders on the client gets headers and then blanks, which
-// JSON allows before the response, so that nothing between gives up.
-func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message) error {
-	replies, err := c.client.Call(r.Context(), m)
+// postInline carries an inline request out, unless its key says that it was
+// begun before, and answers it.
+func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message, key string) error {
+	if key == "" {
+		replies, err := c.client.Call(r.Context(), m)
+		if err != nil {
+			return err
+		}
+		return h.hold(w, r, c, m, replies)
+	}
+	note, again := c.receipts.begin(key)
+	mine, err := c.receipts.answer(note)
 	if err != nil {
 		return err
 	}
+	if !again {
+		// Whoever asks with the key again must find it going on.
+		replies, err := c.client.Call(context.WithoutCancel(r.Context()), m)
+		if err != nil {
+			c.receipts.forget(note)
+			return err
+		}
+		c.receipts.taken(note)
+		h.open.add(1)
+		go func() {
+			defer h.open.add(-1)
+			select {
+			case rep := <-replies:
+				c.receipts.settle(note, rep)
+			case <-c.client.Done():
+				select {
+				case rep := <-replies: // it came together with the end
+					c.receipts.settle(note, rep)
+				default:
+				}
+			}
+		}()
+	}
+	return h.hold(w, r, c, m, mine)
+}
+
+// hold answers an inline request with its JSON-RPC response, whenever that
+// comes. From HoldHeaders on the client gets headers and then blanks, which
+// JSON allows before the response, so that nothing between gives up.
+func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message, replies <-chan acp.Reply) error {
 	wait := time.NewTimer(h.o.HoldHeaders)
 	defer wait.Stop()
 	rc := http.NewResponseController(w)

@@ -9,9 +9,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
-// postStandard takes a message of the standard dialect: it is accepted at once
-// and passed on behind the response, in order.
-func (h *Handler) postStandard(w http.ResponseWriter, r *http.Request, c *conn, m acp.Message) error {
+// postStandard takes a message of the standard dialect, which is then accepted
+// at once: it is passed on behind the answer, in order.
+func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 	if err := checkSession(r, &m); err != nil {
 		return err
 	}
@@ -32,7 +32,6 @@ func (h *Handler) postStandard(w http.ResponseWriter, r *http.Request, c *conn, 
 			c.passOn()
 		}()
 	}
-	accepted(w)
 	return nil
 }
 

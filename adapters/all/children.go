@@ -6,9 +6,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/mock/agent"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // RunChild runs the programs that the gateway starts as children of itself: the

@@ -179,10 +179,9 @@ func (a *agent) register(s *session) error {
 func (a *agent) take(srv *server, e *event) {
 	switch e.Method {
 	case "account/login/completed", "account/updated":
-		if e.Method == "account/login/completed" && !e.Success || !srv.ready.Load() {
-			return
+		if srv.ready.Load() {
+			srv.work.Go(func() { srv.authChanged(e) })
 		}
-		srv.work.Go(srv.authChanged)
 		return
 	case "skills/changed":
 		return

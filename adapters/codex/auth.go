@@ -172,16 +172,23 @@ func statusOf(now *account) *acp.AuthStatusResponse {
 	return out
 }
 
-// authChanged tells the client of a login or a logout.
-func (s *server) authChanged() {
+// authChanged tells the client of a login, one that failed as well, or a logout.
+func (s *server) authChanged(e *event) {
 	ctx := context.Background()
-	now, err := s.readAccount(ctx)
-	if err != nil {
-		s.log.Debug("read the account", "err", err)
-		return
+	note := &acp.AuthStatusUpdateNotification{State: acp.AuthStateUnknown}
+	login := map[string]any{"loginId": e.LoginID, "success": e.Success}
+	if why := bridge.Text(e.Error); why != "" {
+		login["error"] = why
 	}
-	st := statusOf(&now)
-	note := &acp.AuthStatusUpdateNotification{State: st.State, Accounts: st.Accounts}
+	if now, err := s.readAccount(ctx); err != nil {
+		login["error"] = err.Error()
+	} else {
+		st := statusOf(&now)
+		note.State, note.Accounts = st.State, st.Accounts
+	}
+	if e.Method == "account/login/completed" {
+		note.Meta = bridge.Meta(map[string]any{"login": login})
+	}
 	if err := s.a.peer.Notify(ctx, acp.MethodAuthStatusUpdate, note); err != nil {
 		s.log.Debug("report the login", "err", err)
 	}

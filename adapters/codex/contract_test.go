@@ -22,7 +22,7 @@ sandbox_mode = "danger-full-access"
 		Adapter: w.Adapter(),
 		Prompts: w.Prompts(isAgent),
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Unshown: shownBy().Unshown(),
+		Shows:   w.shows(),
 		Skip: map[string]string{
 			"10-MiB-message": "codex refuses prompts beyond 1048576 characters; TestLive_LargePrompt has the largest that it takes",
 		},

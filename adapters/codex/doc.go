@@ -2,13 +2,18 @@
 //
 // One process, `codex app-server` with JSON-RPC lines both ways, serves all
 // sessions of a connection; each session is a thread of it. It starts with the
-// first request that needs it: initialize costs no process. When it ends by
+// first request that needs it: initialize costs no process, unless the program
+// must be asked for its version. When it ends by
 // itself, the connection fails with how it ended, and its sessions go on in the
 // next one by Codex's own resume.
 //
 // The client side is sourcegraph/jsonrpc2 over a stream of this package's own
 // ([stream]), which bounds lines, and reports what is no message instead of
 // ending the connection.
+//
+// A version without an app-server that has what this needs is run by
+// `codex exec --json`, a process for each prompt ([execAgent]). It gives less,
+// and says so.
 //
 // # Guarantees
 //

@@ -3,9 +3,9 @@ package codex
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // oldestServer is the first version whose app-server is known to have all
@@ -38,18 +39,15 @@ func needsExec(ctx context.Context, o adapters.Options) bool {
 	ask := func(args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askBound)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, o.Program.Path, append(slices.Clone(o.Program.Args), args...)...)
-		cmd.Env = bridge.Environ(o, nil)
-		cmd.WaitDelay = time.Second
-		out, err := cmd.Output()
-		return string(out), err
+		return bridge.Output(ctx, process.Spec{Path: o.Program.Path, Args: append(slices.Clone(o.Program.Args), args...), Env: bridge.Environ(o, nil)})
 	}
 	if version == "" {
 		said, err := ask("--version")
 		if err != nil {
 			return false
 		}
-		if _, err := ask("app-server", "--help"); err != nil && ctx.Err() == nil {
+		_, err = ask("app-server", "--help")
+		if _, refused := errors.AsType[*adapters.ExitError](err); refused {
 			return true
 		}
 		version = said
@@ -100,17 +98,19 @@ type execSession struct {
 	a    *execAgent
 	id   acp.SessionID
 	cwd  string
-	dirs []string // further folders that it may write to
-	slot chan struct{}
+	dirs []string        // further folders that it may write to
+	slot chan struct{}   // cap 1: held by the prompt that runs
 	ctx  context.Context // of everything that the session does
 	stop context.CancelFunc
 	work sync.WaitGroup
+
+	out sync.Mutex  // guards tr, and orders updates; taken before mu
+	tr  *translator // guarded by out
 
 	mu      sync.Mutex
 	thread  string // "" until the first prompt
 	mode    string
 	model   string
-	tr      *translator
 	total   tokens // of the thread
 	counted bool   // total is known
 	titled  bool

@@ -125,6 +125,13 @@ func TestExec(t *testing.T) {
 			if _, got = c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "an apple") {
 				t.Errorf("it recalls %q", bridgetest.Said(got))
 			}
+			// A run that resumes has the mode of the moment.
+			for mode, writes := range map[acp.SessionModeID]bool{modeFullAccess: true, modeReadOnly: false, modeAgent: true} {
+				c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: mode})
+				if c.Turn(id, "run touch "+filepath.Join(w.Cwd, string(mode))); w.made(string(mode)) != writes {
+					t.Errorf("mode %s writes: %v\n%s", mode, !writes, c.Quote())
+				}
+			}
 			r, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("say tokens")}})
 			if e != nil || acp.MemberString(r, "stopReason") != "end_turn" || !bytes.Contains(r, []byte(`"usage":{`)) {
 				t.Errorf("it ended with %s, %v", r, e)

@@ -14,7 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // execLadder ends a run: its input has ended long before.
@@ -259,8 +259,8 @@ func (s *execSession) take(run *execRun, line []byte) {
 
 // emit sends the updates that f returns. f has the translator for itself.
 func (s *execSession) emit(f func(t *translator) []acp.SessionUpdate) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.out.Lock()
+	defer s.out.Unlock()
 	for _, u := range f(s.tr) {
 		if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
 			s.a.log.Debug("send an update", "session", s.id, "err", err)

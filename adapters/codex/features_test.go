@@ -21,7 +21,7 @@ func shownBy() bridgetest.ShownBy {
 		adapters.Directories: TestLive_InstructionsSkillsDirectories, adapters.Load: TestLive_SessionsOfATerminal,
 		adapters.NativeSessions: TestLive_SessionsOfATerminal, adapters.Fork: TestLive_ForkDeleteTitle,
 		adapters.Commands: TestLive_CommandsAndCompaction, adapters.Compaction: TestLive_CommandsAndCompaction,
-		adapters.Cancel: TestLive_CancelEverywhere,
+		adapters.Subagents: TestLive_Subagents, adapters.Cancel: TestLive_CancelEverywhere,
 	}
 }
 

@@ -231,7 +231,7 @@ func TestLive_MCP(t *testing.T) {
 
 func TestLive_InstructionsSkillsDirectories(t *testing.T) {
 	w := newWorld(t)
-	extra := t.TempDir()
+	extra := outside(t)
 	w.Write("skills/demo-skill/SKILL.md", "---\nname: demo-skill\ndescription: does demos\n---\nSKILL BODY\n", 0o600)
 	w.Write(".codex/config.toml", "developer_instructions = \"CONFIGURED\"\n"+w.Read(filepath.Join(w.Home, ".codex/config.toml")), 0o600)
 	w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS\n", 0o600)

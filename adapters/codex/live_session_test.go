@@ -198,27 +198,56 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 	}
 }
 
+// TestLive_Subagents: what a subagent does belongs to the call that made it, and
+// none of its words are the session's own, also when it outlives the turn.
 func TestLive_Subagents(t *testing.T) {
 	w := newWorld(t)
-	w.Model.On(scriptedmodel.Exactly("delegate"),
-		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": "run echo child ran"})},
-		scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/wait_agent", map[string]any{"timeout_ms": 10000, "targets": []string{}})},
-		scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	spawn := func(message string) scriptedmodel.Step {
+		return scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": message})}
+	}
+	w.Model.On(scriptedmodel.Exactly("delegate"), spawn("run echo child ran"), scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	gate := make(chan struct{})
+	w.Model.On(scriptedmodel.Exactly("leave behind"), spawn("be slow"), scriptedmodel.Step{scriptedmodel.Say("parent gone")})
+	w.Model.On(scriptedmodel.Exactly("be slow"), scriptedmodel.Step{scriptedmodel.Say("slow "), scriptedmodel.Gate(gate), scriptedmodel.Say("child")})
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New(full)
-	stop, got := c.Turn(id, "delegate")
-	if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "parent done" {
-		t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
+	for _, one := range []struct {
+		prompt, parent, child string
+		behind                bool
+	}{{"delegate", "parent done", "child ran", false}, {"leave behind", "parent gone", "slow child", true}} {
+		from := c.Seen()
+		if stop, got := c.Turn(id, one.prompt); stop != acp.StopReasonEndTurn || !strings.HasPrefix(bridgetest.Said(got), one.parent) {
+			t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
+		}
+		if one.behind {
+			close(gate)
+		}
+		_, m := c.Await("the call that made the subagent", from, func(m *acp.Message) bool { return acp.MemberString(m.Update(), "name") == "spawnAgent" })
+		call := acp.MemberString(m.Update(), "toolCallId")
+		c.Await("the end of the subagent", from, func(m *acp.Message) bool {
+			return acp.MemberString(m.Update(), "toolCallId") == call && acp.MemberString(m.Update(), "status") == "completed"
+		})
+		if made := calls(c.Updates(from))[call]; made == nil || !strings.Contains(contentText(made), one.child) {
+			t.Errorf("the subagent's words are not in its call: %+v", made)
+		}
+		// The parent is asked again when its subagent ends in the middle of its
+		// turn; what it says then, the model has said.
+		said, asked := bridgetest.Said(c.Updates(from)), 0
+		for _, r := range w.Model.Turns() {
+			if p := r.Prompts(); len(p) > 0 && slices.Contains(p, one.prompt) {
+				asked++
+			}
+		}
+		if n := strings.Count(said, one.parent); n < 1 || n > asked-1 || strings.Contains(said, one.child) {
+			t.Errorf("the model was asked %d times, and %q was said", asked, said)
+		}
 	}
-	_, m := c.Await("the subagent's call", 0, func(m *acp.Message) bool {
-		return acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"
-	})
-	parent := acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId")
-	c.Await("the end of the subagent", 0, func(m *acp.Message) bool {
-		return acp.MemberString(m.Update(), "toolCallId") == parent && acp.MemberString(m.Update(), "status") == "completed"
-	})
-	if call := calls(c.Updates(0))[parent]; call == nil || !strings.Contains(contentText(call), "child ran") {
-		t.Errorf("the subagent's words are not in its call: %+v", call)
+	nested := false
+	for _, m := range c.Frames() {
+		nested = nested || acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"
+	}
+	if !nested {
+		t.Errorf("the subagent's command is not its own\n%s", c.Quote())
 	}
 }
 

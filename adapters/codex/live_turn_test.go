@@ -17,6 +17,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
+// dot is an image.
+const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 const full = `{"permissionMode":"bypass"}`
 
 // calls are the tool calls of updates, each as it is at the end.
@@ -174,7 +177,6 @@ func TestLive_Plan(t *testing.T) {
 
 func TestLive_Attachments(t *testing.T) {
 	w := newWorld(t)
-	const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
@@ -242,8 +244,8 @@ func TestLive_CancelEverywhere(t *testing.T) {
 
 	pid := filepath.Join(w.Cwd, "pid")
 	from = c.Seen()
-	p = c.Prompt(id, "run echo $$ > "+pid+"; echo running; while true; do echo tock; sleep 0.2; done")
-	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
+	p = c.Prompt(id, "run echo $$ > "+pid+"; while true; do echo tock; sleep 0.2; done")
+	c.output(from, "tock")
 	cancel()
 	ends("a command", p)
 	for _, call := range calls(c.Updates(from)) {
@@ -277,6 +279,15 @@ func TestLive_CancelEverywhere(t *testing.T) {
 	}
 }
 
+// output waits for output of a command that begins with text. The command itself
+// may have the text, too.
+func (c *client) output(from int, text string) {
+	c.W.T.Helper()
+	c.Await("output", from, func(m *acp.Message) bool {
+		return acp.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && strings.Contains(string(m.Update()), "console\\n"+text)
+	})
+}
+
 // TestLive_CancelEndsTheCommand: codex itself lets it run on.
 func TestLive_CancelEndsTheCommand(t *testing.T) {
 	w := newWorld(t)
@@ -285,7 +296,7 @@ func TestLive_CancelEndsTheCommand(t *testing.T) {
 	pid := filepath.Join(w.Cwd, "pid")
 	from := c.Seen()
 	p := c.Prompt(id, "run echo $$ > "+pid+"; while true; do echo tock; sleep 0.2; done")
-	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "tock") })
+	c.output(from, "tock")
 	if !alive(t, pid) {
 		t.Fatal("the command does not run")
 	}

@@ -15,7 +15,13 @@ import (
 // version is what the tests run with: SANDBOX_AGENT_TEST_CODEX names another.
 var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_CODEX"), agentcache.Codex)
 
-func TestMain(m *testing.M) { bridgetest.Main(m, "OPENAI_", "CODEX_") }
+func TestMain(m *testing.M) {
+	if what := os.Getenv(playerVar); what != "" {
+		play(what, os.Stdin, os.Stdout)
+		return
+	}
+	bridgetest.Main(m, "OPENAI_", "CODEX_")
+}
 
 // world is where a test has Codex.
 type world struct{ *bridgetest.World }

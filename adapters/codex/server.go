@@ -9,7 +9,6 @@ import (
 	"log"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 const (
@@ -130,20 +129,22 @@ func (s *server) greet(ctx context.Context, key string) error {
 	return nil
 }
 
-// probe reports why the program cannot confine commands on this machine.
+// probe reports why the program cannot confine commands on this machine. Only
+// its own failure says so; one that could not be run proves nothing.
 func (a *agent) probe(ctx context.Context, env []string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeBound)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.o.Program.Path, append(slices.Clone(a.o.Program.Args), "sandbox", "--", "/bin/true")...)
-	cmd.Env = env
-	cmd.Dir = "/"
-	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	if err == nil {
+	args := append(slices.Clone(a.o.Program.Args), "sandbox", "--", "/bin/true")
+	_, err := bridge.Output(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env, Dir: "/"})
+	exit, failed := errors.AsType[*adapters.ExitError](err)
+	if !failed {
+		if err != nil {
+			a.log.Debug("probe codex's sandbox", "err", err)
+		}
 		return nil
 	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return fmt.Errorf("codex cannot confine commands on this machine: %s (%w)", bridge.OneLine(lines[len(lines)-1]), err)
+	lines := strings.Split(exit.Stderr.Tail, "\n")
+	return fmt.Errorf("codex cannot confine commands on this machine: %s (exit code %d)", bridge.OneLine(lines[len(lines)-1]), exit.Code)
 }
 
 // startError says why the process did not get ready.

@@ -36,6 +36,7 @@ type event struct {
 	Settings   *threadSettings `json:"threadSettings"`
 	RequestID  json.RawMessage `json:"requestId"`
 	Success    bool            `json:"success"` // account/login/completed
+	LoginID    string          `json:"loginId"`
 }
 
 type (

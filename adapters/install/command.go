@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // maxOutput bounds what is kept of a program's stdout; the rest is discarded.

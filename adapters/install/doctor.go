@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // CheckStatus is what a check came to.

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 const (

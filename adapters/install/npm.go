@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // packageLimit bounds one run of a package client. It fetches hundreds of

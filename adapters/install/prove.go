@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // The ways in which a program is proved.

@@ -14,7 +14,7 @@ func TestContract(t *testing.T) {
 		Adapter: w.Adapter(),
 		Prompts: w.Prompts(`tr '\0' ' ' < /proc/$p/cmdline | grep -q ' serve --hostname'`),
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Unshown: shownBy().Unshown(),
+		Shows:   w.shows(),
 		Skip:    map[string]string{"10-MiB-message": "opencode takes minutes for it; TestLive_Turn has one of a megabyte"},
 	})
 }

@@ -140,9 +140,8 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 	}
 }
 
-func TestLive_MCP(t *testing.T) {
-	w := newWorld(t)
-	script := w.Write("mcp.py", `import json, os, sys
+// wordServer is an MCP server in Python with a tool that says a word.
+const wordServer = `import json, os, sys
 for line in sys.stdin:
     m = json.loads(line)
     if "id" not in m:
@@ -155,7 +154,11 @@ for line in sys.stdin:
     elif m["method"] == "tools/call":
         r = {"content": [{"type": "text", "text": "the word is " + os.environ["WORD"]}]}
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
-`, 0o600)
+`
+
+func TestLive_MCP(t *testing.T) {
+	w := newWorld(t)
+	script := w.Write("mcp.py", wordServer, 0o600)
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skipf("the MCP server of this test is written in Python: %v", err)

@@ -40,7 +40,8 @@ EXIT CODES:
    5    the session, agent or address does not exist
    6    the agent failed
    7    the agent refused the turn, or a permission was rejected unasked
-   130  interrupted`
+   130  interrupted
+process run and process attach end as the program does.`
 
 // run runs the program with its arguments and returns its exit code.
 func run(ctx context.Context, args []string, std stdio) int {
@@ -48,6 +49,9 @@ func run(ctx context.Context, args []string, std stdio) int {
 	err := app.RunContext(ctx, append([]string{app.Name}, flagsFirst(app, args)...))
 	if err == nil {
 		return exitOK
+	}
+	if _, ok := errors.AsType[*programExit](err); ok { // it has said what it had to say
+		return exitCode(err)
 	}
 	printError(std.err, err, slices.Contains(args, "--json") || slices.Contains(args, "-json"))
 	return exitCode(err)
@@ -75,6 +79,7 @@ func newApp(std stdio) *cli.App {
 			sessionsCommand(std),
 			agentsCommand(std),
 			fsCommand(std),
+			processCommand(std),
 			doctorCommand(std),
 			healthCommand(std),
 			versionCommand(std),

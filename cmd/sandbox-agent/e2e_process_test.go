@@ -3,6 +3,7 @@ package main_test
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -110,6 +111,23 @@ func TestShutdown_SecondSignalEndsAtOnce(t *testing.T) {
 	old := g.generation()
 	g.restart()
 	g.awaitNoProcess(old)
+}
+
+// Clients open connections in advance; the gateway does not wait for a request
+// on them.
+func TestShutdown_DoesNotWaitForSilentConnections(t *testing.T) {
+	g := startGateway(t)
+	for range 3 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	g.get("/v2/health", nil) // what was connected before it is accepted
+	if took := g.kill(syscall.SIGTERM); took > 3*time.Second {
+		t.Errorf("the gateway took %v to end", took)
+	}
 }
 
 func TestShutdown_EndsWebSocketsWithGoingAway(t *testing.T) {

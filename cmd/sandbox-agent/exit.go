@@ -60,12 +60,15 @@ type report struct {
 func describe(err error) report {
 	var (
 		use *usage
+		end *programExit
 		p   *problem.Error
 		rpc *acp.Error
 	)
 	switch {
 	case errors.As(err, &use):
 		return report{exit: exitUsage, title: "wrong usage", detail: use.text, hint: "see: " + use.command + " --help"}
+	case errors.As(err, &end):
+		return report{exit: end.code, title: "the program failed"}
 	case errors.As(err, &p):
 		r := report{exit: exitFailure, typ: p.Kind.Type(), title: p.Kind.Title(), status: p.Kind.Status(), detail: p.Detail}
 		r.exit, r.hint = ofKind(p.Kind)

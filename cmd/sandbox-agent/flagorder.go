@@ -9,9 +9,10 @@ import (
 
 // flagsFirst moves flags before the other arguments of their command, so that
 // both orders work: the library takes everything behind the first argument for
-// arguments. What follows "--" is left alone.
+// arguments. What follows "--", or the name of a program to run, is left alone.
 func flagsFirst(app *cli.App, args []string) []string {
 	var out []string
+	program := false // what follows is a command line, whose flags are its own
 	commands, known := app.Commands, app.Flags
 	i := 0
 	for ; i < len(args); i++ { // the names of commands
@@ -20,7 +21,7 @@ func flagsFirst(app *cli.App, args []string) []string {
 			break
 		}
 		out = append(out, args[i])
-		commands, known = c.Subcommands, c.Flags
+		commands, known, program = c.Subcommands, c.Flags, c.ArgsUsage == commandLine
 	}
 	var flags, rest []string
 	for ; i < len(args); i++ {
@@ -28,6 +29,11 @@ func flagsFirst(app *cli.App, args []string) []string {
 		if a == "--" {
 			flags = append(flags, a)
 			rest = append(rest, args[i+1:]...)
+			break
+		}
+		if program && (len(a) < 2 || a[0] != '-') {
+			flags = append(flags, "--")
+			rest = append(rest, args[i:]...)
 			break
 		}
 		if len(a) < 2 || a[0] != '-' {

@@ -50,9 +50,6 @@ enabled = false
 // those of Claude Code are.
 func newCodexRun(t *testing.T, config string) *claudeRun {
 	t.Helper()
-	if os.Getenv("SANDBOX_AGENT_TEST_CODEX") == "" {
-		t.Skip("the bridge is not finished: set SANDBOX_AGENT_TEST_CODEX=1 to run its scenarios on the real program")
-	}
 	if testing.Short() {
 		t.Skip("real agents are left out of short runs: they are downloaded and take minutes")
 	}
@@ -132,6 +129,23 @@ func TestReal_CodexSessions(t *testing.T) {
 // The gateway is killed in the middle of conversations.
 func TestReal_CodexRestart(t *testing.T) {
 	newCodexRun(t, codexConfig).play("http", "codex-restart.mjs", "gateway killed and restarted")
+}
+
+// The gateway is killed while somebody is asked for a permission.
+func TestReal_CodexRestartWhileAsking(t *testing.T) {
+	newCodexRun(t, codexConfig).play("http", "codex-restart-asking.mjs", "gateway killed while a permission is open")
+}
+
+// A version without an app-server, which the tested one plays.
+func TestReal_CodexEarly(t *testing.T) {
+	r := newCodexRun(t, codexConfig)
+	early := filepath.Join(r.home, "early")
+	script := "#!/bin/sh\nif [ \"$1\" = app-server ]; then echo \"error: unrecognized subcommand 'app-server'\" >&2; exit 2; fi\nexec '" + r.program + "' \"$@\"\n"
+	if err := os.WriteFile(early, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.g.env = append(r.base, "SANDBOX_AGENT_CODEX_BIN="+early)
+	r.play("http", "codex-early.mjs", "what an early version gives, and a restart")
 }
 
 // There are no credentials.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -47,6 +48,12 @@ within 10 seconds; a second one ends it at once.`,
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
+			if c.Bool("end-with-stdin") {
+				go func() { // a read cannot be ended: it lasts as long as the process
+					_, _ = io.Copy(io.Discard, std.in)
+					signals <- syscall.SIGTERM
+				}()
+			}
 			return serve(c.Context, cfg, signals, std)
 		},
 	}
@@ -93,9 +100,10 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
 	})
-	srv := newHTTPServer(api, certificates, log)
+	silent := &silentConns{open: map[net.Conn]bool{}}
+	srv := newHTTPServer(api, certificates, silent, log)
 
 	served := make(chan error, 1)
 	go func() {
@@ -123,16 +131,20 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		case <-stopped:
 		}
 	}()
-	return errors.Join(err, shutdown(api, gw, srv, log))
+	return errors.Join(err, shutdown(api, gw, srv, silent, log))
 }
 
 // shutdown ends everything in order: no new work is taken, then clients hear
-// how their turns end, then agents are closed, then streams, then connections.
-func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logger) error {
+// how their turns end, then agents and programs are closed, then streams, then connections.
+func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silentConns, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownBound)
 	defer cancel()
 	api.Drain()
 	var errs []error
+	var programs sync.WaitGroup // end while the sessions do
+	if gw.processes != nil {
+		programs.Go(func() { gw.processes.Close(ctx) })
+	}
 	if err := gw.runtime.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end sessions: %w", err))
 	}
@@ -140,7 +152,12 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, log *slog.Logg
 	if err := gw.rpc.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end connections: %w", err))
 	}
+	programs.Wait()
+	if gw.tools != nil {
+		gw.tools.Close()
+	}
 	api.Shutdown()
+	silent.close()
 	if err := srv.Shutdown(ctx); err != nil {
 		// Whoever did not leave in time is cut off; that is no failure.
 		log.Warn("connections were cut off", "err", err)
@@ -159,7 +176,7 @@ func signalExit(s os.Signal) int {
 	return exitInterrupted
 }
 
-func newHTTPServer(h http.Handler, certificates []tls.Certificate, log *slog.Logger) *http.Server {
+func newHTTPServer(h http.Handler, certificates []tls.Certificate, silent *silentConns, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -172,11 +189,37 @@ func newHTTPServer(h http.Handler, certificates []tls.Certificate, log *slog.Log
 		// "OPTIONS *" goes through the guard like everything else.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
+		ConnState:                    silent.track,
 	}
 	if len(certificates) > 0 {
 		srv.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
 	}
 	return srv
+}
+
+// silentConns are connections on which nothing was sent yet, which clients open
+// in advance. The HTTP server would wait for them when it ends.
+type silentConns struct {
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+func (s *silentConns) track(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == http.StateNew {
+		s.open[c] = true
+	} else {
+		delete(s.open, c)
+	}
+}
+
+func (s *silentConns) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		_ = c.Close()
+	}
 }
 
 // openLog returns the logger and what closes its file.

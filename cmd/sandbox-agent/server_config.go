@@ -40,6 +40,8 @@ type serverConfig struct {
 	logFile         string
 	install         install.Options
 	fsRoot          string // confines the file routes; "" is the machine
+	noProcesses     bool   // clients run no programs
+	hostTools       bool   // agents have files and terminals where clients offer none
 	// requirePreinstall says that sessions do not install agents.
 	requirePreinstall bool
 }
@@ -59,6 +61,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "cors-allow-header", Usage: "header that those pages may use instead of the API's own; may be repeated", EnvVars: env("CORS_ALLOW_HEADER")},
 		&cli.BoolFlag{Name: "cors-allow-credentials", Usage: "let those pages send cookies and HTTP authentication", EnvVars: env("CORS_ALLOW_CREDENTIALS")},
 		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
+		&cli.BoolFlag{Name: "end-with-stdin", Usage: "end when standard input does: for a program that starts a gateway of its own and must leave none behind", EnvVars: env("END_WITH_STDIN")},
 		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
@@ -66,7 +69,9 @@ func serverFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
-		&cli.StringFlag{Name: "fs-root", Usage: "folder that the file routes do not leave; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
+		&cli.StringFlag{Name: "fs-root", Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
+		&cli.BoolFlag{Name: "no-processes", Usage: "run no programs for clients; agents are not concerned", EnvVars: env("NO_PROCESSES")},
+		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
 		&cli.StringFlag{Name: "tls-cert", Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 		&cli.StringFlag{Name: "tls-key", Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
@@ -88,6 +93,8 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
 		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), logFile: c.String("log-file"),
 		fsRoot:            c.String("fs-root"),
+		noProcesses:       c.Bool("no-processes"),
+		hostTools:         c.Bool("host-tools"),
 		requirePreinstall: c.Bool("require-preinstall"),
 	}
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {

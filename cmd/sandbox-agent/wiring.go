@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -21,6 +22,9 @@ type gateway struct {
 	rpc       *acphttp.Handler
 	ui        iofs.FS
 	files     *fs.Service
+	processes *process.Service   // nil when nothing runs any
+	tools     *control.HostTools // nil without --host-tools
+	served    *process.Service   // processes, unless clients may run none
 }
 
 // openGateway puts the parts together.
@@ -37,11 +41,25 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	var processes *process.Service
+	if !cfg.noProcesses || cfg.hostTools {
+		if processes, err = process.New(process.Options{Logger: log}); err != nil {
+			_ = files.Close()
+			return nil, err
+		}
+	}
 	o := cfg.install
 	o.Logger = log
 	installer := install.New(o)
 	catalog := all.NewCatalog(installer)
+	var tools *control.HostTools
+	var hostTools runtime.HostTools // an interface without a value, unless wanted
+	if cfg.hostTools {
+		tools = control.NewHostTools(files, processes)
+		hostTools = tools
+	}
 	rt, err := runtime.New(runtime.Options{
+		HostTools:         hostTools,
 		Adapters:          list,
 		Catalog:           catalog,
 		Installer:         installer.Programs(),
@@ -62,12 +80,18 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		_ = files.Close()
 		return nil, err
 	}
-	return &gateway{
+	g := &gateway{
 		runtime:   rt,
 		installer: installer,
 		catalog:   catalog,
 		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
 		ui:        inspector.Dist(),
 		files:     files,
-	}, nil
+		processes: processes,
+		tools:     tools,
+	}
+	if !cfg.noProcesses {
+		g.served = processes
+	}
+	return g, nil
 }

@@ -19,7 +19,10 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The thread that starts processes lives as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+}
 
 var when = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 

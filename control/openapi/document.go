@@ -73,7 +73,7 @@ func document() *openapi3.T {
 			},
 		},
 		Security: openapi3.SecurityRequirements{{"bearer": {}}, {"header": {}}, {}},
-		Tags:     openapi3.Tags{{Name: "acp"}, {Name: "server"}, {Name: "agents"}, {Name: "sessions"}, {Name: "files"}},
+		Tags:     openapi3.Tags{{Name: "acp"}, {Name: "server"}, {Name: "agents"}, {Name: "sessions"}, {Name: "files"}, {Name: "processes"}},
 	}
 	for tag, ops := range operations() {
 		for _, op := range ops {

@@ -35,7 +35,8 @@ func operations() map[string][]operation {
 			{method: get, path: "/v2/agents", id: "listAgents", summary: "The agents that sessions can use", responses: one(200, jsonResponse("All of them.", "AgentList"))},
 			{method: get, path: "/v2/agents/{agent}", id: "getAgent", summary: "One agent", params: []*openapi3.Parameter{inPath("agent", "The agent's id.")}, responses: one(200, jsonResponse("The agent.", "Agent")), problems: []problem.Kind{problem.NotFound}},
 		}...),
-		"files": fileOperations(),
+		"files":     fileOperations(),
+		"processes": processOperations(),
 		"sessions": {
 			{
 				method: get, path: "/v2/sessions", id: "listSessions", summary: "Sessions, the most recently used first",

@@ -17,6 +17,7 @@ func schemas() openapi3.Schemas {
 	const name, none = "For people.", ""
 	all := installSchemas()
 	maps.Copy(all, fileSchemas())
+	maps.Copy(all, processSchemas())
 	maps.Copy(all, openapi3.Schemas{
 		"Problem": {Value: object(fields{
 			"type":   enum("One of the known problems.", problemTypes()...),

@@ -14,6 +14,7 @@ type Kind byte
 const (
 	Update   Kind = 'u' // session/update of the agent
 	Notice   Kind = 'n' // any other notification to clients
+	TurnEnd  Kind = 't' // how a turn ended, for those who did not ask for it
 	Response Kind = 'r' // response to a client
 	Ask      Kind = 'q' // request to whoever may answer
 	AskDone  Kind = 'x' // an ask was settled; tells those who hold it
@@ -23,7 +24,7 @@ const (
 
 func (k Kind) valid() bool {
 	switch k {
-	case Update, Notice, Response, Ask, AskDone, Echo, Client:
+	case Update, Notice, TurnEnd, Response, Ask, AskDone, Echo, Client:
 		return true
 	}
 	return false

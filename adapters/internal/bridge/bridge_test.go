@@ -19,12 +19,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 func TestMain(m *testing.M) {
 	// The thread that starts processes lives as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/adapters/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
 }
 
 // talker is an agent that does in a prompt what a test wants.

@@ -10,7 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
-	"sandboxagent.dev/sandbox-agent/adapters/internal/process"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // maxFrame bounds a frame of the agent. It is above the bound of a native line,

@@ -1,9 +1,6 @@
 package bridgetest
 
 import (
-	"reflect"
-	goruntime "runtime"
-	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -30,14 +27,4 @@ func (s ShownBy) Check(t *testing.T, f adapters.Features) {
 	if len(f) != len(adapters.AllFeatures) {
 		t.Errorf("%d features, want %d", len(f), len(adapters.AllFeatures))
 	}
-}
-
-// Unshown says of each feature which test shows it instead of the contract suite.
-func (s ShownBy) Unshown() map[adapters.Feature]string {
-	out := map[adapters.Feature]string{}
-	for f, test := range s {
-		name := goruntime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
-		out[f] = name[strings.LastIndexByte(name, '.')+1:] + " shows it"
-	}
-	return out
 }

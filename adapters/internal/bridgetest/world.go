@@ -33,7 +33,7 @@ func Main(m *testing.M, prefixes ...string) {
 		}
 	}
 	// The thread that starts processes lives as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/adapters/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
 }
 
 // installation is a version of an agent's program, installed once in a test run.
@@ -102,6 +102,12 @@ func New(t *testing.T, a adapters.Adapter, version string) *World {
 	t.Helper()
 	prog := Program(t, a.Info().ID, version)
 	agentcache.Turn(t)
+	return With(t, a, prog)
+}
+
+// With makes a World with a program of the test's own.
+func With(t *testing.T, a adapters.Adapter, prog adapters.Program) *World {
+	t.Helper()
 	w := &World{
 		T: t, Home: t.TempDir(), Cwd: t.TempDir(), State: filepath.Join(t.TempDir(), "state"),
 		Model: scriptedmodel.Start(t), Program: prog, adapter: a,

@@ -74,8 +74,10 @@ export default {
     assert.match((await s.prompt(asking())).text, /Blue/);
   },
   async "question by the gateway's extension"(w) {
-    const s = await w.session({ capabilities: { _meta: { "sandboxagent.dev": { questions: true } } }, answer: (params, kind) => kind === "question"
-      ? { outcome: "answered", answers: [["Blue"]] } : choose("Blue")(params) });
+    const s = await w.session({ capabilities: { _meta: { "sandboxagent.dev": { requestQuestion: true } } }, answer: (params, kind) => {
+      assert.equal(kind, "question");
+      return { outcome: "answered", answers: [["Blue"]] };
+    } });
     await s.setMode("plan");
     assert.match((await s.prompt(asking())).text, /Blue/);
   },

@@ -139,7 +139,7 @@ export default {
   async "cancel while a command runs"(w) {
     const s = await w.session(full);
     const turn = s.begin(`run echo $$ > ${w.dir}/pid; while true; do echo tock; sleep 0.2; done`);
-    await s.until("output", (u) => /tock/.test(contentOf(u)));
+    await s.until("output", (u) => u.sessionUpdate === "tool_call_update" && /tock/.test(contentOf(u)));
     const end = await cancelled(s, turn);
     assert.deepEqual(callsOf(end.updates).map((c) => c.status), ["failed"]);
     const pid = readFileSync(`${w.dir}/pid`, "utf8").trim();

@@ -30,6 +30,11 @@ type Spec struct {
 	Args []string // without the program's name
 	Env  []string // the whole environment; markers are added
 	Dir  string
+	// OwnStderr leaves stderr to the caller, as [Process.StderrPipe].
+	OwnStderr bool
+	// TTY, if not nil, is the terminal that the process gets for all of its
+	// standard streams, as the leader of a session. The caller closes it.
+	TTY *os.File
 }
 
 // Ladder bounds the steps of [Process.Stop].
@@ -47,16 +52,22 @@ type Exit struct {
 	Signal string // "" when it exited
 }
 
-// Process is a running child process.
+// Process is a running child process. Its streams belong to the caller; they are
+// nil when it has a terminal.
 type Process struct {
-	Stdin  io.WriteCloser
-	Stdout io.ReadCloser
+	Stdin      io.WriteCloser
+	Stdout     io.ReadCloser
+	StderrPipe *os.File // only with Spec.OwnStderr
 
 	cmd     *exec.Cmd
 	stdout  *os.File
 	mark    string
+	tty     bool
 	started time.Time
 	stderr  *tail
+
+	mu     sync.Mutex // held while its group is signalled
+	reaped bool       // its number may be another's
 
 	done chan struct{} // closed when the process and what it left have ended
 	exit Exit          // valid when done is closed
@@ -69,36 +80,61 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: exec.Command(s.Path, s.Args...), mark: rand.Text(), stderr: newTail(), done: make(chan struct{})}
+	p := &Process{cmd: exec.Command(s.Path, s.Args...), mark: rand.Text(), tty: s.TTY != nil, stderr: newTail(), done: make(chan struct{})}
 	p.cmd.Dir = s.Dir
 	p.cmd.Env = append(stripMarks(s.Env), OwnerVar+"="+owner, ProcessVar+"="+p.mark)
 	p.cmd.SysProcAttr = attributes()
-	// The pipes are made here and not by exec.Cmd: its Wait closes the read end
-	// of stdout, and what the process wrote last would be lost.
-	inR, inW, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", s.Path, err)
+	var stderr *os.File
+	var err error
+	if p.tty {
+		p.cmd.SysProcAttr.Setpgid = false // the leader of a session leads a group already
+		p.cmd.SysProcAttr.Setsid, p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, true, 0
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = s.TTY, s.TTY, s.TTY
+		err = startChild(p.cmd)
+	} else {
+		stderr, err = p.startPiped(s)
 	}
-	outR, outW, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Path, err), inR.Close(), inW.Close())
-	}
-	widen(outR)
-	errR, errW, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Path, err), inR.Close(), inW.Close(), outR.Close(), outW.Close())
-	}
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
-	p.Stdin, p.Stdout, p.stdout = inW, outR, outR
-	err = startChild(p.cmd)
-	_, _, _ = inR.Close(), outW.Close(), errW.Close() // the child has its own
-	if err != nil {
-		_, _, _ = inW.Close(), outR.Close(), errR.Close()
 		return nil, fmt.Errorf("start %s: %w", s.Path, err)
 	}
 	p.started = time.Now()
-	go p.wait(errR)
+	go p.wait(stderr)
 	return p, nil
+}
+
+// startPiped starts the process with a pipe for each stream, and returns the one
+// of stderr unless the caller has it. The pipes are made
+// here and not by exec.Cmd: its Wait closes the read end of stdout, and what the
+// process wrote last would be lost.
+func (p *Process) startPiped(s Spec) (stderr *os.File, err error) {
+	var all []*os.File
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err == nil {
+			all = append(all, r, w)
+		}
+		return r, w, err
+	}
+	inR, inW, err := pipe()
+	outR, outW, err2 := pipe()
+	errR, errW, err3 := pipe()
+	if err = errors.Join(err, err2, err3); err == nil {
+		widen(outR)
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+		err = startChild(p.cmd)
+	}
+	if err != nil {
+		for _, f := range all {
+			_ = f.Close()
+		}
+		return nil, err
+	}
+	_, _, _ = inR.Close(), outW.Close(), errW.Close() // the child has its own
+	p.Stdin, p.Stdout, p.stdout = inW, outR, outR
+	if s.OwnStderr {
+		p.StderrPipe = errR
+		return nil, nil
+	}
+	return errR, nil
 }
 
 // wait owns the process's end: it reaps it, ends what it left running, and
@@ -107,21 +143,28 @@ func (p *Process) wait(stderr *os.File) {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		_, _ = io.Copy(p.stderr, stderr) // ends when every holder of the pipe is gone
+		if stderr != nil {
+			_, _ = io.Copy(p.stderr, stderr) // ends when every holder of the pipe is gone
+		}
 	}()
 	_ = p.cmd.Wait() // the state says more than the error
+	p.mu.Lock()
+	p.reaped = true
+	p.mu.Unlock()
 	forget(p.cmd.Process.Pid)
 	p.sweep()
 	select {
 	case <-drained:
 	case <-time.After(200 * time.Millisecond): // somebody unmarked holds stderr open
 	}
-	_ = stderr.Close()
+	if stderr != nil {
+		_ = stderr.Close()
+	}
 	<-drained
 	st := p.cmd.ProcessState
 	p.exit.Code = st.ExitCode()
 	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		p.exit = Exit{Code: -1, Signal: signalName(ws.Signal())}
+		p.exit = Exit{Code: -1, Signal: SignalName(ws.Signal())}
 	}
 	close(p.done)
 }
@@ -149,23 +192,56 @@ func (p *Process) Exit() Exit { return p.exit }
 // whether something between them is missing, and the number of lines.
 func (p *Process) Stderr() (head, end string, truncated bool, lines int) { return p.stderr.read() }
 
+// Signal sends a signal to the process's group.
+func (p *Process) Signal(s syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return os.ErrProcessDone
+	}
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
+		return fmt.Errorf("signal process %d: %w", p.cmd.Process.Pid, err)
+	}
+	return nil
+}
+
 // Stop ends the process and everything it started, step by step, and returns
-// when that is done. It is idempotent and safe for concurrent use.
+// when that is done. A terminal is hung up together with SIGTERM, which shells
+// ignore. It is idempotent and safe for concurrent use; a second call with a
+// shorter ladder does not shorten the first.
 func (p *Process) Stop(l Ladder) {
 	p.stop.Do(func() {
-		_ = p.Stdin.Close()
-		if p.ended(l.EOF) {
+		if p.Stdin != nil {
+			_ = p.Stdin.Close()
+		}
+		if l.EOF > 0 && p.ended(l.EOF) {
 			return
 		}
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+		_ = p.Signal(syscall.SIGTERM) // it has ended if that fails
+		if p.tty {
+			_ = p.Signal(syscall.SIGHUP)
+		}
+		_ = p.Signal(syscall.SIGCONT) // one that was stopped hears nothing else
 		if p.ended(l.Term) {
 			return
 		}
-		_ = p.cmd.Process.Kill()
-		p.sweep()
+		p.Kill()
 	})
 	<-p.done
-	_ = p.Stdin.Close()
+	if p.Stdin != nil {
+		_ = p.Stdin.Close()
+	}
+}
+
+// Kill ends the process and everything it started, now. Done tells when that is
+// so.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped { // else it is swept already
+		p.sweep()
+	}
 }
 
 func (p *Process) ended(within time.Duration) bool {

@@ -162,23 +162,49 @@ func marked(mark string) []int {
 	return pids
 }
 
+// orphanAge is how long a child that ended is left to whoever may wait for it:
+// package os/exec starts children of which nothing is known here.
+const orphanAge = time.Second
+
 // ReapOrphans reaps processes that became children of this one because their
-// parents died, as process 1 must, until stop is closed.
+// parents died, as process 1 must, until stop is closed. They are seen as such
+// when nobody has waited for them a moment after their end.
 func ReapOrphans(sigchld <-chan os.Signal, stop <-chan struct{}) {
+	seen := map[int]zombie{} // those of the last look
+	look := time.NewTimer(orphanAge)
+	due := true // a look; it finds all that ended until then
+	defer look.Stop()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-sigchld:
-			reapZombies()
+			if !due {
+				look.Reset(orphanAge)
+				due = true
+			}
+		case now := <-look.C:
+			seen = reapZombies(seen, now)
+			if due = len(seen) > 0; due {
+				look.Reset(orphanAge)
+			}
 		}
 	}
 }
 
-func reapZombies() {
+// zombie is a child that ended and that nobody has waited for.
+type zombie struct {
+	started string // with the id, it is one process's alone
+	since   time.Time
+}
+
+// reapZombies reaps the children that were zombies long enough, and returns the
+// others.
+func reapZombies(seen map[int]zombie, now time.Time) map[int]zombie {
+	left := map[int]zombie{}
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
-		return
+		return left
 	}
 	for _, task := range tasks {
 		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
@@ -193,12 +219,36 @@ func reapZombies() {
 			// The lock keeps a child that is being started from looking like
 			// an orphan.
 			children.Lock()
+			started, ended := "", false
 			if !children.pids[pid] {
+				started, ended = zombieStart(pid)
+			}
+			switch old, ok := seen[pid]; {
+			case !ended:
+			case !ok || old.started != started:
+				left[pid] = zombie{started, now}
+			case now.Sub(old.since) < orphanAge:
+				left[pid] = old
+			default:
 				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 			}
 			children.Unlock()
 		}
 	}
+	return left
+}
+
+// zombieStart returns when a process was started, if it is a zombie.
+func zombieStart(pid int) (string, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", false
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 20 || string(f[0]) != "Z" {
+		return "", false
+	}
+	return string(f[19]), true
 }
 
 // RSS returns the resident memory in bytes of a process and of its descendants,

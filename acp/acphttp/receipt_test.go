@@ -1,0 +1,135 @@
+package acphttp
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func TestKey_StandardPostIsPassedOnOnce(t *testing.T) {
+	c, _, url := serve(t, Options{})
+	res := request(t, "POST", url, initialize)
+	if res.Header.Get("Accept-Idempotency-Key") != "?1" {
+		t.Error("initialize does not say that keys are honoured")
+	}
+	for range 3 {
+		if res := request(t, "POST", url, promptBody, HeaderConnection, c.id, HeaderSession, "s", HeaderKey, "k1"); res.StatusCode != http.StatusAccepted {
+			t.Fatalf("status %d", res.StatusCode)
+		}
+	}
+	other := strings.Replace(promptBody, `"id":1`, `"id":2`, 1)
+	request(t, "POST", url, other, HeaderConnection, c.id, HeaderSession, "s", HeaderKey, "k2")
+	for _, want := range []string{"1", "2"} {
+		if m := receive(t, c.sent); string(m.ID()) != want {
+			t.Errorf("the client was sent %s, want %s", m.ID(), want)
+		}
+	}
+	if res := request(t, "POST", url, promptBody, HeaderConnection, c.id, HeaderSession, "s", HeaderKey, strings.Repeat("k", 256)); res.StatusCode != http.StatusBadRequest {
+		t.Errorf("long key: status %d", res.StatusCode)
+	}
+}
+
+func receive[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(wait):
+		t.Fatal("nothing came")
+	}
+	panic("unreachable")
+}
+
+func TestKey_InlineAnswerIsGivenToEveryTry(t *testing.T) {
+	c, h, url := serve(t, Options{})
+	request(t, "POST", url, initialize)
+	bodies := make(chan string, 3)
+	try := func() {
+		res := request(t, "POST", url, promptBody, HeaderInlineConnection, c.id, HeaderKey, "k")
+		b, _ := io.ReadAll(res.Body)
+		bodies <- string(b)
+	}
+	var tries sync.WaitGroup
+	tries.Go(try)
+	tries.Go(try)
+	for waiting := 0; waiting < 2; { // both wait for the one request
+		h.mu.Lock()
+		rs := &h.conns[c.id].receipts
+		h.mu.Unlock()
+		rs.mu.Lock()
+		if r := rs.m["k"]; r != nil {
+			waiting = len(r.waiting)
+		}
+		rs.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	answer := acp.NewResult("1", []byte(`{"stopReason":"end_turn"}`))
+	c.replies <- acp.Reply{Frame: answer.Frame()}
+	tries.Wait()
+	try()
+	for range 3 {
+		if b := <-bodies; b != string(answer.Frame()) {
+			t.Errorf("got %s", b)
+		}
+	}
+}
+
+func TestKey_AnswersAreKeptWithinTheBound(t *testing.T) {
+	var rs receipts
+	big := acp.Reply{Frame: make([]byte, 3<<20)}
+	var all []*receipt
+	for _, key := range []string{"a", "b", "c"} {
+		r, again := rs.begin(key)
+		if again {
+			t.Fatal(key)
+		}
+		rs.settle(r, big)
+		all = append(all, r)
+	}
+	if _, err := rs.answer(all[0]); err == nil || !strings.Contains(err.Error(), "no longer kept") {
+		t.Errorf("the oldest answer: %v", err)
+	}
+	for _, r := range all[1:] {
+		ch, err := rs.answer(r)
+		if err != nil || len((<-ch).Frame) != len(big.Frame) {
+			t.Errorf("%s: %v", r.key, err)
+		}
+	}
+	if r, again := rs.begin("a"); !again || r != all[0] {
+		t.Error("a dropped answer's key must still be known: its request must not be repeated")
+	}
+	for i := range maxReceipts {
+		rs.begin(strings.Repeat("x", i+1))
+	}
+	if len(rs.m) != maxReceipts || len(rs.order) != maxReceipts || rs.bytes != 0 {
+		t.Errorf("%d keys, %d in order, %d bytes", len(rs.m), len(rs.order), rs.bytes)
+	}
+}
+
+func TestAfter_APostDoesNotOvertakeTheOneItFollows(t *testing.T) {
+	c, _, url := serve(t, Options{})
+	request(t, "POST", url, initialize)
+	var late sync.WaitGroup
+	late.Go(func() {
+		cancel := `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
+		request(t, "POST", url, cancel, HeaderConnection, c.id, HeaderSession, "s", HeaderKey, "k2", HeaderAfter, "k1")
+	})
+	time.Sleep(50 * time.Millisecond) // its predecessor is late
+	select {
+	case m := <-c.sent:
+		t.Fatalf("%s did not wait", m.Method())
+	default:
+	}
+	request(t, "POST", url, promptBody, HeaderConnection, c.id, HeaderSession, "s", HeaderKey, "k1")
+	late.Wait()
+	for _, want := range []string{"session/prompt", "session/cancel"} {
+		if m := receive(t, c.sent); m.Method() != want {
+			t.Errorf("%s came, want %s", m.Method(), want)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package codex
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+)
+
+// playerVar makes the test binary play an app-server, for orders of messages that
+// the real one shows now and then only.
+const playerVar = "SANDBOX_TEST_CODEX_PLAYS"
+
+// playerLate is how long a turn's begin is held back.
+const playerLate = 300 * time.Millisecond
+
+// play is the app-server's side. what is the value of playerVar.
+func play(what string, in io.Reader, out io.Writer) {
+	if len(os.Args) > 1 && os.Args[1] == "sandbox" {
+		return
+	}
+	const thread = "01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c"
+	turn := ""
+	send := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	started := func() {
+		send(`{"method":"turn/started","params":{"threadId":%q,"turn":{"id":%q,"status":"inProgress"}}}`, thread, turn)
+	}
+	said := func(text string) {
+		send(`{"method":"item/agentMessage/delta","params":{"threadId":%q,"turnId":%q,"itemId":%q,"delta":%q}}`, thread, turn, "message of "+turn, text)
+	}
+	over := func(status string) {
+		send(`{"method":"turn/completed","params":{"threadId":%q,"turn":{"id":%q,"status":%q}}}`, thread, turn, status)
+	}
+	begun, refused, early := false, 0, false
+	lines := make(chan []byte, 16)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewScanner(in); in.Scan(); {
+			lines <- bytes.Clone(in.Bytes())
+		}
+	}()
+	var later <-chan time.Time
+	for {
+		var line []byte
+		select {
+		case <-later:
+			begun, later = true, nil
+			started()
+			continue
+		case l, more := <-lines:
+			if !more {
+				return
+			}
+			line = l
+		}
+		id, isRequest := acp.Member(line, "id")
+		if !isRequest {
+			continue
+		}
+		result := func() { send(`{"id":%s,"result":{"turn":{"id":%q,"status":"inProgress"},"data":[]}}`, id, turn) }
+		switch acp.MemberString(line, "method") {
+		case "thread/start":
+			send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, thread)
+		case "turn/start":
+			turn = "turn " + string(id)
+			switch what {
+			case startedBefore:
+				started()
+				said("well")
+				result()
+				over("completed")
+			case overBefore:
+				started()
+				said("well")
+				over("completed")
+				result()
+			case startedAfter:
+				result()
+				started()
+				said("well")
+				over("completed")
+			case startedLate:
+				result()
+				said("sent, ")
+				later = time.After(playerLate)
+			}
+		case "turn/interrupt":
+			early = early || !begun
+			if refused++; !begun || refused <= 2 {
+				send(`{"id":%s,"error":{"code":-32600,"message":"no active turn to interrupt"}}`, id)
+				continue
+			}
+			result()
+			said(fmt.Sprintf("attempt %d, early %v", refused, early))
+			over("interrupted")
+		default:
+			result()
+		}
+	}
+}
+
+// What the player does.
+const (
+	startedBefore = "turn/started, response"
+	startedAfter  = "response, turn/started"
+	overBefore    = "turn/started, turn/completed, response"
+	startedLate   = "response, a while, turn/started"
+)
+
+func played(t *testing.T, what string) *client {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{bridgetest.With(t, New(), adapters.Program{Path: exe, Env: []string{playerVar + "=" + what}, Version: agentcache.Codex})}
+	return w.open(acp.ClientCapabilities{}, nil)
+}
+
+// TestTurn_StartedBeforeOrAfterTheResponse: a prompt ends with its turn, in
+// whatever order codex tells of it.
+func TestTurn_StartedBeforeOrAfterTheResponse(t *testing.T) {
+	for _, what := range []string{startedBefore, startedAfter, overBefore} {
+		t.Run(what, func(t *testing.T) {
+			c := played(t, what)
+			id := c.New("")
+			for range 3 {
+				if stop, got := c.Turn(id, "go"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "well" {
+					t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
+				}
+			}
+		})
+	}
+}
+
+// TestTurn_CancelIsHeldAndRetried: codex refuses to interrupt a turn that has not
+// begun, and goes on with it; and it may refuse for a while after that.
+func TestTurn_CancelIsHeldAndRetried(t *testing.T) {
+	c := played(t, startedLate)
+	id := c.New("")
+	p := c.Prompt(id, "go")
+	c.Await("a sign that codex has the prompt", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "sent") })
+	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		t.Errorf("it ended with %s, %v", r, e)
+	}
+	if said := bridgetest.Said(c.Updates(0)); said != "sent, attempt 3, early false" {
+		t.Errorf("codex was interrupted at %q", said)
+	}
+}

@@ -1,0 +1,144 @@
+package bridgetest
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+// Shows are how an agent shows a feature in the contract suite.
+type Shows map[adapters.Feature]func(s *adaptertest.Scene)
+
+// Own is an edit of session/new that adds our _meta.
+func Own(own map[string]any) func(p *acp.NewSessionRequest) {
+	return func(p *acp.NewSessionRequest) { p.Meta = bridge.Meta(own) }
+}
+
+// Asked returns the newest turn of the model that has the prompt; the scene
+// fails when there is none.
+func (w *World) Asked(s *adaptertest.Scene, prompt string) scriptedmodel.Request {
+	s.Helper()
+	turns := w.Model.Turns()
+	for _, r := range slices.Backward(turns) {
+		if slices.Contains(r.Prompts(), prompt) {
+			return r
+		}
+	}
+	s.Fail("the model was not asked %q", prompt)
+	return scriptedmodel.Request{}
+}
+
+// Heard fails the scene when the model was not told all of the texts.
+func (w *World) Heard(s *adaptertest.Scene, prompt string, texts ...string) {
+	s.Helper()
+	body := w.Asked(s, prompt).Body
+	for _, text := range texts {
+		if !bytes.Contains(body, []byte(text)) {
+			s.Fail("the model did not hear %.40s", text)
+		}
+	}
+}
+
+// Finished is the last content of the act's calls, by the name of the tool.
+func Finished(act *adaptertest.Act) map[string]*acp.ToolCallUpdate {
+	names := map[acp.ToolCallID]string{}
+	out := map[string]*acp.ToolCallUpdate{}
+	for _, u := range act.Updates {
+		if u.ToolCall != nil {
+			names[u.ToolCall.ToolCallID] = *u.ToolCall.Name
+		}
+		if up := u.ToolCallUpdate; up != nil && up.Status == acp.ToolCallStatusCompleted {
+			out[names[up.ToolCallID]] = up
+		}
+	}
+	return out
+}
+
+// Encoded is a value as JSON.
+func Encoded(v any) []byte {
+	b, _ := acp.Encode(v)
+	return b
+}
+
+// Option returns the first value of a config option that is offered, is not the
+// present one and begins with prefix.
+func Option(s *adaptertest.Scene, r *acp.NewSessionResponse, id, prefix string) acp.SessionConfigValueID {
+	s.Helper()
+	for _, o := range r.ConfigOptions {
+		if string(o.ID) != id || o.Select == nil {
+			continue
+		}
+		for _, v := range o.Select.Options.Ungrouped {
+			if v.Value != o.Select.CurrentValue && strings.HasPrefix(string(v.Value), prefix) {
+				return v.Value
+			}
+		}
+	}
+	s.Fail("nothing to choose of %s", id)
+	return ""
+}
+
+// Choose sets a config option.
+func Choose(s *adaptertest.Scene, session acp.SessionID, id string, value acp.SessionConfigValueID) {
+	s.Helper()
+	s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": session, "configId": id, "value": value})
+}
+
+// Used waits for a turn's usage.
+func Used(s *adaptertest.Scene, ok func(u *acp.UsageUpdate) bool) {
+	s.Helper()
+	id := s.NewSession(nil).SessionID
+	s.Say(id, "say used")
+	s.Await(id, "the usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && ok(u.UsageUpdate) })
+}
+
+// Shows are those that are the same for every agent that the model's general
+// script drives.
+func (w *World) Shows() Shows {
+	type object = map[string]any
+	return Shows{
+		adapters.Reasoning: func(s *adaptertest.Scene) {
+			id := s.NewSession(nil).SessionID
+			s.Say(id, "think deep thoughts")
+			s.Await(id, "a thought", func(u *acp.SessionUpdate) bool {
+				return u.AgentThoughtChunk != nil && strings.Contains(u.AgentThoughtChunk.Content.Text.Text, "deep")
+			})
+		},
+		adapters.Attachments: func(s *adaptertest.Scene) {
+			s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("say attached"),
+				acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
+				acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{
+					TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
+				}}})
+			w.Heard(s, "say attached", "linked.go", "embedded-4711")
+		},
+		adapters.Skills: func(s *adaptertest.Scene) {
+			skill := w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nsay hello\n", 0o600)
+			s.Say(s.NewSession(Own(object{"skills": object{"paths": []string{filepath.Dir(filepath.Dir(skill))}}})).SessionID, "say with a skill")
+			w.Heard(s, "say with a skill", "GREET PEOPLE WELL")
+		},
+		adapters.Instructions: func(s *adaptertest.Scene) {
+			s.Say(s.NewSession(Own(object{"instructions": "BE INSTRUCTED"})).SessionID, "say instructed")
+			w.Heard(s, "say instructed", "BE INSTRUCTED")
+		},
+		adapters.SystemPrompt: func(s *adaptertest.Scene) {
+			s.Say(s.NewSession(Own(object{"appendSystemPrompt": "AND THIS AS WELL"})).SessionID, "say appended")
+			w.Heard(s, "say appended", "AND THIS AS WELL")
+		},
+		adapters.Fork: func(s *adaptertest.Scene) {
+			id := s.NewSession(nil).SessionID
+			s.Say(id, "say common past")
+			fork := acp.SessionID(acp.MemberString(s.Call(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: s.Cwd, MCPServers: []acp.MCPServer{}}), "sessionId"))
+			if said := s.Say(fork, "recall").Said(); fork == id || !strings.Contains(said, "common past") {
+				s.Fail("fork %s of %s says %q", fork, id, said)
+			}
+		},
+	}
+}

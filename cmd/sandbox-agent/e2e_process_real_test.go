@@ -1,0 +1,58 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+// A real agent that reads and writes through its client does so through the
+// host, when its client offers nothing.
+func TestReal_HostTools(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
+	}
+	a := &geminiAgent
+	flags, env := a.install(t)
+	agentcache.Turn(t)
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := scriptedmodel.Start(t)
+	a.write(t, home, model)
+	r := &real{realAgent: a, t: t, model: model, dir: filepath.Join(home, "workspace")}
+	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.g = newGateway(t, append(flags, "--host-tools", "--log-level", "debug")...)
+	r.g.env = slices.Concat(env, []string{
+		"HOME=" + home, "HTTPS_PROXY=" + model.URL, "HTTP_PROXY=" + model.URL, "NO_PROXY=127.0.0.1,localhost",
+		"https_proxy=" + model.URL, "http_proxy=" + model.URL, "no_proxy=127.0.0.1,localhost",
+	}, a.env(model))
+	r.g.start()
+	c := r.connect()
+	session := r.newSession(c)
+	r.testRead(t, c, session)
+	// An existing file: of one that is not there Gemini does not understand the
+	// answer, whoever gives it, because its SDK's errors are no JavaScript errors.
+	path := filepath.Join(r.dir, "notes.txt")
+	turn := r.prompt(c, session, "write "+path+" by-the-host", choose(t, "allow_once"))
+	if turn.err != nil || turn.stop != "end_turn" || !strings.Contains(turn.text, "wrote") {
+		t.Errorf("%v, %s: %q; asked %d times", turn.err, turn.stop, turn.text, len(turn.asked))
+	}
+	if b, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(b)) != "by-the-host" {
+		t.Errorf("%q, %v", b, err)
+	}
+	log := r.g.stderr.String()
+	for _, method := range []string{"fs/read_text_file", "fs/write_text_file"} {
+		if !strings.Contains(log, `msg="host tool" agent=gemini session=`) || !strings.Contains(log, "method="+method) {
+			t.Errorf("the agent did not use %s", method)
+		}
+	}
+}

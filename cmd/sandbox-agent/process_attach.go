@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/client"
+)
+
+// attachAttempts bounds how often a view that broke off is opened again without
+// anything having come meanwhile.
+const attachAttempts = 5
+
+func detachFlag() cli.Flag {
+	return &cli.StringFlag{Name: "detach-key", Usage: "leaves the terminal, as ctrl-a to ctrl-z, ctrl-], or none", Value: "ctrl-]"}
+}
+
+// detachKey returns the byte of the key, 0 for none.
+func detachKey(c *cli.Context) (byte, error) {
+	v := strings.ToLower(c.String("detach-key"))
+	if v == "none" {
+		return 0, nil
+	}
+	if k, ok := strings.CutPrefix(v, "ctrl-"); ok && len(k) == 1 && (k[0] >= 'a' && k[0] <= 'z' || strings.ContainsAny(k, `]\^_`)) {
+		return k[0] & 0x1f, nil
+	}
+	return 0, usagef(c, "--detach-key %s: use ctrl-a to ctrl-z, ctrl-] or none", c.String("detach-key"))
+}
+
+func processAttachCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "attach",
+		Usage:     "be at the terminal of a process",
+		ArgsUsage: "ID",
+		Description: `What was printed before is shown first, as far as it is kept. The process's terminal gets the size of
+this one. Ctrl-] leaves, and the process goes on. Ends as the program does; a connection that breaks is
+made again.`,
+		Flags: targetFlags(detachFlag()),
+		Action: func(c *cli.Context) error {
+			args, err := exactly(c, "ID")
+			if err != nil {
+				return err
+			}
+			key, err := detachKey(c)
+			if err != nil {
+				return err
+			}
+			return attachTo(c, std, args[0], key)
+		},
+	}
+}
+
+// errDetached is returned when the user has left.
+var errDetached = errors.New("detached")
+
+// attachTo shows a terminal until its process ends or the user leaves. Whatever
+// happens, this program's terminal is as it was.
+func attachTo(c *cli.Context, std stdio, id string, key byte) error {
+	t, err := targetOf(c)
+	if err != nil {
+		return err
+	}
+	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	if err != nil {
+		return usagef(c, "%s", err)
+	}
+	// Ctrl-C is the program's as long as the terminal is raw.
+	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	a := &attachment{api: api, id: id, std: std, key: key, keys: make(chan []byte)}
+	view, err := api.Terminal(ctx, id, 0)
+	if err != nil {
+		return err
+	}
+	restore := func() {}
+	if f, ok := std.in.(*os.File); ok && terminal(f) {
+		state, err := term.MakeRaw(int(f.Fd()))
+		if err != nil {
+			_ = view.Close()
+			return fmt.Errorf("prepare the terminal: %w", err)
+		}
+		restore = func() { _ = term.Restore(int(f.Fd()), state) } // nobody could be told
+	}
+	defer restore()
+	// Nothing interrupts a read of a terminal, so this may live as long as the
+	// program.
+	go a.readKeys(ctx)
+	err = a.run(ctx, view)
+	restore()
+	switch {
+	case errors.Is(err, errDetached):
+		note(std, "the process goes on: sandbox-agent process attach "+id)
+		return nil
+	case ctx.Err() != nil && c.Context.Err() == nil:
+		return errInterrupted
+	}
+	return err
+}
+
+// attachment is this program at the terminal of a process.
+type attachment struct {
+	api  *client.Client
+	id   string
+	std  stdio
+	key  byte        // detaches; 0 for none
+	keys chan []byte // what was typed; closed at the end of the input
+	at   uint64      // position of what follows
+}
+
+func (a *attachment) readKeys(ctx context.Context) {
+	defer close(a.keys)
+	b := make([]byte, 4<<10)
+	for {
+		n, err := a.std.in.Read(b)
+		if n > 0 {
+			select {
+			case a.keys <- bytes.Clone(b[:n]):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// run shows the terminal, again when the connection broke.
+func (a *attachment) run(ctx context.Context, view *client.Terminal) error {
+	for attempt := 1; ; attempt++ {
+		before := a.at
+		err := a.show(ctx, view)
+		_ = view.Close() // it has ended in either case
+		if err == nil || !errors.Is(err, errConnectionLost) {
+			return err
+		}
+		if a.at > before {
+			attempt = 1
+		}
+		for {
+			if attempt > attachAttempts {
+				return err
+			}
+			select {
+			case <-time.After(time.Duration(attempt) * 200 * time.Millisecond):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			var again error
+			if view, again = a.api.Terminal(ctx, a.id, a.at); again == nil {
+				break
+			}
+			if p, ok := errors.AsType[*problem.Error](again); ok && p.Kind != problem.Unavailable {
+				return again
+			}
+			attempt++
+		}
+	}
+}
+
+// show shows one view until it ends. The error is that of the program's end.
+func (a *attachment) show(ctx context.Context, view *client.Terminal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type event struct {
+		client.TerminalEvent
+		err error
+	}
+	events := make(chan event)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			e, err := view.Read(ctx)
+			select {
+			case events <- event{e, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer func() { <-done }()
+	defer cancel()
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	defer signal.Stop(resized)
+	if err := a.resize(ctx, view); err != nil {
+		return fmt.Errorf("%w: %w", errConnectionLost, err)
+	}
+	for keys := a.keys; ; {
+		var err error
+		select {
+		case e := <-events:
+			if e.err != nil {
+				return fmt.Errorf("%w: %w", errConnectionLost, e.err)
+			}
+			if done, err := a.handle(e.TerminalEvent); done {
+				return err
+			}
+		case b, ok := <-keys:
+			if !ok { // the input's end is Ctrl-D
+				keys = nil
+				b = []byte{4}
+			}
+			typed, detached := b, false
+			if a.key != 0 && ok {
+				typed, _, detached = bytes.Cut(b, []byte{a.key})
+			}
+			if len(typed) > 0 {
+				err = view.Input(ctx, typed)
+			}
+			if detached {
+				return errDetached
+			}
+		case <-resized:
+			err = a.resize(ctx, view)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%w: %w", errConnectionLost, err)
+		}
+	}
+}
+
+// handle shows what happened; done means that it was the last.
+func (a *attachment) handle(e client.TerminalEvent) (done bool, err error) {
+	switch e.Type {
+	case "ready":
+		a.at = e.Position
+	case "output":
+		a.at += uint64(len(e.Output))
+		_, _ = a.std.out.Write(e.Output) // output that cannot be written has nowhere to be reported
+	case "missed":
+		fmt.Fprintf(a.std.err, "\r\n[%d bytes are not shown]\r\n", e.Missed)
+	case "error":
+		if e.Problem != nil {
+			fmt.Fprintf(a.std.err, "\r\n[%s]\r\n", oneLine(e.Problem.Error()))
+		}
+	case "exit":
+		return true, exitOf(e.ExitCode, e.Signal)
+	}
+	return false, nil
+}
+
+// resize gives the process's terminal the size of this one.
+func (a *attachment) resize(ctx context.Context, view *client.Terminal) error {
+	f, ok := a.std.out.(*os.File)
+	if !ok {
+		return nil
+	}
+	cols, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil || cols < 1 || rows < 1 {
+		return nil // it is no terminal
+	}
+	return view.Resize(ctx, cols, rows)
+}

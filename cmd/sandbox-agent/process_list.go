@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/process"
+)
+
+func processListCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "ls",
+		Usage:       "list processes",
+		Description: "Of those that have ended a few are kept for some time. With --json every process is one line.",
+		Flags:       targetFlags(timeoutFlag(standardTimeout)),
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			return onProcesses(c, func(ctx context.Context, api *client.Client) error {
+				all, err := api.Processes(ctx)
+				if err != nil {
+					return err
+				}
+				rows := [][]string{{"ID", "STATE", "PID", "STARTED", "TERMINAL", "COMMAND"}}
+				for _, i := range all {
+					if c.Bool("json") {
+						writeJSON(std.out, i)
+					}
+					rows = append(rows, []string{i.ID, stateOf(i), number(i.PID), clock(i.StartedAt), sizeOf(i), shorten(lineOf(i), 60)})
+				}
+				if !c.Bool("json") {
+					table(std.out, rows)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func lineOf(i process.Info) string { return strings.Join(append([]string{i.Command}, i.Args...), " ") }
+
+func stateOf(i process.Info) string {
+	switch {
+	case i.State == process.Running:
+		return string(i.State)
+	case i.ExitCode != nil:
+		return "exited " + strconv.Itoa(*i.ExitCode)
+	}
+	return "ended by " + i.Signal
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func endOfProcess(i process.Info) string {
+	if i.EndedAt == nil {
+		return ""
+	}
+	return clock(*i.EndedAt)
+}
+
+func sizeOf(i process.Info) string {
+	if !i.TTY {
+		return ""
+	}
+	return fmt.Sprintf("%dx%d", i.Cols, i.Rows)
+}
+
+func bytesOf(i process.Info) string {
+	s := strconv.FormatUint(i.OutputBytes, 10) + " bytes"
+	if i.DroppedBytes > 0 {
+		s += fmt.Sprintf(", the first %d are no longer kept", i.DroppedBytes)
+	}
+	return s
+}
+
+// onProcess is a command about one process.
+func onProcess(std stdio, name, usage, description string, flags []cli.Flag, f func(ctx context.Context, c *cli.Context, api *client.Client, id string) error) *cli.Command {
+	return &cli.Command{
+		Name: name, Usage: usage, ArgsUsage: "ID", Description: description, Flags: targetFlags(flags...),
+		Action: func(c *cli.Context) error {
+			args, err := exactly(c, "ID")
+			if err != nil {
+				return err
+			}
+			return onProcesses(c, func(ctx context.Context, api *client.Client) error { return f(ctx, c, api, args[0]) })
+		},
+	}
+}
+
+func processShowCommand(std stdio) *cli.Command {
+	return onProcess(std, "show", "describe a process", "", []cli.Flag{timeoutFlag(standardTimeout)},
+		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
+			i, err := api.Process(ctx, id)
+			if err != nil {
+				return err
+			}
+			showProcess(c, std, i)
+			return nil
+		})
+}
+
+func processStopCommand(std stdio) *cli.Command {
+	return onProcess(std, "stop", "end a process and all that it started",
+		"Its input is closed and it gets SIGTERM; what is still there after --patience is killed. The process stays in the list for some time.",
+		[]cli.Flag{&cli.DurationFlag{Name: "patience", Usage: "how long it has; 0 kills it at once, without the flag it is the gateway's limit"}, timeoutFlag(0)},
+		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
+			patience := time.Duration(-1)
+			if c.IsSet("patience") {
+				if patience = c.Duration("patience"); patience < 0 {
+					return usagef(c, "--patience cannot be negative")
+				}
+			}
+			i, err := api.StopProcess(ctx, id, patience)
+			if err != nil {
+				return err
+			}
+			showProcess(c, std, i)
+			return nil
+		})
+}
+
+func processKillCommand(std stdio) *cli.Command {
+	return onProcess(std, "kill", "kill a process and all that it started, or send it a signal", "",
+		[]cli.Flag{&cli.StringFlag{Name: "signal", Aliases: []string{"s"}, Usage: "send this signal to the process and its group, as INT, and do nothing else"}, timeoutFlag(standardTimeout)},
+		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
+			if name := c.String("signal"); name != "" {
+				return api.SignalProcess(ctx, id, name)
+			}
+			i, err := api.StopProcess(ctx, id, 0)
+			if err != nil {
+				return err
+			}
+			showProcess(c, std, i)
+			return nil
+		})
+}
+
+func processRemoveCommand(std stdio) *cli.Command {
+	return onProcess(std, "rm", "end a process, if it runs, and forget it with its output", "", []cli.Flag{timeoutFlag(0)},
+		func(ctx context.Context, _ *cli.Context, api *client.Client, id string) error {
+			return api.DeleteProcess(ctx, id)
+		})
+}
+
+// inputPart is how much input is sent at one time.
+const inputPart = 64 << 10
+
+func processStdinCommand(std stdio) *cli.Command {
+	return onProcess(std, "stdin", "give a process the standard input as its input", "",
+		[]cli.Flag{&cli.BoolFlag{Name: "close", Usage: "then end the process's input"}, timeoutFlag(0)},
+		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
+			b := make([]byte, inputPart)
+			for {
+				n, err := io.ReadFull(std.in, b)
+				last := err != nil
+				if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+					return fmt.Errorf("read the standard input: %w", err)
+				}
+				if n > 0 || last && c.Bool("close") {
+					if err := api.WriteProcess(ctx, id, b[:n], last && c.Bool("close")); err != nil {
+						return err
+					}
+				}
+				if last {
+					return nil
+				}
+			}
+		})
+}
+
+func processLimitsCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "limits",
+		Usage:       "show the limits of processes, or change them",
+		ArgsUsage:   "[NAME=NUMBER...]",
+		Description: "Changes are gone when the gateway starts again.",
+		Flags:       targetFlags(timeoutFlag(standardTimeout)),
+		Action: func(c *cli.Context) error {
+			change := map[string]int64{}
+			for _, arg := range c.Args().Slice() {
+				name, value, ok := strings.Cut(arg, "=")
+				n, err := strconv.ParseInt(value, 10, 64)
+				if !ok || err != nil {
+					return usagef(c, "%s is not NAME=NUMBER", arg)
+				}
+				change[name] = n
+			}
+			return onProcesses(c, func(ctx context.Context, api *client.Client) error {
+				l, err := api.ProcessLimits(ctx)
+				if err == nil && len(change) > 0 {
+					l, err = api.ChangeProcessLimits(ctx, change)
+				}
+				if err != nil {
+					return err
+				}
+				if c.Bool("json") {
+					writeJSON(std.out, l)
+					return nil
+				}
+				n := func(n int64) string { return strconv.FormatInt(n, 10) }
+				list(std.out, "running", n(int64(l.Running)), "ended", n(int64(l.Ended)), "endedMs", n(l.EndedMs), "logBytes", n(l.LogBytes), "runMs", n(l.RunMs), "maxRunMs", n(l.MaxRunMs),
+					"runBytes", n(l.RunBytes), "maxRunBytes", n(l.MaxRunBytes), "inputBytes", n(l.InputBytes), "stopMs", n(l.StopMs))
+				return nil
+			})
+		},
+	}
+}

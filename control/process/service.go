@@ -1,0 +1,234 @@
+package process
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options configure a Service.
+type Options struct {
+	Limits Limits       // the zero value is DefaultLimits
+	Env    []string     // what programs inherit; nil is the gateway's own without what configures it
+	Logger *slog.Logger // nil discards
+}
+
+// Service runs programs. Close ends them.
+type Service struct {
+	env     []string
+	log     *slog.Logger
+	closing chan struct{} // closed by Close
+
+	work sync.WaitGroup // one for each program
+
+	mu      sync.Mutex
+	limits  Limits
+	all     map[string]*Process
+	ended   []*Process // those of all that have ended, oldest first; at most limits.Ended
+	running int        // programs, also those of runs and hidden ones
+	closed  bool
+}
+
+// New returns a service that runs nothing yet.
+func New(o Options) (*Service, error) {
+	s := &Service{env: o.Env, log: o.Logger, limits: o.Limits, closing: make(chan struct{}), all: map[string]*Process{}}
+	if s.limits == (Limits{}) {
+		s.limits = DefaultLimits()
+	}
+	if err := s.limits.check(); err != nil {
+		return nil, err
+	}
+	if s.env == nil {
+		s.env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SANDBOX_AGENT_") })
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s, nil
+}
+
+// Limits returns the limits.
+func (s *Service) Limits() Limits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limits
+}
+
+// SetLimits replaces the limits. What runs keeps the log that it has.
+func (s *Service) SetLimits(l Limits) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits = l
+	s.expireLocked()
+	return nil
+}
+
+// Start starts a program in the background. ctx bounds only the start.
+func (s *Service) Start(ctx context.Context, spec Spec) (*Process, error) {
+	p, err := s.start(ctx, spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.all[p.id] = p
+	if p.isEnded() { // before it was listed
+		s.keepLocked(p)
+	}
+	s.mu.Unlock()
+	if closed { // while it started
+		p.Stop(0)
+		return nil, errClosing()
+	}
+	return p, nil
+}
+
+func errClosing() error { return errorf(Closing, "the gateway is shutting down") }
+
+// start starts a program that is not listed. Its output goes to taken, if that
+// is not nil, in place of its log.
+func (s *Service) start(ctx context.Context, spec Spec, taken *capture) (*Process, error) {
+	ready, err := spec.prepare(s.env)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	switch {
+	case s.closed:
+		err = errClosing()
+	case s.running >= s.limits.Running:
+		err = errorf(Busy, "%d processes run, which is the most that this server runs at one time: end one, or raise the limit running", s.running)
+	default:
+		s.running++
+		s.work.Add(1)
+	}
+	limits := s.limits
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		s: s, id: "p-" + strings.ToLower(rand.Text()[:16]), spec: spec, output: newLog(limits.LogBytes), taken: taken,
+		stdin: make(chan struct{}, 1), done: make(chan struct{}), cols: spec.Cols, rows: spec.Rows,
+	}
+	if err := p.begin(ctx, ready); err != nil {
+		s.gone(nil)
+		return nil, err
+	}
+	s.log.Debug("process started", "process", p.id, "pid", p.proc.PID())
+	return p, nil
+}
+
+// gone gives a program's place to others; p is nil when it did not start.
+func (s *Service) gone(p *Process) {
+	s.mu.Lock()
+	s.running--
+	if p != nil && s.all[p.id] == p {
+		s.keepLocked(p)
+	}
+	s.mu.Unlock()
+	s.work.Done()
+}
+
+// keepLocked keeps a listed process that has ended for a while.
+func (s *Service) keepLocked(p *Process) {
+	if s.closed || slices.Contains(s.ended, p) {
+		return
+	}
+	if p.spec.Hidden { // its owner has it
+		delete(s.all, p.id)
+		return
+	}
+	s.ended = append(s.ended, p)
+	p.expiry = time.AfterFunc(millis(s.limits.EndedMs), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.forgetLocked(p)
+	})
+	s.expireLocked()
+}
+
+func (s *Service) expireLocked() {
+	for len(s.ended) > s.limits.Ended {
+		s.forgetLocked(s.ended[0])
+	}
+}
+
+func (s *Service) forgetLocked(p *Process) {
+	delete(s.all, p.id)
+	s.ended = slices.DeleteFunc(s.ended, func(o *Process) bool { return o == p })
+	if p.expiry != nil {
+		p.expiry.Stop()
+	}
+}
+
+// Process returns a process.
+func (s *Service) Process(id string) (*Process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.all[id]; p != nil && !p.spec.Hidden {
+		return p, nil
+	}
+	return nil, errorf(NotFound, "there is no process %q; it may have ended long ago", id)
+}
+
+// Processes returns the processes in the order in which they were started.
+func (s *Service) Processes() []*Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Process, 0, len(s.all))
+	for _, p := range s.all {
+		if !p.spec.Hidden {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Process) int {
+		return cmp.Or(a.started.Compare(b.started), cmp.Compare(a.id, b.id))
+	})
+	return out
+}
+
+// Delete ends a process, if it runs, and forgets it. When it returns nothing of
+// it is left.
+func (s *Service) Delete(p *Process) {
+	p.Stop(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(p)
+}
+
+// Close ends all programs, in bounded time, and waits until nothing of them is
+// left. When ctx ends they are killed. Nothing can be started afterwards.
+func (s *Service) Close(ctx context.Context) {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	all := make([]*Process, 0, len(s.all))
+	for _, p := range s.all {
+		all = append(all, p)
+		if p.expiry != nil {
+			p.expiry.Stop()
+		}
+	}
+	s.mu.Unlock()
+	var stops sync.WaitGroup
+	for _, p := range all {
+		stops.Go(func() {
+			defer context.AfterFunc(ctx, p.proc.Kill)()
+			p.Stop(-1)
+		})
+	}
+	stops.Wait()
+	s.work.Wait() // runs end by themselves
+}

@@ -1,0 +1,138 @@
+package process
+
+import (
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func terminal(line ...string) Spec {
+	return Spec{Command: line[0], Args: line[1:], Dir: "/", TTY: true, Env: map[string]string{"PS1": "$ ", "ENV": ""}}
+}
+
+func TestTerminal_Shell(t *testing.T) {
+	s := service(t)
+	p := start(t, s, terminal("sh"))
+	await(t, p, "$ ")
+	send(t, p, "stty size; tty >/dev/null && echo has $((40+2)) $TERM\n")
+	if got := await(t, p, "has 42 xterm-256color"); !strings.Contains(got, "24 80") {
+		t.Errorf("size in %q", got)
+	}
+	if err := p.Resize(132, 43); err != nil {
+		t.Fatal(err)
+	}
+	send(t, p, "stty size\n")
+	await(t, p, "43 132")
+	if i := p.Info(); i.Cols != 132 || i.Rows != 43 || !i.TTY {
+		t.Errorf("%+v", i)
+	}
+	// Ctrl-C ends what is in the foreground and leaves the shell.
+	send(t, p, "sh -c 'echo sleeping $((1+1)); exec sleep 1000'\n")
+	await(t, p, "sleeping 2")
+	send(t, p, "\x03")
+	await(t, p, "^C")
+	send(t, p, "echo code $?\n")
+	await(t, p, "code 130")
+	send(t, p, "sh -c 'echo again $((1+1)); exec sleep 1000'\n")
+	await(t, p, "again 2")
+	if err := p.Interrupt("TERM"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, p, "echo code $((100+$?))\n")
+	await(t, p, "code 243")
+	wantCode(t, p.Resize(0, 5), Invalid)
+	wantCode(t, p.Interrupt("NOPE"), Invalid)
+	// Ctrl-D ends the shell.
+	if _, err := p.Write(t.Context(), nil, true); err != nil {
+		t.Error(err)
+	}
+	if i := ended(t, p); i.State != Exited {
+		t.Errorf("%+v", i)
+	}
+	wantCode(t, p.Resize(80, 24), Ended)
+	wantCode(t, p.Interrupt("INT"), Ended)
+	q := start(t, s, shell("sleep 1000"))
+	wantCode(t, q.Resize(80, 24), NoTerminal)
+	_, err := q.View()
+	wantCode(t, err, NoTerminal)
+}
+
+// A program for screens draws, hears of a new size, and is left.
+func TestTerminal_FullScreen(t *testing.T) {
+	var line []string
+	for _, l := range [][]string{{"vim", "-u", "NONE", "-N"}, {"vi"}, {"less", "/etc/passwd"}, {"top"}} {
+		if _, err := exec.LookPath(l[0]); err == nil {
+			line = l
+			break
+		}
+	}
+	if line == nil {
+		t.Skip("there is no vim, vi, less or top")
+	}
+	t.Log(line[0])
+	s := service(t)
+	p := start(t, s, terminal(line...))
+	await(t, p, "\x1b[")
+	_, before := p.output.bounds()
+	if err := p.Resize(40, 10); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { _, now := p.output.bounds(); return now > before }) // it draws again
+	for range 100 {
+		_, _ = p.Write(t.Context(), []byte("\x1b:q!\rq"), false) // until it has ended
+		select {
+		case <-p.Done():
+		case <-time.After(100 * time.Millisecond):
+			continue
+		}
+		break
+	}
+	ended(t, p)
+}
+
+// A slow reader neither holds up the program nor a fast one, and knows how much
+// it missed.
+func TestTerminal_SlowAndFastReaders(t *testing.T) {
+	const total = 100_000_000
+	s := service(t)
+	p := start(t, s, terminal("sh", "-c", "stty -opost; head -c 100000000 /dev/zero | tr '\\0' x"))
+	var readers sync.WaitGroup
+	slow := make(chan struct{})
+	count := func(name string, wait func()) {
+		readers.Go(func() {
+			var got, missed uint64
+			for after := uint64(0); ; {
+				part := p.Output(after, 256<<10)
+				for _, c := range part.Chunks {
+					got += uint64(len(c.Data))
+				}
+				missed += part.Missed
+				if after = part.Next; part.Ended {
+					break
+				}
+				<-part.More
+				wait()
+			}
+			t.Logf("%s: got %d, missed %d", name, got, missed)
+			if got+missed != total {
+				t.Errorf("%s: %d and %d are not %d", name, got, missed, total)
+			}
+			if name == "slow" && missed == 0 {
+				t.Error("the slow reader missed nothing")
+			}
+		})
+	}
+	count("fast", func() {})
+	count("slow", func() { <-slow })
+	begin := time.Now()
+	select {
+	case <-p.Done(): // while the slow reader stands still
+		t.Logf("%v", time.Since(begin))
+	case <-time.After(time.Minute):
+		t.Error("the program waits for a reader")
+	}
+	close(slow)
+	readers.Wait()
+}

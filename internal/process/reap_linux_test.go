@@ -1,0 +1,61 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Children of package os/exec are waited for by those who started them, and
+// nobody else; orphans are reaped.
+func TestReapOrphans(t *testing.T) {
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	defer signal.Stop(died)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ReapOrphans(died, stop)
+	}()
+	defer func() { close(stop); <-done }()
+	p, err := Start(t.Context(), Spec{Path: "/bin/sh", Args: []string{"-c", "cat"}, Env: os.Environ()}) // makes this a subreaper
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { p.Stop(Ladder{}); _ = p.Stdout.Close() }()
+	var users sync.WaitGroup
+	for range 4 {
+		users.Go(func() {
+			for range 100 {
+				if err := exec.CommandContext(context.Background(), "true").Run(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	users.Wait()
+	// A child of a child whose parent goes at once, and which nobody marked.
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "(sleep 0.05 & echo $!)")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); syscall.Kill(pid, 0) == nil; {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody waited for %d", pid)
+		}
+		time.Sleep(10 * time.Millisecond) // nobody is told
+	}
+}

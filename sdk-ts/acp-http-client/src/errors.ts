@@ -1,0 +1,100 @@
+/** An RFC 9457 problem document. Unknown members are kept. */
+export interface Problem {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail?: string;
+  readonly [member: string]: unknown;
+}
+
+/** The server answered an HTTP request with an error. */
+export class ProblemError extends Error {
+  override readonly name = "ProblemError";
+  /** The HTTP status. */
+  readonly status: number;
+  /** Tells kinds of errors apart, such as `urn:…:token_invalid`; `about:blank` when the server gave none. */
+  readonly type: string;
+
+  constructor(readonly problem: Problem) {
+    super(problem.detail ?? problem.title);
+    this.status = problem.status;
+    this.type = problem.type;
+  }
+
+  /** Reads the error out of a response whose status is no success. */
+  static async from(response: Response): Promise<ProblemError> {
+    const text = await response.text().catch(() => "");
+    return new ProblemError(problemOf(response.status, response.statusText, text));
+  }
+}
+
+function problemOf(status: number, statusText: string, text: string): Problem {
+  try {
+    const doc: unknown = JSON.parse(text);
+    if (typeof doc === "object" && doc !== null) {
+      if ("title" in doc && typeof doc.title === "string") {
+        return { type: "about:blank", ...doc, title: doc.title, status };
+      }
+      // Some servers answer with a JSON-RPC error.
+      if ("error" in doc && typeof doc.error === "object" && doc.error !== null && "message" in doc.error) {
+        return { type: "about:blank", title: statusText || `HTTP ${status}`, status, detail: String(doc.error.message) };
+      }
+    }
+  } catch {
+    // It is not JSON; its text says what there is to say.
+  }
+  const title = statusText || `HTTP ${status}`;
+  return { type: "about:blank", title, status, detail: text.trim().slice(0, 2000) || title };
+}
+
+/** The agent, or whoever stands before it, answered a request with a JSON-RPC error. */
+export class AcpRpcError extends Error {
+  override readonly name = "AcpRpcError";
+
+  constructor(readonly code: number, message: string, readonly data?: unknown) {
+    super(message);
+  }
+}
+
+/** Why a connection ended for good. */
+export type LossReason =
+  /** The server does not know the connection: it was restarted, or the connection was released. */
+  | "unknown_connection"
+  /** Events were dropped before they could be read again. */
+  | "events_expired"
+  /** The network did not come back in the time given. */
+  | "unreachable"
+  /** The server ended a connection that cannot be taken up again, such as a WebSocket. */
+  | "closed"
+  /** The server broke the protocol. */
+  | "protocol";
+
+/**
+ * The connection is lost and this client cannot take it up again.
+ *
+ * Sessions belong to the agent's side and outlive connections: open a new one, and
+ * load or resume them. What was sent and not answered is listed in `unanswered`;
+ * whether the server received it is not known.
+ */
+export class ConnectionLostError extends Error {
+  override readonly name = "ConnectionLostError";
+
+  constructor(
+    readonly reason: LossReason,
+    message: string,
+    readonly detail: {
+      /** Sessions to load or resume on a new connection. */
+      readonly sessions: readonly string[];
+      /** Requests that have no answer yet. */
+      readonly unanswered: readonly { readonly id: string | number; readonly method: string }[];
+    },
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+
+  /** Whether a new connection can carry on with the sessions. */
+  get recoverable(): boolean {
+    return this.reason !== "protocol";
+  }
+}

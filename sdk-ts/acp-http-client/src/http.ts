@@ -1,0 +1,289 @@
+import type { AnyMessage } from "@agentclientprotocol/sdk";
+import { Backoff } from "./clock.js";
+import { ProblemError } from "./errors.js";
+import { EventFeed } from "./feed.js";
+import { Link, parseMessage, resolveHeaders, sessionOf } from "./link.js";
+import type { AcpStreamOptions } from "./options.js";
+
+/** Messages under way at the same time; the writer waits for the oldest then. */
+const maxUnderWay = 256;
+/** How long `close` waits for the server to hear of it. */
+const farewellMs = 2000;
+
+/** ACP over HTTP, in both dialects. */
+export class HttpLink extends Link {
+  readonly #inline: boolean;
+  readonly #fetch: typeof globalThis.fetch;
+  readonly #feeds = new Map<string, EventFeed>(); // by session; "" is the connection's
+  readonly #lanes = new Map<string, { key: string; done: Promise<void> }>(); // the newest message of each session
+  readonly #underWay = new Set<Promise<void>>();
+  #keyed = false; // the server carries out a POST once per key
+  #keys = 0;
+  readonly #keyPrefix = Math.random().toString(36).slice(2);
+
+  constructor(private readonly url: string, options: AcpStreamOptions) {
+    super(options);
+    this.#inline = options.transport === "inline";
+    this.#fetch = options.fetch ?? ((...args) => globalThis.fetch(...args));
+  }
+
+  protected async send(message: AnyMessage): Promise<void> {
+    if (this.connectionId === undefined) {
+      if (!("method" in message) || message.method !== "initialize" || !("id" in message)) {
+        throw new Error("the first message of a connection is initialize");
+      }
+      await this.#initialize(message);
+      return;
+    }
+    while (this.#underWay.size >= maxUnderWay) await Promise.race(this.#underWay);
+    const post = this.#post(message).catch((error: unknown) => this.end(asError(error)));
+    this.#underWay.add(post);
+    void post.then(() => this.#underWay.delete(post));
+  }
+
+  protected async release(lost: boolean): Promise<void> {
+    for (const feed of this.#feeds.values()) feed.stop();
+    this.#feeds.clear();
+    if (this.connectionId === undefined || (lost && this.error?.name === "ConnectionLostError")) return;
+    const signal = AbortSignal.timeout(farewellMs);
+    try {
+      const headers = { ...(await resolveHeaders(this.options.headers, false, signal)), ...this.#identity() };
+      const response = await this.#fetch(this.url, { method: "DELETE", headers, signal });
+      await response.body?.cancel();
+    } catch {
+      // The server ends connections that nobody uses.
+    }
+  }
+
+  #identity(): Record<string, string> {
+    const id = this.connectionId ?? "";
+    return this.#inline ? { "X-ACP-Connection-Id": id } : { "Acp-Connection-Id": id };
+  }
+
+  async #initialize(message: AnyMessage): Promise<void> {
+    this.setState("connecting");
+    const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
+    let refused = false;
+    for (;;) {
+      let response: Response;
+      try {
+        const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
+        this.observe({ direction: "sent", message, via: "post" });
+        response = await this.#fetch(this.url, {
+          method: "POST",
+          headers: { ...headers, "Content-Type": "application/json", Accept: "application/json" },
+          body: JSON.stringify(message),
+          signal: this.ended.signal,
+        });
+        if (!response.ok) throw await ProblemError.from(response);
+        const answer = parseMessage(await response.text());
+        const id = response.headers.get("Acp-Connection-Id") ?? response.headers.get("X-ACP-Connection-Id");
+        if (answer === undefined || id === null) {
+          this.lose("protocol", answer === undefined ? "the answer to initialize is no JSON object" : "the answer to initialize has no Acp-Connection-Id: is this an ACP endpoint, and are its headers exposed to this page?");
+          return;
+        }
+        this.connectionId = id;
+        this.#keyed = response.headers.get("Accept-Idempotency-Key") === "?1";
+        this.setState("open");
+        void this.#feed("");
+        this.receive(answer, "response");
+        return;
+      } catch (error) {
+        if (this.ended.signal.aborted) return;
+        if (error instanceof ProblemError && !worthAnotherTry(error.status)) {
+          if (mayBeRefreshed(error.status) && !refused && typeof this.options.headers === "function") {
+            refused = true;
+            continue;
+          }
+          this.end(error);
+          return;
+        }
+        if (!(await backoff.next())) {
+          this.lose("unreachable", `${this.url} cannot be reached`, error);
+          return;
+        }
+      }
+    }
+  }
+
+  /** The event feed of a session, opened when it is asked for first; resolves when the server sends to it. */
+  #feed(session: string): Promise<void> {
+    const key = this.#inline ? "" : session;
+    let feed = this.#feeds.get(key);
+    if (feed === undefined) {
+      feed = new EventFeed({
+        url: this.url,
+        fetch: this.#fetch,
+        headers: async (refused) => ({
+          ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)),
+          ...this.#identity(),
+          ...(key === "" ? {} : { "Acp-Session-Id": key }),
+        }),
+        refreshable: typeof this.options.headers === "function",
+        options: this.options,
+        onMessage: (message, id) => {
+          this.receive(message, "events", id);
+          if (!this.#inline && "result" in message) this.#opened(message.result);
+        },
+        room: () => this.room(),
+        onState: () => this.#restate(),
+        onLost: (reason, text, cause) => this.lose(reason, text, cause),
+        onRefused: (error) => this.end(error),
+      });
+      this.#feeds.set(key, feed);
+    }
+    return feed.ready;
+  }
+
+  /** A session that a response names has a stream of its own. */
+  #opened(result: unknown): void {
+    if (typeof result === "object" && result !== null && "sessionId" in result && typeof result.sessionId === "string") {
+      void this.#feed(result.sessionId);
+    }
+  }
+
+  #restate(): void {
+    const broken = [...this.#feeds.values()].some((feed) => feed.broken);
+    this.setState(broken ? "reconnecting" : "open");
+  }
+
+  async #post(message: AnyMessage): Promise<void> {
+    const session = sessionOf(message);
+    const key = `${this.#keyPrefix}-${++this.#keys}`;
+    const headers: Record<string, string> = { ...this.#identity(), "Content-Type": "application/json", Accept: "application/json" };
+    if (session !== undefined && !this.#inline) {
+      headers["Acp-Session-Id"] = session;
+    } else if (!this.#inline && !("method" in message) && message.id !== null) {
+      const asked = this.#askedIn.get(message.id);
+      if (asked !== undefined) headers["Acp-Session-Id"] = asked;
+      this.#askedIn.delete(message.id);
+    }
+    // What has an order: the requests and notifications of one session, and
+    // those of none. Answers go at once: somebody waits for them.
+    let done = () => {};
+    let before: Promise<void> | undefined;
+    if ("method" in message) {
+      const lane = this.#lanes.get(session ?? "");
+      if (this.#keyed) {
+        if (lane !== undefined) headers["X-ACP-After"] = lane.key;
+      } else {
+        before = lane?.done;
+      }
+      const mine = { key, done: new Promise<void>((resolve) => (done = resolve)) };
+      this.#lanes.set(session ?? "", mine);
+      void mine.done.then(() => {
+        if (this.#lanes.get(session ?? "") === mine) this.#lanes.delete(session ?? "");
+      });
+    }
+    if (this.#keyed) headers["Idempotency-Key"] = key;
+    try {
+      await before;
+      if (session !== undefined || this.#inline) await this.#feed(session ?? "");
+      if (!this.ended.signal.aborted) await this.#deliver(message, headers);
+    } finally {
+      done();
+    }
+  }
+
+  readonly #askedIn = new Map<string | number, string>(); // requests of the agent, by the session's stream they came on
+
+  protected override receive(message: AnyMessage, via: "post" | "response" | "events" | "websocket", eventId?: string): void {
+    if (!this.#inline && "method" in message && "id" in message && message.id !== null && message.id !== undefined) {
+      const session = sessionOf(message);
+      if (session !== undefined) this.#askedIn.set(message.id, session);
+    }
+    super.receive(message, via, eventId);
+  }
+
+  /** Sends one message until it has arrived, or cannot. */
+  async #deliver(message: AnyMessage, fixed: Record<string, string>): Promise<void> {
+    const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
+    const body = JSON.stringify(message);
+    const isRequest = "method" in message && "id" in message;
+    let refused = false;
+    this.observe({ direction: "sent", message, via: "post" });
+    for (;;) {
+      let failure: unknown;
+      let atLeast = 0;
+      try {
+        const headers = { ...(await resolveHeaders(this.options.headers, refused, this.ended.signal)), ...fixed };
+        const response = await this.#fetch(this.url, { method: "POST", headers, body, signal: this.ended.signal });
+        if (response.ok) {
+          if (this.#inline && isRequest) await this.#answer(response);
+          else await response.body?.cancel();
+          return;
+        }
+        const error = await ProblemError.from(response);
+        if (isGone(error)) {
+          this.lose("unknown_connection", `the server does not know the connection any more: ${error.message}`, error);
+          return;
+        }
+        if (mayBeRefreshed(error.status) && !refused && typeof this.options.headers === "function") {
+          refused = true;
+          continue;
+        }
+        if (mayBeRefreshed(error.status)) {
+          this.end(error);
+          return;
+        }
+        const notDone = error.status === 429 || error.status === 503;
+        if (!notDone && !(this.#keyed && worthAnotherTry(error.status))) {
+          this.refuse(message, -32603, error.message, { status: error.status, problem: error.problem });
+          return;
+        }
+        atLeast = Math.min(Number(response.headers.get("Retry-After") ?? 0) * 1000 || 0, 30_000);
+        failure = error;
+      } catch (error) {
+        if (this.ended.signal.aborted) return;
+        if (!(error instanceof TypeError) && !(error instanceof DOMException) && !(error instanceof CutOff)) throw error;
+        failure = error;
+        if (!this.#keyed && !mayBeRepeated(message)) {
+          // It may have arrived, and must not be carried out twice.
+          this.refuse(message, -32603, "the network failed while the request was sent; whether it arrived is not known", { connectionLost: true });
+          if (!isRequest) this.lose("unreachable", "the network failed while a notification was sent; whether it arrived is not known", error);
+          return;
+        }
+      }
+      if (!(await backoff.next(atLeast))) {
+        if (!this.ended.signal.aborted) this.lose("unreachable", `${this.url} cannot be reached`, failure);
+        return;
+      }
+    }
+  }
+
+  /** Takes the response out of an inline answer, behind the events that precede it. */
+  async #answer(response: Response): Promise<void> {
+    let text: string;
+    try {
+      text = await response.text();
+    } catch (error) {
+      throw new CutOff("the answer was cut off", { cause: error });
+    }
+    const message = parseMessage(text);
+    if (message === undefined) throw new CutOff("the answer is no JSON object");
+    const feed = this.#feeds.get("");
+    const last = response.headers.get("X-ACP-Last-Event-Id");
+    if (last !== null) await feed?.reached(Number(last), this.ended.signal);
+    if (last === null || feed?.broken) await feed?.calm(this.ended.signal);
+    this.receive(message, "response");
+  }
+}
+
+/** An answer that ended too early. */
+class CutOff extends Error {}
+
+/** Statuses that say nothing of the request itself. */
+const worthAnotherTry = (status: number) => status === 429 || status === 502 || status === 503 || status === 504;
+const mayBeRefreshed = (status: number) => status === 401 || status === 403;
+
+/** Whether the server has forgotten the connection. */
+function isGone(error: ProblemError): boolean {
+  return error.status === 404 || error.status === 410;
+}
+
+/** Whether it does no harm when the message arrives twice. */
+function mayBeRepeated(message: AnyMessage): boolean {
+  return !("method" in message) || message.method === "session/cancel" || message.method === "$/cancel_request";
+}
+
+const asError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));

@@ -1,0 +1,38 @@
+/**
+ * The Agent Client Protocol over HTTP and WebSocket.
+ *
+ * `createAcpStream` makes the stream that the official SDK's `connect` takes. It
+ * takes up what the network breaks: no event is lost and none comes twice.
+ *
+ * @module
+ */
+import { HttpLink } from "./http.js";
+import type { AcpStream } from "./link.js";
+import type { AcpStreamOptions } from "./options.js";
+import { WebSocketLink } from "./websocket.js";
+
+export { AcpRpcError, ConnectionLostError, ProblemError, type LossReason, type Problem } from "./errors.js";
+export { Backoff, type RetryOptions } from "./clock.js";
+export type { AcpStream } from "./link.js";
+export type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource, WebSocketConstructor } from "./options.js";
+export { EventDecoder, type ServerEvent } from "./sse.js";
+
+/**
+ * Makes a stream to an ACP endpoint. Nothing is sent before the first message,
+ * which must be `initialize`.
+ *
+ * ```ts
+ * import { client, methods, PROTOCOL_VERSION } from "@agentclientprotocol/sdk";
+ * const connection = client({ name: "example" }).connect(createAcpStream("http://127.0.0.1:2468/v2/rpc"));
+ * await connection.agent.request(methods.agent.initialize, { protocolVersion: PROTOCOL_VERSION });
+ * ```
+ */
+export function createAcpStream(url: string | URL, options: AcpStreamOptions = {}): AcpStream {
+  const target = new URL(url);
+  if (options.transport === "websocket") {
+    target.protocol = target.protocol.replace(/^http/, "ws");
+    return new WebSocketLink(target.href, options);
+  }
+  target.protocol = target.protocol.replace(/^ws/, "http");
+  return new HttpLink(target.href, options);
+}

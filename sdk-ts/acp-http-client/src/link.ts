@@ -1,0 +1,203 @@
+import type { AnyMessage, Stream } from "@agentclientprotocol/sdk";
+import { ConnectionLostError, type LossReason } from "./errors.js";
+import type { AcpStreamOptions, ConnectionState, Envelope, HeaderSource } from "./options.js";
+
+/** Messages that may wait for the reader before no more are read from the network. */
+const readAhead = 1024;
+
+/** The stream that the official SDK's `connect` takes, and what else can be known of the connection. */
+export interface AcpStream extends Stream {
+  /** The connection's id, once initialize was answered. */
+  readonly connectionId: string | undefined;
+  readonly state: ConnectionState;
+  /** Why the connection ended; undefined while it lives and after `close()`. */
+  readonly error: Error | undefined;
+  /** Resolves when the connection has ended, however it did. */
+  readonly closed: Promise<void>;
+  /** Ends the connection. Its sessions live on. */
+  close(): Promise<void>;
+}
+
+/** What every transport has: the two streams, what is unanswered, and one way to end. */
+export abstract class Link implements AcpStream {
+  readonly readable: ReadableStream<AnyMessage>;
+  readonly writable: WritableStream<AnyMessage>;
+  readonly closed: Promise<void>;
+  connectionId: string | undefined;
+  error: Error | undefined;
+
+  protected readonly ended = new AbortController();
+  protected readonly sessions = new Set<string>();
+  #state: ConnectionState = "idle";
+  #incoming!: ReadableStreamDefaultController<AnyMessage>;
+  #unanswered = new Map<string, { id: string | number; method: string }>();
+  #resolveClosed!: () => void;
+  #waiting: (() => void)[] = []; // for room in #incoming
+
+  constructor(protected readonly options: AcpStreamOptions) {
+    this.closed = new Promise((resolve) => (this.#resolveClosed = resolve));
+    this.readable = new ReadableStream<AnyMessage>(
+      {
+        start: (controller) => void (this.#incoming = controller),
+        pull: () => {
+          for (const go of this.#waiting.splice(0)) go();
+        },
+        cancel: () => this.close(),
+      },
+      { highWaterMark: readAhead },
+    );
+    this.writable = new WritableStream<AnyMessage>({
+      write: async (message) => {
+        if (this.ended.signal.aborted) throw this.error ?? new Error("the connection is closed");
+        this.#sent(message);
+        await this.send(message);
+      },
+      close: () => this.close(),
+      abort: () => this.close(),
+    });
+    if (options.signal) {
+      const signal = options.signal;
+      if (signal.aborted) queueMicrotask(() => this.end(abortReason(signal)));
+      else signal.addEventListener("abort", () => this.end(abortReason(signal)), { once: true, signal: this.ended.signal });
+    }
+  }
+
+  get state(): ConnectionState {
+    return this.#state;
+  }
+
+  /** Hands a message on; resolves as soon as the next may come. */
+  protected abstract send(message: AnyMessage): Promise<void>;
+  /** Lets go of what the transport holds. */
+  protected abstract release(lost: boolean): Promise<void>;
+
+  async close(): Promise<void> {
+    if (!this.ended.signal.aborted) {
+      this.#finish();
+      try {
+        this.#incoming.close();
+      } catch {
+        // It was cancelled by its reader.
+      }
+      await this.release(false).finally(this.#resolveClosed);
+    }
+    await this.closed;
+  }
+
+  /** Ends the connection with an error, which the readers get. */
+  protected end(error: Error): void {
+    if (this.ended.signal.aborted) return;
+    this.error = error;
+    this.#finish();
+    try {
+      this.#incoming.error(error);
+    } catch {
+      // It was cancelled by its reader.
+    }
+    void this.release(true).finally(this.#resolveClosed);
+  }
+
+  /** Ends the connection as lost. */
+  protected lose(reason: LossReason, message: string, cause?: unknown): void {
+    const detail = { sessions: [...this.sessions], unanswered: [...this.#unanswered.values()] };
+    this.end(new ConnectionLostError(reason, message, detail, cause === undefined ? undefined : { cause }));
+  }
+
+  /** Waits while the reader is far behind: who reads events then stops reading. */
+  protected async room(): Promise<void> {
+    while (!this.ended.signal.aborted && (this.#incoming.desiredSize ?? 1) <= 0) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    }
+  }
+
+  #finish(): void {
+    this.ended.abort();
+    for (const go of this.#waiting.splice(0)) go();
+    this.setState("closed");
+  }
+
+  protected setState(state: ConnectionState): void {
+    if (this.#state === state || this.#state === "closed") return;
+    this.#state = state;
+    try {
+      this.options.onState?.(state);
+    } catch {
+      // The hook's trouble is its own.
+    }
+  }
+
+  /** Gives a message to the reader. */
+  protected receive(message: AnyMessage, via: Envelope["via"], eventId?: string): void {
+    if (this.ended.signal.aborted) return;
+    this.observe({ direction: "received", message, via, ...(eventId === undefined ? {} : { eventId }) });
+    if (!("method" in message) && message.id !== null && message.id !== undefined) {
+      this.#unanswered.delete(keyOf(message.id));
+      if ("result" in message) {
+        const session = stringAt(message.result, "sessionId");
+        if (session !== undefined) this.sessions.add(session);
+      }
+    }
+    this.#incoming.enqueue(message);
+  }
+
+  protected observe(envelope: Envelope): void {
+    try {
+      this.options.onEnvelope?.(envelope);
+    } catch {
+      // The hook's trouble is its own.
+    }
+  }
+
+  /** Answers a request that could not be carried out. */
+  protected refuse(message: AnyMessage, code: number, text: string, data: unknown): void {
+    if ("method" in message && "id" in message && message.id !== null) {
+      this.receive({ jsonrpc: "2.0", id: message.id, error: { code, message: text, data } }, "response");
+    }
+  }
+
+  #sent(message: AnyMessage): void {
+    if (!("method" in message)) return;
+    const session = sessionOf(message);
+    if (session !== undefined) {
+      if (message.method === "session/close" || message.method === "session/delete") this.sessions.delete(session);
+      else if ("id" in message) this.sessions.add(session);
+    }
+    if ("id" in message && message.id !== null && message.id !== undefined) {
+      this.#unanswered.set(keyOf(message.id), { id: message.id, method: message.method });
+    }
+  }
+}
+
+const keyOf = (id: string | number) => `${typeof id} ${id}`;
+
+/** The session that a message names. */
+export function sessionOf(message: AnyMessage): string | undefined {
+  return "method" in message ? stringAt(message.params, "sessionId") : undefined;
+}
+
+function stringAt(value: unknown, name: string): string | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  const v = (value as Record<string, unknown>)[name];
+  return typeof v === "string" ? v : undefined;
+}
+
+function abortReason(signal: AbortSignal): Error {
+  return signal.reason instanceof Error ? signal.reason : new DOMException("This operation was aborted", "AbortError");
+}
+
+/** The headers to send now. */
+export async function resolveHeaders(source: HeaderSource | undefined, refused: boolean, signal: AbortSignal): Promise<Record<string, string>> {
+  if (source === undefined) return {};
+  return typeof source === "function" ? await source({ refused, signal }) : source;
+}
+
+/** Reads one message; undefined when the text is no JSON object. */
+export function parseMessage(text: string): AnyMessage | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as AnyMessage;
+  } catch {
+    // Said by the caller.
+  }
+  return undefined;
+}

@@ -1,0 +1,149 @@
+import type { AnyMessage } from "@agentclientprotocol/sdk";
+import { Backoff } from "./clock.js";
+import { ProblemError } from "./errors.js";
+import { Link, parseMessage, resolveHeaders } from "./link.js";
+import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
+
+/** Bytes that may wait in the socket before the writer does. */
+const highWater = 4 << 20;
+const pingMs = 15_000;
+
+/** What `ws` has beyond the browsers' WebSocket. */
+interface NodeSocket {
+  ping?: () => void;
+  on?: (event: "ping" | "pong" | "unexpected-response", listener: (...args: never[]) => void) => void;
+  terminate?: () => void;
+}
+
+/** ACP over one WebSocket. */
+export class WebSocketLink extends Link {
+  #socket: WebSocket | undefined;
+  #stopPings = () => {};
+
+  constructor(private readonly url: string, options: AcpStreamOptions) {
+    super(options);
+  }
+
+  protected async send(message: AnyMessage): Promise<void> {
+    if (this.#socket === undefined) {
+      if (!("method" in message) || message.method !== "initialize" || !("id" in message)) {
+        throw new Error("the first message of a connection is initialize");
+      }
+      await this.#open();
+    }
+    const socket = this.#socket;
+    if (socket === undefined || this.ended.signal.aborted) return;
+    this.observe({ direction: "sent", message, via: "websocket" });
+    socket.send(JSON.stringify(message));
+    // The API tells nobody when the buffer drains.
+    while (socket.bufferedAmount > highWater && !this.ended.signal.aborted) await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+
+  protected async release(lost: boolean): Promise<void> {
+    this.#stopPings();
+    const socket = this.#socket;
+    if (socket === undefined || socket.readyState >= 2) return;
+    const closed = new Promise<void>((resolve) => socket.addEventListener("close", () => resolve(), { once: true }));
+    socket.close();
+    if (lost) return;
+    const bound = new Promise<void>((resolve) => setTimeout(resolve, 2000));
+    await Promise.race([closed, bound]);
+    (socket as NodeSocket).terminate?.();
+  }
+
+  async #open(): Promise<void> {
+    this.setState("connecting");
+    const backoff = new Backoff(this.options.retry ?? {}, this.ended.signal);
+    let refused = false;
+    for (;;) {
+      try {
+        this.#socket = await this.#dial(refused);
+        this.setState("open");
+        this.#keepAlive(this.#socket);
+        return;
+      } catch (error) {
+        if (this.ended.signal.aborted) return;
+        if (error instanceof ProblemError && error.status < 500) {
+          if ((error.status === 401 || error.status === 403) && !refused && typeof this.options.headers === "function") {
+            refused = true;
+            continue;
+          }
+          this.end(error);
+          return;
+        }
+        if (!(await backoff.next())) {
+          this.lose("unreachable", `${this.url} cannot be reached`, error);
+          return;
+        }
+      }
+    }
+  }
+
+  async #dial(refused: boolean): Promise<WebSocket> {
+    const constructor = this.options.WebSocket ?? (globalThis.WebSocket as WebSocketConstructor | undefined);
+    if (constructor === undefined) {
+      throw new ProblemError({ type: "about:blank", title: "No WebSocket", status: 400, detail: "this runtime has no WebSocket: pass one, such as that of the package ws" });
+    }
+    const headers = await resolveHeaders(this.options.headers, refused, this.ended.signal);
+    const named = Object.keys(headers).length > 0;
+    // Browsers take two arguments and refuse a third that is no array of them.
+    const socket = this.options.WebSocket !== undefined && named
+      ? new constructor(this.url, [...(this.options.protocols ?? [])], { headers })
+      : new constructor(this.url, [...(this.options.protocols ?? [])]);
+    return new Promise((resolve, reject) => {
+      let opened = false;
+      const node = socket as NodeSocket;
+      node.on?.("unexpected-response", ((_request: unknown, response: { statusCode?: number; statusMessage?: string; on(event: string, f: (chunk?: unknown) => void): void }) => {
+        let text = "";
+        response.on("data", (chunk) => void (text += String(chunk)));
+        response.on("end", () => {
+          void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then(reject);
+        });
+      }) as (...args: never[]) => void);
+      socket.addEventListener("open", () => {
+        opened = true;
+        resolve(socket);
+      });
+      socket.addEventListener("message", (event) => this.#message(event.data));
+      socket.addEventListener("error", (event) => {
+        if (!opened) reject(new TypeError("the WebSocket cannot be opened", { cause: (event as { error?: unknown }).error }));
+      });
+      socket.addEventListener("close", (event) => {
+        if (!opened) return reject(new TypeError(`the WebSocket was closed before it was open: ${event.code} ${event.reason}`));
+        if (event.code === 1002 || event.code === 1009) return this.lose("protocol", `the server closed the WebSocket: ${event.code} ${event.reason}`);
+        this.lose(event.reason === "events expired" ? "events_expired" : "closed", `the WebSocket was closed: ${event.code} ${event.reason}`.trim());
+      });
+      this.ended.signal.addEventListener("abort", () => {
+        if (!opened) socket.close();
+      }, { once: true });
+    });
+  }
+
+  #message(data: unknown): void {
+    if (typeof data !== "string") return; // the protocol has text frames only
+    const message = parseMessage(data);
+    if (message !== undefined) this.receive(message, "websocket");
+  }
+
+  /** A socket whose other end is gone stays open for ever; where pings can be sent, that is noticed. */
+  #keepAlive(socket: WebSocket): void {
+    const node = socket as NodeSocket;
+    const silence = this.options.silenceMs ?? 45_000;
+    if (node.ping === undefined || node.on === undefined || silence === 0) return;
+    let heard = Date.now();
+    const note = () => void (heard = Date.now());
+    node.on("pong", note);
+    node.on("ping", note);
+    socket.addEventListener("message", note);
+    const timer = setInterval(() => {
+      if (Date.now() - heard > silence) {
+        this.lose("unreachable", `the server has been silent for ${silence} ms`);
+        node.terminate?.();
+        return;
+      }
+      if (socket.readyState === 1) node.ping?.();
+    }, Math.min(pingMs, silence / 3));
+    this.#stopPings = () => clearInterval(timer);
+  }
+}
+

@@ -1,0 +1,192 @@
+import { methods } from "@agentclientprotocol/sdk";
+import { ConnectionLostError, ProblemError, createAcpStream, type Envelope } from "acp-http-client";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { WebSocket } from "ws";
+import { Gateway } from "../../test/gateway.js";
+import { Proxy } from "../../test/proxy.js";
+import { connect } from "./link.js";
+
+let gateway: Gateway;
+beforeAll(async () => void (gateway = await Gateway.start()));
+afterAll(() => gateway.stop());
+
+const ws = { WebSocket: WebSocket as unknown as NonNullable<Parameters<typeof createAcpStream>[1]>["WebSocket"] & {} };
+const transports = [{ transport: "http" }, { transport: "inline" }, { transport: "websocket", ...ws }] as const;
+
+describe.each(transports)("$transport", (options) => {
+  test("a turn, its updates before its end", async () => {
+    const c = await connect(gateway.rpc, options);
+    const session = await c.newSession();
+    expect(await c.prompt(session, "stream 500 20")).toBe("end_turn");
+    expect(c.texts(session)).toHaveLength(500);
+    expect(c.stream.state).toBe("open");
+    await c.stream.close();
+    expect(c.stream.state).toBe("closed");
+    expect(c.stream.error).toBeUndefined();
+  });
+
+  test("a permission is answered, and a turn is cancelled, while the prompt is pending", async () => {
+    const c = await connect(gateway.rpc, { ...options, permission: async () => ({ outcome: { outcome: "selected", optionId: "allow" } }) });
+    const session = await c.newSession();
+    expect(await c.prompt(session, "permission")).toBe("end_turn");
+    const slow = c.prompt(session, "slow");
+    await c.connection.agent.notify(methods.agent.session.cancel, { sessionId: session });
+    expect(await slow).toBe("cancelled");
+    await c.stream.close();
+  });
+
+  test("many sessions at once do not mix", async () => {
+    const c = await connect(gateway.rpc, options);
+    const sessions = await Promise.all(Array.from({ length: 20 }, () => c.newSession()));
+    const reasons = await Promise.all(sessions.map((s, i) => c.prompt(s, `echo ${i}`)));
+    expect(new Set(reasons)).toEqual(new Set(["end_turn"]));
+    expect(sessions.map((s) => c.texts(s).join(""))).toEqual(sessions.map((_, i) => String(i)));
+    await c.stream.close();
+  });
+
+  test("an aborted signal ends everything that waits", async () => {
+    const controller = new AbortController();
+    const c = await connect(gateway.rpc, { ...options, signal: controller.signal });
+    const session = await c.newSession();
+    const slow = c.prompt(session, "slow");
+    controller.abort(new Error("enough"));
+    await expect(slow).rejects.toThrow("enough");
+    await c.stream.closed;
+    expect(c.stream.error?.message).toBe("enough");
+  });
+
+  test("the envelope hook sees every message, and may throw", async () => {
+    const seen: Envelope[] = [];
+    const c = await connect(gateway.rpc, {
+      ...options,
+      onEnvelope(envelope) {
+        seen.push(envelope);
+        throw new Error("a hook's own trouble");
+      },
+    });
+    await c.newSession();
+    expect(seen.map(({ direction, message }) => `${direction} ${"method" in message ? message.method : "response"}`).slice(0, 4)).toEqual([
+      "sent initialize", "received response", "sent session/new", "received response",
+    ]);
+    await c.stream.close();
+  });
+
+  test("the server's errors keep their code and data", async () => {
+    const c = await connect(gateway.rpc, options);
+    await expect(c.prompt("nobody", "hi")).rejects.toMatchObject({ code: -32002, data: { sessionId: "nobody" } });
+    await expect(c.connection.agent.request("no/such_method", {})).rejects.toMatchObject({ code: -32601 });
+    await c.stream.close();
+  });
+});
+
+describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$transport on a broken network", (options) => {
+  test("200 cuts at random moments lose nothing and double nothing", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    let questions = 0;
+    const c = await connect(`${proxy.url}/v2/rpc`, {
+      ...options,
+      retry: { firstDelayMs: 1, maxDelayMs: 20 },
+      permission: async () => {
+        questions++;
+        return { outcome: { outcome: "selected", optionId: "allow" } };
+      },
+    });
+    const session = await c.newSession();
+    let cutting = true;
+    const cutter = (async () => {
+      while (cutting) {
+        await new Promise((resolve) => setTimeout(resolve, Math.random() * 30));
+        proxy.cut();
+      }
+    })();
+    const want: string[] = [];
+    let turns = 0;
+    for (; proxy.cuts < 200; turns++) {
+      const n = 1 + Math.floor(Math.random() * 300);
+      const from = c.updates.length;
+      expect(await c.prompt(session, `stream ${n} 200`)).toBe("end_turn");
+      const got = c.updates.slice(from).filter(({ update }) => update.sessionUpdate === "agent_message_chunk");
+      want.push(String(n));
+      expect(got, `turn ${turns} after ${proxy.cuts} cuts`).toHaveLength(n);
+      const numbers = got.map(({ update }) => (update.sessionUpdate === "agent_message_chunk" && update.content.type === "text" ? Number.parseInt(update.content.text, 10) : -1));
+      expect(numbers).toEqual(numbers.map((_, i) => (numbers[0] ?? 0) + i));
+      expect(await c.prompt(session, "permission")).toBe("end_turn");
+    }
+    cutting = false;
+    await cutter;
+    expect(proxy.cuts).toBeGreaterThanOrEqual(200);
+    expect(questions).toBe(turns);
+    await c.stream.close();
+    await proxy.stop();
+  });
+
+  test("a network that stays away ends the connection, and says what was open", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    const states: string[] = [];
+    const c = await connect(`${proxy.url}/v2/rpc`, { ...options, retry: { firstDelayMs: 1, maxDelayMs: 20, giveUpAfterMs: 300 }, onState: (s) => states.push(s) });
+    const session = await c.newSession();
+    const slow = c.prompt(session, "slow");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    proxy.refusing = true;
+    proxy.cut();
+    const error = await slow.catch((e: unknown) => e);
+    expect(error).toBeInstanceOf(ConnectionLostError);
+    expect(error).toMatchObject({ reason: "unreachable", recoverable: true, detail: { sessions: [session], unanswered: [{ method: "session/prompt" }] } });
+    expect(states).toEqual(["connecting", "open", "reconnecting", "closed"]);
+    await proxy.stop();
+  });
+
+  test("a stream that is dead without an end is noticed", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    const c = await connect(`${proxy.url}/v2/rpc`, { ...options, silenceMs: 200, retry: { firstDelayMs: 1 } });
+    const session = await c.newSession();
+    // No heartbeat comes within 200 ms: the stream is opened again and again, and nothing is lost by it.
+    for (let i = 0; i < 5; i++) {
+      expect(await c.prompt(session, "stream 20 20")).toBe("end_turn");
+      await new Promise((resolve) => setTimeout(resolve, 250));
+    }
+    expect(c.texts(session)).toHaveLength(100);
+    await c.stream.close();
+    await proxy.stop();
+  });
+});
+
+test("a gateway that was restarted does not know the connection", async () => {
+  const own = await Gateway.start();
+  const c = await connect(own.rpc, { retry: { firstDelayMs: 10 } });
+  const session = await c.newSession();
+  const slow = c.prompt(session, "slow");
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await own.kill("SIGKILL");
+  await own.restart();
+  const error = await slow.catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(ConnectionLostError);
+  expect(error).toMatchObject({ reason: "unknown_connection", detail: { sessions: [session] } });
+  await own.stop();
+});
+
+test("an address that nobody serves, and one that is no ACP endpoint", async () => {
+  await expect(connect("http://127.0.0.1:9/v2/rpc", { retry: { firstDelayMs: 1, giveUpAfterMs: 50 } })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
+  await expect(connect(`${gateway.url}/v2/health`)).rejects.toMatchObject({ name: "ProblemError", status: 405 });
+  await expect(connect(`${gateway.url}/v1/anything`)).rejects.toBeInstanceOf(ProblemError);
+});
+
+describe.each(transports)("$transport with a token", (options) => {
+  test("headers come from a function, which is asked again when they are refused", async () => {
+    const own = await Gateway.start([], { SANDBOX_AGENT_TOKEN: "right-token-0123456789" });
+    let asked = 0;
+    const c = await connect(own.rpc, {
+      ...options,
+      headers: ({ refused }) => {
+        asked++;
+        return { Authorization: `Bearer ${refused ? "right-token-0123456789" : "stale"}` };
+      },
+    });
+    const session = await c.newSession();
+    expect(await c.prompt(session, "stream 10 10")).toBe("end_turn");
+    expect(asked).toBeGreaterThan(1);
+    await c.stream.close();
+    await expect(connect(own.rpc, { ...options, headers: { Authorization: "Bearer wrong" } })).rejects.toMatchObject({ name: "ProblemError", status: 401 });
+    await own.stop();
+  });
+});

@@ -1,0 +1,155 @@
+import { ProblemError } from "acp-http-client";
+import type { components, paths } from "./api.gen.js";
+import { Files } from "./files.js";
+import { Processes, type ProcessesOptions } from "./processes.js";
+import { readEvents } from "./stream.js";
+
+type Schemas = components["schemas"];
+export type Agent = Schemas["Agent"];
+export type InstallResult = Schemas["InstallResult"];
+export type SessionInfo = Schemas["Session"];
+export type SessionEvent = Schemas["Event"];
+
+/** A token, or a function that is asked for it before each request, and for a new one when it was refused. */
+export type Token = string | ((ask: { readonly refused: boolean }) => string | Promise<string>);
+
+export interface ApiOptions extends ProcessesOptions {
+  token?: Token;
+  headers?: Record<string, string>;
+  fetch?: typeof globalThis.fetch;
+}
+
+/** What one request may be given besides its parameters. */
+export interface RequestOptions {
+  signal?: AbortSignal;
+}
+
+/** Query parameters; undefined ones are left out, lists are repeated. */
+export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
+
+/** The gateway's HTTP API. Errors are {@link ProblemError}s. */
+export class Api {
+  /** Files of the gateway's machine. */
+  readonly fs: Files;
+  /** Programs of the gateway's machine. */
+  readonly processes: Processes;
+  readonly #base: URL;
+  readonly #options: ApiOptions;
+
+  constructor(baseUrl: string | URL, options: ApiOptions = {}) {
+    this.#base = new URL(baseUrl);
+    if (!this.#base.pathname.endsWith("/")) this.#base.pathname += "/";
+    this.#options = options;
+    this.fs = new Files(this);
+    this.processes = new Processes(this, options);
+  }
+
+  health(options?: RequestOptions): Promise<Schemas["Status"]> {
+    return this.json("GET", "v2/health", {}, options);
+  }
+
+  version(options?: RequestOptions): Promise<Schemas["Version"]> {
+    return this.json("GET", "v2/version", {}, options);
+  }
+
+  async agents(options?: RequestOptions): Promise<Agent[]> {
+    return (await this.json<Schemas["AgentList"]>("GET", "v2/agents", {}, options)).agents;
+  }
+
+  agent(id: string, options?: RequestOptions): Promise<Agent> {
+    return this.json("GET", `v2/agents/${encodeURIComponent(id)}`, {}, options);
+  }
+
+  /** What is missing on the machine, and what to do about it. */
+  doctor(agent?: string, options?: RequestOptions): Promise<Schemas["Report"]> {
+    return this.json("GET", "v2/doctor", { agent }, options);
+  }
+
+  /** Installs an agent, telling how far it is. */
+  async installAgent(id: string, request: Schemas["InstallRequest"] = {}, options: RequestOptions & { onProgress?: (progress: Schemas["InstallProgress"]) => void } = {}): Promise<InstallResult> {
+    const path = `v2/agents/${encodeURIComponent(id)}/install`;
+    const response = await this.fetch("POST", path, {}, {
+      ...options, body: JSON.stringify(request), headers: { "Content-Type": "application/json", Accept: options.onProgress ? "text/event-stream" : "application/json" },
+    });
+    if (!options.onProgress) return (await response.json()) as InstallResult;
+    for await (const event of readEvents(response)) {
+      const data: unknown = JSON.parse(event.data);
+      if (event.event === "progress") options.onProgress(data as Schemas["InstallProgress"]);
+      if (event.event === "result") return data as InstallResult;
+      if (event.event === "problem") throw new ProblemError(data as Schemas["Problem"]);
+    }
+    throw new Error("the installation's events ended without a result: it goes on; ask again to wait for it");
+  }
+
+  async removeAgent(id: string, options?: RequestOptions): Promise<void> {
+    await this.fetch("DELETE", `v2/agents/${encodeURIComponent(id)}/install`, {}, options);
+  }
+
+  sessions(query: NonNullable<paths["/v2/sessions"]["get"]["parameters"]["query"]> = {}, options?: RequestOptions): Promise<Schemas["SessionPage"]> {
+    return this.json("GET", "v2/sessions", query, options);
+  }
+
+  session(id: string, options?: RequestOptions): Promise<SessionInfo> {
+    return this.json("GET", `v2/sessions/${encodeURIComponent(id)}`, {}, options);
+  }
+
+  sessionEvents(id: string, query: { after?: number; limit?: number } = {}, options?: RequestOptions): Promise<Schemas["EventPage"]> {
+    return this.json("GET", `v2/sessions/${encodeURIComponent(id)}/events`, query, options);
+  }
+
+  /** The headers of a request now. */
+  async headers(refused = false): Promise<Record<string, string>> {
+    const token = await this.#token(refused);
+    return { ...this.#options.headers, ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }) };
+  }
+
+  /** The subprotocols that carry the token where a WebSocket takes no headers. */
+  async protocols(): Promise<string[] | undefined> {
+    const token = await this.#token(false);
+    if (token === undefined) return undefined;
+    const base64 = btoa(String.fromCharCode(...new TextEncoder().encode(token)));
+    return ["acp.sandboxagent.dev", `bearer.${base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`];
+  }
+
+  async #token(refused: boolean): Promise<string | undefined> {
+    const { token } = this.#options;
+    return typeof token === "function" ? await token({ refused }) : token;
+  }
+
+  url(path: string, query: Query = {}): URL {
+    const url = new URL(path, this.#base);
+    for (const [name, value] of Object.entries(query)) {
+      for (const one of Array.isArray(value) ? value : [value]) {
+        if (one !== undefined) url.searchParams.append(name, String(one));
+      }
+    }
+    return url;
+  }
+
+  /** Sends a request and rejects when its answer is no success. A refused token is asked for once more. */
+  async fetch(method: string, path: string, query: Query = {}, init: RequestOptions & { body?: BodyInit; headers?: Record<string, string>; expect?: readonly number[] } = {}): Promise<Response> {
+    const send = this.#options.fetch ?? globalThis.fetch;
+    const { body, headers, signal, expect } = init;
+    const streamed = body instanceof ReadableStream;
+    for (let refused = false; ; refused = true) {
+      const response = await send(this.url(path, query), {
+        method,
+        headers: { ...(await this.headers(refused)), ...headers },
+        ...(body === undefined ? {} : { body }),
+        ...(streamed ? { duplex: "half" } : {}),
+        ...(signal ? { signal } : {}),
+      } as RequestInit);
+      if (response.ok || expect?.includes(response.status)) return response;
+      if (response.status === 401 && !refused && typeof this.#options.token === "function" && !streamed) {
+        await response.body?.cancel();
+        continue;
+      }
+      throw await ProblemError.from(response);
+    }
+  }
+
+  async json<T>(method: string, path: string, query: Query = {}, options: RequestOptions = {}): Promise<T> {
+    const response = await this.fetch(method, path, query, { ...options, headers: { Accept: "application/json" } });
+    return (await response.json()) as T;
+  }
+}

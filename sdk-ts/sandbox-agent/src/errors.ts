@@ -1,0 +1,28 @@
+export { AcpRpcError, ConnectionLostError, ProblemError, type LossReason, type Problem } from "acp-http-client";
+
+/** A method needs a connection, and there is none: call `connect()`. */
+export class NotConnectedError extends Error {
+  override readonly name = "NotConnectedError";
+
+  constructor(options?: ErrorOptions) {
+    super("the client is not connected: call connect()", options);
+  }
+}
+
+/** `connect()` was called on a client that is connected already. */
+export class AlreadyConnectedError extends Error {
+  override readonly name = "AlreadyConnectedError";
+
+  constructor() {
+    super("the client is connected already: one client has one connection");
+  }
+}
+
+/** The gateway ended in the middle of a turn. The session goes on with its next prompt. */
+export class TurnInterruptedError extends Error {
+  override readonly name = "TurnInterruptedError";
+
+  constructor(readonly sessionId: string) {
+    super("the gateway ended in the middle of the turn: the session goes on with its next prompt");
+  }
+}

@@ -1,0 +1,72 @@
+import type { RequestPermissionRequest, RequestPermissionResponse } from "@agentclientprotocol/sdk/unstable";
+import type { components } from "./api.gen.js";
+
+/** One question of an agent to the user. */
+export interface Question {
+  readonly id: string;
+  /** Short. */
+  readonly header: string;
+  readonly question: string;
+  readonly options: readonly { readonly label: string; readonly description: string }[];
+  readonly multiSelect: boolean;
+}
+
+/** What an agent wants to know. */
+export interface QuestionRequest {
+  readonly sessionId: string;
+  readonly toolCallId?: string;
+  readonly questions: readonly Question[];
+}
+
+/** For each question the labels chosen, or the user's own words. */
+export interface QuestionResponse {
+  readonly outcome: "answered" | "rejected" | "cancelled";
+  readonly answers: readonly (readonly string[])[];
+}
+
+/** A session, or the process behind it, ended. */
+export interface SessionEnded {
+  readonly sessionId: string;
+  readonly data: components["schemas"]["End"];
+}
+
+/** The agent wrote something that is no message; it goes on. */
+export interface Unparsed {
+  readonly sessionId?: string;
+  readonly error: string;
+  readonly raw: string;
+  readonly rawHash: string;
+}
+
+export type InstallProgress = components["schemas"]["InstallProgress"];
+
+/** A model that an agent offers. */
+export interface Model {
+  readonly modelId: string;
+  readonly name?: string;
+  readonly description?: string;
+  readonly variants?: readonly string[];
+  readonly defaultVariant?: string;
+}
+
+export interface ModelList {
+  readonly availableModels: readonly Model[];
+  readonly currentModelId?: string;
+}
+
+/** Answers permission requests: with an option's id, with a whole response, or with undefined to leave it to others. */
+export type PermissionHandler = (
+  request: RequestPermissionRequest,
+  context: { /** Aborts when somebody else answered or the turn was cancelled. */ readonly signal: AbortSignal },
+) => Answer<string | RequestPermissionResponse>;
+
+/** Answers questions, or leaves them to others with undefined. */
+export type QuestionHandler = (request: QuestionRequest, context: { readonly signal: AbortSignal }) => Answer<QuestionResponse>;
+
+export type Answer<T> = T | undefined | Promise<T | undefined>;
+
+export const QUESTION = "_sandboxagent/session/request_question";
+export const ENDED = "_sandboxagent/session/ended";
+export const TURN_ENDED = "_sandboxagent/session/turn_ended";
+export const UNPARSED = "_sandboxagent/agent/unparsed";
+export const PROGRESS = "_sandboxagent/agent/install_progress";

@@ -1,0 +1,148 @@
+import type { Api, Query, RequestOptions } from "./api.js";
+import type { components, paths } from "./api.gen.js";
+import { readEvents } from "./stream.js";
+
+type Schemas = components["schemas"];
+export type FileEntry = Schemas["FileEntry"];
+export type FileChange = Schemas["FileChange"];
+
+/** What a file is written from. */
+export type FileContent = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
+
+/** The session whose folder relative paths belong to. */
+export interface PathOptions extends RequestOptions {
+  sessionId?: string;
+}
+
+type QueryOf<P extends keyof paths, M extends keyof paths[P]> = paths[P][M] extends { parameters: { query?: infer Q } } ? Omit<NonNullable<Q>, "path" | "from" | "to"> : never;
+
+/** Files of the gateway's machine. Paths are absolute, or belong to a session's folder, or to the gateway's root. */
+export class Files {
+  constructor(private readonly api: Api) {}
+
+  /** Opens a file; its body is a stream. `range` reads a part of it. */
+  open(path: string, options: PathOptions & { range?: { start: number; end?: number }; ifNoneMatch?: string } = {}): Promise<Response> {
+    const { range, ifNoneMatch, signal } = options;
+    return this.api.fetch("GET", "v2/fs/file", { path, ...session(options) }, {
+      ...(signal ? { signal } : {}),
+      headers: {
+        ...(range ? { Range: `bytes=${range.start}-${range.end === undefined ? "" : range.end - 1}` } : {}),
+        ...(ifNoneMatch ? { "If-None-Match": ifNoneMatch } : {}),
+      },
+      expect: [304],
+    });
+  }
+
+  async read(path: string, options?: PathOptions): Promise<Uint8Array> {
+    return new Uint8Array(await (await this.open(path, options)).arrayBuffer());
+  }
+
+  async readText(path: string, options?: PathOptions): Promise<string> {
+    return (await this.open(path, options)).text();
+  }
+
+  async readBlob(path: string, options?: PathOptions): Promise<Blob> {
+    return (await this.open(path, options)).blob();
+  }
+
+  /** The file as a stream of any length. */
+  async stream(path: string, options?: PathOptions): Promise<ReadableStream<Uint8Array>> {
+    return (await this.open(path, options)).body ?? new Blob([]).stream();
+  }
+
+  /** Writes a file as a whole: readers see the old one or the new one. `ifMatch` protects what others wrote. */
+  async write(path: string, content: FileContent, options: PathOptions & { ifMatch?: string; onlyNew?: boolean } & QueryOf<"/v2/fs/file", "put"> = {}): Promise<FileEntry> {
+    const { ifMatch, onlyNew, signal, ...query } = options;
+    const response = await this.api.fetch("PUT", "v2/fs/file", { path, ...(query as Query) }, {
+      ...(signal ? { signal } : {}),
+      body: content as BodyInit,
+      headers: {
+        "Content-Type": "application/octet-stream",
+        ...(ifMatch ? { "If-Match": ifMatch } : {}),
+        ...(onlyNew ? { "If-None-Match": "*" } : {}),
+      },
+    });
+    return (await response.json()) as FileEntry;
+  }
+
+  /** One page of a folder. */
+  list(path: string, options: RequestOptions & QueryOf<"/v2/fs/entries", "get"> = {}): Promise<Schemas["FilePage"]> {
+    const { signal, ...query } = options;
+    return this.api.json("GET", "v2/fs/entries", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) });
+  }
+
+  /** All entries of a folder, page by page. */
+  async *entries(path: string, options: RequestOptions & QueryOf<"/v2/fs/entries", "get"> = {}): AsyncGenerator<Schemas["FileListed"], void, undefined> {
+    for (let cursor = options.cursor; ; ) {
+      const page = await this.list(path, { ...options, ...(cursor ? { cursor } : {}) });
+      yield* page.entries;
+      if (!page.nextCursor) return;
+      cursor = page.nextCursor;
+    }
+  }
+
+  stat(path: string, options: RequestOptions & QueryOf<"/v2/fs/stat", "get"> = {}): Promise<FileEntry> {
+    const { signal, ...query } = options;
+    return this.api.json("GET", "v2/fs/stat", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) });
+  }
+
+  mkdir(path: string, options: RequestOptions & QueryOf<"/v2/fs/mkdir", "post"> = {}): Promise<FileEntry> {
+    const { signal, ...query } = options;
+    return this.api.json("POST", "v2/fs/mkdir", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) });
+  }
+
+  move(from: string, to: string, options: RequestOptions & QueryOf<"/v2/fs/move", "post"> = {}): Promise<FileEntry> {
+    const { signal, ...query } = options;
+    return this.api.json("POST", "v2/fs/move", { from, to, ...(query as Query) }, { ...(signal ? { signal } : {}) });
+  }
+
+  copy(from: string, to: string, options: RequestOptions & QueryOf<"/v2/fs/copy", "post"> = {}): Promise<FileEntry> {
+    const { signal, ...query } = options;
+    return this.api.json("POST", "v2/fs/copy", { from, to, ...(query as Query) }, { ...(signal ? { signal } : {}) });
+  }
+
+  async delete(path: string, options: PathOptions & { recursive?: boolean } = {}): Promise<void> {
+    const { signal, ...query } = options;
+    await this.api.fetch("DELETE", "v2/fs/entry", { path, ...query }, { ...(signal ? { signal } : {}) });
+  }
+
+  /** Unpacks a tar archive, plain, gzip or zstd, into a folder. */
+  async uploadArchive(path: string, archive: FileContent, options: PathOptions = {}): Promise<Schemas["FileUpload"]> {
+    const response = await this.api.fetch("POST", "v2/fs/upload-batch", { path, ...session(options) }, {
+      ...(options.signal ? { signal: options.signal } : {}), body: archive as BodyInit, headers: { "Content-Type": "application/x-tar" },
+    });
+    return (await response.json()) as Schemas["FileUpload"];
+  }
+
+  /** A tar archive of several paths. */
+  async downloadArchive(entries: readonly string[], options: PathOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    const response = await this.api.fetch("GET", "v2/fs/download-batch", { path: entries, ...session(options) }, { ...(options.signal ? { signal: options.signal } : {}) });
+    return response.body ?? new Blob([]).stream();
+  }
+
+  search(path: string, options: RequestOptions & QueryOf<"/v2/fs/search", "get">): Promise<Schemas["FileSearch"]> {
+    const { signal, ...query } = options;
+    return this.api.json("GET", "v2/fs/search", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) });
+  }
+
+  /** Changes in a folder from now on. Leaving the loop ends the watch. */
+  async *watch(path: string, options: RequestOptions & QueryOf<"/v2/fs/watch", "get"> = {}): AsyncGenerator<FileChange, void, undefined> {
+    const { signal, ...query } = options;
+    const response = await this.api.fetch("GET", "v2/fs/watch", { path, ...(query as Query) }, { ...(signal ? { signal } : {}), headers: { Accept: "text/event-stream" } });
+    for await (const event of readEvents(response)) {
+      if (event.event === "change") yield JSON.parse(event.data) as FileChange;
+    }
+  }
+
+  gitStatus(path: string, options: PathOptions = {}): Promise<Schemas["GitStatus"]> {
+    return this.api.json("GET", "v2/fs/git/status", { path, ...session(options) }, { ...(options.signal ? { signal: options.signal } : {}) });
+  }
+
+  /** What changed, as a unified diff. */
+  async gitDiff(path: string, options: RequestOptions & QueryOf<"/v2/fs/git/diff", "get"> = {}): Promise<string> {
+    const { signal, ...query } = options;
+    return (await this.api.fetch("GET", "v2/fs/git/diff", { path, ...(query as Query) }, { ...(signal ? { signal } : {}) })).text();
+  }
+}
+
+const session = (options: PathOptions): Query => (options.sessionId === undefined ? {} : { sessionId: options.sessionId });

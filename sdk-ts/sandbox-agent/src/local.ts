@@ -1,0 +1,156 @@
+/**
+ * Starts a gateway on this machine. Node only.
+ *
+ * @module
+ */
+import { spawn, type ChildProcess } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { accessSync, constants } from "node:fs";
+import { createRequire } from "node:module";
+import { delimiter, join } from "node:path";
+import { SandboxAgentClient as Client, type SandboxAgentClientOptions } from "./client.js";
+
+/** How to start a gateway. */
+export interface StartOptions extends Omit<SandboxAgentClientOptions, "baseUrl" | "token"> {
+  /** The program; otherwise `SANDBOX_AGENT_BIN`, the platform's package, then PATH. */
+  binary?: string;
+  /** 0, the default, takes a free port. */
+  port?: number;
+  host?: string;
+  /** Where sessions and agents are kept; the gateway's own default otherwise. */
+  dataDir?: string;
+  /** Further arguments of `sandbox-agent server`. */
+  args?: readonly string[];
+  /** Environment of the gateway and its agents, instead of this process's own. */
+  env?: Record<string, string | undefined>;
+  /** How long it may take until it answers. Default 15 s. */
+  startTimeoutMs?: number;
+  /** Gets what the gateway writes to its log. */
+  onLog?: (text: string) => void;
+}
+
+export * from "./index.js";
+
+/** A gateway that could not be started; the message ends with its log. */
+export class StartError extends Error {
+  override readonly name = "StartError";
+
+  constructor(message: string, readonly log: string, options?: ErrorOptions) {
+    super(log.trim() === "" ? message : `${message}\n${log.trim()}`, options);
+  }
+}
+
+/** Finds the gateway's program. */
+export function findBinary(env: Record<string, string | undefined> = process.env): string {
+  const name = process.platform === "win32" ? "sandbox-agent.exe" : "sandbox-agent";
+  if (env.SANDBOX_AGENT_BIN) return env.SANDBOX_AGENT_BIN;
+  try {
+    return createRequire(import.meta.url).resolve(`@sandbox-agent/${process.platform}-${process.arch}/bin/${name}`);
+  } catch {
+    // That package is optional.
+  }
+  for (const dir of (env.PATH ?? "").split(delimiter)) {
+    const file = join(dir, name);
+    try {
+      accessSync(file, constants.X_OK);
+      return file;
+    } catch {
+      // The next one.
+    }
+  }
+  throw new StartError(`no program sandbox-agent: set SANDBOX_AGENT_BIN, install @sandbox-agent/${process.platform}-${process.arch}, or put it into PATH`, "");
+}
+
+const maxLog = 64 << 10;
+
+/** The gateway behind a client that started it. */
+export interface LocalGateway {
+  readonly url: string;
+  readonly token: string;
+  readonly pid: number;
+}
+
+/**
+ * A client with a gateway of its own on this machine. The gateway ends with `stop()`,
+ * and at the latest with this process, however that ends.
+ */
+export class SandboxAgentClient extends Client {
+  readonly #child: ChildProcess;
+
+  private constructor(options: SandboxAgentClientOptions, readonly gateway: LocalGateway, child: ChildProcess) {
+    super(options);
+    this.#child = child;
+  }
+
+  /** Starts a gateway and waits until it answers. */
+  static async start(options: StartOptions = {}): Promise<SandboxAgentClient> {
+    const { binary, port = 0, host = "127.0.0.1", dataDir, args = [], env = process.env, startTimeoutMs = 15_000, onLog, ...clientOptions } = options;
+    const program = binary ?? findBinary(env);
+    const token = randomBytes(24).toString("base64url");
+    const child = spawn(program, ["server", "--end-with-stdin", "--host", host, "--port", String(port), ...(dataDir ? ["--data-dir", dataDir] : []), ...args], {
+      // The token travels in the environment: arguments can be read by everybody.
+      env: { ...env, SANDBOX_AGENT_TOKEN: token },
+      // Its input ends with this process, and the gateway with its input.
+      stdio: ["pipe", "ignore", "pipe"],
+      windowsHide: true,
+    });
+    let log = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      log = (log + text).slice(-maxLog);
+      onLog?.(text);
+    });
+    try {
+      const url = await listening(child, () => log, startTimeoutMs);
+      return new SandboxAgentClient({ ...clientOptions, baseUrl: url, token }, { url, token, pid: child.pid ?? 0 }, child);
+    } catch (error) {
+      await end(child);
+      throw error;
+    }
+  }
+
+  /** Ends the connection, the gateway and its agents. */
+  async stop(): Promise<void> {
+    await super[Symbol.asyncDispose]();
+    await end(this.#child);
+  }
+
+  override async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+}
+
+function listening(child: ChildProcess, log: () => string, ms: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const finish = (settle: () => void) => {
+      clearTimeout(timer);
+      child.stderr?.off("data", look);
+      child.off("error", failed);
+      child.off("exit", exited);
+      settle();
+    };
+    const look = () => {
+      const at = /listening on (https?:\/\/\S+)/.exec(log());
+      if (at?.[1]) {
+        const url = at[1];
+        finish(() => resolve(url));
+      }
+    };
+    const failed = (error: Error) => finish(() => reject(new StartError(`sandbox-agent cannot be started: ${error.message}`, log(), { cause: error })));
+    const exited = (code: number | null, signal: string | null) => finish(() => reject(new StartError(`sandbox-agent ended with ${signal ?? `exit code ${code}`} before it was ready`, log())));
+    const timer = setTimeout(() => finish(() => reject(new StartError(`sandbox-agent was not ready within ${ms} ms`, log()))), ms);
+    child.stderr?.on("data", look);
+    child.on("error", failed);
+    child.on("exit", exited);
+    look();
+  });
+}
+
+/** Ends the process: it is asked to, and after a while made to. */
+async function end(child: ChildProcess): Promise<void> {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  child.kill("SIGTERM");
+  const force = setTimeout(() => child.kill("SIGKILL"), 20_000);
+  await ended;
+  clearTimeout(force);
+}

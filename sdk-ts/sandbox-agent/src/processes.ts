@@ -1,0 +1,117 @@
+import { Backoff, ProblemError, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
+import type { Api, Query, RequestOptions } from "./api.js";
+import type { components } from "./api.gen.js";
+import { readEvents } from "./stream.js";
+import { Terminal } from "./terminal.js";
+
+type Schemas = components["schemas"];
+export type HostProcess = Schemas["HostProcess"];
+export type ProcessResult = Schemas["ProcessResult"];
+export type ProcessOutput = Omit<Schemas["ProcessOutput"], "data"> & { readonly data: Uint8Array };
+
+export interface ProcessesOptions {
+  WebSocket?: WebSocketConstructor;
+  retry?: RetryOptions;
+}
+
+/** Programs of the gateway's machine. */
+export class Processes {
+  constructor(private readonly api: Api, private readonly options: ProcessesOptions) {}
+
+  /** Runs a program to its end. Aborting the signal ends it. */
+  async run(request: Schemas["ProcessRun"], options: RequestOptions = {}): Promise<ProcessResult> {
+    return this.#post("v2/processes/run", request, options);
+  }
+
+  /** Starts a program in the background, with `tty` on a terminal. */
+  start(request: Schemas["ProcessStart"], options: RequestOptions = {}): Promise<HostProcess> {
+    return this.#post("v2/processes", request, options);
+  }
+
+  async list(options?: RequestOptions): Promise<HostProcess[]> {
+    return (await this.api.json<Schemas["ProcessList"]>("GET", "v2/processes", {}, options)).processes;
+  }
+
+  get(id: string, options?: RequestOptions): Promise<HostProcess> {
+    return this.api.json("GET", path(id), {}, options);
+  }
+
+  /** One page of a program's output. */
+  async logs(id: string, query: { stream?: "stdout" | "stderr" | "pty" | "combined"; after?: number; tail?: number; since?: string } = {}, options: RequestOptions = {}): Promise<Omit<Schemas["ProcessLog"], "chunks"> & { chunks: ProcessOutput[] }> {
+    const log = await this.api.json<Schemas["ProcessLog"]>("GET", path(id, "/logs"), query as Query, options);
+    return { ...log, chunks: log.chunks.map(decoded) };
+  }
+
+  /** A program's output as it comes, to its end. A connection that breaks is opened again behind the last byte. */
+  async *follow(id: string, query: { stream?: "stdout" | "stderr" | "pty" | "combined"; after?: number; tail?: number; since?: string } = {}, options: RequestOptions = {}): AsyncGenerator<ProcessOutput | { readonly missed: number }, void, undefined> {
+    const ended = new AbortController();
+    const backoff = new Backoff(this.options.retry ?? {}, options.signal ?? ended.signal);
+    let last = "";
+    for (;;) {
+      try {
+        const response = await this.api.fetch("GET", path(id, "/logs"), query as Query, {
+          ...options, headers: { Accept: "text/event-stream", ...(last === "" ? {} : { "Last-Event-ID": last }) },
+        });
+        for await (const event of readEvents(response)) {
+          backoff.reset();
+          if (event.id !== "") last = event.id;
+          const data: unknown = JSON.parse(event.data);
+          if (event.event === "message") yield decoded(data as Schemas["ProcessOutput"]);
+          if (event.event === "missed") yield data as { missed: number };
+          if (event.event === "exit") return;
+        }
+      } catch (error) {
+        if (options.signal?.aborted || error instanceof ProblemError) throw error;
+        if (!(await backoff.next())) throw error;
+        continue;
+      }
+      if (!(await backoff.next())) throw new Error("the output's stream ends again and again before the program does");
+    }
+  }
+
+  /** Writes to a program's input; `close` ends it. */
+  async write(id: string, data: string | Uint8Array, options: RequestOptions & { close?: boolean } = {}): Promise<number> {
+    const { close, ...rest } = options;
+    const response = await this.api.fetch("POST", path(id, "/stdin"), { close }, { ...rest, body: data as BodyInit, headers: { "Content-Type": "application/octet-stream" } });
+    return ((await response.json()) as Schemas["ProcessWritten"]).written;
+  }
+
+  async signal(id: string, signal: string, options: RequestOptions = {}): Promise<void> {
+    await this.api.fetch("POST", path(id, "/signal"), {}, { ...options, ...json({ signal }) });
+  }
+
+  /** Ends a program with all it started: it is asked to, and after a while made to. */
+  async stop(id: string, options: RequestOptions & { patienceMs?: number } = {}): Promise<HostProcess> {
+    const { patienceMs, ...rest } = options;
+    return (await (await this.api.fetch("POST", path(id, "/stop"), { patienceMs }, rest)).json()) as HostProcess;
+  }
+
+  /** Ends a program at once if it runs, and forgets it and its output. */
+  async delete(id: string, options: RequestOptions = {}): Promise<void> {
+    await this.api.fetch("DELETE", path(id), {}, options);
+  }
+
+  limits(options?: RequestOptions): Promise<Schemas["ProcessLimits"]> {
+    return this.api.json("GET", "v2/processes/config", {}, options);
+  }
+
+  async setLimits(change: Schemas["ProcessLimitsChange"], options: RequestOptions = {}): Promise<Schemas["ProcessLimits"]> {
+    return (await (await this.api.fetch("PUT", "v2/processes/config", {}, { ...options, ...json(change) })).json()) as Schemas["ProcessLimits"];
+  }
+
+  /** Opens the terminal of a program that was started with `tty`; several may look at one. */
+  async terminal(id: string, options: { after?: number; signal?: AbortSignal } = {}): Promise<Terminal> {
+    return Terminal.open(this.api, id, { ...this.options, ...options });
+  }
+
+  async #post<T>(url: string, body: unknown, options: RequestOptions): Promise<T> {
+    return (await (await this.api.fetch("POST", url, {}, { ...options, ...json(body) })).json()) as T;
+  }
+}
+
+const path = (id: string, rest = "") => `v2/processes/${encodeURIComponent(id)}${rest}`;
+const json = (body: unknown) => ({ body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+
+function decoded(output: Schemas["ProcessOutput"]): ProcessOutput {
+  return { ...output, data: Uint8Array.from(atob(output.data), (c) => c.charCodeAt(0)) };
+}

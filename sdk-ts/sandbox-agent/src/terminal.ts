@@ -1,0 +1,195 @@
+import { ConnectionLostError, ProblemError, type Problem, type WebSocketConstructor } from "acp-http-client";
+import type { Api } from "./api.js";
+
+/** How the program of a terminal ended. */
+export interface TerminalExit {
+  readonly exitCode?: number;
+  readonly signal?: string;
+}
+
+/** The subprotocol that goes beside the token where a WebSocket takes no headers. */
+const subprotocol = "terminal.sandboxagent.dev";
+/** Output kept for a reader that is slow; then the socket is closed, and its position says where to go on. */
+const maxKept = 16 << 20;
+
+/**
+ * One viewer of a terminal. Iterate it for the output, from the beginning of the
+ * scrollback; the loop ends with the program or with `close()`.
+ */
+export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
+  /** Resolves with the end of the program; rejects when the connection ended first. */
+  readonly exited: Promise<TerminalExit>;
+  /** The position behind the last byte that was handed out: `after` of the next viewer. */
+  position = 0;
+  cols = 0;
+  rows = 0;
+  readonly #socket: WebSocket;
+  #chunks: (Uint8Array | number)[] = []; // a number of bytes that are missing here
+  #kept = 0;
+  #error: Error | undefined;
+  #done = false;
+  #wake: (() => void) | undefined;
+  #exit!: (exit: TerminalExit) => void;
+  #fail!: (error: Error) => void;
+  #onMissed: (bytes: number) => void = () => {};
+  #onProblem: (error: ProblemError) => void = () => {};
+
+  private constructor(socket: WebSocket) {
+    this.#socket = socket;
+    this.exited = new Promise((resolve, reject) => {
+      this.#exit = resolve;
+      this.#fail = reject;
+    });
+    this.exited.catch(() => {}); // who iterates is told by the iterator
+    socket.binaryType = "arraybuffer";
+  }
+
+  /** @internal */
+  static async open(api: Api, id: string, options: { WebSocket?: WebSocketConstructor; after?: number; signal?: AbortSignal }): Promise<Terminal> {
+    const make = options.WebSocket ?? (globalThis.WebSocket as WebSocketConstructor | undefined);
+    if (make === undefined) throw new TypeError("this runtime has no WebSocket: pass one to the client, such as that of the package ws");
+    const url = api.url(`v2/processes/${encodeURIComponent(id)}/terminal`, { after: options.after });
+    url.protocol = url.protocol.replace(/^http/, "ws");
+    const bearer = options.WebSocket ? undefined : (await api.protocols())?.at(-1);
+    const socket = options.WebSocket
+      ? new make(url.href, [], { headers: await api.headers() })
+      : new make(url.href, bearer ? [subprotocol, bearer] : []);
+    const terminal = new Terminal(socket);
+    const close = () => void terminal.close();
+    options.signal?.addEventListener("abort", close, { once: true });
+    await terminal.#ready();
+    return terminal;
+  }
+
+  #ready(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const socket = this.#socket;
+      let ready = false;
+      let first = true; // no output has come
+      socket.addEventListener("message", ({ data }) => {
+        if (typeof data !== "string") {
+          first = false;
+          return this.#output(new Uint8Array(data as ArrayBuffer));
+        }
+        const frame = JSON.parse(data) as { type: string; position?: number; cols?: number; rows?: number; bytes?: number; exitCode?: number; signal?: string; problem?: Problem };
+        switch (frame.type) {
+          case "ready":
+            ready = true;
+            this.position = frame.position ?? 0;
+            this.cols = frame.cols ?? 0;
+            this.rows = frame.rows ?? 0;
+            resolve();
+            break;
+          case "missed":
+            if (!first) this.#chunks.push(frame.bytes ?? 0); // before the first byte, ready's position knows of it
+            this.#onMissed(frame.bytes ?? 0);
+            break;
+          case "exit":
+            this.#end(undefined, { ...(frame.exitCode === undefined ? {} : { exitCode: frame.exitCode }), ...(frame.signal ? { signal: frame.signal } : {}) });
+            break;
+          case "error":
+            if (frame.problem) this.#onProblem(new ProblemError(frame.problem));
+            break;
+        }
+      });
+      // What `ws` says of an answer that is no upgrade.
+      const node = socket as { on?: (event: string, listener: (request: unknown, response: { statusCode?: number; statusMessage?: string; on(event: string, f: (chunk?: unknown) => void): void }) => void) => void };
+      node.on?.("unexpected-response", (_, response) => {
+        let text = "";
+        response.on("data", (chunk) => void (text += String(chunk)));
+        response.on("end", () => void ProblemError.from(new Response(text, { status: response.statusCode ?? 500, statusText: response.statusMessage ?? "" })).then(reject));
+      });
+      socket.addEventListener("error", () => {
+        if (!ready) reject(new TypeError("the terminal's WebSocket cannot be opened"));
+      });
+      socket.addEventListener("close", ({ code, reason }) => {
+        const error = new ConnectionLostError("closed", `the terminal's WebSocket was closed: ${code} ${reason}`.trim(), { sessions: [], unanswered: [] });
+        if (!ready) reject(error);
+        this.#end(error);
+      });
+    });
+  }
+
+  /** Types into the terminal. */
+  write(data: string | Uint8Array): void {
+    this.#socket.send(typeof data === "string" ? new TextEncoder().encode(data) : (data as Uint8Array<ArrayBuffer>));
+  }
+
+  /** Sets the size, for all viewers. */
+  resize(cols: number, rows: number): void {
+    this.#socket.send(JSON.stringify({ type: "resize", cols, rows }));
+    this.cols = cols;
+    this.rows = rows;
+  }
+
+  /** Sends a signal, such as SIGINT, to the program in front. */
+  signal(signal: string): void {
+    this.#socket.send(JSON.stringify({ type: "signal", signal }));
+  }
+
+  /** Tells of output that was let go because this viewer was too slow. */
+  onMissed(listener: (bytes: number) => void): void {
+    this.#onMissed = listener;
+  }
+
+  /** Tells of input that could not be obeyed. */
+  onProblem(listener: (error: ProblemError) => void): void {
+    this.#onProblem = listener;
+  }
+
+  /** Leaves the terminal; its program goes on. */
+  async close(): Promise<void> {
+    const error = new ConnectionLostError("closed", "the terminal was left", { sessions: [], unanswered: [] });
+    this.#fail(error);
+    this.#done = true;
+    this.#wake?.();
+    if (this.#socket.readyState >= 2) return;
+    const closed = new Promise<void>((resolve) => this.#socket.addEventListener("close", () => resolve(), { once: true }));
+    this.#socket.close();
+    await Promise.race([closed, new Promise<void>((resolve) => setTimeout(resolve, 2000))]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
+    for (;;) {
+      const chunk = this.#chunks.shift();
+      if (typeof chunk === "number") {
+        this.position += chunk;
+        continue;
+      }
+      if (chunk) {
+        this.#kept -= chunk.length;
+        this.position += chunk.length;
+        yield chunk;
+        continue;
+      }
+      if (this.#error) throw this.#error;
+      if (this.#done) return;
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+  }
+
+  #output(chunk: Uint8Array): void {
+    this.#chunks.push(chunk);
+    this.#kept += chunk.length;
+    if (this.#kept > maxKept) {
+      this.#end(new ConnectionLostError("closed", `more than ${maxKept} bytes of output waited to be read: open the terminal again after its position`, { sessions: [], unanswered: [] }));
+      this.#socket.close();
+    }
+    this.#wake?.();
+  }
+
+  #end(error: Error | undefined, exit?: TerminalExit): void {
+    if (this.#done) return;
+    this.#done = true;
+    if (exit) this.#exit(exit);
+    else if (error) {
+      this.#error = error;
+      this.#fail(error);
+    }
+    this.#wake?.();
+  }
+}

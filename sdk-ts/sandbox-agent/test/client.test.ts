@@ -1,0 +1,190 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { AcpRpcError, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionUpdate } from "sandbox-agent";
+import { WebSocket } from "ws";
+import { Gateway } from "../../test/gateway.js";
+
+let gateway: Gateway;
+beforeAll(async () => void (gateway = await Gateway.start()));
+afterAll(() => gateway.stop());
+
+const transports = [{ transport: "http" }, { transport: "inline" }, { transport: "websocket", WebSocket: WebSocket as never }] as const;
+
+function connect(options: Partial<SandboxAgentClientOptions> = {}): SandboxAgentClient {
+  return new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock", ...options });
+}
+
+const textOf = (updates: SessionUpdate[]) =>
+  updates.flatMap((u) => (u.sessionUpdate === "agent_message_chunk" && u.content.type === "text" ? [u.content.text] : [])).join("");
+
+test("the connection's states: methods need one, and there is one only", async () => {
+  const c = connect({ autoConnect: false });
+  expect(c.state).toBe("idle");
+  await expect(c.newSession({ cwd: "/tmp" })).rejects.toBeInstanceOf(NotConnectedError);
+  await expect(c.prompt({ sessionId: "x", prompt: "hi" })).rejects.toBeInstanceOf(NotConnectedError);
+  await expect(c.listSessions()).rejects.toBeInstanceOf(NotConnectedError);
+  const hello = await c.connect();
+  expect(hello.protocolVersion).toBe(1);
+  await expect(c.connect()).rejects.toBeInstanceOf(AlreadyConnectedError);
+  expect(c.state).toBe("open");
+  await c.disconnect();
+  await expect(c.newSession({ cwd: "/tmp" })).rejects.toBeInstanceOf(NotConnectedError);
+  await c.connect();
+  await c.newSession({ cwd: "/tmp" });
+  await c[Symbol.asyncDispose]();
+});
+
+test("a gateway that is not there", async () => {
+  const c = new SandboxAgentClient({ baseUrl: "http://127.0.0.1:9", retry: { firstDelayMs: 1, giveUpAfterMs: 50 } });
+  await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "ConnectionLostError", reason: "unreachable" });
+  await expect(c.newSession({ cwd: "/tmp" })).rejects.toMatchObject({ name: "NotConnectedError", cause: { name: "ConnectionLostError" } });
+});
+
+test("an agent that is not there", async () => {
+  const c = connect({ agent: "nobody" });
+  await expect(c.newSession({ cwd: "/tmp" })).rejects.toBeInstanceOf(ProblemError);
+  await c.disconnect();
+});
+
+describe.each(transports)("$transport", (options) => {
+  test("a turn is awaited, iterated, or both", async () => {
+    await using c = connect(options);
+    const session = await c.newSession({ cwd: "/tmp" });
+    expect(session.agent).toBe("mock");
+    expect(await session.prompt("echo one")).toMatchObject({ stopReason: "end_turn", text: "one" });
+    const turn = session.prompt("stream 2000 10");
+    const updates: SessionUpdate[] = [];
+    for await (const update of turn) updates.push(update);
+    const { text } = await turn;
+    expect(updates.filter((u) => u.sessionUpdate === "agent_message_chunk")).toHaveLength(2000);
+    expect(text).toBe(textOf(updates));
+    // Iterated late: what came meanwhile was kept.
+    const late = session.prompt("stream 50 10");
+    await late;
+    let n = 0;
+    for await (const update of late) n += update.sessionUpdate === "agent_message_chunk" ? 1 : 0;
+    expect(n).toBe(50);
+    // Two turns at once wait for each other, and each gets its own updates.
+    const [a, b] = await Promise.all([session.prompt("echo first"), session.prompt("echo second")]);
+    expect([a.text, b.text]).toEqual(["first", "second"]);
+  });
+
+  test("cancel by method, by turn and by signal", async () => {
+    await using c = connect(options);
+    const session = await c.newSession({ cwd: "/tmp" });
+    const one = session.prompt("slow");
+    await session.cancel();
+    expect((await one).stopReason).toBe("cancelled");
+    const two = session.prompt("slow");
+    for await (const _ of two) {
+      await two.cancel();
+      break;
+    }
+    expect((await two).stopReason).toBe("cancelled");
+    const controller = new AbortController();
+    const three = session.prompt("slow", { signal: controller.signal });
+    setTimeout(() => controller.abort(), 50);
+    expect((await three).stopReason).toBe("cancelled");
+    const dead = session.prompt("crash");
+    await expect(dead).rejects.toMatchObject({ name: "AcpRpcError", data: { exitCode: 3 } });
+  });
+
+  test("permissions and questions, answered while the prompt is pending", async () => {
+    await using c = connect(options);
+    const session = await c.newSession({ cwd: "/tmp" });
+    const asked: string[] = [];
+    c.onPermission((request) => {
+      asked.push(request.sessionId);
+      return "allow";
+    });
+    expect((await session.prompt("permission")).stopReason).toBe("end_turn");
+    expect(asked).toEqual([session.id]);
+    c.onQuestion((request) => ({ outcome: "answered", answers: request.questions.map((q) => [q.options[0]?.label ?? "none"]) }));
+    const { text } = await session.prompt("question 2");
+    expect(text).not.toBe("");
+    // Without a handler here another client's answer counts.
+    const off = c.onPermission(() => undefined);
+    await using other = connect(options);
+    other.onPermission(() => "allow");
+    await other.resumeSession({ sessionId: session.id });
+    expect((await session.prompt("permission")).stopReason).toBe("end_turn");
+    off();
+    // A handler that is set later gets what waits.
+    await other.disconnect();
+    const turn = session.prompt("permission");
+    for await (const u of turn) if (u.sessionUpdate === "tool_call") break;
+    expect((await c.pendingRequests(session.id)).pending).toHaveLength(1);
+    c.onPermission(() => "allow");
+    expect((await turn).stopReason).toBe("end_turn");
+  });
+});
+
+test("every method of a session", async () => {
+  await using c = connect();
+  const session = await c.newSession({ cwd: "/tmp", title: "My session", requestedSessionId: `mine-${Date.now()}`, mode: "no-such-mode", skills: { paths: ["/nowhere"] } });
+  expect(session.id).toMatch(/^mine-/);
+  expect(session.unsupported.map((u) => u.field)).toContain("mode");
+  await session.prompt("echo hi");
+  await c.setMetadata(session.id, { ticket: 17 });
+  expect(await c.getSession(session.id)).toMatchObject({ sessionId: session.id, title: "My session", metadata: { ticket: 17 }, agent: "mock", cwd: "/tmp" });
+  const { events } = await c.getEvents(session.id, { limit: 500 });
+  expect(events.length).toBeGreaterThan(2);
+  expect(events[0]?.seq).toBe(1);
+  expect((await c.listSessions()).sessions.map((s) => s.sessionId)).toContain(session.id);
+  expect((await c.listModels({ sessionId: session.id })).availableModels).toBeInstanceOf(Array);
+  const [option] = session.configOptions;
+  if (option && "options" in option) {
+    const values = option.options.flatMap((o) => ("value" in o ? [o.value] : o.options.map((i) => i.value)));
+    await session.setConfigOption(option.id, values.at(-1) ?? "");
+  }
+  const modes = session.result.modes?.availableModes ?? [];
+  if (modes.length > 0) await session.setMode(modes.at(-1)?.id ?? "");
+
+  // Another client loads it: the conversation comes before loadSession resolves.
+  await using other = connect();
+  const seen: SessionUpdate[] = [];
+  other.onUpdate(({ sessionId, update }) => void (sessionId === session.id && seen.push(update)));
+  const loaded = await other.loadSession({ sessionId: session.id });
+  expect(seen.map((u) => u.sessionUpdate)).toEqual(expect.arrayContaining(["user_message_chunk", "agent_message_chunk"]));
+  expect(textOf(seen)).toBe("hi");
+  // It sees the first one's next turn, and how it ended.
+  const ended = new Promise((resolve) => other.onTurnEnded(resolve));
+  await session.prompt("echo again");
+  expect(await ended).toMatchObject({ sessionId: session.id, result: { stopReason: "end_turn" } });
+  expect(textOf(seen)).toBe("hiagain");
+  // After a detach it sees nothing.
+  await other.detachSession(session.id);
+  await session.prompt("echo unseen");
+  expect(textOf(seen)).toBe("hiagain");
+  expect(loaded.id).toBe(session.id);
+
+  await session.close();
+  const again = await c.resumeSession({ sessionId: session.id });
+  expect((await again.prompt("echo back")).text).toBe("back");
+  const gone = new Promise((resolve) => c.onSessionEnded(resolve));
+  expect(await c.terminateSession(session.id)).toMatchObject({ terminated: true });
+  expect(await gone).toMatchObject({ sessionId: session.id });
+  await c.deleteSession(session.id);
+  await expect(c.getSession(session.id)).rejects.toBeInstanceOf(AcpRpcError);
+  await expect(c.forkSession({ sessionId: session.id })).rejects.toBeInstanceOf(Error);
+  await expect(c.authenticate({ methodId: "none" })).rejects.toBeInstanceOf(AcpRpcError);
+  await expect(c.request("no/such", {})).rejects.toMatchObject({ code: -32601 });
+});
+
+test("unparsed output of an agent is told of, and harms nothing", async () => {
+  await using c = connect();
+  const unparsed = new Promise((resolve) => c.onUnparsed(resolve));
+  const session = await c.newSession({ cwd: "/tmp" });
+  await session.prompt("garbage");
+  expect(await unparsed).toMatchObject({ error: expect.any(String), rawHash: expect.any(String) });
+});
+
+test("agents, health and an installation that is not needed", async () => {
+  await using c = connect({ autoConnect: false });
+  expect(await c.health()).toEqual({ status: "ok" });
+  expect((await c.agents()).map((a) => a.id)).toContain("mock");
+  expect(await c.api.agent("mock")).toMatchObject({ installed: true });
+  await expect(c.api.agent("nobody")).rejects.toMatchObject({ name: "ProblemError", status: 404 });
+  expect((await c.api.version()).protocolVersion).toBe(1);
+  expect((await c.api.doctor("mock")).checks.length).toBeGreaterThan(0);
+  await expect(c.installAgent("nobody", {}, { onProgress: () => {} })).rejects.toBeInstanceOf(ProblemError);
+});

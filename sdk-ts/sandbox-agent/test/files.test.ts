@@ -1,0 +1,104 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createHash, randomBytes } from "node:crypto";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ProblemError, SandboxAgentClient } from "sandbox-agent";
+import { Gateway } from "../../test/gateway.js";
+
+let gateway: Gateway;
+let client: SandboxAgentClient;
+const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-sdk-files-"));
+beforeAll(async () => {
+  gateway = await Gateway.start();
+  client = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock", autoConnect: false });
+});
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+test("50 MB both ways, as bytes, as a blob and as a stream", async () => {
+  const data = randomBytes(50_000_000);
+  const digest = createHash("sha256").update(data).digest("hex");
+  const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+  const path = join(dir, "large");
+  const entry = await client.fs.write(path, data);
+  expect(entry).toMatchObject({ path, size: data.length, type: "file" });
+  expect(hash(await client.fs.read(path))).toBe(digest);
+  const blob = await client.fs.readBlob(path);
+  await client.fs.write(join(dir, "blob"), blob);
+  await client.fs.write(join(dir, "stream"), await client.fs.stream(join(dir, "blob")));
+  const sum = createHash("sha256");
+  for await (const chunk of await client.fs.stream(join(dir, "stream"))) sum.update(chunk);
+  expect(sum.digest("hex")).toBe(digest);
+  const part = await client.fs.open(path, { range: { start: 1000, end: 1010 } });
+  expect(part.status).toBe(206);
+  expect(new Uint8Array(await part.arrayBuffer())).toEqual(new Uint8Array(data.subarray(1000, 1010)));
+  expect((await client.fs.open(path, { ifNoneMatch: entry.etag ?? "" })).status).toBe(304);
+});
+
+test("folders, moves, searches, archives and conditions", async () => {
+  const { fs } = client;
+  const work = join(dir, "work");
+  await fs.mkdir(join(work, "a/b"), { parents: true });
+  await fs.write(join(work, "a/b/one.txt"), "one needle\n", { parents: true });
+  await fs.write(join(work, "a/two ünï 😀.txt"), "two\n");
+  expect(await fs.readText(join(work, "a/two ünï 😀.txt"))).toBe("two\n");
+  await fs.copy(join(work, "a"), join(work, "c"));
+  await fs.move(join(work, "c/b/one.txt"), join(work, "c/uno.txt"));
+  const names: string[] = [];
+  for await (const e of fs.entries(work, { recursive: true, limit: 2 })) names.push(e.path.slice(work.length + 1));
+  expect(names.sort()).toEqual(["a", "a/b", "a/b/one.txt", "a/two ünï 😀.txt", "c", "c/b", "c/two ünï 😀.txt", "c/uno.txt"].sort());
+  expect((await fs.stat(join(work, "c/uno.txt"))).size).toBe(11);
+  const found = await fs.search(work, { content: "needle" });
+  expect(found.matches.length).toBe(2);
+  const archive = await fs.downloadArchive([join(work, "a")]);
+  expect(await fs.uploadArchive(join(dir, "unpacked"), archive)).toMatchObject({ files: 2 });
+  expect(await fs.readText(join(dir, "unpacked/a/b/one.txt"))).toBe("one needle\n");
+  await expect(fs.write(join(work, "a/b/one.txt"), "x", { onlyNew: true })).rejects.toMatchObject({ name: "ProblemError", status: 412 });
+  await expect(fs.read(join(work, "missing"))).rejects.toBeInstanceOf(ProblemError);
+  await fs.delete(work, { recursive: true });
+  await expect(fs.stat(work)).rejects.toMatchObject({ status: 404 });
+});
+
+test("an aborted upload leaves the old file", async () => {
+  const path = join(dir, "kept");
+  await client.fs.write(path, "old");
+  const controller = new AbortController();
+  let sent = 0;
+  const endless = new ReadableStream<Uint8Array>({
+    async pull(c) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      c.enqueue(new Uint8Array(64 << 10));
+      if (++sent === 20) controller.abort();
+    },
+  });
+  await expect(client.fs.write(path, endless, { signal: controller.signal })).rejects.toThrow();
+  expect(await client.fs.readText(path)).toBe("old");
+});
+
+test("changes are watched until the loop is left", async () => {
+  const watched = join(dir, "watched");
+  await client.fs.mkdir(watched);
+  const seen: string[] = [];
+  const writing = (async () => {
+    for (let i = 0; seen.length === 0; i++) {
+      await client.fs.write(join(watched, `f${i}`), "x");
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  })();
+  for await (const change of client.fs.watch(watched)) {
+    seen.push(change.path ?? "");
+    break;
+  }
+  await writing;
+  expect(seen[0] ?? "").toContain(watched);
+});
+
+test("paths belong to a session's folder", async () => {
+  await using c = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  const session = await c.newSession({ cwd: dir });
+  await c.fs.write("relative.txt", "here", { sessionId: session.id });
+  expect(await c.fs.readText(join(dir, "relative.txt"))).toBe("here");
+});

@@ -1,0 +1,90 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ProblemError, SandboxAgentClient } from "sandbox-agent";
+import { WebSocket } from "ws";
+import { Gateway } from "../../test/gateway.js";
+import { Proxy } from "../../test/proxy.js";
+
+let gateway: Gateway;
+let client: SandboxAgentClient;
+beforeAll(async () => {
+  gateway = await Gateway.start();
+  client = new SandboxAgentClient({ baseUrl: gateway.url, autoConnect: false, WebSocket: WebSocket as never });
+});
+afterAll(() => gateway.stop());
+
+const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
+
+test("a program is run to its end", async () => {
+  const { processes } = client;
+  expect(await processes.run({ command: "sh", args: ["-c", "cat; echo err >&2; exit 3"], stdin: "in" })).toMatchObject({
+    exitCode: 3, timedOut: false, stdout: { data: "in", truncated: false }, stderr: { data: "err\n" },
+  });
+  await expect(processes.run({ command: "no-such-program" })).rejects.toBeInstanceOf(ProblemError);
+  const controller = new AbortController();
+  const endless = processes.run({ command: "sleep", args: ["60"] }, { signal: controller.signal });
+  setTimeout(() => controller.abort(), 50);
+  await expect(endless).rejects.toThrow();
+});
+
+test("a program in the background: input, output as it comes over a network that breaks, signals, its end", async () => {
+  const { processes } = client;
+  const p = await processes.start({ command: "sh", args: ["-c", "while read line; do echo got $line; done; exit 5"] });
+  expect((await processes.list()).map((x) => x.id)).toContain(p.id);
+  const proxy = await Proxy.to(gateway.port);
+  const far = new SandboxAgentClient({ baseUrl: proxy.url, autoConnect: false, retry: { firstDelayMs: 1 } });
+  let seen = "";
+  const following = (async () => {
+    for await (const part of far.processes.follow(p.id)) if ("data" in part) seen += text(part.data);
+  })();
+  for (let i = 0; i < 50; i++) {
+    await processes.write(p.id, `${i}\n`);
+    if (i % 5 === 0) proxy.cut();
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  await processes.write(p.id, "", { close: true });
+  await following;
+  expect(seen).toBe(Array.from({ length: 50 }, (_, i) => `got ${i}\n`).join(""));
+  expect(await processes.get(p.id)).toMatchObject({ exitCode: 5 });
+  const { chunks } = await processes.logs(p.id, { stream: "stdout" });
+  expect(chunks.map((c) => text(c.data)).join("")).toBe(seen);
+  const sleeper = await processes.start({ command: "sleep", args: ["60"] });
+  await processes.signal(sleeper.id, "SIGINT");
+  const stubborn = await processes.start({ command: "sh", args: ["-c", "trap '' TERM; sleep 60"] });
+  await processes.stop(stubborn.id, { patienceMs: 50 });
+  await Promise.all([p, sleeper, stubborn].map((x) => processes.delete(x.id)));
+  await expect(processes.get(p.id)).rejects.toMatchObject({ status: 404 });
+  const limits = await processes.limits();
+  expect(await processes.setLimits({ runMs: limits.runMs })).toEqual(limits);
+  await proxy.stop();
+});
+
+describe("a terminal", () => {
+  test("is typed into, resized, left and looked at again from where it was", async () => {
+    const p = await client.processes.start({ command: "sh", tty: true, cols: 80, rows: 24, env: { PS1: "$ " } });
+    const one = await client.terminal(p.id);
+    let seen = "";
+    const reading = (async () => {
+      for await (const chunk of one) seen += text(chunk);
+    })().catch(() => {});
+    one.resize(101, 33);
+    one.write("stty size; echo do''ne\n");
+    for (let i = 0; i < 500 && !seen.includes("done"); i++) await new Promise((resolve) => setTimeout(resolve, 10));
+    expect(seen).toContain("33 101");
+    const { position } = one;
+    await one.close();
+    await reading;
+    const two = await client.terminal(p.id, { after: position });
+    two.write("echo sec''ond; exit 7\n");
+    let rest = "";
+    for await (const chunk of two) rest += text(chunk);
+    expect(rest).toContain("second");
+    expect(rest).not.toContain("33 101");
+    expect(await two.exited).toEqual({ exitCode: 7 });
+    const whole = await client.terminal(p.id);
+    let all = "";
+    for await (const chunk of whole) all += text(chunk);
+    expect(all).toBe(seen + rest);
+    await client.processes.delete(p.id);
+    await expect(client.terminal(p.id)).rejects.toMatchObject({ name: "ProblemError", status: 404 });
+  });
+});

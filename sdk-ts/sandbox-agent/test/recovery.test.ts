@@ -1,0 +1,132 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SandboxAgentClient, TurnInterruptedError } from "sandbox-agent";
+import { WebSocket } from "ws";
+import { Gateway } from "../../test/gateway.js";
+import { Proxy } from "../../test/proxy.js";
+
+let gateway: Gateway;
+beforeAll(async () => void (gateway = await Gateway.start()));
+afterAll(() => gateway.stop());
+
+const transports = [{ transport: "http" }, { transport: "inline" }, { transport: "websocket", WebSocket: WebSocket as never }] as const;
+const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe.each(transports)("$transport", (options) => {
+  test("200 cuts at random moments: every update once, every turn its end, every question its answer", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+    c.onPermission(async () => {
+      await wait(Math.random() * 10);
+      return "allow";
+    });
+    const sessions = await Promise.all([c.newSession({ cwd: "/tmp" }), c.newSession({ cwd: "/tmp" }), c.newSession({ cwd: "/tmp" })]);
+    let cutting = true;
+    const cutter = (async () => {
+      while (cutting) {
+        await wait(5 + Math.random() * 40);
+        proxy.cut();
+      }
+    })();
+    let turns = 0;
+    await Promise.all(sessions.map(async (session) => {
+      let all = 0;
+      session.onUpdate((u) => void (all += u.sessionUpdate === "agent_message_chunk" ? 1 : 0));
+      let want = 0;
+      for (; proxy.cuts < 200; turns++) {
+        const n = 1 + Math.floor(Math.random() * 200);
+        want += n;
+        const result = await session.prompt(`stream ${n} 100`);
+        expect(result.stopReason).toBe("end_turn");
+        expect(all, `turn ${turns} after ${proxy.cuts} cuts`).toBe(want);
+        const before = all;
+        expect((await session.prompt("permission")).stopReason).toBe("end_turn");
+        want += all - before;
+      }
+    }));
+    cutting = false;
+    await cutter;
+    expect(turns).toBeGreaterThan(5);
+    await proxy.stop();
+  });
+
+  test("a gateway that is killed in mid-turn: the session goes on with what it had", async () => {
+    const own = await Gateway.start();
+    await using c = new SandboxAgentClient({ baseUrl: own.url, agent: "mock", ...options, retry: { firstDelayMs: 10, maxDelayMs: 100 } });
+    const states: string[] = [];
+    c.onState((s) => states.push(s));
+    const session = await c.newSession({ cwd: "/tmp" });
+    const numbers: string[] = [];
+    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && u.content.type === "text" && numbers.push(u.content.text)));
+    expect((await session.prompt("echo before")).text).toBe("before");
+    const turn = session.prompt("slow");
+    for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
+    await own.kill("SIGKILL");
+    await own.restart();
+    await expect(turn).rejects.toBeInstanceOf(TurnInterruptedError);
+    expect(states).toContain("reconnecting");
+    expect((await session.prompt("echo after")).text).toBe("after");
+    // The log has what was shown, once and in order.
+    const logged: string[] = [];
+    for (let after = 0; ; ) {
+      const page = await c.getEvents(session.id, { after, limit: 1000 });
+      for (const event of page.events) {
+        const message = event.message as { params?: { update?: { sessionUpdate: string; content: { text: string } } } };
+        if (message.params?.update?.sessionUpdate === "agent_message_chunk") logged.push(message.params.update.content.text);
+        after = event.seq;
+      }
+      if (!page.hasMore) break;
+    }
+    expect(numbers).toEqual(logged);
+    await own.stop();
+  });
+
+  test("a turn that ends while the client is away is found ended", async () => {
+    const proxy = await Proxy.to(gateway.port);
+    await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", ...options, retry: { firstDelayMs: 20, maxDelayMs: 50 } });
+    const session = await c.newSession({ cwd: "/tmp" });
+    const turn = session.prompt("stream 3000 50");
+    for await (const _ of turn) break;
+    proxy.refusing = true;
+    proxy.cut();
+    await using direct = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+    while ((await direct.api.session(session.id)).state === "running") await wait(10);
+    proxy.refusing = false;
+    const result = await turn;
+    expect(result.stopReason).toBe("end_turn");
+    const count = result.text.split("\n").length;
+    expect(count).toBeGreaterThan(0);
+    await proxy.stop();
+  });
+});
+
+test("without reconnect a lost connection is told, and ends what waits", async () => {
+  const own = await Gateway.start();
+  const c = new SandboxAgentClient({ baseUrl: own.url, agent: "mock", reconnect: false, retry: { firstDelayMs: 10, giveUpAfterMs: 200 } });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const turn = session.prompt("slow");
+  await wait(50);
+  await own.kill("SIGKILL");
+  await expect(turn).rejects.toMatchObject({ name: "ConnectionLostError" });
+  await expect(session.prompt("hi")).rejects.toMatchObject({ name: "NotConnectedError" });
+  await own.stop();
+});
+
+test("a token that changes is asked for again", async () => {
+  const own = await Gateway.start([], { SANDBOX_AGENT_TOKEN: "first-token-0123456789" });
+  let token = "first-token-0123456789";
+  let refusals = 0;
+  await using c = new SandboxAgentClient({
+    baseUrl: own.url, agent: "mock", retry: { firstDelayMs: 10 },
+    token: ({ refused }) => {
+      if (refused) refusals++;
+      return refused ? token : "stale-token-0123456789";
+    },
+  });
+  const session = await c.newSession({ cwd: "/tmp" });
+  expect((await session.prompt("echo hi")).text).toBe("hi");
+  expect((await c.api.sessions()).sessions).toHaveLength(1);
+  expect(refusals).toBeGreaterThan(0);
+  token = "wrong";
+  await expect(c.api.sessions()).rejects.toMatchObject({ name: "ProblemError", status: 401 });
+  await own.stop();
+});

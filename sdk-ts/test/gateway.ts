@@ -1,0 +1,66 @@
+// A real gateway in a process of its own.
+import { spawn, type ChildProcess } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export class Gateway {
+  #child: ChildProcess | undefined;
+  #stderr = "";
+  url = "";
+  readonly dir = mkdtempSync(join(tmpdir(), "sandbox-agent-sdk-test-"));
+
+  private constructor(private readonly args: readonly string[], private readonly env: Record<string, string>) {}
+
+  static async start(args: readonly string[] = ["--no-token"], env: Record<string, string> = {}): Promise<Gateway> {
+    const g = new Gateway(args, env);
+    await g.#launch("0");
+    return g;
+  }
+
+  get rpc(): string {
+    return `${this.url}/v2/rpc`;
+  }
+
+  get port(): number {
+    return Number(new URL(this.url).port);
+  }
+
+  async #launch(port: string): Promise<void> {
+    const child = spawn(process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent", ["server", "--port", port, "--data-dir", join(this.dir, "data"), "--default-agent", "mock", ...this.args], {
+      env: { ...process.env, HOME: this.dir, ...this.env },
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    this.#child = child;
+    this.#stderr = "";
+    await new Promise<void>((resolve, reject) => {
+      child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+        this.#stderr += text;
+        const at = /listening on (http\S+)/.exec(this.#stderr);
+        if (at?.[1]) {
+          this.url = at[1];
+          resolve();
+        }
+      });
+      child.once("exit", (code) => reject(new Error(`the gateway ended with ${code}: ${this.#stderr}`)));
+    });
+  }
+
+  async kill(signal: NodeJS.Signals): Promise<void> {
+    const child = this.#child;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once("exit", resolve));
+    child.kill(signal);
+    await ended;
+  }
+
+  /** Starts it again with the same data on the same port. */
+  async restart(): Promise<void> {
+    await this.#launch(String(this.port));
+  }
+
+  async stop(): Promise<void> {
+    await this.kill("SIGTERM");
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,63 @@
+// A TCP proxy whose connections can be cut, on both sides at once.
+import { connect, createServer, type Server, type Socket } from "node:net";
+
+export class Proxy {
+  readonly #server: Server;
+  readonly #pairs = new Set<[Socket, Socket]>();
+  cuts = 0;
+  refusing = false;
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  static async to(port: number): Promise<Proxy> {
+    const server = createServer();
+    const proxy = new Proxy(server);
+    server.on("connection", (near) => {
+      if (proxy.refusing) {
+        near.destroy();
+        return;
+      }
+      const far = connect(port, "127.0.0.1");
+      const pair: [Socket, Socket] = [near, far];
+      proxy.#pairs.add(pair);
+      near.pipe(far);
+      far.pipe(near);
+      for (const socket of pair) {
+        socket.on("error", () => {});
+        socket.on("close", () => {
+          proxy.#pairs.delete(pair);
+          near.destroy();
+          far.destroy();
+        });
+      }
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    return proxy;
+  }
+
+  get url(): string {
+    const address = this.#server.address();
+    return `http://127.0.0.1:${typeof address === "object" && address ? address.port : 0}`;
+  }
+
+  get open(): number {
+    return this.#pairs.size;
+  }
+
+  /** Cuts every connection, bytes in flight included. */
+  cut(): void {
+    if (this.#pairs.size > 0) this.cuts++;
+    for (const [near, far] of this.#pairs) {
+      near.resetAndDestroy();
+      far.resetAndDestroy();
+    }
+    this.#pairs.clear();
+  }
+
+  async stop(): Promise<void> {
+    this.cut();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
