@@ -226,7 +226,8 @@ func TestLive_ForkListDeleteTitle(t *testing.T) {
 func TestLive_SessionOfATerminal(t *testing.T) {
 	w := newWorld(t)
 	cmd := exec.CommandContext(t.Context(), w.Program.Path, "run", "say", "in", "a", "terminal")
-	cmd.Dir, cmd.Env = w.Cwd, append(cmd.Environ(), w.Env...)
+	cmd.Dir = w.Cwd
+	cmd.Env = append(cmd.Environ(), w.Env...) // with PWD, which opencode goes by
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -155,7 +155,8 @@ func (w *world) showsOfSessions() bridgetest.Shows {
 		},
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
 			cmd := exec.Command(w.Program.Path, "run", "say", "made", "in", "a", "terminal")
-			cmd.Dir, cmd.Env = w.Cwd, append(cmd.Environ(), w.Env...)
+			cmd.Dir = w.Cwd
+			cmd.Env = append(cmd.Environ(), w.Env...) // with PWD, which opencode goes by
 			if out, err := cmd.CombinedOutput(); err != nil {
 				s.Fatalf("%v: %s", err, out)
 			}
