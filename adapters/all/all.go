@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/codex"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
+	"sandboxagent.dev/sandbox-agent/adapters/opencode"
 )
 
 // Options configure the list.
@@ -29,6 +30,7 @@ func builtin() []adapters.Adapter {
 	list := []adapters.Adapter{
 		claude.New(),
 		codex.New(),
+		opencode.New(),
 		mock.New(""),
 	}
 	for _, spec := range native.Table() {

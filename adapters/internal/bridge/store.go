@@ -18,9 +18,12 @@ import (
 
 // Store keeps a record R of each session in a folder, for what agents forget.
 // Its methods are safe for concurrent use. A session's id must be a UUID in the
-// usual form: others never become part of a path, and have no record.
+// usual form, or what Valid says: others never become part of a path, and have no
+// record.
 type Store[R any] struct {
 	Dir string
+	// Valid reports whether an id can be a file's name; nil is IsUUID.
+	Valid func(id string) bool
 
 	mu sync.Mutex // orders changes
 }
@@ -30,10 +33,17 @@ func (s *Store[R]) path(id string) string { return filepath.Join(s.Dir, "session
 // IsUUID reports whether an id has the usual form of a UUID.
 func IsUUID(id string) bool { return len(id) == 36 && uuid.Validate(id) == nil }
 
+func (s *Store[R]) valid(id string) bool {
+	if s.Valid != nil {
+		return s.Valid(id)
+	}
+	return IsUUID(id)
+}
+
 // Load returns the record of a session; one that is not known has none.
 func (s *Store[R]) Load(id string) (R, bool) {
 	var r, none R
-	if !IsUUID(id) {
+	if !s.valid(id) {
 		return none, false
 	}
 	b, err := os.ReadFile(s.path(id))
@@ -46,8 +56,8 @@ func (s *Store[R]) Load(id string) (R, bool) {
 // Change edits a session's record, and saves it when it is another one then. A
 // session that has none gets the record that edit makes of the zero value.
 func (s *Store[R]) Change(id string, edit func(r *R)) error {
-	if !IsUUID(id) {
-		return fmt.Errorf("remember session %q: its id is no UUID", id)
+	if !s.valid(id) {
+		return fmt.Errorf("remember session %q: its id cannot be a file's name", id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,6 +79,9 @@ func (s *Store[R]) Change(id string, edit func(r *R)) error {
 
 // Forget removes a session's record.
 func (s *Store[R]) Forget(id string) error {
+	if !s.valid(id) {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {

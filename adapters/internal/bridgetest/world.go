@@ -148,6 +148,9 @@ func (w *World) Options() adapters.Options {
 	return adapters.Options{StateDir: w.State, Program: w.Program, Env: w.Env, Credentials: w.Credentials}
 }
 
+// Use puts another adapter in the place of the World's.
+func (w *World) Use(a adapters.Adapter) { w.adapter = a }
+
 // Adapter returns the adapter as it is in the World: whoever opens it gets the
 // World's program, environment and credentials.
 func (w *World) Adapter() adapters.Adapter { return within{w.adapter, w} }

@@ -1,0 +1,367 @@
+package opencode
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+const (
+	protocolVersion = 1
+	// maxChildren bounds the sessions of subagents that are known by name: what
+	// more of them do is not shown, and what they ask is rejected.
+	maxChildren = 4096
+)
+
+// record is what is remembered of a session beyond what OpenCode remembers.
+type record struct {
+	Made    bool   `json:"made"` // here, and not in a terminal
+	Mode    string `json:"mode,omitempty"`
+	Model   string `json:"model,omitempty"`
+	Variant string `json:"variant,omitempty"`
+}
+
+// native is the form of OpenCode's ids of sessions.
+var native = regexp.MustCompile(`^ses_[A-Za-z0-9]{1,64}$`)
+
+// agent is one connection: sessions that share processes.
+type agent struct {
+	o     adapters.Options
+	conn  *bridge.Conn
+	peer  acp.Peer
+	log   *slog.Logger
+	store *bridge.Store[record]
+	guard *guard                                                            // of the user's folders
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the usual
+
+	starting sync.Mutex // held while a process starts
+
+	mu       sync.Mutex
+	caps     *acp.ClientCapabilities
+	servers  map[kind]*server
+	sessions map[acp.SessionID]*session
+	natives  map[string]*session // by native session, those of subagents included
+	opening  map[acp.SessionID]bool
+	closed   bool
+
+	tools tools // MCP servers
+}
+
+var (
+	_ acp.Agent         = (*agent)(nil)
+	_ acp.SessionLoader = (*agent)(nil)
+	_ acp.Resumer       = (*agent)(nil)
+	_ acp.Forker        = (*agent)(nil)
+	_ acp.Lister        = (*agent)(nil)
+	_ acp.Closer        = (*agent)(nil)
+	_ acp.Deleter       = (*agent)(nil)
+	_ acp.ModeSetter    = (*agent)(nil)
+	_ acp.ConfigSetter  = (*agent)(nil)
+	_ acp.Authenticator = (*agent)(nil)
+	_ acp.Extender      = (*agent)(nil)
+)
+
+func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
+	a := &agent{
+		o: o, conn: c, peer: p, log: o.Logger, store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
+		servers: map[kind]*server{}, sessions: map[acp.SessionID]*session{}, natives: map[string]*session{}, opening: map[acp.SessionID]bool{},
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	a.guard = newGuard(filepath.Join(o.StateDir, "folders"), a.log)
+	return a
+}
+
+// Initialize starts no process.
+func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+	a.mu.Lock()
+	a.caps = r.ClientCapabilities
+	a.mu.Unlock()
+	return &acp.InitializeResponse{
+		ProtocolVersion: protocolVersion,
+		AgentCapabilities: &acp.AgentCapabilities{
+			LoadSession:        true,
+			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
+			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
+			SessionCapabilities: &acp.SessionCapabilities{
+				List:                  &acp.SessionListCapabilities{},
+				Delete:                &acp.SessionDeleteCapabilities{},
+				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
+				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
+				Fork:                  &acp.SessionForkCapabilities{},
+				Resume:                &acp.SessionResumeCapabilities{},
+				Close:                 &acp.SessionCloseCapabilities{},
+				Title:                 &acp.SessionTitleCapabilities{},
+			},
+		},
+		AgentInfo:   &acp.Implementation{Name: "opencode", Title: new("OpenCode"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
+		AuthMethods: authMethods(),
+	}, nil
+}
+
+func (a *agent) clientCaps() *acp.ClientCapabilities {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caps
+}
+
+func errClosed() error {
+	return acp.Errorf(acp.CodeInvalidRequest, "the connection to opencode is closed")
+}
+
+// server returns a process of a kind, and starts it when it does not run.
+func (a *agent) server(ctx context.Context, k kind) (*server, error) {
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	a.mu.Lock()
+	s, closed := a.servers[k], a.closed
+	a.mu.Unlock()
+	if closed {
+		return nil, errClosed()
+	}
+	if s != nil {
+		return s, nil
+	}
+	s, err := a.start(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	if closed = a.closed; !closed {
+		a.servers[k] = s
+	}
+	a.mu.Unlock()
+	if closed {
+		s.end()
+		return nil, errClosed()
+	}
+	a.conn.SetProcess(s.child.Process)
+	select {
+	case <-s.ended: // before anybody could notice
+		a.died(s)
+	default:
+	}
+	return s, nil
+}
+
+// any returns a process that runs, and starts one when none does.
+func (a *agent) any(ctx context.Context) (*server, error) {
+	for _, k := range []kind{asConfigured, asksCommands} {
+		a.mu.Lock()
+		s := a.servers[k]
+		a.mu.Unlock()
+		if s != nil {
+			return s, nil
+		}
+	}
+	return a.server(ctx, asConfigured)
+}
+
+// died ends the connection because a process of it has ended by itself. What its
+// sessions left open is closed first.
+func (a *agent) died(s *server) {
+	a.mu.Lock()
+	mine := a.servers[s.kind] == s && !a.closed
+	all := slices.Collect(maps.Values(a.sessions))
+	a.mu.Unlock()
+	for _, one := range all {
+		if mine {
+			one.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+		}
+		one.stop()
+	}
+	if mine {
+		a.conn.Fail(s.exit)
+	}
+}
+
+// unparsed reports what is no event.
+func (a *agent) unparsed(frame []byte, reason error) {
+	m := ndjson.Unparsed(frame, reason)
+	if err := a.peer.Notify(context.Background(), m.Method(), m.Params()); err != nil {
+		a.log.Debug("report what is no event", "err", err)
+	}
+}
+
+// take acts on an event. It runs on the goroutine that reads, in order.
+func (a *agent) take(srv *server, e *event) {
+	if e.Session == "" {
+		return
+	}
+	a.mu.Lock()
+	s := a.natives[e.Session]
+	if s == nil && e.session != nil && e.session.Parent != "" {
+		if s = a.natives[e.session.Parent]; s != nil && len(a.natives) < maxChildren {
+			a.natives[e.Session] = s
+		}
+	}
+	a.mu.Unlock()
+	if s != nil && s.srv == srv {
+		s.take(e)
+	}
+}
+
+// claim keeps a session from being opened twice; release gives it back.
+func (a *agent) claim(id acp.SessionID) (release func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, errClosed()
+	}
+	if a.sessions[id] != nil || a.opening[id] {
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
+	}
+	a.opening[id] = true
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.opening, id)
+	}, nil
+}
+
+// register makes a session known.
+func (a *agent) register(s *session) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errClosed()
+	}
+	if a.sessions[s.id] != nil {
+		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	}
+	a.sessions[s.id], a.natives[string(s.id)] = s, s
+	return nil
+}
+
+func (a *agent) session(id acp.SessionID) (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[id]; s != nil {
+		return s, nil
+	}
+	return nil, bridge.NotFound(id)
+}
+
+// remove ends what a session runs and forgets it. With the last session of a
+// directory goes what OpenCode keeps in memory for the directory, which is more
+// than for a session.
+func (a *agent) remove(ctx context.Context, s *session) {
+	s.end(ctx)
+	a.mu.Lock()
+	if a.sessions[s.id] == s {
+		delete(a.sessions, s.id)
+	}
+	maps.DeleteFunc(a.natives, func(_ string, one *session) bool { return one == s })
+	a.mu.Unlock()
+	box := a.tools.at(s.srv, s.cwd)
+	box.open.Lock()
+	defer box.open.Unlock()
+	used, shared := false, false
+	a.mu.Lock()
+	for _, one := range a.sessions {
+		if one.cwd == s.cwd {
+			used, shared = true, shared || one.srv == s.srv
+		}
+	}
+	a.mu.Unlock()
+	if !shared {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+		defer cancel()
+		if err := s.srv.call(ctx, "POST", at("/instance/dispose", s.cwd), nil, nil); err != nil {
+			s.log.Debug("forget a directory", "err", err)
+		}
+	}
+	if !used {
+		a.guard.restore(s.cwd)
+	}
+}
+
+// CloseSession ends what a session runs.
+func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	a.remove(ctx, s)
+	return nil, nil
+}
+
+// DeleteSession removes a conversation that was made here. What people made in a
+// terminal is theirs.
+func (a *agent) DeleteSession(ctx context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+	id := string(r.SessionID)
+	known, _ := a.store.Load(id)
+	srv, err := a.any(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !known.Made {
+		if _, err := srv.find(ctx, r.SessionID); err != nil {
+			return nil, err
+		}
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with opencode itself", id)
+	}
+	if s, err := a.session(r.SessionID); err == nil {
+		a.remove(ctx, s)
+	}
+	if err := srv.call(ctx, "DELETE", "/session/"+id, nil, nil); err != nil && !unknown(err) {
+		return nil, acp.Errorf(acp.CodeInternal, "opencode does not delete session %s: %v", id, err)
+	}
+	return nil, a.store.Forget(id)
+}
+
+// ExtMethod handles drafts.
+func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMessage) (any, error) {
+	if method != acp.MethodSessionSetTitle {
+		return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
+	}
+	s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+	if err != nil {
+		return nil, err
+	}
+	title := strings.TrimSpace(acp.MemberString(params, "title"))
+	if title == "" {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+	}
+	if err := s.srv.call(ctx, "PATCH", s.path(""), map[string]string{"title": title}, nil); err != nil {
+		return nil, acp.Errorf(acp.CodeInternal, "opencode does not set the title: %v", err)
+	}
+	return map[string]string{"title": title}, nil
+}
+
+// Close ends the processes and all sessions.
+func (a *agent) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	servers, all := a.servers, slices.Collect(maps.Values(a.sessions))
+	a.servers = map[kind]*server{}
+	a.mu.Unlock()
+	for _, s := range all {
+		s.stop()
+	}
+	var ends sync.WaitGroup
+	for _, srv := range servers {
+		ends.Go(srv.end)
+	}
+	ends.Wait()
+	for _, s := range all {
+		s.work.Wait()
+	}
+	a.starting.Lock() // a start that is under way ends its process itself
+	defer a.starting.Unlock()
+	a.guard.restoreAll()
+	return nil
+}

@@ -1,0 +1,65 @@
+package opencode
+
+import "testing"
+
+func TestCovered(t *testing.T) {
+	rules := []rule{{"bash", "echo *", "allow"}, {"bash", "git status", "allow"}, {"edit", "*", "allow"}, {"external_directory", "/a/*", "allow"}}
+	for _, c := range []struct {
+		permission string
+		patterns   []string
+		want       bool
+	}{
+		{"bash", []string{"echo hello"}, true},
+		{"bash", []string{"echo"}, true},
+		{"bash", []string{"echo a", "rm -rf /"}, false},
+		{"bash", []string{"echoes"}, false},
+		{"bash", []string{"git status"}, true},
+		{"bash", []string{"git status -s"}, false},
+		{"bash", nil, false},
+		{"edit", []string{"any/file.go"}, true},
+		{"read", []string{"any/file.go"}, false},
+		{"external_directory", []string{"/a/b/*"}, true},
+		{"external_directory", []string{"/ab/*"}, false},
+		{"", []string{"x"}, false},
+	} {
+		if got := covered(rules, &ask{Permission: c.permission, Patterns: c.patterns}); got != c.want {
+			t.Errorf("%s of %q: %v", c.permission, c.patterns, got)
+		}
+	}
+}
+
+func TestGrant_Covers(t *testing.T) {
+	dirs := grant{dirs: []string{"/more"}}
+	for _, c := range []struct {
+		name string
+		g    grant
+		q    ask
+		want bool
+	}{
+		{"nothing", grant{}, ask{Permission: "edit", Patterns: []string{"x"}}, false},
+		{"all", grant{all: true}, ask{Permission: "bash", Patterns: []string{"x"}}, true},
+		{"all, a question", grant{all: true}, ask{Questions: []question{{}}}, false},
+		{"edits", grant{edits: true}, ask{Permission: "edit", Patterns: []string{"x"}}, true},
+		{"edits, a command", grant{edits: true}, ask{Permission: "bash", Patterns: []string{"x"}}, false},
+		{"directory", dirs, ask{Permission: "external_directory", Patterns: []string{"/more/*", "/more/a/*"}}, true},
+		{"directory above", dirs, ask{Permission: "external_directory", Patterns: []string{"/*"}}, false},
+		{"directory beside", dirs, ask{Permission: "external_directory", Patterns: []string{"/more-of-it/*"}}, false},
+		{"one of two directories", dirs, ask{Permission: "external_directory", Patterns: []string{"/more/*", "/etc/*"}}, false},
+		{"no directory", dirs, ask{Permission: "external_directory"}, false},
+	} {
+		if got := c.g.covers(&c.q); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestMessageIDs_AscendWithTime(t *testing.T) {
+	last := ""
+	for range 10_000 {
+		id := newMessageID()
+		if id <= last || len(id) != len("msg_1fbf365cd001eoVAr67uAFWCJa") {
+			t.Fatalf("%s after %s", id, last)
+		}
+		last = id
+	}
+}

@@ -1,0 +1,86 @@
+package opencode
+
+import (
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// builtins are commands that OpenCode has requests for.
+var builtins = []struct{ name, about string }{
+	{"compact", "Summarize the conversation so that it needs less context"},
+	{"undo", "Take back the last prompt with its answer and its changes of files"},
+	{"redo", "Bring back what undo took away"},
+}
+
+// command turns a prompt that is a command into OpenCode's request. It returns
+// nil for one that is none.
+func (s *session) command(said string, more []acp.ContentBlock) (*call, error) {
+	name, rest, _ := strings.Cut(strings.TrimSpace(said), " ")
+	name, ok := strings.CutPrefix(name, "/")
+	if !ok || name == "" {
+		return nil, nil
+	}
+	s.mu.Lock()
+	known := slices.ContainsFunc(s.set.commands, func(c command) bool { return c.Name == name })
+	i := slices.IndexFunc(s.skills, func(one bridge.Skill) bool { return one.Name == name })
+	s.mu.Unlock()
+	rest = strings.TrimSpace(rest)
+	switch {
+	case known:
+		body := map[string]any{"command": name, "arguments": rest}
+		if len(more) > 0 {
+			parts, err := partsOf(more)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range parts {
+				if p.(map[string]any)["type"] != "file" {
+					return nil, acp.Errorf(acp.CodeInvalidParams, "behind the command /%s only files and images can follow", name)
+				}
+			}
+			body["parts"] = parts
+		}
+		return &call{path: "/command", body: body, turn: true}, nil
+	case i >= 0:
+		parts := []any{map[string]any{"type": "text", "text": strings.TrimSpace("Use the skill " + s.skills[i].Name + " (" + s.skills[i].Path + "). " + rest)}}
+		return &call{path: "/message", body: map[string]any{"parts": parts, "system": s.system}, turn: true}, nil
+	case len(more) > 0:
+		return nil, nil
+	case name == "compact":
+		return &call{path: "/summarize", body: map[string]any{}}, nil
+	case name == "undo":
+		return &call{path: "/revert", body: map[string]any{}, done: "The last prompt was taken back.\n"}, nil
+	case name == "redo":
+		return &call{path: "/unrevert", done: "What was taken back is there again.\n"}, nil
+	}
+	return nil, nil
+}
+
+func (s *session) commandsUpdate() []acp.SessionUpdate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []acp.AvailableCommand{}
+	add := func(name, about, hint string) {
+		if slices.ContainsFunc(list, func(c acp.AvailableCommand) bool { return c.Name == name }) {
+			return
+		}
+		c := acp.AvailableCommand{Name: name, Description: bridge.FirstOf(about, name)}
+		if hint != "" {
+			c.Input = &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: hint}}
+		}
+		list = append(list, c)
+	}
+	for _, c := range s.set.commands {
+		add(c.Name, c.Description, bridge.FirstOf(strings.Join(c.Hints, " "), "arguments"))
+	}
+	for _, b := range builtins {
+		add(b.name, b.about, "")
+	}
+	for _, one := range s.skills {
+		add(one.Name, one.About, "what to do with the skill")
+	}
+	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: list}}}
+}

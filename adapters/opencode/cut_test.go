@@ -1,0 +1,122 @@
+package opencode
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// cutter is the adapter with connections to the server that a test can cut.
+type cutter struct {
+	adapters.Adapter
+
+	mu     sync.Mutex
+	open   []net.Conn
+	closed bool // new connections are refused
+}
+
+func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, net.ErrClosed
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		c.mu.Lock()
+		c.open = append(c.open, conn)
+		c.mu.Unlock()
+	}
+	return conn, err
+}
+
+// cut breaks all connections; those that come are refused until mend is called.
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+	c.open = nil
+}
+
+func (c *cutter) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = false
+}
+
+func (c *cutter) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
+	return bridge.New(func(p acp.Peer, conn *bridge.Conn) acp.Agent {
+		a := newAgent(o, p, conn)
+		a.dial = c.dial
+		return a
+	}), nil
+}
+
+// spy is the adapter; it tells a test of the agent that it opens.
+type spy struct {
+	adapters.Adapter
+	got **agent
+}
+
+func (s *spy) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
+	return bridge.New(func(p acp.Peer, conn *bridge.Conn) acp.Agent {
+		*s.got = newAgent(o, p, conn)
+		return *s.got
+	}), nil
+}
+
+// kill kills the process of a connection.
+func kill(t *testing.T, c *client) {
+	t.Helper()
+	pid := c.Conn.(adapters.Process).PID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); pid == 0 || err != nil {
+		t.Fatalf("kill process %d: %v", pid, err)
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// watchEvents tells of directories that the server forgets, until ctx ends. What
+// it returns is closed then.
+func watchEvents(ctx context.Context, t *testing.T, srv *server, disposed chan<- struct{}) <-chan struct{} {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.base+"/global/event", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetBasicAuth(user, srv.pass)
+	resp, err := srv.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer resp.Body.Close()
+		in := sse.NewDecoder(resp.Body, maxEvent)
+		for {
+			e, err := in.Next()
+			if err != nil {
+				return
+			}
+			if bytes.Contains(e.Data, []byte(`"server.instance.disposed"`)) {
+				disposed <- struct{}{}
+			}
+		}
+	}()
+	return done
+}

@@ -1,0 +1,279 @@
+package opencode
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// last is the newest request of a turn.
+func (w *world) last() scriptedmodel.Request {
+	w.T.Helper()
+	all := w.Model.Turns()
+	if len(all) == 0 {
+		w.T.Fatal("the model was asked nothing")
+	}
+	return all[len(all)-1]
+}
+
+func (c *client) set(id acp.SessionID, option, value string) {
+	c.W.T.Helper()
+	c.Must(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": value})
+}
+
+func TestLive_ModesModelsEffort(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	c.set(id, configEffort, "high")
+	c.Turn(id, "say one")
+	if r := w.last(); r.Model != "large" || r.Effort != "high" {
+		t.Errorf("model %s, effort %s", r.Model, r.Effort)
+	}
+	c.set(id, configModel, "scripted/small")
+	c.set(id, configMode, "plan")
+	c.Turn(id, "say two")
+	if r := w.last(); r.Model != "small" || r.Effort != "" || !strings.Contains(string(r.Body), "plan") {
+		t.Errorf("model %s, effort %s", r.Model, r.Effort)
+	}
+	for option, value := range map[string]string{configModel: "scripted/nope", configMode: "nope", configEffort: "nope", "nope": "x"} {
+		if _, e := c.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": value}); e == nil || e.Code != acp.CodeInvalidParams {
+			t.Errorf("%s %s: %v", option, value, e)
+		}
+	}
+	// The next process is told again.
+	c.Close()
+	again := w.open(acp.ClientCapabilities{}, nil)
+	r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+	if now := acp.MemberString(r, "modes", "currentModeId"); now != "plan" {
+		t.Errorf("the mode is %s", now)
+	}
+	again.Turn(id, "say three")
+	if r := w.last(); r.Model != "small" {
+		t.Errorf("then the model is %s", r.Model)
+	}
+}
+
+func TestLive_Wishes(t *testing.T) {
+	w := newWorld(t)
+	more, skills := t.TempDir(), t.TempDir()
+	w.Write(filepath.Join(more, "a.txt"), "MORE\n", 0o600)
+	w.Write(filepath.Join(skills, "demo/SKILL.md"), "---\nname: demo\ndescription: does demos\n---\nBODY\n", 0o600)
+	w.configure(`{"external_directory": "ask"}`)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	own, _ := json.Marshal(map[string]any{
+		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{more},
+		"skills": map[string]any{"paths": []string{skills}}, "permissionMode": "nope",
+		"agentSpecific": map[string]any{"opencode": map[string]any{"permission": []rule{{"bash", "rm *", "deny"}}, "x": 1}},
+	})
+	r := c.NewResult(string(own))
+	id := acp.SessionID(acp.MemberString(r, "sessionId"))
+	raw, _ := acp.Member(r, "_meta", acp.MetaKey, "unsupported")
+	if list := acp.Elements(raw); len(list) != 2 {
+		t.Errorf("unsupported are %s", raw)
+	}
+	if _, got := c.Turn(id, "read "+filepath.Join(more, "a.txt")); !strings.Contains(bridgetest.Said(got), "MORE") {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	body := string(w.last().Body)
+	for _, part := range []string{"PROJECT RULES", "APPENDED", "does demos", filepath.Join(skills, "demo/SKILL.md")} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the model is not told %q", part)
+		}
+	}
+	if _, got := c.Turn(id, "run rm x"); len(calls(got)) != 1 || calls(got)[0].Status != acp.ToolCallStatusFailed {
+		t.Errorf("what was denied is %+v", calls(got))
+	}
+}
+
+func TestLive_Attachments(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	mime := "text/plain"
+	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
+		acp.TextBlock("say seen"),
+		{Image: &acp.ImageContent{Data: pixel, MimeType: "image/png"}},
+		{ResourceLink: &acp.ResourceLink{Name: "elsewhere", URI: "https://example.com/x"}},
+		{ResourceLink: &acp.ResourceLink{Name: "notes", URI: "file://" + w.Write("notes.txt", "LINKED\n", 0o600)}},
+		{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{URI: "file:///w/b.txt", MimeType: &mime, Blob: "QkxPQg=="}}}},
+	}})
+	body := string(w.last().Body)
+	for _, part := range []string{pixel, "https://example.com/x", "LINKED", "BLOB"} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the model is not given %q", part)
+		}
+	}
+	c.Close()
+	again := w.open(acp.ClientCapabilities{}, nil)
+	from := again.Seen()
+	again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	images := 0
+	for _, u := range again.Updates(from) {
+		if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Image != nil {
+			images++
+		}
+	}
+	if images != 1 {
+		t.Errorf("%d images are replayed", images)
+	}
+}
+
+// TestLive_NoNetwork has a workspace with plugins to install, no catalogue and no
+// ripgrep. Nothing waits for them, and what OpenCode leaves is removed.
+func TestLive_NoNetwork(t *testing.T) {
+	w := newWorld(t)
+	w.Write(filepath.Join(w.Cwd, ".opencode/command/x.md"), "say x\n", 0o600)
+	begun := time.Now()
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	if _, got := c.Turn(id, "/x"); bridgetest.Said(got) != "x" {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	w.Model.On(scriptedmodel.Exactly("search"), scriptedmodel.Step{scriptedmodel.Call("glob", map[string]any{"pattern": "*.md"})}, scriptedmodel.Step{scriptedmodel.Say("searched")})
+	if _, got := c.Turn(id, "search"); bridgetest.Said(got) != "searched" || len(calls(got)) != 1 {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	if took := time.Since(begun); took > 45*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	c.Close()
+	if got := names(t, filepath.Join(w.Cwd, ".opencode")); len(got) != 1 || got[0] != "command" {
+		t.Errorf("in .opencode there are %q", got)
+	}
+}
+
+func TestLive_Failures(t *testing.T) {
+	w := newWorld(t)
+	var a *agent
+	w.Use(&spy{Adapter: New(), got: &a})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	for prompt, want := range map[string]int64{"fail 401": acp.CodeAuthRequired, "fail 400": acp.CodeInternal, "fail 403": acp.CodeInternal} {
+		_, e := c.Result(c.Prompt(id, prompt))
+		if e == nil || e.Code != want || strings.Contains(e.Message, "Unexpected server error") {
+			t.Errorf("%s: %v", prompt, e)
+		}
+	}
+	if _, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: filepath.Join(w.Cwd, "none"), MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
+		t.Errorf("a directory that does not exist: %v", e)
+	}
+	// OpenCode itself answers with a bare 500, and goes on with what was wrong.
+	for wrong, want := range map[string]string{"mode": "nope", "model": "not-there"} {
+		s, err := a.session(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		right := s.set
+		other := *s.set.catalog
+		other.models = append([]model{{provider: "scripted", id: "not-there"}}, other.models...)
+		if s.set.catalog = &other; wrong == "mode" {
+			s.set.mode = want
+		} else {
+			s.set.model = "scripted/" + want
+		}
+		s.mu.Unlock()
+		_, e := c.Result(c.Prompt(id, "say x"))
+		if e == nil || !strings.Contains(e.Message, want) || strings.Contains(e.Error(), "    at ") {
+			t.Errorf("a wrong %s: %v", wrong, e)
+		}
+		s.mu.Lock()
+		s.set = right
+		s.mu.Unlock()
+		if _, got := c.Turn(id, "say unstuck"); bridgetest.Said(got) != "unstuck" {
+			t.Errorf("after a wrong %s it said %q", wrong, bridgetest.Said(got))
+		}
+	}
+	// A wrong configuration is explained by what OpenCode says of it.
+	broken := t.TempDir()
+	w.Write(filepath.Join(broken, "opencode.json"), `{"permission": 5}`, 0o600)
+	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: broken, MCPServers: []acp.MCPServer{}})
+	if e == nil || !strings.Contains(e.Message, "configuration") {
+		t.Errorf("a wrong configuration: %v", e)
+	}
+	if _, got := c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {
+		t.Errorf("then it said %q", bridgetest.Said(got))
+	}
+}
+
+// TestLive_Password shows that nobody can use the server without its password.
+func TestLive_Password(t *testing.T) {
+	w := newWorld(t)
+	var a *agent
+	w.Use(&spy{Adapter: New(), got: &a})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	c.New("")
+	a.mu.Lock()
+	srv := a.servers[asConfigured]
+	a.mu.Unlock()
+	for _, path := range []string{"/session", "/global/health", "/config/providers", "/doc"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s answers %d", path, resp.StatusCode)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cmdline, err := os.ReadFile(filepath.Join("/proc", itoa(srv.child.PID()), "cmdline"))
+	if err != nil || strings.Contains(string(cmdline), srv.pass) {
+		t.Errorf("the command line is %q, %v", cmdline, err)
+	}
+}
+
+// TestLive_MemoryIsGivenBack shows that a directory is forgotten with its last
+// session.
+func TestLive_MemoryIsGivenBack(t *testing.T) {
+	w := newWorld(t)
+	var a *agent
+	w.Use(&spy{Adapter: New(), got: &a})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	other := c.New("")
+	a.mu.Lock()
+	srv := a.servers[asConfigured]
+	a.mu.Unlock()
+	disposed := make(chan struct{}, 8)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events := watchEvents(ctx, t, srv, disposed)
+	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	if _, got := c.Turn(other, "say alive"); bridgetest.Said(got) != "alive" {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	select {
+	case <-disposed:
+		t.Error("a directory was forgotten that is in use")
+	default:
+	}
+	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: other})
+	select {
+	case <-disposed:
+	case <-time.After(bridgetest.Patience):
+		t.Error("the directory is not forgotten")
+	}
+	again := c.New("")
+	if _, got := c.Turn(again, "say again"); bridgetest.Said(got) != "again" {
+		t.Errorf("then it said %q", bridgetest.Said(got))
+	}
+	cancel()
+	<-events
+}

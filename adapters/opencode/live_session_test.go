@@ -1,0 +1,272 @@
+package opencode
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+func asks(question string) map[string]any {
+	return map[string]any{"questions": []any{map[string]any{
+		"question": question, "header": "H", "options": []any{map[string]string{"label": "A", "description": "a"}, map[string]string{"label": "B", "description": "b"}},
+	}}}
+}
+
+// answering answers questions with labels, and permissions with an option.
+func answering(option string, labels ...string) bridgetest.Answer {
+	return func(method string, params json.RawMessage) any {
+		if method == acp.MethodRequestQuestion {
+			return &acp.QuestionResponse{Outcome: acp.QuestionAnswered, Answers: [][]string{labels}}
+		}
+		return bridgetest.Pick(option)(method, params)
+	}
+}
+
+func TestLive_Question(t *testing.T) {
+	w := newWorld(t)
+	w.Model.On(scriptedmodel.Exactly("ask"), scriptedmodel.Step{scriptedmodel.Call("question", asks("Which?"))}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	c := w.open(acp.ClientCapabilities{}, answering("", "B"))
+	id := c.New("")
+	_, got := c.Turn(id, "ask")
+	if !strings.Contains(bridgetest.Said(got), "B") || len(calls(got)) != 1 || calls(got)[0].Status != acp.ToolCallStatusCompleted {
+		t.Errorf("said %q with %+v", bridgetest.Said(got), calls(got))
+	}
+}
+
+func TestLive_PlanAndDiffs(t *testing.T) {
+	w := newWorld(t)
+	old, made := filepath.Join(w.Cwd, "old.txt"), filepath.Join(w.Cwd, "made.txt")
+	w.Write(old, "one\ntwo\n", 0o600)
+	w.Model.On(scriptedmodel.Exactly("work"),
+		scriptedmodel.Step{scriptedmodel.Call("todowrite", map[string]any{"todos": []any{map[string]string{"content": "Do it", "status": "in_progress", "priority": "high"}}})},
+		scriptedmodel.Step{scriptedmodel.ReadFile(old)},
+		scriptedmodel.Step{scriptedmodel.EditFile(old, "two", "TWO"), scriptedmodel.WriteFile(made, "new\n")},
+		scriptedmodel.Step{scriptedmodel.Say("done")})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	_, got := c.Turn(id, "work")
+	var plan []acp.PlanEntry
+	for _, u := range got {
+		if u.Plan != nil {
+			plan = u.Plan.Entries
+		}
+	}
+	if len(plan) != 1 || plan[0].Content != "Do it" || plan[0].Status != acp.PlanEntryStatusInProgress {
+		t.Errorf("the plan is %+v", plan)
+	}
+	diffs := map[string][2]string{}
+	for _, call := range calls(got) {
+		for _, one := range call.Content {
+			if d := one.Diff; d != nil {
+				before := "-"
+				if d.OldText != nil {
+					before = *d.OldText
+				}
+				diffs[d.Path] = [2]string{before, d.NewText}
+			}
+		}
+	}
+	if len(diffs) != 2 || diffs[old] != [2]string{"one\ntwo\n", "one\nTWO\n"} || diffs[made] != [2]string{"-", "new\n"} {
+		t.Errorf("the diffs are %q", diffs)
+	}
+}
+
+func TestLive_Subagent(t *testing.T) {
+	w := newWorld(t)
+	task := scriptedmodel.Call("task", map[string]any{"description": "Sub job", "prompt": "run touch " + w.Home + "/child", "subagent_type": "general"})
+	w.Model.On(scriptedmodel.Exactly("delegate"), scriptedmodel.Step{task}, scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	id := c.New("")
+	from := c.Seen()
+	how, got := c.Turn(id, "delegate")
+	all := calls(got)
+	if how != acp.StopReasonEndTurn || len(all) != 2 || all[0].Status != acp.ToolCallStatusCompleted || all[1].Status != acp.ToolCallStatusCompleted {
+		t.Fatalf("%s with %+v", how, all)
+	}
+	if parent := acp.MemberString(all[1].Meta[acp.MetaKey], "parentToolCallId"); parent != string(all[0].ToolCallID) {
+		t.Errorf("the subagent's call belongs to %q", parent)
+	}
+	_, m := c.Await("the request", from, func(m *acp.Message) bool { return m.IsRequest() })
+	if title := acp.MemberString(m.Params(), "toolCall", "title"); !strings.HasPrefix(title, "Subagent: touch") {
+		t.Errorf("it asks for %q", title)
+	}
+	if bridgetest.Said(got) != "parent done" || !strings.Contains(textOf(all[0]), "ran: ") {
+		t.Errorf("said %q, and the call %q", bridgetest.Said(got), textOf(all[0]))
+	}
+}
+
+func TestLive_CommandsAndCompaction(t *testing.T) {
+	w := newWorld(t)
+	w.Write(filepath.Join(w.Cwd, ".opencode/command/greet.md"), "---\ndescription: greets\n---\nsay greetings to $ARGUMENTS\n", 0o600)
+	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Compaction: &acp.CompactionCapabilities{}}}, nil)
+	id := c.New("")
+	var names []string
+	for _, u := range c.Updates(0) {
+		if u.AvailableCommandsUpdate != nil {
+			for _, one := range u.AvailableCommandsUpdate.AvailableCommands {
+				names = append(names, one.Name)
+			}
+		}
+	}
+	for _, want := range []string{"greet", "compact", "undo", "redo", "init"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("there is no command %s among %q", want, names)
+		}
+	}
+	if _, got := c.Turn(id, "/greet you"); bridgetest.Said(got) != "greetings to you" {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	_, got := c.Turn(id, "/compact")
+	var states []acp.CompactionStatus
+	summary := 0
+	for _, u := range got {
+		if u.CompactionUpdate != nil {
+			states = append(states, u.CompactionUpdate.Status)
+		}
+		if u.CompactionSummaryChunk != nil {
+			summary++
+		}
+	}
+	if !slices.Equal(states, []acp.CompactionStatus{acp.CompactionStatusInProgress, acp.CompactionStatusCompleted}) || summary == 0 || bridgetest.Said(got) != "" {
+		t.Errorf("compaction is %q with %d pieces of a summary, said %q", states, summary, bridgetest.Said(got))
+	}
+}
+
+// wordServer is an MCP server in Python with a tool that says a word.
+const wordServer = `import json, os, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m:
+        continue
+    r = {}
+    if m["method"] == "initialize":
+        r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+    elif m["method"] == "tools/list":
+        r = {"tools": [{"name": "word", "description": "says the word", "inputSchema": {"type": "object", "properties": {}}}]}
+    elif m["method"] == "tools/call":
+        r = {"content": [{"type": "text", "text": "the word is " + os.environ["WORD"]}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
+`
+
+func TestLive_MCP(t *testing.T) {
+	w := newWorld(t)
+	script := w.Write("mcp.py", wordServer, 0o600)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skipf("the MCP server of this test is written in Python: %v", err)
+	}
+	w.Model.On(scriptedmodel.Exactly("use"), scriptedmodel.Step{scriptedmodel.Call("tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	w.Model.On(scriptedmodel.Exactly("use 2"), scriptedmodel.Step{scriptedmodel.Call("s2_tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	make := func(word string) acp.SessionID {
+		r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
+			Name: "tools", Command: python, Args: []string{script}, Env: []acp.EnvVariable{{Name: "WORD", Value: word}},
+		}}}})
+		return acp.SessionID(acp.MemberString(r, "sessionId"))
+	}
+	one, two := make("heron"), make("egret")
+	if _, got := c.Turn(one, "use"); !strings.Contains(bridgetest.Said(got), "heron") {
+		t.Errorf("the first session said %q", bridgetest.Said(got))
+	}
+	if _, got := c.Turn(two, "use 2"); !strings.Contains(bridgetest.Said(got), "egret") {
+		t.Errorf("the second session said %q", bridgetest.Said(got))
+	}
+	for id, prompt := range map[acp.SessionID]string{one: "use 2", two: "use"} {
+		if _, got := c.Turn(id, prompt); strings.Contains(bridgetest.Said(got), "the word is") {
+			t.Errorf("a session uses another's server: %q", bridgetest.Said(got))
+		}
+	}
+	if strings.Contains(w.Read(filepath.Join(w.Home, ".config/opencode/opencode.json")), "tools") {
+		t.Error("the server is in the user's configuration")
+	}
+}
+
+func TestLive_ForkListDeleteTitle(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	c.Turn(id, "say the past")
+	r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})
+	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
+	if _, got := c.Turn(fork, "recall"); fork == id || !strings.Contains(bridgetest.Said(got), "the past") {
+		t.Errorf("the fork %s recalls %q", fork, bridgetest.Said(got))
+	}
+	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "Named by hand"})
+	list := func() map[string]string {
+		var r acp.ListSessionsResponse
+		if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &r); err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for _, s := range r.Sessions {
+			out[string(s.SessionID)] = *s.Title
+		}
+		return out
+	}
+	if got := list(); len(got) != 2 || got[string(id)] != "Named by hand" {
+		t.Errorf("listed are %q", got)
+	}
+	c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id})
+	if got := list(); len(got) != 1 || got[string(fork)] == "" {
+		t.Errorf("then listed are %q", got)
+	}
+	if _, e := c.Call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeResourceNotFound {
+		t.Errorf("the deleted session: %v", e)
+	}
+}
+
+func TestLive_SessionOfATerminal(t *testing.T) {
+	w := newWorld(t)
+	cmd := exec.CommandContext(t.Context(), w.Program.Path, "run", "say", "in", "a", "terminal")
+	cmd.Dir = w.Cwd
+	cmd.Env = append(cmd.Environ(), w.Env...) // with PWD, which opencode goes by
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := w.open(acp.ClientCapabilities{}, nil)
+	var r acp.ListSessionsResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{}), &r); err != nil || len(r.Sessions) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	id := r.Sessions[0].SessionID
+	from := c.Seen()
+	c.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	if got := bridgetest.Said(c.Updates(from)); got != "in a terminal" {
+		t.Errorf("the replay says %q", got)
+	}
+	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil {
+		t.Error("it was deleted")
+	}
+}
+
+// TestLive_LinkedDirectory has a working directory by another name. What is
+// asked there can be answered.
+func TestLive_LinkedDirectory(t *testing.T) {
+	w := newWorld(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(w.Cwd, link); err != nil {
+		t.Fatal(err)
+	}
+	w.Cwd = link
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	id := c.New("")
+	_, got := c.Turn(id, "run touch made; pwd")
+	if all := calls(got); len(all) != 1 || all[0].Status != acp.ToolCallStatusCompleted {
+		t.Errorf("calls %+v", all)
+	}
+	if _, err := os.Stat(filepath.Join(link, "made")); err != nil {
+		t.Error(err)
+	}
+	var r acp.ListSessionsResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &link}), &r); err != nil || len(r.Sessions) != 1 {
+		t.Errorf("listed are %+v, %v", r.Sessions, err)
+	}
+}

@@ -1,0 +1,260 @@
+package opencode
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+// calls are the tool calls of updates, each as it is at the end, in order.
+func calls(list []acp.SessionUpdate) []*acp.ToolCall {
+	var out []*acp.ToolCall
+	byID := map[acp.ToolCallID]*acp.ToolCall{}
+	for _, u := range list {
+		if u.ToolCall != nil {
+			byID[u.ToolCall.ToolCallID] = u.ToolCall
+			out = append(out, u.ToolCall)
+		}
+		if u.ToolCallUpdate == nil {
+			continue
+		}
+		c := byID[u.ToolCallUpdate.ToolCallID]
+		if c == nil {
+			continue
+		}
+		if u.ToolCallUpdate.Status != "" {
+			c.Status = u.ToolCallUpdate.Status
+		}
+		if u.ToolCallUpdate.Content != nil {
+			c.Content = u.ToolCallUpdate.Content
+		}
+	}
+	return out
+}
+
+func textOf(c *acp.ToolCall) string {
+	var b strings.Builder
+	for _, one := range c.Content {
+		if one.Content != nil && one.Content.Content.Text != nil {
+			b.WriteString(one.Content.Content.Text.Text)
+		}
+	}
+	return b.String()
+}
+
+func thoughts(list []acp.SessionUpdate) string {
+	var b strings.Builder
+	for _, u := range list {
+		if u.AgentThoughtChunk != nil && u.AgentThoughtChunk.Content.Text != nil {
+			b.WriteString(u.AgentThoughtChunk.Content.Text.Text)
+		}
+	}
+	return b.String()
+}
+
+// saidSoFar waits until the agent has said something.
+func (c *client) saidSoFar(from int, text string) {
+	c.W.T.Helper()
+	c.Await("text "+text, from, func(*acp.Message) bool { return strings.Contains(bridgetest.Said(c.Updates(from)), text) })
+}
+
+func TestLive_Turn(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	how, got := c.Turn(id, "think deeply about it")
+	if how != acp.StopReasonEndTurn || strings.TrimSpace(thoughts(got)) != "deeply about it" || bridgetest.Said(got) != "thought" {
+		t.Errorf("%s: thought %q, said %q", how, thoughts(got), bridgetest.Said(got))
+	}
+	_, got = c.Turn(id, "run for i in 1 2 3; do echo out $i; sleep 0.4; done")
+	live := 0
+	for _, u := range got {
+		if up := u.ToolCallUpdate; up != nil && up.Status == acp.ToolCallStatusInProgress && len(up.Content) > 0 {
+			live++
+		}
+	}
+	if all := calls(got); len(all) != 1 || live < 2 || !strings.Contains(textOf(all[0]), "out 1\nout 2\nout 3\n") {
+		t.Errorf("%d live updates, then %+v", live, all)
+	}
+	title, used, price := "", uint64(0), 0.0
+	for _, u := range c.Updates(0) {
+		if u.SessionInfoUpdate != nil && u.SessionInfoUpdate.Title != nil {
+			title = *u.SessionInfoUpdate.Title
+		}
+		if u.UsageUpdate != nil {
+			used, price = u.UsageUpdate.Used, u.UsageUpdate.Cost.Amount
+		}
+	}
+	if title != "Scripted title" || used == 0 || price == 0 {
+		t.Errorf("title %q, %d tokens used, %f spent", title, used, price)
+	}
+	// A megabyte goes through as it is.
+	large := strings.Repeat("0123456789abcdef", 1<<16)
+	if _, got = c.Turn(id, "say "+large); bridgetest.Said(got) != large {
+		t.Errorf("%d bytes came back of %d", len(bridgetest.Said(got)), len(large))
+	}
+}
+
+// TestLive_BrokenStreamOfEvents cuts the stream in the middle of a text, of a
+// command and before a permission is asked for. Nothing is lost, and nothing is
+// shown twice.
+func TestLive_BrokenStreamOfEvents(t *testing.T) {
+	w := newWorld(t)
+	gate := make(chan struct{})
+	var words []string
+	for i := range 60 {
+		words = append(words, fmt.Sprintf("w%d ", i))
+	}
+	w.Model.On(scriptedmodel.Exactly("long"),
+		scriptedmodel.Step{scriptedmodel.Slowly(20 * time.Millisecond), scriptedmodel.SayChunks(words...), scriptedmodel.Call("bash", map[string]any{
+			"command": "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.3; done", "description": "counts",
+		})},
+		scriptedmodel.Step{scriptedmodel.Gate(gate), scriptedmodel.Call("bash", map[string]any{"command": "touch " + w.Home + "/made", "description": "makes"})},
+		scriptedmodel.Step{scriptedmodel.Say("the end")})
+	cuts := &cutter{Adapter: New()}
+	w.World.Use(cuts)
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	id := c.New("")
+	from := c.Seen()
+	turn := c.Prompt(id, "long")
+	c.saidSoFar(from, "w5 ")
+	cuts.cut()
+	cuts.mend()
+	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Params()), "line 2") })
+	cuts.cut()
+	close(gate) // the permission is asked for while nobody listens
+	time.AfterFunc(3*time.Second, cuts.mend)
+	r, e := c.Result(turn)
+	if e != nil || stop(r) != acp.StopReasonEndTurn {
+		t.Fatalf("%s, %v\n%s", r, e, c.Quote())
+	}
+	got := c.Updates(from)
+	if want := strings.TrimSpace(strings.Join(words, "")); strings.TrimSpace(strings.TrimSuffix(bridgetest.Said(got), "the end")) != want {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	all := calls(got)
+	if len(all) != 2 || all[0].Status != acp.ToolCallStatusCompleted || all[1].Status != acp.ToolCallStatusCompleted || !strings.Contains(textOf(all[0]), "line 6") {
+		t.Errorf("calls %+v", all)
+	}
+	if _, got := c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {
+		t.Errorf("then it said %q", bridgetest.Said(got))
+	}
+}
+
+// TestLive_ServerDies shows what becomes of turns when the process ends, and
+// that the next process knows everything.
+func TestLive_ServerDies(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	c.Turn(id, "say before the end")
+	from := c.Seen()
+	turn := c.Prompt(id, "run echo begun; sleep 600")
+	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Params()), "begun") })
+	kill(t, c)
+	if exit, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok || exit.Signal == "" {
+		t.Errorf("the connection ended with %v", c.Ended())
+	}
+	_ = turn
+	if all := calls(c.Updates(from)); len(all) != 1 || all[0].Status != acp.ToolCallStatusFailed {
+		t.Errorf("the call that ran is %+v", all)
+	}
+	again := w.open(acp.ClientCapabilities{}, nil)
+	from = again.Seen()
+	again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	got := again.Updates(from)
+	if all := calls(got); len(all) != 1 || all[0].Status != acp.ToolCallStatusFailed || !strings.Contains(bridgetest.Said(got), "before the end") {
+		t.Errorf("the replay says %q with %+v", bridgetest.Said(got), all)
+	}
+	if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "before the end") {
+		t.Errorf("it recalls %q", bridgetest.Said(got))
+	}
+}
+
+// TestLive_AbortLeavesNothing shows that what an aborted turn asks is not listed
+// for ever.
+func TestLive_AbortLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	var a *agent
+	w.World.Use(&spy{Adapter: New(), got: &a})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	for _, prompt := range []string{"run touch " + w.Home + "/never", "ask"} {
+		w.Model.On(scriptedmodel.Exactly("ask"), scriptedmodel.Step{scriptedmodel.Call("question", map[string]any{"questions": []any{map[string]any{
+			"question": "Which?", "header": "Which", "options": []any{map[string]string{"label": "A", "description": "a"}, map[string]string{"label": "B", "description": "b"}},
+		}}})})
+		from := c.Seen()
+		turn := c.Prompt(id, prompt)
+		c.Await("a request", from, func(m *acp.Message) bool { return m.IsRequest() })
+		c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+		if r, e := c.Result(turn); e != nil || stop(r) != acp.StopReasonCancelled {
+			t.Fatalf("%s, %v", r, e)
+		}
+		for _, kind := range []string{"/permission", "/question"} {
+			var list []ask
+			if err := a.servers[asConfigured].call(t.Context(), "GET", at(kind, w.Cwd), nil, &list); err != nil || len(list) > 0 {
+				t.Errorf("%s lists %+v, %v", kind, list, err)
+			}
+		}
+	}
+}
+
+// TestLive_ManyTurns runs turns of many sessions at once in one process.
+func TestLive_ManyTurns(t *testing.T) {
+	w := newWorld(t)
+	for i := range 24 {
+		w.Model.On(scriptedmodel.Exactly(fmt.Sprintf("count %d", i)),
+			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("number %d begins. ", i)), scriptedmodel.Call("bash", map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.3", i), "description": "counts"})},
+			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("I am number %d.", i))})
+	}
+	c := w.open(acp.ClientCapabilities{}, nil)
+	began := time.Now()
+	var all []acp.SessionID
+	for range 24 {
+		all = append(all, c.New(""))
+	}
+	t.Logf("24 sessions in %v", time.Since(began))
+	for range 3 {
+		began, from := time.Now(), c.Seen()
+		var turns []acp.ID
+		for i, id := range all {
+			turns = append(turns, c.Prompt(id, fmt.Sprintf("count %d", i)))
+		}
+		for i, turn := range turns {
+			if r, e := c.Result(turn); e != nil || stop(r) != acp.StopReasonEndTurn {
+				t.Errorf("turn %d: %s, %v", i, r, e)
+			}
+		}
+		t.Logf("24 turns in %v", time.Since(began))
+		said := map[acp.SessionID]*strings.Builder{}
+		ended := map[acp.ID]bool{}
+		byTurn := map[acp.SessionID]acp.ID{}
+		for i, id := range all {
+			said[id], byTurn[id] = &strings.Builder{}, turns[i]
+		}
+		for _, m := range c.Frames()[from:] {
+			if m.IsResponse() {
+				ended[m.ID()] = true
+			}
+			id := acp.SessionID(acp.MemberString(m.Params(), "sessionId"))
+			if text := acp.MemberString(m.Update(), "content", "text"); acp.MemberString(m.Update(), "sessionUpdate") == "agent_message_chunk" {
+				if ended[byTurn[id]] {
+					t.Errorf("%q comes after the end of its turn", text)
+				}
+				said[id].WriteString(text)
+			}
+		}
+		for i, id := range all {
+			if want := fmt.Sprintf("number %d begins. I am number %d.", i, i); said[id].String() != want {
+				t.Errorf("session %d said %q", i, said[id])
+			}
+		}
+	}
+}

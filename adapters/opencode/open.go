@@ -1,0 +1,330 @@
+package opencode
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// listPage is how many sessions are on a page.
+const listPage = 100
+
+// opening is what a session is made of.
+type opening struct {
+	up     *setup
+	srv    *server
+	c      *catalog
+	from   *info // the session that there is
+	box    *toolbox
+	own    []string // MCP servers
+	failed []string // why some of them do not run
+}
+
+// prepare maps the wishes, makes the server look at the directory and starts
+// what the session wants there. The caller calls done when the session is known.
+// With an id it is about a session that there is, which stays where it is.
+func (a *agent) prepare(ctx context.Context, r bridge.Request, id acp.SessionID) (*opening, error) {
+	up, err := newSetup(r)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := a.server(ctx, up.kind)
+	if err != nil {
+		return nil, err
+	}
+	var from *info
+	if id != "" {
+		if from, err = srv.find(ctx, id); err != nil {
+			return nil, err
+		}
+		if from.Directory != "" && from.Directory != up.Cwd {
+			if _, err := os.Stat(from.Directory); err != nil {
+				return nil, acp.Errorf(acp.CodeInvalidParams, "the directory %s of session %s cannot be used: %v", from.Directory, id, err)
+			}
+			up.Cannot("cwd", "the session stays in its directory %s", from.Directory)
+			up.Cwd = from.Directory
+		}
+	}
+	a.guard.watch(up.Cwd)
+	o := &opening{up: up, srv: srv, from: from, box: a.tools.at(srv, up.Cwd)}
+	o.box.open.RLock()
+	if o.c, err = srv.catalog(ctx, up.Cwd); err != nil {
+		o.done()
+		return nil, openError(err)
+	}
+	if len(o.c.models) == 0 {
+		o.done()
+		return nil, authRequired("opencode has no provider with credentials")
+	}
+	o.own, o.failed = o.box.start(ctx, srv, up)
+	return o, nil
+}
+
+// done lets OpenCode forget the directory again.
+func (o *opening) done() { o.box.open.RUnlock() }
+
+// openError says why a session could not be opened.
+func openError(err error) error {
+	r := refused(err)
+	if r == nil {
+		return err
+	}
+	return acp.Errorf(acp.CodeInternal, "opencode refused: %s; it reads its configuration when it looks at a directory, and does not go on with a wrong one", r.Message)
+}
+
+// NewSession makes a session.
+func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, "")
+	if err != nil {
+		return nil, err
+	}
+	defer o.done()
+	var made info
+	body := map[string]any{}
+	if rules := slices.Concat(o.up.rules, o.box.fences(o.own, nil)); len(rules) > 0 {
+		body["permission"] = rules
+	}
+	if err := o.srv.call(ctx, "POST", at("/session", o.up.Cwd), body, &made); err != nil {
+		return nil, openError(err)
+	}
+	s, err := a.begin(ctx, o, &made, record{}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
+}
+
+// begin makes a native session known here. made says that it came to be here. On
+// an error nothing is left but the native session.
+func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, made bool) (*session, error) {
+	s := a.newSession(o.srv, acp.SessionID(i.ID), o.up, o.c)
+	mode, model, variant := known.Mode, known.Model, known.Variant
+	if i.Model != nil && model == "" {
+		model, variant = i.Model.Provider+"/"+i.Model.ID, i.Model.Variant
+	}
+	s.set.pick(bridge.FirstOf(mode, i.Agent), model, variant)
+	s.tr.usage.costs[i.ID] = i.Cost
+	if made {
+		s.keep(func(r *record) { r.Made = true })
+	}
+	if err := a.register(s); err != nil {
+		s.stop()
+		return nil, err
+	}
+	o.box.use(s.id, o.own)
+	if len(o.own) > 0 {
+		a.fence(ctx, s, o.box)
+	}
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		out := s.commandsUpdate()
+		for _, f := range o.failed {
+			out = append(out, t.say(acp.NoticeSeverityWarning, f, "")...)
+		}
+		return out
+	})
+	return s, nil
+}
+
+// fence keeps the other sessions of a directory from a session's MCP servers.
+func (a *agent) fence(ctx context.Context, s *session, b *toolbox) {
+	a.mu.Lock()
+	var others []*session
+	for _, one := range a.sessions {
+		if one != s && one.srv == s.srv && one.cwd == s.cwd {
+			others = append(others, one)
+		}
+	}
+	a.mu.Unlock()
+	for _, one := range others {
+		i, err := s.srv.find(ctx, one.id)
+		if err != nil {
+			continue // it is gone
+		}
+		if rules := b.fences(b.of(one.id), i.Permission); len(rules) > 0 {
+			if err := s.srv.call(ctx, "PATCH", one.path(""), map[string]any{"permission": rules}, nil); err != nil {
+				one.log.Warn("keep a session from the MCP servers of another", "err", err)
+			}
+		}
+	}
+}
+
+// of are the servers that a session uses.
+func (b *toolbox) of(id acp.SessionID) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []string
+	for name, one := range b.all {
+		if one.users[id] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// find returns a native session.
+func (s *server) find(ctx context.Context, id acp.SessionID) (*info, error) {
+	if !native.MatchString(string(id)) {
+		return nil, bridge.NotFound(id) // opencode says no more than that something is wrong
+	}
+	var i info
+	if err := s.call(ctx, "GET", "/session/"+url.PathEscape(string(id)), nil, &i); err != nil {
+		if r := refused(err); r != nil && r.Status < 500 {
+			return nil, bridge.NotFound(id)
+		}
+		return nil, err
+	}
+	return &i, nil
+}
+
+// reopen opens a session, wherever it was made.
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
+	release, err := a.claim(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	o, err := a.prepare(ctx, r, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	known, _ := a.store.Load(string(id))
+	s, err := a.attach(ctx, o, known)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.restore(ctx, replay, known.Made); err != nil {
+		a.remove(ctx, s)
+		return nil, nil, err
+	}
+	return s, o.up, nil
+}
+
+// attach makes a session that there is known here, with the rules that are
+// wished of it.
+func (a *agent) attach(ctx context.Context, o *opening, known record) (*session, error) {
+	defer o.done()
+	i := o.from
+	readonly := func(rules []rule) bool { return slices.Contains(rules, rule{"bash", "*", "deny"}) }
+	if readonly(i.Permission) && !readonly(o.up.rules) {
+		o.up.Cannot("permissionMode", "the session was made with readonly and stays so")
+	}
+	rules := slices.DeleteFunc(slices.Concat(o.up.rules, o.box.fences(o.own, i.Permission)), func(one rule) bool {
+		return slices.Contains(i.Permission, one)
+	})
+	if len(rules) > 0 {
+		if err := o.srv.call(ctx, "PATCH", at("/session/"+i.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
+			return nil, openError(err)
+		}
+	}
+	return a.begin(ctx, o, i, known, false)
+}
+
+// LoadSession opens a session and replays it.
+func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+}
+
+// ResumeSession opens a session and replays nothing.
+func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+}
+
+// ForkSession makes a session that knows all of another one.
+func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	defer o.done()
+	from := o.from
+	var made info
+	if err := o.srv.call(ctx, "POST", at("/session/"+from.ID+"/fork", o.up.Cwd), struct{}{}, &made); err != nil {
+		return nil, openError(err)
+	}
+	rules := slices.Concat(o.up.rules, o.box.fences(o.own, made.Permission))
+	if len(rules) > 0 {
+		if err := o.srv.call(ctx, "PATCH", at("/session/"+made.ID, o.up.Cwd), map[string]any{"permission": rules}, nil); err != nil {
+			return nil, openError(err)
+		}
+	}
+	known, _ := a.store.Load(from.ID)
+	s, err := a.begin(ctx, o, &made, known, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
+}
+
+// ListSessions lists the sessions that people can go on with, those of a
+// terminal included, the newest first.
+func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+	srv, err := a.any(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir := ""
+	query := []string{"roots", "true", "limit", strconv.Itoa(listPage + 1)}
+	if r.Cwd != nil {
+		dir = *r.Cwd
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+	}
+	if r.Cursor != nil {
+		if _, err := strconv.ParseInt(*r.Cursor, 10, 64); err != nil {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "cursor %q is none that session/list has returned", *r.Cursor)
+		}
+		query = append(query, "cursor", *r.Cursor)
+	}
+	var list []info
+	if err := srv.call(ctx, "GET", at("/experimental/session", dir, query...), nil, &list); err != nil {
+		return nil, openError(err)
+	}
+	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	if len(list) > listPage {
+		list = list[:listPage]
+		out.NextCursor = new(strconv.FormatInt(list[listPage-1].Time.Updated, 10))
+	}
+	for _, i := range list {
+		if dir != "" && i.Directory != dir {
+			continue
+		}
+		one := acp.SessionInfo{SessionID: acp.SessionID(i.ID), Cwd: i.Directory}
+		if i.Title != "" {
+			one.Title = &i.Title
+		}
+		if i.Time.Updated > 0 {
+			one.UpdatedAt = new(time.UnixMilli(i.Time.Updated).UTC().Format(time.RFC3339))
+		}
+		out.Sessions = append(out.Sessions, one)
+	}
+	return out, nil
+}
+
+// meta is what a result says of a session beyond the protocol.
+func (s *session) meta(up *setup) map[string]json.RawMessage {
+	m := map[string]any{"authState": "authenticated"}
+	if v := s.a.o.Program.Version; v != "" {
+		m["agentVersion"] = v
+	}
+	if len(up.Unsupported) > 0 {
+		m["unsupported"] = up.Unsupported
+	}
+	return bridge.Meta(m)
+}

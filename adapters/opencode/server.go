@@ -1,0 +1,166 @@
+package opencode
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
+
+const (
+	startBound = 90 * time.Second // for the process to listen and to report events
+	// portAttempts is how often another port is tried: between the choice and the
+	// use of a port somebody else may take it.
+	portAttempts = 4
+)
+
+// ladder ends the process: it does not look at its input, and keeps nothing that
+// it would have to write.
+var ladder = process.Ladder{Term: 3 * time.Second}
+
+// server is an OpenCode process.
+type server struct {
+	a     *agent
+	kind  kind
+	log   *slog.Logger
+	child *bridge.Child
+	http  *http.Client
+	base  string // http://127.0.0.1:PORT
+	pass  string
+
+	ctx   context.Context // of everything that the server does by itself
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+	ended chan struct{} // closed when the process has ended and was read to its end
+	exit  error         // how it ended; valid when ended is closed
+}
+
+// start starts a process and waits until it listens and reports events. On an
+// error nothing is left.
+func (a *agent) start(ctx context.Context, k kind) (*server, error) {
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	var err error
+	for range portAttempts {
+		var s *server
+		if s, err = a.startOnce(ctx, k); err == nil {
+			return s, nil
+		}
+		if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || !portTaken.MatchString(exit.Stderr.Head+exit.Stderr.Tail) {
+			break
+		}
+	}
+	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
+		return nil, &acp.Error{Code: acp.CodeInternal, Message: "opencode did not start: " + exit.Error(), Data: exit.Data()}
+	}
+	return nil, fmt.Errorf("start opencode: %w", err)
+}
+
+var (
+	portTaken = regexp.MustCompile(`ServeError|EADDRINUSE|in use`)
+	listening = regexp.MustCompile(`listening on (http://\S+)`)
+)
+
+func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{a: a, kind: k, log: a.log, pass: rand.Text(), ended: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.http = &http.Client{Transport: &http.Transport{
+		DialContext: a.dial, DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+	}}
+	args := append(slices.Clone(a.o.Program.Args), "serve", "--hostname", "127.0.0.1", "--port", strconv.Itoa(port))
+	env, err := a.environ(k, s.pass)
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	// Sessions name their directories; this one is for requests that do not.
+	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env, Dir: "/"})
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	said := make(chan string, 1)
+	s.work.Go(func() { s.watch(said) })
+	fail := func(err error) (*server, error) {
+		s.end()
+		return nil, err
+	}
+	select {
+	case s.base = <-said:
+	case <-s.ended:
+		return fail(s.exit)
+	case <-ctx.Done():
+		return fail(fmt.Errorf("it does not say that it listens: %w", ctx.Err()))
+	}
+	connected := make(chan struct{})
+	s.work.Go(func() { s.follow(connected) })
+	select {
+	case <-connected:
+	case <-s.ended:
+		return fail(s.exit)
+	case <-ctx.Done():
+		return fail(fmt.Errorf("it reports no events: %w", ctx.Err()))
+	}
+	return s, nil
+}
+
+// freePort returns a port that nobody listens on now. The program's own choice
+// is one that people use for their own servers.
+func freePort(ctx context.Context) (int, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}
+
+// watch reads the process's stdout until its end, and ends what depends on it.
+// The address that it listens on goes to said.
+func (s *server) watch(said chan<- string) {
+	for {
+		line, err := s.child.ReadLine()
+		if m := listening.FindSubmatch(line); m != nil {
+			select {
+			case said <- string(m[1]):
+			default:
+			}
+		}
+		if _, ok := errors.AsType[*ndjson.TooLongError](err); ok {
+			continue
+		}
+		if err != nil {
+			break
+		}
+	}
+	s.exit = s.child.End(ladder)
+	close(s.ended)
+	s.stop()
+	s.a.died(s)
+}
+
+// end ends the process, everything that it started, and every goroutine of it.
+func (s *server) end() {
+	s.child.Stop(ladder)
+	<-s.ended
+	s.work.Wait()
+	s.http.CloseIdleConnections()
+}

@@ -1,0 +1,150 @@
+package opencode
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// session is a session; its native one has the same id.
+type session struct {
+	a      *agent
+	srv    *server
+	id     acp.SessionID
+	cwd    string
+	system string // what every prompt adds to the system prompt
+	grant  grant  // what the session's setup allows
+	log    *slog.Logger
+
+	ctx  context.Context // of everything that the session does by itself
+	quit context.CancelFunc
+	work sync.WaitGroup
+	slot chan struct{} // cap 1: held by the prompt that runs
+
+	out sync.Mutex  // guards tr, and orders updates; taken before mu
+	tr  *translator // guarded by out
+
+	mu      sync.Mutex
+	set     settings
+	skills  []bridge.Skill // of the session's setup
+	running *running
+	asks    map[string]*asked // by id
+	always  []rule            // what the client has allowed for the session
+	showing bool              // a goroutine will show output
+	stopped bool              // nothing more begins
+}
+
+func (a *agent) newSession(srv *server, id acp.SessionID, up *setup, c *catalog) *session {
+	s := &session{
+		a: a, srv: srv, id: id, cwd: up.Cwd, system: up.system(), grant: up.grant, log: a.log.With("session", id),
+		slot: make(chan struct{}, 1), tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
+	}
+	s.ctx, s.quit = context.WithCancel(context.Background())
+	s.tr.window = c.window
+	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
+		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
+	}
+	return s
+}
+
+// path is the path of a request about the session.
+func (s *session) path(rest string) string { return at("/session/"+string(s.id)+rest, s.cwd) }
+
+// take acts on an event about the session or a subagent's. It runs on the
+// goroutine that reads, in order, and must not wait for the server.
+func (s *session) take(e *event) {
+	first := false
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		first = e.message != nil && t.messages[e.message.ID] == nil
+		return t.translate(e)
+	})
+	switch e.Type {
+	case "permission.asked", "question.asked":
+		s.asked(e)
+	case "permission.replied", "question.replied", "question.rejected":
+		s.withdrawn(e.RequestID)
+	case "message.updated":
+		// A message that nobody here has sent may go on in another mode.
+		if m := e.message; first && m.Role == "user" && m.Session == string(s.id) && !s.sent(m.ID) {
+			s.switched(m.Agent)
+		}
+	}
+	s.observe(e) // when what it means is shown
+	s.showLater()
+}
+
+// showLater shows output that was held back, after a moment.
+func (s *session) showLater() {
+	s.out.Lock()
+	waits := len(s.tr.dirty) > 0
+	s.out.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !waits || s.showing || s.stopped {
+		return
+	}
+	s.showing = true
+	s.work.Go(func() {
+		t := time.NewTimer(showEvery * time.Millisecond)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-s.ctx.Done():
+		}
+		s.mu.Lock()
+		s.showing = false
+		s.mu.Unlock()
+		s.emit(func(t *translator) []acp.SessionUpdate { return t.showOutputs() })
+	})
+}
+
+// emit sends the updates that f returns. f has the translator for itself.
+func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	for _, u := range f(s.tr) {
+		// It fails only when the connection has ended, which others notice.
+		if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
+			s.log.Debug("send an update", "err", err)
+		}
+	}
+}
+
+// keep edits the session's record. It is not worth failing for.
+func (s *session) keep(edit func(r *record)) {
+	if err := s.a.store.Change(string(s.id), edit); err != nil {
+		s.log.Warn("remember a session", "err", err)
+	}
+}
+
+// endBound limits what is asked of the server when a session ends.
+const endBound = 5 * time.Second
+
+// end breaks off what the session does, and waits for what it began.
+func (s *session) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	defer cancel()
+	s.mu.Lock()
+	busy := s.running != nil
+	s.mu.Unlock()
+	if busy {
+		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {
+			s.log.Debug("abort a turn", "err", err)
+		}
+	}
+	s.a.tools.leave(ctx, s)
+	s.stop()
+	s.work.Wait()
+}
+
+// stop ends what the session does by itself, and lets nothing more begin.
+func (s *session) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.quit()
+}

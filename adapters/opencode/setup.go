@@ -1,0 +1,215 @@
+package opencode
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// setup is how a session is opened.
+type setup struct {
+	*bridge.Setup
+	kind    kind
+	rules   []rule // of the session and, by OpenCode, partly of its subagents
+	grant   grant
+	texts   []string // that every prompt adds to the system prompt
+	skills  []bridge.Skill
+	servers []mcpServer
+}
+
+// grant is what a session's setup allows without a question.
+type grant struct {
+	all   bool
+	edits bool
+	dirs  []string
+}
+
+// covers reports whether a question has its answer in the setup.
+func (g *grant) covers(q *ask) bool {
+	switch {
+	case len(q.Questions) > 0 || q.Permission == "":
+		return false
+	case g.all, g.edits && q.Permission == "edit":
+		return true
+	case q.Permission != "external_directory" || len(q.Patterns) == 0:
+		return false
+	}
+	for _, p := range q.Patterns {
+		if !slices.ContainsFunc(g.dirs, func(d string) bool { return within(d, p) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, strings.TrimSuffix(path, "/*"))
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// newSetup maps what a client asks for. OpenCode takes directories that do not
+// exist, so that they are looked for here.
+func newSetup(r bridge.Request) (*setup, error) {
+	base, err := bridge.NewSetup(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &setup{Setup: base}
+	// OpenCode knows directories by their real names.
+	if s.Cwd, err = filepath.EvalSymlinks(s.Cwd); err != nil {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "cwd: %v", err)
+	}
+	switch s.PermissionMode {
+	case "", "default":
+	case "readonly":
+		s.rules = append(s.rules, rule{"edit", "*", "deny"}, rule{"bash", "*", "deny"})
+	case "write":
+		s.kind, s.grant.edits = asksCommands, true
+	case "bypass":
+		s.grant.all = true
+	default:
+		s.Cannot("permissionMode", "there is no %q: it is default, readonly, write or bypass", s.PermissionMode)
+	}
+	for _, d := range s.Roots {
+		s.open(filepath.Clean(d))
+		s.texts = append(s.texts, "Another directory of this workspace, which you may use like the working directory: "+d)
+	}
+	instead, more := s.SystemPrompt()
+	if instead != nil {
+		s.Cannot("systemPrompt.mode", "opencode's own prompt cannot be replaced; the text is added to it")
+		more = append(more, *instead)
+	}
+	s.texts = append(s.texts, more...)
+	if err := s.mcp(); err != nil {
+		return nil, err
+	}
+	s.findSkills()
+	s.specific(s.OwnMembers(ID))
+	return s, nil
+}
+
+// open allows the use of a directory outside of the working directory.
+// Subagents inherit such rules.
+func (s *setup) open(dir string) {
+	s.grant.dirs = append(s.grant.dirs, dir)
+	s.rules = append(s.rules, rule{"external_directory", filepath.Join(dir, "*"), "allow"})
+}
+
+// system is what every prompt adds to the system prompt.
+func (s *setup) system() string { return strings.Join(s.texts, "\n\n") }
+
+// findSkills reads the session's skills. OpenCode has folders of skills for all
+// sessions only, so it is told of these in the system prompt, and may read them.
+func (s *setup) findSkills() {
+	for _, f := range s.SkillFiles() {
+		one, err := bridge.ReadSkill(f)
+		if err != nil {
+			s.Cannot("skills", "%v", err)
+			continue
+		}
+		s.open(filepath.Dir(f))
+		s.skills = append(s.skills, one)
+	}
+	if len(s.skills) > 0 {
+		s.texts = append(s.texts, bridge.SkillsText(s.skills))
+	}
+}
+
+// specific takes agentSpecific.opencode.
+func (s *setup) specific(members map[string]json.RawMessage) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if name != "permission" {
+			s.Cannot("agentSpecific.opencode."+name, "there is none but permission")
+			continue
+		}
+		var rules []rule
+		if json.Unmarshal(members[name], &rules) != nil || slices.ContainsFunc(rules, func(r rule) bool {
+			return r.Permission == "" || r.Pattern == "" || r.Action != "allow" && r.Action != "ask" && r.Action != "deny"
+		}) {
+			s.Cannot("agentSpecific.opencode.permission", `it is a list of {"permission", "pattern", "action": "allow", "ask" or "deny"}`)
+			continue
+		}
+		s.rules = append(s.rules, rules...)
+	}
+}
+
+// mcp lists the MCP servers: those of the wishes, and ACP's own, which win.
+func (s *setup) mcp() error {
+	named, err := s.NamedServers()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		var one struct {
+			Command string            `json:"command"`
+			Args    []string          `json:"args"`
+			Env     map[string]string `json:"env"`
+			URL     string            `json:"url"`
+			Headers map[string]string `json:"headers"`
+		}
+		if err := json.Unmarshal(named[name], &one); err != nil {
+			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp.%s is no MCP server: %v", name, err)
+		}
+		if one.URL != "" {
+			s.remote(name, one.URL, one.Headers)
+		} else {
+			s.local(name, one.Command, one.Args, one.Env)
+		}
+	}
+	for _, one := range s.Servers {
+		switch {
+		case one.Stdio != nil:
+			env := map[string]string{}
+			for _, v := range one.Stdio.Env {
+				env[v.Name] = v.Value
+			}
+			s.local(one.Stdio.Name, one.Stdio.Command, one.Stdio.Args, env)
+		case one.HTTP != nil:
+			s.remote(one.HTTP.Name, one.HTTP.URL, headersOf(one.HTTP.Headers))
+		case one.SSE != nil:
+			s.remote(one.SSE.Name, one.SSE.URL, headersOf(one.SSE.Headers))
+		default:
+			s.Cannot("mcpServers", "opencode connects to servers of type stdio, http and sse only")
+		}
+	}
+	return nil
+}
+
+func headersOf(list []acp.HTTPHeader) map[string]string {
+	out := map[string]string{}
+	for _, h := range list {
+		out[h.Name] = h.Value
+	}
+	return out
+}
+
+func (s *setup) local(name, command string, args []string, env map[string]string) {
+	config := map[string]any{"type": "local", "command": append([]string{command}, args...), "enabled": true}
+	if len(env) > 0 {
+		config["environment"] = env
+	}
+	s.server(name, config)
+}
+
+func (s *setup) remote(name, url string, headers map[string]string) {
+	config := map[string]any{"type": "remote", "url": url, "enabled": true}
+	if len(headers) > 0 {
+		config["headers"] = headers
+	}
+	s.server(name, config)
+}
+
+func (s *setup) server(name string, config map[string]any) {
+	b, err := acp.Encode(config) // maps are encoded in order
+	if err != nil || name == "" {
+		s.Cannot("mcpServers", "server %q has no name or cannot be encoded", name)
+		return
+	}
+	s.servers = slices.DeleteFunc(s.servers, func(m mcpServer) bool { return m.name == name })
+	s.servers = append(s.servers, mcpServer{name, b})
+}

@@ -1,0 +1,211 @@
+package opencode
+
+import (
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// maxSubagent bounds the text that is shown of a subagent: later text is left
+// out.
+const maxSubagent = 64 << 10
+
+// piece takes an increment of a text. It is ignored when pieces before it were
+// missed: the whole text will come.
+func (t *translator) piece(id, delta string) []acp.SessionUpdate {
+	s := t.parts[id]
+	if s == nil || s.over || s.stale || delta == "" || s.kind != "text" && s.kind != "reasoning" {
+		return nil
+	}
+	return t.more(s, delta)
+}
+
+// whole takes a text as a whole and shows what is new of it.
+func (t *translator) whole(p *part) []acp.SessionUpdate {
+	s := t.parts[p.ID]
+	if s == nil {
+		s = t.remember(p)
+		t.repeats(s)
+	}
+	if s.over {
+		return nil
+	}
+	var out []acp.SessionUpdate
+	if rest, ok := s.beyond(p.Text); ok && rest != "" {
+		s.stale = s.stale && !p.over()
+		out = t.more(s, rest)
+	}
+	if p.over() {
+		s.over = true
+		if !s.torn {
+			s.text.Reset()
+		}
+	}
+	return out
+}
+
+// beyond returns what a whole text has beyond what came of it before.
+func (s *shown) beyond(text string) (string, bool) {
+	known := s.size + len(s.held)
+	if len(text) < known {
+		return "", false
+	}
+	if s.from == nil && s.size <= maxSaid && text[:s.size] != s.text.String() {
+		return "", false
+	}
+	return text[known:], true
+}
+
+// more shows a further piece of a text.
+func (t *translator) more(s *shown, text string) []acp.SessionUpdate {
+	id := s.id
+	if s.from != nil {
+		old := s.from.text.String()
+		s.held += text
+		if strings.HasPrefix(old, s.held) {
+			return nil // as before the stream broke, so far
+		}
+		if strings.HasPrefix(s.held, old) {
+			// It goes on where the stream broke, as the same message.
+			id, text = s.from.id, s.held[len(old):]
+		} else {
+			text = s.held
+		}
+		whole := s.held
+		s.id, s.from, s.held = id, nil, ""
+		s.size += len(whole) - len(text)
+		s.text.WriteString(whole[:len(whole)-len(text)])
+	}
+	s.size += len(text)
+	if s.size <= maxSaid {
+		s.text.WriteString(text)
+	}
+	if m := t.messages[s.message]; m != nil && m.summary != "" {
+		return t.summarized(m.summary, s, text)
+	}
+	if s.session != t.root {
+		return t.subagentSaid(s, text)
+	}
+	if s.kind == "reasoning" {
+		u := acp.AgentThought(acp.TextBlock(text))
+		u.AgentThoughtChunk.MessageID = acp.MessageID(id)
+		return []acp.SessionUpdate{u}
+	}
+	u := acp.AgentMessage(acp.TextBlock(text))
+	u.AgentMessageChunk.MessageID = acp.MessageID(id)
+	return []acp.SessionUpdate{u}
+}
+
+// broken takes notice that a request to the model failed while it was answered,
+// and that the whole answer will come again, in new parts.
+func (t *translator) broken(session string) {
+	for _, id := range t.order {
+		s := t.parts[id]
+		if s == nil || s.session != session || s.over || s.kind != "text" && s.kind != "reasoning" {
+			continue
+		}
+		s.over = true
+		if s.from != nil {
+			// It did not get as far as the one before.
+			s.text.Reset()
+			s.text.WriteString(s.from.text.String())
+			s.id, s.from, s.held = s.from.id, nil, ""
+		}
+		s.torn = s.text.Len() > 0
+	}
+}
+
+// repeats finds the part of a broken stream that a new part repeats.
+func (t *translator) repeats(s *shown) {
+	for _, id := range t.order {
+		b := t.parts[id]
+		if b != nil && b != s && b.torn && b.message == s.message && b.kind == s.kind {
+			b.torn = false
+			s.from = b
+			return
+		}
+	}
+}
+
+// missed takes notice that pieces of texts may be lost: what comes next of each
+// open text counts as a whole only.
+func (t *translator) missed() {
+	for _, s := range t.parts {
+		s.stale = !s.over && (s.kind == "text" || s.kind == "reasoning")
+	}
+}
+
+// subagentSaid takes a text of a subagent, and shows it in its call's content.
+func (t *translator) subagentSaid(m *shown, text string) []acp.SessionUpdate {
+	s := t.parts[t.parent(m.session)]
+	if s == nil || s.over || m.kind == "reasoning" || s.words.Len()+len(text) > maxSubagent {
+		return nil
+	}
+	if m.size == len(text) && s.words.Len() > 0 {
+		s.words.WriteString("\n\n")
+	}
+	s.words.WriteString(text)
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(s.id), Status: acp.ToolCallStatusInProgress, Content: s.content(), Meta: t.parentMeta(s.session),
+	}}}
+}
+
+// compacting takes the begin of a compaction, which a message of the user's
+// stands for.
+func (t *translator) compacting(p *part) []acp.SessionUpdate {
+	if t.parts[p.ID] != nil {
+		return nil
+	}
+	t.remember(p)
+	if !t.compaction {
+		return nil
+	}
+	return []acp.SessionUpdate{{CompactionUpdate: &acp.CompactionUpdate{CompactionID: acp.CompactionID(p.Message), Status: acp.CompactionStatusInProgress}}}
+}
+
+// summarized shows a piece of what a compaction keeps.
+func (t *translator) summarized(compaction string, s *shown, text string) []acp.SessionUpdate {
+	if !t.compaction || s.session != t.root || s.kind != "text" {
+		return nil
+	}
+	return []acp.SessionUpdate{{CompactionSummaryChunk: &acp.CompactionSummaryChunk{
+		CompactionID: acp.CompactionID(compaction), Content: acp.TextBlock(text),
+	}}}
+}
+
+// compacted takes the end of a compaction.
+func (t *translator) compacted(session string, how acp.CompactionStatus) []acp.SessionUpdate {
+	if session != t.root {
+		return nil
+	}
+	for _, id := range t.order {
+		if s := t.parts[id]; s != nil && s.kind == "compaction" && !s.over {
+			return t.compactionOver(s.message, how)
+		}
+	}
+	return nil
+}
+
+func (t *translator) compactionOver(message string, how acp.CompactionStatus) []acp.SessionUpdate {
+	for _, id := range t.order {
+		s := t.parts[id]
+		if s == nil || s.kind != "compaction" || s.message != message || s.over {
+			continue
+		}
+		s.over = true
+		if t.compaction {
+			return []acp.SessionUpdate{{CompactionUpdate: &acp.CompactionUpdate{CompactionID: acp.CompactionID(message), Status: how}}}
+		}
+		if how == acp.CompactionStatusCompleted {
+			return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock("The conversation was compacted.\n"))}
+		}
+		return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock("The conversation could not be compacted.\n"))}
+	}
+	return nil
+}
+
+// shownOutput shows what a command wrote.
+func shownOutput(s string) []acp.ToolCallContent {
+	return bridge.TextContent(bridge.Fenced(strings.ReplaceAll(s, "\r\n", "\n"), "console"))
+}

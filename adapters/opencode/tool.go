@@ -1,0 +1,379 @@
+package opencode
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// Tools that are shown in a way of their own.
+const (
+	toolTask    = "task"
+	toolTodo    = "todowrite"
+	toolInvalid = "invalid"
+)
+
+const (
+	// showEvery is the least time between two looks at a command's output, in ms.
+	showEvery = 100
+	// maxOutput bounds the output that is shown of a call: the middle is left out.
+	maxOutput = 64 << 10
+)
+
+// look is how a call is shown.
+type look struct {
+	title     string
+	kind      acp.ToolKind
+	content   []acp.ToolCallContent // before there is a result
+	locations []acp.ToolCallLocation
+}
+
+// input has the members of tools' inputs that matter.
+type input struct {
+	Command     string `json:"command"`
+	Description string `json:"description"`
+	Path        string `json:"path"`
+	FilePath    string `json:"filePath"`
+	Pattern     string `json:"pattern"`
+	URL         string `json:"url"`
+	Query       string `json:"query"`
+	Content     string `json:"content"`
+	Offset      uint32 `json:"offset"`
+	Prompt      string `json:"prompt"`
+	Subagent    string `json:"subagent_type"`
+	Name        string `json:"name"`
+	Tool        string `json:"tool"`  // of invalid
+	Error       string `json:"error"` // of invalid
+	Patch       string `json:"patchText"`
+}
+
+// metadata has the members of tools' metadata that matter.
+type metadata struct {
+	Output  string          `json:"output"` // of a command, all of it so far
+	Exit    *int            `json:"exit"`
+	Diff    string          `json:"diff"`
+	Exists  *bool           `json:"exists"` // of a file that is written
+	Session string          `json:"sessionId"`
+	Display json.RawMessage `json:"display"`
+	// Of a permission.
+	FilePath string `json:"filepath"`
+	Command  string `json:"command"`
+	Parent   string `json:"parentDir"`
+}
+
+func decoded[T any](raw json.RawMessage) T {
+	var v T
+	_ = bridge.Lenient(raw, &v) // what cannot be read is not there
+	return v
+}
+
+// absolute is a path as clients want it.
+func (t *translator) absolute(path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(t.cwd, path)
+}
+
+// describe says how a call is shown.
+func (t *translator) describe(tool string, raw json.RawMessage) look {
+	in := decoded[input](raw)
+	l := look{title: tool, kind: acp.ToolKindOther}
+	titled := func(s ...string) {
+		l.title = bridge.OneLine(bridge.FirstOf(append(s, l.title)...))
+	}
+	file := t.absolute(in.FilePath)
+	switch tool {
+	case "bash":
+		l.kind = acp.ToolKindExecute
+		titled(in.Command, in.Description, "Command")
+		if in.Description != "" && in.Command != "" && in.Description != in.Command {
+			l.content = bridge.TextContent(in.Description)
+		}
+	case "read":
+		l.kind = acp.ToolKindRead
+		titled(in.FilePath, "Read")
+		l.locations = bridge.At(file, in.Offset)
+	case "edit", "write", "apply_patch", "multiedit", "patch":
+		l.kind = acp.ToolKindEdit
+		titled(in.FilePath, "Edit")
+		l.locations = bridge.At(file, 0)
+		if in.Patch != "" {
+			l.content = bridge.TextContent(bridge.Fenced(in.Patch, "diff"))
+		}
+	case "list", "glob", "grep", "codesearch":
+		l.kind = acp.ToolKindSearch
+		titled(in.Pattern, in.Query, in.Path, "Search")
+		l.locations = bridge.At(t.absolute(in.Path), 0)
+	case "webfetch", "websearch":
+		l.kind = acp.ToolKindFetch
+		titled(in.URL, in.Query, "Fetch")
+	case toolTask:
+		l.kind = acp.ToolKindThink
+		titled(in.Description, "Subagent")
+		if in.Prompt != "" {
+			l.content = bridge.TextContent(in.Prompt)
+		}
+	case "question":
+		titled("Question")
+	case "skill":
+		l.kind = acp.ToolKindRead
+		if in.Name != "" {
+			titled("Skill " + in.Name)
+		}
+	case toolInvalid:
+		if in.Tool != "" {
+			titled(in.Tool)
+		}
+	}
+	return l
+}
+
+// called takes a call as a whole.
+func (t *translator) called(p *part, at int64) []acp.SessionUpdate {
+	if p.Tool == toolTodo && p.Session == t.root && p.State.Status != "error" {
+		return nil // the plan shows it
+	}
+	s := t.parts[p.ID]
+	first := s == nil
+	if first {
+		s = t.remember(p)
+		t.calls[p.Message+" "+p.Call] = p.ID
+	}
+	if s.over {
+		return nil
+	}
+	if p.Tool == toolTask {
+		if id := decoded[metadata](p.State.Metadata).Session; id != "" && len(t.children) < maxChildren {
+			if t.children[id] == nil {
+				t.children[id] = &child{parent: p.Session}
+			}
+			t.children[id].call = p.ID
+		}
+	}
+	var out []acp.SessionUpdate
+	s.tool = p.Tool
+	s.look = t.describe(p.Tool, p.State.Input)
+	if first {
+		out = t.announce(s, p.State)
+		if p.State.Status == "pending" {
+			return out
+		}
+	}
+	switch p.State.Status {
+	case "running":
+		u := t.update(s, acp.ToolCallStatusInProgress)
+		t.detail(s, u, p.State)
+		u.Content = s.content()
+		if output := decoded[metadata](p.State.Metadata).Output; p.Tool == "bash" && output != "" {
+			s.output = output
+			u.Content = s.content()
+			if s.at != 0 && at-s.at < showEvery {
+				if !slices.Contains(t.dirty, p.ID) {
+					t.dirty = append(t.dirty, p.ID)
+				}
+				return out
+			}
+			s.at = at
+		}
+		return append(out, t.fresh(s, u)...)
+	case "completed":
+		s.over = true
+		u := t.update(s, acp.ToolCallStatusCompleted)
+		t.detail(s, u, p.State)
+		t.result(s, u, p.State)
+		return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	case "error":
+		s.over = true
+		u := t.update(s, acp.ToolCallStatusFailed)
+		t.detail(s, u, p.State)
+		u.Content = slices.Concat(s.hunks, bridge.TextContent(bridge.FirstOf(bridge.Capped(p.State.Error, maxOutput), "It failed without a reason.")))
+		return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	}
+	return out
+}
+
+// announce shows a call for the first time.
+func (t *translator) announce(s *shown, st *toolState) []acp.SessionUpdate {
+	l := s.look
+	c := &acp.ToolCall{
+		ToolCallID: acp.ToolCallID(s.id), Title: l.title, Name: &s.tool, Kind: l.kind, Status: acp.ToolCallStatusPending,
+		Content: l.content, Locations: l.locations, Meta: t.parentMeta(s.session),
+	}
+	if !empty(st.Input) {
+		c.RawInput = st.Input
+	}
+	return []acp.SessionUpdate{{ToolCall: c}}
+}
+
+func empty(raw json.RawMessage) bool {
+	return len(raw) == 0 || bytes.Equal(raw, []byte("{}")) || bytes.Equal(raw, []byte("null"))
+}
+
+func (t *translator) update(s *shown, status acp.ToolCallStatus) *acp.ToolCallUpdate {
+	return &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(s.id), Status: status, Meta: t.parentMeta(s.session)}
+}
+
+// detail adds what is known of a call once its input is, unless it was said.
+func (t *translator) detail(s *shown, u *acp.ToolCallUpdate, st *toolState) {
+	now := s.tool + s.look.title + string(st.Input)
+	if now == s.told {
+		return
+	}
+	s.told = now
+	u.Title, u.Kind, u.Locations = &s.look.title, s.look.kind, s.look.locations
+	if !empty(st.Input) {
+		u.RawInput = st.Input
+	}
+}
+
+// fresh returns an update unless it says what was said already.
+func (t *translator) fresh(s *shown, u *acp.ToolCallUpdate) []acp.SessionUpdate {
+	b, err := acp.Encode(u)
+	if err != nil || string(b) == s.last {
+		return nil
+	}
+	s.last = string(b)
+	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+}
+
+// content is what is shown of a call that goes on.
+func (s *shown) content() []acp.ToolCallContent {
+	out := append(s.look.content[:len(s.look.content):len(s.look.content)], s.hunks...)
+	if s.output != "" {
+		out = append(out, shownOutput(bridge.Capped(s.output, maxOutput))...)
+	}
+	if s.words.Len() > 0 {
+		out = append(out, bridge.TextContent(s.words.String())...)
+	}
+	return out
+}
+
+// showOutputs shows the output that came since it was shown last.
+func (t *translator) showOutputs() []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, id := range t.dirty {
+		s := t.parts[id]
+		if s == nil || s.over {
+			continue
+		}
+		u := t.update(s, acp.ToolCallStatusInProgress)
+		u.Content = s.content()
+		out = append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	}
+	t.dirty = nil
+	return out
+}
+
+// result shows what a call has brought.
+func (t *translator) result(s *shown, u *acp.ToolCallUpdate, st *toolState) {
+	meta := decoded[metadata](st.Metadata)
+	in := decoded[input](st.Input)
+	output := bridge.Capped(st.Output, maxOutput)
+	u.Content = nil
+	switch s.tool {
+	case "bash":
+		u.Content = s.look.content
+		if output != "" {
+			u.Content = append(u.Content[:len(u.Content):len(u.Content)], shownOutput(output)...)
+		}
+		raw := map[string]any{"exitCode": meta.Exit}
+		if meta.Exit == nil || *meta.Exit != 0 {
+			u.Status = acp.ToolCallStatusFailed // it ended so, or did not end by itself
+		}
+		u.RawOutput = encoded(raw)
+	case "read":
+		text := acp.MemberString(meta.Display, "text")
+		if text != "" {
+			u.Content = bridge.TextContent(bridge.Fenced(bridge.Capped(text, maxOutput), ""))
+		} else if output != "" && len(st.Attachments) == 0 {
+			u.Content = bridge.TextContent(output)
+		}
+	case "edit", "apply_patch", "multiedit", "patch":
+		if hunks := diffOf(t.absolute(bridge.FirstOf(in.FilePath, meta.FilePath)), meta.Diff); len(hunks) > 0 {
+			u.Content = hunks
+		} else {
+			u.Content = slices.Concat(s.hunks, bridge.TextContent(output))
+		}
+	case "write":
+		path := t.absolute(in.FilePath)
+		hunks := diffOf(path, meta.Diff)
+		switch {
+		case len(hunks) > 0:
+			u.Content = hunks
+		case len(s.hunks) > 0:
+			u.Content = s.hunks
+		default:
+			// Of a file that was there, the old text is not known any more.
+			u.Content = bridge.DiffContent(path, nil, in.Content)
+			if meta.Exists != nil && *meta.Exists {
+				u.Content = append(bridge.TextContent("Replaced the whole file."), u.Content...)
+			}
+		}
+	case toolTask:
+		text := output
+		if _, rest, ok := strings.Cut(text, "<task_result>"); ok {
+			text, _, _ = strings.Cut(rest, "</task_result>")
+		}
+		u.Content = append(s.look.content[:len(s.look.content):len(s.look.content)], bridge.TextContent(strings.TrimSpace(text))...)
+	case toolInvalid:
+		u.Status = acp.ToolCallStatusFailed
+		u.Content = bridge.TextContent(bridge.FirstOf(output, in.Error, "The call was not valid."))
+	default:
+		if output != "" {
+			u.Content = bridge.TextContent(output)
+		}
+	}
+	for _, a := range st.Attachments {
+		mime, data, ok := strings.Cut(strings.TrimPrefix(a.URL, "data:"), ";base64,")
+		if ok && strings.HasPrefix(mime, "image/") {
+			u.Content = append(u.Content, acp.ToolCallContent{Content: &acp.Content{Content: acp.ContentBlock{Image: &acp.ImageContent{Data: data, MimeType: mime}}}})
+		}
+	}
+}
+
+// diffOf shows a unified diff as changes of a file.
+func diffOf(path, diff string) []acp.ToolCallContent {
+	var out []acp.ToolCallContent
+	for _, h := range bridge.Hunks(diff) {
+		before := &h.Before
+		if *before == "" && strings.Contains(diff, "@@ -0,0 ") {
+			before = nil // a new file
+		}
+		out = append(out, bridge.DiffContent(path, before, h.After)...)
+	}
+	return out
+}
+
+// shut closes a call that gets no end of its own.
+func (t *translator) shut(s *shown) []acp.SessionUpdate {
+	s.over = true
+	u := t.update(s, acp.ToolCallStatusFailed)
+	u.Content = s.content()
+	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+}
+
+// parentMeta says whose subagent makes a call.
+func (t *translator) parentMeta(session string) map[string]json.RawMessage {
+	if session == t.root {
+		return nil
+	}
+	parent := t.parent(session)
+	if parent == "" {
+		return nil
+	}
+	return bridge.Meta(map[string]string{"parentToolCallId": parent})
+}
+
+func encoded(v any) json.RawMessage {
+	b, err := acp.Encode(v)
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,183 @@
+package opencode
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// mcpServer is an MCP server that a session wants.
+type mcpServer struct {
+	name   string
+	config json.RawMessage // in OpenCode's form; it may hold secrets
+}
+
+// odd are characters that OpenCode replaces in the names of tools.
+var odd = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// tools are the MCP servers that sessions have started. OpenCode runs them per
+// directory; here they belong to sessions, and others are kept from using them.
+// The zero value is empty. Its methods are safe for concurrent use.
+type tools struct {
+	mu     sync.Mutex
+	places map[place]*toolbox
+}
+
+// place is where OpenCode runs MCP servers.
+type place struct {
+	srv *server
+	dir string
+}
+
+// toolbox is the MCP servers of a place, and who is about to use it.
+type toolbox struct {
+	// open is held for reading while a session is opened there, and for writing
+	// while OpenCode is made to forget the place.
+	open sync.RWMutex
+
+	mu  sync.Mutex // held while servers start, so that each starts once
+	all map[string]*tool
+}
+
+// tool is an MCP server.
+type tool struct {
+	config json.RawMessage
+	users  map[acp.SessionID]bool
+	failed string // why it does not run; "" when it does
+}
+
+func (t *tools) at(srv *server, dir string) *toolbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.places == nil {
+		t.places = map[place]*toolbox{}
+	}
+	b := t.places[place{srv, dir}]
+	if b == nil {
+		b = &toolbox{all: map[string]*tool{}}
+		t.places[place{srv, dir}] = b
+	}
+	return b
+}
+
+// start starts what a session wants and does not run there yet. It returns the
+// names under which it runs, and why some of it does not. Another session's
+// server of the same name stays: this session's gets a number, and so does one
+// whose tools a rule about the other would match.
+func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, failed []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, want := range up.servers {
+		name := want.name
+		for n := 2; b.mixedUp(name, want.config, names); n++ {
+			name = fmt.Sprintf("s%d_%s", n, want.name)
+		}
+		one := b.all[name]
+		if one == nil || one.failed != "" {
+			one = &tool{config: want.config, users: map[acp.SessionID]bool{}}
+			one.failed = srv.connect(ctx, up.Cwd, name, want.config)
+			b.all[name] = one
+		}
+		if one.failed != "" {
+			failed = append(failed, fmt.Sprintf("MCP server %s does not run: %s", want.name, one.failed))
+		}
+		names = append(names, name)
+	}
+	return names, failed
+}
+
+// mixedUp reports whether a name cannot be told from that of another server than
+// the session's own.
+func (b *toolbox) mixedUp(name string, config json.RawMessage, own []string) bool {
+	if one := b.all[name]; one != nil && bytes.Equal(one.config, config) {
+		return false
+	}
+	for other := range b.all {
+		if !slices.Contains(own, other) && (matches(prefix(other), name+"_") || matches(prefix(name), other+"_")) {
+			return true
+		}
+	}
+	return false
+}
+
+// use notes that a session uses servers.
+func (b *toolbox) use(id acp.SessionID, names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, name := range names {
+		if one := b.all[name]; one != nil {
+			one.users[id] = true
+		}
+	}
+}
+
+// fences are the rules that keep a session from servers that are not its own.
+// had are the rules that it has already: one that kept it from a server which is
+// its own now gives way to a question.
+func (b *toolbox) fences(own []string, had []rule) []rule {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []rule
+	for _, name := range slices.Sorted(maps.Keys(b.all)) {
+		r := rule{prefix(name), "*", "deny"}
+		switch denied := slices.Contains(had, r); {
+		case slices.Contains(own, name) && denied:
+			out = append(out, rule{r.Permission, "*", "ask"})
+		case !slices.Contains(own, name) && !denied:
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// prefix matches the names of a server's tools.
+func prefix(name string) string { return odd.ReplaceAllString(name, "_") + "_*" }
+
+// connect starts an MCP server and returns why it does not run.
+func (s *server) connect(ctx context.Context, dir, name string, config json.RawMessage) string {
+	var states map[string]struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+	}
+	body := map[string]any{"name": name, "config": config}
+	if err := s.call(ctx, "POST", at("/mcp", dir), body, &states); err != nil {
+		return err.Error()
+	}
+	switch one := states[name]; one.Status {
+	case "connected":
+		return ""
+	case "needs_auth", "needs_client_registration":
+		return "it wants a login; run `opencode mcp auth " + name + "` in a terminal"
+	default:
+		return bridge.FirstOf(bridge.OneLine(one.Error), one.Status, "opencode does not say why")
+	}
+}
+
+// leave ends the servers that nobody but the session uses.
+func (t *tools) leave(ctx context.Context, s *session) {
+	b := t.at(s.srv, s.cwd)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, one := range b.all {
+		if !one.users[s.id] {
+			continue
+		}
+		if delete(one.users, s.id); len(one.users) > 0 {
+			continue
+		}
+		delete(b.all, name)
+		path := at("/mcp/"+url.PathEscape(name)+"/disconnect", s.cwd)
+		if err := s.srv.call(ctx, "POST", path, nil, nil); err != nil {
+			s.log.Debug("end an MCP server", "err", err)
+		}
+	}
+}

@@ -1,0 +1,455 @@
+package opencode
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// Bounds of a turn's end. Tests lower them.
+var (
+	// cancelBound limits how long a cancelled turn may go on; then the prompt ends
+	// without it, and the next one waits for it in OpenCode.
+	cancelBound = 20 * time.Second
+	// abortPause is the time between two attempts to abort: one that comes before
+	// the turn has begun has no effect.
+	abortPause = 400 * time.Millisecond
+	// endPause is how long the last events may take behind the answer: with many
+	// turns at once the stream is seconds late. Those of a turn that was broken off
+	// are not worth it.
+	endPause, abortedPause = 30 * time.Second, 3 * time.Second
+	// reasonPause is how long the event may take that explains a refusal.
+	reasonPause = 2 * time.Second
+	// lostPause is the time between two looks at a turn whose connection broke.
+	lostPause = 2 * time.Second
+)
+
+// running is a prompt that OpenCode works on. Guarded by the session's mu, but
+// for the channels.
+type running struct {
+	id        string // of the user's message
+	cancelled bool   // the client wants it to end
+	answered  bool
+	answer    stored          // the last message, where the request has one
+	begun     bool            // the user's message was seen
+	idle      bool            // then the session was idle
+	completed map[string]bool // messages
+	trailed   map[string]bool // messages after whose end the session was idle
+	failure   *failure        // the newest error that was reported
+
+	ended bool
+	done  chan struct{} // closed when everything of the turn was shown
+	off   chan struct{} // closed when the client's answer to a question ends the turn
+}
+
+// verdict is how a turn ended.
+type verdict struct {
+	reason acp.StopReason
+	err    error
+	usage  *acp.Usage
+}
+
+// sent reports whether a message is the running prompt's.
+func (s *session) sent(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running != nil && s.running.id == id
+}
+
+// observe notes what an event means for the turn, after it was shown.
+func (s *session) observe(e *event) {
+	if e.Session != string(s.id) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.running
+	if t == nil {
+		return
+	}
+	switch e.Type {
+	case "message.updated":
+		t.begun = t.begun || e.message.ID == t.id
+		if e.message.Role == "assistant" && e.message.Time.Completed != 0 {
+			t.completed[e.message.ID] = true
+		}
+	case "session.error":
+		if e.Error != nil {
+			t.failure = e.Error
+		}
+	case "session.idle":
+		t.idle = t.idle || t.begun || t.answered
+		for id := range t.completed {
+			t.trailed[id] = true
+		}
+	}
+	s.settleLocked()
+}
+
+// settleLocked ends the turn when it was answered and everything of it came. The
+// answer comes before the last events. So may an idle, on errors, and when the
+// stream is late the news that a message was completed: OpenCode sends a message
+// as it is at the time of sending. Both together, in this order, are the end.
+func (s *session) settleLocked() {
+	t := s.running
+	if t == nil || t.ended || !t.answered {
+		return
+	}
+	if m := &t.answer.Info; m.Role == "assistant" && !t.trailed[m.ID] || m.Role != "assistant" && !t.idle {
+		return
+	}
+	t.ended = true
+	close(t.done)
+}
+
+// breakOff ends the turn because of the client's answer to a question.
+func (s *session) breakOff() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.running; t != nil && !t.cancelled {
+		t.cancelled = true
+		close(t.off)
+	}
+}
+
+// run asks OpenCode for something and waits until it is done.
+func (s *session) run(ctx context.Context, c *call, cancelled <-chan struct{}) verdict {
+	s.chosen(c)
+	t := &running{
+		id: newMessageID(), completed: map[string]bool{}, trailed: map[string]bool{},
+		done: make(chan struct{}), off: make(chan struct{}),
+	}
+	if c.turn {
+		c.body["messageID"] = t.id
+	}
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return verdict{err: errClosed()}
+	}
+	s.running = t
+	posted := make(chan error, 1)
+	s.work.Go(func() { posted <- s.post(c, t) })
+	s.mu.Unlock()
+	s.out.Lock()
+	s.tr.usage.begin()
+	s.out.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.running = nil
+	}()
+	stop := func() verdict {
+		s.abort(ctx, t, posted)
+		return verdict{reason: acp.StopReasonCancelled, usage: s.used()}
+	}
+	var err error
+	select {
+	case err = <-posted:
+	case <-cancelled:
+		return stop()
+	case <-t.off:
+		return stop()
+	case <-ctx.Done():
+		return stop()
+	case <-s.srv.ended:
+		return verdict{err: s.srv.exit}
+	}
+	if err != nil {
+		return s.failed(c, t, err)
+	}
+	if !c.turn && c.path != "/summarize" {
+		s.emit(func(*translator) []acp.SessionUpdate {
+			return []acp.SessionUpdate{acp.AgentMessage(acp.TextBlock(c.done))}
+		})
+		return verdict{reason: acp.StopReasonEndTurn}
+	}
+	s.trail(t, endPause)
+	return s.judge(t)
+}
+
+// post sends a prompt and notes its answer. It lasts as long as the turn.
+func (s *session) post(c *call, t *running) error {
+	if c.path == "/revert" {
+		id, err := s.lastPrompt()
+		if err != nil {
+			return err
+		}
+		c.body["messageID"] = id
+	}
+	var answer stored
+	var result any = &answer
+	if !c.turn {
+		result = nil
+	}
+	var body any
+	if c.body != nil {
+		body = c.body
+	}
+	err := s.srv.send(s.ctx, "POST", s.path(c.path), body, result)
+	if err != nil && refused(err) == nil && s.ctx.Err() == nil && c.turn {
+		if _, dead := errors.AsType[*adapters.ExitError](err); !dead {
+			s.log.Warn("a prompt's connection broke", "err", err)
+			answer, err = s.lost(t)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.answered, t.answer = true, answer
+	s.settleLocked()
+	return nil
+}
+
+// lost waits for the end of a turn whose connection broke: OpenCode goes on with
+// it.
+func (s *session) lost(t *running) (stored, error) {
+	tick := time.NewTicker(lostPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			return stored{}, s.ctx.Err()
+		case <-s.srv.ended:
+			return stored{}, s.srv.exit
+		}
+		var busy map[string]status
+		if err := s.srv.call(s.ctx, "GET", at("/session/status", s.cwd), nil, &busy); err != nil {
+			continue
+		}
+		if _, ok := busy[string(s.id)]; ok {
+			continue
+		}
+		var list []stored
+		if err := s.srv.call(s.ctx, "GET", at("/session/"+string(s.id)+"/message", s.cwd, "limit", recent), nil, &list); err != nil {
+			return stored{}, err
+		}
+		for i := len(list) - 1; i >= 0; i-- {
+			if m := list[i]; m.Info.Role == "assistant" && m.Info.Parent >= t.id {
+				return m, nil
+			}
+		}
+		return stored{}, acp.Errorf(acp.CodeInternal, "the connection to opencode broke before the prompt arrived: send it again")
+	}
+}
+
+// trail waits for the events behind the answer. Where they do not come, what the
+// answer says is shown.
+func (s *session) trail(t *running, most time.Duration) {
+	limit := time.NewTimer(most)
+	defer limit.Stop()
+	select {
+	case <-t.done:
+	case <-s.srv.ended:
+	case <-limit.C:
+		s.log.Debug("the end of a turn was not reported")
+		s.mu.Lock()
+		m := t.answer
+		s.mu.Unlock()
+		s.emit(func(tr *translator) []acp.SessionUpdate {
+			if m.Info.ID == "" {
+				return nil
+			}
+			out := tr.messaged(&m.Info)
+			for i := range m.Parts {
+				out = append(out, tr.parted(&m.Parts[i], 0)...)
+			}
+			return out
+		})
+	}
+}
+
+// abort breaks a turn off, and closes what it leaves.
+func (s *session) abort(ctx context.Context, t *running, posted <-chan error) {
+	s.mu.Lock()
+	t.cancelled = true
+	s.mu.Unlock()
+	s.dropAsks()
+	limit := time.NewTimer(cancelBound)
+	defer limit.Stop()
+	again := time.NewTicker(abortPause)
+	defer again.Stop()
+	answered := false
+	for !answered {
+		if err := s.srv.call(s.ctx, "POST", s.path("/abort"), nil, nil); err != nil {
+			s.log.Debug("abort a turn", "err", err)
+		}
+		select {
+		case <-posted:
+			answered = true
+		case <-again.C:
+		case <-s.srv.ended:
+			return
+		case <-s.ctx.Done():
+			return
+		case <-limit.C:
+			s.log.Warn("a cancelled turn does not end")
+			answered = true
+		}
+	}
+	if ctx.Err() == nil {
+		s.trail(t, abortedPause)
+	}
+	s.sweep()
+	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+}
+
+// sweep rejects what an aborted turn still asks: OpenCode lists it for ever.
+func (s *session) sweep() {
+	for _, kind := range []string{"permission", "question"} {
+		var list []struct {
+			ID      string `json:"id"`
+			Session string `json:"sessionID"`
+		}
+		if err := s.srv.call(s.ctx, "GET", at("/"+kind, s.cwd), nil, &list); err != nil {
+			s.log.Debug("ask what is open", "err", err)
+			continue
+		}
+		for _, one := range list {
+			if s.a.owner(one.Session) != s {
+				continue
+			}
+			path, body := "/question/"+one.ID+"/reject", any(nil)
+			if kind == "permission" {
+				path, body = "/permission/"+one.ID+"/reply", map[string]string{"reply": "reject"}
+			}
+			if err := s.srv.call(s.ctx, "POST", at(path, s.cwd), body, nil); err != nil && !unknown(err) {
+				s.log.Debug("reject what is open", "err", err)
+			}
+		}
+	}
+}
+
+// owner is the session that a native one belongs to.
+func (a *agent) owner(native string) *session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.natives[native]
+}
+
+func (s *session) used() *acp.Usage {
+	s.out.Lock()
+	defer s.out.Unlock()
+	return s.tr.usage.ofTurn()
+}
+
+// lastPrompt is the last message of the user's that was not taken back.
+func (s *session) lastPrompt() (string, error) {
+	i, err := s.srv.find(s.ctx, s.id)
+	if err != nil {
+		return "", err
+	}
+	var list []stored
+	if err := s.srv.call(s.ctx, "GET", s.path("/message"), nil, &list); err != nil {
+		return "", err
+	}
+	for n := len(list) - 1; n >= 0; n-- {
+		m := &list[n].Info
+		if m.Role == "user" && (i.Revert == nil || i.Revert.Message == "" || m.ID < i.Revert.Message) {
+			return m.ID, nil
+		}
+	}
+	return "", acp.Errorf(acp.CodeInvalidParams, "there is no prompt to take back")
+}
+
+// failed explains a request that was refused. OpenCode gives the reason in an
+// event.
+func (s *session) failed(c *call, t *running, err error) verdict {
+	r := refused(err)
+	if r == nil {
+		if s.ctx.Err() != nil {
+			return verdict{reason: acp.StopReasonCancelled}
+		}
+		return verdict{err: err}
+	}
+	if r.vague() {
+		for end := time.Now().Add(reasonPause); ; {
+			s.mu.Lock()
+			f := t.failure
+			s.mu.Unlock()
+			if f != nil {
+				return s.blamed(f)
+			}
+			wait := time.Until(end)
+			if wait <= 0 {
+				break
+			}
+			pause := time.NewTimer(min(wait, 20*time.Millisecond))
+			select {
+			case <-pause.C:
+			case <-s.srv.ended:
+				pause.Stop()
+				return verdict{err: s.srv.exit}
+			}
+		}
+	}
+	return verdict{err: acp.Errorf(acp.CodeInvalidParams, "opencode refused %s: %s", strings.TrimPrefix(c.path, "/"), r.Message)}
+}
+
+// judge turns the end of a turn into what the prompt's response says.
+func (s *session) judge(t *running) verdict {
+	s.mu.Lock()
+	v := t.answer.Info.verdict(t.cancelled, t.failure)
+	s.mu.Unlock()
+	if v.usage = s.used(); v.err != nil || v.reason == acp.StopReasonCancelled {
+		s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+	}
+	return v
+}
+
+// verdict is how the turn ended whose last message this is. off says that it was
+// broken off; f is what was reported beside it, nil for nothing.
+func (m *message) verdict(off bool, f *failure) verdict {
+	switch {
+	case off || m.Error != nil && m.Error.Name == "MessageAbortedError":
+		return verdict{reason: acp.StopReasonCancelled}
+	case m.Finish == "content-filter" || m.Error != nil && m.Error.Name == "ContentFilterError":
+		return verdict{reason: acp.StopReasonRefusal}
+	case m.Finish == "length" || m.Error != nil && m.Error.Name == "MessageOutputLengthError":
+		return verdict{reason: acp.StopReasonMaxTokens}
+	case m.Error != nil:
+		return verdict{err: m.Error.explain()}
+	case m.ID == "" && f != nil:
+		return verdict{err: f.explain()}
+	}
+	return verdict{reason: acp.StopReasonEndTurn}
+}
+
+// blamed is the verdict of a turn that failed.
+func (s *session) blamed(f *failure) verdict {
+	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+	return verdict{err: f.explain()}
+}
+
+// explain is an error for the client. Details that only programmers read, such
+// as a stack, are left out.
+func (f *failure) explain() *acp.Error {
+	text, _, _ := strings.Cut(f.Data.Message, "\n    at ")
+	text = bridge.FirstOf(reason(strings.TrimSpace(text)), f.Name)
+	if f.Name == "ProviderAuthError" || f.Data.Status == 401 {
+		return authRequired(text)
+	}
+	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": f.Name}
+	if f.Data.Status != 0 {
+		data["status"] = f.Data.Status
+	}
+	if f.Data.Provider != "" {
+		data["provider"] = f.Data.Provider
+	}
+	if f.Data.Body != "" {
+		data["details"] = bridge.Capped(f.Data.Body, 4<<10)
+	}
+	code := int64(acp.CodeInternal)
+	if f.Name == "UnknownError" && (strings.Contains(text, "not found") || strings.Contains(text, "Model")) {
+		code = acp.CodeInvalidParams
+	}
+	return acp.Errorf(code, "%s", text).WithData(data)
+}
