@@ -1,6 +1,6 @@
 import { methods, type ClientCapabilities, type ContentBlock, type CreateElicitationRequest, type CreateElicitationResponse, type InitializeResponse, type PromptResponse, type SessionNotification, type SessionUpdate, type ListSessionsRequest, type ListSessionsResponse, type SetSessionConfigOptionRequest, type SetSessionConfigOptionResponse, type AuthenticateRequest, type AuthenticateResponse } from "@agentclientprotocol/sdk/unstable";
 import { AcpRpcError, Backoff, ConnectionLostError, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
-import { Api, type Token } from "./api.js";
+import { Api, type RequestOptions, type Token } from "./api.js";
 import { Asks } from "./asks.js";
 import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
@@ -271,13 +271,18 @@ export class SandboxAgentClient implements AsyncDisposable {
     }
   }
 
-  /** Sends an ACP request. With `repeat` it is sent again when the connection was lost in the middle. */
-  async #request<T>(method: string, params: unknown, repeat: boolean): Promise<T> {
+  /**
+   * Sends an ACP request. With `repeat` it is sent again when the connection was lost
+   * in the middle. Aborting the signal asks the gateway to cancel it and rejects.
+   */
+  async #request<T>(method: string, params: unknown, repeat: boolean, { signal }: RequestOptions = {}): Promise<T> {
     for (;;) {
-      const connection = await this.#connected();
+      signal?.throwIfAborted();
+      const connection = await abortable(this.#connected(), signal);
       try {
-        return await connection.acp.agent.request<T>(method, params);
+        return await connection.acp.agent.request<T>(method, params, signal ? { cancellationSignal: signal, stopWaitingOnCancel: true } : {});
       } catch (error) {
+        signal?.throwIfAborted();
         if (connection.stream.state === "closed") {
           await connection.stream.closed;
           if (repeat && this.#connection !== undefined && connection.stream.error) continue;
@@ -289,23 +294,23 @@ export class SandboxAgentClient implements AsyncDisposable {
 
 
   /** Makes a session. */
-  async newSession(params: NewSessionParams): Promise<Session> {
+  async newSession(params: NewSessionParams, options?: RequestOptions): Promise<Session> {
     const request = withMeta({ mcpServers: [], ...params });
-    const result = await this.#request<SessionResult>(methods.agent.session.new, request, false);
+    const result = await this.#request<SessionResult>(methods.agent.session.new, request, false, options);
     return this.#session(result.sessionId, params, result, 0);
   }
 
   /** Opens a session and replays its conversation, to `onUpdate` and `Session.onUpdate` of an object made before. */
-  async loadSession(params: OpenSessionParams): Promise<Session> {
-    return this.#openSession(methods.agent.session.load, params);
+  async loadSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
+    return this.#openSession(methods.agent.session.load, params, options);
   }
 
   /** Opens a session without a replay, or right after an event. */
-  async resumeSession(params: OpenSessionParams): Promise<Session> {
-    return this.#openSession(methods.agent.session.resume, params);
+  async resumeSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
+    return this.#openSession(methods.agent.session.resume, params, options);
   }
 
-  async #openSession(method: string, params: OpenSessionParams): Promise<Session> {
+  async #openSession(method: string, params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
     const { after, ...rest } = params;
     const cwd = params.cwd ?? (await this.api.session(params.sessionId).then((s) => s.cwd, () => "/"));
     const known = this.#attached.get(params.sessionId);
@@ -313,7 +318,7 @@ export class SandboxAgentClient implements AsyncDisposable {
     const request = withMeta({ mcpServers: [], ...rest, cwd }, after === undefined ? {} : { after });
     this.#attached.set(params.sessionId, { cwd, params: kept(rest), after: after ?? 0 });
     try {
-      const result = await this.#request<SessionResult>(method, request, false);
+      const result = await this.#request<SessionResult>(method, request, false, options);
       const { seq, replayedSeq } = metaOf(result);
       if (typeof replayedSeq === "number") await this.#seen(params.sessionId, replayedSeq);
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
@@ -333,9 +338,9 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** Makes a session that begins with another's conversation. */
-  async forkSession(params: OpenSessionParams): Promise<Session> {
+  async forkSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
     const cwd = params.cwd ?? (await this.api.session(params.sessionId)).cwd ?? "/";
-    const result = await this.#request<SessionResult>(methods.agent.session.fork, withMeta({ mcpServers: [], ...params, cwd }), false);
+    const result = await this.#request<SessionResult>(methods.agent.session.fork, withMeta({ mcpServers: [], ...params, cwd }), false, options);
     return this.#session(result.sessionId, { ...params, cwd }, result, 0);
   }
 
@@ -345,31 +350,31 @@ export class SandboxAgentClient implements AsyncDisposable {
     return new Session(this, sessionId, result);
   }
 
-  listSessions(params: ListSessionsRequest = {}): Promise<ListSessionsResponse> {
-    return this.#request(methods.agent.session.list, params, true);
+  listSessions(params: ListSessionsRequest = {}, options?: RequestOptions): Promise<ListSessionsResponse> {
+    return this.#request(methods.agent.session.list, params, true, options);
   }
 
   /** Ends the agent's part of a session; load or resume opens it again. */
-  async closeSession(sessionId: string): Promise<void> {
-    await this.#request(methods.agent.session.close, { sessionId }, true);
+  async closeSession(sessionId: string, options?: RequestOptions): Promise<void> {
+    await this.#request(methods.agent.session.close, { sessionId }, true, options);
     this.#attached.delete(sessionId);
   }
 
   /** Removes a session and its log. */
-  async deleteSession(sessionId: string): Promise<void> {
-    await this.#request(methods.agent.session.delete, { sessionId }, true);
+  async deleteSession(sessionId: string, options?: RequestOptions): Promise<void> {
+    await this.#request(methods.agent.session.delete, { sessionId }, true, options);
     this.#attached.delete(sessionId);
   }
 
   /** Gets no more of a session, which goes on. */
-  async detachSession(sessionId: string): Promise<void> {
-    await this.#request("_sandboxagent/session/detach", { sessionId }, true);
+  async detachSession(sessionId: string, options?: RequestOptions): Promise<void> {
+    await this.#request("_sandboxagent/session/detach", { sessionId }, true, options);
     this.#attached.delete(sessionId);
   }
 
   /** Ends a session for good; its events can still be read. */
-  async terminateSession(sessionId: string): Promise<{ terminated: boolean; alreadyEnded: boolean; reason?: string; terminatedBy?: string }> {
-    const result = await this.#request<{ terminated: boolean; alreadyEnded: boolean }>("_sandboxagent/session/terminate", { sessionId }, true);
+  async terminateSession(sessionId: string, options?: RequestOptions): Promise<{ terminated: boolean; alreadyEnded: boolean; reason?: string; terminatedBy?: string }> {
+    const result = await this.#request<{ terminated: boolean; alreadyEnded: boolean }>("_sandboxagent/session/terminate", { sessionId }, true, options);
     this.#attached.delete(sessionId);
     return result;
   }
@@ -422,44 +427,44 @@ export class SandboxAgentClient implements AsyncDisposable {
     await connection.acp.agent.notify(methods.agent.session.cancel, { sessionId });
   }
 
-  async setSessionMode(sessionId: string, modeId: string): Promise<void> {
-    await this.#request(methods.agent.session.setMode, { sessionId, modeId }, true);
+  async setSessionMode(sessionId: string, modeId: string, options?: RequestOptions): Promise<void> {
+    await this.#request(methods.agent.session.setMode, { sessionId, modeId }, true, options);
   }
 
-  setSessionConfigOption(params: SetSessionConfigOptionRequest): Promise<SetSessionConfigOptionResponse> {
-    return this.#request(methods.agent.session.setConfigOption, params, true);
+  setSessionConfigOption(params: SetSessionConfigOptionRequest, options?: RequestOptions): Promise<SetSessionConfigOptionResponse> {
+    return this.#request(methods.agent.session.setConfigOption, params, true, options);
   }
 
-  authenticate(params: AuthenticateRequest): Promise<AuthenticateResponse> {
-    return this.#request(methods.agent.authenticate, params, false);
+  authenticate(params: AuthenticateRequest, options?: RequestOptions): Promise<AuthenticateResponse> {
+    return this.#request(methods.agent.authenticate, params, false, options);
   }
 
   /** Sends any request of ACP or an extension. */
-  request<T = unknown>(method: string, params: unknown): Promise<T> {
-    return this.#request(method, params, false);
+  request<T = unknown>(method: string, params: unknown, options?: RequestOptions): Promise<T> {
+    return this.#request(method, params, false, options);
   }
 
 
   /** The models of a session, or of an agent. */
-  listModels(of: { sessionId: string } | { agent: string }): Promise<ModelList> {
-    return this.#request("_sandboxagent/session/list_models", of, true);
+  listModels(of: { sessionId: string } | { agent: string }, options?: RequestOptions): Promise<ModelList> {
+    return this.#request("_sandboxagent/session/list_models", of, true, options);
   }
 
-  async setMetadata(sessionId: string, metadata: Record<string, unknown>): Promise<void> {
-    await this.#request("_sandboxagent/session/set_metadata", { sessionId, metadata }, true);
+  async setMetadata(sessionId: string, metadata: Record<string, unknown>, options?: RequestOptions): Promise<void> {
+    await this.#request("_sandboxagent/session/set_metadata", { sessionId, metadata }, true, options);
   }
 
-  getSession(sessionId: string): ReturnType<Api["session"]> {
-    return this.#request("_sandboxagent/session/get", { sessionId }, true);
+  getSession(sessionId: string, options?: RequestOptions): ReturnType<Api["session"]> {
+    return this.#request("_sandboxagent/session/get", { sessionId }, true, options);
   }
 
-  getEvents(sessionId: string, page: { after?: number; limit?: number } = {}): ReturnType<Api["sessionEvents"]> {
-    return this.#request("_sandboxagent/session/events", { sessionId, ...page }, true);
+  getEvents(sessionId: string, page: { after?: number; limit?: number } = {}, options?: RequestOptions): ReturnType<Api["sessionEvents"]> {
+    return this.#request("_sandboxagent/session/events", { sessionId, ...page }, true, options);
   }
 
   /** The requests of a session's agent that nobody has answered. */
-  pendingRequests(sessionId: string): Promise<{ pending: unknown[] }> {
-    return this.#request("_sandboxagent/session/pending", { sessionId }, true);
+  pendingRequests(sessionId: string, options?: RequestOptions): Promise<{ pending: unknown[] }> {
+    return this.#request("_sandboxagent/session/pending", { sessionId }, true, options);
   }
 
   /** Answers permission requests. The newest handler counts; without one they wait, also for other clients. */
@@ -543,6 +548,16 @@ function mapped(error: unknown): Error {
     return new AcpRpcError(error.code, error.message, "data" in error ? error.data : undefined);
   }
   return asError(error);
+}
+
+/** The promise, given up when the signal aborts. */
+function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(signal.reason as Error);
+    signal.addEventListener("abort", stop, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  });
 }
 
 const asError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));

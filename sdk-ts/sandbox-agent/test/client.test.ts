@@ -174,6 +174,22 @@ test("every method of a session", async () => {
   await expect(c.request("no/such", {})).rejects.toMatchObject({ code: -32601 });
 });
 
+test("every request can be aborted, before and while it is under way", async () => {
+  const aborted = AbortSignal.abort(new Error("enough"));
+  await using c = connect();
+  const session = await c.newSession({ cwd: "/tmp" });
+  await expect(c.newSession({ cwd: "/tmp" }, { signal: aborted })).rejects.toThrow("enough");
+  await expect(c.getSession(session.id, { signal: aborted })).rejects.toThrow("enough");
+  const far = new SandboxAgentClient({ baseUrl: "http://127.0.0.1:9", retry: { giveUpAfterMs: 5000 } });
+  const controller = new AbortController();
+  const waiting = far.listSessions({}, { signal: controller.signal });
+  controller.abort(new Error("too slow"));
+  await expect(waiting).rejects.toThrow("too slow");
+  await far.disconnect();
+  // The connection is none the worse.
+  expect((await session.prompt("echo fine")).text).toBe("fine");
+});
+
 test("unparsed output of an agent is told of, and harms nothing", async () => {
   await using c = connect();
   const unparsed = new Promise((resolve) => c.onUnparsed(resolve));
