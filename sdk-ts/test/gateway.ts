@@ -27,9 +27,9 @@ export class Gateway {
   }
 
   async #launch(port: string): Promise<void> {
-    const child = spawn(process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent", ["server", "--port", port, "--data-dir", join(this.dir, "data"), "--default-agent", "mock", ...this.args], {
+    const child = spawn(process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent", ["server", "--end-with-stdin", "--port", port, "--data-dir", join(this.dir, "data"), "--default-agent", "mock", ...this.args], {
       env: { ...process.env, HOME: this.dir, ...this.env },
-      stdio: ["ignore", "ignore", "pipe"],
+      stdio: ["pipe", "ignore", "pipe"], // it ends with the tests, however those end
     });
     this.#child = child;
     this.#stderr = "";
