@@ -540,7 +540,7 @@ func TestDetach_StopsDeliveryAndNothingElse(t *testing.T) {
 		t.Errorf("got %v", before)
 	}
 	events, _, err := r.Events(t.Context(), s, 0, 0)
-	if err != nil || !strings.Contains(string(events[len(events)-3].Message), "unseen") {
+	if err != nil || !strings.Contains(string(events[len(events)-2].Message), "unseen") {
 		t.Errorf("events %v, %v", events, err)
 	}
 }

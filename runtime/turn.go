@@ -201,8 +201,12 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 }
 
 // turnEnded tells the session's other clients, the turn's own on a later
-// connection among them, how it ended. The response follows and is written with it.
+// connection among them, how it ended, if one may want to know. The response
+// follows and is written with it.
 func (s *Session) turnEnded(t *turn, result []byte, failure *acp.Error) {
+	if t.name == nil && !s.watched(t.req.client) {
+		return
+	}
 	frame := append(make([]byte, 0, 256+len(result)), `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":`...)
 	frame = append(frame, s.quoted...)
 	if t.name != nil {
@@ -218,6 +222,18 @@ func (s *Session) turnEnded(t *turn, result []byte, failure *acp.Error) {
 		frame = append(append(frame, `,"result":`...), result...)
 	}
 	s.log().Append(journal.TurnEnd, journal.Except(t.req.client.num), append(frame, "}}"...))
+}
+
+// watched reports whether a client other than c wants to know how turns end.
+func (s *Session) watched(c *Client) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range s.feeds {
+		if f.client != c && f.client.caps.turns {
+			return true
+		}
+	}
+	return false
 }
 
 // cancel is a client's session/cancel: it ends the running turn and everything
