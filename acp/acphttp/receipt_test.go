@@ -112,14 +112,22 @@ func TestKey_AnswersAreKeptWithinTheBound(t *testing.T) {
 }
 
 func TestAfter_APostDoesNotOvertakeTheOneItFollows(t *testing.T) {
-	c, _, url := serve(t, Options{})
+	c, h, url := serve(t, Options{})
 	request(t, "POST", url, initialize)
 	var late sync.WaitGroup
 	late.Go(func() {
 		cancel := `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
 		request(t, "POST", url, cancel, HeaderConnection, c.id, HeaderSession, "s", HeaderKey, "k2", HeaderAfter, "k1")
 	})
-	time.Sleep(50 * time.Millisecond) // its predecessor is late
+	for waiting := false; !waiting; { // its predecessor is late
+		h.mu.Lock()
+		rs := &h.conns[c.id].receipts
+		h.mu.Unlock()
+		rs.mu.Lock()
+		waiting = rs.moved != nil
+		rs.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
 	select {
 	case m := <-c.sent:
 		t.Fatalf("%s did not wait", m.Method())

@@ -135,6 +135,14 @@ export class HttpLink extends Link {
     return feed.ready;
   }
 
+  /** Gives up the stream of a session that was ended; it is opened again when somebody asks for it. */
+  #drop(session: string): void {
+    if (this.#inline) return;
+    this.#feeds.get(session)?.stop();
+    this.#feeds.delete(session);
+    this.#restate();
+  }
+
   /** A session that a response names has a stream of its own. */
   #opened(result: unknown): void {
     if (typeof result === "object" && result !== null && "sessionId" in result && typeof result.sessionId === "string") {
@@ -178,6 +186,9 @@ export class HttpLink extends Link {
     if (this.#keyed) headers["Idempotency-Key"] = key;
     try {
       await before;
+      if (session !== undefined && "method" in message && "id" in message && message.id !== null && endings.has(message.method)) {
+        this.#closing.set(message.id, session);
+      }
       if (session !== undefined || this.#inline) await this.#feed(session ?? "");
       if (!this.ended.signal.aborted) await this.#deliver(message, headers);
     } finally {
@@ -185,6 +196,7 @@ export class HttpLink extends Link {
     }
   }
 
+  readonly #closing = new Map<string | number, string>(); // requests that end a session, by id
   readonly #askedIn = new Map<string | number, string>(); // requests of the agent, by the session's stream they came on
 
   protected override receive(message: AnyMessage, via: "post" | "response" | "events" | "websocket", eventId?: string): void {
@@ -193,6 +205,11 @@ export class HttpLink extends Link {
       if (session !== undefined) this.#askedIn.set(message.id, session);
     }
     super.receive(message, via, eventId);
+    if (!("method" in message) && message.id !== null && this.#closing.size > 0) {
+      const session = this.#closing.get(message.id);
+      this.#closing.delete(message.id);
+      if (session !== undefined && "result" in message) this.#drop(session);
+    }
   }
 
   /** Sends one message until it has arrived, or cannot. */
@@ -268,6 +285,9 @@ export class HttpLink extends Link {
     this.receive(message, "response");
   }
 }
+
+/** Requests behind which a session has nothing more to say. */
+const endings = new Set<string>(["session/close", "session/delete"]);
 
 /** An answer that ended too early. */
 class CutOff extends Error {}

@@ -110,6 +110,11 @@ export abstract class Link implements AcpStream {
     }
   }
 
+  /** Messages that wait for the reader beyond what may. */
+  protected get backlog(): number {
+    return Math.max(0, -(this.#incoming.desiredSize ?? 0));
+  }
+
   #finish(): void {
     this.ended.abort();
     for (const go of this.#waiting.splice(0)) go();

@@ -7,10 +7,14 @@ import type { AcpStreamOptions, WebSocketConstructor } from "./options.js";
 /** Bytes that may wait in the socket before the writer does. */
 const highWater = 4 << 20;
 const pingMs = 15_000;
+/** Unread messages at which a socket that cannot be paused is given up; sessions are resumed on another. */
+const maxBacklog = 100_000;
 
 /** What `ws` has beyond the browsers' WebSocket. */
 interface NodeSocket {
   ping?: () => void;
+  pause?: () => void;
+  resume?: () => void;
   on?: (event: "ping" | "pong" | "unexpected-response", listener: (...args: never[]) => void) => void;
   terminate?: () => void;
 }
@@ -122,7 +126,16 @@ export class WebSocketLink extends Link {
   #message(data: unknown): void {
     if (typeof data !== "string") return; // the protocol has text frames only
     const message = parseMessage(data);
-    if (message !== undefined) this.receive(message, "websocket");
+    if (message === undefined) return;
+    this.receive(message, "websocket");
+    if (this.backlog === 0) return;
+    const node = this.#socket as NodeSocket | undefined;
+    if (node?.pause && node.resume) {
+      node.pause();
+      void this.room().then(() => node.resume?.());
+    } else if (this.backlog > maxBacklog) {
+      this.lose("closed", `more than ${maxBacklog} messages waited to be read`);
+    }
   }
 
   /** A socket whose other end is gone stays open for ever; where pings can be sent, that is noticed. */

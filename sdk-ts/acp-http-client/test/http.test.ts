@@ -151,6 +151,54 @@ describe.each([{ transport: "http" }, { transport: "inline" }] as const)("$trans
   });
 });
 
+test("the stream of a session that was ended is given up, and opened again with it", async () => {
+  let open = 0;
+  const c = await connect(gateway.rpc, {
+    fetch: (input, init) => {
+      if (init?.method === "GET") {
+        open++;
+        init.signal?.addEventListener("abort", () => void open--, { once: true });
+      }
+      return fetch(input, init);
+    },
+  });
+  const sessions = await Promise.all(Array.from({ length: 12 }, () => c.newSession()));
+  for (const s of sessions) expect(await c.prompt(s, "echo hi")).toBe("end_turn");
+  expect(open).toBe(13);
+  for (const sessionId of sessions) await c.connection.agent.request(methods.agent.session.close, { sessionId });
+  expect(open).toBe(1);
+  const [sessionId = ""] = sessions;
+  await c.connection.agent.request(methods.agent.session.load, { sessionId, cwd: "/tmp", mcpServers: [] });
+  expect(await c.prompt(sessionId, "stream 20 10")).toBe("end_turn");
+  expect(c.texts(sessionId).filter((t) => t !== "hi")).toHaveLength(20);
+  expect(open).toBe(2);
+  await c.stream.close();
+  expect(open).toBe(0);
+});
+
+test("a reader that is slow holds a WebSocket up, and misses nothing", async () => {
+  const stream = createAcpStream(gateway.rpc, { transport: "websocket", ...ws });
+  const writer = stream.writable.getWriter();
+  const reader = stream.readable.getReader();
+  const call = (id: number, method: string, params: unknown) => writer.write({ jsonrpc: "2.0", id, method, params });
+  await call(0, "initialize", { protocolVersion: 1, clientCapabilities: {} });
+  await reader.read();
+  await call(1, "session/new", { cwd: "/tmp", mcpServers: [] });
+  const { value } = await reader.read();
+  const { sessionId } = (value as { result: { sessionId: string } }).result;
+  await call(2, "session/prompt", { sessionId, prompt: [{ type: "text", text: "stream 20000 50" }] });
+  await new Promise((resolve) => setTimeout(resolve, 300)); // nobody reads
+  let chunks = 0;
+  for (;;) {
+    const { value: message } = await reader.read();
+    if (message === undefined || (!("method" in message) && message.id === 2)) break;
+    chunks++;
+  }
+  expect(chunks).toBe(20000);
+  expect(stream.error).toBeUndefined();
+  await stream.close();
+});
+
 test("a gateway that was restarted does not know the connection", async () => {
   const own = await Gateway.start();
   const c = await connect(own.rpc, { retry: { firstDelayMs: 10 } });
