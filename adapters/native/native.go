@@ -36,6 +36,10 @@ type Spec struct {
 	// ReplaysLate says that the agent answers session/load before it has
 	// replayed the session.
 	ReplaysLate bool
+	// HoldCancels says that the agent must not be told to cancel a turn before
+	// it works on it: it would take the cancel, go on, and be deaf to all later
+	// ones.
+	HoldCancels bool
 }
 
 // Keys are the environment variables by which an agent takes credentials; ""
@@ -127,7 +131,9 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 	if a.spec.ReplaysLate {
 		lines = holdLoads(lines)
 	}
-	return settle(lines, started), nil
+	ready := settle(lines, started)
+	ready.hold = a.spec.HoldCancels
+	return ready, nil
 }
 
 // Open starts a program that speaks ACP on stdio. The frames pass unchanged.

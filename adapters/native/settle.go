@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -15,21 +16,39 @@ import (
 // beyond is passed on as it came.
 const maxCalls = 4096
 
+// cancelAgain is how often a cancel is repeated while its prompt is open. Agents
+// miss one that comes before their turn has begun, though they have told of the
+// turn already.
+const cancelAgain = time.Second
+
+// heldCancel is how long a cancel is kept from an agent with HoldCancels that
+// has shown no work.
+const heldCancel = 2 * time.Second
+
 // settled is a Conn whose tool calls are as clients may expect them: each is
 // introduced by a tool_call before anything else names it, and none is left open
 // when its turn has ended. Agents break both: one asks for a permission for a
 // call that it has not told of, another forgets the call that was cancelled.
-// And a prompt that was cancelled ends cancelled, not with an error. Everything
-// else passes unchanged.
+// And a prompt that was cancelled ends, and ends cancelled, not with an error.
+// Everything else passes unchanged.
 type settled struct {
 	acp.Conn
 	adapters.Process
+	hold  bool          // Spec.HoldCancels
 	queue []acp.Message // to be read before anything else; used by Read only
 
 	mu       sync.Mutex
+	closed   bool
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
-	stopped  map[string]bool       // session tokens whose open prompt was cancelled
+	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
+}
+
+// openTurn is a prompt that is not answered.
+type openTurn struct {
+	sent   time.Time
+	works  bool        // the agent has begun with it
+	cancel *time.Timer // says that it was cancelled, again and again; nil when it was not
 }
 
 // toolCalls are the calls of a session, of the turn that runs and what the turns
@@ -46,32 +65,98 @@ var (
 
 // settle returns c settled; p is the process behind it.
 func settle(c acp.Conn, p adapters.Process) *settled {
-	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, stopped: map[string]bool{}, sessions: map[string]*toolCalls{}}
+	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}}
 }
 
-// Write watches which prompts are open.
+// Write watches which prompts are open, and keeps cancels that come too early.
 func (c *settled) Write(ctx context.Context, m acp.Message) error {
-	if m.Method() == "session/prompt" && m.IsRequest() {
-		token := string(m.SessionRaw())
+	switch {
+	case m.Method() == "session/prompt" && m.IsRequest():
+		token := strings.Clone(string(m.SessionRaw()))
 		c.mu.Lock()
+		c.endTurnLocked(token)
 		c.prompts[acp.ID(strings.Clone(string(m.ID())))] = token
-		delete(c.stopped, token)
+		c.turns[token] = &openTurn{sent: time.Now()}
 		if s := c.sessions[token]; s != nil && s.forgetEnded() {
 			delete(c.sessions, token)
 		}
 		c.mu.Unlock()
-	}
-	if m.Method() == "session/cancel" {
-		c.mu.Lock()
-		token := string(m.SessionRaw())
-		for _, open := range c.prompts {
-			if open == token { // an idle session has nothing to stop
-				c.stopped[token] = true
-			}
-		}
-		c.mu.Unlock()
+	case m.Method() == "session/cancel" && c.cancelled(string(m.SessionRaw())):
+		return nil
 	}
 	return c.Conn.Write(ctx, m)
+}
+
+// cancelled notes a cancel and reports whether it is said later.
+func (c *settled) cancelled(token string) (held bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.turns[token]
+	if t == nil || c.closed { // an idle session has nothing to stop
+		return false
+	}
+	held = c.hold && !t.works
+	if t.cancel == nil {
+		wait := cancelAgain
+		if held {
+			wait = heldCancel - time.Since(t.sent)
+		}
+		t.cancel = time.AfterFunc(wait, func() { c.sayCancel(token, t) })
+	}
+	return held
+}
+
+// sayCancel cancels a turn that is still open, and comes back.
+func (c *settled) sayCancel(token string, t *openTurn) {
+	c.mu.Lock()
+	open := c.turns[token] == t
+	t.works = true // or it never will: no cancel is held any more
+	c.mu.Unlock()
+	if !open {
+		return
+	}
+	if c.Conn.Write(context.Background(), acp.NewNotification("session/cancel", []byte(`{"sessionId":`+token+`}`))) != nil {
+		return // Close ends a write
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.turns[token] == t {
+		t.cancel.Reset(cancelAgain)
+	}
+}
+
+// worksLocked notes that the agent works on the session's turn.
+func (c *settled) worksLocked(token string) {
+	t := c.turns[token]
+	if t == nil || t.works {
+		return
+	}
+	t.works = true
+	if t.cancel != nil && c.hold {
+		t.cancel.Reset(0)
+	}
+}
+
+// endTurnLocked ends the session's turn and reports whether it was cancelled.
+func (c *settled) endTurnLocked(token string) bool {
+	t := c.turns[token]
+	delete(c.turns, token)
+	if t == nil || t.cancel == nil {
+		return false
+	}
+	t.cancel.Stop()
+	return true
+}
+
+// Close ends the connection.
+func (c *settled) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	for token := range c.turns {
+		c.endTurnLocked(token)
+	}
+	c.mu.Unlock()
+	return c.Conn.Close()
 }
 
 // Buffered reports whether the next Read returns without waiting.
@@ -103,6 +188,11 @@ func (c *settled) Read(ctx context.Context) (acp.Message, error) {
 
 // settle returns what must be said before m, and may replace m.
 func (c *settled) settle(m *acp.Message) []acp.Message {
+	if c.hold && m.HasSession() && !announcement(m) {
+		c.mu.Lock()
+		c.worksLocked(string(m.SessionRaw()))
+		c.mu.Unlock()
+	}
 	switch {
 	case m.IsResponse():
 		return c.answered(m)
@@ -137,6 +227,15 @@ func (c *settled) settle(m *acp.Message) []acp.Message {
 	return nil
 }
 
+// announcement reports whether m tells of the session and not of work.
+func announcement(m *acp.Message) bool {
+	switch string(m.UpdateKind()) {
+	case "available_commands_update", "config_option_update", "current_mode_update", "session_info_update", "user_message_chunk":
+		return true
+	}
+	return false
+}
+
 // answered returns the ends of the calls that the turn left open, when m ends a
 // turn.
 func (c *settled) answered(m *acp.Message) []acp.Message {
@@ -147,9 +246,7 @@ func (c *settled) answered(m *acp.Message) []acp.Message {
 		return nil
 	}
 	delete(c.prompts, m.ID())
-	stopped := c.stopped[token]
-	delete(c.stopped, token)
-	if stopped && m.Err() != nil {
+	if c.endTurnLocked(token) && m.Err() != nil {
 		// The protocol wants a cancelled turn to end so, whatever the cancelling
 		// has broken in the agent.
 		*m = acp.NewResult(acp.ID(strings.Clone(string(m.ID()))), []byte(`{"stopReason":"cancelled"}`))

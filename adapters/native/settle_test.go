@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +22,9 @@ import (
 
 // script is a Conn whose messages are given.
 type script struct {
-	in    chan acp.Message
+	in chan acp.Message
+
+	mu    sync.Mutex
 	wrote []string
 }
 
@@ -41,8 +45,16 @@ func (s *script) Read(context.Context) (acp.Message, error) {
 }
 
 func (s *script) Write(_ context.Context, m acp.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.wrote = append(s.wrote, string(m.Frame()))
 	return nil
+}
+
+func (s *script) written() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.wrote)
 }
 
 func (s *script) Close() error {
@@ -132,6 +144,118 @@ func TestSettle_ACancelledPromptEndsCancelled(t *testing.T) {
 		if diff := cmp.Diff([]string{want}, readAll(t, c)); diff != "" {
 			t.Errorf("cancelled %v (-want +got):\n%s", cancel, diff)
 		}
+	}
+}
+
+// An agent that missed the cancel is told again, until the prompt has ended.
+func TestSettle_ACancelIsRepeated(t *testing.T) {
+	const (
+		prompt = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
+	)
+	for name, end := range map[string]func(*settled, *script){
+		"answered": func(c *settled, inner *script) {
+			inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`))
+			_, _ = c.Read(context.Background())
+		},
+		"next prompt": func(c *settled, _ *script) {
+			_ = c.Write(context.Background(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":8,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)))
+		},
+		"closed": func(c *settled, _ *script) { _ = c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newScript()
+				c := settle(inner, nil)
+				cancels := func() (n int) {
+					for _, w := range inner.written() {
+						if w == cancel {
+							n++
+						}
+					}
+					return n
+				}
+				_ = c.Write(t.Context(), acp.MustParse([]byte(cancel))) // idle: nothing to repeat
+				time.Sleep(10 * cancelAgain)
+				if n := cancels(); n != 1 {
+					t.Fatalf("an idle session was cancelled %d times", n)
+				}
+				_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+				_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+				_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+				time.Sleep(3*cancelAgain + cancelAgain/2)
+				synctest.Wait()
+				if n := cancels(); n != 1+2+3 {
+					t.Errorf("%d cancels were written in 3.5 intervals, want 6", n)
+				}
+				end(c, inner)
+				time.Sleep(10 * cancelAgain)
+				synctest.Wait()
+				if n := cancels(); n != 6 {
+					t.Errorf("%d cancels were written after the end", n-6)
+				}
+			})
+		})
+	}
+}
+
+// A cancel is kept from an agent that would be deaf after one that comes early,
+// until the agent works, or for a while.
+func TestSettle_HeldCancels(t *testing.T) {
+	const (
+		prompt   = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		cancel   = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
+		announce = `{"sessionUpdate":"available_commands_update","availableCommands":[]}`
+		chunk    = `{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}`
+	)
+	for _, tt := range []struct {
+		name   string
+		before []string // updates before the cancel
+		after  []string // and after it
+		want   time.Duration
+	}{
+		{"works already", []string{announce, chunk}, nil, 0},
+		{"works then", []string{announce}, []string{announce, chunk}, 0},
+		{"never works", []string{announce}, []string{announce}, heldCancel - time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := newScript()
+				c := settle(inner, nil)
+				c.hold = true
+				read := func(updates []string) {
+					for _, u := range updates {
+						inner.in <- acp.MustParse([]byte(up(u)))
+						if _, err := c.Read(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+				read(tt.before)
+				time.Sleep(time.Second)
+				_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+				read(tt.after)
+				if tt.want > 0 {
+					time.Sleep(tt.want - 1)
+					synctest.Wait()
+					if diff := cmp.Diff([]string{prompt}, inner.written()); diff != "" {
+						t.Errorf("just before %v (-want +got):\n%s", tt.want, diff)
+					}
+					time.Sleep(1)
+				}
+				synctest.Wait()
+				if diff := cmp.Diff([]string{prompt, cancel}, inner.written()); diff != "" {
+					t.Errorf("after %v (-want +got):\n%s", tt.want, diff)
+				}
+				time.Sleep(cancelAgain)
+				synctest.Wait()
+				if diff := cmp.Diff([]string{prompt, cancel, cancel}, inner.written()); diff != "" {
+					t.Errorf("an interval later (-want +got):\n%s", diff)
+				}
+				_ = c.Close()
+			})
+		})
 	}
 }
 

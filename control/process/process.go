@@ -200,10 +200,10 @@ func (p *Process) wait(readers *sync.WaitGroup) {
 	p.mu.Lock()
 	p.ended = time.Now()
 	p.mu.Unlock()
-	close(p.done)
+	p.s.gone(p)
 	p.output.end()
 	p.s.log.Debug("process ended", "process", p.id, "code", p.proc.Exit().Code, "signal", p.proc.Exit().Signal)
-	p.s.gone(p)
+	p.s.work.Done()
 }
 
 // Output returns what follows a position of the output, about most bytes of it.

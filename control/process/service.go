@@ -122,21 +122,26 @@ func (s *Service) start(ctx context.Context, spec Spec, taken *capture) (*Proces
 	}
 	if err := p.begin(ctx, ready); err != nil {
 		s.gone(nil)
+		s.work.Done()
 		return nil, err
 	}
 	s.log.Debug("process started", "process", p.id, "pid", p.proc.PID())
 	return p, nil
 }
 
-// gone gives a program's place to others; p is nil when it did not start.
+// gone gives a program's place to others and tells of its end, in one step: who
+// sees the end may start another. p is nil when it did not start.
 func (s *Service) gone(p *Process) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.running--
-	if p != nil && s.all[p.id] == p {
+	if p == nil {
+		return
+	}
+	close(p.done)
+	if s.all[p.id] == p {
 		s.keepLocked(p)
 	}
-	s.mu.Unlock()
-	s.work.Done()
 }
 
 // keepLocked keeps a listed process that has ended for a while.

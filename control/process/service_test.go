@@ -136,8 +136,7 @@ func TestLimits(t *testing.T) {
 		last = start(t, s, shell("true"))
 		ended(t, last)
 	}
-	waitFor(t, func() bool { return len(s.Processes()) == 3 }) // gone() follows Done
-	if all := s.Processes(); all[0] != first || all[2] != last {
+	if all := s.Processes(); len(all) != 3 || all[0] != first || all[2] != last {
 		t.Errorf("%d are listed", len(all))
 	}
 	l := s.Limits()
