@@ -242,7 +242,7 @@ func TestSettle_HeldCancels(t *testing.T) {
 					if diff := cmp.Diff([]string{prompt}, inner.written()); diff != "" {
 						t.Errorf("just before %v (-want +got):\n%s", tt.want, diff)
 					}
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 				}
 				synctest.Wait()
 				if diff := cmp.Diff([]string{prompt, cancel}, inner.written()); diff != "" {
