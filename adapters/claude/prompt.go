@@ -2,9 +2,6 @@ package claude
 
 import (
 	"context"
-	"encoding/base64"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,57 +24,39 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	content, err := promptContent(r.Prompt)
+	content, err := content.Parts(r.Prompt)
 	if err != nil {
 		return nil, err
 	}
-	cancelled := acp.TurnCancelled(ctx)
-	stopped := &acp.PromptResponse{StopReason: acp.StopReasonCancelled}
-	select {
-	case s.slot <- struct{}{}:
-		defer func() { <-s.slot }()
-	case <-cancelled:
-		return stopped, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.ended:
-		return nil, s.exit
-	}
-	t, idle := s.begin()
-	for idle != nil { // a turn runs that nobody prompted
-		select {
-		case <-idle:
-		case <-cancelled:
-			return stopped, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-s.ended:
+	return s.slot.Prompt(ctx, s.ended, func() error { return s.exit }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+		t, idle := s.begin()
+		for idle != nil { // a turn runs that nobody prompted
+			if err := w.For(idle); err != nil {
+				return nil, err
+			}
+			t, idle = s.begin()
+		}
+		defer s.over(t)
+		if err := w.Check(); err != nil {
+			return nil, err
+		}
+		s.entitle(r.Prompt)
+		line := map[string]any{
+			"type": "user", "uuid": t.uuid, "session_id": "", "parent_tool_use_id": nil,
+			"message": map[string]any{"role": "user", "content": content},
+		}
+		if err := s.send(line); err != nil {
+			// A program that does not read is of no use to anybody.
+			s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
+			<-s.ended
 			return nil, s.exit
 		}
-		t, idle = s.begin()
-	}
-	defer s.over(t)
-	select {
-	case <-cancelled:
-		return stopped, nil
-	default:
-	}
-	s.entitle(r.Prompt)
-	line := map[string]any{
-		"type": "user", "uuid": t.uuid, "session_id": "", "parent_tool_use_id": nil,
-		"message": map[string]any{"role": "user", "content": content},
-	}
-	if err := s.send(line); err != nil {
-		// A program that does not read is of no use to anybody.
-		s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
-		<-s.ended
-		return nil, s.exit
-	}
-	v := s.await(ctx, t, cancelled)
-	if v.err != nil {
-		return nil, v.err
-	}
-	return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+		v := s.await(ctx, t, w.Cancelled)
+		if v.err != nil {
+			return nil, v.err
+		}
+		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	})
 }
 
 // begin makes a turn the running one. While a turn runs that nobody prompted it
@@ -316,61 +295,33 @@ func (s *session) entitle(prompt []acp.ContentBlock) {
 	}
 }
 
-// promptContent turns a prompt's blocks into the API's. Resources have no kind of
-// their own there: links are text, embedded texts follow the words.
-func promptContent(prompt []acp.ContentBlock) ([]any, error) {
-	type object = map[string]any
-	var out, context []any
-	say := func(s string) { out = append(out, object{"type": "text", "text": s}) }
-	for _, b := range prompt {
+// content makes the API's blocks of a prompt's. Resources have no kind of their
+// own there: links are text.
+var content = bridge.Content{
+	Agent: "claude", Files: "images, PDF and text",
+	Text: func(text string) any { return map[string]any{"type": "text", "text": text} },
+	Image: func(mime, data string) any {
+		return map[string]any{"type": "image", "source": base64Source(mime, data)}
+	},
+	ImageAt: func(i *acp.ImageContent) (any, error) {
+		return map[string]any{"type": "image", "source": map[string]any{"type": "url", "url": *i.URI}}, nil
+	},
+	File: func(mime, uri, data string) ([]any, bool) {
+		kind := "image"
 		switch {
-		case b.Text != nil:
-			say(b.Text.Text)
-		case b.Image != nil && b.Image.Data != "":
-			out = append(out, object{"type": "image", "source": object{"type": "base64", "media_type": b.Image.MimeType, "data": b.Image.Data}})
-		case b.Image != nil && b.Image.URI != nil:
-			out = append(out, object{"type": "image", "source": object{"type": "url", "url": *b.Image.URI}})
-		case b.ResourceLink != nil:
-			say(bridge.Link(b.ResourceLink.Name, b.ResourceLink.URI))
-		case b.Resource != nil && b.Resource.Resource.TextResourceContents != nil:
-			r := b.Resource.Resource.TextResourceContents
-			say(bridge.Link("", r.URI))
-			context = append(context, object{"type": "text", "text": fmt.Sprintf("\n<context ref=%q>\n%s\n</context>", r.URI, r.Text)})
-		case b.Resource != nil && b.Resource.Resource.BlobResourceContents != nil:
-			block, err := blobBlock(b.Resource.Resource.BlobResourceContents)
-			if err != nil {
-				return nil, err
-			}
-			say(bridge.Link("", b.Resource.Resource.BlobResourceContents.URI))
-			context = append(context, block)
+		case strings.HasPrefix(mime, "image/"):
+		case mime == "application/pdf":
+			kind = "document"
 		default:
-			return nil, acp.Errorf(acp.CodeInvalidParams, "claude takes text, images, resource links and embedded resources in a prompt, no other content")
+			return nil, false
 		}
-	}
-	if len(out) == 0 {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "the prompt is empty")
-	}
-	return slices.Concat(out, context), nil
+		return []any{
+			map[string]any{"type": "text", "text": bridge.Link("", uri)},
+			map[string]any{"type": kind, "source": base64Source(mime, data)},
+		}, true
+	},
 }
 
-// blobBlock turns an embedded file into what the API takes of files.
-func blobBlock(r *acp.BlobResourceContents) (any, error) {
-	mime := ""
-	if r.MimeType != nil {
-		mime = *r.MimeType
-	}
-	source := map[string]any{"type": "base64", "media_type": mime, "data": r.Blob}
-	switch {
-	case strings.HasPrefix(mime, "image/"):
-		return map[string]any{"type": "image", "source": source}, nil
-	case mime == "application/pdf":
-		return map[string]any{"type": "document", "source": source}, nil
-	case strings.HasPrefix(mime, "text/") || mime == "application/json":
-		b, err := base64.StdEncoding.DecodeString(r.Blob)
-		if err != nil {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "resource %s: %v", r.URI, err)
-		}
-		return map[string]any{"type": "text", "text": fmt.Sprintf("\n<context ref=%q>\n%s\n</context>", r.URI, b)}, nil
-	}
-	return nil, acp.Errorf(acp.CodeInvalidParams, "claude cannot be given resource %s of type %q: images, PDF and text can be embedded", r.URI, mime)
+func base64Source(mime, data string) any {
+	return map[string]any{"type": "base64", "media_type": mime, "data": data}
 }

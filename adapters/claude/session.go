@@ -43,7 +43,7 @@ type session struct {
 	ending sync.Once
 	ended  chan struct{} // closed when the process has ended and was read to its end
 	exit   error         // how it ended; valid when ended is closed
-	slot   chan struct{} // cap 1: held by the prompt that runs
+	slot   bridge.Slot
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -64,7 +64,7 @@ type session struct {
 
 func (a *agent) newSession(id acp.SessionID, cwd string) *session {
 	s := &session{
-		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}), slot: make(chan struct{}, 1),
+		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}), slot: bridge.NewSlot(),
 		calls: map[string]chan *controlResponse{}, asks: map[string]context.CancelFunc{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())

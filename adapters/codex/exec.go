@@ -98,8 +98,8 @@ type execSession struct {
 	a    *execAgent
 	id   acp.SessionID
 	cwd  string
-	dirs []string        // further folders that it may write to
-	slot chan struct{}   // cap 1: held by the prompt that runs
+	dirs []string // further folders that it may write to
+	slot bridge.Slot
 	ctx  context.Context // of everything that the session does
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -205,7 +205,7 @@ func (a *execAgent) setUp(id acp.SessionID, r bridge.Request) (*execSession, *br
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &execSession{a: a, id: id, cwd: up.Cwd, dirs: up.Roots, slot: make(chan struct{}, 1), mode: modeReadOnly, tr: newTranslator(), counted: true}
+	s := &execSession{a: a, id: id, cwd: up.Cwd, dirs: up.Roots, slot: bridge.NewSlot(), mode: modeReadOnly, tr: newTranslator(), counted: true}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	switch up.PermissionMode {
 	case "", "default":

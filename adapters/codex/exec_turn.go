@@ -82,39 +82,25 @@ func (a *execAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.Prom
 	if err != nil {
 		return nil, err
 	}
-	cancelled := acp.TurnCancelled(ctx)
-	stopped := &acp.PromptResponse{StopReason: acp.StopReasonCancelled}
-	select {
-	case s.slot <- struct{}{}:
-		defer func() { <-s.slot }()
-	case <-cancelled:
-		return stopped, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.ctx.Done():
-		return nil, bridge.NotFound(s.id)
-	}
-	select {
-	case <-cancelled:
-		return stopped, nil
-	default:
-	}
-	s.mu.Lock()
-	first := !s.titled
-	s.titled = true
-	over := s.ctx.Err() != nil
-	if !over {
-		s.work.Add(1)
-	}
-	s.mu.Unlock()
-	if over {
-		return nil, bridge.NotFound(s.id)
-	}
-	defer s.work.Done()
-	if first {
-		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(r.Prompt) })
-	}
-	return s.run(ctx, text, cancelled)
+	gone := func() error { return bridge.NotFound(s.id) }
+	return s.slot.Prompt(ctx, s.ctx.Done(), gone, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+		s.mu.Lock()
+		first := !s.titled
+		s.titled = true
+		over := s.ctx.Err() != nil
+		if !over {
+			s.work.Add(1)
+		}
+		s.mu.Unlock()
+		if over {
+			return nil, gone()
+		}
+		defer s.work.Done()
+		if first {
+			s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(r.Prompt) })
+		}
+		return s.run(ctx, text, w.Cancelled)
+	})
 }
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled.
@@ -130,7 +116,7 @@ func wordsOf(prompt []acp.ContentBlock) (string, error) {
 			return "", acp.Errorf(acp.CodeInvalidParams, "this version of codex runs without its app-server and takes text only: install %s or newer for images", oldest())
 		}
 	}
-	inputs, err := inputsOf(prompt)
+	inputs, err := content.Parts(prompt)
 	if err != nil {
 		return "", err
 	}

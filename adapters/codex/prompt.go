@@ -2,10 +2,6 @@ package codex
 
 import (
 	"context"
-	"encoding/base64"
-	"fmt"
-	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -28,79 +24,44 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	cancelled := acp.TurnCancelled(ctx)
-	stopped := &acp.PromptResponse{StopReason: acp.StopReasonCancelled}
-	select {
-	case s.slot <- struct{}{}:
-		defer func() { <-s.slot }()
-	case <-cancelled:
-		return stopped, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.srv.ended:
-		return nil, s.srv.exit
-	}
-	t, idle := s.begin()
-	for idle != nil { // a turn runs that nobody prompted
-		select {
-		case <-idle:
-		case <-cancelled:
-			return stopped, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-s.srv.ended:
-			return nil, s.srv.exit
+	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+		t, idle := s.begin()
+		for idle != nil { // a turn runs that nobody prompted
+			if err := w.For(idle); err != nil {
+				return nil, err
+			}
+			t, idle = s.begin()
 		}
-		t, idle = s.begin()
-	}
-	defer s.over(t)
-	select {
-	case <-cancelled:
-		return stopped, nil
-	default:
-	}
-	s.entitle(r.Prompt)
-	if !s.awaitTools(ctx, cancelled) {
-		return stopped, nil
-	}
-	p.params["threadId"] = s.thread
-	var started struct {
-		Turn turn `json:"turn"`
-	}
-	if err := s.srv.call(ctx, p.method, p.params, &started); err != nil {
-		if said := refused(err); said != "" {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
+		defer s.over(t)
+		if err := w.Check(); err != nil {
+			return nil, err
 		}
-		return nil, err
-	}
-	s.known(t, started.Turn.ID)
-	v := s.await(ctx, t, cancelled)
-	if v.err != nil {
-		return nil, v.err
-	}
-	return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+		s.entitle(r.Prompt)
+		// Before its MCP servers have started a turn would begin without their tools.
+		if err := w.ForAtMost(toolsBound, s.tooled); err != nil {
+			return nil, err
+		}
+		p.params["threadId"] = s.thread
+		var started struct {
+			Turn turn `json:"turn"`
+		}
+		if err := s.srv.call(ctx, p.method, p.params, &started); err != nil {
+			if said := refused(err); said != "" {
+				return nil, acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
+			}
+			return nil, err
+		}
+		s.known(t, started.Turn.ID)
+		v := s.await(ctx, t, w.Cancelled)
+		if v.err != nil {
+			return nil, v.err
+		}
+		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	})
 }
 
 // toolsBound limits how long a prompt waits for the session's MCP servers.
 const toolsBound = 15 * time.Second
-
-// awaitTools waits until the session's MCP servers have started: codex would
-// begin the turn without their tools. It reports false when the prompt was
-// cancelled meanwhile.
-func (s *session) awaitTools(ctx context.Context, cancelled <-chan struct{}) bool {
-	limit := time.NewTimer(toolsBound)
-	defer limit.Stop()
-	select {
-	case <-s.tooled:
-	case <-limit.C:
-	case <-s.srv.ended:
-	case <-cancelled:
-		return false
-	case <-ctx.Done():
-		return false
-	}
-	return true
-}
 
 // begin makes a turn the running one. While a turn runs that nobody prompted it
 // returns a channel that is closed when that has ended.
@@ -169,7 +130,7 @@ func (s *session) prompted(prompt []acp.ContentBlock) (*call, error) {
 			return c, err
 		}
 	}
-	inputs, err := inputsOf(prompt)
+	inputs, err := content.Parts(prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -188,76 +149,36 @@ func (s *session) prompted(prompt []acp.ContentBlock) (*call, error) {
 	return &call{"turn/start", map[string]any{"input": inputs}}, nil
 }
 
-// inputsOf turns a prompt's blocks into codex's. Links are text; embedded texts
-// follow the words.
-func inputsOf(prompt []acp.ContentBlock) ([]any, error) {
-	var out, context []any
-	say := func(s string) any {
-		return map[string]any{"type": "text", "text": s, "text_elements": []any{}}
-	}
-	embed := func(uri, text string) {
-		out = append(out, say(bridge.Link("", uri)))
-		context = append(context, say(fmt.Sprintf("\n<context ref=%q>\n%s\n</context>", uri, text)))
-	}
-	image := func(mime, data string) any {
+// content makes codex's inputs of a prompt's blocks. Links are text; those to
+// files of this machine are mentions as well.
+var content = bridge.Content{
+	Agent: "codex", Files: "images and text",
+	Text: say,
+	Image: func(mime, data string) any {
 		return map[string]any{"type": "image", "url": "data:" + mime + ";base64," + data}
-	}
-	for _, b := range prompt {
-		switch {
-		case b.Text != nil:
-			if strings.TrimSpace(b.Text.Text) != "" {
-				out = append(out, say(b.Text.Text))
-			}
-		case b.Image != nil && b.Image.Data != "":
-			out = append(out, image(b.Image.MimeType, b.Image.Data))
-		case b.Image != nil && b.Image.URI != nil:
-			path, ok := localFile(*b.Image.URI)
-			if !ok {
-				return nil, acp.Errorf(acp.CodeInvalidParams, "codex takes images as data or as files on its machine, not from %s", *b.Image.URI)
-			}
-			out = append(out, map[string]any{"type": "localImage", "path": path})
-		case b.ResourceLink != nil:
-			if path, ok := localFile(b.ResourceLink.URI); ok {
-				out = append(out, map[string]any{"type": "mention", "name": bridge.FirstOf(b.ResourceLink.Name, path), "path": path})
-			}
-			out = append(out, say(bridge.Link(b.ResourceLink.Name, b.ResourceLink.URI)))
-		case b.Resource != nil && b.Resource.Resource.TextResourceContents != nil:
-			r := b.Resource.Resource.TextResourceContents
-			embed(r.URI, r.Text)
-		case b.Resource != nil && b.Resource.Resource.BlobResourceContents != nil:
-			r := b.Resource.Resource.BlobResourceContents
-			mime := ""
-			if r.MimeType != nil {
-				mime = *r.MimeType
-			}
-			switch {
-			case strings.HasPrefix(mime, "image/"):
-				out = append(out, say(bridge.Link("", r.URI)), image(mime, r.Blob))
-			case strings.HasPrefix(mime, "text/") || mime == "application/json":
-				text, err := base64.StdEncoding.DecodeString(r.Blob)
-				if err != nil {
-					return nil, acp.Errorf(acp.CodeInvalidParams, "resource %s: %v", r.URI, err)
-				}
-				embed(r.URI, string(text))
-			default:
-				return nil, acp.Errorf(acp.CodeInvalidParams, "codex cannot be given resource %s of type %q: images and text can be embedded", r.URI, mime)
-			}
-		default:
-			return nil, acp.Errorf(acp.CodeInvalidParams, "codex takes text, images, resource links and embedded resources in a prompt, no other content")
+	},
+	ImageAt: func(i *acp.ImageContent) (any, error) {
+		path, ok := bridge.LocalFile(*i.URI)
+		if !ok {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "codex takes images as data or as files on its machine, not from %s", *i.URI)
 		}
-	}
-	if len(out) == 0 {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "the prompt is empty")
-	}
-	return append(out, context...), nil
+		return map[string]any{"type": "localImage", "path": path}, nil
+	},
+	Link: func(l *acp.ResourceLink) []any {
+		text := say(bridge.Link(l.Name, l.URI))
+		if path, ok := bridge.LocalFile(l.URI); ok {
+			return []any{map[string]any{"type": "mention", "name": bridge.FirstOf(l.Name, path), "path": path}, text}
+		}
+		return []any{text}
+	},
+	File: func(mime, uri, data string) ([]any, bool) {
+		if !strings.HasPrefix(mime, "image/") {
+			return nil, false
+		}
+		return []any{say(bridge.Link("", uri)), map[string]any{"type": "image", "url": "data:" + mime + ";base64," + data}}, true
+	},
 }
 
-// localFile is the path of a file: URI.
-func localFile(uri string) (string, bool) {
-	u, err := url.Parse(uri)
-	if err != nil || u.Scheme != "file" || u.Path == "" {
-		return "", false
-	}
-	_, err = os.Stat(u.Path)
-	return u.Path, err == nil
+func say(text string) any {
+	return map[string]any{"type": "text", "text": text, "text_elements": []any{}}
 }

@@ -23,7 +23,7 @@ type session struct {
 	ctx  context.Context // of everything that the session does by itself
 	stop context.CancelFunc
 	work sync.WaitGroup
-	slot chan struct{} // cap 1: held by the prompt that runs
+	slot bridge.Slot
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -45,7 +45,7 @@ type session struct {
 func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup) *session {
 	s := &session{
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, log: a.log.With("session", id),
-		slot: make(chan struct{}, 1), tr: newTranslator(), own: up.skills,
+		slot: bridge.NewSlot(), tr: newTranslator(), own: up.skills,
 		alone: map[string]bool{}, asks: map[string]context.CancelFunc{},
 	}
 	s.servers, s.tooled = up.servers(), make(chan struct{})

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -196,50 +195,21 @@ func (s *skill) input() (any, error) {
 // findSkills collects the session's skills. Codex is told of them in the
 // developer instructions, since it has folders of skills for all threads only.
 func (s *setup) findSkills() {
+	var heads []bridge.Skill
 	for _, f := range s.SkillFiles() {
-		one, err := readSkill(f)
+		head, err := bridge.ReadSkill(f)
 		if err != nil {
 			s.Cannot("skills", "%v", err)
 			continue
 		}
-		s.skills = append(s.skills, one)
+		heads = append(heads, head)
+		s.skills = append(s.skills, skill{Name: head.Name, Description: head.About, Path: head.Path, Enabled: true, own: true})
 	}
-	if len(s.skills) == 0 {
+	if len(heads) == 0 {
 		return
 	}
-	var b strings.Builder
-	b.WriteString("# Skills of this session\n\nWhen a task fits one of these, read its file first and follow it.\n")
-	for _, one := range s.skills {
-		fmt.Fprintf(&b, "\n- %s: %s (file: %s)", one.Name, one.Description, one.Path)
-	}
-	s.append = append(s.append, b.String())
+	s.append = append(s.append, bridge.SkillsText(heads))
 }
 
 // maxSkill bounds the part of a SKILL.md that is read.
 const maxSkill = 64 << 10
-
-// readSkill reads the head of a SKILL.md.
-func readSkill(path string) (skill, error) {
-	one := skill{Name: filepath.Base(filepath.Dir(path)), Path: path, Enabled: true, own: true}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return one, fmt.Errorf("read a skill: %w", err)
-	}
-	head, ok := strings.CutPrefix(string(b[:min(len(b), maxSkill)]), "---\n")
-	head, _, closed := strings.Cut(head, "\n---")
-	if !ok || !closed {
-		return one, nil
-	}
-	for line := range strings.SplitSeq(head, "\n") {
-		key, value, _ := strings.Cut(line, ":")
-		value = strings.Trim(strings.TrimSpace(value), `"'`)
-		switch {
-		case value == "":
-		case key == "name":
-			one.Name = value
-		case key == "description":
-			one.Description = value
-		}
-	}
-	return one, nil
-}

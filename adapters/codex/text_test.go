@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestEcho_ShowsOnceWhatIsSaidAgain(t *testing.T) {
@@ -38,17 +36,6 @@ func TestEcho_ShowsOnceWhatIsSaidAgain(t *testing.T) {
 				t.Errorf("got %q, want %q", s, one.want)
 			}
 		})
-	}
-}
-
-func TestHunks(t *testing.T) {
-	got := hunksOf("@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n@@ -9 +10,2 @@ func f()\n-last\n\\ No newline at end of file\n+last\n+more\n")
-	want := []hunk{{1, "one\ntwo\nthree\n", "one\nTWO\nthree\n"}, {10, "last", "last\nmore\n"}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(hunk{})); diff != "" {
-		t.Error(diff)
-	}
-	if got := hunksOf(""); got != nil {
-		t.Errorf("an empty diff has %v", got)
 	}
 }
 

@@ -32,7 +32,7 @@ func (s *session) command(said string, more []acp.ContentBlock) (*call, error) {
 	case known:
 		body := map[string]any{"command": name, "arguments": rest}
 		if len(more) > 0 {
-			parts, err := partsOf(more)
+			parts, err := content.Parts(more)
 			if err != nil {
 				return nil, err
 			}

@@ -3,7 +3,6 @@ package opencode
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"os"
 	"strings"
@@ -25,28 +24,13 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	cancelled := acp.TurnCancelled(ctx)
-	stopped := &acp.PromptResponse{StopReason: acp.StopReasonCancelled}
-	select {
-	case s.slot <- struct{}{}:
-		defer func() { <-s.slot }()
-	case <-cancelled:
-		return stopped, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.srv.ended:
-		return nil, s.srv.exit
-	}
-	select {
-	case <-cancelled:
-		return stopped, nil
-	default:
-	}
-	v := s.run(ctx, c, cancelled)
-	if v.err != nil {
-		return nil, v.err
-	}
-	return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+		v := s.run(ctx, c, w.Cancelled)
+		if v.err != nil {
+			return nil, v.err
+		}
+		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	})
 }
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled.
@@ -95,7 +79,7 @@ func (s *session) prompted(prompt []acp.ContentBlock) (*call, error) {
 			return c, err
 		}
 	}
-	parts, err := partsOf(prompt)
+	parts, err := content.Parts(prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -136,78 +120,44 @@ func (s *session) chosen(c *call) {
 	}
 }
 
-// partsOf turns a prompt's blocks into OpenCode's parts. Embedded texts follow
-// the words.
-func partsOf(prompt []acp.ContentBlock) ([]any, error) {
-	var out, context []any
-	say := func(s string) { out = append(out, map[string]any{"type": "text", "text": s}) }
-	file := func(mime, name, url string) {
-		one := map[string]any{"type": "file", "mime": mime, "url": url}
-		if name != "" {
-			one["filename"] = name
+// content makes OpenCode's parts of a prompt's blocks.
+var content = bridge.Content{
+	Agent: "opencode", Files: "images, PDF and text",
+	Text:  func(text string) any { return map[string]any{"type": "text", "text": text} },
+	Image: func(mime, data string) any { return file(mime, "", "data:"+mime+";base64,"+data) },
+	ImageAt: func(i *acp.ImageContent) (any, error) {
+		path, ok := bridge.LocalFile(*i.URI)
+		if !ok {
+			return nil, acp.Errorf(acp.CodeInvalidParams, "opencode takes images as data or as files on its machine, not from %s", *i.URI)
 		}
-		out = append(out, one)
-	}
-	embed := func(uri, text string) {
-		say(bridge.Link("", uri))
-		context = append(context, map[string]any{"type": "text", "text": fmt.Sprintf("\n<context ref=%q>\n%s\n</context>", uri, text)})
-	}
-	for _, b := range prompt {
-		switch {
-		case b.Text != nil:
-			if strings.TrimSpace(b.Text.Text) != "" {
-				say(b.Text.Text)
-			}
-		case b.Image != nil && b.Image.Data != "":
-			file(b.Image.MimeType, "", "data:"+b.Image.MimeType+";base64,"+b.Image.Data)
-		case b.Image != nil && b.Image.URI != nil:
-			path, ok := bridge.LocalFile(*b.Image.URI)
-			if !ok {
-				return nil, acp.Errorf(acp.CodeInvalidParams, "opencode takes images as data or as files on its machine, not from %s", *b.Image.URI)
-			}
-			file(b.Image.MimeType, path, *b.Image.URI)
-		case b.ResourceLink != nil:
-			l := b.ResourceLink
-			path, ok := bridge.LocalFile(l.URI)
-			if !ok {
-				say(bridge.Link(l.Name, l.URI))
-				break
-			}
-			mime := "text/plain"
-			if l.MimeType != nil && *l.MimeType != "" {
-				mime = *l.MimeType
-			}
-			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				mime = "application/x-directory"
-			}
-			file(mime, bridge.FirstOf(l.Name, path), l.URI)
-		case b.Resource != nil && b.Resource.Resource.TextResourceContents != nil:
-			r := b.Resource.Resource.TextResourceContents
-			embed(r.URI, r.Text)
-		case b.Resource != nil && b.Resource.Resource.BlobResourceContents != nil:
-			r := b.Resource.Resource.BlobResourceContents
-			mime := ""
-			if r.MimeType != nil {
-				mime = *r.MimeType
-			}
-			switch {
-			case strings.HasPrefix(mime, "image/"), mime == "application/pdf":
-				file(mime, r.URI[strings.LastIndexByte(r.URI, '/')+1:], "data:"+mime+";base64,"+r.Blob)
-			case strings.HasPrefix(mime, "text/") || mime == "application/json":
-				text, err := base64.StdEncoding.DecodeString(r.Blob)
-				if err != nil {
-					return nil, acp.Errorf(acp.CodeInvalidParams, "resource %s: %v", r.URI, err)
-				}
-				embed(r.URI, string(text))
-			default:
-				return nil, acp.Errorf(acp.CodeInvalidParams, "opencode cannot be given resource %s of type %q: images, PDF and text can be embedded", r.URI, mime)
-			}
-		default:
-			return nil, acp.Errorf(acp.CodeInvalidParams, "opencode takes text, images, resource links and embedded resources in a prompt, no other content")
+		return file(i.MimeType, path, *i.URI), nil
+	},
+	Link: func(l *acp.ResourceLink) []any {
+		path, ok := bridge.LocalFile(l.URI)
+		if !ok {
+			return []any{map[string]any{"type": "text", "text": bridge.Link(l.Name, l.URI)}}
 		}
+		mime := "text/plain"
+		if l.MimeType != nil && *l.MimeType != "" {
+			mime = *l.MimeType
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			mime = "application/x-directory"
+		}
+		return []any{file(mime, bridge.FirstOf(l.Name, path), l.URI)}
+	},
+	File: func(mime, uri, data string) ([]any, bool) {
+		if !strings.HasPrefix(mime, "image/") && mime != "application/pdf" {
+			return nil, false
+		}
+		return []any{file(mime, uri[strings.LastIndexByte(uri, '/')+1:], "data:"+mime+";base64,"+data)}, true
+	},
+}
+
+func file(mime, name, url string) any {
+	part := map[string]any{"type": "file", "mime": mime, "url": url}
+	if name != "" {
+		part["filename"] = name
 	}
-	if len(out) == 0 {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "the prompt is empty")
-	}
-	return append(out, context...), nil
+	return part
 }

@@ -23,7 +23,7 @@ type session struct {
 	ctx  context.Context // of everything that the session does by itself
 	quit context.CancelFunc
 	work sync.WaitGroup
-	slot chan struct{} // cap 1: held by the prompt that runs
+	slot bridge.Slot
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -41,7 +41,7 @@ type session struct {
 func (a *agent) newSession(srv *server, id acp.SessionID, up *setup, c *catalog) *session {
 	s := &session{
 		a: a, srv: srv, id: id, cwd: up.Cwd, system: up.system(), grant: up.grant, log: a.log.With("session", id),
-		slot: make(chan struct{}, 1), tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
+		slot: bridge.NewSlot(), tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
 	}
 	s.ctx, s.quit = context.WithCancel(context.Background())
 	s.tr.window = c.window
