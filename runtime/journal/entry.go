@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"math"
 	"strconv"
 	"time"
 )
@@ -120,15 +121,19 @@ func parseLine(line []byte) (Entry, bool) {
 }
 
 // leadingInt parses the integer that b begins with and returns its length, 0
-// when there is none.
+// when there is none or it is larger than an int64.
 func leadingInt(b []byte) (v int64, n int) {
 	neg := len(b) > 0 && b[0] == '-'
 	if neg {
 		n = 1
 	}
 	start := n
-	for n < len(b) && n-start < 18 && b[n]-'0' <= 9 {
-		v = v*10 + int64(b[n]-'0')
+	for n < len(b) && b[n]-'0' <= 9 {
+		digit := int64(b[n] - '0')
+		if v > (math.MaxInt64-digit)/10 {
+			return 0, 0
+		}
+		v = v*10 + digit
 		n++
 	}
 	if n == start {

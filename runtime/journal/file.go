@@ -74,7 +74,7 @@ func lineStart(f io.ReaderAt, end int64) (int64, error) {
 func seekSeq(f io.ReaderAt, size int64, seq uint64) (int64, error) {
 	lo, hi := int64(0), size // the line is at or after lo and before hi
 	for hi-lo > 4<<10 {
-		at, got, err := lineAfter(f, lo+(hi-lo)/2, hi)
+		at, got, err := lineAfter(f, lo+(hi-lo)/2, hi, size)
 		if err != nil {
 			return 0, err
 		}
@@ -108,13 +108,13 @@ func seekSeq(f io.ReaderAt, size int64, seq uint64) (int64, error) {
 }
 
 // lineAfter returns the first line that begins after from and before hi, -1
-// when there is none.
-func lineAfter(f io.ReaderAt, from, hi int64) (at int64, seq uint64, err error) {
+// when there is none. The line may end behind hi.
+func lineAfter(f io.ReaderAt, from, hi, size int64) (at int64, seq uint64, err error) {
 	nl, err := newlineFrom(f, from, hi)
 	if err != nil || nl < 0 || nl+1 >= hi {
 		return -1, 0, err
 	}
-	seq, err = seqAt(f, nl+1, hi)
+	seq, err = seqAt(f, nl+1, size)
 	return nl + 1, seq, err
 }
 
