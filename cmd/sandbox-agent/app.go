@@ -74,6 +74,7 @@ func newApp(std stdio) *cli.App {
 		Action:                    missingCommand,
 		Commands: []*cli.Command{
 			serverCommand(std),
+			acpCommand(std),
 			promptCommand(std),
 			rpcCommand(std),
 			sessionsCommand(std),

@@ -31,6 +31,7 @@ const (
 	inline   dialect = "inline"
 	standard dialect = "standard"
 	wsocket  dialect = "websocket"
+	stdio    dialect = "stdio" // of the acp command, see startEditor
 )
 
 var dialects = []dialect{inline, standard, wsocket}
@@ -133,6 +134,7 @@ type client struct {
 	wg     sync.WaitGroup
 	http   *http.Client
 	ws     *websocket.Conn
+	editor *editor
 	check  func(direction string, frame []byte)
 	nextID atomic.Int64
 	drops  atomic.Int64 // streams that broke and were opened again
@@ -321,6 +323,10 @@ func (c *client) startID(id json.RawMessage, method string, params any) <-chan m
 		if err := c.ws.Write(c.ctx, websocket.MessageText, f); err != nil {
 			c.fail(err)
 		}
+	case stdio:
+		if err := c.editor.write(f); err != nil {
+			c.fail(err)
+		}
 	case standard:
 		if session != "" && !c.opts.noStream {
 			c.stream(session)
@@ -433,8 +439,14 @@ func (c *client) send(f []byte) {
 
 func (c *client) sendFor(f []byte, session string) {
 	c.t.Helper()
-	if c.kind == wsocket {
+	switch c.kind {
+	case wsocket:
 		if err := c.ws.Write(c.ctx, websocket.MessageText, f); err != nil {
+			c.t.Errorf("write: %v", err)
+		}
+		return
+	case stdio:
+		if err := c.editor.write(f); err != nil {
 			c.t.Errorf("write: %v", err)
 		}
 		return

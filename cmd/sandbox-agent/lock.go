@@ -32,7 +32,7 @@ func lockDataDir(dir string) (unlock func(), err error) {
 		if b, err := io.ReadAll(io.LimitReader(f, 32)); err == nil && len(b) > 0 {
 			who += " (process " + strings.TrimSpace(string(b)) + ")"
 		}
-		return nil, fmt.Errorf("the data directory %s is in use by %s: stop that one, or give another --data-dir, or --ephemeral", dir, who)
+		return nil, fmt.Errorf("the data directory %s is %w, %s: stop that one, or give another --data-dir, or --ephemeral", dir, errLocked, who)
 	}
 	// The process id only makes the message above better.
 	if f.Truncate(0) == nil {

@@ -46,6 +46,8 @@ type serverConfig struct {
 	requirePreinstall bool
 }
 
+// serverFlags are those of where and to whom the gateway listens, and of the
+// gateway itself.
 func serverFlags() []cli.Flag {
 	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
 	return append([]cli.Flag{
@@ -60,20 +62,27 @@ func serverFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "cors-allow-method", Usage: "method that those pages may use instead of all; may be repeated", EnvVars: env("CORS_ALLOW_METHOD")},
 		&cli.StringSliceFlag{Name: "cors-allow-header", Usage: "header that those pages may use instead of the API's own; may be repeated", EnvVars: env("CORS_ALLOW_HEADER")},
 		&cli.BoolFlag{Name: "cors-allow-credentials", Usage: "let those pages send cookies and HTTP authentication", EnvVars: env("CORS_ALLOW_CREDENTIALS")},
-		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
 		&cli.BoolFlag{Name: "end-with-stdin", Usage: "end when standard input does: for a program that starts a gateway of its own and must leave none behind", EnvVars: env("END_WITH_STDIN")},
-		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
+		&cli.StringFlag{Name: "fs-root", Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
+		&cli.BoolFlag{Name: "no-processes", Usage: "run no programs for clients; agents are not concerned", EnvVars: env("NO_PROCESSES")},
+		&cli.StringFlag{Name: "tls-cert", Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
+		&cli.StringFlag{Name: "tls-key", Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
+	}, gatewayFlags()...)
+}
+
+// gatewayFlags are those of the gateway itself, however clients reach it.
+func gatewayFlags() []cli.Flag {
+	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
+	return append([]cli.Flag{
+		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
+		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
 		&cli.DurationFlag{Name: "request-timeout", Usage: "limit for agents' answers to all requests but prompts", Value: 120 * time.Second, EnvVars: env("REQUEST_TIMEOUT")},
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
-		&cli.StringFlag{Name: "fs-root", Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
-		&cli.BoolFlag{Name: "no-processes", Usage: "run no programs for clients; agents are not concerned", EnvVars: env("NO_PROCESSES")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
-		&cli.StringFlag{Name: "tls-cert", Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
-		&cli.StringFlag{Name: "tls-key", Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
 		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
 		&cli.StringFlag{Name: "log-file", Usage: "append the log to this file instead of the standard error", EnvVars: env("LOG_FILE")},
@@ -82,27 +91,24 @@ func serverFlags() []cli.Flag {
 }
 
 func serverConfigOf(c *cli.Context) (serverConfig, error) {
-	cfg := serverConfig{
-		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"),
-		allowedHosts: words(c.StringSlice("allowed-host")),
-		cors: control.CORS{
-			Origins: words(c.StringSlice("cors-allow-origin")), Methods: words(c.StringSlice("cors-allow-method")),
-			Headers: words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
-		},
-		ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"), defaultAgent: c.String("default-agent"),
-		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
-		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), logFile: c.String("log-file"),
-		fsRoot:            c.String("fs-root"),
-		noProcesses:       c.Bool("no-processes"),
-		hostTools:         c.Bool("host-tools"),
-		requirePreinstall: c.Bool("require-preinstall"),
+	cfg, err := gatewayConfigOf(c)
+	if err != nil {
+		return cfg, err
 	}
+	cfg.host, cfg.port = strings.Trim(c.String("host"), "[]"), c.String("port")
+	cfg.allowedHosts = words(c.StringSlice("allowed-host"))
+	cfg.cors = control.CORS{
+		Origins: words(c.StringSlice("cors-allow-origin")), Methods: words(c.StringSlice("cors-allow-method")),
+		Headers: words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
+	}
+	cfg.defaultAgent = c.String("default-agent")
+	cfg.tlsCert, cfg.tlsKey = c.String("tls-cert"), c.String("tls-key")
+	cfg.fsRoot, cfg.noProcesses = c.String("fs-root"), c.Bool("no-processes")
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
 		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
 	} else if cfg.port = strconv.FormatUint(n, 10); cfg.host == "" {
 		return cfg, usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
 	}
-	var err error
 	if cfg.token, err = readToken(c); err != nil {
 		return cfg, err
 	}
@@ -125,6 +131,20 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef(c, "--cors-allow-credentials cannot be used with --cors-allow-origin '*': name the origins")
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
 		return cfg, usagef(c, "--tls-cert and --tls-key are needed together")
+	}
+	return cfg, nil
+}
+
+// gatewayConfigOf returns what the flags say about the gateway itself.
+func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
+	cfg := serverConfig{
+		ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"),
+		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
+		logFile:           c.String("log-file"),
+		hostTools:         c.Bool("host-tools"),
+		requirePreinstall: c.Bool("require-preinstall"),
+	}
+	switch {
 	case !slices.Contains([]string{"turn", "always", "never"}, cfg.fsync):
 		return cfg, usagef(c, "--fsync %s: use turn, always or never", cfg.fsync)
 	case cfg.requestTimeout <= 0:
@@ -141,6 +161,7 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	default:
 		return cfg, usagef(c, "--log-format %s: use text or json", f)
 	}
+	var err error
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
 		return cfg, usagef(c, "--max-body %s", err)
 	}

@@ -1,0 +1,120 @@
+package acpstdio
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+)
+
+// Relay carries messages between the streams and conn until in ends, ctx ends, or
+// conn does; it closes conn. As with [Serve], one Read of in may outlive it.
+func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Options) error {
+	if o.MaxLine == 0 {
+		o.MaxLine = standardMaxLine
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &relay{conn: conn, lines: ndjson.NewLines(in, o.MaxLine), maxLine: o.MaxLine, own: make(chan acp.Message)}
+	go func() { cancel(r.read(ctx)) }()
+	received := make(chan acp.Message)
+	reader := make(chan error, 1)
+	go func() {
+		for {
+			m, err := conn.Read(ctx)
+			if err != nil {
+				reader <- err
+				return
+			}
+			select {
+			case received <- m.Clone():
+			case <-ctx.Done():
+				reader <- ctx.Err()
+				return
+			}
+		}
+	}()
+	w := bufio.NewWriterSize(out, 64<<10)
+	var err error
+	for err == nil {
+		var m acp.Message
+		select {
+		case m = <-received:
+		case m = <-r.own:
+		case err = <-reader:
+			reader <- err // for below
+			continue
+		case <-ctx.Done():
+			err = ended(ctx)
+			if err == nil {
+				err = errInput
+			}
+			continue
+		}
+		_, _ = w.Write(m.Frame())
+		_ = w.WriteByte('\n')
+		if len(received) == 0 {
+			if err = w.Flush(); err != nil {
+				err = fmt.Errorf("write to the output: %w", err)
+			}
+		}
+	}
+	cancel(err)
+	_ = conn.Close()
+	<-reader
+	_ = w.Flush()
+	if errors.Is(err, errInput) {
+		return nil
+	}
+	return err
+}
+
+// relay is the way from the input to the connection.
+type relay struct {
+	conn    acp.Conn
+	lines   *ndjson.Lines
+	maxLine int
+	own     chan acp.Message // errors about lines
+}
+
+func (r *relay) read(ctx context.Context) error {
+	for {
+		line, err := r.lines.Next()
+		var refusal *acp.Error
+		if long, ok := errors.AsType[*ndjson.TooLongError](err); ok {
+			refusal = acp.Errorf(acp.CodeInvalidRequest, "a message is longer than %d bytes: %v", r.maxLine, long)
+		} else if errors.Is(err, io.EOF) {
+			return errInput
+		} else if err != nil {
+			return fmt.Errorf("read the input: %w", err)
+		}
+		if refusal == nil && len(line) == 0 {
+			continue
+		}
+		var m acp.Message
+		if refusal == nil {
+			if m, err = acp.Parse(line); err != nil {
+				code := acp.CodeInvalidRequest
+				if pe, ok := errors.AsType[*acp.ParseError](err); ok {
+					code = pe.Code
+				}
+				refusal = acp.Errorf(code, "%s", err.Error())
+			}
+		}
+		if refusal != nil {
+			select {
+			case r.own <- acp.NewError(acp.NullID, refusal):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		if err := r.conn.Write(ctx, m); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,20 @@
+// Package lasting makes a connection to a gateway that outlives the network: an
+// acp.Conn for clients that know nothing of breaks, such as editors.
+//
+// # Guarantees
+//
+// When the connection breaks another one is opened, with the client's own
+// initialize, and attached to the client's sessions right behind the last event
+// that it was given: no event is lost and none comes twice. What was written
+// meanwhile is sent then, in its order. A prompt that was under way is found
+// again at the gateway, or sent again if it had not arrived; it never runs twice.
+// Other requests are sent again where that does no harm, and are failed with an
+// error that says so where it might. A request of the agent that is still open is
+// not shown again; the answer finds its way.
+//
+// Between the breaks the frames pass unchanged, but for what the client's
+// initialize asks for besides and for prompts, which are given a name.
+//
+// What is written while there is no connection is bounded; beyond, Write waits.
+// When there is no connection for the time that the options say, Read fails.
+package lasting

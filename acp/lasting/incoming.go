@@ -1,0 +1,214 @@
+package lasting
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const (
+	methodTurnEnded = "_sandboxagent/session/turn_ended"
+	// maxAnswered bounds the answers that are kept of a session, in case they
+	// have not arrived; the oldest leave.
+	maxAnswered = 128
+)
+
+// incoming takes a message of the gateway and returns what the client is given
+// for it.
+func (c *Conn) incoming(live *link, m acp.Message) []acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.IsResponse() {
+		return c.respondedLocked(m)
+	}
+	if m.Method() == acp.MethodCancelRequest {
+		return c.withdrawnLocked(m)
+	}
+	s := c.sessions[m.Session()]
+	seq, numbered := uintOf(m.Meta(), "seq")
+	if s == nil || !numbered {
+		return []acp.Message{m}
+	}
+	if m.IsRequest() {
+		return c.askedLocked(live, s, seq, m)
+	}
+	if seq <= s.after {
+		return nil
+	}
+	s.after = seq
+	if m.Method() == methodTurnEnded {
+		return c.turnEndedLocked(m.Params(), m)
+	}
+	return []acp.Message{m}
+}
+
+// respondedLocked takes a response: to a request of the client, or of the Conn.
+func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
+	if answered, ok := c.own[m.ID()]; ok {
+		delete(c.own, m.ID())
+		answered <- m
+		return nil
+	}
+	r := c.requests[m.ID()]
+	if r == nil {
+		return nil // answered on an earlier connection
+	}
+	delete(c.requests, r.id)
+	if m.Err() != nil {
+		if r.attaches() && r.session != "" && !r.attached {
+			delete(c.sessions, r.session)
+		}
+		return []acp.Message{m}
+	}
+	switch r.method {
+	case acp.MethodSessionNew, acp.MethodSessionFork:
+		if id := acp.MemberString(m.Result(), "sessionId"); id != "" {
+			seq, _ := uintOf(resultMeta(m), "seq")
+			c.attachLocked(id, r.frame.Params(), seq)
+		}
+	case acp.MethodSessionResume:
+		if s := c.sessions[r.session]; s != nil {
+			seq, _ := uintOf(resultMeta(m), "seq")
+			s.after = max(s.after, seq)
+		}
+	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
+		delete(c.sessions, r.session)
+	}
+	return []acp.Message{m}
+}
+
+func resultMeta(m acp.Message) []byte {
+	meta, _ := acp.Member(m.Result(), "_meta")
+	return meta
+}
+
+// attachLocked notes that the client is attached to a session.
+func (c *Conn) attachLocked(id string, params []byte, after uint64) *session {
+	s := c.sessions[id]
+	if s == nil {
+		s = &session{asks: map[uint64]*ask{}}
+		c.sessions[id] = s
+	}
+	again := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, id)))
+	for _, name := range []string{"cwd", "mcpServers", "additionalDirectories"} {
+		if v, ok := acp.Member(params, name); ok {
+			again = append(append(append(again, `,"`...), name...), `":`...)
+			again = append(again, v...)
+		}
+	}
+	again = append(again, '}')
+	if meta, ok := acp.Member(params, "_meta"); ok {
+		again = acp.SetMember(again, meta, "_meta")
+	}
+	s.params, s.after = again, max(s.after, after)
+	return s
+}
+
+// askedLocked takes a request of the agent, which the client may have been shown
+// before.
+func (c *Conn) askedLocked(live *link, s *session, seq uint64, m acp.Message) []acp.Message {
+	s.after = max(s.after, seq)
+	if a := s.asks[seq]; a != nil {
+		a.id = m.ID()
+		if a.answer != nil {
+			answer := renamed(*a.answer, a.id)
+			c.work.Go(func() { _ = live.Write(c.ctx, answer) }) // the reader does not wait; a break offers it again
+		}
+		return nil
+	}
+	a := &ask{method: m.Method(), shown: m.ID(), id: m.ID()}
+	for c.shownLocked(a.shown) != nil { // the gateway was started anew, and counts from one
+		c.lastOwn++
+		a.shown = acp.IntID(int64(1<<40 + c.lastOwn))
+	}
+	s.asks[seq] = a
+	s.pruneAsks()
+	if a.shown == m.ID() {
+		return []acp.Message{m}
+	}
+	return []acp.Message{acp.MustParse(m.AppendRewritten(nil, a.shown, ""))}
+}
+
+// pruneAsks lets answers go that are old.
+func (s *session) pruneAsks() {
+	if len(s.asks) <= maxAnswered {
+		return
+	}
+	for _, seq := range slices.Sorted(maps.Keys(s.asks)) {
+		if len(s.asks) <= maxAnswered {
+			return
+		}
+		if s.asks[seq].answer != nil {
+			delete(s.asks, seq)
+		}
+	}
+}
+
+// shownLocked returns the unanswered request that the client knows by id.
+func (c *Conn) shownLocked(id acp.ID) *ask {
+	for _, s := range c.sessions {
+		for _, a := range s.asks {
+			if a.shown == id && a.answer == nil {
+				return a
+			}
+		}
+	}
+	return nil
+}
+
+// withdrawnLocked takes a $/cancel_request: it names the request as this
+// connection knows it.
+func (c *Conn) withdrawnLocked(m acp.Message) []acp.Message {
+	raw, _ := acp.Member(m.Params(), "requestId")
+	for _, s := range c.sessions {
+		for seq, a := range s.asks {
+			if a.id != acp.ID(raw) || a.id == "" {
+				continue
+			}
+			delete(s.asks, seq)
+			if a.answer != nil {
+				return nil
+			}
+			return []acp.Message{withdrawal(a)}
+		}
+	}
+	return []acp.Message{m}
+}
+
+func withdrawal(a *ask) acp.Message {
+	return acp.NewNotification(acp.MethodCancelRequest, []byte(`{"requestId":`+string(a.shown)+`}`))
+}
+
+// turnEndedLocked makes the response of a prompt from the news of its end. It is
+// nil for other prompts, unless the client wants to hear of those.
+func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
+	name := acp.MemberString(params, "promptId")
+	for id, r := range c.requests {
+		if r.name == "" || r.name != name {
+			continue
+		}
+		delete(c.requests, id)
+		return []acp.Message{outcome(id, params)}
+	}
+	if c.turns {
+		return []acp.Message{m}
+	}
+	return nil
+}
+
+// outcome is the response that a turn_ended stands for.
+func outcome(id acp.ID, params []byte) acp.Message {
+	which := "result"
+	raw, ok := acp.Member(params, which)
+	if !ok {
+		which = "error"
+		raw, ok = acp.Member(params, which)
+	}
+	if !ok {
+		return acp.NewError(id, acp.Errorf(acp.CodeInternal, "the turn ended without a result"))
+	}
+	frame := bytes.Join([][]byte{[]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(`,"` + which + `":`), raw, []byte(`}`)}, nil)
+	return acp.MustParse(frame)
+}

@@ -1,0 +1,271 @@
+package lasting
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// errBroken says that the connection broke again.
+var errBroken = errors.New("the connection broke again")
+
+// restore brings a new connection to where the one before it was, and then lets
+// the client use it. When it fails the connection is closed, and the next one is
+// tried.
+func (c *Conn) restore(live *link) {
+	if err := c.restored(live); err != nil {
+		c.o.Logger.Debug("the new connection cannot be used", "err", err)
+		_ = live.Close()
+		return
+	}
+	c.o.Logger.Info("the connection to the gateway is there again")
+	c.ready(live)
+}
+
+func (c *Conn) restored(live *link) error {
+	c.mu.Lock()
+	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
+	lost = slices.DeleteFunc(lost, func(r *request) bool { return !r.sent })
+	opening := map[string]bool{} // sessions that a lost request attaches to anyway
+	for _, r := range lost {
+		if r.attaches() && r.session != "" {
+			opening[r.session] = true
+		}
+	}
+	ids := slices.Sorted(maps.Keys(c.sessions))
+	c.mu.Unlock()
+	for _, id := range ids {
+		if opening[id] {
+			continue
+		}
+		if err := c.reattach(live, id); err != nil {
+			return err
+		}
+	}
+	for _, r := range lost {
+		if err := c.recover(live, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reattach attaches to a session right behind what the client was given of it. A
+// session that is gone takes its requests with it.
+func (c *Conn) reattach(live *link, id string) error {
+	c.mu.Lock()
+	s := c.sessions[id]
+	if s == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	params := acp.SetMember(s.params, strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after")
+	c.mu.Unlock()
+	_, failure, err := c.call(live, acp.MethodSessionResume, params)
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		c.gone(id, failure)
+		return nil
+	}
+	about := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, id)) + `}`)
+	open, failure, err := c.call(live, "_sandboxagent/session/pending", about)
+	if err != nil || failure != nil {
+		return err
+	}
+	// What is not open any more was answered by somebody else, or its agent is gone.
+	still := map[string]bool{}
+	list, _ := acp.Member(open, "pending")
+	for _, one := range acp.Elements(list) {
+		if seq, ok := acp.Member(one, "seq"); ok {
+			still[string(seq)] = true
+		}
+	}
+	var out []acp.Message
+	c.mu.Lock()
+	for seq, a := range s.asks {
+		if still[strconv.FormatUint(seq, 10)] || !forPeople[a.method] {
+			continue
+		}
+		delete(s.asks, seq)
+		if a.answer == nil {
+			out = append(out, withdrawal(a))
+		}
+	}
+	c.mu.Unlock()
+	for _, m := range out {
+		c.give(m)
+	}
+	return nil
+}
+
+// forPeople are the requests of agents that the gateway lists while they are open.
+var forPeople = map[string]bool{
+	acp.MethodSessionRequestPermission: true, acp.MethodElicitationCreate: true, "_sandboxagent/session/request_question": true,
+}
+
+// gone fails what waits for a session that cannot be attached to again.
+func (c *Conn) gone(id string, failure *acp.Error) {
+	var out []acp.Message
+	c.mu.Lock()
+	delete(c.sessions, id)
+	for rid, r := range c.requests {
+		if r.session == id && r.sent {
+			delete(c.requests, rid)
+			out = append(out, acp.NewError(rid, failure))
+		}
+	}
+	c.mu.Unlock()
+	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
+	for _, m := range out {
+		c.give(m)
+	}
+}
+
+// attaches reports whether the request attaches its connection to a session.
+func (r *request) attaches() bool {
+	switch r.method {
+	case acp.MethodSessionNew, acp.MethodSessionFork, acp.MethodSessionLoad, acp.MethodSessionResume:
+		return true
+	}
+	return false
+}
+
+// repeatable are the methods that may be carried out twice. A session that is
+// made twice is left alone by the second client, and ends by itself.
+var repeatable = map[string]bool{
+	acp.MethodSessionNew: true, acp.MethodSessionFork: true, acp.MethodSessionLoad: true, acp.MethodSessionResume: true,
+	acp.MethodSessionList: true, acp.MethodSessionClose: true, acp.MethodSessionDelete: true,
+	acp.MethodSessionSetMode: true, acp.MethodSessionSetConfigOption: true, "session/set_model": true,
+	acp.MethodAuthenticate: true, acp.MethodLogout: true,
+	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, "_sandboxagent/session/pending": true,
+	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
+	"_sandboxagent/session/detach": true, "_sandboxagent/session/terminate": true,
+	"_sandboxagent/fs/stat": true, "_sandboxagent/fs/read_file": true, "_sandboxagent/fs/list_entries": true,
+}
+
+// recover brings a request to its end whose response the broken connection may
+// have swallowed.
+func (c *Conn) recover(live *link, r *request) error {
+	c.mu.Lock()
+	_, open := c.requests[r.id]
+	c.mu.Unlock()
+	switch {
+	case !open:
+		return nil // it was answered meanwhile
+	case r.method == acp.MethodSessionPrompt:
+		return c.recoverPrompt(live, r)
+	case repeatable[r.method]:
+		frame := r.frame
+		if r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume {
+			c.mu.Lock()
+			if s := c.sessions[r.session]; s != nil && s.after > 0 {
+				frame = acp.NewRequest(r.id, r.method, acp.SetMember(r.frame.Params(), strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after"))
+			}
+			c.mu.Unlock()
+		}
+		return live.Write(c.ctx, frame)
+	}
+	c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "the connection to the gateway broke while %s was carried out: it may have been, or not", r.method)))
+	return nil
+}
+
+// answer gives the client a response in the gateway's place.
+func (c *Conn) answer(m acp.Message) {
+	c.mu.Lock()
+	_, open := c.requests[m.ID()]
+	delete(c.requests, m.ID())
+	c.mu.Unlock()
+	if open {
+		c.give(m)
+	}
+}
+
+// recoverPrompt finds out what became of a prompt.
+func (c *Conn) recoverPrompt(live *link, r *request) error {
+	about := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, r.session)) + `}`)
+	// The state first: a turn that ends behind it is told of.
+	info, failure, err := c.call(live, "_sandboxagent/session/get", about)
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		c.answer(acp.NewError(r.id, failure))
+		return nil
+	}
+	arrived := false
+	for after := r.after; ; {
+		page, failure, err := c.call(live, "_sandboxagent/session/events", acp.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
+		if err != nil {
+			return err
+		}
+		if failure != nil {
+			c.answer(acp.NewError(r.id, failure))
+			return nil
+		}
+		events, _ := acp.Member(page, "events")
+		for _, e := range acp.Elements(events) {
+			raw, _ := acp.Member(e, "seq")
+			after, _ = strconv.ParseUint(string(raw), 10, 64)
+			params, _ := acp.Member(e, "message", "params")
+			switch method := acp.MemberString(e, "message", "method"); {
+			case method == acp.MethodSessionPrompt && acp.MemberString(params, "_meta", acp.MetaKey, "promptId") == r.name:
+				arrived = true
+			case method == methodTurnEnded && acp.MemberString(params, "promptId") == r.name:
+				c.order.Lock()
+				defer c.order.Unlock()
+				if c.told(r.session, after) {
+					c.answer(outcome(r.id, params))
+				}
+				return nil // else it comes on the stream, behind the turn's updates
+			}
+		}
+		if !acp.MemberBool(page, "hasMore") {
+			break
+		}
+	}
+	switch state := acp.MemberString(info, "state"); {
+	case !arrived:
+		return live.Write(c.ctx, r.frame)
+	case state == "running" || state == "waiting":
+		return nil // its end will be told
+	default:
+		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gateway was started anew")))
+		return nil
+	}
+}
+
+// told reports whether the client was given the session's events up to seq.
+func (c *Conn) told(id string, seq uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sessions[id]
+	return s == nil || s.after >= seq
+}
+
+// call asks the gateway something for the Conn itself.
+func (c *Conn) call(live *link, method string, params []byte) (result []byte, failure *acp.Error, err error) {
+	answered := make(chan acp.Message, 1)
+	c.mu.Lock()
+	c.lastOwn++
+	id := acp.ID(acp.AppendQuoted(nil, c.names+"-call-"+strconv.Itoa(c.lastOwn)))
+	c.own[id] = answered
+	c.mu.Unlock()
+	if err := live.Write(c.ctx, acp.NewRequest(id, method, params)); err != nil {
+		return nil, nil, err
+	}
+	select {
+	case m := <-answered:
+		return m.Result(), m.Err(), nil
+	case <-live.ended:
+		return nil, nil, errBroken
+	case <-c.ctx.Done():
+		return nil, nil, context.Cause(c.ctx)
+	}
+}
