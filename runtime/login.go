@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/credentials"
 )
 
 // loggedIn remembers what a client authenticated with: a process that is
@@ -50,12 +51,16 @@ func (a *agent) loginFor(w want) json.RawMessage {
 	return append(append([]byte(`{"methodId":`), acp.AppendQuoted(nil, l.Method)...), '}')
 }
 
-// loginFound reports whether there are credentials where the agent looks.
-func loginFound(l adapters.Login) bool {
+// loginFound reports whether there are credentials where the agent looks, and
+// have not expired as far as that can be seen.
+func loginFound(agent string, l adapters.Login) bool {
 	for _, name := range l.Env {
 		if os.Getenv(name) != "" {
 			return true
 		}
+	}
+	if credentials.Known(agent) {
+		return credentials.Available(agent, "")
 	}
 	for _, path := range l.Files {
 		if rest, below := strings.CutPrefix(path, "~/"); below {

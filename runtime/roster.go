@@ -79,7 +79,7 @@ func (a *agent) describe() AgentInfo {
 	row := AgentInfo{
 		ID: info.ID, Name: info.Name, Kind: string(info.Kind),
 		Description: info.Description, Website: info.Website, License: info.License, Icon: info.Icon,
-		CredentialsAvailable: loginFound(info.Login), Capabilities: info.Features, Processes: []ProcessInfo{},
+		CredentialsAvailable: loginFound(info.ID, info.Login), Capabilities: info.Features, Processes: []ProcessInfo{},
 	}
 	if p, ok := a.locate(""); ok {
 		row.Installed, row.Version, row.Path, row.Source = true, p.Version, p.Path, p.Source

@@ -81,6 +81,7 @@ func newApp(std stdio) *cli.App {
 			agentsCommand(std),
 			fsCommand(std),
 			processCommand(std),
+			credentialsCommand(std),
 			doctorCommand(std),
 			healthCommand(std),
 			versionCommand(std),
