@@ -75,6 +75,7 @@ func newApp(std stdio) *cli.App {
 		Commands: []*cli.Command{
 			serverCommand(std),
 			acpCommand(std),
+			daemonCommand(std),
 			promptCommand(std),
 			rpcCommand(std),
 			sessionsCommand(std),

@@ -95,6 +95,8 @@ func describe(err error) report {
 		return r
 	case errors.Is(err, errInterrupted):
 		return report{exit: exitInterrupted, title: "interrupted"}
+	case errors.Is(err, errNotRunning):
+		return report{exit: exitUnreachable, title: "not running", detail: err.Error(), hint: "start one with: sandbox-agent daemon start"}
 	case errors.Is(err, errRefused):
 		return report{exit: exitRefused, title: "refused", detail: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded):

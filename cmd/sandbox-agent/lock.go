@@ -8,10 +8,23 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // errLocked is returned by lockFile when another process holds the lock.
-var errLocked = errors.New("locked by another process")
+var errLocked = errors.New("in use by another gateway")
+
+// lockDataDirSoon is lockDataDir for who must have this directory: a command that
+// looks who holds it holds it for a moment itself.
+func lockDataDirSoon(dir string) (unlock func(), err error) {
+	for range 20 {
+		if unlock, err = lockDataDir(dir); !errors.Is(err, errLocked) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return unlock, err
+}
 
 // lockDataDir creates the data directory and claims it until unlock. The
 // operating system ends the claim with the process, however that ends.
@@ -28,11 +41,11 @@ func lockDataDir(dir string) (unlock func(), err error) {
 		if !errors.Is(err, errLocked) {
 			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
 		}
-		who := "another gateway"
+		who := ""
 		if b, err := io.ReadAll(io.LimitReader(f, 32)); err == nil && len(b) > 0 {
-			who += " (process " + strings.TrimSpace(string(b)) + ")"
+			who = " (process " + strings.TrimSpace(string(b)) + ")"
 		}
-		return nil, fmt.Errorf("the data directory %s is %w, %s: stop that one, or give another --data-dir, or --ephemeral", dir, errLocked, who)
+		return nil, fmt.Errorf("the data directory %s is %w%s: stop that one, or give another --data-dir, or --ephemeral", dir, errLocked, who)
 	}
 	// The process id only makes the message above better.
 	if f.Truncate(0) == nil {

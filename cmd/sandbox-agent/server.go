@@ -76,7 +76,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	}
 	owned := "" // the data directory, when it is ours alone
 	if !cfg.ephemeral {
-		unlock, err := lockDataDir(cfg.dataDir)
+		unlock, err := lockDataDirSoon(cfg.dataDir)
 		if err != nil {
 			return err
 		}

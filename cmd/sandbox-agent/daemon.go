@@ -1,0 +1,447 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+const (
+	daemonStartBound = 30 * time.Second // until it answers
+	daemonStopBound  = shutdownBound + 5*time.Second
+	daemonPoll       = 50 * time.Millisecond
+)
+
+func daemonCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "daemon",
+		Usage: "run the gateway in the background",
+		Description: `One gateway for each data directory. Its log, process id and version are kept in
+the folder daemon there.`,
+		Subcommands: []*cli.Command{
+			daemonStartCommand(std), daemonStopCommand(std), daemonStatusCommand(std), daemonLogsCommand(std), daemonUnitCommand(std),
+		},
+	}
+}
+
+// daemon is the gateway that runs in the background for a data directory.
+type daemon struct{ dataDir string }
+
+// daemonState is what is kept of one that was started.
+type daemonState struct {
+	PID       int       `json:"pid"`
+	Version   string    `json:"version"`
+	Program   string    `json:"program"`
+	Args      []string  `json:"args"` // of the server command
+	URL       string    `json:"url"`
+	StartedAt time.Time `json:"startedAt"`
+}
+
+func daemonOf(c *cli.Context) (*daemon, error) {
+	dir, err := dataDirOf(c)
+	return &daemon{dataDir: dir}, err
+}
+
+func (d *daemon) file(name string) string { return filepath.Join(d.dataDir, "daemon", name) }
+
+// running returns what runs; nil when nothing does. A process that has taken a
+// dead one's number is not mistaken for it: the gateway holds its data directory.
+func (d *daemon) running() (*daemonState, error) {
+	b, err := os.ReadFile(d.file("state.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's state: %w", err)
+	}
+	var s daemonState
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, nil // written by nobody here; a start replaces it
+	}
+	holder, held := holderOf(d.dataDir)
+	if !held || holder != s.PID {
+		return nil, nil
+	}
+	return &s, nil
+}
+
+// holderOf returns the process that holds a data directory, if one does.
+func holderOf(dataDir string) (pid int, held bool) {
+	f, err := os.Open(filepath.Join(dataDir, "lock"))
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	if err := lockFile(f); !errors.Is(err, errLocked) {
+		return 0, false
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, 32))
+	pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+	return pid, true
+}
+
+func (d *daemon) save(s *daemonState) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the daemon's state: %w", err)
+	}
+	for name, content := range map[string]string{"state.json": string(b), "pid": strconv.Itoa(s.PID), "version": s.Version} {
+		if err := os.WriteFile(d.file(name), []byte(content+"\n"), 0o600); err != nil {
+			return fmt.Errorf("keep the daemon's state: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *daemon) forget() {
+	for _, name := range []string{"state.json", "pid", "version"} {
+		_ = os.Remove(d.file(name)) // what stays names a process that holds nothing
+	}
+}
+
+func daemonStartCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "start",
+		Usage:     "start it, and wait until it answers",
+		ArgsUsage: "[-- FLAGS OF THE SERVER COMMAND]",
+		Description: `What follows -- are flags of the server command, such as -- --port 3000. When it
+runs already, of this version and with these flags, nothing happens; one of another
+version or with other flags is stopped first. Without flags those of the last start count.`,
+		Flags: []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
+		Action: func(c *cli.Context) error {
+			d, err := daemonOf(c)
+			if err != nil {
+				return err
+			}
+			args := c.Args().Slice()
+			if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
+				return usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
+			}
+			return d.start(c.Context, args, c.Bool("json"), std)
+		},
+	}
+}
+
+func (d *daemon) start(ctx context.Context, args []string, asJSON bool, std stdio) error {
+	s, err := d.running()
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if len(args) == 0 {
+		args = d.lastArgs()
+	}
+	switch {
+	case s != nil && s.Version == version && slices.Equal(s.Args, args):
+		return d.show(s, asJSON, std)
+	case s != nil:
+		fmt.Fprintf(std.err, "stopping process %d, version %s\n", s.PID, s.Version)
+		if err := d.stop(s); err != nil {
+			return err
+		}
+	default:
+		if pid, held := holderOf(d.dataDir); held {
+			return fmt.Errorf("the data directory %s is in use by process %d, which is no daemon: stop that one, or give another --data-dir", d.dataDir, pid)
+		}
+	}
+	if s, err = d.launch(ctx, program, args); err != nil {
+		return err
+	}
+	return d.show(s, asJSON, std)
+}
+
+func (d *daemon) lastArgs() []string {
+	var s daemonState
+	if b, err := os.ReadFile(d.file("args.json")); err == nil && json.Unmarshal(b, &s.Args) == nil {
+		return s.Args
+	}
+	return nil
+}
+
+var announced = regexp.MustCompile(`listening on (https?://\S+)|"msg":"listening","url":"([^"]+)"`)
+
+// launch starts the server in a session of its own, with its output in the log.
+func (d *daemon) launch(ctx context.Context, program string, args []string) (*daemonState, error) {
+	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
+		return nil, fmt.Errorf("make the daemon's folder: %w", err)
+	}
+	log, err := os.OpenFile(d.file("log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
+	}
+	defer log.Close()
+	from, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's log: %w", err)
+	}
+	cmd := exec.Command(program, slices.Concat([]string{"server"}, args, []string{"--data-dir", d.dataDir})...) // it outlives this command
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, log, "/", detached()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the gateway: %w", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	s := &daemonState{PID: cmd.Process.Pid, Version: version, Program: program, Args: args, StartedAt: time.Now().UTC()}
+	ctx, cancel := context.WithTimeout(ctx, daemonStartBound)
+	defer cancel()
+	for {
+		said, err := saidSince(log, from)
+		if err != nil {
+			return nil, err
+		}
+		if m := announced.FindSubmatch(said); m != nil && s.URL == "" {
+			s.URL = string(m[1]) + string(m[2])
+		}
+		if s.URL != "" && answers(ctx, s.URL) {
+			break
+		}
+		select {
+		case err := <-exited:
+			if said, readErr := saidSince(log, from); readErr == nil {
+				return nil, fmt.Errorf("the gateway did not start (%w):\n%s", err, strings.TrimSpace(string(said)))
+			}
+			return nil, fmt.Errorf("the gateway did not start: %w", err)
+		case <-ctx.Done():
+			_ = cmd.Process.Kill()
+			<-exited
+			return nil, fmt.Errorf("the gateway did not answer within %v: see %s", daemonStartBound, d.file("log"))
+		case <-time.After(daemonPoll):
+		}
+	}
+	if err := d.save(s); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(args)
+	if err == nil {
+		err = os.WriteFile(d.file("args.json"), b, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep the daemon's flags: %w", err)
+	}
+	return s, nil
+}
+
+// saidSince is what stands in the log from a position on.
+func saidSince(log *os.File, from int64) ([]byte, error) {
+	said, err := io.ReadAll(io.NewSectionReader(log, from, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's log: %w", err)
+	}
+	return said, nil
+}
+
+// answers reports whether a gateway answers. It is asked for its health, which
+// needs no token; a certificate that is not known does not matter.
+func answers(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v2/health", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return strings.Contains(err.Error(), "certificate")
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (d *daemon) show(s *daemonState, asJSON bool, std stdio) error {
+	if asJSON {
+		writeJSON(std.out, s)
+		return nil
+	}
+	list(std.out, "gateway", s.URL, "process", strconv.Itoa(s.PID), "version", s.Version, "since", clock(s.StartedAt), "data", d.dataDir, "log", d.file("log"))
+	return nil
+}
+
+func daemonStopCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "stop",
+		Usage:       "end it in order",
+		Description: "Turns are cancelled, agents end, sessions are kept. When it does not end in time it is killed.",
+		Flags:       []cli.Flag{dataDirFlag()},
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			d, err := daemonOf(c)
+			if err != nil {
+				return err
+			}
+			s, err := d.running()
+			if err != nil {
+				return err
+			}
+			if s == nil {
+				fmt.Fprintln(std.err, "not running")
+				return nil
+			}
+			if err := d.stop(s); err != nil {
+				return err
+			}
+			fmt.Fprintf(std.err, "stopped process %d\n", s.PID)
+			return nil
+		},
+	}
+}
+
+// stop ends a daemon and waits until its data directory is free.
+func (d *daemon) stop(s *daemonState) error {
+	p, err := os.FindProcess(s.PID)
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", s.PID, err)
+	}
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop process %d: %w", s.PID, err)
+	}
+	free := func() bool {
+		pid, held := holderOf(d.dataDir)
+		return !held || pid != s.PID
+	}
+	for end := time.Now().Add(daemonStopBound); !free(); time.Sleep(daemonPoll) {
+		if time.Now().After(end) {
+			_ = p.Kill() // its guard ends what its agents have started
+			for !free() {
+				time.Sleep(daemonPoll)
+			}
+		}
+	}
+	d.forget()
+	return nil
+}
+
+// errNotRunning is the error of daemon status without a daemon.
+var errNotRunning = errors.New("no daemon runs for this data directory")
+
+func daemonStatusCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "status",
+		Usage:       "say whether it runs",
+		Description: "The exit code is 3 when it does not run, or does not answer.",
+		Flags:       []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			d, err := daemonOf(c)
+			if err != nil {
+				return err
+			}
+			s, err := d.running()
+			if err != nil {
+				return err
+			}
+			if s == nil {
+				return fmt.Errorf("%w: %s", errNotRunning, d.dataDir)
+			}
+			if err := d.show(s, c.Bool("json"), std); err != nil {
+				return err
+			}
+			if s.Version != version {
+				fmt.Fprintf(std.err, "this program is version %s: daemon start replaces it\n", version)
+			}
+			if !answers(c.Context, s.URL) {
+				return fmt.Errorf("%w: process %d holds the data directory and does not answer at %s", errNotRunning, s.PID, s.URL)
+			}
+			return nil
+		},
+	}
+}
+
+func daemonLogsCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "logs",
+		Usage: "print its log",
+		Flags: []cli.Flag{
+			dataDirFlag(),
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until Ctrl-C"},
+			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Usage: "only so many of the last lines, 0 is all", Value: 200},
+		},
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			d, err := daemonOf(c)
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(d.file("log"))
+			if err != nil {
+				return fmt.Errorf("open the daemon's log: %w", err)
+			}
+			defer f.Close()
+			if err := seekTail(f, c.Int("tail")); err != nil {
+				return fmt.Errorf("read the daemon's log: %w", err)
+			}
+			ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			for {
+				if _, err := io.Copy(std.out, f); err != nil {
+					return fmt.Errorf("read the daemon's log: %w", err)
+				}
+				if !c.Bool("follow") {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(4 * daemonPoll):
+				}
+			}
+		},
+	}
+}
+
+// seekTail moves to where the last lines of a file begin.
+func seekTail(f *os.File, lines int) error {
+	at, err := f.Seek(0, io.SeekEnd)
+	if err != nil || lines <= 0 {
+		_, err = f.Seek(0, io.SeekStart)
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	first := true
+	for at > 0 {
+		n := min(int64(len(buf)), at)
+		at -= n
+		if _, err := f.ReadAt(buf[:n], at); err != nil {
+			return err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if buf[i] != '\n' {
+				first = false
+				continue
+			}
+			if first { // the end of the last line
+				first = false
+				continue
+			}
+			if lines--; lines == 0 {
+				_, err := f.Seek(at+i+1, io.SeekStart)
+				return err
+			}
+		}
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return err
+}
