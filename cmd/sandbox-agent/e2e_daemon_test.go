@@ -10,6 +10,7 @@ import (
 )
 
 func TestDaemon(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
 	g := &gateway{t: t}

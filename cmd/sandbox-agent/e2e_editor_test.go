@@ -123,6 +123,7 @@ func (c *client) saidFrom(session string, from int) string {
 }
 
 func TestEditor_InProcess(t *testing.T) {
+	t.Parallel()
 	dir, mark := t.TempDir(), "editor-"+t.Name()
 	g := &gateway{t: t}
 	t.Cleanup(func() { g.awaitNoProcess(mark) })
@@ -183,6 +184,7 @@ func TestEditor_InProcess(t *testing.T) {
 }
 
 func TestEditor_EndsWithSignalsAndBrokenPipes(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(*client){
 		"SIGTERM": func(c *client) { _ = c.editor.cmd.Process.Signal(syscall.SIGTERM) },
 		"SIGINT":  func(c *client) { _ = c.editor.cmd.Process.Signal(syscall.SIGINT) },
@@ -281,6 +283,7 @@ func (p *cutter) set(down bool) {
 }
 
 func TestEditor_Remote(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t, "--token", token)
 	p := newCutter(t, g.url)
 	c := startEditor(t, "", nil, "--endpoint", p.url(), "--token", token, "--agent", "mock", "--log-level", "debug")
@@ -424,6 +427,7 @@ func common(a, b string) string {
 }
 
 func TestEditor_RemoteThatCannotBeHad(t *testing.T) {
+	t.Parallel()
 	bin, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -462,6 +466,7 @@ func TestEditor_RemoteThatCannotBeHad(t *testing.T) {
 
 // The official SDK as an editor, with files and terminals of its own.
 func TestEditor_OfficialSDK(t *testing.T) {
+	t.Parallel()
 	nodeDir := filepath.Join("testdata", "node")
 	if _, err := os.Stat(filepath.Join(nodeDir, "node_modules", "ws")); err != nil {
 		t.Skipf("the SDK is not installed, run ./task node:deps: %v", err)
@@ -521,6 +526,7 @@ func TestEditor_OfficialSDK(t *testing.T) {
 
 // acpx, a client from npm that starts agents as editors do.
 func TestEditor_Acpx(t *testing.T) {
+	t.Parallel()
 	cli := agentcache.NPM(t, "acpx/dist/cli.js", "acpx@0.19.1")
 	bin, err := binary()
 	if err != nil {
@@ -532,14 +538,14 @@ func TestEditor_Acpx(t *testing.T) {
 		"remote":     "--endpoint " + g.url,
 	} {
 		t.Run(name, func(t *testing.T) {
-			home, cwd := t.TempDir(), t.TempDir()
+			home, cwd, mark := t.TempDir(), t.TempDir(), "acpx-"+t.Name()
 			acpx := func(args ...string) string {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 				defer cancel()
 				agent := bin + " acp --agent mock --log-level warn " + flags
 				cmd := exec.CommandContext(ctx, "node", append([]string{cli, "--agent", agent, "--cwd", cwd, "--ttl", "1", "--format", "json", "--approve-all"}, args...)...)
-				cmd.Env = append(os.Environ(), "HOME="+home)
+				cmd.Env = append(os.Environ(), "HOME="+home, markName+"="+mark)
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("acpx %v: %v\n%s", args, err, out)
@@ -559,7 +565,8 @@ func TestEditor_Acpx(t *testing.T) {
 			if out := acpx("prompt", "echo two"); !strings.Contains(out, "two") {
 				t.Errorf("another prompt of the session: %s", out)
 			}
-			acpx("sessions", "close")
+			// What acpx keeps running between prompts ends by itself, and the agent with it.
+			(&gateway{t: t}).awaitNoProcess(mark)
 		})
 	}
 }
