@@ -2,6 +2,7 @@ package pi
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,9 +90,10 @@ func (a *agent) Authenticate(_ context.Context, r *acp.AuthenticateRequest) (*ac
 	if slices.ContainsFunc(keyVars(), func(name string) bool { return bridge.Lookup(env, name) != "" }) {
 		return nil, nil
 	}
-	for _, name := range []string{"auth.json", "models.json"} {
-		b, err := os.ReadFile(filepath.Join(a.files.config, name))
-		if err == nil && len(strings.Trim(string(b), "{} \t\r\n")) > 0 {
+	for _, in := range [][]string{{"auth.json"}, {"models.json", "providers"}} {
+		b, err := os.ReadFile(filepath.Join(a.files.config, in[0]))
+		var some map[string]json.RawMessage
+		if inner, ok := acp.Member(b, in[1:]...); err == nil && ok && json.Unmarshal(inner, &some) == nil && len(some) > 0 {
 			return nil, nil
 		}
 	}

@@ -18,12 +18,14 @@ func TestContract(t *testing.T) {
 	for _, p := range []*adaptertest.Prompt{&prompts.Garbage, &prompts.Crash, &prompts.Spawn} {
 		p.Text, p.Says = "/bash"+p.Text[len("run"):], ""
 	}
-	prompts.Echo = func(text string) string { return "echo " + text }
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter: w.Adapter(),
 		Prompts: prompts,
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
 		Shows:   w.shows(),
+		Skip: map[string]string{
+			"10-MiB-message": "pi takes it, in a minute: the suite's model says it in pieces of 16 letters; TestLive_LargeMessages has larger pieces",
+		},
 	})
 }
 

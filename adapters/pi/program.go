@@ -37,7 +37,13 @@ type program struct {
 
 	mu     sync.Mutex
 	lastID int
-	calls  map[string]chan *event // what Pi was asked
+	calls  map[string]call // what Pi was asked, by id
+}
+
+// call is a command that Pi has not answered yet.
+type call struct {
+	command string
+	answer  chan *event // cap 1
 }
 
 // startProgram starts Pi. ctx bounds only the start of the process.
@@ -46,7 +52,7 @@ func startProgram(ctx context.Context, spec process.Spec, p *program) error {
 	if err != nil {
 		return err
 	}
-	p.child, p.ended, p.calls = child, make(chan struct{}), map[string]chan *event{}
+	p.child, p.ended, p.calls = child, make(chan struct{}), map[string]call{}
 	p.work.Go(p.read)
 	return nil
 }
@@ -82,11 +88,14 @@ func (p *program) read() {
 // answered hands an answer to who waits for it.
 func (p *program) answered(e *event) {
 	p.mu.Lock()
-	answer := p.calls[e.ID]
-	p.mu.Unlock()
-	if answer != nil {
+	defer p.mu.Unlock()
+	for id, c := range p.calls {
+		// What an early version does not know it refuses without the id.
+		if id != e.ID && (e.ID != "" || e.Success || c.command != e.Command) {
+			continue
+		}
 		select {
-		case answer <- e:
+		case c.answer <- e:
 		default: // it was answered already
 		}
 	}
@@ -108,7 +117,7 @@ func (p *program) call(ctx context.Context, command string, fields map[string]an
 	p.lastID++
 	id := "gateway-" + strconv.Itoa(p.lastID)
 	answer := make(chan *event, 1)
-	p.calls[id] = answer
+	p.calls[id] = call{command, answer}
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()

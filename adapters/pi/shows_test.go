@@ -71,7 +71,16 @@ func (w *world) showsOfTurns() bridgetest.Shows {
 		},
 		adapters.Images: func(s *adaptertest.Scene) {
 			s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("say an image came"), acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}})
-			w.Heard(s, "say an image came", dot, "image/png")
+			if body := w.last().Body; !bytes.Contains(body, []byte("data:image/png;base64,"+dot)) {
+				s.Fail("the model got %s", body)
+			}
+		},
+		// Pi takes one text, so the parts of a prompt are joined.
+		adapters.Attachments: func(s *adaptertest.Scene) {
+			s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("say attached"), linked, embedded)
+			if got := w.last(); !got.Says(scriptedmodel.User, "[@linked.go](file:///w/linked.go)") || !got.Says(scriptedmodel.User, "embedded-4711") {
+				s.Fail("the model got %s", got.Body)
+			}
 		},
 		adapters.Questions: func(s *adaptertest.Scene) {
 			w.Write(".pi/agent/extensions/asker.js", asker, 0o600)
@@ -91,6 +100,23 @@ func (w *world) showsOfTurns() bridgetest.Shows {
 		},
 	}
 }
+
+// last is the newest turn of the model.
+func (w *world) last() scriptedmodel.Request {
+	w.T.Helper()
+	turns := w.Model.Turns()
+	if len(turns) == 0 {
+		w.T.Fatal("the model was not asked")
+	}
+	return turns[len(turns)-1]
+}
+
+var (
+	linked   = acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}}
+	embedded = acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{
+		TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
+	}}}
+)
 
 // asker is an extension of the user's, with a command that asks.
 const asker = `export default function (pi) {
@@ -217,8 +243,10 @@ func (w *world) showsOfSessions() bridgetest.Shows {
 
 // fill says so much that Pi has something to compact.
 func (w *world) fill(say func(prompt string)) {
+	// In large pieces: an early Pi repeats the whole text with each of them.
 	long := strings.Repeat("word ", 25_000)
+	w.Model.On(scriptedmodel.Contains("fill "), scriptedmodel.Step{scriptedmodel.Chunks(32 << 10), scriptedmodel.Say(long)})
 	for _, n := range []string{"one", "two"} {
-		say("say " + n + " " + long)
+		say("fill " + n + " " + long)
 	}
 }

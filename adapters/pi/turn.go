@@ -61,13 +61,22 @@ func (t *turn) judge() verdict {
 	case "length":
 		return verdict{reason: acp.StopReasonMaxTokens}
 	case "error":
-		switch t.last.RawStop {
-		case "content_filter", "refusal", "safety", "SAFETY":
+		if t.last.refused() {
 			return verdict{reason: acp.StopReasonRefusal}
 		}
 		return verdict{err: failed(bridge.FirstOf(t.last.Failure, "the model's provider failed and did not say why"))}
 	}
 	return verdict{reason: acp.StopReasonEndTurn}
+}
+
+// refused reports whether the model, or who watches it, did not want to answer.
+// Early versions say so in words only.
+func (m *message) refused() bool {
+	switch strings.ToLower(m.RawStop) {
+	case "content_filter", "refusal", "safety":
+		return true
+	}
+	return strings.Contains(m.Failure, "finish_reason: content_filter")
 }
 
 // count adds a call's tokens.

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -22,8 +24,11 @@ const (
 	PiLegacy = "0.73.1"
 
 	piNode = "22.23.3"
-	piJiti = "2.7.0"
 )
+
+// piBeside is what the program of Pi needs beside it: it loads extensions by the
+// one and makes images smaller by the other.
+var piBeside = []string{"jiti@2.7.0", "@silvia-odwyer/photon-node@0.3.4"}
 
 // Script is a program that Node.js runs.
 type Script struct {
@@ -42,7 +47,7 @@ func PiScript(t testing.TB, version string) Script {
 	case PiLegacy:
 		return Script{bin, NPM(t, "@mariozechner/pi-coding-agent/dist/cli.js", "@mariozechner/pi-coding-agent@"+version)}
 	case Pi:
-		return Script{bin, Unpacked(t, "@earendil-works/pi-coding-agent", version, "dist/bundle/cli.js", "jiti@"+piJiti)}
+		return Script{bin, Unpacked(t, "@earendil-works/pi-coding-agent", version, "dist/bundle/cli.js", piBeside...)}
 	}
 	return Script{bin, NPM(t, "@earendil-works/pi-coding-agent/dist/cli.js", "@earendil-works/pi-coding-agent@"+version)}
 }
@@ -52,7 +57,7 @@ func PiScript(t testing.TB, version string) Script {
 // It returns the path of a file of the package.
 func Unpacked(t testing.TB, name, version, file string, beside ...string) string {
 	t.Helper()
-	return cached(t, name+"@"+version+"-unpacked", filepath.Join(filepath.FromSlash(name), filepath.FromSlash(file)), func(ctx context.Context, root string) error {
+	return cached(t, strings.Join(slices.Concat([]string{name + "@" + version + "-unpacked"}, beside), "\n"), filepath.Join(filepath.FromSlash(name), filepath.FromSlash(file)), func(ctx context.Context, root string) error {
 		return installWith(ctx, root, beside, func(tmp string) error { return unpack(ctx, tmp, name, version) })
 	})
 }
