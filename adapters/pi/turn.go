@@ -81,7 +81,7 @@ func (m *message) refused() bool {
 
 // count adds a call's tokens.
 func (t *turn) count(u *usage) {
-	if u == nil {
+	if u == nil || u.total() == 0 { // it failed, or was broken off
 		return
 	}
 	add := func(to **uint64, n uint64) {

@@ -1,6 +1,7 @@
 // Scenarios of sessions of Pi: where they come from, how they go on and end.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { readlinkSync } from "node:fs";
 import { promisify } from "node:util";
 import { api, callsOf, env, failure, methods, Session, textOf, userTextOf } from "./claude-link.mjs";
 
@@ -105,10 +106,9 @@ export default {
     await s.prompt("say number one");
     const broken = failure(s.begin("forever"));
     await s.untilText("tick 3");
-    const { sessions } = await api("/v2/sessions");
-    const { pid } = sessions.find((one) => (one.sessionId ?? one.id) === s.id)?.process ?? {};
-    const pids = pid ? [pid] : (await api("/v2/agents")).agents.find((a) => a.id === "pi").processes.filter((p) => JSON.stringify(p).includes(s.id)).map((p) => p.pid);
-    assert.equal(pids.length, 1, JSON.stringify((await api("/v2/agents")).agents.find((a) => a.id === "pi").processes));
+    const all = (await api("/v2/agents")).agents.find((a) => a.id === "pi").processes;
+    const pids = all.map((p) => p.pid).filter((pid) => readlinkSync(`/proc/${pid}/cwd`) === w.dir);
+    assert.equal(pids.length, 1, JSON.stringify(all));
     process.kill(pids[0], "SIGKILL");
     assert.match((await broken).all, /SIGKILL|killed|ended/i);
     assert.match((await s.prompt("recall")).text, /number one/);
