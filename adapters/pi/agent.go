@@ -109,6 +109,9 @@ func (a *agent) add(s *session, g *greeting) error {
 		a.conn.Fail(s.exit)
 	default:
 	}
+	s.mu.Lock()
+	s.served = true
+	s.mu.Unlock()
 	s.emit(func(*translator) []acp.SessionUpdate { return commandsUpdate(g.Commands) })
 	return nil
 }

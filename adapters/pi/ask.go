@@ -29,7 +29,9 @@ func (s *session) dialog(p *program, e *event) {
 	q, gate := asked(e, s.mark)
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
-	full := len(s.asks) >= maxAsks
+	// Pi starts no session before its extensions have their answers, and before
+	// there is one nobody can be asked.
+	full := len(s.asks) >= maxAsks || !s.served
 	if !full {
 		s.asks[e.ID] = cancel
 		if gate {
@@ -87,7 +89,7 @@ func (s *session) answer(p *program, id string, fields map[string]any) {
 		line[name] = v
 	}
 	if err := p.send(line); err != nil {
-		s.log.Debug("answer to pi", "session", s.id, "err", err)
+		s.log.Debug("answer to pi", "err", err)
 	}
 }
 

@@ -50,12 +50,18 @@ func readInput(args json.RawMessage) toolInput {
 	return in
 }
 
-// absolute is a path as Pi takes it.
+// absolute is a path as Pi takes it, but for what it reads in a way of its own,
+// such as ~: that stays as it is.
 func absolute(cwd, path string) string {
-	if path == "" || filepath.IsAbs(path) {
+	if path == "" || filepath.IsAbs(path) || odd(path) {
 		return path
 	}
 	return filepath.Join(cwd, path)
+}
+
+// odd reports whether Pi may take a path for another one than it says.
+func odd(path string) bool {
+	return strings.ContainsAny(path[:1], "~@") || strings.ContainsAny(path, "\x00\u00a0\u202f\u3000") || strings.HasPrefix(path, "file:")
 }
 
 // changes is the path of the file that a call changes, "" for none.

@@ -85,13 +85,13 @@ func (l *launch) mcp() error {
 		case s.Stdio != nil:
 			env := map[string]string{}
 			for _, v := range s.Stdio.Env {
-				env[v.Name] = v.Value
+				env[v.Name] = literal(v.Value)
 			}
 			add(s.Stdio.Name, map[string]any{"command": s.Stdio.Command, "args": slices.Concat([]string{}, s.Stdio.Args), "env": env})
 		case s.HTTP != nil:
 			headers := map[string]string{}
 			for _, h := range s.HTTP.Headers {
-				headers[h.Name] = h.Value
+				headers[h.Name] = literal(h.Value)
 			}
 			add(s.HTTP.Name, map[string]any{"url": s.HTTP.URL, "headers": headers})
 		default:
@@ -99,6 +99,16 @@ func (l *launch) mcp() error {
 		}
 	}
 	return nil
+}
+
+// literal is a value that Pi takes as it is: what begins with ! would be a command
+// for it, and what follows $ a variable.
+func literal(v string) string {
+	v = strings.ReplaceAll(v, "$", "$$")
+	if strings.HasPrefix(v, "!") {
+		return "$" + v
+	}
+	return v
 }
 
 // flags are the members of agentSpecific.pi that are flags of Pi. Those that load

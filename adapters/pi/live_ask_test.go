@@ -294,3 +294,24 @@ func TestLive_Diffs(t *testing.T) {
 		}
 	})
 }
+
+// TestLive_ExtensionsThatAskTooEarly: before there is a session nobody can be
+// asked, and what is told waits for it.
+func TestLive_ExtensionsThatAskTooEarly(t *testing.T) {
+	onBoth(t, func(t *testing.T, w *world) {
+		w.Write(".pi/agent/extensions/early.js", `export default function (pi) {
+  pi.on("session_start", async (_event, ctx) => {
+    ctx.ui.notify("it said " + await ctx.ui.select("Now already?", ["Yes"]), "warning");
+  });
+}`, 0o600)
+		c := w.open(noticing, func(method string, params json.RawMessage) any {
+			t.Errorf("asked %s %s", method, params)
+			return nil
+		})
+		id := c.New("")
+		c.Await("what it said", 0, func(m *acp.Message) bool {
+			return m.Session() == string(id) && strings.Contains(string(m.Frame()), "it said undefined")
+		})
+		c.Turn(id, "say and on")
+	})
+}

@@ -199,7 +199,7 @@ func TestLive_MCP(t *testing.T) {
 		}
 		w.script("word", scriptedmodel.Step{scriptedmodel.Call("mcp__near__word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 		_, got := c.Turn(id, "word")
-		if bridgetest.Said(got) != "the word is heron" {
+		if bridgetest.Said(got) != "the word is !heron $HOME" {
 			t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
 		}
 		c.Await("its title", 0, has("near: word"))

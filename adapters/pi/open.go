@@ -45,8 +45,8 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 	if err != nil {
 		return nil, err
 	}
-	s.id = acp.SessionID(g.Session)
-	err = a.store.Change(g.Session, func(r *record) { *r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: s.set.mode} })
+	s.name(acp.SessionID(g.Session))
+	err = a.store.Change(g.Session, func(r *record) { *r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: l.mode} })
 	if err == nil && s.noModel() {
 		err = authRequired("pi has no credentials for any model")
 	}
@@ -105,7 +105,8 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 		return nil, err
 	}
 	s := a.newSession(l)
-	s.id, s.titled = id, file != ""
+	s.name(id)
+	s.titled = file != ""
 	var args []string
 	if file != "" {
 		args = append(args, "--session", file)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -97,12 +96,10 @@ func (s *session) settled(q *gateQuestion) (string, bool) {
 // inside reports whether a path that Pi would write lies in one of the folders,
 // wherever links lead. What Pi reads in a way of its own counts as outside.
 func inside(cwd string, roots []string, path string) bool {
-	if path == "" || strings.ContainsAny(path[:1], "~@") || strings.ContainsAny(path, "\x00\u00a0\u202f") || strings.HasPrefix(path, "file:") {
+	if path == "" || odd(path) {
 		return false
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(cwd, path)
-	}
+	path = absolute(cwd, path)
 	real, ok := resolved(filepath.Clean(path))
 	if !ok {
 		return false

@@ -18,8 +18,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-// maxBefore bounds the files whose text is read for a diff.
-const maxBefore = 1 << 20
+const (
+	// maxBefore bounds the files whose text is read for a diff.
+	maxBefore = 1 << 20
+	// maxEarly bounds the updates that wait for the session's id.
+	maxEarly = 256
+)
 
 // session is a session and the process that serves it.
 type session struct {
@@ -39,8 +43,10 @@ type session struct {
 	exit   error         // how it ended; valid when dead is closed
 	slot   chan struct{} // cap 1: held by the prompt that runs
 
-	out sync.Mutex  // guards tr, and orders updates; taken before mu
-	tr  *translator // guarded by out
+	out   sync.Mutex // guards the following, and orders updates; taken before mu
+	tr    *translator
+	named bool                // the client may be told of id
+	early []acp.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
 
 	mu      sync.Mutex
 	prog    *program
@@ -56,6 +62,7 @@ type session struct {
 	retry   bool          // Pi will go on by itself
 	settles bool          // Pi says when it has settled
 	titled  bool          // it has a title
+	served  bool          // the client knows of the session, so it can be asked
 	closed  bool          // its end is wanted
 }
 
@@ -276,7 +283,7 @@ func exists(file string) bool {
 func (s *session) unparsed(line []byte, reason error) {
 	m := ndjson.Unparsed(line, reason)
 	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-		s.log.Debug("report a line that is no message", "session", s.id, "err", err)
+		s.log.Debug("report a line that is no message", "err", err)
 	}
 }
 
@@ -285,11 +292,33 @@ func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {
-		if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
-			// The connection has ended, which others notice.
-			s.log.Debug("send an update", "session", s.id, "err", err)
+		switch {
+		case s.named:
+			s.update(u)
+		case len(s.early) < maxEarly:
+			s.early = append(s.early, u)
 		}
 	}
+}
+
+// update sends one update; the caller holds out.
+func (s *session) update(u acp.SessionUpdate) {
+	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
+		// The connection has ended, which others notice.
+		s.log.Debug("send an update", "session", s.id, "err", err)
+	}
+}
+
+// name gives the session its id, and sends what has waited for it. Until then
+// only the goroutine that sets it up knows the id.
+func (s *session) name(id acp.SessionID) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.id, s.named = id, true
+	for _, u := range s.early {
+		s.update(u)
+	}
+	s.early = nil
 }
 
 func (s *session) record() record {

@@ -149,7 +149,7 @@ require("node:readline").createInterface({ input: process.stdin }).on("line", (l
 // near is an MCP server that knows a word.
 func (w *world) near() []acp.MCPServer {
 	return []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-		Name: "near", Command: w.Program.Path, Args: []string{w.Write("near.cjs", wordServer, 0o600)}, Env: []acp.EnvVariable{{Name: "WORD", Value: "heron"}},
+		Name: "near", Command: w.Program.Path, Args: []string{w.Write("near.cjs", wordServer, 0o600)}, Env: []acp.EnvVariable{{Name: "WORD", Value: "!heron $HOME"}},
 	}}}
 }
 
@@ -185,7 +185,7 @@ func (w *world) showsOfSessions() bridgetest.Shows {
 		adapters.MCPServers: func(s *adaptertest.Scene) {
 			r := s.NewSession(func(p *acp.NewSessionRequest) { p.MCPServers = w.near() })
 			w.script("show a server", scriptedmodel.Step{scriptedmodel.Call("mcp__near__word", anyObject{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-			if act := s.Say(r.SessionID, "show a server"); !strings.Contains(act.Said(), "the word is heron") || len(act.Asked) != 1 {
+			if act := s.Say(r.SessionID, "show a server"); !strings.Contains(act.Said(), "the word is !heron $HOME") || len(act.Asked) != 1 {
 				s.Fail("the tool returned %q, asked %d times", act.Said(), len(act.Asked))
 			}
 		},

@@ -2,6 +2,7 @@ package pi
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -63,8 +64,8 @@ func (t *translator) announce(id, name string, args json.RawMessage, parent stri
 	if a := object(args); a != nil {
 		c.args = slices.Clone(a)
 	}
-	if path := changes(c.name, c.args); path != "" && t.file != nil && c.before == nil {
-		c.before = new(t.file(absolute(t.cwd, path)))
+	if path := t.changes(c); path != "" && c.before == nil {
+		c.before = new(t.file(path))
 	}
 	look := describe(t.cwd, c.name, c.args, c.before)
 	if !c.shown {
@@ -79,6 +80,16 @@ func (t *translator) announce(id, name string, args json.RawMessage, parent stri
 	}}}
 }
 
+// changes is the path of the file that a call changes, "" when there is none to
+// look at.
+func (t *translator) changes(c *tool) string {
+	path := absolute(t.cwd, changes(c.name, c.args))
+	if t.file == nil || !filepath.IsAbs(path) {
+		return ""
+	}
+	return path
+}
+
 // started takes the begin of a call, before anybody is asked about it.
 func (t *translator) started(e *event) []acp.SessionUpdate {
 	out := t.announce(e.Call, e.Tool, e.Args, e.Parent)
@@ -87,9 +98,9 @@ func (t *translator) started(e *event) []acp.SessionUpdate {
 		return out
 	}
 	c.executed = true
-	if path := changes(c.name, c.args); path != "" && t.file != nil {
+	if path := t.changes(c); path != "" {
 		// Another call may have changed it since the model asked for this one.
-		if now := t.file(absolute(t.cwd, path)); c.before == nil || now != *c.before {
+		if now := t.file(path); c.before == nil || now != *c.before {
 			c.before = &now
 			content := describe(t.cwd, c.name, c.args, c.before).content
 			out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Content: content}})
