@@ -29,8 +29,7 @@ func (s *session) dialog(p *program, e *event) {
 	q, gate := asked(e, s.mark)
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
-	// Pi starts no session before its extensions have their answers, and before
-	// there is one nobody can be asked.
+	// Before there is a session nobody can be asked.
 	full := len(s.asks) >= maxAsks || !s.served
 	if !full {
 		s.asks[e.ID] = cancel

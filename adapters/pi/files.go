@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,15 +14,12 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 const (
 	pageSize = 50
-	// A listed conversation is read at its two ends only, so much of each.
-	listHead = 128 << 10
-	listTail = 64 << 10
+	maxHead  = 64 << 10 // of a file's first line
 )
 
 // conversations are Pi's own records, one file each, in a folder or in folders of
@@ -80,15 +76,6 @@ func (c conversations) glob(name string) []string {
 	return append(flat, deep...)
 }
 
-func sameDir(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, errX := filepath.EvalSymlinks(a)
-	y, errY := filepath.EvalSymlinks(b)
-	return errX == nil && errY == nil && x == y
-}
-
 // find returns the file of a conversation. Pi continues one only in the directory
 // where it was held, so another cwd is an error; "" is any.
 func (c conversations) find(id, cwd string) (string, error) {
@@ -109,7 +96,7 @@ func (c conversations) check(file string, id acp.SessionID, cwd string) error {
 	if err != nil {
 		return err
 	}
-	if cwd == "" || sameDir(head.Cwd, cwd) {
+	if cwd == "" || bridge.SameDir(head.Cwd, cwd) {
 		return nil
 	}
 	return acp.Errorf(acp.CodeInvalidParams, "session %s was held in %s: pi cannot continue it in %s", id, bridge.FirstOf(head.Cwd, "another directory"), cwd).
@@ -123,7 +110,7 @@ func header(file string) (*entry, error) {
 		return nil, fmt.Errorf("read a conversation: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	line, err := bridge.NewLines(io.LimitReader(f, listHead), 0).Next()
+	line, err := bridge.NewLines(io.LimitReader(f, maxHead), 0).Next()
 	if err != nil {
 		return nil, fmt.Errorf("read a conversation: %w", err)
 	}
@@ -166,11 +153,6 @@ type summary struct {
 // summarize reads the ends of a file.
 func summarize(path string) summary {
 	var s summary
-	f, err := os.Open(path)
-	if err != nil {
-		return s
-	}
-	defer func() { _ = f.Close() }()
 	var first, given string
 	scan := func(b []byte) {
 		for line := range bytes.Lines(b) {
@@ -195,14 +177,8 @@ func summarize(path string) summary {
 			}
 		}
 	}
-	head, _ := io.ReadAll(io.LimitReader(f, listHead))
-	scan(head)
-	if end, err := f.Seek(0, io.SeekEnd); err == nil && end > listHead {
-		tail := make([]byte, min(listTail, end-listHead))
-		if n, err := f.ReadAt(tail, end-int64(len(tail))); n > 0 && (err == nil || err == io.EOF) {
-			scan(tail[:n])
-			s.prompts = true
-		}
+	if bridge.Ends(path, scan) {
+		s.prompts = true
 	}
 	s.title = bridge.FirstOf(given, first)
 	return s
@@ -234,7 +210,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 			return nil, err
 		}
 		s := summarize(h.path)
-		if !s.prompts || s.cwd == "" || !idForm.MatchString(s.id) || cwd != "" && !sameDir(s.cwd, cwd) {
+		if !s.prompts || s.cwd == "" || !idForm.MatchString(s.id) || cwd != "" && !bridge.SameDir(s.cwd, cwd) {
 			continue
 		}
 		if len(out.Sessions) == pageSize {
@@ -251,31 +227,4 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 		last = h.key()
 	}
 	return out, nil
-}
-
-// eachEntry calls f for each line of a file. A line that is no entry is left out:
-// Pi may be writing the last one.
-func eachEntry(path string, f func(n int, e *entry)) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("read a conversation: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	lines := bridge.NewLines(file, 0)
-	for n := 0; ; n++ {
-		line, err := lines.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if _, tooLong := errors.AsType[*ndjson.TooLongError](err); tooLong {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read a conversation: %w", err)
-		}
-		e := new(entry)
-		if bridge.Lenient(line, e) == nil {
-			f(n, e)
-		}
-	}
 }

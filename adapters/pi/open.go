@@ -96,7 +96,7 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 	file := known.File
 	if !exists(file) {
 		if file, err = a.files.find(string(id), from.Cwd); err != nil {
-			if !made || !known.Made || !sameDir(known.Cwd, from.Cwd) {
+			if !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
 				return nil, err
 			}
 			file = ""

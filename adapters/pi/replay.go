@@ -2,6 +2,7 @@ package pi
 
 import (
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // conversation returns the numbers of the lines that belong to the conversation
@@ -14,15 +15,16 @@ func conversation(path string) (func(n int) bool, error) {
 	}
 	links := map[string]link{}
 	last, tree := "", false
-	err := eachEntry(path, func(n int, e *entry) {
+	err := bridge.EachEntry(path, func(n int, e *entry) error {
 		if e.Type == "session" || e.ID == "" {
-			return
+			return nil
 		}
 		l := link{line: n}
 		if e.Parent != nil {
 			l.parent, tree = *e.Parent, true
 		}
 		links[e.ID], last = l, e.ID
+		return nil
 	})
 	if err != nil || !tree {
 		return func(int) bool { return true }, err
@@ -59,10 +61,11 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 	if err != nil {
 		return err
 	}
-	err = eachEntry(path, func(n int, e *entry) {
+	err = bridge.EachEntry(path, func(n int, e *entry) error {
 		if belongs(n) {
 			emit(func(t *translator) []acp.SessionUpdate { return t.entry(e) })
 		}
+		return nil
 	})
 	if err != nil {
 		return err
