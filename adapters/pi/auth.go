@@ -70,6 +70,15 @@ func (a *agent) environ() []string {
 	return bridge.Environ(a.o, drop, set...)
 }
 
+// keys are the variables with the session's own credentials, by provider.
+func (a *agent) keys() map[string]string {
+	id, env, key := a.provider()
+	if key == "" {
+		return map[string]string{}
+	}
+	return map[string]string{id: env}
+}
+
 // redirected are the providers whose address the session's credentials change.
 func (a *agent) redirected() map[string]any {
 	out := map[string]any{}

@@ -63,7 +63,7 @@ func (s *session) builtin(ctx context.Context, p *program, in *input) (done bool
 		if rest != "" {
 			fields["customInstructions"] = rest
 		}
-		_, err := p.call(ctx, "compact", fields)
+		_, err := p.callThen(ctx, "compact", fields, s.told)
 		return true, quoted(err)
 	case name == "/bash" && rest != "":
 		return true, quoted(s.bash(ctx, p, rest))
@@ -95,7 +95,7 @@ func (s *session) bash(ctx context.Context, p *program, line string) error {
 		t.typed = id
 		return append(out, t.allowed(id)...)
 	})
-	raw, err := p.call(ctx, "bash", map[string]any{"command": line})
+	raw, err := p.callThen(ctx, "bash", map[string]any{"command": line}, s.told)
 	s.emit(func(t *translator) []acp.SessionUpdate {
 		t.typed, t.typedSaid = "", ""
 		return t.ran(id, raw, err)

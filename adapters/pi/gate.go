@@ -32,6 +32,8 @@ type gateFacts struct {
 	Reads     []string       `json:"reads"`
 	Servers   map[string]any `json:"servers"`   // MCP servers in the form of Pi's mcp.json
 	Providers map[string]any `json:"providers"` // changes of model providers
+	// Keys are the variables with the session's own credentials, by provider.
+	Keys map[string]string `json:"keys"`
 }
 
 // gateFile is the extension for a session.
@@ -50,6 +52,7 @@ type announcement struct {
 	Version string            `json:"version"` // of Pi, "" when it does not tell
 	MCP     bool              `json:"mcp"`     // Pi can be given MCP servers
 	Failed  map[string]string `json:"failed"`  // servers that it did not take
+	Keyed   bool              `json:"keyed"`   // the session's own credentials go before the user's
 }
 
 // announced reads an announcement of the session's own gate.

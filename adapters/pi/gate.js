@@ -1,5 +1,5 @@
-// Asks the gateway that started Pi before a tool runs, and connects the session's
-// MCP servers. Pi waits for the answer, so a call is made only when the gateway
+// Asks the gateway that started Pi before a tool runs, connects the session's MCP
+// servers, and has the session's own credentials go before the user's logins. Pi waits for the answer, so a call is made only when the gateway
 // said so: no answer, another one or a failure block it. The gateway puts the
 // session's facts in place of the text below.
 const session = "__SESSION__";
@@ -15,6 +15,14 @@ async function versionOf() {
     }
   }
   return "";
+}
+
+// prefer makes a provider use a key, whatever logins there are. Where that is done
+// depends on Pi's version.
+async function prefer(registry, provider, key) {
+  const place = [registry?.authStorage, registry?.runtime].find((one) => typeof one?.setRuntimeApiKey === "function");
+  await place?.setRuntimeApiKey(provider, key);
+  return Boolean(place);
 }
 
 export default async function (pi) {
@@ -36,7 +44,9 @@ export default async function (pi) {
 
   // Announced when all is in place: without it there is no session.
   pi.on("session_start", async (_event, ctx) => {
-    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed }));
+    let keyed = true;
+    for (const [name, variable] of Object.entries(session.keys)) keyed = await prefer(ctx.modelRegistry, name, process.env[variable]) && keyed;
+    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed, keyed }));
   });
 
   pi.on("tool_call", async (event, ctx) => {

@@ -132,6 +132,9 @@ func TestLive_Modes(t *testing.T) {
 		if err := os.Symlink(outside, filepath.Join(w.Cwd, "link")); err != nil {
 			t.Fatal(err)
 		}
+		var asked atomic.Int32
+		c := w.open(acp.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
+		id := c.New("")
 		for _, tt := range []struct {
 			mode, prompt, made string
 			asked              int32
@@ -146,15 +149,17 @@ func TestLive_Modes(t *testing.T) {
 			{modeBypass, "run touch CWD/g", "CWD/g", 0, true},
 			{modeDefault, "write CWD/h.txt x", "CWD/h.txt", 1, false},
 		} {
-			var asked atomic.Int32
-			c := w.open(acp.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
+			before := asked.Load()
 			in := func(s string) string { return strings.ReplaceAll(s, "CWD", w.Cwd) }
-			id := c.New(`{"permissionMode":"` + tt.mode + `"}`)
+			c.set(id, configMode, tt.mode)
 			c.Turn(id, in(tt.prompt))
-			if _, err := os.Stat(in(tt.made)); (err == nil) != tt.done || asked.Load() != tt.asked {
-				t.Errorf("%s: %s: asked %d times, then %v", tt.mode, tt.prompt, asked.Load(), err)
+			if _, err := os.Stat(in(tt.made)); (err == nil) != tt.done || asked.Load()-before != tt.asked {
+				t.Errorf("%s: %s: asked %d times, then %v", tt.mode, tt.prompt, asked.Load()-before, err)
 			}
-			c.Close()
+		}
+		wished := c.NewResult(`{"permissionMode":"` + modeReadonly + `"}`)
+		if mode := acp.MemberString(wished, "modes", "currentModeId"); mode != modeReadonly {
+			t.Errorf("it begins in mode %s", mode)
 		}
 	})
 }

@@ -3,8 +3,13 @@ package pi
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,9 +53,11 @@ func (c *client) set(id acp.SessionID, option, value string) {
 // them.
 func TestLive_ChoicesLeaveTheUsersSettings(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
+		first := w.sums()
 		w.terminal("say first") // makes the files that Pi makes for itself
 		c := w.open(noticing, bridgetest.Pick(optionAllow))
 		was := w.sums()
+		maps.Copy(was, first) // those that are the user's own
 		id := c.New("")
 		c.Turn(id, "say before the choice")
 		from := c.Seen()
@@ -174,6 +181,10 @@ func TestLive_Attachments(t *testing.T) {
 				t.Errorf("the model did not get %.30s", part)
 			}
 		}
+		png, _ := base64.StdEncoding.DecodeString(dot)
+		from := c.Seen()
+		c.Turn(id, "read "+w.Write("dot.png", string(png), 0o600))
+		c.Await("the image as a result", from, has(`"type":"image","data":"`))
 		for name, prompt := range map[string][]acp.ContentBlock{"empty": {}, "audio": {{Audio: &acp.AudioContent{Data: "AA==", MimeType: "audio/wav"}}}} {
 			if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: prompt}); e == nil || e.Code != acp.CodeInvalidParams {
 				t.Errorf("%s: %v", name, e)
@@ -251,4 +262,57 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 			t.Errorf("a command in a session that may only read: %v", e)
 		}
 	})
+}
+
+// TestLive_BadStart: what Pi says when it does not start is in the error.
+func TestLive_BadStart(t *testing.T) {
+	onBoth(t, func(t *testing.T, w *world) {
+		c := w.open(acp.ClientCapabilities{}, nil)
+		own := map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"agentSpecific":{"pi":{"model":"nope/nope"}}}`)}
+		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, Meta: own})
+		if e == nil || !strings.Contains(e.Message, "nope") || !strings.Contains(e.Message, "code 1") {
+			t.Errorf("a model that is not there: %v", e)
+		}
+		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		c.Turn(c.New(""), "say and on")
+	})
+}
+
+// TestLive_MCPOverHTTP: with headers, which are the client's own words.
+func TestLive_MCPOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params struct {
+				Version string `json:"protocolVersion"`
+			} `json:"params"`
+		}
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil || m.ID == nil {
+			rw.WriteHeader(http.StatusAccepted)
+			return
+		}
+		result := map[string]any{}
+		switch m.Method {
+		case "initialize":
+			result = map[string]any{"protocolVersion": m.Params.Version, "capabilities": map[string]any{"tools": map[string]any{}}, "serverInfo": map[string]string{"name": "far", "version": "1"}}
+		case "tools/list":
+			result["tools"] = []any{map[string]any{"name": "key", "description": "the key", "inputSchema": map[string]any{"type": "object", "properties": map[string]any{}}}}
+		case "tools/call":
+			result["content"] = []any{map[string]string{"type": "text", "text": "the key is " + r.Header.Get("X-Key")}}
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": result})
+	}))
+	defer server.Close()
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+	far := acp.MCPServer{HTTP: &acp.MCPServerHTTP{Name: "far", URL: server.URL, Headers: []acp.HTTPHeader{{Name: "X-Key", Value: "!a$HOME"}}}}
+	r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{far}})
+	w.script("key", scriptedmodel.Step{scriptedmodel.Call("mcp__far__key", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	if _, got := c.Turn(acp.SessionID(acp.MemberString(r, "sessionId")), "key"); bridgetest.Said(got) != "the key is !a$HOME" {
+		t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
+	}
 }

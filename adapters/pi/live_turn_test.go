@@ -338,12 +338,12 @@ func TestLive_TurnThatDoesNotEnd(t *testing.T) {
 
 func TestLive_LargeMessages(t *testing.T) {
 	w := newWorld(t)
-	const size = 10 << 20
+	const size = 3 << 20
 	long := strings.Repeat("0123456789abcde\n", size/16)
 	w.Model.On(scriptedmodel.Contains("say much"), scriptedmodel.Step{scriptedmodel.Chunks(256 << 10), scriptedmodel.Say(long)})
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
-	if _, got := c.Turn(id, "say much "+strings.Repeat("word ", 2<<20)); bridgetest.Said(got) != long {
+	if _, got := c.Turn(id, "say much "+strings.Repeat("word ", size/5+1)); bridgetest.Said(got) != long {
 		t.Errorf("%d bytes came of %d", len(bridgetest.Said(got)), len(long))
 	}
 	if r := w.Model.Turns()[0]; len(r.Body) < size {
@@ -370,23 +370,38 @@ func TestLive_NoCredentials(t *testing.T) {
 }
 
 func TestLive_CredentialsOfTheSession(t *testing.T) {
-	w := newWorld(t)
-	w.Write(".pi/agent/models.json", `{"providers":{}}`, 0o600)
-	w.Write(".pi/agent/settings.json", `{}`, 0o600)
-	w.Env = append(w.Env, "ANTHROPIC_API_KEY=sk-ant-of-the-machine")
-	w.Credentials = adapters.Credentials{APIKey: "sk-ant-of-the-session", BaseURL: w.Model.URL}
-	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
-	c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey})
-	c.Turn(id, "say hi")
-	r := w.last()
-	if got := r.Header.Get("X-Api-Key"); got != "sk-ant-of-the-session" {
-		t.Errorf("the model got the key %q", got)
-	}
-	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(c.Conn.(adapters.Process).PID()) + "/cmdline")
-	if err == nil && strings.Contains(string(cmdline), "of-the-session") {
-		t.Error("the key is among the arguments")
-	}
+	onBoth(t, func(t *testing.T, w *world) {
+		w.Write(".pi/agent/models.json", `{"providers":{}}`, 0o600)
+		w.Write(".pi/agent/settings.json", `{}`, 0o600)
+		login := w.Write(".pi/agent/auth.json", `{"anthropic":{"type":"api_key","key":"sk-ant-of-a-login"}}`, 0o600)
+		w.Env = append(w.Env, "ANTHROPIC_API_KEY=sk-ant-of-the-machine")
+		w.Credentials = adapters.Credentials{APIKey: "sk-ant-of-the-session", BaseURL: w.Model.URL}
+		c := w.open(acp.ClientCapabilities{}, nil)
+		result := c.NewResult("")
+		id := acp.SessionID(acp.MemberString(result, "sessionId"))
+		c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey})
+		c.Turn(id, "say hi")
+		if got := w.last().Header.Get("X-Api-Key"); got != "sk-ant-of-the-session" {
+			t.Errorf("the model got the key %q\n%s", got, result)
+		}
+		cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(c.Conn.(adapters.Process).PID()) + "/cmdline")
+		if err == nil && strings.Contains(string(cmdline), "of-the-session") {
+			t.Error("the key is among the arguments")
+		}
+		if left := w.Read(login); strings.Contains(left, "of-the-session") || !strings.Contains(left, "of-a-login") {
+			t.Errorf("the user's logins are now %s", left)
+		}
+		files, _ := filepath.Glob(filepath.Join(w.State, "run", "*", "*"))
+		for _, f := range files {
+			info, err := os.Stat(f)
+			if err != nil || info.Mode().Perm() != 0o600 || strings.Contains(w.Read(f), "of-the-session") {
+				t.Errorf("%s has mode %v, %v", f, info.Mode(), err)
+			}
+		}
+		if len(files) == 0 {
+			t.Error("the session has no files")
+		}
+	})
 }
 
 // TestLive_ExtensionsOfTheUser: their commands run, ask and tell, and a run that

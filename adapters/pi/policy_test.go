@@ -65,3 +65,11 @@ func TestLiteral(t *testing.T) {
 		}
 	}
 }
+
+func TestRemedyFor(t *testing.T) {
+	for stderr, want := range map[string]bool{"SyntaxError: no export\n\nNode.js v20.20.2": true, "boom\n\nNode.js v22.23.3": false, "Error: Model not found": false} {
+		if got := remedyFor(stderr); (got != "") != want {
+			t.Errorf("%q: %q", stderr, got)
+		}
+	}
+}

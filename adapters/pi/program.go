@@ -113,6 +113,11 @@ func (p *program) send(v any) error {
 // call has Pi do something and returns its answer. The error is an *acp.Error
 // when Pi refused. ctx bounds the wait.
 func (p *program) call(ctx context.Context, command string, fields map[string]any) (json.RawMessage, error) {
+	return p.callThen(ctx, command, fields, func() {})
+}
+
+// callThen is call with something to do as soon as Pi was told.
+func (p *program) callThen(ctx context.Context, command string, fields map[string]any, told func()) (json.RawMessage, error) {
 	p.mu.Lock()
 	p.lastID++
 	id := "gateway-" + strconv.Itoa(p.lastID)
@@ -131,6 +136,7 @@ func (p *program) call(ctx context.Context, command string, fields map[string]an
 	if err := p.send(line); err != nil {
 		return nil, err
 	}
+	told()
 	select {
 	case e := <-answer:
 		if !e.Success {

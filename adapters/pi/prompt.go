@@ -112,7 +112,7 @@ func (s *session) submit(ctx context.Context, t *turn, in *input) {
 	if len(in.images) > 0 {
 		fields["images"] = in.images
 	}
-	raw, err := p.call(ctx, "prompt", fields)
+	raw, err := p.callThen(ctx, "prompt", fields, s.told)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -123,6 +123,17 @@ func (s *session) submit(ctx context.Context, t *turn, in *input) {
 		t.judgeLocked(nil)
 	case acp.MemberString(raw, "disposition") == "" && !t.started:
 		s.probeLocked(p)
+	}
+}
+
+// told ends what Pi was told to do if the turn was cancelled meanwhile: there was
+// nothing to abort before.
+func (s *session) told() {
+	s.mu.Lock()
+	late := s.turn != nil && s.turn.cancelled
+	s.mu.Unlock()
+	if late {
+		s.abort()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -115,7 +116,7 @@ func (s *session) start(ctx context.Context, args ...string) (_ *greeting, err e
 
 // run starts a process, with which the session goes on.
 func (s *session) run(ctx context.Context, args ...string) (*greeting, error) {
-	all, err := s.launch.write(s.dir, s.a.files.config, gateFacts{Mark: s.mark, Servers: s.launch.servers, Providers: s.a.redirected()})
+	all, err := s.launch.write(s.dir, s.a.files.config, gateFacts{Mark: s.mark, Servers: s.launch.servers, Providers: s.a.redirected(), Keys: s.a.keys()})
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,9 @@ func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
 			s.launch.Cannot("mcpServers."+name, "%s", reason)
 		}
 	}
+	if _, _, key := s.a.provider(); key != "" && (a == nil || !a.Keyed) {
+		s.launch.Cannot("credentials", "a login of the user's for the same provider goes before them")
+	}
 	if err := s.readModels(ctx, p, &g.state); err != nil {
 		return nil, err
 	}
@@ -209,7 +213,21 @@ func (s *session) startError(p *program, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &acp.Error{Code: acp.CodeInternal, Message: "pi did not start: " + p.exit.Error(), Data: p.exit.Data()}
+	return &acp.Error{Code: acp.CodeInternal, Message: "pi did not start: " + p.exit.Error() + remedyFor(p.exit.Stderr.Tail), Data: p.exit.Data()}
+}
+
+// nodeForm finds the version with which Node.js ends the report of an error that
+// nobody caught.
+var nodeForm = regexp.MustCompile(`Node\.js v(\d+)\.`)
+
+// remedyFor says what to do about what Pi wrote when it ended, "" when that says
+// all.
+func remedyFor(stderr string) string {
+	m := nodeForm.FindStringSubmatch(stderr)
+	if m == nil || atLeast(m[1], 22) {
+		return ""
+	}
+	return "\nNewer versions of pi need Node.js 22.19 or newer; the `node` that was found is of version " + m[1] + ": put a newer one first in PATH"
 }
 
 // program returns the process that serves the session now.
