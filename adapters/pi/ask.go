@@ -3,6 +3,7 @@ package pi
 import (
 	"context"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -110,6 +111,11 @@ func (s *session) question(ctx context.Context, e *event) map[string]any {
 	}
 	if one.Question == "" {
 		one.Question = "An extension asks."
+	}
+	if e.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(e.Timeout*float64(time.Millisecond)))
+		defer cancel()
 	}
 	var resp acp.QuestionResponse
 	r := &acp.QuestionRequest{SessionID: s.id, Questions: []acp.Question{one}}

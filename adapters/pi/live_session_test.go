@@ -197,3 +197,26 @@ func TestLive_BrokenConversation(t *testing.T) {
 		t.Errorf("the replay has %q", bridgetest.Said(got))
 	}
 }
+
+// TestLive_ChosenModelIsGone: the conversation goes on with another one.
+func TestLive_ChosenModelIsGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, w *world) {
+		c := w.open(acp.ClientCapabilities{}, nil)
+		id := c.New("")
+		c.set(id, configModel, "scripted/two")
+		c.Turn(id, "say a word to remember")
+		c.Close()
+		w.Write(".pi/agent/models.json", strings.Replace(w.Read(filepath.Join(w.Home, ".pi/agent/models.json")), `"id":"two"`, `"id":"three"`, 1), 0o600)
+		again := w.open(acp.ClientCapabilities{}, nil)
+		r := again.Must(acp.MethodSessionLoad, w.load(id))
+		if !strings.Contains(string(r), `"field":"model"`) {
+			t.Errorf("it is not said that the model is gone: %s", r)
+		}
+		if got := again.Updates(0); strings.Count(userSaid(got), "say a word") != 1 {
+			t.Errorf("the replay has %q", userSaid(got))
+		}
+		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
+			t.Errorf("it knows %q", bridgetest.Said(got))
+		}
+	})
+}

@@ -3,6 +3,8 @@ package pi
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -104,22 +106,29 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 	} else if err := a.files.check(file, id, from.Cwd); err != nil {
 		return nil, err
 	}
-	s := a.newSession(l)
-	s.name(id)
-	s.titled = file != ""
 	var args []string
 	if file != "" {
 		args = append(args, "--session", file)
 	}
+	s := a.newSession(l)
+	s.name(id)
 	if replay && file != "" {
 		if err := s.replay(file); err != nil {
 			return nil, err
 		}
 	}
-	g, err := s.start(ctx, append(args, chosen(known)...)...)
+	g, err := s.start(ctx, slices.Concat(args, chosen(known))...)
+	if refused, ok := errors.AsType[*acp.Error](err); ok && len(chosen(known)) > 0 {
+		// What was chosen may not be there any more. The conversation is.
+		l.Cannot("model", "pi does not start with what was chosen before: %s", refused.Message)
+		s = a.newSession(l)
+		s.name(id)
+		g, err = s.start(ctx, args...)
+	}
 	if err != nil {
 		return nil, err
 	}
+	s.titled = file != ""
 	s.keep(func(r *record) { r.File, r.Mode = g.File, s.mode() })
 	return s, a.add(s, g)
 }

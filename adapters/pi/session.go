@@ -40,6 +40,7 @@ type session struct {
 	stop   context.CancelFunc // ends ctx
 	work   sync.WaitGroup     // the questions
 	ending sync.Once
+	dying  sync.Once
 	dead   chan struct{} // closed when Pi has ended for good
 	exit   error         // how it ended; valid when dead is closed
 	slot   chan struct{} // cap 1: held by the prompt that runs
@@ -122,17 +123,19 @@ func (s *session) run(ctx context.Context, args ...string) (*greeting, error) {
 	}
 	p := &program{odd: s.unparsed, over: s.over}
 	p.take = func(e *event) { s.take(p, e) }
-	s.mu.Lock()
-	s.prog = p
-	s.mu.Unlock()
 	err = startProgram(ctx, process.Spec{
 		Path: s.a.o.Program.Path, Args: slices.Concat(s.a.o.Program.Args, all, args), Dir: s.cwd, Env: s.a.environ(),
 	}, p)
 	if err != nil {
-		s.mu.Lock()
-		s.prog = nil
-		s.mu.Unlock()
 		return nil, err
+	}
+	s.mu.Lock()
+	s.prog = p
+	closed := s.closed
+	s.mu.Unlock()
+	if closed { // end has not seen it
+		p.end()
+		return nil, errEnded
 	}
 	g, err := s.greet(ctx, p)
 	if err != nil {
@@ -251,11 +254,13 @@ func (s *session) over(p *program) {
 	}
 }
 
-// lost says that no process serves the session any more.
+// lost says that no process serves the session any more. The first call counts.
 func (s *session) lost(exit error) {
-	s.exit = exit
-	close(s.dead)
-	s.stop()
+	s.dying.Do(func() {
+		s.exit = exit
+		close(s.dead)
+		s.stop()
+	})
 }
 
 // replace lets the session go on with a new process, between two turns.
@@ -279,9 +284,7 @@ func (s *session) replace(ctx context.Context, why string, args ...string) error
 	g, err := s.run(ctx, args...)
 	if err != nil {
 		err = fmt.Errorf("pi did not start again: %w", err)
-		if s.program() == nil {
-			s.lost(err)
-		}
+		s.lost(err)
 		s.a.conn.Fail(err)
 		return err
 	}

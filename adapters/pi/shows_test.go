@@ -126,6 +126,7 @@ const asker = `export default function (pi) {
   pi.registerCommand("sure", { description: "Asks whether", handler: async (_args, ctx) => {
     ctx.ui.notify("confirmed: " + await ctx.ui.confirm("Really?", "It cannot be undone."), "warning");
     ctx.ui.notify("typed: " + await ctx.ui.input("Your name?", "a name"), "warning");
+    ctx.ui.notify("in time: " + await ctx.ui.select("Nobody answers?", ["Yes"], { timeout: 200 }), "warning");
   } });
 }
 `

@@ -51,6 +51,7 @@ type event struct {
 	Placeholder string   `json:"placeholder"`
 	Prefill     string   `json:"prefill"`
 	NotifyType  string   `json:"notifyType"`
+	Timeout     float64  `json:"timeout"` // in milliseconds; then Pi goes on without an answer
 	StatusKey   string   `json:"statusKey"`
 	StatusText  string   `json:"statusText"`
 	Extension   string   `json:"extensionPath"`
