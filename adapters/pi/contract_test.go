@@ -18,16 +18,25 @@ func TestContract(t *testing.T) {
 	for _, p := range []*adaptertest.Prompt{&prompts.Garbage, &prompts.Crash, &prompts.Spawn} {
 		p.Text, p.Says = "/bash"+p.Text[len("run"):], ""
 	}
+	shows, unshown := w.shows(), map[adapters.Feature]string{}
+	if !hasMCP(version) {
+		delete(shows, adapters.MCPServers)
+		unshown[adapters.MCPServers] = "version " + version + " has none, and says so"
+	}
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter: w.Adapter(),
 		Prompts: prompts,
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Shows:   w.shows(),
+		Shows:   shows,
+		Unshown: unshown,
 		Skip: map[string]string{
 			"10-MiB-message": "pi takes it, in a minute: the suite's model says it in pieces of 16 letters; TestLive_LargeMessages has larger pieces",
 		},
 	})
 }
+
+// hasMCP reports whether a version of Pi connects to MCP servers.
+func hasMCP(version string) bool { return atLeast(version, 0, 99, 0) }
 
 // shownBy names a test of each feature that is claimed.
 func shownBy() bridgetest.ShownBy {

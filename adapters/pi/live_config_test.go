@@ -202,8 +202,8 @@ func TestLive_MCP(t *testing.T) {
 		if !strings.Contains(string(result), "stdio and http only") {
 			t.Errorf("a server that Pi cannot have is not reported: %s", result)
 		}
-		if w.version == agentcache.PiLegacy {
-			if !strings.Contains(string(result), "0.73.1 has no MCP") {
+		if !hasMCP(w.version) {
+			if !strings.Contains(string(result), w.version+" has no MCP") {
 				t.Errorf("it is not said that there is no MCP: %s", result)
 			}
 			return
@@ -282,6 +282,9 @@ func TestLive_BadStart(t *testing.T) {
 
 // TestLive_MCPOverHTTP: with headers, which are the client's own words.
 func TestLive_MCPOverHTTP(t *testing.T) {
+	if !hasMCP(version) {
+		t.Skipf("pi %s has no MCP", version)
+	}
 	w := newWorld(t)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var m struct {

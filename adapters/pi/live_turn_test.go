@@ -338,7 +338,7 @@ func TestLive_TurnThatDoesNotEnd(t *testing.T) {
 
 func TestLive_LargeMessages(t *testing.T) {
 	w := newWorld(t)
-	const size = 3 << 20
+	const size = 2 << 20
 	long := strings.Repeat("0123456789abcde\n", size/16)
 	w.Model.On(scriptedmodel.Contains("say much"), scriptedmodel.Step{scriptedmodel.Chunks(256 << 10), scriptedmodel.Say(long)})
 	c := w.open(acp.ClientCapabilities{}, nil)
