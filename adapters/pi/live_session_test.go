@@ -206,7 +206,10 @@ func TestLive_ChosenModelIsGone(t *testing.T) {
 		c.set(id, configModel, "scripted/two")
 		c.Turn(id, "say a word to remember")
 		c.Close()
-		w.Write(".pi/agent/models.json", strings.Replace(w.Read(filepath.Join(w.Home, ".pi/agent/models.json")), `"id":"two"`, `"id":"three"`, 1), 0o600)
+		for _, name := range []string{"models.json", "settings.json"} {
+			path := filepath.Join(w.Home, ".pi/agent", name)
+			w.Write(path, strings.Replace(w.Read(path), `"scripted"`, `"other"`, 1), 0o600)
+		}
 		again := w.open(acp.ClientCapabilities{}, nil)
 		r := again.Must(acp.MethodSessionLoad, w.load(id))
 		if !strings.Contains(string(r), `"field":"model"`) {

@@ -266,6 +266,31 @@ func TestLive_SecondPromptWaits(t *testing.T) {
 	})
 }
 
+// TestLive_QueueOfAnExtension: what it queues belongs to the turn, and is given up
+// with it.
+func TestLive_QueueOfAnExtension(t *testing.T) {
+	w := newWorld(t)
+	w.Write(".pi/agent/extensions/queue.js", `export default function (pi) {
+  let left = 2;
+  pi.on("message_start", (event) => {
+    if (event.message.role === "assistant" && left-- > 0) pi.sendUserMessage("say from the queue", { deliverAs: "followUp" });
+  });
+}`, 0o600)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	if stop, got := c.Turn(id, "say first"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "firstfrom the queuefrom the queue" {
+		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
+	}
+	again := c.New("")
+	from := c.Seen()
+	p := c.Prompt(again, "forever")
+	c.Await("text", from, has("tick 3"))
+	c.cancelled(again, p)
+	if _, got := c.Turn(again, "say next"); !strings.HasPrefix(bridgetest.Said(got), "next") || strings.Count(bridgetest.Said(got), "from the queue") > 1 {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+}
+
 func TestLive_DeathInEachState(t *testing.T) {
 	w := newWorld(t)
 	for _, state := range []string{"idle", "streaming", "asking", "cancelling"} {
