@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 	"sandboxagent.dev/sandbox-agent/adapters/opencode"
+	"sandboxagent.dev/sandbox-agent/adapters/pi"
 )
 
 // Options configure the list.
@@ -31,6 +32,7 @@ func builtin() []adapters.Adapter {
 		claude.New(),
 		codex.New(),
 		opencode.New(),
+		pi.New(),
 		mock.New(""),
 	}
 	for _, spec := range native.Table() {

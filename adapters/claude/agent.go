@@ -203,13 +203,13 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 	args := []string{"--resume", native}
 	switch {
 	case err == nil:
-	case made && known.Made && sameDir(known.Cwd, from.Cwd) && known.Fork != "":
+	case made && known.Made && bridge.SameDir(known.Cwd, from.Cwd) && known.Fork != "":
 		// Nothing was said since it was forked.
 		if file, err = a.files.find(known.Fork, from.Cwd); err != nil {
 			return nil, nil, nil, err
 		}
 		args = []string{"--resume", known.Fork, "--fork-session", "--session-id", string(id)}
-	case made && known.Made && sameDir(known.Cwd, from.Cwd) && native == string(id):
+	case made && known.Made && bridge.SameDir(known.Cwd, from.Cwd) && native == string(id):
 		args, file = []string{"--session-id", native}, "" // nothing was said yet
 	default:
 		return nil, nil, nil, err

@@ -57,7 +57,7 @@ func TestLive_SessionsOfATerminal(t *testing.T) {
 	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Sessions) != 1 || list.Sessions[0].SessionID != id || *list.Sessions[0].Title != "say one" || !sameDir(list.Sessions[0].Cwd, w.Cwd) ||
+	if len(list.Sessions) != 1 || list.Sessions[0].SessionID != id || *list.Sessions[0].Title != "say one" || !bridge.SameDir(list.Sessions[0].Cwd, w.Cwd) ||
 		!acp.MemberBool(list.Sessions[0].Meta[acp.MetaKey], "native") {
 		b, _ := acp.Encode(list)
 		t.Errorf("listed %s", b)

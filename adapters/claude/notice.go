@@ -93,24 +93,8 @@ func (t *translator) limited(r *rateLimit) []acp.SessionUpdate {
 	return t.say(severity, title, strings.Join(about, ", "))
 }
 
-// say shows a notice. A client that does not know notices gets the important
-// ones as a thought, since a long silence would say less.
 func (t *translator) say(severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
-	if t.notices {
-		n := &acp.Notice{Severity: severity, Title: title}
-		if description != "" && description != title {
-			n.Description = &description
-		}
-		return []acp.SessionUpdate{{Notice: n}}
-	}
-	if severity == acp.NoticeSeverityInfo {
-		return nil
-	}
-	s := title
-	if description != "" && description != title {
-		s += " (" + description + ")"
-	}
-	return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock(s + "\n"))}
+	return bridge.Notice(t.notices, severity, title, description)
 }
 
 // compacting takes the start and the failure of a compaction.

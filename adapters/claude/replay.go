@@ -2,16 +2,12 @@ package claude
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -95,7 +91,7 @@ func conversation(path string) (map[int]bool, error) {
 	results := map[string][]int{}  // of calls, by the entry that made them
 	parts := map[string][]string{} // entries by the API's message
 	last := ""
-	err := eachLine(path, func(n int, e *entry) error {
+	err := bridge.EachEntry(path, func(n int, e *entry) error {
 		if e.UUID == "" {
 			return nil
 		}
@@ -137,36 +133,6 @@ func conversation(path string) (map[int]bool, error) {
 	return wanted, nil
 }
 
-// eachLine calls f for each line of a transcript. A line that is no entry is
-// left out: the program may be writing the last one.
-func eachLine(path string, f func(n int, e *entry) error) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("read a transcript: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	lines := bridge.NewLines(file, 0)
-	for n := 0; ; n++ {
-		line, err := lines.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if _, tooLong := errors.AsType[*ndjson.TooLongError](err); tooLong {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read a transcript: %w", err)
-		}
-		e := new(entry)
-		if bridge.Lenient(line, e) != nil {
-			continue
-		}
-		if err := f(n, e); err != nil {
-			return err
-		}
-	}
-}
-
 // replay sends what was said in a conversation as updates.
 func (s *session) replay(path string) error {
 	return replayFile(path, func(f func(t *translator) []acp.SessionUpdate) { s.emit(f) })
@@ -179,7 +145,7 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 		return err
 	}
 	agents := subagents(strings.TrimSuffix(path, ".jsonl"))
-	err = eachLine(path, func(n int, e *entry) error {
+	err = bridge.EachEntry(path, func(n int, e *entry) error {
 		if !wanted[n] {
 			return nil
 		}
@@ -190,7 +156,7 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 				continue
 			}
 			delete(agents, call)
-			err := eachLine(file, func(_ int, e *entry) error {
+			err := bridge.EachEntry(file, func(_ int, e *entry) error {
 				emit(func(t *translator) []acp.SessionUpdate { return t.entry(e, call) })
 				return nil
 			})

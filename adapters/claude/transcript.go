@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,9 +20,6 @@ import (
 
 const (
 	pageSize = 50
-	// A listed transcript is read at its two ends only, so much of each.
-	listHead = 128 << 10
-	listTail = 64 << 10
 	// maxFolder is the length from which on the program shortens the name of a
 	// project's folder and adds a hash.
 	maxFolder = 200
@@ -69,15 +65,6 @@ func matches(folder, want string) bool {
 		return strings.HasPrefix(folder, want[:maxFolder])
 	}
 	return folder == want
-}
-
-func sameDir(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, errX := filepath.EvalSymlinks(a)
-	y, errY := filepath.EvalSymlinks(b)
-	return errX == nil && errY == nil && x == y
 }
 
 // find returns the file of a conversation. The program opens one only in the
@@ -153,11 +140,6 @@ type summary struct {
 // summarize reads the ends of a transcript.
 func summarize(path string) summary {
 	var s summary
-	f, err := os.Open(path)
-	if err != nil {
-		return s
-	}
-	defer func() { _ = f.Close() }()
 	var first, given, made string
 	scan := func(b []byte) {
 		for line := range bytes.Lines(b) {
@@ -176,14 +158,8 @@ func summarize(path string) summary {
 			}
 		}
 	}
-	head, _ := io.ReadAll(io.LimitReader(f, listHead))
-	scan(head)
-	if end, err := f.Seek(0, io.SeekEnd); err == nil && end > listHead {
-		tail := make([]byte, min(listTail, end-listHead))
-		if n, err := f.ReadAt(tail, end-int64(len(tail))); n > 0 && (err == nil || err == io.EOF) {
-			scan(tail[:n])
-			s.prompts = true
-		}
+	if bridge.Ends(path, scan) {
+		s.prompts = true
 	}
 	s.title = bridge.FirstOf(given, made, first)
 	return s

@@ -16,7 +16,7 @@ func (t *translator) notice(e *event) []acp.SessionUpdate {
 		if f == nil || !e.Retry {
 			return nil // the turn ends with it
 		}
-		t.echo.broken()
+		t.echo.Broken()
 		if f.unauthorized() {
 			return nil // the prompt ends with it
 		}

@@ -249,7 +249,7 @@ func (s *session) replay(ctx context.Context) error {
 // replay shows a turn of the past.
 func (t *translator) replay(one *turn) []acp.SessionUpdate {
 	var out []acp.SessionUpdate
-	t.echo.begin()
+	t.echo.Begin()
 	for i := range one.Items {
 		it := &one.Items[i]
 		e := &event{Method: "item/completed", Thread: t.thread, TurnID: one.ID, Item: it}

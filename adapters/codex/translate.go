@@ -8,14 +8,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
-const (
-	// maxItems bounds the items that are remembered: the oldest is forgotten, and
-	// what comes of it then is ignored.
-	maxItems = 1024
-	// maxSaid bounds the text of a model's response that is remembered in case
-	// its stream is repeated; beyond it a repetition is shown.
-	maxSaid = 1 << 20
-)
+// maxItems bounds the items that are remembered: the oldest is forgotten, and what
+// comes of it then is ignored.
+const maxItems = 1024
 
 // translator turns the notifications about one thread, and about those of its
 // subagents, into updates. It does no I/O and is used by one goroutine at a time.
@@ -30,7 +25,7 @@ type translator struct {
 	order    []string // their ids, oldest first
 	dirty    []string // commands with output that was not shown yet
 
-	echo  echo
+	echo  bridge.Echo
 	usage usageState
 	title string
 }
@@ -60,7 +55,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 	switch e.Method {
 	case "turn/started":
 		if parent == "" && t.of(e) {
-			t.echo.begin()
+			t.echo.Begin()
 			t.usage.begin()
 		}
 		return nil
@@ -92,7 +87,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 	case "turn/plan/updated":
 		return t.planned(e)
 	case "thread/tokenUsage/updated":
-		t.echo.begin()
+		t.echo.Begin()
 		return t.usage.take(e.Usage)
 	case "thread/name/updated":
 		if e.ThreadName == "" || e.ThreadName == t.title {
@@ -143,26 +138,7 @@ func (t *translator) words(e *event, parent string, thought bool) []acp.SessionU
 	if parent != "" {
 		return t.subagentSaid(parent, s, e.Delta, thought)
 	}
-	return t.chunks(t.echo.say(e.ItemID, e.Delta, thought), thought)
-}
-
-func (t *translator) chunks(pieces []piece, thought bool) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
-	for _, p := range pieces {
-		if p.text == "" {
-			continue
-		}
-		if thought {
-			u := acp.AgentThought(acp.TextBlock(p.text))
-			u.AgentThoughtChunk.MessageID = acp.MessageID(p.id)
-			out = append(out, u)
-			continue
-		}
-		u := acp.AgentMessage(acp.TextBlock(p.text))
-		u.AgentMessageChunk.MessageID = acp.MessageID(p.id)
-		out = append(out, u)
-	}
-	return out
+	return t.echo.Say(e.ItemID, e.Delta, thought)
 }
 
 // whole shows a text that came without pieces.
@@ -174,7 +150,7 @@ func (t *translator) whole(s *shown, parent, text string, thought bool) []acp.Se
 	if parent != "" {
 		return t.subagentSaid(parent, s, text, thought)
 	}
-	return t.chunks(t.echo.say(s.item.ID, text, thought), thought)
+	return t.echo.Say(s.item.ID, text, thought)
 }
 
 func (t *translator) planned(e *event) []acp.SessionUpdate {

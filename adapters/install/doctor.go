@@ -204,7 +204,11 @@ func (in *Installer) checkNeeds(ctx context.Context, p patient, i *Installation)
 	var checks []Check
 	needs := p.needs
 	if i != nil && runsOnNode(p.recipe, *i) && !slices.ContainsFunc(needs, func(n need) bool { return n.name == "node" }) {
-		needs = append(slices.Clone(needs), needNode(""))
+		least := ""
+		if p.npm != nil {
+			least = p.npm.least
+		}
+		needs = append(slices.Clone(needs), needNode(least))
 	}
 	for _, n := range needs {
 		found, remedy := "", ""

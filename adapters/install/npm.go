@@ -167,6 +167,9 @@ func (j *job) npmError(doing, output string, err error) error {
 		return fmt.Errorf("%w: npm could not %s: %s", errUnknownVersion, doing, text)
 	case !errors.Is(err, errAsking) && has("code ETARGET", "code E404"):
 		text += "; its maker published this version without everything that it needs: name an older version, or use another source"
+		if j.recipe.npm != nil && j.recipe.npm.works != "" {
+			text += "; version " + j.recipe.npm.works + " is known to install: sandbox-agent agents install " + j.recipe.agent + " --agent-version " + j.recipe.npm.works
+		}
 	case has("ENOSPC"):
 		return advise(&os.PathError{Op: "npm could not " + doing + " at", Path: j.stage, Err: syscall.ENOSPC}, j.stage)
 	case has("code EBADENGINE"):

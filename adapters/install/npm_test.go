@@ -113,6 +113,11 @@ func TestNPM_Fails(t *testing.T) {
 			wantProblem(t, err, problem.InstallFailed, want)
 		})
 	}
+	t.Run("a version that installs is named", func(t *testing.T) {
+		t.Setenv("NPM_FAILS", "ETARGET")
+		_, err := in.Install(t.Context(), Request{Agent: "pi"})
+		wantProblem(t, err, problem.InstallFailed, "without everything that it needs", "agents install pi --agent-version "+recipes["pi"].npm.works)
+	})
 	t.Run("without the program", func(t *testing.T) {
 		_, err := in.Install(t.Context(), Request{Agent: "codex"})
 		wantProblem(t, err, problem.InstallFailed, "does not hold the program")

@@ -79,6 +79,8 @@ type npmPackage struct {
 	program []string          // patterns below node_modules; the first that matches counts
 	helpers []string          // patterns of programs that it needs
 	node    bool              // the program is a script that Node.js runs
+	least   string            // version of Node.js that it wants, "" for any
+	works   string            // a version that is known to install, where the newest one may not
 }
 
 const (
@@ -236,6 +238,10 @@ var recipes = map[string]recipe{
 			install: "@earendil-works/pi-coding-agent@{version}",
 			program: []string{".bin/pi"},
 			node:    true,
+			least:   "22.19",
+			// From 0.99.1 to 1.5.2 it names versions of its own parts that were
+			// never published.
+			works: "0.87.1",
 		},
 	},
 	"gemini": {

@@ -39,12 +39,20 @@ func Dir() (string, error) {
 // missing or cannot reach its registry.
 func NPM(t testing.TB, file string, packages ...string) string {
 	t.Helper()
+	return cached(t, strings.Join(packages, "\n"), file, func(ctx context.Context, root string) error { return install(ctx, root, packages) })
+}
+
+// cached returns the path of a file below the node_modules of the folder that
+// fill makes, once for each key. The first line of the key names the folder.
+func cached(t testing.TB, key, file string, fill func(ctx context.Context, root string) error) string {
+	t.Helper()
 	dir, err := Dir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := sha256.Sum256([]byte(strings.Join(packages, "\n")))
-	name := regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(packages[0], "_")
+	first, _, _ := strings.Cut(key, "\n")
+	sum := sha256.Sum256([]byte(key))
+	name := regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(first, "_")
 	root := filepath.Join(dir, "npm", name+"-"+hex.EncodeToString(sum[:4]))
 	path := filepath.Join(root, "node_modules", filepath.FromSlash(file))
 	if _, err := os.Stat(path); err == nil {
@@ -61,16 +69,16 @@ func NPM(t testing.TB, file string, packages ...string) string {
 		return path
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skipf("npm is not installed, so %s cannot be: %v", packages[0], err)
+		t.Skipf("npm is not installed, so %s cannot be: %v", first, err)
 	}
-	if err := install(ctx, root, packages); err != nil {
+	if err := fill(ctx, root); err != nil {
 		if unreachable.MatchString(err.Error()) {
 			t.Skipf("npm cannot reach its registry: %v", err)
 		}
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%q was installed, but has no such file: %v", packages, err)
+		t.Fatalf("%q was installed, but has no such file: %v", first, err)
 	}
 	return path
 }
@@ -80,6 +88,11 @@ var unreachable = regexp.MustCompile(`ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESE
 
 // install makes root with the packages in it, all of them or nothing.
 func install(ctx context.Context, root string, packages []string) error {
+	return installWith(ctx, root, packages, func(string) error { return nil })
+}
+
+// installWith is install with what more adds to the folder before it is root.
+func installWith(ctx context.Context, root string, packages []string, more func(tmp string) error) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(root), ".installing-")
 	if err != nil {
 		return fmt.Errorf("make a folder to install into: %w", err)
@@ -93,6 +106,9 @@ func install(ctx context.Context, root string, packages []string) error {
 	cmd.Dir = tmp
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm install %s: %w\n%s", strings.Join(packages, " "), err, out)
+	}
+	if err := more(tmp); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(root); err != nil {
 		return fmt.Errorf("remove an incomplete installation: %w", err)

@@ -81,3 +81,30 @@ func TestInstall_FailsAsAWhole(t *testing.T) {
 		t.Errorf("left %q", left)
 	}
 }
+
+func TestUnpacked_LeavesDependenciesOut(t *testing.T) {
+	t.Setenv("SANDBOX_AGENT_TEST_CACHE", t.TempDir())
+	bin := t.TempDir()
+	script := `#!/bin/sh
+if [ "$1" = pack ]; then
+	/bin/mkdir package && echo works > package/cli.js && exec /bin/tar -czf x-1.tgz package
+fi
+for last; do :; done
+/bin/mkdir -p node_modules && echo "$last" > node_modules/installed
+`
+	if err := os.WriteFile(filepath.Join(bin, "npm"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	path := Unpacked(t, "@a/x", "1", "cli.js", "jiti@2")
+	if b, err := os.ReadFile(path); err != nil || string(b) != "works\n" {
+		t.Errorf("the package's file is %q, %v", b, err)
+	}
+	modules := filepath.Join(filepath.Dir(path), "..", "..")
+	if b, err := os.ReadFile(filepath.Join(modules, "installed")); err != nil || string(b) != "jiti@2\n" {
+		t.Errorf("beside it was installed %q, %v", b, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(modules, "..", "packs-*")); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}

@@ -131,3 +131,26 @@ func Entitled(prompt []acp.ContentBlock) []acp.SessionUpdate {
 func NotFound(id acp.SessionID) *acp.Error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": "session:" + string(id)})
 }
+
+// Notice shows what an agent reports beside the conversation. A client that does
+// not know notices gets the important ones as a thought, since a long silence
+// would say less.
+func Notice(known bool, severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
+	if description == title {
+		description = ""
+	}
+	if known {
+		n := &acp.Notice{Severity: severity, Title: title}
+		if description != "" {
+			n.Description = &description
+		}
+		return []acp.SessionUpdate{{Notice: n}}
+	}
+	if severity == acp.NoticeSeverityInfo {
+		return nil
+	}
+	if description != "" {
+		title += " (" + description + ")"
+	}
+	return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock(title + "\n"))}
+}

@@ -1,6 +1,14 @@
-package codex
+package bridge
 
-import "strings"
+import (
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// maxSaid bounds the text of a model's response that is remembered in case its
+// stream is repeated; beyond it a repetition is shown.
+const maxSaid = 1 << 20
 
 // piece is text of a message.
 type piece struct{ id, text string }
@@ -14,31 +22,51 @@ type said struct {
 	held    string // of that repetition
 }
 
-// echo shows once what a model says again after its stream broke: the program
-// starts the whole response anew, under other ids. The zero value is ready.
-type echo struct {
+// Echo shows once what a model says again after its stream broke: the program
+// starts the whole response anew, under other ids. The zero value is ready. It is
+// used by one goroutine.
+type Echo struct {
 	now    []*said // of this response
 	before []*said // of the response that broke
 	size   int
 }
 
-// begin starts a response.
-func (e *echo) begin() { *e = echo{} }
+// Begin starts a response.
+func (e *Echo) Begin() { *e = Echo{} }
 
-// broken takes notice that the stream broke and that the response will be
+// Broken takes notice that the stream broke and that the response will be
 // repeated.
-func (e *echo) broken() {
+func (e *Echo) Broken() {
 	var before []*said
 	for _, m := range append(e.now, e.before...) {
 		if m.text.Len() > 0 {
 			before = append(before, m)
 		}
 	}
-	*e = echo{before: before, size: e.size}
+	*e = Echo{before: before, size: e.size}
 }
 
-// say takes a piece of a message and returns what is new of it.
-func (e *echo) say(id, text string, thought bool) []piece {
+// Say takes a piece of a message and returns the chunks of what is new of it.
+func (e *Echo) Say(id, text string, thought bool) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, p := range e.say(id, text, thought) {
+		if p.text == "" {
+			continue
+		}
+		if thought {
+			u := acp.AgentThought(acp.TextBlock(p.text))
+			u.AgentThoughtChunk.MessageID = acp.MessageID(p.id)
+			out = append(out, u)
+			continue
+		}
+		u := acp.AgentMessage(acp.TextBlock(p.text))
+		u.AgentMessageChunk.MessageID = acp.MessageID(p.id)
+		out = append(out, u)
+	}
+	return out
+}
+
+func (e *Echo) say(id, text string, thought bool) []piece {
 	var m *said
 	for _, one := range e.now {
 		if one.id == id {

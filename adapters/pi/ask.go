@@ -1,0 +1,134 @@
+package pi
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// maxAsks bounds Pi's open dialogs. At the bound a dialog is cancelled at once.
+const maxAsks = 64
+
+// dialog takes what an extension shows or asks. It is called by the reader, which
+// must not wait: the answer is found, and written, by a goroutine of its own.
+func (s *session) dialog(p *program, e *event) {
+	if a, ok := announced(e, s.mark); ok {
+		p.gate = a
+		return
+	}
+	switch e.Method {
+	case "select", "confirm", "input", "editor":
+	case "notify":
+		s.emit(func(t *translator) []acp.SessionUpdate { return t.notified(e) })
+		return
+	default:
+		return // what only a terminal shows
+	}
+	q, gate := asked(e, s.mark)
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.mu.Lock()
+	// Before there is a session nobody can be asked.
+	full := len(s.asks) >= maxAsks || !s.served
+	if !full {
+		s.asks[e.ID] = cancel
+		if gate {
+			s.calls[q.Call] = e.ID
+		}
+		if s.turn != nil && s.turn.cancelled {
+			cancel() // while it is open Pi would not end the turn
+		}
+	}
+	s.mu.Unlock()
+	s.work.Go(func() {
+		defer cancel()
+		switch {
+		case full:
+			s.answer(p, e.ID, nil)
+			return
+		case gate:
+			s.answerGate(ctx, p, e.ID, q)
+		default:
+			s.answer(p, e.ID, s.question(ctx, e))
+		}
+		s.mu.Lock()
+		delete(s.asks, e.ID)
+		if gate {
+			delete(s.calls, q.Call)
+		}
+		s.mu.Unlock()
+	})
+}
+
+// answerGate decides on a call.
+func (s *session) answerGate(ctx context.Context, p *program, id string, q *gateQuestion) {
+	said, end := s.decide(ctx, q)
+	if end {
+		s.mu.Lock()
+		if s.turn != nil {
+			s.turn.cancelled = true
+		}
+		s.mu.Unlock()
+		s.abort()
+	}
+	if said == gateAllow {
+		s.emit(func(t *translator) []acp.SessionUpdate { return t.allowed(q.Call) })
+	}
+	s.answer(p, id, map[string]any{"value": said})
+}
+
+// answer answers a dialog; nil cancels it.
+func (s *session) answer(p *program, id string, fields map[string]any) {
+	line := map[string]any{"type": "extension_ui_response", "id": id}
+	if fields == nil {
+		fields = map[string]any{"cancelled": true}
+	}
+	for name, v := range fields {
+		line[name] = v
+	}
+	if err := p.send(line); err != nil {
+		s.log.Debug("answer to pi", "err", err)
+	}
+}
+
+// question asks the client what an extension wants to know, nil for no answer.
+func (s *session) question(ctx context.Context, e *event) map[string]any {
+	one := acp.Question{ID: "q1", Header: bridge.OneLine(e.Title), Question: e.Title, Options: []acp.QuestionOption{}}
+	switch e.Method {
+	case "select":
+		for _, o := range e.Options {
+			one.Options = append(one.Options, acp.QuestionOption{Label: o})
+		}
+	case "confirm":
+		one.Options = []acp.QuestionOption{{Label: "Yes"}, {Label: "No"}}
+		one.Question = strings.TrimSpace(e.Title + "\n" + bridge.Text(e.Message))
+	default:
+		if hint := bridge.FirstOf(e.Placeholder, e.Prefill); hint != "" {
+			one.Question = e.Title + "\n" + hint
+		}
+	}
+	if one.Question == "" {
+		one.Question = "An extension asks."
+	}
+	if e.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(e.Timeout*float64(time.Millisecond)))
+		defer cancel()
+	}
+	var resp acp.QuestionResponse
+	r := &acp.QuestionRequest{SessionID: s.id, Questions: []acp.Question{one}}
+	if err := s.a.peer.Ask(ctx, acp.MethodRequestQuestion, r, &resp); err != nil {
+		s.log.Debug("ask the client for an extension", "session", s.id, "err", err)
+		return nil
+	}
+	if ctx.Err() != nil || resp.Outcome != acp.QuestionAnswered || len(resp.Answers) == 0 || len(resp.Answers[0]) == 0 {
+		return nil
+	}
+	said := strings.Join(resp.Answers[0], ", ")
+	if e.Method == "confirm" {
+		return map[string]any{"confirmed": said == "Yes"}
+	}
+	return map[string]any{"value": said}
+}

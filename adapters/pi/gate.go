@@ -1,0 +1,88 @@
+package pi
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+//go:embed gate.js
+var gateSource []byte
+
+// gatePlace is where the session's facts go in gateSource.
+const gatePlace = `"__SESSION__"`
+
+const (
+	gateStatus = "sandbox-agent-gate" // the key by which the gate announces itself
+	gateAllow  = "allow"              // the answer that lets a call go on; others are the reason why not
+)
+
+// reading are Pi's own tools that change nothing and start nothing.
+var reading = []string{"read", "grep", "find", "ls", "tool_search"}
+
+// gateFacts are what the gate knows of its session.
+type gateFacts struct {
+	Mark      string         `json:"mark"` // tells its dialogs from those of other extensions
+	Status    string         `json:"status"`
+	Allow     string         `json:"allow"`
+	Reads     []string       `json:"reads"`
+	Servers   map[string]any `json:"servers"`   // MCP servers in the form of Pi's mcp.json
+	Providers map[string]any `json:"providers"` // changes of model providers
+	// Keys are the variables with the session's own credentials, by provider.
+	Keys map[string]string `json:"keys"`
+}
+
+// gateFile is the extension for a session.
+func gateFile(f gateFacts) ([]byte, error) {
+	f.Status, f.Allow, f.Reads = gateStatus, gateAllow, reading
+	b, err := acp.Encode(f)
+	if err != nil {
+		return nil, fmt.Errorf("encode what the gate must know: %w", err)
+	}
+	return bytes.Replace(gateSource, []byte(gatePlace), b, 1), nil
+}
+
+// announcement is what the gate says when it is in place.
+type announcement struct {
+	Mark    string            `json:"mark"`
+	Version string            `json:"version"` // of Pi, "" when it does not tell
+	MCP     bool              `json:"mcp"`     // Pi can be given MCP servers
+	Failed  map[string]string `json:"failed"`  // servers that it did not take
+	Keyed   bool              `json:"keyed"`   // the session's own credentials go before the user's
+}
+
+// announced reads an announcement of the session's own gate.
+func announced(e *event, mark string) (*announcement, bool) {
+	if e.Method != "setStatus" || e.StatusKey != gateStatus {
+		return nil, false
+	}
+	a := new(announcement)
+	if bridge.Lenient([]byte(e.StatusText), a) != nil || a.Mark != mark {
+		return nil, false
+	}
+	return a, true
+}
+
+// gateQuestion is a call that the gate asks about.
+type gateQuestion struct {
+	Mark string          `json:"mark"`
+	Call string          `json:"toolCallId"`
+	Tool string          `json:"toolName"`
+	Args json.RawMessage `json:"input"`
+}
+
+// asked reads a question of the session's own gate.
+func asked(e *event, mark string) (*gateQuestion, bool) {
+	if e.Method != "select" || len(e.Title) == 0 || e.Title[0] != '{' {
+		return nil, false
+	}
+	q := new(gateQuestion)
+	if bridge.Lenient([]byte(e.Title), q) != nil || mark == "" || q.Mark != mark {
+		return nil, false
+	}
+	return q, true
+}

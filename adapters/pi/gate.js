@@ -1,0 +1,59 @@
+// Asks the gateway that started Pi before a tool runs, connects the session's MCP
+// servers, and has the session's own credentials go before the user's logins. Pi waits for the answer, so a call is made only when the gateway
+// said so: no answer, another one or a failure block it. The gateway puts the
+// session's facts in place of the text below.
+const session = "__SESSION__";
+
+// versionOf finds Pi's version; its package had another name once.
+async function versionOf() {
+  for (const name of ["@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent"]) {
+    try {
+      const { VERSION } = await import(name);
+      if (VERSION) return VERSION;
+    } catch {
+      // The other name, or none: the gateway does without.
+    }
+  }
+  return "";
+}
+
+// prefer makes a provider use a key, whatever logins there are. Where that is done
+// depends on Pi's version.
+async function prefer(registry, provider, key) {
+  const place = [registry?.authStorage, registry?.runtime].find((one) => typeof one?.setRuntimeApiKey === "function");
+  await place?.setRuntimeApiKey(provider, key);
+  return Boolean(place);
+}
+
+export default async function (pi) {
+  const version = await versionOf();
+  const mcp = typeof pi.registerMcpServer === "function";
+  const failed = {};
+  for (const [name, server] of Object.entries(mcp ? session.servers : {})) {
+    try {
+      pi.registerMcpServer(name, server);
+    } catch (error) {
+      failed[name] = String(error?.message ?? error);
+    }
+  }
+  for (const [name, provider] of Object.entries(session.providers)) pi.registerProvider(name, provider);
+
+  // A tool of an extension may have the name of one that reads.
+  const reads = (name) => session.reads.includes(name)
+    && pi.getAllTools().some((tool) => tool.name === name && (tool.sourceInfo?.source ?? "builtin") === "builtin");
+
+  // Announced when all is in place: without it there is no session.
+  pi.on("session_start", async (_event, ctx) => {
+    let keyed = true;
+    for (const [name, variable] of Object.entries(session.keys)) keyed = await prefer(ctx.modelRegistry, name, process.env[variable]) && keyed;
+    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed, keyed }));
+  });
+
+  pi.on("tool_call", async (event, ctx) => {
+    if (reads(event.toolName)) return undefined;
+    const question = { mark: session.mark, toolCallId: event.toolCallId, toolName: event.toolName, input: event.input };
+    const said = await ctx.ui.select(JSON.stringify(question), [session.allow], { signal: ctx.signal });
+    if (said === session.allow) return undefined;
+    return { block: true, reason: said || "The user cancelled the turn." };
+  });
+}

@@ -1,0 +1,69 @@
+package pi
+
+import (
+	"cmp"
+	"os"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+)
+
+// tested is the newest version of Pi that all tests passed with.
+const tested = agentcache.Pi
+
+// version is what the tests run with: SANDBOX_AGENT_TEST_PI names another.
+var version = cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_PI"), tested)
+
+// versions are those that the main tests run with.
+var versions = []string{version, agentcache.PiLegacy}
+
+func TestMain(m *testing.M) {
+	bridgetest.Main(m, "PI_", "ANTHROPIC_", "OPENAI_")
+}
+
+// world is where a test has Pi.
+type world struct {
+	*bridgetest.World
+	version string
+}
+
+// provider is the user's configuration that leads Pi to the scripted model.
+const provider = `{"providers":{"scripted":{"baseUrl":"URL/v1","api":"openai-completions","apiKey":"not-a-key","models":[
+	{"id":"one","name":"Model One","reasoning":true,"input":["text","image"],"contextWindow":128000,"maxTokens":4096,"cost":{"input":1,"output":2,"cacheRead":0,"cacheWrite":0}},
+	{"id":"two","name":"Model Two","reasoning":true,"input":["text"],"contextWindow":64000,"maxTokens":4096,"cost":{"input":1,"output":2,"cacheRead":0,"cacheWrite":0}}]}}}`
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorldOf(t, version)
+}
+
+// newWorldOf makes a world with a version of Pi.
+func newWorldOf(t *testing.T, version string) *world {
+	t.Helper()
+	script := agentcache.PiScript(t, version)
+	agentcache.Turn(t)
+	w := &world{bridgetest.With(t, New(), adapters.Program{Path: script.Node, Args: []string{script.File}, Version: version}), version}
+	w.Env = append(w.Env, "PI_OFFLINE=1", "PI_TELEMETRY=0")
+	w.Write(".pi/agent/models.json", replaceURL(provider, w.Model.URL), 0o600)
+	w.Write(".pi/agent/settings.json", `{"defaultProvider":"scripted","defaultModel":"one","retry":{"maxRetries":2,"baseDelayMs":50}}`, 0o600)
+	return w
+}
+
+// onBoth runs a test with the newest version and with the earliest.
+func onBoth(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for _, v := range versions {
+		t.Run(v, func(t *testing.T) { test(t, newWorldOf(t, v)) })
+	}
+}
+
+// client is the gateway's end of a connection.
+type client struct{ *bridgetest.Client }
+
+func (w *world) open(caps acp.ClientCapabilities, answer bridgetest.Answer) *client {
+	w.T.Helper()
+	return &client{w.Open(caps, answer)}
+}

@@ -1,0 +1,173 @@
+package pi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// sessionMeta is what a result says of a session beyond the protocol.
+func (s *session) sessionMeta() map[string]json.RawMessage {
+	m := map[string]any{}
+	s.mu.Lock()
+	if s.version != "" {
+		m["agentVersion"] = s.version
+	}
+	s.mu.Unlock()
+	if len(s.launch.Unsupported) > 0 {
+		m["unsupported"] = s.launch.Unsupported
+	}
+	if len(m) == 0 {
+		return nil
+	}
+	return bridge.Meta(m)
+}
+
+// NewSession starts a conversation.
+func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.make(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+}
+
+// make starts a conversation of the connection's.
+func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, error) {
+	s := a.newSession(l)
+	g, err := s.start(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	s.name(acp.SessionID(g.Session))
+	err = a.store.Change(g.Session, func(r *record) { *r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: l.mode} })
+	if err == nil && s.noModel() {
+		err = authRequired("pi has no credentials for any model")
+	}
+	if err == nil && l.Title != "" {
+		err = s.entitle(ctx, l.Title)
+	}
+	if err != nil {
+		s.end()
+		_ = a.store.Forget(g.Session) // err is why there is no session
+		return nil, err
+	}
+	return s, a.add(s, g)
+}
+
+// LoadSession opens a conversation of Pi, wherever it was made, and replays it.
+func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+}
+
+// ResumeSession opens a conversation and replays nothing.
+func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+}
+
+// reopen starts Pi with a conversation that was held before. One in which nothing
+// was said has no file, and begins anew.
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, error) {
+	if s, err := a.session(id); err == nil {
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	}
+	l, err := newLaunch(from)
+	if err != nil {
+		return nil, err
+	}
+	known, made := a.store.Load(string(id))
+	if l.PermissionMode == "" && modeKnown(known.Mode) {
+		l.mode = known.Mode
+	}
+	file := known.File
+	if !exists(file) {
+		if file, err = a.files.find(string(id), from.Cwd); err != nil {
+			if !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
+				return nil, err
+			}
+			file = ""
+		}
+	} else if err := a.files.check(file, id, from.Cwd); err != nil {
+		return nil, err
+	}
+	var args []string
+	if file != "" {
+		args = append(args, "--session", file)
+	}
+	s := a.newSession(l)
+	s.name(id)
+	if replay && file != "" {
+		if err := s.replay(file); err != nil {
+			return nil, err
+		}
+	}
+	g, err := s.start(ctx, slices.Concat(args, chosen(known))...)
+	if refused, ok := errors.AsType[*acp.Error](err); ok && len(chosen(known)) > 0 {
+		// What was chosen may not be there any more. The conversation is.
+		l.Cannot("model", "pi does not start with what was chosen before: %s", refused.Message)
+		s = a.newSession(l)
+		s.name(id)
+		g, err = s.start(ctx, args...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.titled = file != ""
+	s.keep(func(r *record) { r.File, r.Mode = g.File, s.mode() })
+	return s, a.add(s, g)
+}
+
+// chosen are the flags that restore what was chosen of a session before.
+func chosen(r record) []string {
+	var args []string
+	if r.Model != "" {
+		args = append(args, "--model", r.Model)
+	}
+	if r.Thinking != "" {
+		args = append(args, "--thinking", r.Thinking)
+	}
+	return args
+}
+
+// ForkSession starts a conversation that knows all of another one.
+func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	if err != nil {
+		return nil, err
+	}
+	known, made := a.store.Load(string(r.SessionID))
+	file := known.File
+	var args []string
+	if !exists(file) {
+		if file, err = a.files.find(string(r.SessionID), ""); err != nil && !made {
+			return nil, err
+		}
+	}
+	if file != "" {
+		args = append(args, "--fork", file)
+	}
+	s, err := a.make(ctx, l, append(args, chosen(known)...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.titled = file != ""
+	s.mu.Unlock()
+	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+}

@@ -1,0 +1,186 @@
+package pi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
+
+const (
+	startBound = 90 * time.Second // for Pi to answer for the first time
+	callBound  = 30 * time.Second // for it to answer what takes no time
+)
+
+var errEnded = errors.New("the pi process has ended")
+
+// program is one process of Pi. Its lines go to take, in order, on one goroutine;
+// answers go to who waits for them.
+type program struct {
+	child *bridge.Child
+	ended chan struct{}       // closed when the process has ended and was read to its end
+	exit  *adapters.ExitError // valid when ended is closed
+	work  sync.WaitGroup      // the reader
+	gate  *announcement       // the reader's, until the first answer has come
+	take  func(e *event)      // acts on a line
+	odd   func([]byte, error) // takes a line that is no event
+	over  func(self *program) // is called when the process has ended
+
+	mu     sync.Mutex
+	lastID int
+	calls  map[string]call // what Pi was asked, by id
+}
+
+// call is a command that Pi has not answered yet.
+type call struct {
+	command string
+	answer  chan *event // cap 1
+}
+
+// startProgram starts Pi. ctx bounds only the start of the process.
+func startProgram(ctx context.Context, spec process.Spec, p *program) error {
+	child, err := bridge.Start(ctx, spec)
+	if err != nil {
+		return err
+	}
+	p.child, p.ended, p.calls = child, make(chan struct{}), map[string]call{}
+	p.work.Go(p.read)
+	return nil
+}
+
+// read takes every line of Pi until it ends.
+func (p *program) read() {
+	for {
+		line, err := p.child.ReadLine()
+		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
+			p.odd(line, tooLong)
+			continue
+		}
+		if err != nil {
+			break
+		}
+		e, err := parse(line)
+		switch {
+		case err != nil:
+			p.odd(line, err)
+		case e.Type == "response":
+			p.take(e)
+			p.answered(e)
+		default:
+			p.take(e)
+		}
+	}
+	// A program that closed its stdout can do nothing more for anybody.
+	p.exit = p.child.End(process.DefaultLadder)
+	close(p.ended)
+	p.over(p)
+}
+
+// answered hands an answer to who waits for it.
+func (p *program) answered(e *event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, c := range p.calls {
+		// What an early version does not know it refuses without the id.
+		if id != e.ID && (e.ID != "" || e.Success || c.command != e.Command) {
+			continue
+		}
+		select {
+		case c.answer <- e:
+		default: // it was answered already
+		}
+	}
+}
+
+// send writes one line.
+func (p *program) send(v any) error {
+	b, err := acp.Encode(v)
+	if err != nil {
+		return fmt.Errorf("encode a line for pi: %w", err)
+	}
+	return p.child.WriteLine(b)
+}
+
+// call has Pi do something and returns its answer. The error is an *acp.Error
+// when Pi refused. ctx bounds the wait.
+func (p *program) call(ctx context.Context, command string, fields map[string]any) (json.RawMessage, error) {
+	return p.callThen(ctx, command, fields, func() {})
+}
+
+// callThen is call with something to do as soon as Pi was told.
+func (p *program) callThen(ctx context.Context, command string, fields map[string]any, told func()) (json.RawMessage, error) {
+	p.mu.Lock()
+	p.lastID++
+	id := "gateway-" + strconv.Itoa(p.lastID)
+	answer := make(chan *event, 1)
+	p.calls[id] = call{command, answer}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.calls, id)
+		p.mu.Unlock()
+	}()
+	line := map[string]any{"id": id, "type": command}
+	for name, v := range fields {
+		line[name] = v
+	}
+	if err := p.send(line); err != nil {
+		return nil, err
+	}
+	told()
+	select {
+	case e := <-answer:
+		if !e.Success {
+			return nil, acp.Errorf(acp.CodeInternal, "%s", bridge.FirstOf(e.Error, "pi refused "+command))
+		}
+		return e.Data, nil
+	case <-p.ended:
+		select {
+		case e := <-answer: // it came before the end
+			if e.Success {
+				return e.Data, nil
+			}
+		default:
+		}
+		return nil, errEnded
+	case <-ctx.Done():
+		return nil, fmt.Errorf("pi gave no answer to %s: %w", command, ctx.Err())
+	}
+}
+
+// ask is call for what takes no time; it decodes the answer into v unless that is
+// nil.
+func (p *program) ask(ctx context.Context, command string, fields map[string]any, v any) error {
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	raw, err := p.call(ctx, command, fields)
+	if err != nil || v == nil {
+		return err
+	}
+	if err := bridge.Lenient(raw, v); err != nil {
+		return fmt.Errorf("read pi's answer to %s: %w", command, err)
+	}
+	return nil
+}
+
+// end ends the process and everything that it started.
+func (p *program) end() {
+	p.child.Stop(process.DefaultLadder)
+	<-p.ended
+	p.work.Wait()
+}
+
+// halt ends a process that does not do what it is told.
+func (p *program) halt() {
+	p.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
+	<-p.ended
+}

@@ -1,0 +1,156 @@
+package pi
+
+import (
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// conversation returns the numbers of the lines that belong to the conversation
+// as it ended: not what was said in branches that were given up. Early files have
+// no branches, and all lines belong.
+func conversation(path string) (func(n int) bool, error) {
+	type link struct {
+		line   int
+		parent string
+	}
+	links := map[string]link{}
+	last, tree := "", false
+	err := bridge.EachEntry(path, func(n int, e *entry) error {
+		if e.Type == "session" || e.ID == "" {
+			return nil
+		}
+		l := link{line: n}
+		if e.Parent != nil {
+			l.parent, tree = *e.Parent, true
+		}
+		links[e.ID], last = l, e.ID
+		return nil
+	})
+	if err != nil || !tree {
+		return func(int) bool { return true }, err
+	}
+	wanted := map[int]bool{}
+	for id := last; id != ""; {
+		l, ok := links[id]
+		if !ok || wanted[l.line] {
+			break
+		}
+		wanted[l.line] = true
+		id = l.parent
+	}
+	return func(n int) bool { return wanted[n] }, nil
+}
+
+// replay sends what was said in a conversation as updates.
+func (s *session) replay(path string) error {
+	// Nobody changed the files for this, so they are not looked at.
+	s.out.Lock()
+	file := s.tr.file
+	s.tr.file = nil
+	s.out.Unlock()
+	err := replayFile(path, func(f func(t *translator) []acp.SessionUpdate) { s.emit(f) })
+	s.out.Lock()
+	s.tr.file = file
+	s.out.Unlock()
+	return err
+}
+
+// replayFile translates a conversation's file.
+func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate)) error {
+	belongs, err := conversation(path)
+	if err != nil {
+		return err
+	}
+	err = bridge.EachEntry(path, func(n int, e *entry) error {
+		if belongs(n) {
+			emit(func(t *translator) []acp.SessionUpdate { return t.entry(e) })
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	emit(func(t *translator) []acp.SessionUpdate {
+		t.echo.Begin()
+		return t.abandoned()
+	})
+	return nil
+}
+
+// entry translates a line of a conversation's file.
+func (t *translator) entry(e *entry) []acp.SessionUpdate {
+	switch e.Type {
+	case "compaction":
+		t.compacted++
+		return t.compactionIs(acp.CompactionStatusCompleted, e.Summary, "")
+	case "message":
+	default:
+		return nil
+	}
+	m := decodeMessage(e.Message)
+	if m == nil {
+		return nil
+	}
+	switch m.Role {
+	case "user":
+		return t.prompted(m)
+	case "assistant":
+		t.message = ""
+		used := t.usage
+		out := t.whole(m)
+		t.usage = used // Pi says what it is at the end
+		return dropUsage(out)
+	case "toolResult":
+		if t.tools[m.ToolCallID] == nil {
+			return nil
+		}
+		return t.ended(m.ToolCallID, m.ToolName, result{blocksOf(m.Content), m.Details, m.Structured, m.IsError})
+	case "custom":
+		if m.Display {
+			return t.shown(m)
+		}
+	case "bashExecution":
+		return t.commanded(e.ID, m)
+	}
+	return nil
+}
+
+func dropUsage(list []acp.SessionUpdate) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, u := range list {
+		if u.UsageUpdate == nil {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// prompted shows what the user said.
+func (t *translator) prompted(m *message) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	say := func(c acp.ContentBlock) {
+		u := acp.UserMessage(c)
+		u.UserMessageChunk.MessageID = acp.MessageID(m.id())
+		out = append(out, u)
+	}
+	for _, b := range blocksOf(m.Content) {
+		switch {
+		case b.Type == "text" && b.Text != "":
+			say(acp.TextBlock(b.Text))
+		case b.Type == "image" && b.Data != "":
+			say(acp.ContentBlock{Image: &acp.ImageContent{Data: b.Data, MimeType: b.MimeType}})
+		}
+	}
+	return out
+}
+
+// commanded shows a command that the user ran.
+func (t *translator) commanded(id string, m *message) []acp.SessionUpdate {
+	args, err := acp.Encode(map[string]string{"command": m.Command})
+	if err != nil || m.Command == "" {
+		return nil
+	}
+	raw, err := acp.Encode(map[string]any{"output": m.Output, "exitCode": m.ExitCode, "cancelled": m.Cancelled})
+	id = "bash-" + id
+	return append(t.announce(id, "bash", args, ""), t.ran(id, raw, err)...)
+}

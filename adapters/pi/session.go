@@ -1,0 +1,381 @@
+package pi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
+
+const (
+	// maxBefore bounds the files whose text is read for a diff.
+	maxBefore = 1 << 20
+	// maxEarly bounds the updates that wait for the session's id.
+	maxEarly = 256
+)
+
+// session is a session and the process that serves it.
+type session struct {
+	a      *agent
+	id     acp.SessionID // known when the program has started
+	cwd    string
+	launch *launch
+	log    *slog.Logger
+
+	mark   string             // of the gate's dialogs
+	dir    string             // of files for Pi; removed at the end
+	ctx    context.Context    // of the questions that Pi asks
+	stop   context.CancelFunc // ends ctx
+	work   sync.WaitGroup     // the questions
+	ending sync.Once
+	dying  sync.Once
+	dead   chan struct{} // closed when Pi has ended for good
+	exit   error         // how it ended; valid when dead is closed
+	slot   bridge.Slot
+
+	out   sync.Mutex // guards the following, and orders updates; taken before mu
+	tr    *translator
+	named bool                // the client may be told of id
+	early []acp.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
+
+	mu      sync.Mutex
+	prog    *program
+	version string                        // of Pi, "" when it is not known
+	gated   bool                          // the gate is in place
+	asks    map[string]context.CancelFunc // what Pi asks
+	calls   map[string]string             // the calls that asks are about, by call
+	always  map[string]bool               // what was allowed for the session
+	set     settings
+	turn    *turn         // the prompt that runs
+	alone   bool          // a run goes on that nobody prompted
+	idle    chan struct{} // closed when it has ended; nil unless alone
+	retry   bool          // Pi will go on by itself
+	settles bool          // Pi says when it has settled
+	titled  bool          // it has a title
+	served  bool          // the client knows of the session, so it can be asked
+	closed  bool          // its end is wanted
+}
+
+func (a *agent) newSession(l *launch) *session {
+	s := &session{
+		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}), slot: bridge.NewSlot(),
+		asks: map[string]context.CancelFunc{}, calls: map[string]string{}, always: map[string]bool{},
+	}
+	s.dir = filepath.Join(a.o.StateDir, "run", rand.Text())
+	s.set.mode = l.mode
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tr = newTranslator(l.Cwd, s.textOf)
+	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
+		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
+	}
+	return s
+}
+
+// textOf returns the text of a file that a tool is about to change.
+func (s *session) textOf(path string) before {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return before{}
+	case err != nil || !info.Mode().IsRegular() || info.Size() > maxBefore:
+		return before{there: true}
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return before{there: true}
+	}
+	return before{there: true, read: true, text: string(b)}
+}
+
+// greeting is what Pi says of itself when it has started.
+type greeting struct {
+	state
+	Commands []command
+}
+
+// start starts Pi and returns how it greets. On an error nothing is left.
+func (s *session) start(ctx context.Context, args ...string) (_ *greeting, err error) {
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	return s.run(ctx, args...)
+}
+
+// run starts a process, with which the session goes on.
+func (s *session) run(ctx context.Context, args ...string) (*greeting, error) {
+	all, err := s.launch.write(s.dir, s.a.files.config, gateFacts{Mark: s.mark, Servers: s.launch.servers, Providers: s.a.redirected(), Keys: s.a.keys()})
+	if err != nil {
+		return nil, err
+	}
+	p := &program{odd: s.unparsed, over: s.over}
+	p.take = func(e *event) { s.take(p, e) }
+	err = startProgram(ctx, process.Spec{
+		Path: s.a.o.Program.Path, Args: slices.Concat(s.a.o.Program.Args, all, args), Dir: s.cwd, Env: s.a.environ(),
+	}, p)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.prog = p
+	closed := s.closed
+	s.mu.Unlock()
+	if closed { // end has not seen it
+		p.end()
+		return nil, errEnded
+	}
+	g, err := s.greet(ctx, p)
+	if err != nil {
+		return nil, s.startError(p, err)
+	}
+	return g, nil
+}
+
+// greet waits until Pi is ready, and asks it what clients will want to know. Pi
+// starts the extensions before it reads, so the gate has announced itself when
+// the first answer comes, or it is not there.
+func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
+	bound, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	raw, err := p.call(bound, "get_state", nil)
+	if err != nil {
+		return nil, err
+	}
+	g := new(greeting)
+	if err := bridge.Lenient(raw, &g.state); err != nil {
+		return nil, fmt.Errorf("read pi's state: %w", err)
+	}
+	s.mu.Lock()
+	a := p.gate
+	s.gated = a != nil
+	if a != nil {
+		s.version, s.settles = a.Version, atLeast(a.Version, 0, 80, 4)
+	}
+	mode := s.set.mode
+	s.mu.Unlock()
+	switch {
+	case a == nil && mode != modeBypass:
+		return nil, acp.Errorf(acp.CodeInternal, "pi did not load the gateway's permission gate, so nothing would be asked for and no session starts; "+
+			"check that this pi loads extensions (`pi --extension FILE`), or set permissionMode to bypass to do without")
+	case a == nil && len(s.launch.servers) > 0:
+		s.launch.Cannot("mcpServers", "pi did not load the extension that connects them")
+	case len(s.launch.servers) > 0 && !a.MCP:
+		s.launch.Cannot("mcpServers", "pi %s has no MCP: 0.99.0 and newer have", a.Version)
+	case a != nil:
+		for name, reason := range a.Failed {
+			s.launch.Cannot("mcpServers."+name, "%s", reason)
+		}
+	}
+	if _, _, key := s.a.provider(); key != "" && (a == nil || !a.Keyed) {
+		s.launch.Cannot("credentials", "a login of the user's for the same provider goes before them")
+	}
+	if err := s.readModels(ctx, p, &g.state); err != nil {
+		return nil, err
+	}
+	var list struct {
+		Commands []command `json:"commands"`
+	}
+	if err := p.ask(ctx, "get_commands", nil, &list); err != nil {
+		s.log.Debug("pi does not list its commands", "err", err)
+	}
+	g.Commands = list.Commands
+	var stats struct {
+		Cost    float64 `json:"cost"`
+		Context struct {
+			Tokens *uint64 `json:"tokens"`
+		} `json:"contextUsage"`
+	}
+	if err := p.ask(ctx, "get_session_stats", nil, &stats); err != nil {
+		s.log.Debug("pi does not say what the session cost", "err", err)
+	}
+	s.out.Lock()
+	s.tr.usage.cost = stats.Cost
+	s.out.Unlock()
+	return g, nil
+}
+
+// startError says why Pi did not get ready.
+func (s *session) startError(p *program, err error) error {
+	if _, refused := errors.AsType[*acp.Error](err); refused {
+		return err
+	}
+	p.end()
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &acp.Error{Code: acp.CodeInternal, Message: "pi did not start: " + p.exit.Error() + remedyFor(p.exit.Stderr.Tail), Data: p.exit.Data()}
+}
+
+// nodeForm finds the version with which Node.js ends the report of an error that
+// nobody caught.
+var nodeForm = regexp.MustCompile(`Node\.js v(\d+)\.`)
+
+// remedyFor says what to do about what Pi wrote when it ended, "" when that says
+// all.
+func remedyFor(stderr string) string {
+	m := nodeForm.FindStringSubmatch(stderr)
+	if m == nil || atLeast(m[1], 22) {
+		return ""
+	}
+	return "\nNewer versions of pi need Node.js 22.19 or newer; the `node` that was found is of version " + m[1] + ": put a newer one first in PATH"
+}
+
+// program returns the process that serves the session now.
+func (s *session) program() *program {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prog
+}
+
+// over is called when a process has ended.
+func (s *session) over(p *program) {
+	s.mu.Lock()
+	replaced, wanted := s.prog != p, s.closed
+	s.mu.Unlock()
+	if replaced {
+		return
+	}
+	s.lost(p.exit)
+	if !wanted {
+		s.a.died(s, p.exit)
+	}
+}
+
+// lost says that no process serves the session any more. The first call counts.
+func (s *session) lost(exit error) {
+	s.dying.Do(func() {
+		s.exit = exit
+		close(s.dead)
+		s.stop()
+	})
+}
+
+// replace lets the session go on with a new process, between two turns.
+func (s *session) replace(ctx context.Context, why string, args ...string) error {
+	select {
+	case s.slot <- struct{}{}:
+		defer func() { <-s.slot }()
+	default:
+		return acp.Errorf(acp.CodeInvalidRequest, "this pi changes %s only between turns: cancel the turn, or wait for its end", why)
+	}
+	s.mu.Lock()
+	old := s.prog
+	s.prog = nil
+	s.mu.Unlock()
+	if old != nil {
+		old.end()
+	}
+	if file := s.record().File; exists(file) {
+		args = append(args, "--session", file)
+	}
+	g, err := s.run(ctx, args...)
+	if err != nil {
+		err = fmt.Errorf("pi did not start again: %w", err)
+		s.lost(err)
+		s.a.conn.Fail(err)
+		return err
+	}
+	s.a.conn.SetProcess(s.program().child.Process)
+	s.keep(func(r *record) { r.File = g.File })
+	return nil
+}
+
+func exists(file string) bool {
+	if file == "" {
+		return false
+	}
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+func (s *session) unparsed(line []byte, reason error) {
+	m := ndjson.Unparsed(line, reason)
+	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		s.log.Debug("report a line that is no message", "err", err)
+	}
+}
+
+// emit sends the updates that f returns. f has the translator for itself.
+func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	for _, u := range f(s.tr) {
+		switch {
+		case s.named:
+			s.update(u)
+		case len(s.early) < maxEarly:
+			s.early = append(s.early, u)
+		}
+	}
+}
+
+// update sends one update; the caller holds out.
+func (s *session) update(u acp.SessionUpdate) {
+	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
+		// The connection has ended, which others notice.
+		s.log.Debug("send an update", "session", s.id, "err", err)
+	}
+}
+
+// name gives the session its id, and sends what has waited for it. Until then
+// only the goroutine that sets it up knows the id.
+func (s *session) name(id acp.SessionID) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.id, s.named = id, true
+	for _, u := range s.early {
+		s.update(u)
+	}
+	s.early = nil
+}
+
+func (s *session) record() record {
+	r, _ := s.a.store.Load(string(s.id))
+	return r
+}
+
+// keep edits the session's record. It is not worth failing for.
+func (s *session) keep(edit func(r *record)) {
+	err := s.a.store.Change(string(s.id), func(r *record) {
+		r.Cwd = bridge.FirstOf(r.Cwd, s.cwd)
+		edit(r)
+	})
+	if err != nil {
+		s.log.Warn("remember a session", "session", s.id, "err", err)
+	}
+}
+
+// end ends the process, everything that it started, and every goroutine of the
+// session. It may be called more than once, and returns when that is done.
+func (s *session) end() {
+	s.ending.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		p := s.prog
+		s.mu.Unlock()
+		s.stop()
+		if p != nil {
+			p.end()
+		}
+		s.work.Wait()
+		if err := os.RemoveAll(s.dir); err != nil {
+			s.log.Warn("remove a session's files", "session", s.id, "err", err)
+		}
+	})
+}
+
+// failure is how the session ended, for a request that waited.
+func (s *session) failure() error { return s.exit }

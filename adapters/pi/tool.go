@@ -1,0 +1,233 @@
+package pi
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// maxShown bounds the output of a tool that is shown.
+const maxShown = 64 << 10
+
+func decimal(n int) string { return strconv.Itoa(n) }
+
+// tool is a call of a tool.
+type tool struct {
+	id, name, parent string
+	args             json.RawMessage
+	before           *before // the file that it changes; nil when it changes none
+	shown            bool    // it was announced
+	running          bool    // it was said to run
+	executed         bool    // Pi has begun with it
+	over             bool
+	partial          string    // the output that was shown last
+	at               time.Time // when that was
+}
+
+// meta says whose call it is.
+func (c *tool) meta() map[string]json.RawMessage {
+	if c.parent == "" {
+		return nil
+	}
+	return bridge.Meta(map[string]string{"parentToolCallId": c.parent})
+}
+
+// remember keeps a call, and forgets the oldest one at the bound.
+func (t *translator) remember(c *tool) {
+	if len(t.order) >= maxTools {
+		delete(t.tools, t.order[0])
+		t.order = t.order[1:]
+	}
+	t.tools[c.id] = c
+	t.order = append(t.order, c.id)
+}
+
+// announce shows a call, or what is new of it. args is nil while they stream.
+func (t *translator) announce(id, name string, args json.RawMessage, parent string) []acp.SessionUpdate {
+	if id == "" {
+		return nil
+	}
+	c := t.tools[id]
+	if c == nil {
+		c = &tool{id: id, name: name, parent: parent}
+		t.remember(c)
+	}
+	if c.over || c.shown && (object(args) == nil || string(args) == string(c.args)) {
+		return nil
+	}
+	c.name = bridge.FirstOf(name, c.name, "tool")
+	if a := object(args); a != nil {
+		c.args = slices.Clone(a)
+	}
+	if path := t.changes(c); path != "" && c.before == nil {
+		c.before = new(t.file(path))
+	}
+	look := describe(t.cwd, c.name, c.args, c.before)
+	if !c.shown {
+		c.shown = true
+		return []acp.SessionUpdate{{ToolCall: &acp.ToolCall{
+			ToolCallID: acp.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: acp.ToolCallStatusPending,
+			Content: look.content, Locations: look.locations, RawInput: c.args, Meta: c.meta(),
+		}}}
+	}
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(c.id), Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args,
+	}}}
+}
+
+// changes is the path of the file that a call changes, "" when there is none to
+// look at.
+func (t *translator) changes(c *tool) string {
+	path := absolute(t.cwd, changes(c.name, c.args))
+	if t.file == nil || !filepath.IsAbs(path) {
+		return ""
+	}
+	return path
+}
+
+// started takes the begin of a call, before anybody is asked about it.
+func (t *translator) started(e *event) []acp.SessionUpdate {
+	out := t.announce(e.Call, e.Tool, e.Args, e.Parent)
+	c := t.tools[e.Call]
+	if c == nil || c.over {
+		return out
+	}
+	c.executed = true
+	if path := t.changes(c); path != "" {
+		// Another call may have changed it since the model asked for this one.
+		if now := t.file(path); c.before == nil || now != *c.before {
+			c.before = &now
+			content := describe(t.cwd, c.name, c.args, c.before).content
+			out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Content: content}})
+		}
+	}
+	if slices.Contains(reading, c.name) {
+		out = append(out, t.allowed(c.id)...)
+	}
+	return out
+}
+
+// allowed says that a call goes on.
+func (t *translator) allowed(id string) []acp.SessionUpdate {
+	c := t.tools[id]
+	if c == nil || c.over || !c.shown || c.running {
+		return nil
+	}
+	c.running = true
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress}}}
+}
+
+// partial takes the output so far, which replaces what was shown.
+func (t *translator) partial(e *event) []acp.SessionUpdate {
+	c := t.tools[e.Call]
+	if c == nil || c.over || !c.shown {
+		return nil
+	}
+	out := t.allowed(c.id)
+	if e.Partial == nil {
+		return out
+	}
+	said := plain(blocksOf(e.Partial.Content))
+	return append(out, t.soFar(c, said)...)
+}
+
+func (t *translator) soFar(c *tool, said string) []acp.SessionUpdate {
+	now := t.now()
+	if said == "" || said == c.partial || !c.at.IsZero() && now.Sub(c.at) < partialPause {
+		return nil
+	}
+	c.partial, c.at = said, now
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
+		ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")),
+	}}}
+}
+
+// output takes a piece of what a command of the user's prints.
+func (t *translator) output(delta string) []acp.SessionUpdate {
+	c := t.tools[t.typed]
+	if c == nil || c.over {
+		return nil
+	}
+	t.typedSaid = bridge.Capped(t.typedSaid+delta, 2*maxShown)
+	return t.soFar(c, t.typedSaid)
+}
+
+// result is what a call returned.
+type result struct {
+	content    []block
+	details    json.RawMessage
+	structured json.RawMessage
+	failed     bool
+}
+
+// finished takes the result of a call.
+func (t *translator) finished(e *event) []acp.SessionUpdate {
+	r := new(toolResult)
+	if object(e.Result) != nil {
+		_ = bridge.Lenient(e.Result, r) // what cannot be read is not shown
+	}
+	var out []acp.SessionUpdate
+	if t.tools[e.Call] == nil {
+		out = t.announce(e.Call, e.Tool, e.Args, e.Parent)
+	}
+	return append(out, t.ended(e.Call, e.Tool, result{blocksOf(r.Content), r.Details, r.Structured, e.IsError})...)
+}
+
+func (t *translator) ended(id, name string, r result) []acp.SessionUpdate {
+	c := t.tools[id]
+	if c == nil || c.over {
+		return nil
+	}
+	var out []acp.SessionUpdate
+	if !c.shown {
+		out = t.announce(id, name, nil, "")
+	}
+	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	if r.failed {
+		u.Status = acp.ToolCallStatusFailed
+	}
+	u.Content, u.Locations = outcome(t.cwd, c, r)
+	u.RawOutput = rawOutput(r)
+	c.end()
+	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+}
+
+// end gives up what is needed of a running call only.
+func (c *tool) end() { c.over, c.args, c.before, c.partial = true, nil, nil, "" }
+
+// abandon ends a call that gets no result.
+func (t *translator) abandon(id string) []acp.SessionUpdate {
+	c := t.tools[id]
+	if c == nil || c.over || !c.shown {
+		return nil
+	}
+	c.end()
+	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusFailed}}}
+}
+
+// neverStarted ends the calls of a message that broke off.
+func (t *translator) neverStarted() []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, id := range t.order {
+		if c := t.tools[id]; !c.executed && id != t.typed {
+			out = append(out, t.abandon(id)...)
+		}
+	}
+	return out
+}
+
+// abandoned ends the calls that are open when Pi has settled.
+func (t *translator) abandoned() []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for _, id := range t.order {
+		if id != t.typed {
+			out = append(out, t.abandon(id)...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,284 @@
+package pi
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// turn is a prompt that Pi works on. The session's lock guards it.
+type turn struct {
+	done      chan verdict // cap 1
+	judged    bool         // done has its verdict
+	started   bool         // a run has begun
+	cancelled bool         // the client wants it to end
+	last      *message     // of the model
+	used      acp.Usage    // of all calls
+	counted   bool         // used counts something
+}
+
+// verdict is how a turn ended.
+type verdict struct {
+	reason acp.StopReason
+	err    error
+	usage  *acp.Usage
+}
+
+// judgeLocked ends the turn, by its last message or because of err. The first
+// call counts.
+func (t *turn) judgeLocked(err error) {
+	if t.judged {
+		return
+	}
+	t.judged = true
+	v := t.judge()
+	if err != nil && !t.cancelled {
+		v = verdict{err: err}
+	}
+	if t.counted {
+		used := t.used
+		v.usage = &used
+	}
+	t.done <- v
+}
+
+func (t *turn) judge() verdict {
+	if t.cancelled {
+		return verdict{reason: acp.StopReasonCancelled}
+	}
+	if t.last == nil {
+		return verdict{reason: acp.StopReasonEndTurn}
+	}
+	switch t.last.Stop {
+	case "aborted":
+		return verdict{reason: acp.StopReasonCancelled}
+	case "length":
+		return verdict{reason: acp.StopReasonMaxTokens}
+	case "error":
+		if t.last.refused() {
+			return verdict{reason: acp.StopReasonRefusal}
+		}
+		return verdict{err: failed(bridge.FirstOf(t.last.Failure, "the model's provider failed and did not say why"))}
+	}
+	return verdict{reason: acp.StopReasonEndTurn}
+}
+
+// refused reports whether the model, or who watches it, did not want to answer.
+// Early versions say so in words only.
+func (m *message) refused() bool {
+	switch strings.ToLower(m.RawStop) {
+	case "content_filter", "refusal", "safety":
+		return true
+	}
+	return strings.Contains(m.Failure, "finish_reason: content_filter")
+}
+
+// count adds a call's tokens.
+func (t *turn) count(u *usage) {
+	if u == nil || u.total() == 0 { // it failed, or was broken off
+		return
+	}
+	add := func(to **uint64, n uint64) {
+		if *to == nil {
+			*to = new(uint64)
+		}
+		**to += n
+	}
+	t.counted = true
+	t.used.InputTokens += u.Input
+	t.used.OutputTokens += u.Output
+	t.used.TotalTokens += u.total()
+	add(&t.used.CachedReadTokens, u.CacheRead)
+	add(&t.used.CachedWriteTokens, u.CacheWrite)
+	if u.Reasoning != nil {
+		add(&t.used.ThoughtTokens, *u.Reasoning)
+	}
+}
+
+// statusForm finds the HTTP status with which Pi's errors begin.
+var statusForm = regexp.MustCompile(`^\s*(?:HTTP )?([1-5]\d\d)\b`)
+
+// failed is the error of a turn that the provider ended.
+func failed(reason string) error {
+	status := 0
+	if m := statusForm.FindStringSubmatch(reason); m != nil {
+		status, _ = strconv.Atoi(m[1])
+	}
+	if status == 401 || status == 403 || noKey(reason) {
+		return authRequired(reason)
+	}
+	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error"}
+	if status != 0 {
+		data["status"] = status
+	}
+	return acp.Errorf(acp.CodeInternal, "%s", reason).WithData(data)
+}
+
+func noKey(reason string) bool {
+	for _, s := range []string{"No API key found", "No API key for", "No model selected", "No models available", "Authentication failed", "/login"} {
+		if strings.Contains(reason, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// refused is the error of a prompt that Pi did not take.
+func refused(err error) error {
+	if e, ok := errors.AsType[*acp.Error](err); ok {
+		if noKey(e.Message) {
+			first, _, _ := strings.Cut(e.Message, "\n")
+			return authRequired(first)
+		}
+		return acp.Errorf(acp.CodeInternal, "pi refused the prompt: %s", e.Message)
+	}
+	return err
+}
+
+// take acts on a line of Pi. It runs on the reader, in order.
+func (s *session) take(p *program, e *event) {
+	if e.Type == "response" {
+		return
+	}
+	if e.Type == "extension_ui_request" {
+		s.dialog(p, e)
+		return
+	}
+	s.observe(e)
+	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.conclude(p, e)
+}
+
+// observe notes what a line means for the turn, before it is shown.
+func (s *session) observe(e *event) {
+	s.mu.Lock()
+	t := s.turn
+	again := false
+	switch e.Type {
+	case "agent_start":
+		s.retry = false
+		switch {
+		case t == nil && !s.alone:
+			s.alone, s.idle = true, make(chan struct{})
+		case t != nil:
+			t.started = true
+			again = t.cancelled // the abort came before there was a run
+		}
+	case "auto_retry_start":
+		s.retry = true
+	case "auto_retry_end":
+		s.retry = false
+	case "compaction_end":
+		s.retry = s.retry || e.WillRetry
+	case "message_end":
+		if m := e.message(); t != nil && m != nil && m.Role == "assistant" {
+			// An aborted call leaves a message that says nothing of the turn.
+			t.last = m
+			t.count(m.Usage)
+		}
+	case "tool_execution_end":
+		// Whatever was asked about the call, its answer changes nothing any more.
+		if id := s.calls[e.Call]; id != "" && s.asks[id] != nil {
+			s.asks[id]()
+		}
+	case "thinking_level_changed":
+		s.set.thinking = bridge.FirstOf(e.Level, s.set.thinking)
+	}
+	s.mu.Unlock()
+	if again {
+		s.work.Go(s.abort)
+	}
+}
+
+// conclude ends the turn when Pi has settled. Versions that do not say so are
+// asked for their state when they may have.
+func (s *session) conclude(p *program, e *event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case e.Type == "agent_settled":
+		s.settles = true
+		s.settledLocked(e.Aborted)
+	case s.settles || s.retry:
+	case e.Type == "agent_end", e.Type == "compaction_end", e.Type == "auto_retry_end":
+		s.probeLocked(p)
+	}
+	if e.Type == "thinking_level_changed" {
+		s.work.Go(s.showOptions)
+	}
+}
+
+func (s *session) settledLocked(aborted bool) {
+	s.retry = false
+	if s.alone {
+		s.alone = false
+		close(s.idle)
+		s.idle = nil
+	}
+	t := s.turn
+	if t == nil || !t.started {
+		return
+	}
+	if aborted && t.last != nil && t.last.Stop != "error" {
+		t.last.Stop = "aborted"
+	}
+	t.judgeLocked(nil)
+	s.turn = nil
+}
+
+// probeLocked asks Pi whether it has settled, until it has or begins anew: those
+// versions give no sign.
+func (s *session) probeLocked(p *program) {
+	t := s.turn
+	if t == nil && !s.alone {
+		return
+	}
+	s.work.Go(func() {
+		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+			var now state
+			if err := p.ask(s.ctx, "get_state", nil, &now); err != nil {
+				return
+			}
+			s.mu.Lock()
+			over := s.turn != t || t == nil && !s.alone
+			if t == nil || t.started {
+				over = over || s.settles || s.retry
+			}
+			if !over && !now.Streaming && !now.Compacting {
+				over = true
+				if t != nil && !t.started {
+					t.judgeLocked(nil) // a command that started no run
+					s.turn = nil
+				}
+				s.settledLocked(false)
+			}
+			s.mu.Unlock()
+			if over {
+				return
+			}
+			wait := time.NewTimer(pause)
+			select {
+			case <-wait.C:
+			case <-s.ctx.Done():
+				wait.Stop()
+				return
+			}
+		}
+	})
+}
+
+// showOptions tells the clients what is in effect.
+func (s *session) showOptions() {
+	if errors.Is(s.ctx.Err(), context.Canceled) {
+		return
+	}
+	s.emit(func(*translator) []acp.SessionUpdate {
+		return []acp.SessionUpdate{{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}}}
+	})
+}
