@@ -1,0 +1,76 @@
+package amp
+
+import (
+	"context"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// decide answers a delegate: by what was allowed before, by the session's mode,
+// or as the client says. It runs on a goroutine of the delegate's.
+func (s *session) decide(ctx context.Context, r *request) reply {
+	s.mu.Lock()
+	busy := s.turn != nil && !s.turn.cancelled
+	full := s.asks >= maxAsks
+	if busy && !full {
+		s.asks++
+	}
+	r.subagent = r.Thread != s.thread
+	s.mu.Unlock()
+	switch {
+	case !busy:
+		return reply{Reason: saidCancel}
+	case full:
+		return reply{Reason: "Too many questions about permissions are open."}
+	}
+	defer func() {
+		s.mu.Lock()
+		s.asks--
+		s.mu.Unlock()
+	}()
+	var c tool
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		out := t.asked(r)
+		if known := t.tools[r.ID]; known != nil {
+			c = *known
+		}
+		return out
+	})
+	a := s.answer(ctx, r, &c)
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		if a.Allow {
+			return t.allowed(r.ID)
+		}
+		return t.refused(r.ID)
+	})
+	return a
+}
+
+func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
+	key, _ := grant(r)
+	s.mu.Lock()
+	known := key != "" && s.granted[key]
+	id := s.id
+	s.mu.Unlock()
+	if known || s.l.permit == permitWrite && slices.Contains(edits, r.Tool) && key != "" {
+		return reply{Allow: true}
+	}
+	var resp acp.RequestPermissionResponse
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, r, c), &resp); err != nil {
+		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}
+	}
+	a, always, stop := chosen(&resp)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if always && key != "" {
+		s.granted[key] = true
+	}
+	if t := s.turn; stop && t != nil {
+		select {
+		case t.stop <- struct{}{}:
+		default:
+		}
+	}
+	return a
+}
