@@ -16,7 +16,6 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 	if busy && !full {
 		s.asks++
 	}
-	r.subagent = r.Thread != s.thread
 	s.mu.Unlock()
 	switch {
 	case !busy:
@@ -48,7 +47,7 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 }
 
 func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
-	key, _ := grant(r)
+	key, _ := grant(s.cwd, r)
 	s.mu.Lock()
 	known := key != "" && s.granted[key]
 	id := s.id
@@ -57,7 +56,7 @@ func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
 		return reply{Allow: true}
 	}
 	var resp acp.RequestPermissionResponse
-	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, r, c), &resp); err != nil {
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, s.cwd, r, c), &resp); err != nil {
 		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}
 	}
 	a, always, stop := chosen(&resp)

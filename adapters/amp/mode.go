@@ -117,6 +117,12 @@ func (s *session) setMode(ctx context.Context, want string) error {
 	default:
 		return acp.Errorf(acp.CodeInvalidRequest, "amp's mode cannot change while a turn runs")
 	}
+	s.mu.Lock()
+	said := s.said
+	s.mu.Unlock()
+	if said && !onServer(s.a.o.Program.Version) {
+		return acp.Errorf(acp.CodeInvalidRequest, "amp keeps the mode %s that a thread began with: make another session for mode %s", state.CurrentModeID, want)
+	}
 	before := s.become(want)
 	p, err := s.spawn(ctx)
 	if err == nil {

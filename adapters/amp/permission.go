@@ -37,8 +37,6 @@ type request struct {
 	ID     string          `json:"id"`
 	Thread string          `json:"thread"`
 	Input  json.RawMessage `json:"input"`
-
-	subagent bool // nothing else has told of the call
 }
 
 // reply is the answer for the delegate.
@@ -64,6 +62,11 @@ func quoted(s string) json.RawMessage {
 	return b
 }
 
+// sensitive are globs of files that the program guards: it wants a consent for
+// them, on a terminal, whatever its rules say. That is switched off, and a rule is
+// put before the first one that allows something.
+var sensitive = []string{"*/.*", "*/amp.json", "*.db", "*.sqlite", "*.sqlite3", "*.code-workspace"}
+
 // rulesOf returns a session's rules: the user's own, of which those that ask are
 // put to the client, then those of the permission mode. The program takes the
 // first that matches; its own, which ask on a terminal that is not there, are
@@ -78,7 +81,16 @@ func rulesOf(mode string, own []rule, delegate string) []rule {
 	if mode == permitReadonly {
 		all(edits, "reject", "message", saidReadonly)
 	}
+	guarding := mode != permitReadonly
 	for _, r := range own {
+		if guarding && bridge.Text(r["action"]) == "allow" {
+			guarding = false
+			for _, tool := range edits {
+				r := newRule(tool, "delegate", "to", delegate)
+				r["matches"], _ = acp.Encode(map[string]any{"path": sensitive})
+				out = append(out, r)
+			}
+		}
 		if bridge.Text(r["action"]) == "ask" {
 			asks := rule{}
 			for k, v := range r {
@@ -101,15 +113,15 @@ func rulesOf(mode string, own []rule, delegate string) []rule {
 }
 
 // grant names what is allowed with a call for the rest of the session: this
-// command, edits of files, or the tool. "" is nothing: what changes the program's
-// own rules is asked about each time.
-func grant(r *request) (key, name string) {
+// command, edits of files, or the tool. "" is nothing: sensitive files, and those
+// outside of the workspace cwd, are asked about each time.
+func grant(cwd string, r *request) (key, name string) {
 	var in input
 	_ = bridge.Lenient(r.Input, &in) // then the command is ""
 	switch {
 	case r.Tool == "Bash":
 		return "Bash " + in.Command, "`" + bridge.OneLine(in.Command) + "`"
-	case slices.Contains(edits, r.Tool) && guarded(in.Path):
+	case slices.Contains(edits, r.Tool) && guarded(cwd, in.Path):
 		return "", ""
 	case slices.Contains(edits, r.Tool):
 		return "edits", "edits of files"
@@ -117,13 +129,39 @@ func grant(r *request) (key, name string) {
 	return "tool " + r.Tool, r.Tool
 }
 
-// guarded reports whether a path is of the program's own configuration.
-func guarded(path string) bool {
-	return path == "" || slices.Contains(strings.Split(filepath.ToSlash(filepath.Clean(path)), "/"), ".amp") || strings.Contains(path, "/.config/amp/")
+// guarded reports whether a file is sensitive, or outside of cwd.
+func guarded(cwd, path string) bool {
+	rel, err := filepath.Rel(resolved(cwd), resolved(path))
+	if err != nil || path == "" || !filepath.IsLocal(rel) {
+		return true
+	}
+	for part := range strings.SplitSeq(filepath.ToSlash(rel), "/") {
+		if strings.HasPrefix(part, ".") {
+			return true
+		}
+	}
+	base := filepath.Base(rel)
+	return slices.ContainsFunc(sensitive, func(glob string) bool {
+		ok, err := filepath.Match(strings.TrimPrefix(glob, "*/"), base)
+		return ok || err != nil
+	})
+}
+
+// resolved follows the symbolic links of as much of a path as is there.
+func resolved(path string) string {
+	path = filepath.Clean(path)
+	for dir, rest := path, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if dir == filepath.Dir(dir) {
+			return path
+		}
+	}
 }
 
 // permissionRequest is the request for the client.
-func permissionRequest(id acp.SessionID, r *request, c *tool) *acp.RequestPermissionRequest {
+func permissionRequest(id acp.SessionID, cwd string, r *request, c *tool) *acp.RequestPermissionRequest {
 	var before *string
 	parent := ""
 	if c != nil {
@@ -141,7 +179,7 @@ func permissionRequest(id acp.SessionID, r *request, c *tool) *acp.RequestPermis
 		out.Options = append(out.Options, acp.PermissionOption{OptionID: acp.PermissionOptionID(id), Name: name, Kind: kind})
 	}
 	offer(optionAllow, "Allow", acp.PermissionOptionKindAllowOnce)
-	if key, name := grant(r); key != "" {
+	if key, name := grant(cwd, r); key != "" {
 		offer(optionAlways, "Always allow "+name+" in this session", acp.PermissionOptionKindAllowAlways)
 	}
 	offer(optionReject, "Reject", acp.PermissionOptionKindRejectOnce)

@@ -19,6 +19,10 @@ import (
 // ended. Tests lower it.
 var cancelBound = 10 * time.Second
 
+// maxPrompt bounds a prompt in bytes. The program takes several MiB without a word
+// and never answers.
+const maxPrompt = 1 << 20
+
 // cutPause is how long an error may take to follow a message that was cut short.
 const cutPause = 500 * time.Millisecond
 
@@ -185,6 +189,13 @@ func promptContent(prompt []acp.ContentBlock) ([]map[string]string, error) {
 	out = append(out, context...)
 	if !slices.ContainsFunc(out, func(b map[string]string) bool { return strings.TrimSpace(b["text"]) != "" }) {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "the prompt is empty")
+	}
+	size := 0
+	for _, b := range out {
+		size += len(b["text"])
+	}
+	if size > maxPrompt {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "the prompt has %d bytes, and amp answers none with more than %d: put the text into a file and name its path", size, maxPrompt)
 	}
 	return out, nil
 }

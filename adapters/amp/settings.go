@@ -16,6 +16,7 @@ import (
 const (
 	setPermissions = "amp.permissions"
 	setAllowAll    = "amp.dangerouslyAllowAll"
+	setGuarded     = "amp.guardedFiles.allowlist"
 	setSkills      = "amp.skills.path"
 	setSystem      = "amp.systemPrompt"
 	setUpdates     = "amp.updates.mode"
@@ -134,7 +135,7 @@ func (l *launch) write(path string, own settings, delegate string) error {
 		if err != nil {
 			return fmt.Errorf("write amp's settings: %w", err)
 		}
-		s[setPermissions] = rules
+		s[setPermissions], s[setGuarded] = rules, json.RawMessage(`["**"]`)
 	}
 	if l.system != "" {
 		text := l.system

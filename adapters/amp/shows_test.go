@@ -66,8 +66,8 @@ func (w *world) shows() bridgetest.Shows {
 			w.Credentials.APIKey = scriptedmodel.AmpTeamKey
 			defer func() { w.Credentials.APIKey = "" }()
 			s.Connect()
+			s.Say(s.NewSession(nil).SessionID, "say in one mode")
 			r := s.NewSession(nil)
-			s.Say(r.SessionID, "say in one mode")
 			bridgetest.Choose(s, r.SessionID, configMode, bridgetest.Option(s, r, configMode, "rush"))
 			s.Say(r.SessionID, "say in the other mode")
 			if one, other := w.Asked(s, "say in one mode").Model, w.Asked(s, "say in the other mode").Model; one == other {

@@ -135,22 +135,20 @@ func (c *tool) meta() map[string]json.RawMessage {
 	return bridge.Meta(map[string]string{"parentToolCallId": c.parent})
 }
 
-// asked takes a question about a call. A call that no line has told of is a
-// subagent's: it belongs to the only call of a subagent that runs, if it is one.
+// asked takes a question about a call. While a subagent runs, a call that no line
+// has told of is the subagent's; of several nobody knows which.
 func (t *translator) asked(r *request) []acp.SessionUpdate {
 	if t.tools[r.ID] != nil {
 		return nil
 	}
 	parent := ""
-	if r.subagent {
-		for _, id := range t.order {
-			if c := t.tools[id]; c.name == toolTask && !c.over {
-				if parent != "" {
-					parent = ""
-					break
-				}
-				parent = id
+	for _, id := range t.order {
+		if c := t.tools[id]; c.name == toolTask && !c.over {
+			if parent != "" {
+				parent = ""
+				break
 			}
+			parent = id
 		}
 	}
 	out := t.announce(r.ID, r.Tool, r.Input, parent)

@@ -38,7 +38,7 @@ func over(e *event) (v verdict, ends, cut bool) {
 var statusOf = regexp.MustCompile(`^(\d{3})\b`)
 
 // unauthorized is in errors about credentials that do not begin with a status.
-var unauthorized = regexp.MustCompile(`(?i)\b(unauthorized|invalid api key|authentication_error|log ?in again|not logged in)\b`)
+var unauthorized = regexp.MustCompile(`(?i)\b(unauthorized|invalid (or missing )?api key|authentication_error|log ?in again|not logged in)\b`)
 
 // judge turns a result into how the turn ended.
 func judge(e *event) verdict {
