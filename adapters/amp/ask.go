@@ -3,6 +3,7 @@ package amp
 import (
 	"context"
 	"slices"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -28,6 +29,7 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 		s.asks--
 		s.mu.Unlock()
 	}()
+	s.announced(ctx, r.ID)
 	var c tool
 	s.emit(func(t *translator) []acp.SessionUpdate {
 		out := t.asked(r)
@@ -44,6 +46,35 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 		return t.refused(r.ID)
 	})
 	return a
+}
+
+// linePause limits how long the line of a call may come after the question about
+// it: the program writes lines every 100 ms.
+const linePause = 600 * time.Millisecond
+
+// announced waits for the line that tells of a call. Of a subagent's there is none,
+// but then that of the call which it works for has come.
+func (s *session) announced(ctx context.Context, id string) {
+	limit := time.NewTimer(linePause)
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		next := s.lines
+		s.mu.Unlock()
+		s.out.Lock()
+		known := s.tr.tools[id] != nil
+		s.out.Unlock()
+		if known {
+			return
+		}
+		select {
+		case <-next:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *session) answer(ctx context.Context, r *request, c *tool) reply {

@@ -83,7 +83,8 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	s.mu.Lock()
 	s.turn = nil
 	s.mu.Unlock()
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandoned() })
+	well := v.err == nil && v.reason != acp.StopReasonCancelled
+	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandoned(well) })
 	s.out.Lock()
 	used := s.tr.ofTurn()
 	s.out.Unlock()

@@ -64,6 +64,7 @@ type session struct {
 	turn    *turn // the prompt that runs
 	asks    int   // open ones
 	granted map[string]bool
+	lines   chan struct{} // closed and replaced with each line
 	titled  bool
 	closed  bool // its end is wanted
 }
@@ -90,7 +91,7 @@ type turn struct {
 
 func (a *agent) newSession(id acp.SessionID, l *launch) *session {
 	s := &session{
-		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, slot: make(chan struct{}, 1), granted: map[string]bool{}, mode: l.mode,
+		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, slot: make(chan struct{}, 1), granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
 		dir: filepath.Join(a.o.StateDir, "run", runs.name()),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -302,6 +303,10 @@ func (s *session) take(p *proc, e *event) {
 		return
 	}
 	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.mu.Lock()
+	close(s.lines)
+	s.lines = make(chan struct{})
+	s.mu.Unlock()
 	if e.Type == "user" || e.Type == "assistant" {
 		s.spoken()
 	}

@@ -134,7 +134,7 @@ func (s *session) replay() error {
 	for _, m := range t.Messages {
 		s.emit(func(tr *translator) []acp.SessionUpdate { return tr.past(&m) })
 	}
-	s.emit(func(tr *translator) []acp.SessionUpdate { return tr.abandoned() })
+	s.emit(func(tr *translator) []acp.SessionUpdate { return tr.abandoned(false) })
 	return nil
 }
 

@@ -38,6 +38,7 @@ type tool struct {
 	before   *string
 	said     string // by its subagent
 	hidden   bool   // nothing but the question about it tells of it
+	allowed  bool   // the answer to the question
 	over     bool
 }
 
@@ -54,7 +55,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 		return t.user(e)
 	case "result":
 		if e.IsError {
-			return t.abandoned()
+			return t.abandoned(false)
 		}
 	}
 	return nil
@@ -160,9 +161,11 @@ func (t *translator) asked(r *request) []acp.SessionUpdate {
 
 // allowed says that a call that was asked about goes on.
 func (t *translator) allowed(id string) []acp.SessionUpdate {
-	if c := t.tools[id]; c == nil || c.over {
+	c := t.tools[id]
+	if c == nil || c.over {
 		return nil
 	}
+	c.allowed = true
 	return status(id, acp.ToolCallStatusInProgress)
 }
 
@@ -200,14 +203,21 @@ func (t *translator) ended(b *block) []acp.SessionUpdate {
 // end gives up what is needed of a running call only.
 func (c *tool) end() { c.over, c.input, c.before, c.said = true, nil, nil, "" }
 
-// abandoned ends the calls of a turn that is over, which get no result.
-func (t *translator) abandoned() []acp.SessionUpdate {
+// abandoned ends the calls of a turn that is over, which get no result. Those of
+// subagents never do: they count as done when the turn has ended well.
+func (t *translator) abandoned(well bool) []acp.SessionUpdate {
 	var out []acp.SessionUpdate
 	for _, id := range t.order {
-		if c := t.tools[id]; !c.over {
-			c.end()
-			out = append(out, status(id, acp.ToolCallStatusFailed)...)
+		c := t.tools[id]
+		if c.over {
+			continue
 		}
+		now := acp.ToolCallStatusFailed
+		if well && c.hidden && c.allowed {
+			now = acp.ToolCallStatusCompleted
+		}
+		c.end()
+		out = append(out, status(id, now)...)
 	}
 	return out
 }
