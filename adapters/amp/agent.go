@@ -186,6 +186,14 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 			return nil, err
 		}
 	}
+	if !replay {
+		s.emit(func(*translator) (out []acp.SessionUpdate) {
+			for _, id := range known.Open {
+				out = append(out, status(id, acp.ToolCallStatusFailed)...)
+			}
+			return out
+		})
+	}
 	if err := a.open(ctx, s); err != nil {
 		return nil, err
 	}

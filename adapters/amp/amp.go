@@ -32,7 +32,7 @@ func New() Adapter { return Adapter{} }
 func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "Amp", Kind: adapters.Bridge, Program: ID, PerSession: true,
-		Takes:    []string{"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "credentials", "agentSpecific"},
+		Takes:    []string{"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "credentials", "agentSpecific"},
 		Features: features,
 		Login:    adapters.Login{Env: []string{varKey}, Files: []string{"~/.local/share/amp/secrets.json"}},
 	}

@@ -38,6 +38,7 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 		}
 		return out
 	})
+	s.keep()
 	a := s.answer(ctx, r, &c)
 	s.emit(func(t *translator) []acp.SessionUpdate {
 		if a.Allow {

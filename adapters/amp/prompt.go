@@ -85,6 +85,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	s.mu.Unlock()
 	well := v.err == nil && v.reason != acp.StopReasonCancelled
 	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandoned(well) })
+	s.keep()
 	s.out.Lock()
 	used := s.tr.ofTurn()
 	s.out.Unlock()

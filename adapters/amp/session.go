@@ -191,8 +191,8 @@ func (s *session) begun(ctx context.Context, p *proc, cancelled <-chan struct{})
 	}
 	p.child.Stop(process.Ladder{Term: ladder.Term})
 	<-p.ended
-	if p.login {
-		return s.startError(p)
+	if _, tail, _, _ := p.child.Stderr(); p.login || asksLogin(tail) {
+		return authRequired("amp asks for a login")
 	}
 	return acp.Errorf(acp.CodeInternal, "amp did not begin within %v%s", startBound, s.about())
 }
@@ -337,18 +337,18 @@ func (s *session) take(p *proc, e *event) {
 // spoken notes that the thread has something to go on with.
 func (s *session) spoken() {
 	s.mu.Lock()
-	first := !s.said
 	s.said = true
 	s.mu.Unlock()
-	if first {
-		s.keep()
-	}
+	s.keep()
 }
 
 // keep remembers the session. It is not worth failing for.
 func (s *session) keep() {
+	s.out.Lock()
+	open := s.tr.open()
+	s.out.Unlock()
 	s.mu.Lock()
-	now := record{Cwd: s.cwd, Thread: s.thread, Said: s.said, Mode: s.mode}
+	now := record{Cwd: s.cwd, Thread: s.thread, Said: s.said, Mode: s.mode, Open: open}
 	id := s.id
 	s.mu.Unlock()
 	if id == "" {

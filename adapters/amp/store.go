@@ -12,6 +12,9 @@ type record struct {
 	Thread string `json:"thread"`         // that goes on with the session
 	Said   bool   `json:"said,omitempty"` // the thread has something to go on with
 	Mode   string `json:"mode,omitempty"`
+	// Open are the calls that have no end. When the gateway is killed, nobody else
+	// tells of theirs.
+	Open []string `json:"open,omitempty"`
 }
 
 func newStore(dir string) *bridge.Store[record] {

@@ -222,6 +222,17 @@ func (t *translator) abandoned(well bool) []acp.SessionUpdate {
 	return out
 }
 
+// open lists the calls that have no end.
+func (t *translator) open() []string {
+	var out []string
+	for _, id := range t.order {
+		if !t.tools[id].over {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
 func status(id string, now acp.ToolCallStatus) []acp.SessionUpdate {
 	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: now}}}
 }
