@@ -78,14 +78,7 @@ func (a *agent) open(ctx context.Context, s *session) (err error) {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		list := modesOf(ctx, a.o.Program, a.environ())
-		s.mu.Lock()
-		s.modes = list
-		s.mu.Unlock()
-	})
-	defer asking.Wait()
+	s.facts = a.ask(ctx)
 	p, err := s.spawn(ctx)
 	if err != nil {
 		return err
@@ -117,7 +110,7 @@ func (a *agent) sessionMeta(s *session) map[string]json.RawMessage {
 	s.mu.Lock()
 	m := map[string]any{"nativeSessionId": s.thread}
 	s.mu.Unlock()
-	if v := a.o.Program.Version; v != "" {
+	if v := s.facts.version; v != "" {
 		m["agentVersion"] = v
 		if onServer(v) {
 			m["agentVersionVerified"] = false

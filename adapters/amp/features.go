@@ -24,7 +24,7 @@ var features = adapters.Features{
 	adapters.ThoughtLevels:  no("the mode chooses it"),
 	adapters.MCPServers:     yes,
 	adapters.Skills:         yes,
-	adapters.Instructions:   yes,
+	adapters.Instructions:   {Level: adapters.Emulated, Reason: "they are added to the system prompt"},
 	adapters.SystemPrompt:   yes,
 	adapters.Directories:    no("Amp has one workspace; files elsewhere are reached by their paths"),
 	adapters.Resume:         yes,

@@ -3,6 +3,7 @@ package amp
 import (
 	"context"
 	"errors"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
@@ -23,31 +23,57 @@ const (
 	modeMedium = "medium" // since then
 )
 
-// helpBound limits how long the program may take to print its help.
+// helpBound limits how long the program may take to tell of itself.
 const helpBound = 15 * time.Second
 
-// told are the modes by program; nothing but a program that is replaced under its
-// path makes them wrong, and then a mode that is refused says so.
-var told sync.Map // path and version to []string
+// facts are what a program tells of itself.
+type facts struct {
+	version string   // "" when it does not tell
+	modes   []string // nil when it does not tell
+}
 
-// modesOf asks the program for its modes, once. nil when it does not tell.
-func modesOf(ctx context.Context, p adapters.Program, env []string) []string {
-	key := p.Path + "\x00" + p.Version
+// told are the facts by program, as it was when it was asked.
+var told sync.Map // path, version and time of change to facts
+
+// ask asks the program for its version, unless that is known, and its modes. It
+// does so once.
+func (a *agent) ask(ctx context.Context) facts {
+	p := a.o.Program
+	script := p.Path
+	if len(p.Args) > 0 {
+		script = p.Args[len(p.Args)-1]
+	}
+	key := strings.Join([]string{p.Path, script, p.Version}, "\x00")
+	if info, err := os.Stat(script); err == nil {
+		key += info.ModTime().String()
+	}
 	if known, ok := told.Load(key); ok {
-		return known.([]string)
+		return known.(facts)
 	}
 	ctx, cancel := context.WithTimeout(ctx, helpBound)
 	defer cancel()
-	out, err := bridge.Output(ctx, process.Spec{Path: p.Path, Args: append(slices.Clone(p.Args), "--help"), Env: env})
-	if err != nil {
-		return nil
+	run := func(flag string) string {
+		out, err := bridge.Output(ctx, process.Spec{Path: p.Path, Args: append(slices.Clone(p.Args), flag), Env: a.environ()})
+		if err != nil {
+			a.log.Debug("ask amp about itself", "flag", flag, "err", err)
+			return ""
+		}
+		return out
 	}
-	list := modesIn(out)
-	if len(list) > 0 {
-		told.Store(key, list)
+	f := facts{version: p.Version}
+	var asking sync.WaitGroup
+	if f.version == "" {
+		asking.Go(func() { f.version = versionForm.FindString(run("--version")) })
 	}
-	return list
+	f.modes = modesIn(run("--help"))
+	asking.Wait()
+	if len(f.modes) > 0 {
+		told.Store(key, f)
+	}
+	return f
 }
+
+var versionForm = regexp.MustCompile(`\b0\.0\.\d+(-g\w+)?`)
 
 var (
 	modeHelp = regexp.MustCompile(`Set the agent mode \(([^)]*)\)`)
@@ -70,8 +96,8 @@ func modesIn(help string) []string {
 }
 
 // usual is the mode that the program has when it is told none.
-func usual(version string) string {
-	if onServer(version) {
+func (f facts) usual() string {
+	if onServer(f.version) {
 		return modeMedium
 	}
 	return modeSmart
@@ -81,9 +107,9 @@ func usual(version string) string {
 func (s *session) modeState() *acp.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := bridge.FirstOf(s.mode, usual(s.a.o.Program.Version))
+	now := bridge.FirstOf(s.mode, s.facts.usual())
 	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(now)}
-	list := s.modes
+	list := s.facts.modes
 	if !slices.Contains(list, now) {
 		list = append(slices.Clone(list), now)
 	}
@@ -120,7 +146,7 @@ func (s *session) setMode(ctx context.Context, want string) error {
 	s.mu.Lock()
 	said := s.said
 	s.mu.Unlock()
-	if said && !onServer(s.a.o.Program.Version) {
+	if said && !onServer(s.facts.version) {
 		return acp.Errorf(acp.CodeInvalidRequest, "amp keeps the mode %s that a thread began with: make another session for mode %s", state.CurrentModeID, want)
 	}
 	before := s.become(want)

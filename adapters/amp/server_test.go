@@ -39,9 +39,10 @@ func TestServerLoop_StartThatIsRefused(t *testing.T) {
 	if _, e = c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeAuthRequired {
 		t.Errorf("without a key: %v", e)
 	}
-	modes := modesOf(t.Context(), w.Program, append(w.Env, "PATH=/usr/bin:/bin"))
-	if strings.Join(modes, " ") != "low medium high ultra" {
-		t.Errorf("its modes are %q", modes)
+	w.Program.Version = "" // as of one that was found in PATH
+	told := newAgent(w.Options(), nil, nil).ask(t.Context())
+	if told.version != agentcache.AmpServer || strings.Join(told.modes, " ") != "low medium high ultra" || told.usual() != modeMedium {
+		t.Errorf("it tells %+v", told)
 	}
 }
 

@@ -44,6 +44,7 @@ type session struct {
 	l   *launch
 
 	dir    string             // of files for the program; removed at the end
+	facts  facts              // of the program; set before it starts
 	desk   *desk              // where delegates ask; nil when nobody is asked
 	ctx    context.Context    // of the questions
 	stop   context.CancelFunc // ends ctx
@@ -60,7 +61,6 @@ type session struct {
 	thread  string
 	said    bool // the thread has something to go on with
 	mode    string
-	modes   []string
 	turn    *turn // the prompt that runs
 	asks    int   // open ones
 	granted map[string]bool
@@ -153,7 +153,7 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 		old.child.Stop(ladder)
 		<-old.ended
 	}
-	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.a.o.Program.Version))
+	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.facts.version))
 	child, err := bridge.Start(ctx, process.Spec{Path: s.a.o.Program.Path, Args: args, Dir: s.cwd, Env: s.a.environ()})
 	if err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ var errCancelled = errors.New("the turn was cancelled")
 
 // about says what may be the reason for a start that fails.
 func (s *session) about() string {
-	if v := s.a.o.Program.Version; onServer(v) {
+	if v := s.facts.version; onServer(v) {
 		return fmt.Sprintf("; release %s runs its loop on Amp's server, which must be reachable and take the access token (the newest release that was verified with this gateway is %s)", v, Verified)
 	}
 	return ""
