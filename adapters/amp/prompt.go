@@ -66,7 +66,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	s.entitle(r.Prompt)
 	t := &turn{done: make(chan verdict, 1), cut: make(chan struct{}, 1), stop: make(chan struct{}, 1)}
 	s.mu.Lock()
-	s.turn = t
+	s.turn, p.well = t, false
 	s.mu.Unlock()
 	line, err := acp.Encode(map[string]any{
 		"type": "user", "message": map[string]any{"role": "user", "content": content},

@@ -25,9 +25,11 @@ import (
 // startBound limits how long the program may take to begin. Tests lower it.
 var startBound = 60 * time.Second
 
-// ladder is how the program is ended. At the end of its input it sends the thread
-// to Amp's server.
-var ladder = process.Ladder{EOF: 4 * time.Second, Term: 2 * time.Second}
+// ladder is how the program is ended behind a turn that ended well: at the end of
+// its input it sends the thread to Amp's server. Behind any other turn, and before
+// the first, it would wait for ever for an end: then it is told by SIGTERM, which
+// has the same effect.
+var ladder = process.Ladder{EOF: 4 * time.Second, Term: 3 * time.Second}
 
 // maxBefore bounds the files whose text is read for a diff.
 const maxBefore = 1 << 20
@@ -79,6 +81,7 @@ type proc struct {
 	once  sync.Once // of ready
 	login bool      // it asks for a login; valid when ended is closed
 	over  bool      // it takes no prompts any more; guarded by the session's mu
+	well  bool      // its last turn ended well; guarded by the session's mu
 }
 
 // turn is a prompt that the program works on.
@@ -140,6 +143,7 @@ func (s *session) prepare() error {
 func (s *session) spawn(ctx context.Context) (*proc, error) {
 	s.mu.Lock()
 	old, gone := s.p, s.p == nil || s.p.over
+	steps := s.stepsLocked()
 	thread, mode := s.thread, s.mode
 	if !s.said {
 		thread = ""
@@ -150,7 +154,7 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 	}
 	if old != nil {
 		// Two processes on one thread would overwrite each other's copy of it.
-		old.child.Stop(ladder)
+		old.child.Stop(steps)
 		<-old.ended
 	}
 	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.facts.version))
@@ -172,6 +176,15 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 	}
 	s.a.conn.SetProcess(child.Process)
 	return p, nil
+}
+
+// stepsLocked returns the ladder that suits the present process.
+func (s *session) stepsLocked() process.Ladder {
+	l := ladder
+	if s.p != nil && !s.p.well {
+		l.EOF = 0
+	}
+	return l
 }
 
 // begun waits until a process has begun. cancelled may be nil.
@@ -321,6 +334,9 @@ func (s *session) take(p *proc, e *event) {
 	}
 	switch v, ends, cut := over(e); {
 	case ends:
+		s.mu.Lock()
+		p.well = v.reason == acp.StopReasonEndTurn
+		s.mu.Unlock()
 		s.settle(v)
 	case cut:
 		s.mu.Lock()
@@ -390,15 +406,11 @@ func (s *session) end() {
 	s.ending.Do(func() {
 		s.mu.Lock()
 		s.closed = true
-		p, busy := s.p, s.turn != nil
+		p, steps := s.p, s.stepsLocked()
 		s.mu.Unlock()
 		s.stop()
 		if p != nil {
-			l := ladder
-			if busy {
-				l.EOF = 0 // it would finish its turn first
-			}
-			p.child.Stop(l)
+			p.child.Stop(steps)
 			<-p.ended
 		}
 		if s.desk != nil {
