@@ -90,6 +90,7 @@ type turn struct {
 	cut       chan struct{} // cap 1: its last message was cut short
 	stop      chan struct{} // cap 1: a client wants it to end, by its answer to a question
 	cancelled bool          // guarded by the session's mu
+	settled   bool          // done has its verdict; guarded by the session's mu
 }
 
 func (a *agent) newSession(id acp.SessionID, l *launch) *session {
@@ -273,7 +274,7 @@ func (s *session) read(p *proc) {
 	s.mu.Lock()
 	p.over = true
 	t := s.turn
-	lost := t != nil && !t.cancelled && !s.closed && s.p == p
+	lost := t != nil && !t.cancelled && !t.settled && !s.closed && s.p == p
 	begun := isClosed(p.ready)
 	s.mu.Unlock()
 	close(p.ended)
@@ -313,6 +314,12 @@ func (s *session) take(p *proc, e *event) {
 		}
 		s.mu.Unlock()
 		p.once.Do(func() { close(p.ready) })
+		return
+	}
+	s.mu.Lock()
+	late := p.over && e.Type != "result" // what comes behind a cancel is of no turn
+	s.mu.Unlock()
+	if late {
 		return
 	}
 	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
@@ -379,11 +386,9 @@ func (s *session) keep() {
 func (s *session) settle(v verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.turn; t != nil {
-		select {
-		case t.done <- v:
-		default: // it has ended already
-		}
+	if t := s.turn; t != nil && !t.settled {
+		t.settled = true
+		t.done <- v
 	}
 }
 

@@ -1,6 +1,9 @@
 package amp
 
 import (
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +23,7 @@ func program(t *testing.T, script string) *world {
 
 const (
 	initLine = `echo '{"type":"system","subtype":"init","session_id":"T-01a1ff59-511e-77f1-8249-a632ffe175a2"}'`
-	help     = "case \"$1\" in --help) exit 0;; esac\n"
+	help     = "case \"$1\" in --help|--version) exit 0;; esac\n"
 )
 
 func TestStuck_CancelIsEnforced(t *testing.T) {
@@ -77,4 +80,53 @@ func TestStuck_StrayLines(t *testing.T) {
 	if n != 4 {
 		t.Errorf("%d lines were reported\n%s", n, c.Quote())
 	}
+}
+
+// What comes behind a cancel is shown to nobody.
+func TestStuck_LateLinesAreDropped(t *testing.T) {
+	late := `{"type":"assistant","message":{"content":[{"type":"text","text":"too late"}],"stop_reason":"end_turn"}}`
+	w := program(t, help+"end() { echo '"+late+"'; echo '{\"type\":\"result\",\"is_error\":true,\"error\":\"User cancelled\"}'; echo '"+late+"'; exit 0; }\ntrap end INT\n"+initLine+"\nread line\nwhile :; do sleep 0.05; done\n")
+	c := w.open(nil)
+	id := c.New("")
+	turn := c.Prompt(id, "say nothing")
+	c.Await("the title", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionUpdate })
+	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	if r, e := c.Result(turn); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		t.Errorf("%s, %v", r, e)
+	}
+	c.Close()
+	if strings.Contains(c.Quote(), "too late") {
+		t.Error(c.Quote())
+	}
+}
+
+// A process that ends between turns is replaced by the next prompt; one that ends
+// in a turn fails it.
+func TestStuck_IdleProcessEnds(t *testing.T) {
+	answer := `{"type":"assistant","message":{"content":[{"type":"text","text":"well"}],"stop_reason":"end_turn"}}`
+	w := program(t, help+initLine+"\nread line\necho '"+answer+"'\nexit 0\n")
+	c := w.open(nil)
+	id := c.New("")
+	for range 2 {
+		c.Turn(id, "say well")
+		for c.Conn.(adapters.Process).PID() != 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// What a killed gateway left behind goes with the next one, and nothing else.
+func TestRuns_Sweep(t *testing.T) {
+	w := program(t, help+initLine+"\nsleep 600\n")
+	old := w.Write(filepath.Join(w.State, "run", "OLDONE", "mcp.json"), "{}", 0o600)
+	c := w.open(nil)
+	c.New("")
+	other := w.open(nil)
+	if _, err := os.Stat(old); err == nil {
+		t.Errorf("%s is left", old)
+	}
+	if now, _ := filepath.Glob(filepath.Join(w.State, "run", "*", "settings.json")); len(now) != 1 {
+		t.Errorf("the session that runs has %q", now)
+	}
+	other.Close()
 }

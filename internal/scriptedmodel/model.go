@@ -36,8 +36,8 @@ type Model struct {
 	unknown []string
 	// ampAsked are the methods of Amp's server that were called.
 	ampAsked []string
-	changed chan struct{} // closed and replaced when all changes
-	closed  bool
+	changed  chan struct{} // closed and replaced when all changes
+	closed   bool
 }
 
 // Start starts a model that is closed when the test ends.
