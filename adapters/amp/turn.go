@@ -8,6 +8,15 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
+// turn is a prompt that the program works on.
+type turn struct {
+	done      chan verdict  // cap 1
+	cut       chan struct{} // cap 1: its last message was cut short
+	stop      chan struct{} // cap 1: a client wants it to end, by its answer to a question
+	cancelled bool          // guarded by the session's mu
+	settled   bool          // done has its verdict; guarded by the session's mu
+}
+
 // verdict is how a turn ended.
 type verdict struct {
 	reason acp.StopReason
