@@ -1,6 +1,7 @@
 package amp
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"testing"
@@ -29,15 +30,18 @@ const rules = `{
 	"amp.showCosts": false
 }`
 
+// newWorld has the verified release; SANDBOX_AGENT_TEST_AMP names another, of those
+// that are scripts for Node.js.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	script := agentcache.NPM(t, "@sourcegraph/amp/dist/main.js", "@sourcegraph/amp@"+Verified)
+	version := cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_AMP"), Verified)
+	script := agentcache.NPM(t, "@sourcegraph/amp/dist/main.js", "@sourcegraph/amp@"+version)
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skipf("node is not installed, and this release of Amp is a script for it: %v", err)
 	}
 	agentcache.Turn(t)
-	return with(t, adapters.Program{Path: node, Args: []string{script}, Version: Verified})
+	return with(t, adapters.Program{Path: node, Args: []string{script}, Version: version})
 }
 
 func with(t *testing.T, p adapters.Program) *world {

@@ -198,4 +198,3 @@ func (s *session) unparsed(line []byte, reason error) {
 		s.log.Debug("report a line that is no message", "session", s.name(), "err", err)
 	}
 }
-
