@@ -16,9 +16,10 @@ const ID = "amp"
 // Verified is the newest release that the tests drive through whole turns.
 const Verified = "0.0.1770734955-g93e689"
 
-// serverLoop is the build, in seconds since 1970, from which on Amp's loop runs on
-// Amp's server.
-const serverLoop = 1777897475
+// serverLoop is the build, in seconds since 1970, from which on Amp's loop, or what
+// the program cannot do without, is on Amp's server. The release of 0.0.1774569934
+// still starts without it.
+const serverLoop = 1775390627
 
 // Adapter runs Amp.
 type Adapter struct{}

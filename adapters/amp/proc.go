@@ -36,7 +36,7 @@ type proc struct {
 	once  sync.Once // of ready
 	login bool      // it asks for a login; valid when ended is closed
 	over  bool      // it takes no prompts any more; guarded by the session's mu
-	well  bool      // its last turn ended well; guarded by the session's mu
+	well  bool      // its last turn ended well, or it ends by itself; guarded by the session's mu
 }
 
 // spawn starts a process when there is none that takes prompts, and returns the

@@ -118,7 +118,8 @@ func (s *session) await(ctx context.Context, t *turn, p *proc, cancelled <-chan 
 	}
 	s.mu.Lock()
 	t.cancelled = true
-	p.over = true // whatever comes of it, it takes no further prompt
+	// It takes no further prompt, and has to write its thread before it ends.
+	p.over, p.well = true, true
 	s.mu.Unlock()
 	if err := p.child.Signal(syscall.SIGINT); err != nil {
 		s.log.Debug("interrupt amp", "session", s.name(), "err", err)

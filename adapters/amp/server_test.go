@@ -48,7 +48,7 @@ func TestServerLoop_StartThatIsRefused(t *testing.T) {
 
 func TestOnServer(t *testing.T) {
 	for version, want := range map[string]bool{
-		Verified: false, "0.0.1773432280-gcd86a7": false, "0.0.1777897475-g2324e1": true, agentcache.AmpServer: true, "": false, "1.2.3": false,
+		Verified: false, "0.0.1774569934-g39e3ec": false, "0.0.1775390627-g406649": true, "0.0.1777897475-g2324e1": true, agentcache.AmpServer: true, "": false, "1.2.3": false,
 	} {
 		if onServer(version) != want {
 			t.Errorf("%q: %v", version, !want)

@@ -132,7 +132,7 @@ func (s *session) take(p *proc, e *event) {
 	}
 	if e.Type == "result" {
 		s.mu.Lock()
-		p.over = true
+		p.over, p.well = true, true
 		s.mu.Unlock()
 		// It says nothing more, and ends when its input does.
 		s.work.Go(func() { p.child.Stop(ladder) })

@@ -16,10 +16,6 @@ type event struct {
 	Parent  string  `json:"parent_tool_use_id"` // the call that a subagent works for
 	Message message `json:"message"`
 
-	// system
-	Tools   []string    `json:"tools"`
-	Servers []mcpServer `json:"mcp_servers"`
-
 	// result
 	IsError bool   `json:"is_error"`
 	Error   string `json:"error"`
@@ -48,10 +44,6 @@ type (
 		CacheRead  uint64 `json:"cache_read_input_tokens"`
 		CacheWrite uint64 `json:"cache_creation_input_tokens"`
 		Size       uint64 `json:"max_tokens"` // of the context
-	}
-	mcpServer struct {
-		Name   string `json:"name"`
-		Status string `json:"status"`
 	}
 )
 

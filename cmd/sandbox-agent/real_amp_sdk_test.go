@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"errors"
 	"net/http/httptest"
 	"os"
@@ -43,7 +44,7 @@ func newAmpRun(t *testing.T, env ...string) *claudeRun {
 			_ = os.Unsetenv(name)
 		}
 	}
-	program := agentcache.NPM(t, "@sourcegraph/amp/dist/main.js", "@sourcegraph/amp@"+amp.Verified)
+	program := agentcache.NPM(t, "@sourcegraph/amp/dist/main.js", "@sourcegraph/amp@"+cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_AMP"), amp.Verified))
 	agentcache.Turn(t)
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
