@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -237,15 +237,21 @@ func TestLive_CancelEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	cancel("while a command runs", "run sh -c 'echo $$ > "+pids+"; sleep 600'", update(`"tool_call"`))
+	cancel("while a command runs", "run sh -c 'echo $$ > "+pids+"; echo begun > "+pids+".done; sleep 600'", func(int) {
+		for { // nobody tells
+			if _, err := os.Stat(pids + ".done"); err == nil || t.Context().Err() != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
 	cancel("while a permission is open", "run touch "+w.Cwd+"/never", update(acp.MethodSessionRequestPermission))
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "touch") {
 		t.Errorf("the thread goes on with %q", bridgetest.Said(got))
 	}
-	if b, err := os.ReadFile(pids); err == nil {
-		if pid, _ := strconv.Atoi(strings.TrimSpace(string(b))); pid > 0 && syscall.Kill(pid, 0) == nil {
-			t.Error("the command runs on")
-		}
+	pid := strings.TrimSpace(w.Read(pids))
+	if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Error("the command runs on")
 	}
 	if _, err := os.Stat(w.Cwd + "/never"); err == nil {
 		t.Error("nobody has allowed it")
