@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/amp"
 	"sandboxagent.dev/sandbox-agent/adapters/claude"
 	"sandboxagent.dev/sandbox-agent/adapters/codex"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
@@ -32,6 +33,7 @@ func builtin() []adapters.Adapter {
 		claude.New(),
 		codex.New(),
 		opencode.New(),
+		amp.New(),
 		pi.New(),
 		mock.New(""),
 	}

@@ -6,14 +6,19 @@ import (
 	"os/signal"
 	"syscall"
 
+	"sandboxagent.dev/sandbox-agent/adapters/amp"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
 	"sandboxagent.dev/sandbox-agent/adapters/mock/agent"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-// RunChild runs the programs that the gateway starts as children of itself: the
-// mock agent and the guard. ok is false when args name neither.
+// RunChild runs the programs that are children of the gateway by its own binary:
+// the mock agent, the guard, and, known by the name that it was started under, the
+// program that Amp asks for permissions. ok is false when it is none of them.
 func RunChild(args []string) (code int, ok bool) {
+	if name := os.Args[0]; amp.IsDelegate(name) {
+		return amp.RunDelegate(name, os.Stdin, os.Stderr), true
+	}
 	if len(args) == 0 {
 		return 0, false
 	}

@@ -211,7 +211,8 @@ var recipes = map[string]recipe{
 			}},
 		},
 		// The package @sourcegraph/amp is an alias of @ampcode/cli, whose newest
-		// version may appear before its platform packages do.
+		// version may appear before its platform packages do. Releases before July
+		// 2026 are in the alias alone, as scripts for Node.js, and not offered.
 		npm: &npmPackage{
 			newest:  "@ampcode/cli-{target}",
 			install: "@ampcode/cli-{target}@{version}",

@@ -40,6 +40,11 @@
 // find the agent's own tool among those that the request offers and fill its
 // arguments by the names in its schema.
 //
+// # Amp
+//
+// Amp reaches the model through its own server, and asks that one who the user is.
+// Both are this server. [AmpTeamKey] and [AmpRefusedKey] make it answer otherwise.
+//
 // # Promises
 //
 // All methods of [Model] may be called concurrently. Everything received is

@@ -34,8 +34,10 @@ type Model struct {
 	rules   []rule
 	all     []*Request
 	unknown []string
-	changed chan struct{} // closed and replaced when all changes
-	closed  bool
+	// ampAsked are the methods of Amp's server that were called.
+	ampAsked []string
+	changed  chan struct{} // closed and replaced when all changes
+	closed   bool
 }
 
 // Start starts a model that is closed when the test ends.
@@ -156,6 +158,8 @@ func (m *Model) serve(w http.ResponseWriter, req *http.Request) {
 	path := req.URL.Path
 	d := dialectOf(path)
 	switch {
+	case isAmp(req):
+		m.amp(w, req)
 	case req.Method == http.MethodPost && d != nil:
 		m.answer(w, req, d, body)
 	case req.Method == http.MethodPost && (strings.HasSuffix(path, "/messages/count_tokens") || strings.HasSuffix(path, ":countTokens")):

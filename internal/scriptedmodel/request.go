@@ -215,7 +215,7 @@ func (r *Request) classify() {
 		r.Kind = Compaction
 	case len(r.Schema) > 0:
 		r.Kind = Structured
-	case len(r.Tools) == 0 && titleWords.MatchString(r.System+"\n"+last):
+	case len(r.Tools) == 0 && titleWords.MatchString(r.System+"\n"+last), r.wantsAmpTitle():
 		r.Kind = Title
 	default:
 		r.Kind = Turn

@@ -126,6 +126,9 @@ func (r *Request) candidates() []candidate {
 func sideAnswer(r *Request) Step {
 	switch r.Kind {
 	case Title:
+		if r.wantsAmpTitle() {
+			return Step{ampTitle("Scripted title")}
+		}
 		return Step{Say("Scripted title")}
 	case Structured:
 		return Step{Say(string(instance(r.Schema)))}

@@ -21,7 +21,7 @@ func ReadFile(path string) Action {
 func WriteFile(path, text string) Action {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	return purpose{
-		names:  []string{"Write", "write", "write_file", "create"},
+		names:  []string{"Write", "write", "write_file", "create", "create_file"},
 		values: map[string]string{"path": path, "content": text},
 		patch:  "*** Begin Patch\n*** Add File: " + path + "\n+" + strings.Join(lines, "\n+") + "\n*** End Patch\n",
 	}.action()
@@ -33,7 +33,7 @@ func EditFile(path, before, after string) Action {
 	minus := strings.ReplaceAll(strings.TrimSuffix(before, "\n"), "\n", "\n-")
 	plus := strings.ReplaceAll(strings.TrimSuffix(after, "\n"), "\n", "\n+")
 	return purpose{
-		names:  []string{"Edit", "edit", "replace"},
+		names:  []string{"Edit", "edit", "replace", "edit_file"},
 		values: map[string]string{"path": path, "old": before, "new": after},
 		patch:  "*** Begin Patch\n*** Update File: " + path + "\n@@\n-" + minus + "\n+" + plus + "\n*** End Patch\n",
 	}.action()

@@ -74,7 +74,11 @@ func (c *Content) Parts(prompt []acp.ContentBlock) ([]any, error) {
 			}
 			out = append(out, parts...)
 		default:
-			return nil, acp.Errorf(acp.CodeInvalidParams, "%s takes text, images, resource links and embedded resources in a prompt, no other content", c.Agent)
+			takes := "text, images, resource links and embedded resources"
+			if c.Image == nil {
+				takes = "text, resource links and embedded resources"
+			}
+			return nil, acp.Errorf(acp.CodeInvalidParams, "%s takes %s in a prompt, no other content", c.Agent, takes)
 		}
 	}
 	if len(out) == 0 {

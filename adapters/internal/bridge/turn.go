@@ -8,8 +8,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 )
 
-// errCancelled says that a prompt was cancelled before its turn had begun.
-var errCancelled = errors.New("the prompt was cancelled")
+// ErrCancelled is returned by a turn whose prompt was cancelled before it had
+// begun.
+var ErrCancelled = errors.New("the prompt was cancelled")
 
 // Slot lets the prompts of a session run one after another.
 type Slot chan struct{}
@@ -23,7 +24,7 @@ func NewSlot() Slot { return make(Slot, 1) }
 func (s Slot) Prompt(ctx context.Context, ended <-chan struct{}, exit func() error, turn func(*Waiting) (*acp.PromptResponse, error)) (*acp.PromptResponse, error) {
 	w := &Waiting{Cancelled: acp.TurnCancelled(ctx), ctx: ctx, ended: ended, exit: exit}
 	res, err := s.run(w, turn)
-	if errors.Is(err, errCancelled) {
+	if errors.Is(err, ErrCancelled) {
 		return &acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
 	}
 	return res, err
@@ -34,7 +35,7 @@ func (s Slot) run(w *Waiting, turn func(*Waiting) (*acp.PromptResponse, error)) 
 	case s <- struct{}{}:
 		defer func() { <-s }()
 	case <-w.Cancelled:
-		return nil, errCancelled
+		return nil, ErrCancelled
 	case <-w.ctx.Done():
 		return nil, w.ctx.Err()
 	case <-w.ended:
@@ -75,7 +76,7 @@ func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
 	case <-enough:
 		return nil
 	case <-w.Cancelled:
-		return errCancelled
+		return ErrCancelled
 	case <-w.ctx.Done():
 		return w.ctx.Err()
 	case <-w.ended:
@@ -87,7 +88,7 @@ func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
 func (w *Waiting) Check() error {
 	select {
 	case <-w.Cancelled:
-		return errCancelled
+		return ErrCancelled
 	default:
 		return nil
 	}

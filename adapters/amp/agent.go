@@ -1,0 +1,233 @@
+package amp
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+const protocolVersion = 1
+
+// agent is one connection. It serves the sessions that are set up on it, each
+// with a process of its own.
+type agent struct {
+	o     adapters.Options
+	conn  *bridge.Conn
+	peer  acp.Peer
+	log   *slog.Logger
+	store *bridge.Store[record]
+
+	mu       sync.Mutex
+	sessions map[acp.SessionID]*session
+	closed   bool
+}
+
+var (
+	_ acp.Agent         = (*agent)(nil)
+	_ acp.SessionLoader = (*agent)(nil)
+	_ acp.Resumer       = (*agent)(nil)
+	_ acp.Lister        = (*agent)(nil)
+	_ acp.Closer        = (*agent)(nil)
+	_ acp.ModeSetter    = (*agent)(nil)
+	_ acp.ConfigSetter  = (*agent)(nil)
+	_ acp.Authenticator = (*agent)(nil)
+)
+
+func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
+	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	runs.sweep(filepath.Join(o.StateDir, "run"), a.log)
+	return a
+}
+
+// Initialize starts no program.
+func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+	return &acp.InitializeResponse{
+		ProtocolVersion: protocolVersion,
+		AgentCapabilities: &acp.AgentCapabilities{
+			LoadSession:        true,
+			PromptCapabilities: &acp.PromptCapabilities{EmbeddedContext: true},
+			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
+			SessionCapabilities: &acp.SessionCapabilities{
+				List:         &acp.SessionListCapabilities{},
+				SystemPrompt: &acp.SessionSystemPromptCapabilities{},
+				Resume:       &acp.SessionResumeCapabilities{},
+				Close:        &acp.SessionCloseCapabilities{},
+			},
+		},
+		AgentInfo:   &acp.Implementation{Name: "amp", Title: new("Amp"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
+		AuthMethods: authMethods(r.ClientCapabilities, a.o.Program.Path),
+	}, nil
+}
+
+// open starts the program for a session. On an error nothing is left of it.
+func (a *agent) open(ctx context.Context, s *session) (err error) {
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	s.facts = a.ask(ctx)
+	p, err := s.spawn(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.begun(ctx, p, nil); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.id == "" {
+		s.id = acp.SessionID(s.thread)
+	}
+	id := s.id
+	s.mu.Unlock()
+	a.mu.Lock()
+	_, taken := a.sessions[id]
+	if taken = taken || a.closed; !taken {
+		a.sessions[id] = s
+	}
+	a.mu.Unlock()
+	if taken {
+		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
+	}
+	s.keep()
+	return nil
+}
+
+// sessionMeta is what a result says of a session beyond the protocol.
+func (a *agent) sessionMeta(s *session) map[string]json.RawMessage {
+	s.mu.Lock()
+	m := map[string]any{"nativeSessionId": s.thread}
+	s.mu.Unlock()
+	if v := s.facts.version; v != "" {
+		m["agentVersion"] = v
+		if onServer(v) {
+			m["agentVersionVerified"] = false
+		}
+	}
+	if len(s.l.Unsupported) > 0 {
+		m["unsupported"] = s.l.Unsupported
+	}
+	return bridge.Meta(m)
+}
+
+// NewSession starts a thread.
+func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	if err != nil {
+		return nil, err
+	}
+	s := a.newSession("", l)
+	s.titled = l.Title != ""
+	if err := a.open(ctx, s); err != nil {
+		return nil, err
+	}
+	return &acp.NewSessionResponse{SessionID: s.name(), Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
+}
+
+// LoadSession opens a thread, wherever it was made, and replays it if there is a
+// copy of it on this machine.
+func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.LoadSessionResponse{Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
+}
+
+// ResumeSession opens a thread and replays nothing.
+func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &acp.ResumeSessionResponse{Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
+}
+
+func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, error) {
+	if !isThread(string(id)) {
+		return nil, bridge.NotFound(id)
+	}
+	if s, err := a.session(id); err == nil {
+		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.name())
+	}
+	l, err := newLaunch(from)
+	if err != nil {
+		return nil, err
+	}
+	s := a.newSession(id, l)
+	known, made := a.store.Load(string(id))
+	s.thread, s.said, s.titled = string(id), true, true
+	if made {
+		s.thread, s.said, s.titled = known.Thread, known.Said, known.Said
+		s.mode = bridge.FirstOf(l.mode, known.Mode)
+	}
+	if replay && s.said {
+		if err := s.replay(); err != nil {
+			s.end()
+			return nil, err
+		}
+	}
+	if !replay {
+		s.emit(func(*translator) (out []acp.SessionUpdate) {
+			for _, id := range known.Open {
+				out = append(out, status(id, acp.ToolCallStatusFailed)...)
+			}
+			return out
+		})
+	}
+	if err := a.open(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// CloseSession ends a session's process.
+func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	if a.sessions[r.SessionID] == s {
+		delete(a.sessions, r.SessionID)
+	}
+	a.mu.Unlock()
+	s.end()
+	return nil, nil
+}
+
+// Close ends all processes.
+func (a *agent) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	all := a.sessions
+	a.sessions = map[acp.SessionID]*session{}
+	a.mu.Unlock()
+	var ending sync.WaitGroup
+	for _, s := range all {
+		ending.Go(s.end)
+	}
+	ending.Wait()
+	return nil
+}
+
+func (a *agent) session(id acp.SessionID) (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[id]; s != nil {
+		return s, nil
+	}
+	return nil, bridge.NotFound(id)
+}

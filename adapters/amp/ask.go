@@ -1,0 +1,107 @@
+package amp
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// decide answers a delegate: by what was allowed before, by the session's mode,
+// or as the client says. It runs on a goroutine of the delegate's.
+func (s *session) decide(ctx context.Context, r *request) reply {
+	s.mu.Lock()
+	busy := s.turn != nil && !s.turn.cancelled
+	full := s.asks >= maxAsks
+	if busy && !full {
+		s.asks++
+	}
+	s.mu.Unlock()
+	switch {
+	case !busy:
+		return reply{Reason: saidCancel}
+	case full:
+		return reply{Reason: "Too many questions about permissions are open."}
+	}
+	defer func() {
+		s.mu.Lock()
+		s.asks--
+		s.mu.Unlock()
+	}()
+	s.announced(ctx, r.ID)
+	var c tool
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		out := t.asked(r)
+		if known := t.tools[r.ID]; known != nil {
+			c = *known
+		}
+		return out
+	})
+	s.keep()
+	a := s.answer(ctx, r, &c)
+	s.emit(func(t *translator) []acp.SessionUpdate {
+		if a.Allow {
+			return t.allowed(r.ID)
+		}
+		return t.refused(r.ID)
+	})
+	return a
+}
+
+// linePause limits how long the line of a call may come after the question about
+// it: the program writes lines every 100 ms.
+const linePause = 600 * time.Millisecond
+
+// announced waits for the line that tells of a call. Of a subagent's there is none,
+// but then that of the call which it works for has come.
+func (s *session) announced(ctx context.Context, id string) {
+	limit := time.NewTimer(linePause)
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		next := s.lines
+		s.mu.Unlock()
+		s.out.Lock()
+		known := s.tr.tools[id] != nil
+		s.out.Unlock()
+		if known {
+			return
+		}
+		select {
+		case <-next:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
+	key, _ := grant(s.cwd, r)
+	s.mu.Lock()
+	known := key != "" && s.granted[key]
+	id := s.id
+	s.mu.Unlock()
+	if known || s.l.permit == permitWrite && slices.Contains(edits, r.Tool) && key != "" {
+		return reply{Allow: true}
+	}
+	var resp acp.RequestPermissionResponse
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, s.cwd, r, c), &resp); err != nil {
+		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}
+	}
+	a, always, stop := chosen(&resp)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if always && key != "" {
+		s.granted[key] = true
+	}
+	if t := s.turn; stop && t != nil {
+		select {
+		case t.stop <- struct{}{}:
+		default:
+		}
+	}
+	return a
+}

@@ -1,0 +1,369 @@
+package amp
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+// calls are the tool calls of updates as they are at the end, by the tool.
+func calls(list []acp.SessionUpdate) map[string]acp.ToolCallStatus {
+	names := map[acp.ToolCallID]string{}
+	out := map[string]acp.ToolCallStatus{}
+	for _, u := range list {
+		switch {
+		case u.ToolCall != nil:
+			names[u.ToolCall.ToolCallID] = *u.ToolCall.Name
+			out[*u.ToolCall.Name] = u.ToolCall.Status
+		case u.ToolCallUpdate != nil && u.ToolCallUpdate.Status != "":
+			out[names[u.ToolCallUpdate.ToolCallID]] = u.ToolCallUpdate.Status
+		}
+	}
+	return out
+}
+
+// asked counts the requests for permissions.
+func asked(c *bridgetest.Client, from int) int {
+	n := 0
+	for _, m := range c.Frames()[from:] {
+		if m.IsRequest() && m.Method() == acp.MethodSessionRequestPermission {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLive_PermissionModes(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(w.Cwd, "made.txt")
+	for _, one := range []struct {
+		mode, prompt string
+		asks         int
+		status       acp.ToolCallStatus
+	}{
+		{"default", "write " + file + " text", 1, acp.ToolCallStatusCompleted},
+		{"write", "write " + file + " text", 0, acp.ToolCallStatusCompleted},
+		{"write", "write " + w.Cwd + "/.amp/settings.json {}", 1, acp.ToolCallStatusCompleted},
+		{"write", "write " + w.Home + "/elsewhere.txt text", 1, acp.ToolCallStatusCompleted},
+		{"write", "run touch " + file, 1, acp.ToolCallStatusCompleted},
+		{"readonly", "write " + file + " text", 0, acp.ToolCallStatusFailed},
+		{"readonly", "run touch " + file, 0, acp.ToolCallStatusFailed},
+		{"bypass", "run touch " + file, 0, acp.ToolCallStatusCompleted},
+	} {
+		c := w.open(bridgetest.Pick(optionAllow))
+		id := c.New(`{"permissionMode":"` + one.mode + `"}`)
+		_, got := c.Turn(id, one.prompt)
+		for tool, status := range calls(got) {
+			if status != one.status {
+				t.Errorf("%s, %s: %s is %s", one.mode, one.prompt, tool, status)
+			}
+		}
+		if n := asked(c, 0); n != one.asks || len(calls(got)) != 1 {
+			t.Errorf("%s, %s: asked %d times, calls %v", one.mode, one.prompt, n, calls(got))
+		}
+		c.Close()
+		_ = os.RemoveAll(filepath.Join(w.Cwd, ".amp"))
+	}
+}
+
+// The user's settings are taken over, never changed, and the private copy with
+// the session's secrets goes away with it.
+func TestLive_SettingsStayTheUsers(t *testing.T) {
+	w := newWorld(t)
+	own := w.Write(".config/amp/settings.json", `{"amp.dangerouslyAllowAll":true,"amp.permissions":[{"tool":"Bash","matches":{"cmd":"ls *"},"action":"ask"},{"tool":"Bash","matches":{"cmd":"pwd"},"action":"reject","message":"no pwd here"}]}`, 0o640)
+	before, info := sha256.Sum256([]byte(w.Read(own))), must(os.Stat(own))
+	c := w.open(bridgetest.Pick(optionAllow))
+	r := &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{{HTTP: &acp.MCPServerHTTP{
+		Name: "far", URL: "http://127.0.0.1:9/mcp", Headers: []acp.HTTPHeader{{Name: "Authorization", Value: "Bearer hidden-in-a-file"}},
+	}}}}
+	id := acp.SessionID(acp.MemberString(c.Must(acp.MethodSessionNew, r), "sessionId"))
+	if _, got := c.Turn(id, "run ls -a"); asked(c, 0) != 1 || calls(got)["Bash"] != acp.ToolCallStatusCompleted {
+		t.Errorf("the user's rule that asks: asked %d times, %v", asked(c, 0), calls(got))
+	}
+	if _, got := c.Turn(id, "run pwd"); calls(got)["Bash"] != acp.ToolCallStatusFailed || !strings.Contains(c.Quote(), "no pwd here") {
+		t.Errorf("the user's rule that rejects: %v", calls(got))
+	}
+	pid := c.Conn.(interface{ PID() int }).PID()
+	cmdline := string(must(os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))))
+	if strings.Contains(cmdline, "hidden-in-a-file") || strings.Contains(cmdline, "dangerously") || strings.Contains(cmdline, "sgamp_") {
+		t.Errorf("the command line is %q", cmdline)
+	}
+	files, _ := filepath.Glob(filepath.Join(w.State, "run", "*", "*.json"))
+	if len(files) != 2 {
+		t.Errorf("private files %q", files)
+	}
+	for _, f := range files {
+		if mode := must(os.Stat(f)).Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %v", f, mode)
+		}
+	}
+	c.Close()
+	if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+	if after := must(os.Stat(own)); sha256.Sum256([]byte(w.Read(own))) != before || !after.ModTime().Equal(info.ModTime()) || after.Mode() != info.Mode() {
+		t.Error("the user's settings have changed")
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestLive_WorkspaceSettingsThatDecide(t *testing.T) {
+	w := newWorld(t)
+	for _, content := range []string{`{"amp.dangerouslyAllowAll":true}`, `{"amp.permissions":[{"tool":"Bash","action":"ask"}]}`} {
+		w.Write(filepath.Join(w.Cwd, ".amp", "settings.json"), content, 0o600)
+		c := w.open(nil)
+		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		if e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "permissionMode bypass") {
+			t.Errorf("%s: %v", content, e)
+		}
+		c.New(`{"permissionMode":"bypass"}`)
+		c.Close()
+	}
+}
+
+func TestLive_PermissionIsRemembered(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(bridgetest.Pick(optionAlways))
+	id := c.New("")
+	made := filepath.Join(w.Cwd, "made")
+	for i, prompt := range []string{"run touch " + made, "run touch " + made, "run touch " + made + "2", "write " + made + " a", "write " + made + " b"} {
+		if _, got := c.Turn(id, prompt); len(calls(got)) != 1 {
+			t.Errorf("%s: %v", prompt, calls(got))
+		}
+		if want := []int{1, 1, 2, 3, 3}[i]; asked(c, 0) != want {
+			t.Errorf("%s: asked %d times, want %d", prompt, asked(c, 0), want)
+		}
+	}
+	other := c.New("")
+	if c.Turn(other, "run touch "+made); asked(c, 0) != 4 {
+		t.Error("another session has the same permissions")
+	}
+}
+
+func TestLive_RejectedWithAReason(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(func(method string, _ json.RawMessage) any {
+		return object{"outcome": object{"outcome": "selected", "optionId": optionReject}, "_meta": object{acp.MetaKey: object{"message": "rather not today"}}}
+	})
+	id := c.New("")
+	stop, got := c.Turn(id, "run touch "+w.Cwd+"/x")
+	if stop != acp.StopReasonEndTurn || calls(got)["Bash"] != acp.ToolCallStatusFailed {
+		t.Errorf("%s, %v", stop, calls(got))
+	}
+	if turns := w.Model.Turns(); !turns[len(turns)-1].Says(scriptedmodel.ToolRole, "rather not today") {
+		t.Error("the model does not hear why")
+	}
+}
+
+// A subagent's calls are on no line, but its permissions are asked for.
+func TestLive_PermissionOfASubagent(t *testing.T) {
+	w := newWorld(t)
+	w.Model.On(scriptedmodel.Exactly("delegate it"), scriptedmodel.Step{scriptedmodel.Call(toolTask, object{"prompt": "run touch " + w.Cwd + "/sub", "description": "touches"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	c := w.open(bridgetest.Pick(optionAllow))
+	_, got := c.Turn(c.New(""), "delegate it")
+	want := map[string]acp.ToolCallStatus{toolTask: acp.ToolCallStatusCompleted, "Bash": acp.ToolCallStatusCompleted}
+	if now := calls(got); asked(c, 0) != 1 || len(now) != 2 || now[toolTask] != want[toolTask] || now["Bash"] != want["Bash"] {
+		t.Errorf("asked %d times, %v\n%s", asked(c, 0), now, c.Quote())
+	}
+	task := acp.ToolCallID("")
+	for _, u := range got {
+		if u.ToolCall == nil {
+			continue
+		}
+		if *u.ToolCall.Name == toolTask {
+			task = u.ToolCall.ToolCallID
+		} else if p := acp.MemberString(u.ToolCall.Meta[acp.MetaKey], "parentToolCallId"); p != string(task) {
+			t.Errorf("the call belongs to %q, want %q", p, task)
+		}
+	}
+	if _, err := os.Stat(w.Cwd + "/sub"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every state in which a turn can be cancelled, and the session goes on.
+func TestLive_CancelEverywhere(t *testing.T) {
+	w := newWorld(t)
+	gate := make(chan struct{})
+	defer close(gate)
+	w.Model.On(scriptedmodel.Exactly("think for ever"), scriptedmodel.Step{scriptedmodel.Gate(gate)})
+	c := w.open(nil)
+	id := c.New("")
+	pids := filepath.Join(w.Cwd, "pid")
+	cancel := func(what, prompt string, ready func(from int)) {
+		t.Helper()
+		from := c.Seen()
+		turn := c.Prompt(id, prompt)
+		ready(from)
+		c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+		r, e := c.Result(turn)
+		if e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+			t.Fatalf("%s: %s, %v", what, r, e)
+		}
+		for tool, status := range calls(c.Updates(from)) {
+			if status != acp.ToolCallStatusFailed {
+				t.Errorf("%s: %s is %s", what, tool, status)
+			}
+		}
+	}
+	update := func(name string) func(from int) {
+		return func(from int) {
+			c.Await(name, from, func(m *acp.Message) bool {
+				return m.Method() == name || m.Method() == acp.MethodSessionUpdate && strings.Contains(string(m.Update()), name)
+			})
+		}
+	}
+	cancel("at once", "say too late", func(int) {})
+	cancel("while the model thinks", "think for ever", func(int) {
+		if _, err := w.Model.Await(t.Context(), func(r *scriptedmodel.Request) bool {
+			return r.Prompt == "think for ever" && r.Kind == scriptedmodel.Turn
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	cancel("while a command runs", "run sh -c 'echo $$ > "+pids+"; echo begun > "+pids+".done; sleep 600'", func(int) {
+		for { // nobody tells
+			if _, err := os.Stat(pids + ".done"); err == nil || t.Context().Err() != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	cancel("while a permission is open", "run touch "+w.Cwd+"/never", update(acp.MethodSessionRequestPermission))
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "touch") {
+		t.Errorf("the thread goes on with %q", bridgetest.Said(got))
+	}
+	pid := strings.TrimSpace(w.Read(pids))
+	if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Error("the command runs on")
+	}
+	if _, err := os.Stat(w.Cwd + "/never"); err == nil {
+		t.Error("nobody has allowed it")
+	}
+}
+
+// How turns end that the program does not end with the usual words.
+func TestLive_EndsOfTurns(t *testing.T) {
+	w := newWorld(t)
+	stop := func(reason string) {
+		w.Model.On(scriptedmodel.Exactly("stop "+reason), scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop(reason)})
+	}
+	stop("max_tokens")
+	stop("refusal")
+	c := w.open(nil)
+	id := c.New("")
+	for _, reason := range []acp.StopReason{acp.StopReasonMaxTokens, acp.StopReasonRefusal} {
+		if got, updates := c.Turn(id, "stop "+string(reason)); got != reason || bridgetest.Said(updates) != "so far" {
+			t.Errorf("%s ended with %s, said %q", reason, got, bridgetest.Said(updates))
+		}
+	}
+	_, e := c.Result(c.Prompt(id, "fail 400"))
+	if e == nil || e.Code != acp.CodeInternal || !strings.Contains(e.Message, "scripted failure 400") || acp.MemberString(e.Data, "kind") == "" {
+		t.Errorf("fail 400: %v", e)
+	}
+	if _, e = c.Result(c.Prompt(id, "fail 401")); e == nil || e.Code != acp.CodeAuthRequired {
+		t.Errorf("fail 401: %v", e)
+	}
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "stop refusal") {
+		t.Errorf("the thread goes on with %q", bridgetest.Said(got))
+	}
+	image := acp.ContentBlock{Image: &acp.ImageContent{Data: "AAAA", MimeType: "image/png"}}
+	if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{image}}); e == nil || !strings.Contains(e.Message, "no images") {
+		t.Errorf("an image: %v", e)
+	}
+}
+
+func TestLive_LargePrompt(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(nil)
+	id := c.New("")
+	text := strings.Repeat("0123456789", (maxPrompt-100)/10)
+	w.Model.On(scriptedmodel.Contains("big"), scriptedmodel.Step{scriptedmodel.Say("read")})
+	if _, got := c.Turn(id, "big "+text); bridgetest.Said(got) != "read" {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	if _, e := c.Result(c.Prompt(id, text+text)); e == nil || e.Code != acp.CodeInvalidParams {
+		t.Errorf("twice as much: %v", e)
+	}
+}
+
+func TestLive_ResumeTellsTheModel(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(nil)
+	id, unused := c.New(""), c.New("")
+	c.Turn(id, "say before the end")
+	c.Close()
+	c = w.open(nil)
+	for _, id := range []acp.SessionID{id, unused} {
+		c.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+	}
+	c.Turn(id, "say after it")
+	turns := w.Model.Turns()
+	if !slices.Contains(turns[len(turns)-1].Prompts(), "say before the end") {
+		t.Errorf("the model hears %q", turns[len(turns)-1].Prompts())
+	}
+	if _, got := c.Turn(unused, "say something"); bridgetest.Said(got) != "something" {
+		t.Errorf("a session in which nothing was said says %q", bridgetest.Said(got))
+	}
+	_, e := c.Call(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: "T-00000000-0000-4000-8000-000000000000", Cwd: w.Cwd})
+	if e == nil || e.Code != acp.CodeResourceNotFound {
+		t.Errorf("a thread that does not exist: %v", e)
+	}
+}
+
+func TestLive_ModeIsTheThreads(t *testing.T) {
+	w := newWorld(t)
+	c := w.open(nil)
+	id := c.New("")
+	set := func(id acp.SessionID, mode string) *acp.Error {
+		_, e := c.Call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: acp.SessionModeID(mode)})
+		return e
+	}
+	if e := set(id, "rush"); e == nil || !strings.Contains(e.Message, "not permitted") {
+		t.Errorf("a mode that is for Amp's team: %v", e)
+	}
+	if e := set(id, "no-such-mode"); e == nil || !strings.Contains(e.Message, "smart") {
+		t.Errorf("an unknown mode: %v", e)
+	}
+	if _, got := c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	if e := set(id, "rush"); e == nil || !strings.Contains(e.Message, "another session") {
+		t.Errorf("a mode in the midst of a thread: %v", e)
+	}
+}
+
+func TestLive_NoKeyIsSaidAtOnce(t *testing.T) {
+	w := newWorld(t)
+	for _, key := range []string{"", scriptedmodel.AmpRefusedKey} {
+		w.Env = append(w.Env, varKey+"="+key)
+		c := w.open(nil)
+		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "AMP_API_KEY") {
+			t.Errorf("with key %q: %v", key, e)
+		}
+		if key == "" {
+			_, e = c.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey})
+			if e == nil || e.Code != acp.CodeAuthRequired {
+				t.Errorf("authenticate: %v", e)
+			}
+		}
+		c.Close()
+	}
+}

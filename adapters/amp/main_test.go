@@ -1,0 +1,58 @@
+package amp
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+)
+
+// The test binary is also the delegate.
+func TestMain(m *testing.M) {
+	if IsDelegate(os.Args[0]) {
+		os.Exit(RunDelegate(os.Args[0], os.Stdin, os.Stderr))
+	}
+	bridgetest.Main(m, "AMP_", "XDG_", "AGENT")
+}
+
+// world is where a test has Amp.
+type world struct{ *bridgetest.World }
+
+// rules let the contract's scripts run, of which one is touched by nobody.
+const rules = `{
+	// comments are allowed here
+	"amp.permissions": [{"tool": "Bash", "matches": {"cmd": ["sh *", "echo *", "printf *"]}, "action": "allow"},],
+	"amp.showCosts": false
+}`
+
+// newWorld has the verified release; SANDBOX_AGENT_TEST_AMP names another, of those
+// that are scripts for Node.js.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	version := cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_AMP"), Verified)
+	script := agentcache.NPM(t, "@sourcegraph/amp/dist/main.js", "@sourcegraph/amp@"+version)
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skipf("node is not installed, and this release of Amp is a script for it: %v", err)
+	}
+	agentcache.Turn(t)
+	return with(t, adapters.Program{Path: node, Args: []string{script}, Version: version})
+}
+
+func with(t *testing.T, p adapters.Program) *world {
+	t.Helper()
+	w := bridgetest.With(t, New(), p)
+	w.Env = append(w.Env, varURL+"="+w.Model.URL, varKey+"=sgamp_somebody")
+	w.Write(".config/amp/settings.json", rules, 0o600)
+	return &world{w}
+}
+
+func (w *world) open(answer bridgetest.Answer) *bridgetest.Client {
+	w.T.Helper()
+	return w.Open(acp.ClientCapabilities{}, answer)
+}

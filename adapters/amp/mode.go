@@ -1,0 +1,209 @@
+package amp
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
+
+const configMode = "mode"
+
+// The modes that the program chooses when it is told none.
+const (
+	modeSmart  = "smart"  // until the loop moved to the server
+	modeMedium = "medium" // since then
+)
+
+// helpBound limits how long the program may take to tell of itself.
+const helpBound = 15 * time.Second
+
+// facts are what a program tells of itself.
+type facts struct {
+	version string   // "" when it does not tell
+	modes   []string // nil when it does not tell
+}
+
+// told are the facts by program, as it was when it was asked.
+var told sync.Map // path, version and time of change to facts
+
+// ask asks the program for its version, unless that is known, and its modes. It
+// does so once.
+func (a *agent) ask(ctx context.Context) facts {
+	p := a.o.Program
+	script := p.Path
+	if len(p.Args) > 0 {
+		script = p.Args[len(p.Args)-1]
+	}
+	key := strings.Join([]string{p.Path, script, p.Version}, "\x00")
+	if info, err := os.Stat(script); err == nil {
+		key += info.ModTime().String()
+	}
+	if known, ok := told.Load(key); ok {
+		return known.(facts)
+	}
+	ctx, cancel := context.WithTimeout(ctx, helpBound)
+	defer cancel()
+	run := func(flag string) string {
+		out, err := bridge.Output(ctx, process.Spec{Path: p.Path, Args: append(slices.Clone(p.Args), flag), Env: a.environ()})
+		if err != nil {
+			a.log.Debug("ask amp about itself", "flag", flag, "err", err)
+			return ""
+		}
+		return out
+	}
+	f := facts{version: p.Version}
+	var asking sync.WaitGroup
+	if f.version == "" {
+		asking.Go(func() { f.version = versionForm.FindString(run("--version")) })
+	}
+	f.modes = modesIn(run("--help"))
+	asking.Wait()
+	if len(f.modes) > 0 {
+		told.Store(key, f)
+	}
+	return f
+}
+
+var versionForm = regexp.MustCompile(`\b0\.0\.\d+(-g\w+)?`)
+
+var (
+	modeHelp = regexp.MustCompile(`Set the agent mode \(([^)]*)\)`)
+	modeWord = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+)
+
+// modesIn finds the modes in the program's help.
+func modesIn(help string) []string {
+	m := modeHelp.FindStringSubmatch(strings.Join(strings.Fields(help), " "))
+	if m == nil {
+		return nil
+	}
+	var out []string
+	for word := range strings.SplitSeq(m[1], ", ") {
+		if modeWord.MatchString(word) && !slices.Contains(out, word) && word != "case-insensitive" {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+// usual is the mode that the program has when it is told none.
+func (f facts) usual() string {
+	if onServer(f.version) {
+		return modeMedium
+	}
+	return modeSmart
+}
+
+// modeState lists the modes.
+func (s *session) modeState() *acp.SessionModeState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := bridge.FirstOf(s.mode, s.facts.usual())
+	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(now)}
+	list := s.facts.modes
+	if !slices.Contains(list, now) {
+		list = append(slices.Clone(list), now)
+	}
+	for _, m := range list {
+		out.AvailableModes = append(out.AvailableModes, acp.SessionMode{ID: acp.SessionModeID(m), Name: strings.ToUpper(m[:1]) + m[1:]})
+	}
+	return out
+}
+
+func (s *session) options() []acp.SessionConfigOption {
+	return []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modeState())}
+}
+
+// setMode changes the mode: by another process, which must begin.
+func (s *session) setMode(ctx context.Context, want string) error {
+	state := s.modeState()
+	i := slices.IndexFunc(state.AvailableModes, func(m acp.SessionMode) bool { return string(m.ID) == want })
+	if i < 0 {
+		var ids []string
+		for _, m := range state.AvailableModes {
+			ids = append(ids, string(m.ID))
+		}
+		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s", want, strings.Join(ids, ", "))
+	}
+	if want == string(state.CurrentModeID) {
+		return nil
+	}
+	select {
+	case s.slot <- struct{}{}:
+		defer func() { <-s.slot }()
+	default:
+		return acp.Errorf(acp.CodeInvalidRequest, "amp's mode cannot change while a turn runs")
+	}
+	s.mu.Lock()
+	said := s.said
+	s.mu.Unlock()
+	if said && !onServer(s.facts.version) {
+		return acp.Errorf(acp.CodeInvalidRequest, "amp keeps the mode %s that a thread began with: make another session for mode %s", state.CurrentModeID, want)
+	}
+	before := s.become(want)
+	p, err := s.spawn(ctx)
+	if err == nil {
+		err = s.begun(ctx, p, nil)
+	}
+	if err != nil {
+		s.become(before)
+		words := err.Error()
+		if e, ok := errors.AsType[*acp.Error](err); ok {
+			words = e.Message
+		}
+		return acp.Errorf(acp.CodeInvalidRequest, "amp refuses mode %s: %s", want, words)
+	}
+	s.keep()
+	s.emit(func(*translator) []acp.SessionUpdate {
+		return []acp.SessionUpdate{
+			{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(want)}},
+			{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}},
+		}
+	})
+	return nil
+}
+
+// become notes a mode and has the process ended that has another one.
+func (s *session) become(mode string) (before string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.mode = s.mode, mode
+	if s.p != nil {
+		s.p.over = true
+	}
+	return before
+}
+
+// SetSessionMode sets the mode.
+func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.setMode(ctx, string(r.ModeID))
+}
+
+// SetSessionConfigOption sets the mode.
+func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+	s, err := a.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := r.ValueID()
+	if !ok || r.ConfigID != configMode {
+		return nil, acp.Errorf(acp.CodeInvalidParams, "there is one option, %s, and its value is the id of a mode", configMode)
+	}
+	if err := s.setMode(ctx, string(value)); err != nil {
+		return nil, err
+	}
+	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+}

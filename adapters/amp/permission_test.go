@@ -1,0 +1,80 @@
+package amp
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// No rule may ask: the program would wait for ever.
+func TestRulesOf_NoneAsks(t *testing.T) {
+	var own []rule
+	if err := json.Unmarshal([]byte(`[
+		{"tool":"Bash","matches":{"cmd":"git push*"},"action":"ask","context":"thread"},
+		{"tool":"Bash","action":"reject"},{"tool":"Read","action":"allow"},{"tool":"x","action":"delegate","to":"/own"}
+	]`), &own); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{permitDefault, permitReadonly, permitWrite} {
+		list := rulesOf(mode, own, "/delegate")
+		for _, r := range list {
+			if a := bridge.Text(r["action"]); a == "ask" || (a == "delegate") != (r["to"] != nil) || (r["message"] != nil && a != "reject") {
+				t.Errorf("%s: %s", mode, r)
+			}
+		}
+		if last := list[len(list)-1]; bridge.Text(last["tool"]) != "*" {
+			t.Errorf("%s ends with %s", mode, last)
+		}
+	}
+	asks := rulesOf(permitDefault, own, "/delegate")[0]
+	if bridge.Text(asks["to"]) != "/delegate" || string(asks["matches"]) != `{"cmd":"git push*"}` || bridge.Text(asks["context"]) != "thread" {
+		t.Errorf("the user's rule became %s", asks)
+	}
+	if bridge.Text(own[0]["action"]) != "ask" {
+		t.Error("the user's rule itself has changed")
+	}
+}
+
+func TestGuarded(t *testing.T) {
+	cwd, other := t.TempDir(), t.TempDir()
+	if err := os.Symlink(other, filepath.Join(cwd, "out")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"a.go": false, "new/b.go": false, ".amp/settings.json": true, "x/.env": true, "data.db": true, "y.sqlite3": true, "amp.json": true,
+		"../z": true, "out/c.go": true, ".": true,
+	} {
+		if got := guarded(cwd, filepath.Join(cwd, path)); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+	if !guarded(cwd, "") || !guarded(cwd, "/etc/passwd") {
+		t.Error("other places are not guarded")
+	}
+}
+
+func TestPlainJSON(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"a": [1, 2,], /* x */ "b": "// no, \" comment", } // end`: `{"a":[1,2],"b":"// no, \" comment"}`,
+		"// nothing": "", `{"a":"x\\"}`: `{"a":"x\\"}`, "/*": "", `"open`: `"open`, `[,`: `[,`,
+	} {
+		if got := string(plainJSON([]byte(in))); got != want {
+			t.Errorf("%s became %s", in, got)
+		}
+	}
+}
+
+func TestModesIn(t *testing.T) {
+	for help, want := range map[string]int{
+		"  -m, --mode <value>\n      Set the agent mode (deep, free, rush, smart) — controls":                            4,
+		"Set the agent mode (low, medium, high, ultra, or a plugin mode by key\n or label, case-insensitive) — controls": 4,
+		"no modes": 0,
+	} {
+		if got := modesIn(help); len(got) != want {
+			t.Errorf("%q: %q", help, got)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package amp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/internal/process"
+)
+
+// startBound limits how long the program may take to begin. Tests lower it.
+var startBound = 60 * time.Second
+
+// ladder is how the program is ended behind a turn that ended well: at the end of
+// its input it sends the thread to Amp's server. Behind any other turn, and before
+// the first, it would wait for ever for an end: then it is told by SIGTERM, which
+// has the same effect.
+var ladder = process.Ladder{EOF: 4 * time.Second, Term: 3 * time.Second}
+
+// proc is a process of a session.
+type proc struct {
+	child *bridge.Child
+	ready chan struct{} // closed when it says that it has begun
+	ended chan struct{} // closed when it has ended and was read to its end
+	exit  error         // valid when ended is closed
+
+	once  sync.Once // of ready
+	login bool      // it asks for a login; valid when ended is closed
+	over  bool      // it takes no prompts any more; guarded by the session's mu
+	well  bool      // its last turn ended well, or it ends by itself; guarded by the session's mu
+}
+
+// spawn starts a process when there is none that takes prompts, and returns the
+// one to wait for. The caller holds the slot.
+func (s *session) spawn(ctx context.Context) (*proc, error) {
+	s.mu.Lock()
+	old, gone := s.p, s.p == nil || s.p.over
+	steps := s.stepsLocked()
+	thread, mode := s.thread, s.mode
+	if !s.said {
+		thread = ""
+	}
+	s.mu.Unlock()
+	if !gone {
+		return old, nil
+	}
+	if old != nil {
+		// Two processes on one thread would overwrite each other's copy of it.
+		old.child.Stop(steps)
+		<-old.ended
+	}
+	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.facts.version))
+	child, err := bridge.Start(ctx, process.Spec{Path: s.a.o.Program.Path, Args: args, Dir: s.cwd, Env: s.a.environ()})
+	if err != nil {
+		return nil, err
+	}
+	p := &proc{child: child, ready: make(chan struct{}), ended: make(chan struct{})}
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.p = p
+		s.work.Go(func() { s.read(p) })
+	}
+	s.mu.Unlock()
+	if closed {
+		_ = child.End(process.Ladder{})
+		return nil, io.ErrClosedPipe
+	}
+	s.a.conn.SetProcess(child.Process)
+	return p, nil
+}
+
+// stepsLocked returns the ladder that suits the present process.
+func (s *session) stepsLocked() process.Ladder {
+	l := ladder
+	if s.p != nil && !s.p.well {
+		l.EOF = 0
+	}
+	return l
+}
+
+// begun waits until a process has begun. cancelled may be nil.
+func (s *session) begun(ctx context.Context, p *proc, cancelled <-chan struct{}) error {
+	limit := time.NewTimer(startBound)
+	defer limit.Stop()
+	select {
+	case <-p.ready:
+		return nil
+	case <-p.ended:
+		return s.startError(p)
+	case <-cancelled:
+		return bridge.ErrCancelled
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-limit.C:
+	}
+	p.child.Stop(process.Ladder{Term: ladder.Term})
+	<-p.ended
+	if _, tail, _, _ := p.child.Stderr(); p.login || asksLogin(tail) {
+		return authRequired("amp asks for a login")
+	}
+	return acp.Errorf(acp.CodeInternal, "amp did not begin within %v%s", startBound, s.about())
+}
+
+// about says what may be the reason for a start that fails.
+func (s *session) about() string {
+	if v := s.facts.version; onServer(v) {
+		return fmt.Sprintf("; release %s runs its loop on Amp's server, which must be reachable and take the access token (the newest release that was verified with this gateway is %s)", v, Verified)
+	}
+	return ""
+}
+
+// startError says why a process ended before it had begun.
+func (s *session) startError(p *proc) error {
+	exit, _ := errors.AsType[*adapters.ExitError](p.exit)
+	words := ""
+	if exit != nil {
+		words = exit.Stderr.Tail
+	}
+	switch {
+	case p.login || asksLogin(words):
+		return authRequired("amp asks for a login")
+	case strings.Contains(words, "does not exist"):
+		return acp.Errorf(acp.CodeResourceNotFound, "amp does not know this thread: %s", strings.TrimSpace(words))
+	case unauthorized.MatchString(words):
+		return authRequired(strings.TrimSpace(words))
+	case exit == nil:
+		return fmt.Errorf("amp did not start: %w", p.exit)
+	}
+	return &acp.Error{Code: acp.CodeInternal, Message: "amp ended before it had begun: " + exit.Error() + s.about(), Data: exit.Data()}
+}
+
+// asksLogin reports whether a text is the program's request for a login, for
+// which it waits on a terminal.
+func asksLogin(s string) bool {
+	return strings.Contains(s, "/auth/cli-login") || strings.Contains(s, "Starting login flow")
+}
+
+// read takes every line of a process until it ends.
+func (s *session) read(p *proc) {
+	for {
+		line, err := p.child.ReadLine()
+		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
+			s.unparsed(line, tooLong)
+			continue
+		}
+		if err != nil {
+			break
+		}
+		e, err := parse(line)
+		if err != nil {
+			if asksLogin(string(line)) {
+				p.login = true
+				s.work.Go(func() { p.child.Stop(process.Ladder{Term: ladder.Term}) })
+			}
+			s.unparsed(line, err)
+			continue
+		}
+		s.take(p, e)
+	}
+	exit := p.child.End(ladder)
+	p.exit = exit
+	s.mu.Lock()
+	p.over = true
+	t := s.turn
+	lost := t != nil && !t.cancelled && !t.settled && !s.closed && s.p == p
+	begun := isClosed(p.ready)
+	s.mu.Unlock()
+	close(p.ended)
+	if lost && begun {
+		s.a.conn.Fail(exit)
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *session) unparsed(line []byte, reason error) {
+	m := ndjson.Unparsed(line, reason)
+	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		s.log.Debug("report a line that is no message", "session", s.name(), "err", err)
+	}
+}

@@ -1,0 +1,228 @@
+package amp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// maxBefore bounds the files whose text is read for a diff.
+const maxBefore = 1 << 20
+
+// maxAsks bounds the questions about permissions that are open in a session, more
+// are refused.
+const maxAsks = 64
+
+// session is a session and the process that serves it now.
+type session struct {
+	a   *agent
+	cwd string
+	log *slog.Logger
+	l   *launch
+
+	dir    string             // of files for the program; removed at the end
+	facts  facts              // of the program; set before it starts
+	desk   *desk              // where delegates ask; nil when nobody is asked
+	ctx    context.Context    // of the questions
+	stop   context.CancelFunc // ends ctx
+	work   sync.WaitGroup     // readers, the desk, the questions
+	ending sync.Once
+	slot   bridge.Slot // held by who runs a turn or changes the process
+
+	out sync.Mutex  // guards tr, and orders updates; taken before mu
+	tr  *translator // guarded by out
+
+	mu      sync.Mutex
+	id      acp.SessionID
+	p       *proc // nil before the first
+	thread  string
+	said    bool // the thread has something to go on with
+	mode    string
+	turn    *turn // the prompt that runs
+	asks    int   // open ones
+	granted map[string]bool
+	lines   chan struct{} // closed and replaced with each line
+	titled  bool
+	closed  bool // its end is wanted
+}
+
+func (a *agent) newSession(id acp.SessionID, l *launch) *session {
+	s := &session{
+		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, slot: bridge.NewSlot(), granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
+		dir: filepath.Join(a.o.StateDir, "run", runs.name()),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tr = newTranslator(s.textOf, uuid.NewString)
+	return s
+}
+
+// textOf returns the text of a file that a tool is about to change.
+func (s *session) textOf(path string) (string, bool) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.cwd, path)
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxBefore {
+		return "", false
+	}
+	b, err := os.ReadFile(path)
+	return string(b), err == nil
+}
+
+// prepare writes what the program reads, and opens the desk.
+func (s *session) prepare() error {
+	if err := checkWorkspace(s.cwd, s.l.permit); err != nil {
+		return err
+	}
+	own, err := readSettings(userSettings(s.a.environ()))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("make a folder for amp: %w", err)
+	}
+	program := ""
+	if s.l.permit == permitDefault || s.l.permit == permitWrite {
+		if s.desk, err = newDesk(s.dir); err != nil {
+			return err
+		}
+		program = s.desk.program
+		s.work.Go(func() { s.desk.serve(s.ctx, s.work.Go, s.decide) })
+	}
+	return s.l.files(s.dir, own, program)
+}
+
+func (s *session) name() acp.SessionID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// take acts on a line. It runs on the reader, in order.
+func (s *session) take(p *proc, e *event) {
+	if e.Type == "system" && e.Subtype == "init" {
+		s.mu.Lock()
+		if e.Thread != "" {
+			s.thread = e.Thread
+		}
+		s.mu.Unlock()
+		p.once.Do(func() { close(p.ready) })
+		return
+	}
+	s.mu.Lock()
+	late := p.over && e.Type != "result" // what comes behind a cancel is of no turn
+	s.mu.Unlock()
+	if late {
+		return
+	}
+	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.mu.Lock()
+	close(s.lines)
+	s.lines = make(chan struct{})
+	s.mu.Unlock()
+	if e.Type == "user" || e.Type == "assistant" {
+		s.spoken()
+	}
+	if e.Type == "result" {
+		s.mu.Lock()
+		p.over, p.well = true, true
+		s.mu.Unlock()
+		// It says nothing more, and ends when its input does.
+		s.work.Go(func() { p.child.Stop(ladder) })
+		s.settle(judge(e))
+		return
+	}
+	switch v, ends, cut := over(e); {
+	case ends:
+		s.mu.Lock()
+		p.well = v.reason == acp.StopReasonEndTurn
+		s.mu.Unlock()
+		s.settle(v)
+	case cut:
+		s.mu.Lock()
+		if t := s.turn; t != nil {
+			select {
+			case t.cut <- struct{}{}:
+			default:
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// spoken notes that the thread has something to go on with.
+func (s *session) spoken() {
+	s.mu.Lock()
+	s.said = true
+	s.mu.Unlock()
+	s.keep()
+}
+
+// keep remembers the session. It is not worth failing for.
+func (s *session) keep() {
+	s.out.Lock()
+	open := s.tr.open()
+	s.out.Unlock()
+	s.mu.Lock()
+	now := record{Cwd: s.cwd, Thread: s.thread, Said: s.said, Mode: s.mode, Open: open}
+	id := s.id
+	s.mu.Unlock()
+	if id == "" {
+		return
+	}
+	if err := s.a.store.Change(string(id), func(r *record) { *r = now }); err != nil {
+		s.log.Warn("remember a session", "session", id, "err", err)
+	}
+}
+
+// settle ends the turn that runs.
+func (s *session) settle(v verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.turn; t != nil && !t.settled {
+		t.settled = true
+		t.done <- v
+	}
+}
+
+// emit sends the updates that f returns. f has the translator for itself.
+func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	id := s.name()
+	for _, u := range f(s.tr) {
+		// It fails only when the connection has ended, which others notice.
+		if err := s.a.peer.Update(s.ctx, id, u); err != nil {
+			s.log.Debug("send an update", "session", id, "err", err)
+		}
+	}
+}
+
+// end ends the process, everything that it started, and every goroutine of the
+// session. It may be called more than once, and returns when that is done.
+func (s *session) end() {
+	s.ending.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		p, steps := s.p, s.stepsLocked()
+		s.mu.Unlock()
+		s.stop()
+		if p != nil {
+			p.child.Stop(steps)
+			<-p.ended
+		}
+		if s.desk != nil {
+			s.desk.close()
+		}
+		s.work.Wait()
+		runs.remove(s.dir, s.log)
+	})
+}

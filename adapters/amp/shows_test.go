@@ -1,0 +1,115 @@
+package amp
+
+import (
+	"bytes"
+	"maps"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+type object = map[string]any
+
+// mcpServer speaks the Model Context Protocol on its standard streams and has one
+// tool, which tells a variable of its environment.
+const mcpScript = `
+import json, os, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    r = {}
+    if m["method"] == "initialize":
+        r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+    elif m["method"] == "tools/list":
+        r = {"tools": [{"name": "tell", "description": "tells", "inputSchema": {"type": "object", "properties": {}}}]}
+    elif m["method"] == "tools/call":
+        r = {"content": [{"type": "text", "text": "it is " + os.environ.get("WORD", "nothing")}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
+`
+
+// shows has the real program show each feature that is claimed.
+func (w *world) shows() bridgetest.Shows {
+	all := w.Shows()
+	delete(all, adapters.Fork)
+	maps.Copy(all, bridgetest.Shows{
+		adapters.ToolResults: func(s *adaptertest.Scene) {
+			act := s.Say(s.NewSession(nil).SessionID, "read "+w.Write("result.txt", "what it says\n", 0o600))
+			if read := bridgetest.Finished(act)["Read"]; read == nil || !bytes.Contains(bridgetest.Encoded(read.Content), []byte("what it says")) {
+				s.Fail("the result is %+v", read)
+			}
+		},
+		adapters.Diffs: func(s *adaptertest.Scene) {
+			file := w.Write("diff.txt", "alpha\nbeta\n", 0o600)
+			w.Model.On(scriptedmodel.Exactly("show a diff"), scriptedmodel.Step{scriptedmodel.EditFile(file, "beta", "BETA")}, scriptedmodel.Step{scriptedmodel.Say("edited")})
+			act := s.Say(s.NewSession(nil).SessionID, "show a diff")
+			for _, u := range act.Updates {
+				if u.ToolCall != nil && len(u.ToolCall.Content) == 1 && u.ToolCall.Content[0].Diff != nil {
+					if d := u.ToolCall.Content[0].Diff; d.Path != file || d.OldText == nil || *d.OldText != "alpha\nbeta\n" || d.NewText != "alpha\nBETA\n" {
+						s.Fail("the diff is %+v", d)
+					}
+					return
+				}
+			}
+			s.Fail("there is no diff")
+		},
+		adapters.CommandOutput: func(s *adaptertest.Scene) {
+			bash := bridgetest.Finished(s.Say(s.NewSession(nil).SessionID, "run printf out-%s put"))["Bash"]
+			if bash == nil || !bytes.Contains(bridgetest.Encoded(bash.Content), []byte("out-put")) {
+				s.Fail("the command shows %+v", bash)
+			}
+		},
+		adapters.Modes: func(s *adaptertest.Scene) {
+			w.Credentials.APIKey = scriptedmodel.AmpTeamKey
+			defer func() { w.Credentials.APIKey = "" }()
+			s.Connect()
+			s.Say(s.NewSession(nil).SessionID, "say in one mode")
+			r := s.NewSession(nil)
+			bridgetest.Choose(s, r.SessionID, configMode, bridgetest.Option(s, r, configMode, "rush"))
+			s.Say(r.SessionID, "say in the other mode")
+			if one, other := w.Asked(s, "say in one mode").Model, w.Asked(s, "say in the other mode").Model; one == other {
+				s.Fail("both modes use model %s", one)
+			}
+		},
+		adapters.MCPServers: func(s *adaptertest.Scene) {
+			script := w.Write("mcp.py", mcpScript, 0o600)
+			w.Model.On(scriptedmodel.Exactly("show the server"), scriptedmodel.Step{scriptedmodel.Call("mcp__teller__tell", object{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+			id := s.NewSession(func(p *acp.NewSessionRequest) {
+				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
+					Name: "teller", Command: "python3", Args: []string{script}, Env: []acp.EnvVariable{{Name: "WORD", Value: "a-secret-word"}},
+				}}}
+			}).SessionID
+			if act := s.Say(id, "show the server"); !bytes.Contains([]byte(act.Said()), []byte("it is a-secret-word")) {
+				s.Fail("it said %q", act.Said())
+			}
+		},
+		adapters.NativeSessions: func(s *adaptertest.Scene) {
+			id := s.NewSession(nil).SessionID
+			s.Say(id, "say in a terminal")
+			s.Connect() // with a state of its own, so that nobody remembers making it
+			listed := s.Call(acp.MethodSessionList, object{"cwd": s.Cwd})
+			if !bytes.Contains(listed, []byte(id)) || !bytes.Contains(listed, []byte(`"native":true`)) {
+				s.Fail("listed %s", listed)
+			}
+			s.Call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: s.Cwd, MCPServers: []acp.MCPServer{}})
+			s.Await(id, "the replay", func(u *acp.SessionUpdate) bool {
+				return u.UserMessageChunk != nil && u.UserMessageChunk.Content.Text.Text == "say in a terminal"
+			})
+		},
+		adapters.Usage: func(s *adaptertest.Scene) {
+			bridgetest.Used(s, func(u *acp.UsageUpdate) bool { return u.Used == 120 && u.Size > 1000 })
+		},
+	})
+	return all
+}
+
+func TestInfo_EveryFeatureHasALevel(t *testing.T) {
+	for _, f := range adapters.AllFeatures {
+		if s := features[f]; s.Level == "" || s.Level == adapters.Unsupported && s.Reason == "" {
+			t.Errorf("%s: %+v", f, s)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package amp
+
+import (
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+// record is what is remembered of a session that was made here.
+type record struct {
+	Cwd    string `json:"cwd"`
+	Thread string `json:"thread"`         // that goes on with the session
+	Said   bool   `json:"said,omitempty"` // the thread has something to go on with
+	Mode   string `json:"mode,omitempty"`
+	// Open are the calls that have no end. When the gateway is killed, nobody else
+	// tells of theirs.
+	Open []string `json:"open,omitempty"`
+}
+
+func newStore(dir string) *bridge.Store[record] {
+	return &bridge.Store[record]{Dir: dir, Valid: isThread}
+}
+
+// isThread reports whether an id has the form of a thread's: T-UUID.
+func isThread(id string) bool {
+	rest, ok := strings.CutPrefix(id, "T-")
+	return ok && bridge.IsUUID(rest)
+}

@@ -1,0 +1,132 @@
+package amp
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// program is a shell script in the place of Amp, for what the real one does when
+// it is broken.
+func program(t *testing.T, script string) *world {
+	t.Helper()
+	w := with(t, adapters.Program{Path: "/bin/sh"})
+	w.Program.Args = []string{w.Write("amp.sh", script, 0o700)}
+	return w
+}
+
+const (
+	initLine = `echo '{"type":"system","subtype":"init","session_id":"T-01a1ff59-511e-77f1-8249-a632ffe175a2"}'`
+	help     = "case \"$1\" in --help|--version) exit 0;; esac\n"
+)
+
+func TestStuck_CancelIsEnforced(t *testing.T) {
+	defer func(d time.Duration) { cancelBound = d }(cancelBound)
+	cancelBound = 200 * time.Millisecond
+	w := program(t, help+"trap '' INT\n"+initLine+"\nread line\necho '{\"type\":\"of_its_own\"}'\nwhile :; do sleep 0.1; done\n")
+	c := w.open(nil)
+	id := c.New("")
+	turn := c.Prompt(id, "say nothing")
+	c.Await("the title", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionUpdate })
+	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	r, e := c.Result(turn)
+	if e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		t.Errorf("%s, %v", r, e)
+	}
+}
+
+func TestStuck_StartIsBounded(t *testing.T) {
+	defer func(d time.Duration) { startBound = d }(startBound)
+	startBound = 300 * time.Millisecond
+	for script, want := range map[string]string{
+		"sleep 600":               "did not begin within",
+		"echo broken >&2; exit 3": "broken",
+		"echo no JSON; sleep 600": "did not begin within",
+		"echo 'visit https://ampcode.com/auth/cli-login?authToken=x'; sleep 600": "AMP_API_KEY",
+		"echo 'No API key found. Starting login flow...' >&2; sleep 600":         "AMP_API_KEY",
+	} {
+		c := program(t, help+script+"\n").open(nil)
+		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []acp.MCPServer{}})
+		if e == nil || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %v", script, e)
+		}
+		c.Close()
+	}
+}
+
+// A line that is no message is reported, and ends nothing.
+func TestStuck_StrayLines(t *testing.T) {
+	answer := `{"type":"assistant","message":{"content":[{"type":"text","text":"well"}],"stop_reason":"end_turn"}}`
+	w := program(t, help+initLine+"\nwhile read line; do echo 'this is no JSON'; echo '{\"neither\":1}'; echo '"+answer+"'; done\n")
+	c := w.open(nil)
+	id := c.New("")
+	for range 2 {
+		if stop, _ := c.Turn(id, "say well"); stop != acp.StopReasonEndTurn {
+			t.Errorf("the turn ended with %s", stop)
+		}
+	}
+	n := 0
+	for _, m := range c.Frames() {
+		if strings.HasSuffix(m.Method(), "agent/unparsed") {
+			n++
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d lines were reported\n%s", n, c.Quote())
+	}
+}
+
+// What comes behind a cancel is shown to nobody.
+func TestStuck_LateLinesAreDropped(t *testing.T) {
+	late := `{"type":"assistant","message":{"content":[{"type":"text","text":"too late"}],"stop_reason":"end_turn"}}`
+	w := program(t, help+"end() { echo '"+late+"'; echo '{\"type\":\"result\",\"is_error\":true,\"error\":\"User cancelled\"}'; echo '"+late+"'; exit 0; }\ntrap end INT\n"+initLine+"\nread line\nwhile :; do sleep 0.05; done\n")
+	c := w.open(nil)
+	id := c.New("")
+	turn := c.Prompt(id, "say nothing")
+	c.Await("the title", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionUpdate })
+	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	if r, e := c.Result(turn); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		t.Errorf("%s, %v", r, e)
+	}
+	c.Close()
+	if strings.Contains(c.Quote(), "too late") {
+		t.Error(c.Quote())
+	}
+}
+
+// A process that ends between turns is replaced by the next prompt; one that ends
+// in a turn fails it.
+func TestStuck_IdleProcessEnds(t *testing.T) {
+	answer := `{"type":"assistant","message":{"content":[{"type":"text","text":"well"}],"stop_reason":"end_turn"}}`
+	w := program(t, help+initLine+"\nread line\necho '"+answer+"'\nexit 0\n")
+	c := w.open(nil)
+	id := c.New("")
+	for range 2 {
+		c.Turn(id, "say well")
+		for c.Conn.(adapters.Process).PID() != 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// What a killed gateway left behind goes with the next one, and nothing else.
+func TestRuns_Sweep(t *testing.T) {
+	w := program(t, help+initLine+"\nsleep 600\n")
+	old := w.Write(filepath.Join(w.State, "run", "OLDONE", "mcp.json"), "{}", 0o600)
+	c := w.open(nil)
+	c.New("")
+	other := w.open(nil)
+	if _, err := os.Stat(old); err == nil {
+		t.Errorf("%s is left", old)
+	}
+	if now, _ := filepath.Glob(filepath.Join(w.State, "run", "*", "settings.json")); len(now) != 1 {
+		t.Errorf("the session that runs has %q", now)
+	}
+	other.Close()
+}
