@@ -15,6 +15,9 @@ import (
 // ended, since nothing else ends the turn. Tests lower it.
 var cancelBound = 20 * time.Second
 
+// abortAgain is how often Pi is told of a cancel.
+const abortAgain = time.Second
+
 // Prompt runs one turn. Prompts of a session run one after another: Pi would
 // refuse a second one, or fold it into the running turn.
 func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
@@ -132,7 +135,21 @@ func (s *session) await(ctx context.Context, t *turn, cancelled <-chan struct{})
 	s.mu.Unlock()
 	var aborting sync.WaitGroup
 	defer aborting.Wait()
-	aborting.Go(s.abort)
+	over := make(chan struct{})
+	defer close(over)
+	aborting.Go(func() {
+		// Pi takes no notice of an abort that comes while something only begins.
+		again := time.NewTicker(abortAgain)
+		defer again.Stop()
+		for {
+			s.abort()
+			select {
+			case <-again.C:
+			case <-over:
+				return
+			}
+		}
+	})
 	limit := time.NewTimer(cancelBound)
 	defer limit.Stop()
 	select {
