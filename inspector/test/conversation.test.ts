@@ -1,30 +1,53 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, picture, World } from "./world.js";
+import { chat, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
-  world = await World.start();
+  world = await World.start(["--no-token", ...storyAgent]);
 });
 afterAll(async () => world?.stop());
 
-test("a session is made, and a turn streams", async () => {
+test("a session is made, its turns stream, and everything they show is there", async () => {
   const page = await world.open();
-  await connected(page);
-  await page.getByRole("link", { name: "New session" }).click();
-  await page.getByLabel("Folder", { exact: true }).fill("/tmp");
-  await page.getByLabel("Model").selectOption({ label: "Mock Large" }).catch(() => {});
-  await page.getByRole("button", { name: "Start" }).click();
-  const prompt = page.getByRole("combobox", { name: "Prompt" });
-  for (const text of ["hello", "tool", "diff", "plan", "usage", "commands"]) {
-    await prompt.fill(text);
-    await page.keyboard.press("Enter");
-    await page.getByRole("button", { name: "Send" }).waitFor();
-    await page.waitForTimeout(300);
+  await newSession(page, { agent: "story", prompt: "story" });
+  await page.getByText("The review found nothing.").waitFor();
+  await page.getByText("48.2k").waitFor();
+  await settled(page);
+  const log = page.getByRole("log");
+
+  // Markdown, and what looks like HTML is text.
+  await log.getByRole("heading", { name: "What I found" }).waitFor();
+  await log.getByRole("cell", { name: "Infinity" }).waitFor();
+  await log.getByText('<script>alert("no")</script>').waitFor();
+  await log.locator(".hljs-keyword").first().waitFor();
+
+  // A thought is folded; a plan, the colours of a command, a diff in both ways, a subagent, a picture.
+  const thought = log.getByRole("region", { name: "Thought" });
+  expect(await thought.getByText("The tests come first.").count()).toBe(0);
+  await thought.getByRole("button").click();
+  await thought.getByText("The tests come first.").waitFor();
+  await log.getByRole("region", { name: "Tool: npm test" }).getByRole("button", { name: /npm test/ }).click();
+  const failed = log.getByText("✗ divides by zero");
+  await failed.waitFor();
+  expect(await failed.evaluate((e) => getComputedStyle(e).color)).not.toBe(await log.getByText(" adds numbers ").evaluate((e) => getComputedStyle(e).color));
+  const edit = log.getByRole("region", { name: "Tool: Edit src/divide.ts" });
+  await edit.getByRole("link", { name: "src/divide.ts:3" }).waitFor();
+  expect(await edit.locator("tr.add").count()).toBe(1);
+  await edit.getByRole("radio", { name: "Split" }).check();
+  await edit.locator("table.split").waitFor();
+  await edit.getByRole("radio", { name: "Unified" }).check();
+  await log.getByRole("group", { name: "Subagent" }).getByText("Read divide.ts").waitFor();
+  await log.getByRole("button", { name: /Picture/ }).waitFor();
+  await page.getByText("$0.18").first().waitFor();
+
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    for (const place of ["start", "end"] as const) {
+      await page.locator(".rows").evaluate((e, top) => (e.scrollTop = top ? 0 : e.scrollHeight), place === "start");
+      await page.waitForTimeout(150); // rows that came into sight are measured
+      expect(await inaccessible(page)).toEqual([]);
+      await picture(page, `conversation-${name}-${place}`);
+    }
   }
-  await picture(page, "draft");
-  await prompt.fill("permission");
-  await page.keyboard.press("Enter");
-  await page.waitForTimeout(600);
-  await picture(page, "draft2");
   expect(world.complaints).toEqual([]);
 });

@@ -86,3 +86,55 @@ export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
   await page.emulateMedia({ colorScheme: name });
   await page.waitForFunction((wanted) => document.documentElement.dataset.theme === wanted, name);
 }
+
+/** The flags that give a gateway the agent of agent.mjs. */
+export const storyAgent = ["--agent-command", `story=${process.execPath} ${join(import.meta.dirname, "agent.mjs")}`];
+
+/** Makes a session with the page's form and waits until it takes prompts. */
+export async function newSession(page: Page, options: { agent?: string; prompt?: string } = {}): Promise<string> {
+  await connected(page);
+  await page.evaluate(() => (location.hash = "#/sessions/new"));
+  await page.getByLabel("Agent", { exact: true }).last().selectOption(options.agent ?? "mock");
+  await page.getByLabel("Folder", { exact: true }).fill("/tmp");
+  if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.getByRole("textbox", { name: "Prompt" }).waitFor();
+  return decodeURIComponent(new URL(page.url()).hash.split("/")[2] ?? "");
+}
+
+/** Types a prompt and sends it. */
+export async function chat(page: Page, text: string): Promise<void> {
+  await page.getByRole("textbox", { name: "Prompt" }).fill(text);
+  await page.keyboard.press("Enter");
+}
+
+/** Waits until the agent has nothing to do. */
+export async function settled(page: Page): Promise<void> {
+  await page.locator(".working, .ask").waitFor({ state: "detached" });
+}
+
+/** How long the page's frames are while something happens. */
+export async function smoothness(page: Page, run: () => Promise<unknown>): Promise<{ longestFrameMs: number; longTasks: number[]; tookMs: number; frames: number }> {
+  await page.evaluate(() => {
+    const seen = { longest: 0, tasks: [] as number[], frames: 0, began: performance.now(), on: true };
+    (globalThis as unknown as { seen: typeof seen }).seen = seen;
+    let last = performance.now();
+    const frame = (now: number) => {
+      seen.longest = Math.max(seen.longest, now - last);
+      last = now;
+      seen.frames++;
+      if (seen.on) requestAnimationFrame(frame);
+    };
+    requestAnimationFrame((now) => {
+      last = now;
+      requestAnimationFrame(frame);
+    });
+    new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
+  });
+  await run();
+  return page.evaluate(() => {
+    const { seen } = globalThis as unknown as { seen: { longest: number; tasks: number[]; frames: number; began: number; on: boolean } };
+    seen.on = false;
+    return { longestFrameMs: seen.longest, longTasks: seen.tasks, tookMs: performance.now() - seen.began, frames: seen.frames };
+  });
+}

@@ -124,7 +124,7 @@ export function Composer({ conversation, attachments, setAttachments }: { conver
       )}
       <textarea
         ref={area} rows={1} value={text} placeholder={state.running ? "Write the next prompt; it is sent when the turn ends" : "Write to the agent"} aria-label="Prompt"
-        role="combobox" aria-expanded={listed} aria-controls={listed ? listId : undefined} aria-autocomplete="list" aria-activedescendant={listed ? `${listId}-${at}` : undefined}
+        aria-haspopup="listbox" aria-controls={listed ? listId : undefined} aria-autocomplete="list" aria-activedescendant={listed ? `${listId}-${at}` : undefined}
         onChange={(event) => {
           setText(event.target.value);
           setClosed(false);

@@ -18,11 +18,9 @@ function block(token: MarkedToken): ReactNode {
     case "space":
     case "def":
       return null;
-    case "heading": {
-      // The page has its own first two levels.
-      const Tag = `h${Math.min(6, token.depth + 2)}` as "h3";
-      return <Tag className={`md-h${token.depth}`}>{inline(token.tokens)}</Tag>;
-    }
+    case "heading":
+      // One level for all: which one an agent begins with, and in what order, is its own affair.
+      return <h2 className={`md-h${token.depth}`}>{inline(token.tokens)}</h2>;
     case "paragraph":
       return <p>{inline(token.tokens)}</p>;
     case "code":

@@ -1,20 +1,17 @@
 import { memo, useMemo, useState, type CSSProperties } from "react";
 import { Button, CopyButton } from "../kit/controls.js";
 import { plural } from "../kit/text.js";
-import { cssColour, parseAnsi, plain, type Style } from "./ansi.js";
+import { cssColours, parseAnsi, plain, type Style } from "./ansi.js";
 
 /** Lines that are shown of a long output: its end, where it says how it went. */
 const shown = 40;
 const most = 2000;
 
 function css(style: Style): CSSProperties {
-  const fg = style.inverse ? (style.bg ?? "bg") : style.fg;
-  const bg = style.inverse ? (style.fg ?? "fg") : style.bg;
   return {
-    ...(fg === undefined ? {} : { color: fg === "bg" ? "var(--sunk)" : cssColour(fg) }),
-    ...(bg === undefined ? {} : { background: bg === "fg" ? "var(--text)" : cssColour(bg) }),
+    ...cssColours(style),
     ...(style.bold ? { fontWeight: 650 } : {}),
-    ...(style.dim ? { opacity: 0.75 } : {}),
+    ...(style.dim && style.fg === undefined && style.bg === undefined ? { color: "var(--soft)" } : {}),
     ...(style.italic ? { fontStyle: "italic" } : {}),
     ...(style.underline || style.strike ? { textDecoration: `${style.underline ? "underline " : ""}${style.strike ? "line-through" : ""}` } : {}),
   };

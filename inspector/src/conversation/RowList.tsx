@@ -31,13 +31,12 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
   const lastTop = useRef(0);
   const [away, setAway] = useState(false);
   const virtual = useVirtualizer({
-    count: rows.length,
+    count: rows.length + 1, // the first one is the head
     getScrollElement: () => scroller.current,
-    estimateSize: (i) => estimate(rows[i]),
-    getItemKey: (i) => rows[i]?.key ?? i,
+    estimateSize: (i) => (i === 0 ? 8 : estimate(rows[i - 1])),
+    getItemKey: (i) => (i === 0 ? "head" : (rows[i - 1]?.key ?? i)),
     overscan: 6,
-    anchorTo: "end",
-    paddingStart: 8,
+    anchorTo: stuck.current ? "start" : "end",
     paddingEnd: 16,
   });
   const total = virtual.getTotalSize();
@@ -79,13 +78,13 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
   return (
     <div className="rows-frame">
       <div ref={scroller} className="rows" tabIndex={0} role="log" aria-label={label} aria-live="off">
-        {head}
         <div className="rows-inside" style={{ height: total }}>
           <div className="rows-shown" style={{ transform: `translateY(${items[0]?.start ?? 0}px)` }}>
             {items.map((item) => {
-              const row = rows[item.index];
+              if (item.index === 0) return <div key="head" data-index={0} ref={virtual.measureElement} className="rows-head">{head}</div>;
+              const row = rows[item.index - 1];
               return row ? (
-                <div key={item.key} data-index={item.index} ref={virtual.measureElement} className={`row-slot ${row.item.kind} ${row.segment > 0 ? "follows" : ""}`}>
+                <div key={item.key} data-index={item.index} ref={virtual.measureElement} className={`row-slot slot-${row.item.kind} ${row.segment > 0 ? "follows" : ""}`}>
                   <RowView row={row} cwd={cwd} asked={row.item.kind === "tool" && askedCalls.has(row.item.id)} />
                 </div>
               ) : null;

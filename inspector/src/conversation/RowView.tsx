@@ -88,7 +88,7 @@ function Plan({ item }: { item: PlanItem }) {
   const done = item.entries.filter((e) => e.status === "completed").length;
   return (
     <section className="plan" aria-label="Plan">
-      <h3><Icon name="sessions" size={15} /> Plan <span className="soft">{done} of {item.entries.length}</span></h3>
+      <h2><Icon name="sessions" size={15} /> Plan <span className="soft">{done} of {item.entries.length}</span></h2>
       <ol>
         {item.entries.map((entry, i) => (
           <li key={i} className={entry.status}>
@@ -107,10 +107,11 @@ function TurnEnd({ item }: { item: TurnItem }) {
   if (item.error !== undefined) return <Notice tone="bad" title="The turn failed"><p>{item.error}</p></Notice>;
   const usage = item.usage;
   const facts = [
-    item.tookMs === undefined ? undefined : duration(item.tookMs),
+    item.tookMs === undefined || item.tookMs < 1000 ? undefined : duration(item.tookMs),
     usage ? `${count(usage.inputTokens)} in, ${count(usage.outputTokens)} out` : undefined,
   ].filter(Boolean);
   const word = item.stopReason === undefined || item.stopReason === "end_turn" ? undefined : (stops[item.stopReason] ?? item.stopReason);
+  if (!word && facts.length === 0) return <div className="turn-gap" />;
   return (
     <div className={`turn-end ${word ? "odd" : ""}`}>
       {word && <strong>{word}</strong>}

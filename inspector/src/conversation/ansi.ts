@@ -134,15 +134,59 @@ function extended(codes: readonly number[], at: number): [number | string | unde
   return [undefined, 0];
 }
 
-/** The colour as CSS. The first sixteen follow the page's theme. */
-export function cssColour(colour: number | string): string {
-  if (typeof colour === "string") return colour;
-  if (colour < 16) return `var(--ansi-${colour % 8})`;
+type Rgb = readonly [number, number, number];
+
+/** The grounds of outputs, as in the page's themes. */
+const grounds: { readonly light: Rgb; readonly dark: Rgb } = { light: [243, 242, 238], dark: [16, 19, 18] };
+
+function rgbOf(colour: number | string): Rgb {
+  if (typeof colour === "string") return [1, 3, 5].map((i) => Number.parseInt(colour.slice(i, i + 2), 16)) as unknown as Rgb;
   if (colour >= 232) {
     const v = 8 + (colour - 232) * 10;
-    return `rgb(${v} ${v} ${v})`;
+    return [v, v, v];
   }
   const n = colour - 16;
   const step = (v: number) => (v === 0 ? 0 : 55 + v * 40);
-  return `rgb(${step(Math.floor(n / 36))} ${step(Math.floor(n / 6) % 6)} ${step(n % 6)})`;
+  return [step(Math.floor(n / 36)), step(Math.floor(n / 6) % 6), step(n % 6)];
+}
+
+function luminance(rgb: Rgb): number {
+  const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)) as unknown as Rgb;
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+export function contrast(a: Rgb, b: Rgb): number {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y) as [number, number];
+  return (high + 0.05) / (low + 0.05);
+}
+
+const css = (rgb: Rgb) => `rgb(${rgb.map(Math.round).join(" ")})`;
+
+/** The colour, as much lighter or darker as it takes to be read on the ground. */
+export function readable(colour: Rgb, ground: Rgb): Rgb {
+  const to = luminance(ground) > 0.18 ? 0 : 255;
+  let now = colour;
+  for (let part = 0.1; contrast(now, ground) < 4.5 && part <= 1; part += 0.1) now = colour.map((v) => v + (to - v) * part) as unknown as Rgb;
+  return now;
+}
+
+/**
+ * The colours of a style as CSS. The first sixteen follow the page's theme; others are
+ * changed as far as they could not be read.
+ */
+export function cssColours(style: Style): { color?: string; background?: string } {
+  const [fg, bg] = style.inverse ? [style.bg ?? "ground", style.fg ?? "text"] : [style.fg, style.bg];
+  if (bg === undefined) {
+    if (fg === undefined) return {};
+    if (fg === "ground") return { color: "var(--sunk)" };
+    if (typeof fg === "number" && fg < 16) return { color: `var(--ansi-${fg % 8})` };
+    const rgb = rgbOf(fg);
+    return { color: `light-dark(${css(readable(rgb, grounds.light))}, ${css(readable(rgb, grounds.dark))})` };
+  }
+  if (bg === "text") return { background: "var(--text)", color: "var(--sunk)" };
+  // Theme colours are made to be read on the ground, so the ground can be read on them.
+  if (typeof bg === "number" && bg < 16) return { background: `var(--ansi-${bg % 8})`, color: "var(--sunk)" };
+  const ground = rgbOf(bg);
+  const text = fg === undefined || fg === "ground" || (typeof fg === "number" && fg < 16) ? ([128, 128, 128] as const) : rgbOf(fg);
+  return { background: css(ground), color: css(readable(text, ground)) };
 }

@@ -109,6 +109,7 @@ export class Conversation extends Store<ConversationState> {
       const info = await client.api.session(this.id);
       if (opening !== this.#opening) return;
       this.patch({ info, title: info.title || this.get().title });
+      if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
       if (this.#seq === 0 || this.get().phase === "failed") await this.#read(client, info.eventCount, firstWindow);
       else await this.#readOn(client);
       if (opening !== this.#opening) return;
@@ -129,15 +130,20 @@ export class Conversation extends Store<ConversationState> {
   async #attach(client: SandboxAgentClient): Promise<void> {
     const info = this.get().info;
     const session = await client.resumeSession({ sessionId: this.id, after: this.#seq, ...(info ? { cwd: info.cwd } : {}) });
+    this.#attached(client, session.result, session.continuity);
+  }
+
+  #attached(client: SandboxAgentClient, opened: unknown, continuity: string | undefined): void {
     if (client !== this.#client) return;
     this.#caughtUp();
-    const result = session.result as unknown as { configOptions?: unknown[]; modes?: ModeState; _meta?: Record<string, { turn?: string }> };
+    const result = opened as { configOptions?: unknown[]; modes?: ModeState; _meta?: Record<string, { turn?: string }> };
     this.patch({
-      phase: "live", problem: undefined, continuity: session.continuity,
+      phase: "live", problem: undefined, continuity,
       options: optionsOf(result.configOptions ?? this.#transcript.configOptions, result.modes, this.#transcript.modeId),
       running: result._meta?.[META]?.turn === "running" || this.#own !== undefined,
     });
     this.#changed();
+    if (!this.get().running) this.#sendNext();
   }
 
   /** Reads the newest events; #reading holds what comes meanwhile. */
@@ -291,8 +297,8 @@ export class Conversation extends Store<ConversationState> {
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
   send(blocks: readonly ContentBlock[]): boolean {
-    const { running, queue } = this.get();
-    if (running || this.#own || queue.length > 0) {
+    const { running, queue, phase } = this.get();
+    if (running || this.#own || queue.length > 0 || phase !== "live") {
       if (queue.length >= maxQueue) return false;
       this.patch({ queue: [...queue, { id: this.#nextWaiting++, blocks }] });
       return true;
@@ -316,7 +322,7 @@ export class Conversation extends Store<ConversationState> {
 
   #sendNext(): void {
     const [next, ...queue] = this.get().queue;
-    if (!next || this.get().held || this.#own) return;
+    if (!next || this.get().held || this.#own || this.get().phase !== "live") return;
     this.patch({ queue });
     this.#prompt(next.blocks);
   }

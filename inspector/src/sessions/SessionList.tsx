@@ -95,7 +95,7 @@ function SessionRow({ info, agent, cost, current }: { info: SessionInfo; agent: 
         <span className="mono clip" title={info.cwd}>{info.cwd}</span>
         <span className="grow" />
         {cost && <span>{money(cost.amount, cost.currency)}</span>}
-        <span className={info.state === "running" || info.state === "waiting" ? "session-state" : ""}>{info.state}</span>
+        <span className={`session-state ${info.state}`}>{info.state}</span>
       </span>
     </a>
   );
