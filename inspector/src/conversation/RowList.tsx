@@ -36,40 +36,52 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
     estimateSize: (i) => (i === 0 ? 8 : estimate(rows[i - 1])),
     getItemKey: (i) => (i === 0 ? "head" : (rows[i - 1]?.key ?? i)),
     overscan: 6,
-    anchorTo: stuck.current ? "start" : "end",
+    anchorTo: "end",
+    followOnAppend: true,
+    scrollEndThreshold: near,
     paddingEnd: 16,
   });
   const total = virtual.getTotalSize();
 
+  // The list's own way to its end looks again until the rows there are measured.
   const toEnd = useCallback(() => {
-    const element = scroller.current;
-    if (!element) return;
     stuck.current = true;
     setAway(false);
-    element.scrollTop = element.scrollHeight;
-    lastTop.current = element.scrollTop;
-  }, []);
+    virtual.scrollToEnd();
+  }, [virtual]);
 
   useLayoutEffect(() => {
-    if (stuck.current) toEnd();
-  }, [version, total, toEnd]);
+    if (stuck.current && rows.length > 0) virtual.scrollToEnd();
+  }, [virtual, rows, version, total]);
 
   useEffect(() => {
     const element = scroller.current;
     if (!element) return;
+    // Rows that turn out smaller than expected scroll the list, too: only what
+    // follows a person's move is a wish to look elsewhere.
+    let moved = -Infinity;
+    let held = false;
+    const onMove = () => (moved = performance.now());
+    const onHold = (event: Event) => (held = event.type === "pointerdown");
     const onScroll = () => {
       const rest = element.scrollHeight - element.scrollTop - element.clientHeight;
       if (rest <= near) stuck.current = true;
-      else if (element.scrollTop < lastTop.current - 2) stuck.current = false;
+      else if (element.scrollTop < lastTop.current - 2 && (held || performance.now() - moved < 600)) stuck.current = false;
       lastTop.current = element.scrollTop;
       setAway(!stuck.current && rest > near);
     };
     element.addEventListener("scroll", onScroll, { passive: true });
+    for (const type of ["wheel", "touchmove", "keydown"]) element.addEventListener(type, onMove, { passive: true });
+    element.addEventListener("pointerdown", onHold);
+    window.addEventListener("pointerup", onHold);
     // The window got smaller or larger, the keyboard of a phone came up.
     const sizes = new ResizeObserver(() => stuck.current && toEnd());
     sizes.observe(element);
     return () => {
       element.removeEventListener("scroll", onScroll);
+      for (const type of ["wheel", "touchmove", "keydown"]) element.removeEventListener(type, onMove);
+      element.removeEventListener("pointerdown", onHold);
+      window.removeEventListener("pointerup", onHold);
       sizes.disconnect();
     };
   }, [toEnd]);
