@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { chat, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
   world = await World.start(["--no-token", ...storyAgent]);
 });
+afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
 
 test("a session is made, its turns stream, and everything they show is there", async () => {

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { connected, inaccessible, phone, picture, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
   world = await World.start();
 });
+afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
 
 test("the page connects to the gateway that serves it, and shows every area", async () => {

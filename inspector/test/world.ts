@@ -46,8 +46,16 @@ export class World {
     return page;
   }
 
+  /** Closes all windows, with a picture of each when the test failed. */
+  async closeWindows(test?: { readonly name: string; readonly result?: { readonly state: string } | undefined }): Promise<void> {
+    if (test?.result?.state === "fail") {
+      for (const [i, page] of this.#contexts.flatMap((c) => c.pages()).entries()) await picture(page, `failed-${test.name.replace(/\W+/g, "-").slice(0, 60)}-${i}`).catch(() => {});
+    }
+    for (const context of this.#contexts.splice(0)) await context.close();
+  }
+
   async stop(): Promise<void> {
-    for (const context of this.#contexts) await context.close();
+    await this.closeWindows();
     await this.browser.close();
     await this.gateway.stop();
   }
@@ -94,7 +102,7 @@ export const storyAgent = ["--agent-command", `story=${process.execPath} ${join(
 export async function newSession(page: Page, options: { agent?: string; prompt?: string } = {}): Promise<string> {
   await connected(page);
   await page.evaluate(() => (location.hash = "#/sessions/new"));
-  await page.getByLabel("Agent", { exact: true }).last().selectOption(options.agent ?? "mock");
+  await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption(options.agent ?? "mock");
   await page.getByLabel("Folder", { exact: true }).fill("/tmp");
   if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
   await page.getByRole("button", { name: "Start", exact: true }).click();
