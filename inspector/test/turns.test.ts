@@ -190,7 +190,7 @@ test("commands of the agent are completed, pictures and files go along, options 
   await newSession(page, { agent: "story", prompt: "story" });
   await log(page).getByText("The review found nothing.").waitFor();
   await settled(page);
-  const prompt = page.getByRole("textbox", { name: "Prompt" });
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
   await prompt.pressSequentially("/re");
   await page.getByRole("option", { name: /\/review/ }).waitFor();
   await page.keyboard.press("Tab");

@@ -42,7 +42,7 @@ export class World {
     page.on("console", (message) => {
       if (message.type() === "error") this.complaints.push(`console: ${message.text()}`);
     });
-    await page.goto(this.url(hash));
+    await page.goto(hash === "about:blank" ? hash : this.url(hash));
     return page;
   }
 
@@ -106,13 +106,13 @@ export async function newSession(page: Page, options: { agent?: string; prompt?:
   await page.getByLabel("Folder", { exact: true }).fill("/tmp");
   if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
   await page.getByRole("button", { name: "Start", exact: true }).click();
-  await page.getByRole("textbox", { name: "Prompt" }).waitFor();
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
   return decodeURIComponent(new URL(page.url()).hash.split("/")[2] ?? "");
 }
 
 /** Types a prompt and sends it. */
 export async function chat(page: Page, text: string): Promise<void> {
-  await page.getByRole("textbox", { name: "Prompt" }).fill(text);
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).fill(text);
   await page.keyboard.press("Enter");
 }
 

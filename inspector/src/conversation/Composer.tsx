@@ -123,7 +123,7 @@ export function Composer({ conversation, attachments, setAttachments }: { conver
         </ul>
       )}
       <textarea
-        ref={area} rows={1} value={text} placeholder={state.running ? "Write the next prompt; it is sent when the turn ends" : "Write to the agent"} aria-label="Prompt"
+        ref={area} rows={1} value={text} placeholder={state.running ? "Write the next prompt" : "Write to the agent"} aria-label="Prompt"
         aria-haspopup="listbox" aria-controls={listed ? listId : undefined} aria-autocomplete="list" aria-activedescendant={listed ? `${listId}-${at}` : undefined}
         onChange={(event) => {
           setText(event.target.value);

@@ -13,6 +13,7 @@ const hard = 8000;
 
 const fenceOf = (line: string) => /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line);
 const listItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
+const maybeItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)]?)$/;
 const indented = /^(?: {2,}|\t)\S/;
 
 /**
@@ -70,10 +71,7 @@ export class Segments {
     const line = this.#line;
     this.#line = "";
     const blank = line.trim() === "";
-    if (!this.#fence && this.#blank && !blank && this.#block.trim() !== "") {
-      const goesOn = this.#list && (listItem.test(line) || indented.test(line));
-      if (!goesOn || this.#block.length > soft) this.#cut();
-    }
+    this.#cutBefore(line, false);
     if (this.#block === "") {
       this.#list = listItem.test(line);
       this.#table = line.trimStart().startsWith("|");
@@ -86,6 +84,13 @@ export class Segments {
       else if (this.#block.length > soft) this.#cut();
     } else if (fence && !(fence[1]!.startsWith("`") && fence[2]!.includes("`"))) this.#fence = { mark: fence[1]!, info: fence[2]!.trim() };
     else if (this.#block.length > (this.#table ? 4 * hard : hard)) this.#cut();
+  }
+
+  /** Ends the open segment at a blank line, unless what follows belongs to its list. */
+  #cutBefore(line: string, partial: boolean): void {
+    if (this.#fence || !this.#blank || line.trim() === "" || this.#block.trim() === "") return;
+    const goesOn = this.#list && (listItem.test(line) || indented.test(line) || (partial && maybeItem.test(line)));
+    if (!goesOn || this.#block.length > soft) this.#cut();
   }
 
   /** Ends the open segment in the middle of a line that is too long. */
@@ -108,6 +113,7 @@ export class Segments {
   }
 
   #show(): void {
+    this.#cutBefore(this.#line, true);
     const text = this.#block + this.#line;
     if (text.trim() === "") return;
     this.#set({ text, closed: false, continued: this.#continued });

@@ -47,7 +47,7 @@ export function SessionList({ current }: { current: string | undefined }) {
     <aside className="split-side" aria-label="Sessions">
       <header className="side-head">
         <div className="row">
-          <h2 className="grow">Sessions</h2>
+          <h1 className="grow">Sessions</h1>
           <LinkButton href="#/sessions/new" tone="primary" small icon="plus">New</LinkButton>
         </div>
         <div className="row nowrap">
