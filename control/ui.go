@@ -14,7 +14,7 @@ import (
 // others, whatever an agent gets it to show. It may connect to other gateways,
 // because people tell it to, and have styles of its own making, which the
 // terminal needs.
-const uiPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; " +
+const uiPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; " +
 	"connect-src 'self' http: https: ws: wss:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // serveUI serves the web page's files. They are the same for everybody.

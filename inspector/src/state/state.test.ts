@@ -93,6 +93,6 @@ test("numbers and times", () => {
 test("costs and searches", () => {
   const usage = (amount: number) => ({ params: { update: { sessionUpdate: "usage_update", used: 1, size: 2, cost: { amount, currency: "USD" } } } });
   expect(lastCost([usage(1), {}, usage(2), { params: {} }])).toEqual({ amount: 2, currency: "USD" });
-  const info = { sessionId: "s1", agent: "mock", cwd: "/work/shop", state: "idle", title: "Fix the cart" } as never;
+  const info = { sessionId: "s1", agent: "mock", cwd: "/srv/shop", state: "idle", title: "Fix the cart" } as never;
   expect([matches(info, "cart MOCK"), matches(info, "cart codex")]).toEqual([true, false]);
 });
