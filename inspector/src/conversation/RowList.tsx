@@ -7,6 +7,9 @@ import { RowView } from "./RowView.js";
 /** How near to its end a list is at its end. */
 const near = 48;
 
+/** How often it is looked whether the end is reached, behind the last change. */
+const maxTries = 8;
+
 function estimate(row: Row | undefined): number {
   if (!row) return 40;
   switch (row.item.kind) {
@@ -35,7 +38,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
     getScrollElement: () => scroller.current,
     estimateSize: (i) => (i === 0 ? 8 : estimate(rows[i - 1])),
     getItemKey: (i) => (i === 0 ? "head" : (rows[i - 1]?.key ?? i)),
-    overscan: 6,
+    overscan: 4,
     anchorTo: "end",
     followOnAppend: true,
     scrollEndThreshold: near,
@@ -50,9 +53,22 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
     virtual.scrollToEnd();
   }, [virtual]);
 
+  const checking = useRef<ReturnType<typeof setTimeout>>(undefined);
   useLayoutEffect(() => {
-    if (stuck.current && rows.length > 0) virtual.scrollToEnd();
+    if (!stuck.current || rows.length === 0) return;
+    virtual.scrollToEnd();
+    // When the last rows come many at a time, the list can stop short of them.
+    clearTimeout(checking.current);
+    let tries = maxTries;
+    const check = () => {
+      const element = scroller.current;
+      if (!element || !stuck.current || tries-- === 0) return;
+      if (element.scrollHeight - element.scrollTop - element.clientHeight > 1) element.scrollTop = element.scrollHeight;
+      checking.current = setTimeout(check, 100);
+    };
+    checking.current = setTimeout(check, 50);
   }, [virtual, rows, version, total]);
+  useEffect(() => () => clearTimeout(checking.current), []);
 
   useEffect(() => {
     const element = scroller.current;

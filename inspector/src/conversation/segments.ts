@@ -8,8 +8,8 @@ export interface Segment {
 }
 
 /** Segments end at blank lines; longer ones at line ends, and longest lines in their middle. */
-const soft = 4000;
-const hard = 8000;
+const soft = 2000;
+const hard = 4000;
 
 const fenceOf = (line: string) => /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line);
 const listItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
