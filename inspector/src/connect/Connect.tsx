@@ -51,7 +51,7 @@ export function Connect() {
         <div className="brand big"><img src="./icon.svg" alt="" width="32" height="32" /> <h1>Sandbox Agent</h1></div>
         <p className="soft">Connect to a gateway to see and drive its coding agents.</p>
         {problem && phase === "failed" && (
-          <Notice tone="bad" title={problem.title}>
+          <Notice tone={problem.kind === "token" && !state.hasToken ? "info" : "bad"} title={problem.title}>
             <p>{problem.detail}</p>
             {problem.command && <Command text={problem.command} />}
           </Notice>

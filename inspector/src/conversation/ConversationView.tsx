@@ -114,7 +114,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
   const [asking, ask] = useState<"delete" | "terminate">();
   const { info } = state;
   const id = conversation.id;
-  const shown = info && (state.running ? "running" : info.state === "running" ? "idle" : info.state);
+  const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
   const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run).then(() => sessions.refresh());
   return (
     <header className="conversation-head">

@@ -36,7 +36,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
   const command = commandOf(toolCall.rawInput);
   return (
     <>
-      <h2><Icon name="warning" /> May it? <span className="ask-title">{toolCall.title ?? toolCall.kind ?? "Use a tool"}</span></h2>
+      <h2><Icon name="warning" /> Allow this? <span className="ask-title">{toolCall.title ?? toolCall.kind ?? "Use a tool"}</span></h2>
       {toolCall.locations && toolCall.locations.length > 0 && <p className="soft small mono">{toolCall.locations.slice(0, 5).map((l) => relativeTo(l.path, cwd)).join(", ")}</p>}
       {command && command !== toolCall.title && <Code code={command} language="bash" bare />}
       <div className="ask-content">
