@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
+import { desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -9,7 +9,7 @@ afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
 
 test("a session is made, its turns stream, and everything they show is there", async () => {
-  const page = await world.open();
+  const page = await world.open("", { viewport: { width: 1280, height: 2600 } }); // all rows are in sight
   await newSession(page, { agent: "story", prompt: "story" });
   await page.getByText("The review found nothing.").waitFor();
   await page.getByText("48.2k").waitFor();
@@ -41,10 +41,12 @@ test("a session is made, its turns stream, and everything they show is there", a
   await log.getByRole("button", { name: /Picture/ }).waitFor();
   await page.getByText("$0.18").first().waitFor();
 
+  await page.setViewportSize(desktop);
   for (const name of ["light", "dark"] as const) {
     await theme(page, name);
     for (const place of ["start", "end"] as const) {
-      await page.locator(".rows").evaluate((e, top) => (e.scrollTop = top ? 0 : e.scrollHeight), place === "start");
+      await log.hover();
+      await page.mouse.wheel(0, place === "start" ? -10_000 : 10_000);
       await page.waitForTimeout(150); // rows that came into sight are measured
       expect(await inaccessible(page)).toEqual([]);
       await picture(page, `conversation-${name}-${place}`);

@@ -88,7 +88,9 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     if (!params) return;
     setBusy(true);
     try {
-      const session = await gateway.client.newSession(params);
+      // Better than the folder's name, which many sessions share; the agent may find another one.
+      const gist = wishes.prompt.trim().split("\n")[0]?.slice(0, 80) ?? "";
+      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
       void sessions.refresh();
