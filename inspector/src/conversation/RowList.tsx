@@ -73,8 +73,9 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
   useEffect(() => {
     const element = scroller.current;
     if (!element) return;
-    // Rows that turn out smaller than expected scroll the list, too: only what
-    // follows a person's move is a wish to look elsewhere.
+    // Rows that turn out smaller than expected scroll the list, too: a wish to look
+    // elsewhere is what follows a person's move, or changes nothing else.
+    let height = element.scrollHeight;
     let moved = -Infinity;
     let held = false;
     const onMove = () => (moved = performance.now());
@@ -82,8 +83,9 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
     const onScroll = () => {
       const rest = element.scrollHeight - element.scrollTop - element.clientHeight;
       if (rest <= near) stuck.current = true;
-      else if (element.scrollTop < lastTop.current - 2 && (held || performance.now() - moved < 600)) stuck.current = false;
+      else if (element.scrollTop < lastTop.current - 2 && (held || performance.now() - moved < 600 || element.scrollHeight === height)) stuck.current = false;
       lastTop.current = element.scrollTop;
+      height = element.scrollHeight;
       setAway(!stuck.current && rest > near);
     };
     element.addEventListener("scroll", onScroll, { passive: true });

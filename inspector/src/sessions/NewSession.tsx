@@ -1,11 +1,15 @@
 import { useEffect, useId, useMemo, useState, type FormEvent } from "react";
-import type { Agent } from "sandbox-agent";
-import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
+import { AcpRpcError, type Agent } from "sandbox-agent";
+import { Button, Checkbox, Field, Input, LinkButton, Select, TextArea } from "../kit/controls.js";
 import { AreaHead, Command, Notice } from "../kit/show.js";
 import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
+import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { noWishes, requestOf, type Wishes } from "./wishes.js";
+
+/** ACP's error of an agent that wants a login first. */
+const authRequired = -32000;
 
 interface Choice {
   readonly id: string;
@@ -45,7 +49,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     return { ...noWishes, agent: query.agent ?? last?.agent ?? standard ?? "", cwd: query.cwd ?? last?.cwd ?? "", prompt: query.prompt ?? "" };
   });
   const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
-  const [problem, setProblem] = useState<Explanation>();
+  const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
   const [busy, setBusy] = useState(false);
   const [models, setModels] = useState<{ readonly agent: string; readonly models: readonly Choice[] }>();
   const listId = useId();
@@ -96,7 +100,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       void sessions.refresh();
       router.go("sessions", [session.id], { replace: true });
     } catch (error) {
-      setProblem(explain(error, gateway.get().endpoint));
+      setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });
       setBusy(false);
     }
   };
@@ -104,7 +108,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   return (
     <div className="area new-session">
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
-      {problem && <Notice tone="bad" title={problem.kind === "agent" ? "The agent refused" : problem.title}><p>{problem.detail}</p>{problem.command && <Command text={problem.command} />}</Notice>}
+      {problem && <Notice tone="bad" title={problem.kind === "agent" ? "The agent refused" : problem.title} actions={problem.login && <LinkButton href={hrefOf("agents", [wishes.agent])}>How to log in</LinkButton>}><p>{problem.detail}</p>{problem.command && <Command text={problem.command} />}</Notice>}
       <form className="stack wide-gap" onSubmit={(event) => void submit(event)}>
         <div className="pair">
           <Field label="Agent" hint={agent && agentHint(agent)}>

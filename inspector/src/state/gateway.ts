@@ -127,7 +127,7 @@ export class GatewayStore extends Store<GatewayState> {
       const client = new SandboxAgentClient({
         ...options, baseUrl: endpoint, autoConnect: false, onEnvelope: this.traffic.envelope,
         clientInfo: { name: "sandbox-agent-inspector", version: version.version },
-        capabilities: { session: { configOptions: { boolean: {} } } } as never,
+        capabilities: { session: { configOptions: { boolean: {} }, notices: {}, compaction: {} } },
         retry: { giveUpAfterMs: 120_000 },
         ...(agent === undefined ? {} : { agent }),
         ...(this.onElicitation ? { onElicitation: this.onElicitation } : {}),
