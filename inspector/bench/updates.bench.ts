@@ -20,7 +20,7 @@ function longestTask({ traceEvents }: Trace): number {
   const main = new Set(traceEvents.filter((e) => e.name === "thread_name" && e.args?.name === "CrRendererMain").map((e) => `${e.pid} ${e.tid}`));
   const tasks = traceEvents.filter((e) => e.ph === "X" && e.name.endsWith("RunTask") && main.has(`${e.pid} ${e.tid}`));
   expect(tasks.length, "tasks in the trace").toBeGreaterThan(10);
-  return Math.max(...tasks.slice(-200_000).map((e) => e.tdur ?? Number.POSITIVE_INFINITY)) / 1000;
+  return tasks.reduce((most, e) => Math.max(most, e.tdur ?? e.dur ?? 0), 0) / 1000; // one at the trace's edge has no time of the processor
 }
 
 async function report(what: string, page: Page, run: () => Promise<unknown>): Promise<void> {

@@ -47,7 +47,7 @@ test("a session is made, its turns stream, and everything they show is there", a
     for (const place of ["start", "end"] as const) {
       await log.hover();
       await page.mouse.wheel(0, place === "start" ? -10_000 : 10_000);
-      await page.waitForTimeout(150); // rows that came into sight are measured
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))); // rows that came into sight are measured
       expect(await inaccessible(page)).toEqual([]);
       await picture(page, `conversation-${name}-${place}`);
     }
