@@ -81,6 +81,18 @@ test("a session is forked, closed, opened again, ended and deleted", async () =>
   expect((await fetch(`${world.gateway.url}/v2/sessions/${fork}`)).status).toBe(404);
 });
 
+test("a session that another client closes is shown as closed", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "hello" });
+  await log(page).getByText("I am the mock agent").waitFor();
+  await settled(page);
+  await fetch(`${world.gateway.url}/v2/sessions/${id}/close`, { method: "POST" });
+  await page.getByText("This session is closed").waitFor();
+  await page.getByRole("button", { name: "Open it again" }).click();
+  await chat(page, "echo open");
+  await log(page).locator(".agent").getByText("open", { exact: true }).waitFor();
+});
+
 test("an agent that crashes says how, and the session goes on", async () => {
   const page = await world.open();
   await newSession(page, { prompt: "crash" });

@@ -18,7 +18,8 @@ import { RowList } from "./RowList.js";
 /** One session: what was said, what is asked, and where to answer. */
 export function ConversationView({ id }: { id: string }) {
   const generation = useSelected(gateway, (g) => g.generation);
-  const conversation = useMemo(() => conversations.open(id), [id, generation]);
+  const forgotten = useStore(conversations.forgotten);
+  const conversation = useMemo(() => conversations.open(id), [id, generation, forgotten]);
   return <Inside key={id} conversation={conversation} />;
 }
 
@@ -147,8 +148,8 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           } },
           { label: "Close", hint: "can be opened again", disabled: state.phase === "reading", run: () => attempt("It could not be closed", async () => {
             await gateway.client.closeSession(id);
-            await conversations.forget(id);
             router.go("sessions");
+            await conversations.forget(id);
             toasts.show("The session is closed", "good");
           }) },
           { label: "End for good…", danger: true, disabled: info?.state === "ended", run: () => ask("terminate") },
@@ -161,8 +162,8 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           onConfirm={() => toasts.attempt("It did not work", async () => {
             if (asking === "delete") await gateway.client.deleteSession(id);
             else await gateway.client.terminateSession(id);
-            await conversations.forget(id);
             router.go("sessions", [], { replace: true });
+            await conversations.forget(id);
             await sessions.refresh();
           })}
         >

@@ -292,7 +292,11 @@ export class Conversation extends Store<ConversationState> {
   seen(info: SessionInfo): void {
     const before = this.get().info;
     if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.clients === info.clients && before.pending === info.pending && before.title === info.title) return;
-    this.patch({ info, ...(info.title ? { title: info.title } : {}) });
+    // Another client has closed it, and this page gets no more of it; or opened it again.
+    const shut = info.state === "closed" || info.state === "ended";
+    const over = this.get().phase === "live" && shut;
+    if (this.get().phase === "reading" && !shut && this.#client) void this.#attach(this.#client).catch(() => {});
+    this.patch({ info, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, running: false, stopping: false } : {}) });
   }
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */

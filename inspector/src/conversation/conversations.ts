@@ -1,11 +1,20 @@
 import type { SandboxAgentClient, Session } from "sandbox-agent";
+import { Store } from "../state/store.js";
 import { Conversation } from "./conversation.js";
 
 /** Conversations that are followed at once; the one that was looked at longest ago is let go. */
 const maxFollowed = 6;
 
+class Count extends Store<number> {
+  more(): void {
+    this.set(this.get() + 1);
+  }
+}
+
 /** The conversations that this page follows. */
 export class Conversations {
+  /** How many were let go on purpose: who shows one of them opens it anew. */
+  readonly forgotten = new Count(0);
   readonly #all = new Map<string, Conversation>(); // the newest last
   #client: SandboxAgentClient | undefined;
 
@@ -52,6 +61,7 @@ export class Conversations {
   async forget(id: string): Promise<void> {
     const conversation = this.#all.get(id);
     this.#all.delete(id);
+    this.forgotten.more();
     await conversation?.dispose();
   }
 }

@@ -40,18 +40,26 @@ export function takeToken(hash: string): { token: string | undefined; hash: stri
 
 /** The router follows the address's fragment; the server never sees it. */
 export class Router extends Store<Route> {
+  #shown: string;
+
   constructor(private readonly win: Window) {
     super(parseRoute(win.location.hash));
-    win.addEventListener("hashchange", () => this.set(parseRoute(win.location.hash)));
+    this.#shown = win.location.hash;
+    win.addEventListener("hashchange", () => this.#show(win.location.hash));
+  }
+
+  #show(hash: string): void {
+    if (hash === this.#shown) return;
+    this.#shown = hash;
+    this.set(parseRoute(hash));
   }
 
   /** Goes to another place. With `replace`, going back does not return to this one. */
   go(area: string, parts: readonly string[] = [], options: { replace?: boolean; query?: Record<string, string> } = {}): void {
     const href = hrefOf(area, parts, options.query);
     if (href === this.win.location.hash) return;
-    if (options.replace) {
-      this.win.history.replaceState(null, "", href);
-      this.set(parseRoute(href));
-    } else this.win.location.hash = href;
+    if (options.replace) this.win.history.replaceState(null, "", href);
+    else this.win.location.hash = href;
+    this.#show(href); // at once: who calls may take away what was shown
   }
 }
