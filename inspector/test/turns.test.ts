@@ -144,6 +144,7 @@ test("a broken network is said and mended, without losing the place", async () =
   const proxy = await Proxy.to(world.gateway.port);
   const page = await world.open();
   const id = await newSession(page, { prompt: "stream 400 60" });
+  await log(page).getByText("399 x").waitFor(); // what waits in the page is gone with it
   await page.goto(`${proxy.url}/ui/#/sessions/${id}`);
   await log(page).getByText("399 x").waitFor();
   await log(page).hover();
