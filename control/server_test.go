@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -205,6 +206,23 @@ func request(t *testing.T, s *Server, method, target string) *httptest.ResponseR
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+target, nil))
 	return w
+}
+
+func TestServer_PageRunsItsOwnScriptsOnly(t *testing.T) {
+	s := newServer(t, Options{UI: fstest.MapFS{"index.html": {Data: []byte("<p>page")}, "assets/a-1.js": {Data: []byte("code")}}})
+	page, asset := request(t, s, "GET", "/ui/").Header(), request(t, s, "GET", "/ui/assets/a-1.js").Header()
+	policy := page.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'self'", "script-src 'self'", "object-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+		if !slices.ContainsFunc(strings.Split(policy, ";"), func(d string) bool { return strings.TrimSpace(d) == want }) {
+			t.Errorf("the policy %q lacks %s", policy, want)
+		}
+	}
+	if got := page.Get("Cache-Control"); got != "no-cache" {
+		t.Errorf("the page may be cached: %q", got)
+	}
+	if got := asset.Get("Cache-Control"); !strings.Contains(got, "immutable") {
+		t.Errorf("what never changes under its name is asked for again: %q", got)
+	}
 }
 
 func TestServer_Paths(t *testing.T) {

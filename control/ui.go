@@ -10,6 +10,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
+// uiPolicy says what the page may do: run the scripts of this server and no
+// others, whatever an agent gets it to show. It may connect to other gateways,
+// because people tell it to, and have styles of its own making, which the
+// terminal needs.
+const uiPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; " +
+	"connect-src 'self' http: https: ws: wss:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 // serveUI serves the web page's files. They are the same for everybody.
 func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -30,9 +37,14 @@ func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, problem.New(problem.NotFound, "there is no file at %s", r.URL.Path))
 		return
 	}
-	w.Header().Set("Cache-Control", "no-cache") // the files change with the binary
-	w.Header().Set("X-Frame-Options", "DENY")
-	w.Header().Set("Referrer-Policy", "no-referrer")
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache") // the files change with the binary
+	if strings.HasPrefix(name, "assets/") {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable") // their names change with them
+	}
+	h.Set("Content-Security-Policy", uiPolicy)
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
 	s.ui.ServeHTTP(w, r)
 }
 

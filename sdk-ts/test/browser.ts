@@ -17,5 +17,7 @@ export async function launch(): Promise<Browser> {
       }
     });
   if (system) return chromium.launch({ executablePath: system, args: ["--no-sandbox"] });
-  return chromium.launch({ executablePath: await packaged.executablePath(), args: packaged.args.filter((a) => !a.startsWith("--disable-web-security")), headless: true });
+  // With one process for everything, closing one window would end the others.
+  const unwanted = /^--(disable-web-security|single-process|no-zygote)/;
+  return chromium.launch({ executablePath: await packaged.executablePath(), args: packaged.args.filter((a) => !unwanted.test(a)), headless: true });
 }

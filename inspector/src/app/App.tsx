@@ -1,0 +1,76 @@
+import { Suspense, useEffect, useState } from "react";
+import { areas } from "../areas.js";
+import { Connect } from "../connect/Connect.js";
+import { Empty } from "../kit/show.js";
+import { gateway, router, settings } from "../state/page.js";
+import { shownTheme } from "../state/settings.js";
+import { useSelected, useStore } from "../state/store.js";
+import { Boundary } from "./Boundary.js";
+import { ConnectionBar } from "./ConnectionBar.js";
+import { Help } from "./Help.js";
+import { Nav } from "./Nav.js";
+import { listenForShortcuts, useShortcut } from "./shortcuts.js";
+import { ToastList } from "./ToastList.js";
+
+function useTheme(): void {
+  const { theme } = useStore(settings);
+  useEffect(() => {
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const show = () => (document.documentElement.dataset.theme = shownTheme(theme, dark.matches));
+    show();
+    dark.addEventListener("change", show);
+    return () => dark.removeEventListener("change", show);
+  }, [theme]);
+}
+
+export function App() {
+  useTheme();
+  useEffect(() => listenForShortcuts(document), []);
+  const route = useStore(router);
+  const ready = useSelected(gateway, (g) => g.generation > 0 && g.phase !== "idle" && g.phase !== "connecting");
+  const generation = useSelected(gateway, (g) => g.generation);
+  const [help, setHelp] = useState(false);
+  useShortcut({ keys: "?", what: "This list", group: "Everywhere", run: () => setHelp(true) });
+
+  const area = areas.find((a) => a.id === route.area) ?? areas[0]!;
+  const known = route.area === "" || route.area === "connect" || area.id === route.area;
+  const title = route.area === "connect" || !ready ? "Connect" : area.title;
+  useEffect(() => void (document.title = `${title} · Sandbox Agent`), [title]);
+
+  if (!ready || route.area === "connect") {
+    return (
+      <>
+        <Connect />
+        <ToastList />
+        {help && <Help onClose={() => setHelp(false)} />}
+      </>
+    );
+  }
+  const Component = area.component;
+  return (
+    <div className="shell">
+      <a
+        className="skip" href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to the content
+      </a>
+      <Nav current={area.id} onHelp={() => setHelp(true)} />
+      <div className="stage">
+        <ConnectionBar />
+        <main id="main" tabIndex={-1}>
+          <Boundary key={`${area.id} ${generation}`}>
+            <Suspense fallback={<div className="area-wait" role="status">Loading…</div>}>
+              {known ? <Component route={route} key={generation} /> : <Empty icon="help" title="There is nothing at this address" action={<a className="button" href="#/sessions">To the sessions</a>} />}
+            </Suspense>
+          </Boundary>
+        </main>
+      </div>
+      <ToastList />
+      {help && <Help onClose={() => setHelp(false)} />}
+    </div>
+  );
+}

@@ -1,0 +1,30 @@
+import { lazy, type ComponentType, type LazyExoticComponent } from "react";
+import type { IconName } from "./kit/icons.js";
+import type { Route } from "./state/router.js";
+
+/** What an area is given: where in it the page is. */
+export interface AreaProps {
+  readonly route: Route;
+}
+
+/** A part of the page with a place of its own in the address: `#/id/…`. */
+export interface Area {
+  readonly id: string;
+  readonly title: string;
+  readonly icon: IconName;
+  /** Pressed after `g`. */
+  readonly letter: string;
+  /** Loaded when it is first shown. */
+  readonly component: LazyExoticComponent<ComponentType<AreaProps>>;
+}
+
+/** All areas, in the order in which they are shown. The first one is where the page begins. */
+export const areas: readonly Area[] = [
+  { id: "sessions", title: "Sessions", icon: "sessions", letter: "s", component: lazy(() => import("./sessions/Sessions.js")) },
+  { id: "inbox", title: "Inbox", icon: "inbox", letter: "i", component: lazy(() => import("./inbox/Inbox.js")) },
+  { id: "wire", title: "Wire", icon: "wire", letter: "w", component: lazy(() => import("./wire/Wire.js")) },
+  { id: "agents", title: "Agents", icon: "agents", letter: "a", component: lazy(() => import("./agents/Agents.js")) },
+  { id: "files", title: "Files", icon: "files", letter: "f", component: lazy(() => import("./files/Files.js")) },
+  { id: "processes", title: "Processes", icon: "processes", letter: "p", component: lazy(() => import("./processes/Processes.js")) },
+  { id: "terminal", title: "Terminal", icon: "terminal", letter: "t", component: lazy(() => import("./terminal/Terminal.js")) },
+];

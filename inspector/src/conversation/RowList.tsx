@@ -1,0 +1,128 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from "react";
+import { Button } from "../kit/controls.js";
+import type { Row } from "./items.js";
+import { RowView } from "./RowView.js";
+
+/** How near to its end a list is at its end. */
+const near = 48;
+
+/** How often it is looked whether the end is reached, behind the last change. */
+const maxTries = 8;
+
+function estimate(row: Row | undefined): number {
+  if (!row) return 40;
+  switch (row.item.kind) {
+    case "text":
+      return Math.min(1200, 30 + (row.item.segments.all[row.segment]?.text.length ?? 0) * 0.28);
+    case "user":
+      return 64;
+    case "plan":
+      return 44 + row.item.entries.length * 26;
+    default:
+      return 42;
+  }
+}
+
+/**
+ * The rows that are in sight, and a few around them. It stays at its end as long as
+ * nobody scrolls away; what is read keeps its place when rows come before or behind it.
+ */
+export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const stuck = useRef(true);
+  const lastTop = useRef(0);
+  const [away, setAway] = useState(false);
+  const virtual = useVirtualizer({
+    count: rows.length + 1, // the first one is the head
+    getScrollElement: () => scroller.current,
+    estimateSize: (i) => (i === 0 ? 8 : estimate(rows[i - 1])),
+    getItemKey: (i) => (i === 0 ? "head" : (rows[i - 1]?.key ?? i)),
+    overscan: 4,
+    anchorTo: "end",
+    followOnAppend: true,
+    scrollEndThreshold: near,
+    paddingEnd: 16,
+  });
+  const total = virtual.getTotalSize();
+
+  // The list's own way to its end looks again until the rows there are measured.
+  const toEnd = useCallback(() => {
+    stuck.current = true;
+    setAway(false);
+    virtual.scrollToEnd();
+  }, [virtual]);
+
+  const checking = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useLayoutEffect(() => {
+    if (!stuck.current || rows.length === 0) return;
+    virtual.scrollToEnd();
+    // When the last rows come many at a time, the list can stop short of them.
+    clearTimeout(checking.current);
+    let tries = maxTries;
+    const check = () => {
+      const element = scroller.current;
+      if (!element || !stuck.current || tries-- === 0) return;
+      if (element.scrollHeight - element.scrollTop - element.clientHeight > 1) element.scrollTop = element.scrollHeight;
+      checking.current = setTimeout(check, 100);
+    };
+    checking.current = setTimeout(check, 50);
+  }, [virtual, rows, version, total]);
+  useEffect(() => () => clearTimeout(checking.current), []);
+
+  useEffect(() => {
+    const element = scroller.current;
+    if (!element) return;
+    // Rows that turn out smaller than expected scroll the list, too: a wish to look
+    // elsewhere is what follows a person's move, or changes nothing else.
+    let height = element.scrollHeight;
+    let moved = -Infinity;
+    let held = false;
+    const onMove = () => (moved = performance.now());
+    const onHold = (event: Event) => (held = event.type === "pointerdown");
+    const onScroll = () => {
+      const rest = element.scrollHeight - element.scrollTop - element.clientHeight;
+      if (rest <= near) stuck.current = true;
+      else if (element.scrollTop < lastTop.current - 2 && (held || performance.now() - moved < 600 || element.scrollHeight === height)) stuck.current = false;
+      lastTop.current = element.scrollTop;
+      height = element.scrollHeight;
+      setAway(!stuck.current && rest > near);
+    };
+    element.addEventListener("scroll", onScroll, { passive: true });
+    for (const type of ["wheel", "touchmove", "keydown"]) element.addEventListener(type, onMove, { passive: true });
+    element.addEventListener("pointerdown", onHold);
+    window.addEventListener("pointerup", onHold);
+    // The window got smaller or larger, the keyboard of a phone came up.
+    const sizes = new ResizeObserver(() => stuck.current && toEnd());
+    sizes.observe(element);
+    return () => {
+      element.removeEventListener("scroll", onScroll);
+      for (const type of ["wheel", "touchmove", "keydown"]) element.removeEventListener(type, onMove);
+      element.removeEventListener("pointerdown", onHold);
+      window.removeEventListener("pointerup", onHold);
+      sizes.disconnect();
+    };
+  }, [toEnd]);
+
+  const items = virtual.getVirtualItems();
+  return (
+    <div className="rows-frame">
+      <div ref={scroller} className="rows" tabIndex={0} role="log" aria-label={label} aria-live="off">
+        <div className="rows-inside" style={{ height: total }}>
+          <div className="rows-shown" style={{ transform: `translateY(${items[0]?.start ?? 0}px)` }}>
+            {items.map((item) => {
+              if (item.index === 0) return <div key="head" data-index={0} ref={virtual.measureElement} className="rows-head">{head}</div>;
+              const row = rows[item.index - 1];
+              return row ? (
+                <div key={item.key} data-index={item.index} ref={virtual.measureElement} className={`row-slot slot-${row.item.kind} ${row.segment > 0 ? "follows" : ""}`}>
+                  <RowView row={row} cwd={cwd} asked={row.item.kind === "tool" && askedCalls.has(row.item.id)} />
+                </div>
+              ) : null;
+            })}
+          </div>
+        </div>
+      </div>
+      {away && <Button className="to-end" small icon="down" onClick={toEnd}>To the end</Button>}
+    </div>
+  );
+}

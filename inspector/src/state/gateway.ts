@@ -1,0 +1,212 @@
+import { Api, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
+import { explain, explainAddress, explainSilence, withSlash, WrongVersion, type Explanation } from "./explain.js";
+import { Store } from "./store.js";
+import type { Traffic } from "./traffic.js";
+
+export type Phase = "idle" | "connecting" | "open" | "reconnecting" | "failed";
+export type Remember = "no" | "tab" | "browser";
+
+/** Where to connect. The token is not part of it: it is in no snapshot. */
+export interface Target {
+  readonly endpoint: string;
+  /** The agent of the connection; undefined lets the page choose. */
+  readonly agent: string | undefined;
+}
+
+export interface GatewayState extends Target {
+  readonly phase: Phase;
+  readonly problem: Explanation | undefined;
+  readonly version: components["schemas"]["Version"] | undefined;
+  readonly agents: readonly Agent[];
+  readonly remember: Remember;
+  readonly hasToken: boolean;
+  /** Grows with each new client: what hangs on one is made anew. */
+  readonly generation: number;
+}
+
+type Storages = { readonly tab: Pick<Storage, "getItem" | "setItem" | "removeItem"> | undefined; readonly browser: Pick<Storage, "getItem" | "setItem" | "removeItem"> | undefined };
+type Elicit = NonNullable<SandboxAgentClientOptions["onElicitation"]>;
+
+const targetKey = "sandbox-agent:target";
+const tokenKey = (endpoint: string) => `sandbox-agent:token:${new URL(endpoint).origin}`;
+
+/** The version of ACP that this page speaks. */
+const protocolVersion = 1;
+
+/**
+ * The page's one connection to a gateway. The token is in memory; where a person
+ * asked for it also in a storage of the browser, by the gateway's address.
+ */
+export class GatewayStore extends Store<GatewayState> {
+  #client: SandboxAgentClient | undefined;
+  #token: string | undefined;
+  #attempt = 0;
+  /** Answers forms of agents; set before connecting. */
+  onElicitation: Elicit | undefined;
+
+  constructor(private readonly origin: string, private readonly storages: Storages, readonly traffic: Traffic) {
+    const kept = parse(storages.browser?.getItem(targetKey));
+    const endpoint = typeof kept.endpoint === "string" && URL.canParse(kept.endpoint) ? kept.endpoint : origin;
+    super({
+      endpoint, agent: typeof kept.agent === "string" ? kept.agent : undefined,
+      phase: "idle", problem: undefined, version: undefined, agents: [], remember: "no", hasToken: false, generation: 0,
+    });
+    this.#takeKept();
+  }
+
+  /** The client; there is one in every phase behind `connecting`. */
+  get client(): SandboxAgentClient {
+    if (!this.#client) throw new Error("there is no connection yet");
+    return this.#client;
+  }
+
+  get api(): Api {
+    return this.client.api;
+  }
+
+  /** The token, for the commands that a person copies on purpose. */
+  get token(): string | undefined {
+    return this.#token;
+  }
+
+  #takeKept(): void {
+    const key = tokenKey(this.get().endpoint);
+    const tab = read(this.storages.tab, key);
+    const browser = read(this.storages.browser, key);
+    this.#token = tab ?? browser;
+    this.patch({ remember: tab !== undefined ? "tab" : browser !== undefined ? "browser" : "no", hasToken: this.#token !== undefined });
+  }
+
+  /** Sets what the next connection uses. */
+  aim(target: Partial<Target>): void {
+    const before = this.get().endpoint;
+    this.patch(target);
+    if (this.get().endpoint !== before && URL.canParse(this.get().endpoint)) this.#takeKept();
+  }
+
+  setToken(token: string | undefined, remember: Remember): void {
+    this.#token = token === "" ? undefined : token;
+    this.patch({ remember, hasToken: this.#token !== undefined });
+    this.#keepToken();
+  }
+
+  #keepToken(): void {
+    const { endpoint, remember } = this.get();
+    if (!URL.canParse(endpoint)) return;
+    for (const place of ["tab", "browser"] as const) {
+      try {
+        if (place === remember && this.#token !== undefined) this.storages[place]?.setItem(tokenKey(endpoint), this.#token);
+        else this.storages[place]?.removeItem(tokenKey(endpoint));
+      } catch {
+        // Without storage it is asked for again.
+      }
+    }
+  }
+
+  /** Connects anew. What goes wrong is in `problem`; the promise does not reject. */
+  async connect(): Promise<void> {
+    const attempt = ++this.#attempt;
+    const { endpoint } = this.get();
+    const before = this.#client;
+    const bad = explainAddress(endpoint, this.origin);
+    if (bad) return this.patch({ phase: "failed", problem: bad });
+    this.#keepToken();
+    this.patch({ phase: "connecting", problem: undefined });
+    await before?.disconnect();
+    try {
+      const token = this.#token;
+      const options = { ...(token === undefined ? {} : { token }), fetch: this.traffic.fetch };
+      const api = new Api(endpoint, options);
+      const version = await api.version();
+      if (attempt !== this.#attempt) return;
+      if (typeof version.version !== "string") throw new WrongVersion(`${endpoint} does not say which version it is: it is another program than sandbox-agent.`);
+      if (version.protocolVersion !== protocolVersion) throw new WrongVersion(`This page speaks version ${protocolVersion} of ACP, the gateway ${version.version} speaks ${version.protocolVersion}. Open the page that the gateway serves: ${new URL("ui/", withSlash(endpoint)).href}`);
+      const agents = await api.agents();
+      if (attempt !== this.#attempt) return;
+      const agent = chooseAgent(agents, this.get().agent);
+      const client = new SandboxAgentClient({
+        ...options, baseUrl: endpoint, autoConnect: false, onEnvelope: this.traffic.envelope,
+        clientInfo: { name: "sandbox-agent-inspector", version: version.version },
+        capabilities: { session: { configOptions: { boolean: {} }, notices: {}, compaction: {} } },
+        retry: { giveUpAfterMs: 120_000 },
+        ...(agent === undefined ? {} : { agent }),
+        ...(this.onElicitation ? { onElicitation: this.onElicitation } : {}),
+      });
+      this.#client = client;
+      client.onState((state) => {
+        if (client !== this.#client) return;
+        if (state === "open") this.patch({ phase: "open", problem: undefined });
+        else if (state === "reconnecting") this.patch({ phase: "reconnecting" });
+        else if (state === "idle" && this.get().phase === "reconnecting") {
+          void client.initialized().catch((error: unknown) => this.patch({ phase: "failed", problem: explain((error as Error).cause ?? error, endpoint) }));
+        }
+      });
+      await client.connect();
+      if (attempt !== this.#attempt) return void client.disconnect();
+      this.patch({ phase: "open", problem: undefined, version, agents, agent, generation: this.get().generation + 1 });
+      this.#keepTarget();
+    } catch (error) {
+      if (attempt !== this.#attempt) return;
+      const problem = error instanceof TypeError ? explainSilence({ endpoint, pageOrigin: new URL(this.origin).origin, answers: await answers(endpoint) }) : explain(error, endpoint, this.#token !== undefined);
+      if (attempt === this.#attempt) this.patch({ phase: "failed", problem });
+    }
+  }
+
+  #keepTarget(): void {
+    const { endpoint, agent } = this.get();
+    try {
+      if (endpoint === this.origin) this.storages.browser?.removeItem(targetKey);
+      else this.storages.browser?.setItem(targetKey, JSON.stringify({ endpoint, agent }));
+    } catch {
+      // Then the next visit begins at the page's own gateway.
+    }
+  }
+
+  async refreshAgents(): Promise<void> {
+    this.patch({ agents: await this.api.agents() });
+  }
+
+  /** Ends the connection and forgets the token. */
+  async leave(): Promise<void> {
+    this.#attempt++;
+    const client = this.#client;
+    this.setToken(undefined, "no");
+    this.patch({ phase: "idle", problem: undefined });
+    await client?.disconnect();
+  }
+}
+
+/** The connection's own agent: sessions can have another. One that need not be installed first is better. */
+function chooseAgent(agents: readonly Agent[], wanted: string | undefined): string | undefined {
+  if (wanted !== undefined && agents.some((a) => a.id === wanted)) return wanted;
+  const standard = agents.find((a) => a.default);
+  if (standard?.installed) return standard.id;
+  return agents.find((a) => a.id === "mock")?.id ?? standard?.id;
+}
+
+/** Whether something answers, though its answer may not be read. */
+async function answers(endpoint: string): Promise<boolean> {
+  try {
+    await fetch(new URL("v2/health", withSlash(endpoint)), { mode: "no-cors", cache: "no-store" });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function read(storage: Pick<Storage, "getItem"> | undefined, key: string): string | undefined {
+  try {
+    return storage?.getItem(key) ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function parse(text: string | null | undefined): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text ?? "{}");
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,63 @@
+// The stores of this page. Components get them from here; tests make their own.
+import { Conversations } from "../conversation/conversations.js";
+import { SessionsStore } from "../sessions/sessions-store.js";
+import { GatewayStore } from "./gateway.js";
+import { Inbox } from "./inbox.js";
+import { Router, takeToken } from "./router.js";
+import { SettingsStore } from "./settings.js";
+import { Toasts } from "./toasts.js";
+import { Traffic } from "./traffic.js";
+
+const storage = (name: "localStorage" | "sessionStorage"): Storage | undefined => {
+  try {
+    return window[name];
+  } catch {
+    return undefined; // forbidden by the browser's settings
+  }
+};
+
+// Before anything else looks at the address.
+const { token, hash } = takeToken(location.hash);
+if (token !== undefined) history.replaceState(null, "", `${location.pathname}${location.search}${hash}`);
+
+/** Where the gateway is that serves this page: the page is at ui/ below it. */
+const home = new URL("..", location.href.replace(/[?#].*$/, "")).href.replace(/\/$/, "");
+
+export const router = new Router(window);
+export const settings = new SettingsStore(storage("localStorage"));
+export const traffic = new Traffic();
+export const toasts = new Toasts();
+export const gateway = new GatewayStore(home, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
+export const conversations = new Conversations();
+export const sessions = new SessionsStore();
+export const inbox = new Inbox((id) => conversations.follows(id));
+/** Requests of agents that wait for a person. */
+export const inboxCount = inbox.count;
+
+if (token !== undefined) gateway.setToken(token, gateway.get().remember);
+
+gateway.onElicitation = inbox.elicit;
+let generation = 0;
+gateway.subscribe(() => {
+  const state = gateway.get();
+  if (state.generation === generation) return;
+  generation = state.generation;
+  inbox.use(gateway.client);
+  conversations.use(gateway.client);
+  sessions.use(gateway.client);
+});
+
+sessions.onAnswer((all) => {
+  inbox.watch(all);
+  for (const info of all) conversations.peek(info.sessionId)?.seen(info);
+});
+
+/** How often the list of sessions is asked for, while the page is in sight and while it is not. */
+const seenMs = 2000;
+const hiddenMs = 15_000;
+let last = 0;
+setInterval(() => {
+  if (gateway.get().phase !== "open" || performance.now() - last < (document.hidden ? hiddenMs : seenMs) - 50) return;
+  last = performance.now();
+  void sessions.refresh();
+}, seenMs);

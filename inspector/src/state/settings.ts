@@ -1,0 +1,44 @@
+import { Store } from "./store.js";
+
+export type Theme = "system" | "light" | "dark";
+
+/** What a person has chosen for this browser. No secrets. */
+export interface Settings {
+  readonly theme: Theme;
+  readonly diff: "split" | "unified";
+  /** Whether single letters are shortcuts; they disturb some input methods. */
+  readonly letters: boolean;
+}
+
+const key = "sandbox-agent:settings";
+const standard: Settings = { theme: "system", diff: "unified", letters: true };
+
+/** Settings, kept in the browser. Without storage they last as long as the page. */
+export class SettingsStore extends Store<Settings> {
+  constructor(private readonly storage: Pick<Storage, "getItem" | "setItem"> | undefined) {
+    super({ ...standard, ...read(storage) });
+  }
+
+  change(part: Partial<Settings>): void {
+    this.patch(part);
+    try {
+      this.storage?.setItem(key, JSON.stringify(this.get()));
+    } catch {
+      // A full or forbidden storage costs a choice, nothing else.
+    }
+  }
+}
+
+function read(storage: Pick<Storage, "getItem"> | undefined): Partial<Settings> {
+  try {
+    const value: unknown = JSON.parse(storage?.getItem(key) ?? "{}");
+    return typeof value === "object" && value !== null ? (value as Partial<Settings>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The theme that is shown. */
+export function shownTheme(theme: Theme, systemDark: boolean): "light" | "dark" {
+  return theme === "system" ? (systemDark ? "dark" : "light") : theme;
+}

@@ -1,0 +1,41 @@
+import { Store } from "./store.js";
+import { messageOf } from "./explain.js";
+
+export interface Toast {
+  readonly id: number;
+  readonly tone: "info" | "good" | "bad";
+  readonly text: string;
+}
+
+/** Toasts at once; the oldest makes room. */
+const maxToasts = 4;
+const shownMs = { info: 4000, good: 4000, bad: 10_000 };
+
+/** Short messages about what was just done. What needs a decision is no toast. */
+export class Toasts extends Store<readonly Toast[]> {
+  #next = 1;
+
+  constructor() {
+    super([]);
+  }
+
+  show(text: string, tone: Toast["tone"] = "info"): void {
+    const toast = { id: this.#next++, tone, text };
+    this.set([...this.get().slice(1 - maxToasts), toast]);
+    setTimeout(() => this.dismiss(toast.id), shownMs[tone]);
+  }
+
+  dismiss(id: number): void {
+    this.set(this.get().filter((t) => t.id !== id));
+  }
+
+  /** Does something and shows what goes wrong; undefined then. */
+  async attempt<T>(what: string, run: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await run();
+    } catch (error) {
+      this.show(`${what}: ${messageOf(error)}`, "bad");
+      return undefined;
+    }
+  }
+}

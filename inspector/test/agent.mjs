@@ -1,0 +1,142 @@
+// An agent that speaks ACP on its standard streams and plays what the mock agent does
+// not have: thoughts, colours, subagents, long mixed turns and forms.
+import { createInterface } from "node:readline";
+
+const send = (message) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+const waiting = new Map();
+let next = 1;
+const ask = (method, params) => new Promise((resolve) => {
+  const id = `ask-${next++}`;
+  waiting.set(id, resolve);
+  send({ id, method, params });
+});
+const cancelled = new Set();
+
+const plays = {
+  async story({ update }) {
+    update({ sessionUpdate: "agent_thought_chunk", content: { type: "text", text: "**Looking** at what there is.\n\nThe tests come first." } });
+    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: story } });
+    update({ sessionUpdate: "tool_call", toolCallId: "run", title: "npm test", kind: "execute", status: "in_progress", rawInput: { command: "npm test" } });
+    update({
+      sessionUpdate: "tool_call_update", toolCallId: "run", status: "completed", rawOutput: { exitCode: 1 },
+      content: [{ type: "content", content: { type: "text", text: "```console\n\u001b[1m RUN \u001b[0m 3 files\n\u001b[32m✓\u001b[39m adds numbers \u001b[2m(2 ms)\u001b[0m\n\u001b[31m✗ divides by zero\u001b[39m\n  \u001b[48;5;52mexpected Infinity\u001b[0m\n\u001b[33m1 failed\u001b[0m, \u001b[38;2;120;200;120m2 passed\u001b[0m\n```" } }],
+    });
+    update({
+      sessionUpdate: "tool_call", toolCallId: "edit", title: "Edit src/divide.ts", kind: "edit", status: "completed", locations: [{ path: "/tmp/src/divide.ts", line: 3 }],
+      content: [{ type: "diff", path: "/tmp/src/divide.ts", oldText: before, newText: after }],
+    });
+    const parent = { _meta: { "sandboxagent.dev": { parentToolCallId: "sub" } } };
+    update({ sessionUpdate: "tool_call", toolCallId: "sub", title: "Ask a subagent to review", kind: "think", status: "in_progress" });
+    update({ sessionUpdate: "tool_call", toolCallId: "sub-1", title: "Read divide.ts", kind: "read", status: "completed", ...parent });
+    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: "The review found nothing." }, ...parent });
+    update({ sessionUpdate: "tool_call_update", toolCallId: "sub", status: "completed" });
+    update({ sessionUpdate: "agent_message_chunk", content: { type: "image", mimeType: "image/png", data: pixel } });
+    update({ sessionUpdate: "available_commands_update", availableCommands: [{ name: "review", description: "Looks at the changes" }, { name: "story", description: "Tells all", input: { hint: "topic" } }] });
+    update({ sessionUpdate: "usage_update", used: 48_200, size: 200_000, cost: { amount: 0.1834, currency: "USD" } });
+    return { stopReason: "end_turn", usage: { totalTokens: 2345, inputTokens: 2000, outputTokens: 345 } };
+  },
+  async form({ sessionId, say }) {
+    const answer = await ask("elicitation/create", {
+      sessionId, mode: "form", message: "Where should it be **deployed**?",
+      requestedSchema: {
+        type: "object", required: ["region", "replicas"],
+        properties: {
+          region: { type: "string", title: "Region", oneOf: [{ const: "eu", title: "Europe" }, { const: "us", title: "America" }] },
+          replicas: { type: "integer", title: "Replicas", minimum: 1, maximum: 9 },
+          notify: { type: "boolean", title: "Tell the team" },
+        },
+      },
+    });
+    say(`form: ${JSON.stringify(answer.result ?? answer.error)}`);
+    return { stopReason: "end_turn" };
+  },
+  // many N: N updates of all kinds, as fast as they can be read.
+  async many({ sessionId, update, say }, count) {
+    const n = Number(count);
+    for (let i = 0; i < n && !cancelled.has(sessionId); i++) {
+      const kind = i % 50;
+      if (kind === 0) update({ sessionUpdate: "tool_call", toolCallId: `t${i}`, title: `Step ${i}`, kind: "execute", status: "in_progress" });
+      else if (kind === 1) update({ sessionUpdate: "tool_call_update", toolCallId: `t${i - 1}`, status: "completed", content: [{ type: "content", content: { type: "text", text: `output of ${i}\n` } }] });
+      else if (kind < 8) update({ sessionUpdate: "agent_thought_chunk", content: { type: "text", text: `thinking ${i} ` } });
+      else update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: kind % 10 === 0 ? `\n\nParagraph ${i} with \`code\` and **weight**. ` : `word${i} ` } });
+      if (i % 500 === 499) await new Promise((resolve) => (process.stdout.writableNeedDrain ? process.stdout.once("drain", resolve) : setImmediate(resolve)));
+    }
+    say("\n\nThe end of many.");
+    return { stopReason: cancelled.has(sessionId) ? "cancelled" : "end_turn" };
+  },
+  async wait({ sessionId, say }) {
+    say("waiting");
+    await new Promise((resolve) => {
+      const timer = setInterval(() => {
+        if (!cancelled.has(sessionId)) return;
+        clearInterval(timer);
+        resolve();
+      }, 10);
+    });
+    return { stopReason: "cancelled" };
+  },
+};
+
+const requests = {
+  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: [] }),
+  "session/new": () => ({ sessionId: `story-${process.pid}-${next++}` }),
+  async "session/prompt"({ sessionId, prompt }) {
+    cancelled.delete(sessionId);
+    const text = prompt.find((b) => b.type === "text")?.text ?? "";
+    const update = (u) => send({ method: "session/update", params: { sessionId, update: u } });
+    const say = (t) => update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: t } });
+    const [word, ...rest] = text.split(" ");
+    const play = plays[word];
+    if (play) return play({ sessionId, update, say }, ...rest);
+    say(`${prompt.map((b) => b.type).join(", ")}: ${text}`);
+    return { stopReason: "end_turn" };
+  },
+};
+
+function take(line) {
+  const message = JSON.parse(line);
+  if (message.method === "session/cancel") cancelled.add(message.params.sessionId);
+  else if (message.method && message.id !== undefined) {
+    const handle = requests[message.method];
+    if (!handle) send({ id: message.id, error: { code: -32601, message: `no ${message.method}` } });
+    else Promise.resolve(handle(message.params)).then((result) => send({ id: message.id, result }), (error) => send({ id: message.id, error: { code: -32603, message: String(error) } }));
+  } else if (message.id !== undefined) {
+    waiting.get(message.id)?.(message);
+    waiting.delete(message.id);
+  }
+}
+
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAGElEQVR4nGPQT3tHEmIY1TCqYfhqGP6pFQA2F/YQy7vjCQAAAABJRU5ErkJggg==";
+const before = "export function divide(a: number, b: number): number {\n  // no check\n  return a / b;\n}\n";
+const after = "export function divide(a: number, b: number): number {\n  if (b === 0) throw new RangeError(\"division by zero\");\n  return a / b;\n}\n";
+const story = `## What I found
+
+The function \`divide\` returns **Infinity** for a zero. Three things follow:
+
+1. callers compare with \`NaN\`, which is never equal
+2. the report shows \`∞\`
+   - in the table
+   - and in the chart
+3. [the guide](https://example.com/guide) says to throw
+
+| input | now | then |
+|---|--:|--:|
+| 4 / 2 | 2 | 2 |
+| 1 / 0 | Infinity | error |
+
+\`\`\`ts
+export function divide(a: number, b: number): number {
+  if (b === 0) throw new RangeError("division by zero"); // new
+  return a / b;
+}
+\`\`\`
+
+> Tests come first.
+
+- [x] read the code
+- [ ] change it
+
+<script>alert("no")</script>
+`;
+
+for await (const line of createInterface({ input: process.stdin })) take(line);

@@ -1,0 +1,16 @@
+// Builds the page and the gateway around it, once for all test files.
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+
+export default function setup(): () => void {
+  const root = resolve(import.meta.dirname, "../..");
+  if (process.env.SANDBOX_AGENT_BIN) return () => {};
+  execFileSync("npm", ["run", "--silent", "build", "--", "--logLevel", "warn"], { cwd: join(root, "inspector"), stdio: "inherit", env: { ...process.env, NODE_ENV: "production" } });
+  const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-inspector-"));
+  const binary = join(dir, "sandbox-agent");
+  execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-agent"], { cwd: root, stdio: "inherit" });
+  process.env.SANDBOX_AGENT_BIN = binary;
+  return () => rmSync(dir, { recursive: true, force: true });
+}

@@ -1,0 +1,95 @@
+import { createServer } from "node:http";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { connected, desktop, inaccessible, newSession, phone, picture, theme, World } from "./world.js";
+
+const token = "a-token-of-the-tests";
+let world: World;
+beforeAll(async () => {
+  world = await World.start([], { SANDBOX_AGENT_TOKEN: token });
+});
+afterEach(async ({ task }) => world?.closeWindows(task));
+afterAll(async () => world?.stop());
+
+test("a gateway with a token is let in with the right one, and says so with a wrong one", async () => {
+  const page = await world.open("#/inbox");
+  await page.getByText("The gateway wants a token").waitFor();
+  await page.getByText(/sandbox-agent server --port \d+ --new-token/).waitFor();
+  for (const [size, where] of [[desktop, "desktop"], [phone, "phone"]] as const) {
+    await page.setViewportSize(size);
+    for (const name of ["light", "dark"] as const) {
+      await theme(page, name);
+      expect(await inaccessible(page)).toEqual([]);
+      await picture(page, `connect-${where}-${name}`);
+    }
+  }
+  await page.setViewportSize(desktop);
+  await page.getByLabel("Token").first().fill("wrong");
+  await page.getByRole("button", { name: "Connect" }).click();
+  await page.getByText("The token is not right").waitFor();
+  await page.getByLabel("Token").first().fill(token);
+  await page.getByRole("button", { name: "Connect" }).click();
+  await connected(page);
+  expect(new URL(page.url()).hash).toBe("#/inbox"); // where the link led
+  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toContain(token);
+  await page.reload();
+  await page.getByText("The gateway wants a token").waitFor();
+});
+
+test("a token in the address is taken out of it, and kept only when that is asked for", async () => {
+  const page = await world.open(`#/sessions/new&token=${token}`);
+  await connected(page);
+  expect(page.url()).not.toContain(token);
+  expect(new URL(page.url()).hash).toBe("#/sessions/new");
+  await page.goto("about:blank");
+  await page.goto(world.url());
+  await page.getByLabel("Token").first().fill(token);
+  await page.getByRole("radio", { name: "This tab" }).check();
+  await page.getByRole("button", { name: "Connect" }).click();
+  await connected(page);
+  await newSession(page, { prompt: "hello" });
+  await page.reload();
+  await page.getByRole("log").getByText("I am the mock agent").waitFor();
+  expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain(token);
+  // Leaving forgets it.
+  await page.goto(world.url("#/connect"));
+  await page.getByRole("button", { name: "Disconnect" }).click();
+  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toContain(token);
+});
+
+test("a gateway that is not running, that lets this page not in, and another program are told apart", async () => {
+  const closed = await World.start(["--no-token"]);
+  const page = await world.open("#/connect");
+  const connect = async (endpoint: string) => {
+    await page.getByLabel("Endpoint").fill(endpoint);
+    await page.getByRole("button", { name: "Connect" }).click();
+  };
+  await connect(closed.gateway.url);
+  await page.getByText("The gateway does not let this page in").waitFor();
+  await page.getByText(`--cors-allow-origin ${new URL(world.gateway.url).origin}`, { exact: false }).first().waitFor();
+  const { url, port } = closed.gateway;
+  await closed.stop();
+  await connect(url);
+  await page.getByText("Nothing answers at this address").waitFor();
+  await page.getByText(`sandbox-agent server --port ${port} --new-token`).waitFor();
+  const other = createServer((_, response) => response.writeHead(404, { "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "*" }).end("not here"));
+  await new Promise<void>((done) => other.listen(0, "127.0.0.1", done));
+  const address = other.address();
+  await connect(`http://127.0.0.1:${typeof address === "object" && address ? address.port : 0}`);
+  await page.getByText("This is not a gateway that this page knows").waitFor();
+  other.close();
+  await page.getByLabel("Endpoint").fill("http:/");
+  await page.getByRole("button", { name: "Connect" }).click();
+  await page.getByText("This is not an address").or(page.locator("input:invalid")).first().waitFor();
+});
+
+test("a page of another gateway is let in by the flag that the page names", async () => {
+  const other = await World.start(["--cors-allow-origin", world.gateway.url], { SANDBOX_AGENT_TOKEN: "another-token" });
+  const page = await world.open("#/connect");
+  await page.getByLabel("Endpoint").fill(`${other.gateway.url}/ui/`);
+  await page.getByLabel("Token").first().fill("another-token");
+  await page.getByRole("button", { name: "Connect" }).click();
+  await connected(page);
+  await newSession(page, { prompt: "hello" });
+  await page.getByRole("log").getByText("I am the mock agent").waitFor();
+  await other.stop();
+});

@@ -1,0 +1,48 @@
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { connected, inaccessible, phone, picture, theme, World } from "./world.js";
+
+let world: World;
+beforeAll(async () => {
+  world = await World.start();
+});
+afterEach(async ({ task }) => world?.closeWindows(task));
+afterAll(async () => world?.stop());
+
+test("the page connects to the gateway that serves it, and shows every area", async () => {
+  const page = await world.open();
+  await connected(page);
+  const nav = page.getByRole("navigation", { name: "Areas" });
+  for (const name of ["Inbox", "Wire", "Agents", "Files", "Processes", "Terminal", "Sessions"]) {
+    await nav.getByRole("link", { name }).click();
+    await page.waitForFunction((title) => document.title === title, `${name} · Sandbox Agent`);
+    await page.getByRole("heading", { level: 1 }).first().waitFor();
+  }
+  expect(world.complaints).toEqual([]);
+});
+
+test("keys go to areas, and ? lists them", async () => {
+  const page = await world.open();
+  await connected(page);
+  await page.keyboard.press("g");
+  await page.keyboard.press("w");
+  await page.waitForURL(/#\/wire$/);
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+});
+
+test("on a phone the areas are behind a button", async () => {
+  const page = await world.open("", { viewport: phone });
+  await page.getByRole("button", { name: "Open the menu" }).click();
+  await page.getByRole("navigation", { name: "Areas" }).getByRole("link", { name: "Inbox" }).click();
+  await page.waitForURL(/#\/inbox$/);
+  await page.getByRole("button", { name: "Open the menu" }).waitFor();
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `shell-phone-${name}`);
+  }
+});

@@ -1,0 +1,231 @@
+// What happens between a person and an agent: permissions, questions, stopping,
+// reloading, other windows, a broken network.
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { Proxy } from "../../sdk-ts/test/proxy.js";
+import { chat, connected, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+
+let world: World;
+beforeAll(async () => {
+  world = await World.start(["--no-token", ...storyAgent]);
+});
+afterEach(async ({ task }) => world?.closeWindows(task));
+afterAll(async () => world?.stop());
+
+const log = (page: Page) => page.getByRole("log");
+const ask = (page: Page) => page.getByRole("region", { name: "The agent asks" });
+
+test("a permission is given in the conversation, refused by key, and told as it was", async () => {
+  const page = await world.open();
+  await newSession(page, { prompt: "permission" });
+  await ask(page).getByRole("button", { name: "Allow y" }).click();
+  await log(page).getByText("permission: allow_once").waitFor();
+  await settled(page);
+  await chat(page, "permission");
+  await ask(page).waitFor();
+  await picture(page, "permission");
+  await page.keyboard.press("Escape"); // leaves the text
+  await page.keyboard.press("x");
+  await log(page).getByText("permission: reject_once").waitFor();
+  expect(await log(page).getByRole("region", { name: "Tool: Edit notes.txt" }).last().getByText("Failed").count()).toBe(1);
+});
+
+test("the inbox has what agents of other windows ask, and the first answer counts", async () => {
+  const [one, other] = [await world.open(), await world.open("#/inbox")];
+  await connected(other);
+  const id = await newSession(one, { prompt: "permission" });
+  await ask(one).waitFor();
+  await ask(other).waitFor(); // it was attached to a session that it did not make
+  for (const name of ["light", "dark"] as const) {
+    await theme(other, name);
+    expect(await inaccessible(other)).toEqual([]);
+    await picture(other, `inbox-${name}`);
+  }
+  await ask(other).getByRole("button", { name: /^Reject/ }).click();
+  await ask(one).waitFor({ state: "detached" });
+  await log(one).getByText("permission: reject_once").waitFor();
+  await other.getByText("Nobody asks anything").waitFor();
+  // From the inbox into the conversation, in the middle of a turn.
+  await chat(one, "permission");
+  await ask(other).getByRole("link").first().click();
+  await other.waitForURL(new RegExp(`#/sessions/${id}$`));
+  await log(other).getByText("permission: reject_once").waitFor();
+  await ask(other).getByRole("button", { name: /^Allow/ }).click();
+  await log(other).getByText("permission: allow_once").waitFor();
+  await log(one).getByText("permission: allow_once").waitFor();
+  await settled(other);
+});
+
+test("questions are answered, with options and in own words", async () => {
+  const page = await world.open();
+  await newSession(page, { prompt: "question 2" });
+  const card = ask(page);
+  await card.getByText("Which color do you like?").waitFor();
+  expect(await card.getByRole("button", { name: "Answer" }).isDisabled()).toBe(true);
+  await card.getByRole("radio", { name: /Blue/ }).check();
+  await card.getByRole("checkbox", { name: /Apple/ }).check();
+  await card.getByRole("textbox", { name: /Which fruits/ }).fill("Quince");
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "question");
+  await card.getByRole("button", { name: "Answer" }).click();
+  await log(page).getByText('answers: [["Blue"],["Apple","Quince"]]').waitFor();
+  await settled(page);
+  await chat(page, "question");
+  await ask(page).getByRole("button", { name: "Decline" }).click();
+  await log(page).getByText("question rejected").waitFor();
+});
+
+test("a form of an agent is filled in, and says what is missing", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "form" });
+  const card = ask(page);
+  await card.getByRole("button", { name: "Send" }).click();
+  expect(await card.getByText("This is needed.").count()).toBe(2);
+  await card.getByRole("combobox", { name: "Region" }).selectOption("eu");
+  await card.getByRole("spinbutton", { name: "Replicas" }).fill("12");
+  await card.getByRole("button", { name: "Send" }).click();
+  await card.getByText("It must be at most 9.").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "form");
+  await card.getByRole("spinbutton", { name: "Replicas" }).fill("3");
+  await card.getByRole("button", { name: "Send" }).click();
+  await log(page).getByText('"content":{"region":"eu","replicas":3,"notify":false}').waitFor();
+});
+
+test("a turn is stopped, and what waited is held back", async () => {
+  const page = await world.open();
+  await newSession(page, { prompt: "slow" });
+  await log(page).getByText("tick 5").waitFor();
+  await chat(page, "echo later");
+  await page.getByRole("region", { name: "Prompts that wait" }).getByText("echo later").waitFor();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await log(page).getByText("Stopped").waitFor();
+  await settled(page);
+  expect(await log(page).getByText("later", { exact: true }).count()).toBe(0);
+  await page.getByRole("button", { name: "Send it now" }).click();
+  await log(page).getByText("later", { exact: true }).waitFor();
+});
+
+test("a page that is reloaded in the middle of a turn goes on with it", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "slow" });
+  await log(page).getByText("tick 10 ").waitFor();
+  await page.reload();
+  await log(page).getByText("tick 10 ").waitFor();
+  await log(page).locator(".user").getByText("slow").waitFor();
+  const number = async () => Number(/tick (\d+) $/.exec(`${(await log(page).locator(".agent").last().innerText()).trimEnd()} `)?.[1]);
+  const then = await number();
+  await expect.poll(number).toBeGreaterThan(then + 5);
+  const all = (await log(page).locator(".agent").last().innerText()).match(/\d+/g)!.map(Number);
+  expect(all).toEqual(all.map((_, i) => all[0]! + i)); // none missing, none twice
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await log(page).getByText("Stopped").waitFor();
+  expect(await (await fetch(`${world.gateway.url}/v2/sessions/${id}`)).json()).toMatchObject({ state: "idle" });
+});
+
+test("two windows show the same session, whoever writes", async () => {
+  const one = await world.open();
+  const id = await newSession(one, { prompt: "hello" });
+  await log(one).getByText("I am the mock agent").waitFor();
+  const two = await world.open(`#/sessions/${id}`);
+  await log(two).getByText("I am the mock agent").waitFor();
+  await chat(two, "echo from the second window");
+  await settled(two);
+  await chat(one, "echo from the first window");
+  await settled(one);
+  for (const page of [one, two]) {
+    await log(page).locator(".agent").getByText("from the second window", { exact: true }).waitFor();
+    await log(page).locator(".agent").getByText("from the first window", { exact: true }).waitFor();
+  }
+  const texts = async (page: Page) => (await log(page).locator(".bubble, .agent").allInnerTexts()).map((t) => t.trim());
+  expect(await texts(two)).toEqual(await texts(one));
+});
+
+test("a broken network is said and mended, without losing the place", async () => {
+  const proxy = await Proxy.to(world.gateway.port);
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "stream 400 60" });
+  await log(page).getByText("399 x").waitFor(); // what waits in the page is gone with it
+  await page.goto(`${proxy.url}/ui/#/sessions/${id}`);
+  await log(page).getByText("399 x").waitFor();
+  await log(page).hover();
+  await page.mouse.wheel(0, -2500);
+  await page.getByRole("button", { name: "To the end" }).waitFor();
+  const place = await log(page).evaluate((e) => e.scrollTop);
+  proxy.refusing = true;
+  proxy.cut();
+  await page.getByText("The connection is broken").waitFor();
+  // Meanwhile another client writes.
+  const other = await world.open(`#/sessions/${id}`);
+  await log(other).getByText("399 x").waitFor();
+  await chat(other, "echo while you were away");
+  await log(other).locator(".agent").getByText("while you were away", { exact: true }).waitFor();
+  proxy.refusing = false;
+  await page.getByText("The connection is broken").waitFor({ state: "detached" });
+  expect(Math.abs((await log(page).evaluate((e) => e.scrollTop)) - place)).toBeLessThan(3);
+  await page.getByRole("button", { name: "To the end" }).click();
+  await log(page).locator(".agent").getByText("while you were away", { exact: true }).waitFor();
+  await chat(page, "echo and back");
+  await log(page).locator(".agent").getByText("and back", { exact: true }).waitFor();
+  await proxy.stop();
+});
+
+test("a gateway that is killed and comes back is followed again", async () => {
+  const own = await World.start(["--no-token"]);
+  try {
+    const page = await own.open();
+    await newSession(page, { prompt: "hello" });
+    await log(page).getByText("I am the mock agent").waitFor();
+    await own.gateway.kill("SIGKILL");
+    await page.getByText("The connection is broken").waitFor();
+    await own.gateway.restart();
+    await page.getByText("The connection is broken").waitFor({ state: "detached" });
+    await chat(page, "echo again");
+    await log(page).locator(".agent").getByText("again", { exact: true }).waitFor();
+  } finally {
+    await own.stop();
+  }
+});
+
+test("commands of the agent are completed, pictures and files go along, options are set", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "story" });
+  await log(page).getByText("The review found nothing.").waitFor();
+  await settled(page);
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
+  await prompt.pressSequentially("/re");
+  await page.getByRole("option", { name: /\/review/ }).waitFor();
+  await page.keyboard.press("Tab");
+  expect(await prompt.inputValue()).toBe("/review ");
+  await prompt.fill("look");
+  await page.locator("input[type=file]").setInputFiles([
+    { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("a note") },
+    { name: "dot.png", mimeType: "image/png", buffer: Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64") },
+    { name: "data.bin", mimeType: "application/octet-stream", buffer: Buffer.from([0, 255, 254]) },
+  ]);
+  await page.getByText("data.bin: it is neither a picture nor a text").waitFor();
+  await page.getByRole("button", { name: "Send" }).click();
+  await log(page).getByText("resource, image, text: look").waitFor();
+
+  await newSession(page, {});
+  await page.getByRole("combobox", { name: "Model", exact: true }).selectOption("mock-large");
+  await page.getByRole("combobox", { name: "Mode", exact: true }).selectOption("plan");
+  await expect.poll(async () => ((await (await fetch(`${world.gateway.url}/v2/sessions?limit=1`)).json()) as { sessions: { model: string }[] }).sessions[0]?.model).toBe("mock-large");
+});
+
+test("on a phone a session is made, read and answered", async () => {
+  const page = await world.open("", { viewport: phone, hasTouch: true, isMobile: true });
+  await newSession(page, { prompt: "question" });
+  await ask(page).waitFor();
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(phone.width);
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `phone-${name}`);
+  }
+  await ask(page).getByRole("radio", { name: /Red/ }).check();
+  await ask(page).getByRole("button", { name: "Answer" }).click();
+  await log(page).getByText('answers: [["Red"]]').waitFor();
+  await page.getByRole("link", { name: "All sessions" }).click();
+  await page.getByRole("complementary", { name: "Sessions" }).getByRole("link", { name: /tmp/ }).first().waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+});

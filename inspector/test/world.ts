@@ -1,0 +1,153 @@
+// A gateway with the page in it, and a browser that looks at it.
+import { mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, resolve } from "node:path";
+import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
+import { launch } from "../../sdk-ts/test/browser.js";
+import { Gateway } from "../../sdk-ts/test/gateway.js";
+
+export type { Browser, BrowserContext, Page };
+
+const screenshots = resolve(import.meta.dirname, "screenshots");
+const axePath = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+
+export const desktop = { width: 1280, height: 800 };
+export const phone = { width: 390, height: 844 };
+
+/** What one file of tests needs. Everything it opened ends with `stop`. */
+export class World {
+  readonly #contexts: BrowserContext[] = [];
+  /** What pages complained about; tests that expect nothing check that it is empty. */
+  readonly complaints: string[] = [];
+
+  private constructor(readonly gateway: Gateway, readonly browser: Browser) {}
+
+  static async start(args: readonly string[] = ["--no-token"], env: Record<string, string> = {}): Promise<World> {
+    const gateway = await Gateway.start(args, env);
+    return new World(gateway, await launch());
+  }
+
+  /** The page's address in this gateway. */
+  url(hash = ""): string {
+    return `${this.gateway.url}/ui/${hash}`;
+  }
+
+  /** A window of its own: another person, as far as the page knows. */
+  async open(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
+    const context = await this.browser.newContext({ viewport: desktop, colorScheme: "light", reducedMotion: "reduce", ...options });
+    this.#contexts.push(context);
+    const page = await context.newPage();
+    page.setDefaultTimeout(15_000);
+    page.on("pageerror", (error) => this.complaints.push(`error: ${error.message}`));
+    page.on("console", (message) => {
+      if (message.type() === "error") this.complaints.push(`console: ${message.text()}`);
+    });
+    await page.goto(hash === "about:blank" ? hash : this.url(hash));
+    return page;
+  }
+
+  /** Closes all windows, with a picture of each when the test failed. */
+  async closeWindows(test?: { readonly name: string; readonly result?: { readonly state: string } | undefined }): Promise<void> {
+    if (test?.result?.state === "fail") {
+      for (const [i, page] of this.#contexts.flatMap((c) => c.pages()).entries()) await picture(page, `failed-${test.name.replace(/\W+/g, "-").slice(0, 60)}-${i}`).catch(() => {});
+    }
+    for (const context of this.#contexts.splice(0)) await context.close();
+  }
+
+  async stop(): Promise<void> {
+    await this.closeWindows();
+    await this.browser.close();
+    await this.gateway.stop();
+  }
+}
+
+/** Waits until the page is connected and shows an area. */
+export async function connected(page: Page): Promise<void> {
+  await page.locator("#nav .dot.good").waitFor({ state: "attached" });
+}
+
+/** Keeps a picture of the page, for people to look at. */
+export async function picture(page: Page, name: string): Promise<void> {
+  mkdirSync(screenshots, { recursive: true });
+  await page.screenshot({ path: join(screenshots, `${name}.png`) });
+}
+
+/** What is not accessible on the page, one line for each finding. */
+export async function inaccessible(page: Page): Promise<string[]> {
+  // Through the debugger: the page's policy lets no script in.
+  await page.evaluate(await axeSource());
+  return page.evaluate(async () => {
+    const axe = (globalThis as unknown as { axe: { run(options: object): Promise<{ violations: { id: string; help: string; nodes: { target: string[]; failureSummary?: string }[] }[] }> } }).axe;
+    const { violations } = await axe.run({ resultTypes: ["violations"] });
+    return violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.target.join(" ")}: ${n.failureSummary?.split("\n").slice(1).join("; ").trim() ?? ""}`));
+  });
+}
+
+let source: Promise<string> | undefined;
+async function axeSource(): Promise<string> {
+  source ??= import("node:fs/promises").then((fs) => fs.readFile(axePath, "utf8"));
+  return source;
+}
+
+/** Shows the page in the other theme. */
+export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
+  await page.emulateMedia({ colorScheme: name });
+  await page.waitForFunction((wanted) => document.documentElement.dataset.theme === wanted, name);
+  // Colours pass over into one another.
+  await page.evaluate(async () => {
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+    await Promise.allSettled(document.getAnimations().filter((a) => a instanceof CSSTransition).map((a) => a.finished));
+  });
+}
+
+/** The flags that give a gateway the agent of agent.mjs. */
+export const storyAgent = ["--agent-command", `story=${process.execPath} ${join(import.meta.dirname, "agent.mjs")}`];
+
+/** Makes a session with the page's form and waits until it takes prompts. */
+export async function newSession(page: Page, options: { agent?: string; prompt?: string } = {}): Promise<string> {
+  await connected(page);
+  await page.evaluate(() => (location.hash = "#/sessions/new"));
+  await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption(options.agent ?? "mock");
+  await page.getByLabel("Folder", { exact: true }).fill("/tmp");
+  if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
+  return decodeURIComponent(new URL(page.url()).hash.split("/")[2] ?? "");
+}
+
+/** Types a prompt and sends it. */
+export async function chat(page: Page, text: string): Promise<void> {
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).fill(text);
+  await page.keyboard.press("Enter");
+}
+
+/** Waits until the agent has nothing to do. */
+export async function settled(page: Page): Promise<void> {
+  await page.locator(".working, .ask").waitFor({ state: "detached" });
+}
+
+/** How long the page's frames are while something happens. */
+export async function smoothness(page: Page, run: () => Promise<unknown>): Promise<{ longestFrameMs: number; longTasks: number[]; tookMs: number; frames: number }> {
+  await page.evaluate(() => {
+    const seen = { longest: 0, tasks: [] as number[], frames: 0, began: performance.now(), on: true };
+    (globalThis as unknown as { seen: typeof seen }).seen = seen;
+    let last = performance.now();
+    const frame = (now: number) => {
+      seen.longest = Math.max(seen.longest, now - last);
+      last = now;
+      seen.frames++;
+      if (seen.on) requestAnimationFrame(frame);
+    };
+    requestAnimationFrame((now) => {
+      last = now;
+      requestAnimationFrame(frame);
+    });
+    new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
+  });
+  await run();
+  return page.evaluate(() => {
+    const { seen } = globalThis as unknown as { seen: { longest: number; tasks: number[]; frames: number; began: number; on: boolean } };
+    seen.on = false;
+    return { longestFrameMs: seen.longest, longTasks: seen.tasks, tookMs: performance.now() - seen.began, frames: seen.frames };
+  });
+}

@@ -1,0 +1,21 @@
+import { resolve } from "node:path";
+import { defineConfig } from "vitest/config";
+
+const sdk = resolve(import.meta.dirname, "../sdk-ts");
+
+export default defineConfig({
+  resolve: {
+    alias: {
+      "sandbox-agent": resolve(sdk, "sandbox-agent/src/index.ts"),
+      "acp-http-client": resolve(sdk, "acp-http-client/src/index.ts"),
+    },
+  },
+  test: {
+    include: ["src/**/*.test.ts", "test/**/*.test.ts"],
+    globalSetup: ["test/build.ts"],
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+    // Each file of test/ has a gateway and a browser of its own; two cores are enough for two of them.
+    maxWorkers: 2,
+  },
+});
