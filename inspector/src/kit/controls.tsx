@@ -51,7 +51,7 @@ export function Field({ label, hint, error, optional, children }: { label: strin
   );
 }
 
-export function Input({ className = "", ...rest }: InputHTMLAttributes<HTMLInputElement>) {
+export function Input({ className = "", ...rest }: ComponentProps<"input">) {
   return <input className={`input ${className}`} spellCheck={false} autoComplete="off" {...rest} />;
 }
 
