@@ -10,7 +10,7 @@ import { Empty, Notice } from "../kit/show.js";
 import { baseName, bytes } from "../kit/text.js";
 import { messageOf } from "../state/explain.js";
 import { gateway, toasts } from "../state/page.js";
-import { pictureType, textOf } from "./paths.js";
+import { endings, pictureType, textOf, withCRLF, withLF } from "./paths.js";
 
 /** Larger files are downloaded instead of shown. */
 const mostText = 2 << 20;
@@ -42,7 +42,7 @@ export function FileView({ path, changed, gitMark, onClose }: { path: string; ch
   const [view, setView] = useState<"text" | "changes">("text");
   const [saving, setSaving] = useState(false);
   const [conflict, setConflict] = useState<string>();
-  const dirty = draft !== undefined && base !== undefined && draft !== base.text;
+  const dirty = draft !== undefined && base?.text !== undefined && draft !== withLF(base.text);
   const seen = useRef(changed);
   useEffect(() => {
     if (seen.current === changed) return;
@@ -58,14 +58,14 @@ export function FileView({ path, changed, gitMark, onClose }: { path: string; ch
 
   const edit = () => {
     setBase(value);
-    setDraft(value?.text);
+    setDraft(value?.text === undefined ? undefined : withLF(value.text));
     setView("text");
   };
   const write = async (force = false) => {
-    if (draft === undefined || !base) return;
+    if (draft === undefined || base?.text === undefined) return;
     setSaving(true);
     try {
-      await gateway.client.fs.write(path, draft, !force && base.etag ? { ifMatch: base.etag } : {});
+      await gateway.client.fs.write(path, endings(base.text) === "crlf" ? withCRLF(draft) : draft, !force && base.etag ? { ifMatch: base.etag } : {});
       setDraft(undefined);
       setConflict(undefined);
       toasts.show("Saved", "good");
@@ -90,6 +90,7 @@ export function FileView({ path, changed, gitMark, onClose }: { path: string; ch
         <IconButton label="Close the file" icon="close" onClick={onClose} />
       </header>
       {conflict && <Notice tone="bad" title="It is not saved" actions={<><Button small onClick={() => void write(true)}>Replace it</Button><Button small tone="quiet" onClick={() => setConflict(undefined)}>Go on editing</Button></>}><p>{conflict}</p></Notice>}
+      {draft !== undefined && base?.text !== undefined && endings(base.text) === "mixed" && <Notice tone="warn">The lines of this file end in two ways. Saved here, all end with a line feed.</Notice>}
       {error && <Notice tone="bad" title="It cannot be read" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
       {!value && busy && <p className="soft" role="status"><Spinner /> Loading…</p>}
       {value && (

@@ -39,3 +39,13 @@ export function textOf(bytes: Uint8Array): string | undefined {
     return undefined;
   }
 }
+
+/** How the lines of a text end. A browser's text field knows one way only. */
+export function endings(text: string): "lf" | "crlf" | "mixed" {
+  const crlf = text.split("\r\n").length - 1;
+  const all = text.split("\n").length - 1;
+  return crlf === 0 ? "lf" : crlf === all ? "crlf" : "mixed";
+}
+
+export const withLF = (text: string) => text.replaceAll("\r\n", "\n");
+export const withCRLF = (text: string) => withLF(text).replaceAll("\n", "\r\n");
