@@ -2,6 +2,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { Terminal as Xterm, type ITheme } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { useEffect, useRef } from "react";
+import "./screen.css";
 
 /** What a screen shows, and where its keys go. */
 export interface Feed {
@@ -13,7 +14,7 @@ export interface Feed {
 }
 
 /** A terminal's screen. It lives as long as the feed is the same. */
-export function Screen({ feed, label, follow = true }: { feed: Feed; label: string; follow?: boolean }) {
+export function Screen({ feed, label }: { feed: Feed; label: string }) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = place.current!;
@@ -60,7 +61,7 @@ export function Screen({ feed, label, follow = true }: { feed: Feed; label: stri
       screen.dispose();
     };
   }, [feed, label]);
-  return <div ref={place} className={`screen ${follow ? "" : "still"}`} />;
+  return <div ref={place} className="screen" />;
 }
 
 /** The page's colours, for the screen. */

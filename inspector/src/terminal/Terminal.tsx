@@ -77,13 +77,13 @@ function View({ id, name }: { id: string; name: string }) {
   return (
     <section className="terminal-view" aria-label={name}>
       <Screen key={again} feed={viewer} label={`Terminal ${name}`} />
-      <footer className="row small soft" role="status">
+      <div className="row small soft" role="status">
         {phase === "opening" && "Opening…"}
         {phase === "open" && <span>Connected. <Kbd keys="Ctrl Shift Esc" /> leaves the terminal by keyboard.</span>}
         {phase === "reconnecting" && "The connection is broken. Trying again; the program goes on."}
         {phase === "ended" && <span>The program has {words}.</span>}
         {phase === "failed" && <><span className="bad-text">{words}</span> <Button small onClick={() => setAgain(again + 1)}>Try again</Button></>}
-      </footer>
+      </div>
     </section>
   );
 }
