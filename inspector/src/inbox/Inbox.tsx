@@ -1,10 +1,41 @@
-import { AreaHead, Empty } from "../kit/show.js";
+import { Empty, AreaHead } from "../kit/show.js";
+import { age, baseName } from "../kit/text.js";
+import { inbox, sessions } from "../state/page.js";
+import { hrefOf } from "../state/router.js";
+import { useSelected, useStore } from "../state/store.js";
+import { AskCard } from "./AskCard.js";
+import "../conversation/conversation.css";
+import "../sessions/sessions.css";
 
+/** What agents ask in all sessions, the oldest first: it has waited longest. */
 export default function Inbox() {
+  const asks = useStore(inbox);
+  const all = useSelected(sessions, (s) => s.sessions);
   return (
-    <div className="area">
-      <AreaHead title="Inbox" />
-      <Empty icon="inbox" title="Nobody asks anything" />
+    <div className="area inbox">
+      <AreaHead title="Inbox" lead="Permissions and questions of agents, in all sessions of the gateway. The first answer counts, from here or from another client." />
+      {asks.length === 0 ? (
+        <Empty icon="inbox" title="Nobody asks anything"><p>When an agent needs a decision, it stands here, whichever client started its session.</p></Empty>
+      ) : (
+        <div className="stack">
+          {asks.map((ask, i) => {
+            const info = all.find((s) => s.sessionId === ask.sessionId);
+            return (
+              <AskCard
+                key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0}
+                where={
+                  <p className="ask-where soft small">
+                    {ask.sessionId ? <a href={hrefOf("sessions", [ask.sessionId])}>{info ? info.title || baseName(info.cwd) : ask.sessionId}</a> : "Outside of sessions"}
+                    {info && <span>{info.agent}</span>}
+                    {info && <span className="mono clip">{info.cwd}</span>}
+                    <span>{age(ask.at)}</span>
+                  </p>
+                }
+              />
+            );
+          })}
+        </div>
+      )}
     </div>
   );
 }

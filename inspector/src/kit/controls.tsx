@@ -32,7 +32,7 @@ export function LinkButton({ href, tone = "plain", icon, small, children, ...res
 }
 
 /** A label with its control, a hint below, and what is wrong with it. */
-export function Field({ label, hint, error, optional, children }: { label: string; hint?: ReactNode; error?: ReactNode; optional?: boolean; children: (props: { id: string; "aria-describedby"?: string; "aria-invalid"?: true }) => ReactNode }) {
+export function Field({ label, hint, error, optional, children }: { label: string; hint?: ReactNode; error?: ReactNode; optional?: boolean | undefined; children: (props: { id: string; "aria-describedby"?: string; "aria-invalid"?: true }) => ReactNode }) {
   const id = useId();
   const described = hint || error ? `${id}-hint` : undefined;
   return (

@@ -1,10 +1,39 @@
-import { Empty } from "../kit/show.js";
+import { Suspense, lazy } from "react";
+import type { AreaProps } from "../areas.js";
+import { useShortcut } from "../app/shortcuts.js";
+import { LinkButton } from "../kit/controls.js";
+import { Empty, Kbd } from "../kit/show.js";
+import { router, sessions } from "../state/page.js";
+import { useSelected } from "../state/store.js";
+import { ConversationView } from "../conversation/ConversationView.js";
+import { SessionList } from "./SessionList.js";
+import "./sessions.css";
+import "../conversation/conversation.css";
 
-export default function Sessions() {
+const NewSession = lazy(() => import("./NewSession.js"));
+const Elsewhere = lazy(() => import("./Elsewhere.js"));
+
+/** `#/sessions`, `#/sessions/new`, `#/sessions/elsewhere`, `#/sessions/open/ID` is `#/sessions/ID`. */
+export default function Sessions({ route }: AreaProps) {
+  const [place] = route.parts;
+  const empty = useSelected(sessions, (s) => s.loaded && s.sessions.length === 0);
+  useShortcut({ keys: "n", what: "New session", group: "Sessions", run: () => router.go("sessions", ["new"]) });
   return (
-    <div className="area">
-      <h1>Sessions</h1>
-      <Empty icon="sessions" title="No sessions yet" />
+    <div className={`split-view ${place ? "inside" : ""}`}>
+      <SessionList current={place} />
+      <div className="split-main">
+        <Suspense fallback={<div className="area-wait" role="status">Loading…</div>}>
+          {place === "new" ? <NewSession key={JSON.stringify(route.query)} query={route.query} />
+            : place === "elsewhere" ? <Elsewhere />
+              : place ? <ConversationView id={place} />
+                : (
+                  <Empty icon="sessions" title={empty ? "No sessions yet" : "Choose a session"} action={<LinkButton href="#/sessions/new" tone="primary" icon="plus">New session</LinkButton>}>
+                    <p>{empty ? "A session is a conversation with a coding agent. It belongs to the gateway and goes on when this page is closed." : "Sessions of all clients of this gateway are listed; they go on whether anybody looks or not."}</p>
+                    <p><Kbd keys="n" /> makes a new one, <Kbd keys="?" /> lists all keys.</p>
+                  </Empty>
+                )}
+        </Suspense>
+      </div>
     </div>
   );
 }

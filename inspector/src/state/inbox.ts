@@ -1,16 +1,104 @@
+import type { QuestionRequest, QuestionResponse, RequestPermissionRequest, RequestPermissionResponse, SandboxAgentClient, SandboxAgentClientOptions, SessionInfo } from "sandbox-agent";
 import { Store } from "./store.js";
 
-class Count extends Store<number> {
-  constructor() {
-    super(0);
-  }
+type Elicit = NonNullable<SandboxAgentClientOptions["onElicitation"]>;
+export type ElicitationRequest = Parameters<Elicit>[0];
+export type ElicitationResponse = Awaited<ReturnType<Elicit>>;
 
+interface Base {
+  readonly id: number;
+  readonly at: number;
+  /** Absent for what an agent asks outside of sessions, such as a login. */
+  readonly sessionId: string | undefined;
+  /** The tool call that waits for the answer. */
+  readonly toolCallId: string | undefined;
+}
+
+/** Something an agent wants of a person. It is gone when anybody has answered it. */
+export type Ask =
+  | (Base & { readonly kind: "permission"; readonly request: RequestPermissionRequest; answer(response: RequestPermissionResponse): void })
+  | (Base & { readonly kind: "question"; readonly request: QuestionRequest; answer(response: QuestionResponse): void })
+  | (Base & { readonly kind: "elicitation"; readonly request: ElicitationRequest; answer(response: ElicitationResponse): void });
+
+class Count extends Store<number> {
   change(n: number): void {
     this.set(n);
   }
 }
 
-/** What agents ask the person, in all sessions. */
-export class Inbox {
-  readonly count = new Count();
+/**
+ * What agents ask, in all sessions. The gateway asks clients that are attached, so
+ * this page attaches to sessions that wait for somebody. An ask that nobody answers
+ * here stays open for others.
+ */
+export class Inbox extends Store<readonly Ask[]> {
+  readonly count = new Count(0);
+  #next = 1;
+  #client: SandboxAgentClient | undefined;
+  #off: (() => void)[] = [];
+  readonly #attached = new Set<string>(); // by this inbox
+  #attaching = new Set<string>();
+
+  constructor(private readonly follows: (id: string) => boolean) {
+    super([]);
+  }
+
+  /** Takes the asks of a client. */
+  use(client: SandboxAgentClient): void {
+    if (client === this.#client) return;
+    for (const off of this.#off) off();
+    this.#client = client;
+    this.#attached.clear();
+    this.#change([]);
+    this.#off = [
+      client.onPermission((request, { signal }) => this.#ask<RequestPermissionResponse>(signal, (base, answer) => ({ ...base, kind: "permission", request, sessionId: request.sessionId, toolCallId: request.toolCall.toolCallId, answer }))),
+      client.onQuestion((request, { signal }) => this.#ask<QuestionResponse>(signal, (base, answer) => ({ ...base, kind: "question", request, sessionId: request.sessionId, toolCallId: request.toolCallId, answer }))),
+    ];
+  }
+
+  /** Takes forms; the client wants them from its beginning. */
+  readonly elicit: Elicit = async (request, { signal }) => {
+    const scope = request as { sessionId?: string; toolCallId?: string | null };
+    const response = await this.#ask<ElicitationResponse>(signal, (base, answer) => ({ ...base, kind: "elicitation", request, sessionId: scope.sessionId, toolCallId: scope.toolCallId ?? undefined, answer }));
+    return response ?? { action: "cancel" };
+  };
+
+  /** Attaches to sessions in which something is open that this page was not asked. */
+  watch(sessions: readonly SessionInfo[]): void {
+    const client = this.#client;
+    if (!client) return;
+    for (const info of sessions) {
+      const id = info.sessionId;
+      if (info.pending === 0) {
+        if (this.#attached.delete(id) && !this.follows(id)) void client.detachSession(id).catch(() => {});
+        continue;
+      }
+      if (this.#attached.has(id) || this.#attaching.has(id) || this.follows(id) || info.state === "closed" || info.state === "ended") continue;
+      this.#attaching.add(id);
+      client.resumeSession({ sessionId: id, cwd: info.cwd }).then(() => this.#attached.add(id), () => {}).finally(() => this.#attaching.delete(id));
+    }
+  }
+
+  /** The asks of one session. */
+  of(sessionId: string): readonly Ask[] {
+    return this.get().filter((ask) => ask.sessionId === sessionId);
+  }
+
+  #ask<R>(signal: AbortSignal, make: (base: Pick<Ask, "id" | "at">, answer: (response: R) => void) => Ask): Promise<R | undefined> {
+    return new Promise((resolve) => {
+      const id = this.#next++;
+      const over = (response: R | undefined) => {
+        this.#change(this.get().filter((a) => a.id !== id));
+        resolve(response);
+      };
+      if (signal.aborted) return resolve(undefined);
+      signal.addEventListener("abort", () => over(undefined), { once: true });
+      this.#change([...this.get(), make({ id, at: Date.now() }, over)]);
+    });
+  }
+
+  #change(asks: readonly Ask[]): void {
+    this.set(asks);
+    this.count.change(asks.length);
+  }
 }

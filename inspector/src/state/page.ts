@@ -1,4 +1,6 @@
 // The stores of this page. Components get them from here; tests make their own.
+import { Conversations } from "../conversation/conversations.js";
+import { SessionsStore } from "../sessions/sessions-store.js";
 import { GatewayStore } from "./gateway.js";
 import { Inbox } from "./inbox.js";
 import { Router, takeToken } from "./router.js";
@@ -26,10 +28,36 @@ export const settings = new SettingsStore(storage("localStorage"));
 export const traffic = new Traffic();
 export const toasts = new Toasts();
 export const gateway = new GatewayStore(home, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
-
-export const inbox = new Inbox();
+export const conversations = new Conversations();
+export const sessions = new SessionsStore();
+export const inbox = new Inbox((id) => conversations.follows(id));
+/** Requests of agents that wait for a person. */
+export const inboxCount = inbox.count;
 
 if (token !== undefined) gateway.setToken(token, gateway.get().remember);
 
-/** Requests of agents that wait for a person. */
-export const inboxCount = inbox.count;
+gateway.onElicitation = inbox.elicit;
+let generation = 0;
+gateway.subscribe(() => {
+  const state = gateway.get();
+  if (state.generation === generation) return;
+  generation = state.generation;
+  inbox.use(gateway.client);
+  conversations.use(gateway.client);
+  sessions.use(gateway.client);
+});
+
+sessions.onAnswer((all) => {
+  inbox.watch(all);
+  for (const info of all) conversations.peek(info.sessionId)?.seen(info);
+});
+
+/** How often the list of sessions is asked for, while the page is in sight and while it is not. */
+const seenMs = 2000;
+const hiddenMs = 15_000;
+let last = 0;
+setInterval(() => {
+  if (gateway.get().phase !== "open" || performance.now() - last < (document.hidden ? hiddenMs : seenMs) - 50) return;
+  last = performance.now();
+  void sessions.refresh();
+}, seenMs);

@@ -1,0 +1,212 @@
+import { useEffect, useMemo, useState, type DragEvent } from "react";
+import type { ContentBlock } from "sandbox-agent";
+import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
+import { Confirm, Menu } from "../kit/dialog.js";
+import { Icon } from "../kit/icons.js";
+import { Badge, Empty, Notice } from "../kit/show.js";
+import { baseName, plural } from "../kit/text.js";
+import { AskCard } from "../inbox/AskCard.js";
+import { stateTone } from "../sessions/states.js";
+import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
+import { hrefOf } from "../state/router.js";
+import { useSelected, useStore } from "../state/store.js";
+import { attach } from "./attachments.js";
+import { Composer } from "./Composer.js";
+import type { Conversation, Waiting } from "./conversation.js";
+import { RowList } from "./RowList.js";
+
+/** One session: what was said, what is asked, and where to answer. */
+export function ConversationView({ id }: { id: string }) {
+  const generation = useSelected(gateway, (g) => g.generation);
+  const conversation = useMemo(() => conversations.open(id), [id, generation]);
+  return <Inside key={id} conversation={conversation} />;
+}
+
+function Inside({ conversation }: { conversation: Conversation }) {
+  const state = useStore(conversation);
+  const { rows, version } = useStore(conversation.rows);
+  const all = useStore(inbox);
+  const asks = useMemo(() => all.filter((a) => a.sessionId === conversation.id), [all, conversation]);
+  const askedCalls = useMemo(() => new Set(asks.flatMap((a) => (a.toolCallId ? [a.toolCallId] : []))), [asks]);
+  const [attachments, setAttachments] = useState<readonly ContentBlock[]>(conversation.draft.attachments);
+  const [over, setOver] = useState(false);
+  const [taken, setTaken] = useState(0); // prompts taken back from the queue: the composer begins anew with each
+  const { info, usage } = state;
+  useEffect(() => {
+    if (usage?.cost) sessions.noteCost(conversation.id, usage.cost);
+  }, [usage, conversation]);
+  const title = state.title || info?.title || (info ? baseName(info.cwd) : "Session");
+  useEffect(() => {
+    if (info) document.title = `${title} · Sandbox Agent`;
+  }, [title, info]);
+
+  if (state.phase === "failed") {
+    return (
+      <div className="conversation">
+        <Empty icon="unplug" title="This session cannot be shown" action={<div className="row"><Button onClick={() => void conversation.open(gateway.client)}>Try again</Button><LinkButton href="#/sessions" tone="quiet">All sessions</LinkButton></div>}>
+          <p>{state.problem}</p>
+        </Empty>
+      </div>
+    );
+  }
+
+  const drop = {
+    onDragOver: (event: DragEvent) => {
+      if (!event.dataTransfer.types.includes("Files") || state.phase !== "live") return;
+      event.preventDefault();
+      setOver(true);
+    },
+    onDragLeave: (event: DragEvent) => {
+      if (!event.currentTarget.contains(event.relatedTarget as Node | null)) setOver(false);
+    },
+    onDrop: (event: DragEvent) => {
+      event.preventDefault();
+      setOver(false);
+      void attach([...event.dataTransfer.files], attachments).then(({ blocks, problems }) => {
+        setAttachments([...attachments, ...blocks]);
+        for (const problem of problems) toasts.show(problem, "bad");
+      });
+    },
+  };
+
+  return (
+    <div className="conversation" {...drop}>
+      <Head conversation={conversation} title={title} />
+      <RowList
+        rows={rows} version={version} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
+        head={
+          <>
+            {state.earlier > 0 && (
+              <div className="earlier">
+                <Button small busy={state.loadingEarlier} onClick={() => void toasts.attempt("Earlier events could not be read", () => conversation.readEarlier())}>Show what was before ({plural(state.earlier, "event")})</Button>
+              </div>
+            )}
+            {state.unsupported.length > 0 && (
+              <div className="earlier"><Notice tone="warn" title="Not everything that was asked for had an effect"><ul className="plain-list">{state.unsupported.map((u) => <li key={u.field}><strong>{u.field}</strong>: {u.reason}</li>)}</ul></Notice></div>
+            )}
+            {state.continuity === "fresh" && <div className="earlier"><Notice tone="warn" title="The agent does not remember this conversation">Its process was started anew, and it has kept nothing. What you write now begins from nothing.</Notice></div>}
+            {rows.length === 0 && state.phase !== "loading" && state.earlier === 0 && <Empty icon="sessions" title="Nothing was said yet"><p>Write what {agentName(info?.agent)} should do{info ? <> in <span className="mono">{info.cwd}</span></> : null}.</p></Empty>}
+            {state.phase === "loading" && rows.length === 0 && <p className="area-wait" role="status">Reading the conversation…</p>}
+          </>
+        }
+      />
+      <div className="dock">
+        {state.running && asks.length === 0 && <p className="working" role="status"><span className="dot busy" /> {state.stopping ? "Stopping" : "Working"}</p>}
+        {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
+        <Queue conversation={conversation} onEdit={(w) => {
+          conversation.unqueue(w.id);
+          const text = w.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
+          conversation.draft = { text, attachments: w.blocks.filter((b) => b.type !== "text") };
+          setAttachments(conversation.draft.attachments);
+          setTaken(taken + 1);
+        }} />
+        {state.phase === "reading" ? <Readonly conversation={conversation} /> : <Composer key={taken} conversation={conversation} attachments={attachments} setAttachments={setAttachments} />}
+      </div>
+      {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}
+    </div>
+  );
+}
+
+const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a.id === id)?.name ?? id ?? "the agent";
+
+function Head({ conversation, title }: { conversation: Conversation; title: string }) {
+  const state = useStore(conversation);
+  const [asking, ask] = useState<"delete" | "terminate">();
+  const { info } = state;
+  const id = conversation.id;
+  const shown = info && (state.running ? "running" : info.state === "running" ? "idle" : info.state);
+  const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run).then(() => sessions.refresh());
+  return (
+    <header className="conversation-head">
+      <a className="icon-button back" href="#/sessions" aria-label="All sessions" title="All sessions"><span className="turned"><Icon name="chevron" /></span></a>
+      <div className="grow">
+        <h1 className="clip">{title}</h1>
+        {info && (
+          <p className="facts soft small">
+            <span>{agentName(info.agent)}</span>
+            <a className="mono clip" href={hrefOf("files", [info.cwd])} title={info.cwd}>{info.cwd}</a>
+            {info.clients > 1 && <span title="Clients that follow this session">{plural(info.clients, "client")}</span>}
+          </p>
+        )}
+      </div>
+      {shown && <Badge tone={stateTone(shown)}>{shown}</Badge>}
+      <IconButton label="Stop the turn" icon="stop" disabled={!state.running || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
+      <Menu
+        label="What can be done with this session"
+        items={[
+          { label: "Fork", hint: "a copy to try something", disabled: state.phase !== "live", run: () => attempt("It could not be forked", async () => {
+            const fork = await gateway.client.forkSession({ sessionId: id, ...(info ? { cwd: info.cwd } : {}) });
+            conversations.made(fork);
+            router.go("sessions", [fork.id]);
+          }) },
+          { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
+          { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
+          { label: "Detach", hint: "it goes on", run: () => {
+            router.go("sessions");
+            attempt("It could not be detached", () => conversations.forget(id));
+          } },
+          { label: "Close", hint: "can be opened again", disabled: state.phase === "reading", run: () => attempt("It could not be closed", async () => {
+            await gateway.client.closeSession(id);
+            await conversations.forget(id);
+            router.go("sessions");
+            toasts.show("The session is closed", "good");
+          }) },
+          { label: "End for good…", danger: true, disabled: info?.state === "ended", run: () => ask("terminate") },
+          { label: "Delete…", danger: true, run: () => ask("delete") },
+        ]}
+      />
+      {asking && (
+        <Confirm
+          title={asking === "delete" ? "Delete this session?" : "End this session for good?"} action={asking === "delete" ? "Delete" : "End"} onClose={() => ask(undefined)}
+          onConfirm={() => toasts.attempt("It did not work", async () => {
+            if (asking === "delete") await gateway.client.deleteSession(id);
+            else await gateway.client.terminateSession(id);
+            await conversations.forget(id);
+            router.go("sessions", [], { replace: true });
+            await sessions.refresh();
+          })}
+        >
+          <p>{asking === "delete" ? "Its conversation and all its events are removed from the gateway. Files that the agent changed stay as they are." : "Its agent is stopped and it takes no more prompts. What was said can still be read."}</p>
+        </Confirm>
+      )}
+    </header>
+  );
+}
+
+function Queue({ conversation, onEdit }: { conversation: Conversation; onEdit: (waiting: Waiting) => void }) {
+  const { queue, held } = useStore(conversation);
+  if (queue.length === 0) return null;
+  return (
+    <section className="queue" aria-label="Prompts that wait">
+      <header className="row">
+        <span className="soft small">{plural(queue.length, "prompt")} {held ? "held back" : queue.length === 1 ? "waits for the turn to end" : "wait for the turn to end"}</span>
+        {held && <Button small onClick={() => conversation.release()}>Send {queue.length === 1 ? "it" : "them"} now</Button>}
+      </header>
+      <ol>
+        {queue.map((waiting) => {
+          const text = waiting.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [`(${b.type})`])).join(" ");
+          return (
+            <li key={waiting.id}>
+              <span className="clip">{text}</span>
+              <IconButton label="Edit" icon="edit" size={14} onClick={() => onEdit(waiting)} />
+              <IconButton label="Remove" icon="close" size={14} onClick={() => conversation.unqueue(waiting.id)} />
+            </li>
+          );
+        })}
+      </ol>
+    </section>
+  );
+}
+
+function Readonly({ conversation }: { conversation: Conversation }) {
+  const { info } = useStore(conversation);
+  if (info?.state === "ended") {
+    return (
+      <Notice title="This session has ended">
+        <p>{info.ended?.message ?? info.ended?.reason ?? "It takes no more prompts."}</p>
+        {info.ended?.stderr && <details><summary>What its agent wrote last</summary><pre className="note-detail" tabIndex={0}>{info.ended.stderr.tail ?? info.ended.stderr.head}</pre><CopyButton text={String(info.ended.stderr.tail ?? info.ended.stderr.head ?? "")} /></details>}
+      </Notice>
+    );
+  }
+  return <Notice title="This session is closed" actions={<Button small tone="primary" onClick={() => void toasts.attempt("It could not be opened", () => conversation.reopen())}>Open it again</Button>}>Its agent has let go of it; it can be opened again.</Notice>;
+}

@@ -1,0 +1,92 @@
+import { memo, useMemo, useState } from "react";
+import { Button, CopyButton, Segmented } from "../kit/controls.js";
+import { plural } from "../kit/text.js";
+import { settings } from "../state/page.js";
+import { useSelected } from "../state/store.js";
+import { columns, diffTexts, type DiffLine, type Hunk } from "./diffs.js";
+
+/** Lines that are shown of a large diff before somebody asks for the rest. */
+const first = 300;
+
+/** What a file was and what it becomes. */
+export const Diff = memo(function Diff({ path, before, after }: { path: string; before: string | undefined; after: string }) {
+  const mode = useSelected(settings, (s) => s.diff);
+  const diff = useMemo(() => diffTexts(before, after), [before, after]);
+  const [all, setAll] = useState(false);
+  const total = diff.hunks.reduce((n, h) => n + h.lines.length, 0);
+  const hunks = all ? diff.hunks : cut(diff.hunks, first);
+  return (
+    <figure className="diff">
+      <figcaption>
+        <span className="mono clip" title={path}>{path}</span>
+        <span className="diff-count"><span className="plus">+{diff.added}</span> <span className="minus">−{diff.removed}</span></span>
+        <span className="grow" />
+        <Segmented
+          label="How the difference is shown" small value={mode} onChange={(value) => settings.change({ diff: value })}
+          options={[{ value: "unified", label: "Unified" }, { value: "split", label: "Split" }]}
+        />
+        <CopyButton text={after} iconOnly label="Copy the new text" />
+      </figcaption>
+      <div className="diff-scroll" tabIndex={0} role="region" aria-label={`Changes of ${path}`}>
+        {hunks.length === 0 && <p className="diff-none">No difference</p>}
+        {mode === "split" ? hunks.map((hunk, i) => <Split key={i} hunk={hunk} gap={i > 0} />) : hunks.map((hunk, i) => <Unified key={i} hunk={hunk} gap={i > 0} />)}
+      </div>
+      {!all && total > first && <Button small tone="quiet" onClick={() => setAll(true)}>Show {plural(total - first, "more line")}</Button>}
+    </figure>
+  );
+});
+
+function cut(hunks: readonly Hunk[], lines: number): readonly Hunk[] {
+  let left = lines;
+  const out: Hunk[] = [];
+  for (const hunk of hunks) {
+    if (left <= 0) break;
+    out.push({ ...hunk, lines: hunk.lines.slice(0, left) });
+    left -= hunk.lines.length;
+  }
+  return out;
+}
+
+function Text({ line }: { line: DiffLine }) {
+  if (!line.parts) return <>{line.text || " "}</>;
+  return <>{line.parts.map((part, i) => (part.changed ? <mark key={i}>{part.text}</mark> : part.text))}</>;
+}
+
+const signs = { same: " ", add: "+", del: "−" } as const;
+
+function Unified({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
+  return (
+    <table className="unified">
+      <tbody>
+        {gap && <tr className="gap"><td colSpan={4}>⋯</td></tr>}
+        {hunk.lines.map((line, i) => (
+          <tr key={i} className={line.kind}>
+            <td className="n">{line.old}</td>
+            <td className="n">{line.new}</td>
+            <td className="sign">{signs[line.kind]}</td>
+            <td className="t"><Text line={line} /></td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Split({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
+  const rows = useMemo(() => columns(hunk.lines), [hunk]);
+  return (
+    <table className="split">
+      <tbody>
+        {gap && <tr className="gap"><td colSpan={4}>⋯</td></tr>}
+        {rows.map(({ left, right }, i) => (
+          <tr key={i}>
+            <td className={`n ${left?.kind ?? "void"}`}>{left?.old}</td>
+            <td className={`t ${left?.kind ?? "void"}`}>{left && <Text line={left} />}</td>
+            <td className={`n ${right?.kind ?? "void"}`}>{right?.new}</td>
+            <td className={`t ${right?.kind ?? "void"}`}>{right && <Text line={right} />}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,129 @@
+import { memo, useState } from "react";
+import { CopyButton } from "../kit/controls.js";
+import { Icon } from "../kit/icons.js";
+import { Notice } from "../kit/show.js";
+import { count, duration } from "../kit/text.js";
+import { Block } from "./Blocks.js";
+import type { NoteItem, PlanItem, Row, TextItem, TurnItem, UserItem } from "./items.js";
+import { Markdown } from "./Markdown.js";
+import { ToolCall } from "./ToolCall.js";
+
+/** One row of a conversation. It renders again when the row is another one. */
+export const RowView = memo(function RowView({ row, cwd, asked }: { row: Row; cwd: string | undefined; asked: boolean }) {
+  const { item } = row;
+  switch (item.kind) {
+    case "user":
+      return <User item={item} />;
+    case "text":
+      return <Said item={item} segment={row.segment} />;
+    case "thought":
+      return <Thought item={item} />;
+    case "tool":
+      return <ToolCall item={item} cwd={cwd} asked={asked} />;
+    case "plan":
+      return <Plan item={item} />;
+    case "turn":
+      return <TurnEnd item={item} />;
+    case "note":
+      return <Note item={item} />;
+  }
+});
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+
+function User({ item }: { item: UserItem }) {
+  const [all, setAll] = useState(false);
+  const texts = item.blocks.filter((b) => b.type === "text");
+  const long = texts.reduce((n, b) => n + b.text.length, 0) > 6000;
+  return (
+    <div className="said user">
+      <div className="bubble">
+        {item.blocks.map((block, i) => <Block key={i} block={block.type === "text" && long && !all ? { ...block, text: `${block.text.slice(0, 6000)}…` } : block} text="plain" />)}
+        {long && <button type="button" className="link" onClick={() => setAll(!all)}>{all ? "Show less" : "Show all"}</button>}
+      </div>
+      <time className="when" dateTime={new Date(item.at).toISOString()}>{clock.format(item.at)}</time>
+    </div>
+  );
+}
+
+function Said({ item, segment }: { item: TextItem; segment: number }) {
+  const part = item.segments.all[segment];
+  const last = segment >= item.segments.all.length - 1;
+  return (
+    <div className={`said agent ${part?.continued ? "continued" : ""}`}>
+      {part && <Markdown text={part.text} />}
+      {last && item.blocks.map((block, i) => <Block key={i} block={block} />)}
+    </div>
+  );
+}
+
+/** Segments of a thought that are shown at once. */
+const shownSegments = 40;
+
+function Thought({ item }: { item: TextItem }) {
+  const [open, setOpen] = useState(false);
+  const all = item.segments.all;
+  const gist = (item.done ? all[0] : all.at(-1))?.text.replace(/[*_`#>]/g, "").trim().split("\n").find((line) => line !== "") ?? "";
+  return (
+    <section className={`thought ${item.done ? "" : "live"}`} aria-label="Thought">
+      <button type="button" className="thought-head" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <span className="tool-icon"><Icon name="think" size={15} /></span>
+        <span className="thought-word">{item.done ? "Thought" : "Thinking"}</span>
+        {!open && <span className="clip soft">{gist}</span>}
+        <span className={`turner ${open ? "open" : ""}`}><Icon name="chevron" size={14} /></span>
+      </button>
+      {open && (
+        <div className="thought-body">
+          {all.length > shownSegments && <p className="soft small">The end of a long thought.</p>}
+          {all.slice(-shownSegments).map((s, i) => <Markdown key={i} text={s.text} />)}
+        </div>
+      )}
+    </section>
+  );
+}
+
+const steps: Record<string, string> = { pending: "to do", in_progress: "under way", completed: "done" };
+
+function Plan({ item }: { item: PlanItem }) {
+  const done = item.entries.filter((e) => e.status === "completed").length;
+  return (
+    <section className="plan" aria-label="Plan">
+      <h3><Icon name="sessions" size={15} /> Plan <span className="soft">{done} of {item.entries.length}</span></h3>
+      <ol>
+        {item.entries.map((entry, i) => (
+          <li key={i} className={entry.status}>
+            <span className="step" aria-hidden="true">{entry.status === "completed" && <Icon name="check" size={12} />}</span>
+            <span>{entry.content}<span className="unseen">, {steps[entry.status] ?? entry.status}</span></span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+const stops: Record<string, string> = { cancelled: "Stopped", max_tokens: "The limit of tokens was reached", max_turn_requests: "The limit of requests in one turn was reached", refusal: "The agent refused" };
+
+function TurnEnd({ item }: { item: TurnItem }) {
+  if (item.error !== undefined) return <Notice tone="bad" title="The turn failed"><p>{item.error}</p></Notice>;
+  const usage = item.usage;
+  const facts = [
+    item.tookMs === undefined ? undefined : duration(item.tookMs),
+    usage ? `${count(usage.inputTokens)} in, ${count(usage.outputTokens)} out` : undefined,
+  ].filter(Boolean);
+  const word = item.stopReason === undefined || item.stopReason === "end_turn" ? undefined : (stops[item.stopReason] ?? item.stopReason);
+  return (
+    <div className={`turn-end ${word ? "odd" : ""}`}>
+      {word && <strong>{word}</strong>}
+      {facts.join(" · ")}
+    </div>
+  );
+}
+
+function Note({ item }: { item: NoteItem }) {
+  return (
+    <Notice tone={item.tone} title={item.title}>
+      {item.detail && <details><summary>Details</summary><pre className="note-detail" tabIndex={0}>{item.detail}</pre></details>}
+      {item.detail && <CopyButton text={item.detail} />}
+    </Notice>
+  );
+}

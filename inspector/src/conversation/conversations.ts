@@ -1,0 +1,57 @@
+import type { SandboxAgentClient, Session } from "sandbox-agent";
+import { Conversation } from "./conversation.js";
+
+/** Conversations that are followed at once; the one that was looked at longest ago is let go. */
+const maxFollowed = 6;
+
+/** The conversations that this page follows. */
+export class Conversations {
+  readonly #all = new Map<string, Conversation>(); // the newest last
+  #client: SandboxAgentClient | undefined;
+
+  /** What is followed goes on with another client. */
+  use(client: SandboxAgentClient): void {
+    if (client === this.#client) return;
+    this.#client = client;
+    for (const conversation of this.#all.values()) void conversation.open(client);
+  }
+
+  /** The conversation of a session, which is followed from now on. */
+  open(id: string): Conversation {
+    const conversation = this.#all.get(id) ?? new Conversation(id);
+    this.#all.delete(id);
+    this.#all.set(id, conversation);
+    if (this.#client) void conversation.open(this.#client);
+    for (const [old, other] of this.#all) {
+      if (this.#all.size <= maxFollowed) break;
+      if (other.get().queue.length > 0) continue; // it still has something to send
+      this.#all.delete(old);
+      void other.dispose();
+    }
+    return conversation;
+  }
+
+  /** The same for a session that was just made. */
+  made(session: Session): Conversation {
+    const conversation = new Conversation(session.id);
+    this.#all.set(session.id, conversation);
+    if (this.#client) void conversation.open(this.#client, session);
+    return this.open(session.id);
+  }
+
+  peek(id: string): Conversation | undefined {
+    return this.#all.get(id);
+  }
+
+  /** Whether this page is attached to the session for its conversation. */
+  follows(id: string): boolean {
+    return this.#all.get(id)?.get().phase === "live" || this.#all.get(id)?.get().phase === "loading";
+  }
+
+  /** Lets go of a session. */
+  async forget(id: string): Promise<void> {
+    const conversation = this.#all.get(id);
+    this.#all.delete(id);
+    await conversation?.dispose();
+  }
+}

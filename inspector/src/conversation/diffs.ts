@@ -1,0 +1,108 @@
+import { diffWordsWithSpace, structuredPatch } from "diff";
+
+export interface DiffLine {
+  readonly kind: "same" | "add" | "del";
+  readonly old: number | undefined;
+  readonly new: number | undefined;
+  readonly text: string;
+  /** Which parts of the line differ from the one it replaces. */
+  readonly parts?: readonly { readonly text: string; readonly changed: boolean }[];
+}
+
+export interface Hunk {
+  readonly oldStart: number;
+  readonly newStart: number;
+  readonly lines: readonly DiffLine[];
+}
+
+export interface FileDiff {
+  readonly hunks: readonly Hunk[];
+  readonly added: number;
+  readonly removed: number;
+  /** The texts differ too much to say where; both are shown whole. */
+  readonly coarse: boolean;
+}
+
+/** Beyond this the comparison is given up, and the texts are shown one after the other. */
+const timeoutMs = 150;
+const maxPairs = 400;
+
+export function diffTexts(before: string | undefined, after: string): FileDiff {
+  const patch = structuredPatch("a", "b", before ?? "", after, undefined, undefined, { context: 3, timeout: timeoutMs });
+  if (!patch) return coarse(before ?? "", after);
+  let added = 0;
+  let removed = 0;
+  const hunks = patch.hunks.map((hunk) => {
+    let oldLine = hunk.oldStart;
+    let newLine = hunk.newStart;
+    const lines: DiffLine[] = [];
+    for (const raw of hunk.lines) {
+      const text = raw.slice(1);
+      if (raw.startsWith("+")) {
+        added++;
+        lines.push({ kind: "add", old: undefined, new: newLine++, text });
+      } else if (raw.startsWith("-")) {
+        removed++;
+        lines.push({ kind: "del", old: oldLine++, new: undefined, text });
+      } else if (raw.startsWith(" ")) lines.push({ kind: "same", old: oldLine++, new: newLine++, text });
+    }
+    return { oldStart: hunk.oldStart, newStart: hunk.newStart, lines: withParts(lines) };
+  });
+  return { hunks, added, removed, coarse: false };
+}
+
+function coarse(before: string, after: string): FileDiff {
+  const old = before === "" ? [] : before.replace(/\n$/, "").split("\n");
+  const now = after === "" ? [] : after.replace(/\n$/, "").split("\n");
+  const lines: DiffLine[] = [
+    ...old.map((text, i): DiffLine => ({ kind: "del", old: i + 1, new: undefined, text })),
+    ...now.map((text, i): DiffLine => ({ kind: "add", old: undefined, new: i + 1, text })),
+  ];
+  return { hunks: [{ oldStart: 1, newStart: 1, lines }], added: now.length, removed: old.length, coarse: true };
+}
+
+/** Marks the words that changed where as many lines come as went. */
+function withParts(lines: DiffLine[]): DiffLine[] {
+  const out = [...lines];
+  let pairs = 0;
+  for (let i = 0; i < out.length; ) {
+    let dels = 0;
+    while (out[i + dels]?.kind === "del") dels++;
+    let adds = 0;
+    while (out[i + dels + adds]?.kind === "add") adds++;
+    if (dels > 0 && dels === adds && pairs + dels <= maxPairs) {
+      pairs += dels;
+      for (let k = 0; k < dels; k++) {
+        const del = out[i + k]!;
+        const add = out[i + dels + k]!;
+        if (del.text.length > 500 || add.text.length > 500) continue;
+        const words = diffWordsWithSpace(del.text, add.text);
+        const same = words.filter((w) => !w.added && !w.removed).reduce((n, w) => n + w.value.length, 0);
+        if (same * 3 < Math.max(del.text.length, add.text.length)) continue; // another line altogether
+        out[i + k] = { ...del, parts: words.filter((w) => !w.added).map((w) => ({ text: w.value, changed: w.removed })) };
+        out[i + dels + k] = { ...add, parts: words.filter((w) => !w.removed).map((w) => ({ text: w.value, changed: w.added })) };
+      }
+    }
+    i += Math.max(1, dels + adds);
+  }
+  return out;
+}
+
+/** The lines of a hunk in two columns. */
+export function columns(lines: readonly DiffLine[]): { readonly left: DiffLine | undefined; readonly right: DiffLine | undefined }[] {
+  const rows: { left: DiffLine | undefined; right: DiffLine | undefined }[] = [];
+  for (let i = 0; i < lines.length; ) {
+    const line = lines[i]!;
+    if (line.kind === "same") {
+      rows.push({ left: line, right: line });
+      i++;
+      continue;
+    }
+    const dels: DiffLine[] = [];
+    const adds: DiffLine[] = [];
+    while (lines[i]?.kind === "del") dels.push(lines[i++]!);
+    while (lines[i]?.kind === "add") adds.push(lines[i++]!);
+    for (let k = 0; k < Math.max(dels.length, adds.length); k++) rows.push({ left: dels[k], right: adds[k] });
+  }
+  return rows;
+}

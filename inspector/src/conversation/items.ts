@@ -1,0 +1,91 @@
+import type { ContentBlock, PromptResponse, ToolCall } from "sandbox-agent";
+import type { Segments } from "./segments.js";
+
+export type ToolContent = NonNullable<ToolCall["content"]>[number];
+export type ToolStatus = NonNullable<ToolCall["status"]>;
+export interface PlanEntry {
+  readonly content: string;
+  readonly status: string;
+  readonly priority?: string;
+}
+
+/** What a person said. */
+export interface UserItem {
+  readonly kind: "user";
+  readonly key: string;
+  readonly at: number;
+  readonly blocks: readonly ContentBlock[];
+  /** This page sent it and has seen no sign of the agent since. */
+  readonly unconfirmed?: boolean;
+}
+
+/** What the agent says, or thinks. `segments` grows in place; `version` with it. */
+export interface TextItem {
+  readonly kind: "text" | "thought";
+  readonly key: string;
+  readonly at: number;
+  readonly messageId: string | undefined;
+  readonly segments: Segments;
+  /** Images and other things that are no text. */
+  readonly blocks: readonly ContentBlock[];
+  readonly version: number;
+  readonly done: boolean;
+}
+
+/** What the agent does. Calls of its subagents are in `children`. */
+export interface ToolItem {
+  readonly kind: "tool";
+  readonly key: string;
+  readonly at: number;
+  readonly endedAt: number | undefined;
+  readonly id: string;
+  readonly title: string;
+  readonly tool: string;
+  readonly status: ToolStatus;
+  readonly content: readonly ToolContent[];
+  readonly locations: readonly { readonly path: string; readonly line?: number | null }[];
+  readonly rawInput: unknown;
+  readonly rawOutput: unknown;
+  readonly parent: string | undefined;
+  readonly children: readonly ChildItem[];
+}
+
+export type ChildItem = ToolItem | TextItem;
+
+export interface PlanItem {
+  readonly kind: "plan";
+  readonly key: string;
+  readonly at: number;
+  readonly entries: readonly PlanEntry[];
+}
+
+/** The end of a turn. */
+export interface TurnItem {
+  readonly kind: "turn";
+  readonly key: string;
+  readonly at: number;
+  readonly tookMs: number | undefined;
+  readonly stopReason: string | undefined;
+  readonly error: string | undefined;
+  readonly usage: PromptResponse["usage"];
+}
+
+/** Something the gateway or the page has to say. */
+export interface NoteItem {
+  readonly kind: "note";
+  readonly key: string;
+  readonly at: number;
+  readonly tone: "info" | "warn" | "bad";
+  readonly title: string;
+  readonly detail: string | undefined;
+}
+
+export type Item = UserItem | TextItem | ToolItem | PlanItem | TurnItem | NoteItem;
+
+/** One row of the list: an item, or one segment of a text. A row that changes is another object. */
+export interface Row {
+  readonly key: string;
+  readonly item: Item;
+  /** Which segment of the text; -1 for what is no segment. */
+  readonly segment: number;
+}

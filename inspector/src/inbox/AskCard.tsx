@@ -1,0 +1,171 @@
+import { useEffect, useRef, useState, type ReactNode } from "react";
+import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
+import { Icon } from "../kit/icons.js";
+import { Kbd } from "../kit/show.js";
+import { relativeTo } from "../kit/text.js";
+import { Diff } from "../conversation/Diff.js";
+import { Markdown } from "../conversation/Markdown.js";
+import { Code } from "../conversation/Code.js";
+import type { Ask } from "../state/inbox.js";
+import { useShortcut } from "../app/shortcuts.js";
+import { emptyForm, fieldsOf, formContent, type FormValues } from "./form.js";
+
+/** Something that an agent asks, to be answered here. Keys work for one card at a time. */
+export function AskCard({ ask, cwd, keys, where }: { ask: Ask; cwd?: string | undefined; keys: boolean; where?: ReactNode }) {
+  return (
+    <section className="ask" aria-label="The agent asks" data-ask={ask.kind}>
+      {where}
+      {ask.kind === "permission" ? <Permission ask={ask} cwd={cwd} keys={keys} /> : ask.kind === "question" ? <Questions ask={ask} /> : <Elicitation ask={ask} />}
+    </section>
+  );
+}
+
+function Key({ keys, what, run }: { keys: string; what: string; run: () => void }) {
+  useShortcut({ keys, what, group: "Permission", run });
+  return null;
+}
+
+const order = ["allow_once", "allow_always", "reject_once", "reject_always"];
+const optionKeys: Record<string, string> = { allow_once: "y", allow_always: "a", reject_once: "x", reject_always: "d" };
+
+function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission" }>; cwd: string | undefined; keys: boolean }) {
+  const { toolCall, options } = ask.request;
+  const sorted = options.toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
+  const used = new Set<string>();
+  const choose = (optionId: string) => ask.answer({ outcome: { outcome: "selected", optionId } });
+  const command = commandOf(toolCall.rawInput);
+  return (
+    <>
+      <h3><Icon name="warning" /> May it? <span className="ask-title">{toolCall.title ?? toolCall.kind ?? "Use a tool"}</span></h3>
+      {toolCall.locations && toolCall.locations.length > 0 && <p className="soft small mono">{toolCall.locations.slice(0, 5).map((l) => relativeTo(l.path, cwd)).join(", ")}</p>}
+      {command && command !== toolCall.title && <Code code={command} language="bash" bare />}
+      <div className="ask-content">
+        {toolCall.content?.map((c, i) => c.type === "diff"
+          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText ?? undefined} after={c.newText} />
+          : c.type === "content" && c.content.type === "text" ? <Markdown key={i} text={c.content.text} /> : null)}
+      </div>
+      {!command && !toolCall.content?.length && toolCall.rawInput !== undefined && toolCall.rawInput !== null && (
+        <details className="raw"><summary>Input</summary><Code code={JSON.stringify(toolCall.rawInput, null, 2)} language="json" bare /></details>
+      )}
+      <div className="row">
+        {sorted.map((option) => {
+          const key = optionKeys[option.kind];
+          const mine = keys && key && !used.has(key) ? key : undefined;
+          if (mine) used.add(mine);
+          return (
+            <Button key={option.optionId} tone={option.kind === "allow_once" ? "primary" : option.kind.startsWith("reject") ? "danger" : "plain"} onClick={() => choose(option.optionId)}>
+              {option.name}
+              {mine && <Kbd keys={mine} />}
+              {mine && <Key keys={mine} what={option.name} run={() => choose(option.optionId)} />}
+            </Button>
+          );
+        })}
+      </div>
+    </>
+  );
+}
+
+function commandOf(input: unknown): string | undefined {
+  if (typeof input !== "object" || input === null || !("command" in input)) return undefined;
+  const { command } = input;
+  return typeof command === "string" ? command : Array.isArray(command) ? command.join(" ") : undefined;
+}
+
+function Questions({ ask }: { ask: Extract<Ask, { kind: "question" }> }) {
+  const { questions } = ask.request;
+  const [answers, setAnswers] = useState<readonly { readonly chosen: readonly string[]; readonly own: string }[]>(() => questions.map(() => ({ chosen: [], own: "" })));
+  const given = answers.map((a) => [...a.chosen, ...(a.own.trim() === "" ? [] : [a.own.trim()])]);
+  const complete = given.every((a) => a.length > 0);
+  const change = (i: number, part: Partial<(typeof answers)[number]>) => setAnswers(answers.map((a, k) => (k === i ? { ...a, ...part } : a)));
+  return (
+    <form
+      className="stack"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (complete) ask.answer({ outcome: "answered", answers: given });
+      }}
+    >
+      {questions.map((q, i) => {
+        const answer = answers[i]!;
+        return (
+          <fieldset key={q.id} className="question">
+            <legend><span className="badge">{q.header || "Question"}</span> {q.question}</legend>
+            {q.options.map((option) => {
+              const on = answer.chosen.includes(option.label);
+              return (
+                <label key={option.label} className={`option ${on ? "on" : ""}`}>
+                  <input
+                    type={q.multiSelect ? "checkbox" : "radio"} name={`${ask.id}-${q.id}`} checked={on}
+                    onChange={() => change(i, q.multiSelect ? { chosen: on ? answer.chosen.filter((l) => l !== option.label) : [...answer.chosen, option.label] } : { chosen: [option.label], own: "" })}
+                  />
+                  <span>{option.label}{option.description && <span className="hint">{option.description}</span>}</span>
+                </label>
+              );
+            })}
+            <Input aria-label={`Your own answer: ${q.question}`} placeholder={q.options.length > 0 ? "Or in your own words" : "Your answer"} value={answer.own} onChange={(e) => change(i, q.multiSelect ? { own: e.target.value } : { own: e.target.value, chosen: [] })} />
+          </fieldset>
+        );
+      })}
+      <div className="row">
+        <Button type="submit" tone="primary" disabled={!complete}>Answer</Button>
+        <Button tone="quiet" onClick={() => ask.answer({ outcome: "rejected", answers: [] })}>Decline</Button>
+      </div>
+    </form>
+  );
+}
+
+function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
+  const request = ask.request as { message: string; mode?: string; url?: string; requestedSchema?: unknown };
+  const fields = fieldsOf(request.requestedSchema);
+  const [values, setValues] = useState<FormValues>(() => emptyForm(fields));
+  const [problems, setProblems] = useState<Readonly<Record<string, string>>>({});
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    if (Object.keys(problems).length > 0) form.current?.querySelector<HTMLElement>("[aria-invalid]")?.focus();
+  }, [problems]);
+  const safe = request.url !== undefined && /^https?:/.test(request.url);
+  return (
+    <form
+      ref={form} className="stack" noValidate
+      onSubmit={(event) => {
+        event.preventDefault();
+        const { content, problems: found } = formContent(fields, values);
+        setProblems(found);
+        if (Object.keys(found).length === 0) ask.answer((request.mode === "url" ? { action: "accept" } : { action: "accept", content }) as never);
+      }}
+    >
+      <div className="ask-message"><Icon name="info" /> <Markdown text={request.message} /></div>
+      {request.mode === "url" && (safe ? <p><a href={request.url} target="_blank" rel="noreferrer noopener">{request.url}</a></p> : <p className="bad-text">The address is not one that can be opened: {request.url}</p>)}
+      {fields.map((field) => {
+        const value = values[field.name];
+        const set = (v: FormValues[string]) => setValues({ ...values, [field.name]: v });
+        if (field.type === "boolean") return <Checkbox key={field.name} label={field.label} hint={field.description} checked={value === true} onChange={(e) => set(e.target.checked)} />;
+        if (field.type === "many") {
+          const chosen = Array.isArray(value) ? value : [];
+          return (
+            <fieldset key={field.name} className="question">
+              <legend>{field.label}</legend>
+              {field.choices.map((c) => <Checkbox key={c.value} label={c.label} checked={chosen.includes(c.value)} onChange={(e) => set(e.target.checked ? [...chosen, c.value] : chosen.filter((v) => v !== c.value))} />)}
+              {problems[field.name] && <p className="hint bad">{problems[field.name]}</p>}
+            </fieldset>
+          );
+        }
+        return (
+          <Field key={field.name} label={field.label} hint={field.description} error={problems[field.name]} optional={!field.required}>
+            {(props) =>
+              field.type === "one"
+                ? <Select {...props} value={String(value ?? "")} onChange={(e) => set(e.target.value)}><option value="">Choose…</option>{field.choices.map((c) => <option key={c.value} value={c.value}>{c.label}</option>)}</Select>
+                : field.long
+                  ? <TextArea {...props} value={String(value ?? "")} onChange={(e) => set(e.target.value)} />
+                  : <Input {...props} type={field.input} value={String(value ?? "")} onChange={(e) => set(e.target.value)} />}
+          </Field>
+        );
+      })}
+      <div className="row">
+        <Button type="submit" tone="primary">{request.mode === "url" ? "I have done it" : "Send"}</Button>
+        <Button onClick={() => ask.answer({ action: "decline" })}>Decline</Button>
+        <Button tone="quiet" onClick={() => ask.answer({ action: "cancel" })}>Cancel</Button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,115 @@
+/** A field of a form that an agent sent. */
+export interface FormField {
+  readonly name: string;
+  readonly label: string;
+  readonly description: string | undefined;
+  readonly type: "text" | "number" | "integer" | "boolean" | "one" | "many";
+  readonly required: boolean;
+  readonly input: "text" | "email" | "url" | "date" | "datetime-local" | "number";
+  readonly long: boolean;
+  readonly choices: readonly { readonly value: string; readonly label: string }[];
+  readonly minimum: number | undefined;
+  readonly maximum: number | undefined;
+  readonly minLength: number | undefined;
+  readonly maxLength: number | undefined;
+  readonly pattern: string | undefined;
+  readonly minItems: number | undefined;
+  readonly maxItems: number | undefined;
+  readonly standard: unknown;
+}
+
+export type FormValues = Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
+
+interface Schema {
+  type?: string;
+  title?: string | null;
+  description?: string | null;
+  format?: string | null;
+  enum?: unknown[] | null;
+  enumNames?: string[];
+  oneOf?: { const: unknown; title?: string }[] | null;
+  items?: { enum?: unknown[]; anyOf?: { const: unknown; title?: string }[] };
+  default?: unknown;
+  minimum?: number | null;
+  maximum?: number | null;
+  minLength?: number | null;
+  maxLength?: number | null;
+  pattern?: string | null;
+  minItems?: number | null;
+  maxItems?: number | null;
+}
+
+const inputs: Record<string, FormField["input"]> = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
+
+/** The fields of a form's schema: flat, as the protocol has them. */
+export function fieldsOf(schema: unknown): FormField[] {
+  const { properties = {}, required = [] } = (schema ?? {}) as { properties?: Record<string, Schema>; required?: string[] | null };
+  return Object.entries(properties).map(([name, s]) => {
+    const choices = s.oneOf?.map((o) => ({ value: String(o.const), label: o.title ?? String(o.const) }))
+      ?? s.enum?.map((v, i) => ({ value: String(v), label: s.enumNames?.[i] ?? String(v) }))
+      ?? s.items?.anyOf?.map((o) => ({ value: String(o.const), label: o.title ?? String(o.const) }))
+      ?? s.items?.enum?.map((v) => ({ value: String(v), label: String(v) }))
+      ?? [];
+    const type = s.type === "array" ? "many" : choices.length > 0 ? "one" : s.type === "boolean" || s.type === "number" || s.type === "integer" ? s.type : "text";
+    return {
+      name, type, choices, label: s.title ?? name, description: s.description ?? undefined, required: required?.includes(name) ?? false,
+      input: type === "number" || type === "integer" ? "number" : (inputs[s.format ?? ""] ?? "text"), long: type === "text" && !s.format && (s.maxLength ?? 0) > 200,
+      minimum: s.minimum ?? undefined, maximum: s.maximum ?? undefined, minLength: s.minLength ?? undefined, maxLength: s.maxLength ?? undefined,
+      pattern: s.pattern ?? undefined, minItems: s.minItems ?? undefined, maxItems: s.maxItems ?? undefined, standard: s.default,
+    };
+  });
+}
+
+/** The form as it is shown first. */
+export function emptyForm(fields: readonly FormField[]): FormValues {
+  return Object.fromEntries(fields.map((f) => [f.name, f.type === "boolean" ? f.standard === true : f.type === "many" ? (Array.isArray(f.standard) ? f.standard.map(String) : []) : f.standard === undefined || f.standard === null ? "" : String(f.standard)]));
+}
+
+/** What was filled in, with the types the agent asked for, or what is wrong with it. */
+export function formContent(fields: readonly FormField[], values: FormValues): { content: Record<string, unknown>; problems: Record<string, string> } {
+  const content: Record<string, unknown> = {};
+  const problems: Record<string, string> = {};
+  for (const f of fields) {
+    const value = values[f.name];
+    if (f.type === "boolean") {
+      content[f.name] = value === true;
+    } else if (f.type === "many") {
+      const chosen = Array.isArray(value) ? value : [];
+      if (chosen.length < (f.minItems ?? (f.required ? 1 : 0))) problems[f.name] = `Choose at least ${f.minItems ?? 1}.`;
+      else if (f.maxItems !== undefined && chosen.length > f.maxItems) problems[f.name] = `Choose at most ${f.maxItems}.`;
+      else content[f.name] = chosen;
+    } else {
+      const text = String(value ?? "");
+      if (text === "") {
+        if (f.required) problems[f.name] = "This is needed.";
+        continue;
+      }
+      const problem = f.type === "number" || f.type === "integer" ? numberProblem(f, text) : textProblem(f, text);
+      if (problem) problems[f.name] = problem;
+      else content[f.name] = f.type === "number" || f.type === "integer" ? Number(text) : f.input === "datetime-local" ? new Date(text).toISOString() : text;
+    }
+  }
+  return { content, problems };
+}
+
+function numberProblem(f: FormField, text: string): string | undefined {
+  const n = Number(text);
+  if (!Number.isFinite(n)) return "This is not a number.";
+  if (f.type === "integer" && !Number.isInteger(n)) return "It must be a whole number.";
+  if (f.minimum !== undefined && n < f.minimum) return `It must be at least ${f.minimum}.`;
+  if (f.maximum !== undefined && n > f.maximum) return `It must be at most ${f.maximum}.`;
+  return undefined;
+}
+
+function textProblem(f: FormField, text: string): string | undefined {
+  if (f.minLength !== undefined && text.length < f.minLength) return `It must have at least ${f.minLength} characters.`;
+  if (f.maxLength !== undefined && text.length > f.maxLength) return `It must have at most ${f.maxLength} characters.`;
+  if (f.pattern !== undefined && f.type === "text") {
+    try {
+      if (!new RegExp(f.pattern, "u").test(text)) return `It does not fit the pattern ${f.pattern}.`;
+    } catch {
+      // A pattern that is none: the agent looks for itself.
+    }
+  }
+  return undefined;
+}

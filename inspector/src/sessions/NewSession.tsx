@@ -1,0 +1,191 @@
+import { useEffect, useId, useMemo, useState, type FormEvent } from "react";
+import type { Agent } from "sandbox-agent";
+import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
+import { AreaHead, Command, Notice } from "../kit/show.js";
+import { explain, type Explanation } from "../state/explain.js";
+import { conversations, gateway, router, sessions } from "../state/page.js";
+import { useSelected, useStore } from "../state/store.js";
+import { noWishes, requestOf, type Wishes } from "./wishes.js";
+
+interface Choice {
+  readonly id: string;
+  readonly name: string;
+  readonly description?: string;
+  readonly variants?: readonly string[];
+}
+
+/** What an agent lets a session choose. */
+interface Choices {
+  readonly models: readonly Choice[];
+  readonly modes: readonly Choice[];
+  readonly levels: readonly Choice[];
+}
+
+/** The folders that sessions were made in last, without the same one twice. */
+function useFolders(cwd: string): readonly string[] {
+  const recent = useSelected(sessions, (s) => s.sessions);
+  const [found, setFound] = useState<readonly string[]>([]);
+  const parent = cwd.includes("/") ? cwd.slice(0, cwd.lastIndexOf("/") + 1) : "";
+  useEffect(() => {
+    if (parent === "") return setFound([]);
+    const controller = new AbortController();
+    void gateway.client.fs.list(parent, { limit: 200, signal: controller.signal } as never).then(
+      (page) => setFound(page.entries.filter((e) => e.type === "directory" && !e.name.startsWith(".")).map((e) => `${parent}${e.name}`)),
+      () => setFound([]),
+    );
+    return () => controller.abort();
+  }, [parent]);
+  return useMemo(() => [...new Set([...recent.map((s) => s.cwd), ...found])].slice(0, 100), [recent, found]);
+}
+
+export default function NewSession({ query }: { query: Readonly<Record<string, string>> }) {
+  const { agents, agent: standard } = useStore(gateway);
+  const [wishes, setWishes] = useState<Wishes>(() => {
+    const last = sessions.get().sessions[0];
+    return { ...noWishes, agent: query.agent ?? last?.agent ?? standard ?? "", cwd: query.cwd ?? last?.cwd ?? "", prompt: query.prompt ?? "" };
+  });
+  const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
+  const [problem, setProblem] = useState<Explanation>();
+  const [busy, setBusy] = useState(false);
+  const [models, setModels] = useState<{ readonly agent: string; readonly models: readonly Choice[] }>();
+  const listId = useId();
+  const folders = useFolders(wishes.cwd);
+  const agent = agents.find((a) => a.id === wishes.agent);
+  const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
+
+  useEffect(() => {
+    void gateway.refreshAgents().catch(() => {});
+    if (wishes.cwd === "") void gateway.client.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" ? { ...w, cwd: home.path } : w)), () => {});
+  }, []);
+
+  // What an agent offers is known once it has run; its models can be asked for.
+  useEffect(() => {
+    if (!agent || agent.models !== undefined || !agent.installed) return;
+    let current = true;
+    void gateway.client.listModels({ agent: agent.id }).then((list) => {
+      if (current) setModels({ agent: agent.id, models: list.availableModels.map((m) => ({ id: m.modelId, name: m.name ?? m.modelId, ...(m.description ? { description: m.description } : {}), ...(m.variants ? { variants: m.variants } : {}) })) });
+    }, () => {});
+    return () => {
+      current = false;
+    };
+  }, [agent]);
+
+  const choices: Choices = {
+    models: agent?.models ?? (models && models.agent === agent?.id ? models.models : []),
+    modes: agent?.modes ?? [],
+    levels: agent?.thoughtLevels ?? models?.models.find((m) => m.id === wishes.model)?.variants?.map((id) => ({ id, name: id })) ?? [],
+  };
+  const without = (feature: string) => {
+    const support = agent?.capabilities?.[feature];
+    return support?.level === "unsupported" ? (support.reason ?? "not supported") : undefined;
+  };
+
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    const { params, problems: found } = requestOf(wishes);
+    setProblems(found);
+    setProblem(undefined);
+    if (!params) return;
+    setBusy(true);
+    try {
+      const session = await gateway.client.newSession(params);
+      const conversation = conversations.made(session);
+      if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
+      void sessions.refresh();
+      router.go("sessions", [session.id], { replace: true });
+    } catch (error) {
+      setProblem(explain(error, gateway.get().endpoint));
+      setBusy(false);
+    }
+  };
+
+  return (
+    <div className="area new-session">
+      <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
+      {problem && <Notice tone="bad" title={problem.kind === "agent" ? "The agent refused" : problem.title}><p>{problem.detail}</p>{problem.command && <Command text={problem.command} />}</Notice>}
+      <form className="stack wide-gap" onSubmit={(event) => void submit(event)}>
+        <div className="pair">
+          <Field label="Agent" hint={agent && agentHint(agent)}>
+            {(props) => (
+              <Select {...props} value={wishes.agent} onChange={(e) => set({ agent: e.target.value, model: "", mode: "", variant: "" })}>
+                {wishes.agent === "" && <option value="">Choose…</option>}
+                {agents.map((a) => <option key={a.id} value={a.id}>{a.name}{a.installed ? "" : " (not installed)"}</option>)}
+              </Select>
+            )}
+          </Field>
+          <Field label="Folder" error={problems.cwd} hint="On the gateway’s machine.">
+            {(props) => <Input {...props} required list={listId} className="mono" value={wishes.cwd} onChange={(e) => set({ cwd: e.target.value })} placeholder="/path/to/project" />}
+          </Field>
+          <datalist id={listId}>{folders.map((f) => <option key={f} value={f} />)}</datalist>
+        </div>
+        <div className="pair three">
+          <Choose label="Model" value={wishes.model} choices={choices.models} without={without("models")} onChange={(model) => set({ model, variant: "" })} />
+          <Choose label="Thought level" value={wishes.variant} choices={choices.levels} without={without("thoughtLevels")} onChange={(variant) => set({ variant })} />
+          <Choose label="Mode" value={wishes.mode} choices={choices.modes} without={without("modes")} onChange={(mode) => set({ mode })} />
+        </div>
+        <Field label="Permissions" hint={permissionHints[wishes.permissionMode]}>
+          {(props) => (
+            <Select {...props} value={wishes.permissionMode} onChange={(e) => set({ permissionMode: e.target.value })}>
+              <option value="">As the agent does by itself</option>
+              <option value="default">Ask before changes and commands</option>
+              <option value="readonly">Read only</option>
+              <option value="write">Change files without asking</option>
+              <option value="bypass">Allow everything without asking</option>
+            </Select>
+          )}
+        </Field>
+        <Field label="First prompt" optional>{(props) => <TextArea {...props} value={wishes.prompt} onChange={(e) => set({ prompt: e.target.value })} onKeyDown={(e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && e.currentTarget.form?.requestSubmit()} />}</Field>
+        <details className="more" open={Object.keys(problems).some((p) => p !== "cwd") || undefined}>
+          <summary>More: title, instructions, skills, MCP servers, environment</summary>
+          <div className="stack">
+            <Field label="Title" optional>{(props) => <Input {...props} value={wishes.title} onChange={(e) => set({ title: e.target.value })} />}</Field>
+            <Field label="Instructions" optional hint={without("instructions") ?? "As a project’s instructions to the agent."}>{(props) => <TextArea {...props} value={wishes.instructions} onChange={(e) => set({ instructions: e.target.value })} />}</Field>
+            <Field label="Behind the agent’s own system prompt" optional hint={without("appendSystemPrompt")}>{(props) => <TextArea {...props} value={wishes.appendSystemPrompt} onChange={(e) => set({ appendSystemPrompt: e.target.value })} />}</Field>
+            <Field label="Folders with skills" optional error={problems.skills} hint={without("skills") ?? "One path on each line."}>{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.skills} onChange={(e) => set({ skills: e.target.value })} />}</Field>
+            <Field label="Further folders" optional error={problems.directories} hint={without("additionalDirectories") ?? "That the agent may work in, one path on each line."}>{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.directories} onChange={(e) => set({ directories: e.target.value })} />}</Field>
+            <Field label="MCP servers" optional error={problems.mcp} hint={without("mcpServers") ?? "JSON, as in a .mcp.json file."}>{(props) => <TextArea {...props} className="mono" rows={4} placeholder={'{"mcpServers": {"docs": {"command": "docs-server", "args": []}}}'} value={wishes.mcp} onChange={(e) => set({ mcp: e.target.value })} />}</Field>
+            <Field label="Environment" optional error={problems.env} hint="NAME=VALUE on each line. It is kept with the session: no place for secrets.">{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.env} onChange={(e) => set({ env: e.target.value })} />}</Field>
+            <Checkbox label="A process of its own" hint="Otherwise sessions of an agent share one." checked={wishes.own} onChange={(e) => set({ own: e.target.checked })} />
+          </div>
+        </details>
+        <div className="row">
+          <Button type="submit" tone="primary" busy={busy}>{busy ? "Starting the agent" : "Start"}</Button>
+          <Button tone="quiet" onClick={() => router.go("sessions")}>Cancel</Button>
+          {busy && agent && !agent.installed && <span className="soft small" role="status">{agent.name} is installed first; this can take minutes.</span>}
+        </div>
+      </form>
+    </div>
+  );
+}
+
+const permissionHints: Record<string, string> = {
+  "": "Nothing is allowed by the gateway itself.",
+  default: "You are asked here, and in the inbox.",
+  readonly: "It may look and not touch.",
+  write: "Commands are still asked for, where the agent can tell the difference.",
+  bypass: "For sandboxes: nobody is asked anything.",
+};
+
+function agentHint(agent: Agent): string {
+  if (!agent.installed) return "It is installed when the session starts.";
+  const parts = [agent.version, agent.authState === "required" ? "needs a login" : agent.authState === "unknown" && !agent.credentialsAvailable ? "no login is known" : undefined].filter(Boolean);
+  return parts.join(", ") || agent.description || "";
+}
+
+/** A choice from what the agent reported, or a free text while it has not. */
+function Choose({ label, value, choices, without, onChange }: { label: string; value: string; choices: readonly Choice[]; without: string | undefined; onChange: (value: string) => void }) {
+  const chosen = choices.find((c) => c.id === value);
+  return (
+    <Field label={label} optional hint={without ?? chosen?.description ?? (choices.length === 0 ? "Known when the agent has run once." : undefined)}>
+      {(props) =>
+        choices.length > 0 ? (
+          <Select {...props} value={value} disabled={without !== undefined} onChange={(e) => onChange(e.target.value)}>
+            <option value="">The agent’s own</option>
+            {choices.map((c) => <option key={c.id} value={c.id}>{c.name}</option>)}
+          </Select>
+        ) : (
+          <Input {...props} value={value} disabled={without !== undefined} onChange={(e) => onChange(e.target.value)} placeholder="The agent’s own" />
+        )}
+    </Field>
+  );
+}
