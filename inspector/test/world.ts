@@ -85,4 +85,6 @@ async function axeSource(): Promise<string> {
 export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
   await page.emulateMedia({ colorScheme: name });
   await page.waitForFunction((wanted) => document.documentElement.dataset.theme === wanted, name);
+  // Colours that are on their way are nobody's.
+  await page.waitForFunction(() => document.getAnimations().every((a) => !(a instanceof CSSTransition)));
 }

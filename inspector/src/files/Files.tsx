@@ -15,6 +15,7 @@ import { useStore } from "../state/store.js";
 import { FileView } from "./FileView.js";
 import { Folder } from "./folder.js";
 import { badName, crumbs, join, parentOf } from "./paths.js";
+import "../conversation/conversation.css";
 import "./files.css";
 
 type Entry = components["schemas"]["FileListed"];
