@@ -137,6 +137,7 @@ type Process interface {
 	PID() int
 	StartedAt() time.Time
 	RSS() int64 // resident memory in bytes, 0 when unknown
+	Stderr() Stderr
 }
 
 // NotInstalledError says that an agent's program is missing and what to do.

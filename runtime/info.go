@@ -149,4 +149,6 @@ type ProcessInfo struct {
 	Restarts  int       `json:"restarts"`
 	LastError string    `json:"lastError,omitempty"`
 	RSSBytes  int64     `json:"rssBytes"`
+	// Stderr is what it has written there; nil when that is nothing.
+	Stderr *StderrInfo `json:"stderr,omitempty"`
 }

@@ -100,6 +100,9 @@ func (a *agent) describe() AgentInfo {
 			if pi.PID, pi.RSSBytes = os.PID(), os.RSS(); pi.PID == 0 {
 				continue // a bridge that has started nothing
 			}
+			if said := os.Stderr(); said.TotalLines > 0 {
+				pi.Stderr = stderrInfo(said)
+			}
 		}
 		row.Processes = append(row.Processes, pi)
 	}

@@ -170,6 +170,9 @@ var (
 func (c *conn) PID() int             { return c.proc.PID() }
 func (c *conn) StartedAt() time.Time { return c.proc.StartedAt() }
 func (c *conn) RSS() int64           { return process.RSS(c.proc.PID()) }
+func (c *conn) Stderr() adapters.Stderr {
+	return bridge.Stderr(c.proc)
+}
 
 // Read returns the agent's next message; when the stream has ended it waits for
 // the process and says how that ended.

@@ -106,6 +106,11 @@ func showAgent(std stdio, a agentRow) {
 		})
 	}
 	table(std.out, rows)
+	for _, p := range a.Processes {
+		if p.Stderr != nil && p.Stderr.Tail != "" {
+			fmt.Fprintf(std.out, "\nstderr of %d, its end:\n%s\n", p.PID, strings.TrimRight(p.Stderr.Tail, "\n"))
+		}
+	}
 }
 
 // showStatus shows every installed version and where it came from.

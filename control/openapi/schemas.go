@@ -32,7 +32,8 @@ func schemas() openapi3.Schemas {
 		"Process": {Value: object(fields{
 			"pid": number(none), "startedAt": date(), "uptimeMs": number(none), "sessions": number("Sessions that use the process."),
 			"restarts": number(none), "lastError": text("Why the process before it ended."), "rssBytes": number("Resident memory."),
-		}, "lastError")},
+			"stderr": ref("Stderr"),
+		}, "lastError", "stderr")},
 		"Agent": {Value: object(fields{
 			"id": text(none), "name": text(name),
 			"kind":        enum("bridge translates the agent's own protocol, native speaks ACP itself, custom is a command of the user.", "bridge", "native", "custom"),

@@ -94,8 +94,13 @@ func (c *Child) End(l process.Ladder) *adapters.ExitError {
 // ExitError says how a process has ended; call it after Done.
 func ExitError(p *process.Process) *adapters.ExitError {
 	e := p.Exit()
+	return &adapters.ExitError{Code: e.Code, Signal: e.Signal, Stderr: Stderr(p)}
+}
+
+// Stderr is what a process has written to stderr so far.
+func Stderr(p *process.Process) adapters.Stderr {
 	head, tail, truncated, lines := p.Stderr()
-	return &adapters.ExitError{Code: e.Code, Signal: e.Signal, Stderr: adapters.Stderr{Head: head, Tail: tail, Truncated: truncated, TotalLines: lines}}
+	return adapters.Stderr{Head: head, Tail: tail, Truncated: truncated, TotalLines: lines}
 }
 
 // WritePrivate writes a file that only this user can read, and replaces what

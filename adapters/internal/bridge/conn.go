@@ -135,3 +135,11 @@ func (c *Conn) RSS() int64 {
 	}
 	return 0
 }
+
+// Stderr returns what the native process has written to stderr so far.
+func (c *Conn) Stderr() adapters.Stderr {
+	if p := c.process(); p != nil {
+		return Stderr(p)
+	}
+	return adapters.Stderr{}
+}

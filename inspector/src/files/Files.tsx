@@ -1,10 +1,218 @@
-import { AreaHead, Empty } from "../kit/show.js";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { ProblemError, type components } from "sandbox-agent";
+import type { AreaProps } from "../areas.js";
+import { Button, Checkbox, Field, IconButton, Input } from "../kit/controls.js";
+import { Confirm, Dialog, Menu } from "../kit/dialog.js";
+import { Icon } from "../kit/icons.js";
+import { useLoad } from "../kit/load.js";
+import { save } from "../kit/save.js";
+import { AreaHead, Badge, Empty, Notice } from "../kit/show.js";
+import { age, baseName, bytes, plural } from "../kit/text.js";
+import { messageOf } from "../state/explain.js";
+import { gateway, router, toasts } from "../state/page.js";
+import { useStore } from "../state/store.js";
+import { FileView } from "./FileView.js";
+import { Folder } from "./folder.js";
+import { badName, crumbs, join, parentOf } from "./paths.js";
+import "../conversation/conversation.css";
+import "./files.css";
 
-export default function Files() {
+type Entry = components["schemas"]["FileListed"];
+
+const rowHeight = 32;
+
+/** `#/files?path=/a/folder`, `#/files?path=/a/file`; without one the gateway's own folder. */
+export default function Files({ route }: AreaProps) {
+  const wanted = route.query.path ?? ".";
+  const { value: entry, error, reload } = useLoad((signal) => gateway.client.fs.stat(wanted, { follow: true, signal }), [wanted]);
+  const isFolder = entry?.type === "directory";
+  const folder = entry && (isFolder ? entry.path : parentOf(entry.path));
   return (
-    <div className="area">
-      <AreaHead title="Files" />
-      <Empty icon="files" title="Nothing here yet" />
+    <div className="area full files">
+      <div className="stack">
+        <AreaHead title="Files" lead="Of the machine that the gateway runs on." />
+        <Location path={entry?.path ?? wanted} />
+        {error && <Notice tone="bad" title="It cannot be shown" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
+      </div>
+      {folder && <Browser key={folder} path={folder} file={isFolder ? undefined : entry.path} />}
+      {!entry && !error && <p className="soft" role="status">Loading…</p>}
     </div>
+  );
+}
+
+export const go = (path: string) => router.go("files", [], { query: { path } });
+const hrefTo = (path: string) => `#/files?${new URLSearchParams({ path }).toString()}`;
+
+/** Where the page is, and a field to go elsewhere. */
+function Location({ path }: { path: string }) {
+  const [typed, setTyped] = useState<string>();
+  if (typed !== undefined) {
+    return (
+      <form className="row" onSubmit={(event) => { event.preventDefault(); setTyped(undefined); go(typed); }}>
+        <Input aria-label="Path" className="mono grow" value={typed} autoFocus onChange={(event) => setTyped(event.target.value)} onKeyDown={(event) => event.key === "Escape" && setTyped(undefined)} />
+        <Button type="submit">Go</Button>
+      </form>
+    );
+  }
+  return (
+    <nav className="row tight crumbs" aria-label="Path">
+      <ol>
+        {crumbs(path).map((c, i, all) => (
+          <li key={c.path}>{i > 1 && <span className="soft" aria-hidden="true">/</span>}<a href={hrefTo(c.path)} aria-current={i === all.length - 1 ? "page" : undefined}>{c.name}</a></li>
+        ))}
+      </ol>
+      <IconButton label="Type a path" icon="edit" size={14} onClick={() => setTyped(path)} />
+    </nav>
+  );
+}
+
+type Doing = { what: "new-folder" | "new-file" } | { what: "rename" | "delete"; entry: Entry } | { what: "overwrite"; files: File[] };
+
+function Browser({ path, file }: { path: string; file: string | undefined }) {
+  const [hidden, setHidden] = useState(false);
+  const folder = useMemo(() => new Folder(gateway.client, path, hidden), [path, hidden]);
+  const state = useStore(folder);
+  const [doing, setDoing] = useState<Doing>();
+  const [changed, setChanged] = useState(0); // grows when the shown file was changed by somebody
+  const [filter, setFilter] = useState("");
+  const [over, setOver] = useState(false);
+  const [uploading, setUploading] = useState("");
+  const picker = useRef<HTMLInputElement>(null);
+  const shownFile = useRef(file);
+  shownFile.current = file;
+  useEffect(() => folder.open((paths) => {
+    if (shownFile.current && paths.has(shownFile.current)) setChanged((n) => n + 1);
+  }), [folder]);
+  const entries = useMemo(() => (filter === "" ? state.entries : state.entries.filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()))), [state.entries, filter]);
+
+  const upload = async (files: readonly File[], overwrite = false) => {
+    const there: File[] = [];
+    let done = 0;
+    for (const [i, one] of files.entries()) {
+      setUploading(`Uploading ${one.name}${files.length > 1 ? ` (${i + 1} of ${files.length})` : ""}, ${bytes(one.size)}`);
+      try {
+        await gateway.client.fs.write(join(path, one.name), one, { onlyNew: !overwrite });
+        done++;
+      } catch (error) {
+        if (error instanceof ProblemError && (error.status === 409 || error.status === 412) && !overwrite) there.push(one);
+        else toasts.show(`${one.name}: ${messageOf(error)}`, "bad");
+      }
+    }
+    setUploading("");
+    if (done > 0) toasts.show(`Uploaded ${plural(done, "file")}`, "good");
+    if (there.length > 0) setDoing({ what: "overwrite", files: there });
+    void folder.reload();
+  };
+  const download = async (entry: Entry) => {
+    await toasts.attempt(`${entry.name} is not downloaded`, async () => {
+      if (entry.type === "directory") save(await new Response(await gateway.client.fs.downloadArchive([entry.path])).blob(), `${entry.name}.tar`);
+      else save(await gateway.client.fs.readBlob(entry.path), entry.name);
+    });
+  };
+  const items = (entry: Entry) => [
+    { label: "Download", run: () => void download(entry) },
+    { label: "Rename", run: () => setDoing({ what: "rename", entry }) },
+    { label: "Copy the path", run: () => void navigator.clipboard.writeText(entry.path).catch(() => toasts.show(entry.path)) },
+    { label: "Delete", danger: true, run: () => setDoing({ what: "delete", entry }) },
+  ];
+  return (
+    <div className={`files-split ${file ? "chosen" : ""}`}>
+      <section
+        className={`folder ${over ? "over" : ""}`} aria-label="Folder"
+        onDragOver={(event) => { if (event.dataTransfer.types.includes("Files")) { event.preventDefault(); setOver(true); } }}
+        onDragLeave={() => setOver(false)}
+        onDrop={(event) => { event.preventDefault(); setOver(false); void upload([...event.dataTransfer.files]); }}
+      >
+        <div className="row">
+          <Button small icon="upload" onClick={() => picker.current?.click()}>Upload</Button>
+          <input ref={picker} type="file" multiple hidden aria-label="Files to upload" onChange={(event) => { void upload([...(event.target.files ?? [])]); event.target.value = ""; }} />
+          <Menu label="New" trigger={<><Icon name="plus" size={14} /> New</>} items={[{ label: "File", run: () => setDoing({ what: "new-file" }) }, { label: "Folder", run: () => setDoing({ what: "new-folder" }) }]} />
+          <IconButton label="Load again" icon="refresh" onClick={() => void folder.reload()} />
+          <Checkbox label="Hidden" checked={hidden} onChange={(event) => setHidden(event.target.checked)} />
+          {state.git && <Badge title={`${state.git.root}\n${plural(state.git.files.length, "change")}`}>{state.git.branch ?? state.git.commit?.slice(0, 8) ?? "git"}</Badge>}
+        </div>
+        <Input type="search" aria-label="Filter by name" placeholder="Filter by name" value={filter} onChange={(event) => setFilter(event.target.value)} />
+        {uploading && <p className="small soft" role="status">{uploading}</p>}
+        {state.phase === "failed" && <Notice tone="bad" title="The folder cannot be listed"><p>{state.error}</p></Notice>}
+        {state.phase === "loading" && <p className="soft" role="status">Loading…</p>}
+        {state.phase === "ready" && entries.length === 0 && <Empty icon="files" title={filter === "" ? "The folder is empty" : "No name fits"}>{filter === "" && "Drop files here to upload them."}</Empty>}
+        {entries.length > 0 && <List entries={entries} marks={state.marks} chosen={file} items={items} />}
+        {state.more && <p className="small soft">Only the first {state.entries.length} entries are shown.</p>}
+      </section>
+      {file && <FileView key={file} path={file} changed={changed} gitMark={state.marks.get(baseName(file))} onClose={() => go(path)} />}
+      {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
+      {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); go(join(path, name)); }} />}
+      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
+      {doing?.what === "delete" && (
+        <Confirm
+          title={`Delete ${doing.entry.name}?`} action="Delete" onClose={() => setDoing(undefined)}
+          onConfirm={() => toasts.attempt("It is not deleted", () => gateway.client.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" })).then(() => { void folder.reload(); if (file === doing.entry.path) go(path); })}
+        >
+          <p>{doing.entry.type === "directory" ? "The folder and all that is in it is gone then." : "It is gone then."}</p>
+        </Confirm>
+      )}
+      {doing?.what === "overwrite" && (
+        <Confirm title={`Replace ${plural(doing.files.length, "file")}?`} action="Replace" onClose={() => setDoing(undefined)} onConfirm={() => upload(doing.files, true)}>
+          <p>There already: {doing.files.map((f) => f.name).join(", ")}</p>
+        </Confirm>
+      )}
+    </div>
+  );
+}
+
+const icons = { directory: "files", file: "read", symlink: "external", other: "help" } as const;
+const markWords: Record<string, string> = { M: "modified", A: "added", D: "deleted", R: "renamed", C: "copied", "?": "untracked", U: "in conflict", T: "of another type", "•": "has changes inside" };
+
+function List({ entries, marks, chosen, items }: { entries: readonly Entry[]; marks: ReadonlyMap<string, string>; chosen: string | undefined; items: (entry: Entry) => React.ComponentProps<typeof Menu>["items"] }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const virtual = useVirtualizer({ count: entries.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, overscan: 10 });
+  return (
+    <div ref={scroller} className="entries" tabIndex={0} role="region" aria-label="Entries">
+      <ul style={{ height: virtual.getTotalSize() }}>
+        {virtual.getVirtualItems().map((item) => {
+          const e = entries[item.index]!;
+          const mark = marks.get(e.name);
+          return (
+            <li key={e.path} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }} aria-setsize={entries.length} aria-posinset={item.index + 1}>
+              <a href={hrefTo(e.path)} aria-current={e.path === chosen ? "true" : undefined} title={e.error ?? (e.target ? `${e.name} → ${e.target}` : e.name)}>
+                <Icon name={icons[e.type]} size={14} />
+                <span className="clip grow">{e.name}{e.type === "directory" && "/"}</span>
+                {mark && <span className={`git-mark ${mark === "?" || mark === "A" ? "new" : ""}`} title={markWords[mark] ?? mark}>{mark}<span className="unseen"> {markWords[mark]}</span></span>}
+                <span className="soft small entry-size">{e.type === "file" ? bytes(e.size) : ""}</span>
+                <span className="soft small entry-age" title={e.modifiedAt}>{age(e.modifiedAt)}</span>
+              </a>
+              <Menu label={`Do something with ${e.name}`} items={items(e)} className={item.index > entries.length - 4 && entries.length > 4 ? "up" : ""} />
+            </li>
+          );
+        })}
+      </ul>
+    </div>
+  );
+}
+
+function Naming({ title, action, name: before = "", onName, onDone, onClose }: { title: string; action: string; name?: string; onName: (name: string) => Promise<void>; onDone: (name: string) => void; onClose: () => void }) {
+  const [name, setName] = useState(before);
+  const [error, setError] = useState<string>();
+  const [busy, setBusy] = useState(false);
+  const bad = name === "" ? undefined : badName(name);
+  const submit = async () => {
+    if (badName(name) !== undefined) return;
+    setBusy(true);
+    try {
+      await onName(name);
+      onClose();
+      onDone(name);
+    } catch (problem) {
+      setError(messageOf(problem));
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={title} onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} disabled={badName(name) !== undefined || name === before} onClick={() => void submit()}>{action}</Button></>}>
+      <form onSubmit={(event) => { event.preventDefault(); void submit(); }}>
+        <Field label="Name" {...(bad ?? error ? { error: bad ?? error } : {})}>{(p) => <Input {...p} className="mono" autoFocus value={name} onChange={(event) => { setName(event.target.value); setError(undefined); }} />}</Field>
+      </form>
+    </Dialog>
   );
 }

@@ -1,10 +1,149 @@
-import { AreaHead, Empty } from "../kit/show.js";
+import { useMemo, useState } from "react";
+import type { HostProcess } from "sandbox-agent";
+import type { AreaProps } from "../areas.js";
+import { useShortcut } from "../app/shortcuts.js";
+import { Button, Checkbox, Field, Input, TextArea } from "../kit/controls.js";
+import { Confirm, Dialog, Menu } from "../kit/dialog.js";
+import { useLoad } from "../kit/load.js";
+import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
+import { age, bytes, duration, plural } from "../kit/text.js";
+import { messageOf } from "../state/explain.js";
+import { gateway, router, toasts } from "../state/page.js";
+import { Screen } from "../terminal/Screen.js";
+import { LogFeed } from "./log.js";
+import { commandOf, wordsOf } from "./words.js";
+import "./processes.css";
 
-export default function Processes() {
+/** `#/processes`, `#/processes/ID`. */
+export default function Processes({ route }: AreaProps) {
+  const [id] = route.parts;
+  const { value, error, reload } = useLoad((signal) => gateway.client.processes.list({ signal }), [], 2000);
+  const [starting, setStarting] = useState(false);
+  useShortcut({ keys: "n", what: "Start a program", group: "Processes", run: () => setStarting(true) });
+  const all = value ? [...value].reverse() : [];
+  const chosen = all.find((p) => p.id === id);
+  const running = all.filter((p) => p.state === "running").length;
   return (
-    <div className="area">
-      <AreaHead title="Processes" />
-      <Empty icon="processes" title="Nothing here yet" />
+    <div className="area full processes">
+      <AreaHead
+        title="Processes" lead={value ? `${plural(running, "program")} ${running === 1 ? "runs" : "run"} beside the agents, where the gateway is.` : "Programs beside the agents, where the gateway is."}
+        actions={<Button tone="primary" icon="plus" onClick={() => setStarting(true)}>Start a program</Button>}
+      />
+      <div className={`processes-split ${id ? "chosen" : ""}`}>
+        {error && !value ? <Notice tone="bad" title="The programs cannot be listed"><p>{error.message}</p></Notice>
+          : all.length === 0 ? value && <Empty icon="processes" title="No program runs" action={<Button icon="plus" onClick={() => setStarting(true)}>Start a program</Button>}>Servers, builds and watchers that should go on while agents work. Those that ended stay listed for a while.</Empty>
+          : (
+            <div className="process-list" role="region" aria-label="Programs" tabIndex={0}>
+              <ul>
+                {all.map((p) => (
+                  <li key={p.id}>
+                    <a href={`#/processes/${encodeURIComponent(p.id)}`} aria-current={p.id === id ? "true" : undefined}>
+                      <Dot tone={toneOf(p)} />
+                      <span className="grow">
+                        <code className="clip">{commandOf(p)}</code>
+                        <span className="soft small clip">{stateOf(p)} · pid {p.pid} · {p.cwd}</span>
+                      </span>
+                      {p.tty && <Badge>terminal</Badge>}
+                    </a>
+                  </li>
+                ))}
+              </ul>
+            </div>
+          )}
+        {chosen ? <Detail key={chosen.id} process={chosen} onChange={reload} /> : id && value && <Empty icon="processes" title="This program is not there any more" action={<a className="button" href="#/processes">All programs</a>} />}
+      </div>
+      {starting && <Start onClose={() => setStarting(false)} onStarted={(p) => { setStarting(false); reload(); router.go(p.tty ? "terminal" : "processes", [p.id]); }} />}
     </div>
+  );
+}
+
+const toneOf = (p: HostProcess) => (p.state === "running" ? "good" : p.exitCode === 0 ? "plain" : "bad");
+
+function stateOf(p: HostProcess): string {
+  if (p.state === "running") return `runs since ${age(p.startedAt)}`;
+  const how = p.signal === undefined ? `ended with code ${p.exitCode}` : `ended by ${p.signal}`;
+  return p.endedAt ? `${how} after ${duration(new Date(p.endedAt).getTime() - new Date(p.startedAt).getTime())}` : how;
+}
+
+const signals = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGCONT", "SIGKILL"];
+
+function Detail({ process: p, onChange }: { process: HostProcess; onChange: () => void }) {
+  const feed = useMemo(() => new LogFeed(gateway.client, p.id, onChange), [p.id]);
+  const [deleting, setDeleting] = useState(false);
+  const [line, setLine] = useState("");
+  const running = p.state === "running";
+  const act = async (what: string, run: () => Promise<unknown>) => {
+    await toasts.attempt(what, run);
+    onChange();
+  };
+  const type = (close: boolean) => act("It takes no input", async () => {
+    await gateway.client.processes.write(p.id, close ? "" : `${line}\n`, { close });
+    setLine("");
+  });
+  return (
+    <section className="process-detail" aria-label="Program">
+      <header className="row">
+        <h2 className="grow clip mono" title={commandOf(p)}>{commandOf(p)}</h2>
+        {p.tty && <a className="button small" href={`#/terminal/${encodeURIComponent(p.id)}`}>Open its terminal</a>}
+        {running && <Button small icon="stop" onClick={() => void act("It does not end", () => gateway.client.processes.stop(p.id))}>Stop</Button>}
+        {running && <Menu label="Send a signal" trigger="Signal" items={signals.map((s) => ({ label: s, danger: s === "SIGKILL", run: () => void act(s, () => gateway.client.processes.signal(p.id, s)) }))} />}
+        <Button small tone="danger" icon="trash" onClick={() => (running ? setDeleting(true) : void act("It stays", () => gateway.client.processes.delete(p.id)))}>Forget</Button>
+      </header>
+      <p className="small soft">{stateOf(p)} · pid {p.pid} · in {p.cwd} · {bytes(p.outputBytes)} of output{p.droppedBytes > 0 && `, of which ${bytes(p.droppedBytes)} are not kept`}</p>
+      {p.tty ? <Notice>What it writes is shown by its terminal.</Notice> : <Screen feed={feed} label="Output" />}
+      {running && !p.tty && p.stdinOpen && (
+        <form className="row process-input" onSubmit={(event) => { event.preventDefault(); void type(false); }}>
+          <Input aria-label="Input" placeholder="A line for its input" className="mono" value={line} onChange={(event) => setLine(event.target.value)} />
+          <Button type="submit" icon="send">Send</Button>
+          <Button onClick={() => void type(true)} title="As Ctrl-D does">End its input</Button>
+        </form>
+      )}
+      {deleting && (
+        <Confirm title="End it and forget its output?" action="End and forget" onClose={() => setDeleting(false)} onConfirm={() => act("It does not end", () => gateway.client.processes.delete(p.id)).then(() => router.go("processes", []))}>
+          <p>It is killed at once, with everything that it has started.</p>
+        </Confirm>
+      )}
+    </section>
+  );
+}
+
+function Start({ onClose, onStarted }: { onClose: () => void; onStarted: (p: HostProcess) => void }) {
+  const [line, setLine] = useState("");
+  const [cwd, setCwd] = useState("");
+  const [env, setEnv] = useState("");
+  const [shell, setShell] = useState(true);
+  const [tty, setTTY] = useState(false);
+  const [state, setState] = useState<{ busy: boolean; error?: string }>({ busy: false });
+  const parsed = shell ? { words: ["sh", "-c", line] } : wordsOf(line);
+  const variables = env.split("\n").map((l) => l.trim()).filter((l) => l !== "");
+  const badVariable = variables.find((l) => !/^[^=\s]+=/.test(l));
+  const start = async () => {
+    if (line.trim() === "" || "error" in parsed || badVariable !== undefined) return;
+    setState({ busy: true });
+    try {
+      const [command = "", ...args] = parsed.words;
+      onStarted(await gateway.client.processes.start({
+        command, args, tty, ...(cwd.trim() === "" ? {} : { cwd: cwd.trim() }),
+        ...(variables.length === 0 ? {} : { env: Object.fromEntries(variables.map((l) => [l.slice(0, l.indexOf("=")), l.slice(l.indexOf("=") + 1)])) }),
+      }));
+    } catch (error) {
+      setState({ busy: false, error: messageOf(error) });
+    }
+  };
+  return (
+    <Dialog
+      title="Start a program" onClose={onClose}
+      footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={state.busy} disabled={line.trim() === "" || "error" in parsed || badVariable !== undefined} onClick={() => void start()}>Start</Button></>}
+    >
+      <form className="stack" onSubmit={(event) => { event.preventDefault(); void start(); }}>
+        <Field label="Command" {...("error" in parsed && line.trim() !== "" ? { error: parsed.error } : {})}>{(p) => <Input {...p} className="mono" value={line} onChange={(event) => setLine(event.target.value)} placeholder="npm run dev" autoFocus />}</Field>
+        <Field label="Folder" optional hint="Absolute, or below the gateway's own. Without one it is the home folder.">{(p) => <Input {...p} className="mono" value={cwd} onChange={(event) => setCwd(event.target.value)} />}</Field>
+        <Field label="Environment" optional {...(badVariable === undefined ? { hint: "NAME=value, one in each line." } : { error: `“${badVariable}” is not NAME=value.` })}>{(p) => <TextArea {...p} className="mono" rows={2} value={env} onChange={(event) => setEnv(event.target.value)} />}</Field>
+        <Checkbox label="Let a shell read the command" hint="For pipes, variables and &&." checked={shell} onChange={(event) => setShell(event.target.checked)} />
+        <Checkbox label="Give it a terminal" checked={tty} onChange={(event) => setTTY(event.target.checked)} />
+        <button type="submit" hidden />
+      </form>
+      {state.error && <Notice tone="bad" title="It was not started"><p>{state.error}</p></Notice>}
+    </Dialog>
   );
 }

@@ -1,10 +1,89 @@
-import { AreaHead, Empty } from "../kit/show.js";
+import { useEffect, useMemo, useState } from "react";
+import type { AreaProps } from "../areas.js";
+import { Button, IconButton, Input } from "../kit/controls.js";
+import { useLoad } from "../kit/load.js";
+import { AreaHead, Badge, Dot, Empty, Kbd, Notice } from "../kit/show.js";
+import { baseName } from "../kit/text.js";
+import { gateway, router, toasts } from "../state/page.js";
+import { useStore } from "../state/store.js";
+import { commandOf } from "../processes/words.js";
+import { Screen } from "./Screen.js";
+import { Viewer } from "./viewer.js";
+import "./terminal.css";
 
-export default function Terminal() {
+/** A shell that is there on every machine, the person's own where it is known. */
+const shell = { command: "sh", args: ["-c", 'for s in "$SHELL" bash; do if command -v "$s" >/dev/null 2>&1; then exec "$s" -i; fi; done; exec sh -i'] };
+
+/** `#/terminal`, `#/terminal/PROCESS`. */
+export default function TerminalArea({ route }: AreaProps) {
+  const [id] = route.parts;
+  const { value, error, reload } = useLoad((signal) => gateway.client.processes.list({ signal }), [], 3000);
+  const terminals = value?.filter((p) => p.tty) ?? [];
+  const chosen = terminals.find((p) => p.id === id);
+  const [folder, setFolder] = useState("");
+  const begin = async () => {
+    const started = await toasts.attempt("No terminal", () => gateway.client.processes.start({ ...shell, tty: true, env: { TERM: "xterm-256color" }, ...(folder.trim() === "" ? {} : { cwd: folder.trim() }) }));
+    if (!started) return;
+    router.go("terminal", [started.id]);
+    reload();
+  };
+  const end = async (which: string) => {
+    await toasts.attempt("It does not end", () => gateway.client.processes.delete(which));
+    if (which === id) router.go("terminal", []);
+    reload();
+  };
   return (
-    <div className="area">
-      <AreaHead title="Terminal" />
-      <Empty icon="terminal" title="Nothing here yet" />
+    <div className="area full terminal">
+      <div className="stack">
+        <AreaHead
+          title="Terminal" lead="Shells and other programs with a terminal, where the gateway runs. They go on when nobody looks."
+          actions={
+            <form className="row" onSubmit={(event) => { event.preventDefault(); void begin(); }}>
+              <Input aria-label="Folder" placeholder="Folder, else home" value={folder} onChange={(event) => setFolder(event.target.value)} />
+              <Button type="submit" tone="primary" icon="plus">New terminal</Button>
+            </form>
+          }
+        />
+        {error && <Notice tone="bad" title="The programs cannot be listed"><p>{error.message}</p></Notice>}
+        {terminals.length > 0 && (
+          <ul className="tabs" aria-label="Terminals">
+            {terminals.map((p) => (
+              <li key={p.id} className={p.id === id ? "current" : ""}>
+                <a href={`#/terminal/${encodeURIComponent(p.id)}`} aria-current={p.id === id ? "true" : undefined} title={`${commandOf(p)}\nin ${p.cwd}`}>
+                  <Dot tone={p.state === "running" ? "good" : "plain"} /> <span className="clip">{nameOf(p)}</span>
+                  {p.viewers > 1 && <Badge title="viewers">{p.viewers}</Badge>}
+                </a>
+                <IconButton label={p.state === "running" ? `End ${nameOf(p)}` : `Close ${nameOf(p)}`} icon="close" size={13} onClick={() => void end(p.id)} />
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+      {chosen ? <View key={chosen.id} id={chosen.id} name={nameOf(chosen)} />
+        : id !== undefined && value ? <Empty icon="terminal" title="This terminal is not there any more" action={<a className="button" href="#/terminal">All terminals</a>}>It has ended and was let go, or it was another gateway's.</Empty>
+        : value ? <Empty icon="terminal" title="No terminal is open" action={<Button tone="primary" icon="plus" onClick={() => void begin()}>New terminal</Button>}>A terminal here is a program of the gateway: it has its rights, and everybody with the token can look at it.</Empty>
+        : <p className="soft" role="status">{error ? "" : "Loading…"}</p>}
     </div>
+  );
+}
+
+const nameOf = (p: { command: string; args: readonly string[]; cwd: string; id: string }) => (p.args.join(" ") === shell.args.join(" ") ? `shell in ${baseName(p.cwd) || "/"}` : baseName(p.command));
+
+function View({ id, name }: { id: string; name: string }) {
+  const viewer = useMemo(() => new Viewer(gateway.client, id), [id]);
+  const { phase, words } = useStore(viewer);
+  const [again, setAgain] = useState(0);
+  useEffect(() => setAgain(0), [id]);
+  return (
+    <section className="terminal-view" aria-label={name}>
+      <Screen key={again} feed={viewer} label={`Terminal ${name}`} />
+      <div className="row small soft" role="status">
+        {phase === "opening" && "Opening…"}
+        {phase === "open" && <span>Connected. <Kbd keys="Ctrl Shift Esc" /> leaves the terminal by keyboard.</span>}
+        {phase === "reconnecting" && "The connection is broken. Trying again; the program goes on."}
+        {phase === "ended" && <span>The program has {words}.</span>}
+        {phase === "failed" && <><span className="bad-text">{words}</span> <Button small onClick={() => setAgain(again + 1)}>Try again</Button></>}
+      </div>
+    </section>
   );
 }

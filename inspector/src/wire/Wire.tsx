@@ -1,10 +1,133 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import type { AreaProps } from "../areas.js";
+import { useShortcut } from "../app/shortcuts.js";
+import { Button, Checkbox, Input, Segmented, Select } from "../kit/controls.js";
+import { Icon } from "../kit/icons.js";
+import { save } from "../kit/save.js";
 import { AreaHead, Empty } from "../kit/show.js";
+import { plural } from "../kit/text.js";
+import { gateway, router, traffic } from "../state/page.js";
+import { useSelected, useStore } from "../state/store.js";
+import { capture } from "./export.js";
+import { Detail } from "./Detail.js";
+import { WireRows, type Row } from "./rows.js";
+import { Send } from "./Send.js";
+import "./wire.css";
 
-export default function Wire() {
+const rows = new WireRows(traffic);
+const rowHeight = 28;
+
+export default function Wire({ route }: AreaProps) {
+  useEffect(() => rows.follow(), []);
+  const state = useStore(rows);
+  const { filter } = state;
+  const [paused, setPaused] = useState(traffic.paused);
+  const [sending, setSending] = useState(false);
+  const search = useRef<HTMLInputElement>(null);
+  const endpoint = useSelected(gateway, (g) => g.endpoint);
+  const chosen = route.parts[0] === undefined ? undefined : rows.row(Number(route.parts[0]));
+  const show = (n: number | undefined) => router.go("wire", n === undefined ? [] : [String(n)], { replace: true });
+  useShortcut({ keys: "/", what: "Search", group: "Wire", run: () => search.current?.focus() });
+  useShortcut({ keys: "n", what: "Send a request", group: "Wire", run: () => setSending(true) });
+
+  const exported = () => {
+    const token = gateway.token;
+    save(new Blob([capture(traffic.entries(), token === undefined ? [] : [token])], { type: "application/jsonl" }), `sandbox-agent-${new Date().toISOString().replace(/[:.]/g, "-")}.jsonl`);
+  };
+  const pause = () => {
+    traffic.paused = !paused;
+    setPaused(!paused);
+  };
   return (
-    <div className="area">
-      <AreaHead title="Wire" />
-      <Empty icon="wire" title="Nothing here yet" />
+    <div className="area full wire">
+      <div className="stack">
+        <AreaHead
+          title="Wire"
+          lead={`Every message and every request of this page with ${endpoint}.`}
+          actions={
+            <>
+              <Button icon="send" onClick={() => setSending(true)}>Send a request</Button>
+              <Button icon={paused ? "play" : "stop"} aria-pressed={paused} onClick={pause}>{paused ? "Record" : "Pause"}</Button>
+              <Button icon="download" disabled={state.total === 0} title="As JSON lines, without secrets" onClick={exported}>Export</Button>
+              <Button icon="trash" disabled={state.total === 0} onClick={() => { traffic.clear(); show(undefined); }}>Clear</Button>
+            </>
+          }
+        />
+        <div className="row wire-filter" role="search" aria-label="Filter the traffic">
+          <Input ref={search} type="search" aria-label="Search" placeholder="Search methods and contents" value={filter.text} onChange={(event) => rows.filter({ text: event.target.value })} />
+          <Segmented small label="What" value={filter.kinds} onChange={(kinds) => rows.filter({ kinds })} options={[{ value: "all", label: "All" }, { value: "acp", label: "ACP" }, { value: "http", label: "HTTP" }]} />
+          <Segmented small label="Direction" value={filter.direction} onChange={(direction) => rows.filter({ direction })} options={[{ value: "both", label: "Both" }, { value: "sent", label: "Sent" }, { value: "received", label: "Received" }]} />
+          {state.sessions.length > 0 && (
+            <Select aria-label="Session" value={filter.session} onChange={(event) => rows.filter({ session: event.target.value })}>
+              <option value="">All sessions</option>
+              {state.sessions.map((id) => <option key={id} value={id}>{id}</option>)}
+            </Select>
+          )}
+          <Checkbox label="Errors only" checked={filter.errors} onChange={(event) => rows.filter({ errors: event.target.checked })} />
+          <span className="soft small" role="status">
+            {state.rows.length === state.total ? plural(state.total, "entry", "entries") : `${state.rows.length} of ${plural(state.total, "entry", "entries")}`}
+            {state.dropped > 0 && `, ${state.dropped} older ones let go`}
+          </span>
+        </div>
+      </div>
+      <div className={`wire-split ${chosen ? "chosen" : ""}`}>
+        <List rows={state.rows} chosen={chosen?.n} onChoose={show} paused={paused} />
+        {chosen && <Detail key={chosen.n} row={chosen} onClose={() => show(undefined)} onGo={show} />}
+      </div>
+      {sending && <Send onClose={() => setSending(false)} />}
     </div>
   );
 }
+
+function List({ rows: all, chosen, onChoose, paused }: { rows: readonly Row[]; chosen: number | undefined; onChoose: (n: number) => void; paused: boolean }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const atEnd = useRef(true);
+  const virtual = useVirtualizer({ count: all.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, overscan: 12 });
+  useEffect(() => {
+    if (atEnd.current && all.length > 0) virtual.scrollToIndex(all.length - 1);
+  }, [all.length, virtual]);
+  const at = useMemo(() => all.findIndex((row) => row.n === chosen), [all, chosen]);
+  if (all.length === 0) {
+    return <Empty icon="wire" title={paused ? "Nothing is recorded" : "Nothing fits the filter"}>{paused ? "Press Record to see what follows." : "Change the filter, or use the page: all it sends and gets is listed here."}</Empty>;
+  }
+  const move = (event: React.KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -all.length, End: all.length }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const next = Math.min(all.length - 1, Math.max(0, (at < 0 ? all.length : at) + step));
+    onChoose(all[next]!.n);
+    virtual.scrollToIndex(next);
+  };
+  return (
+    <div
+      ref={scroller} className="wire-list" role="listbox" aria-label="Traffic" tabIndex={0} onKeyDown={move}
+      aria-activedescendant={chosen === undefined ? undefined : `wire-${chosen}`}
+      onScroll={(event) => {
+        const el = event.currentTarget;
+        atEnd.current = el.scrollHeight - el.scrollTop - el.clientHeight < 2 * rowHeight;
+      }}
+    >
+      <div style={{ height: virtual.getTotalSize() }} role="presentation">
+        {virtual.getVirtualItems().map((item) => {
+          const row = all[item.index]!;
+          return (
+            <div
+              key={row.n} id={`wire-${row.n}`} role="option" aria-selected={row.n === chosen} aria-setsize={all.length} aria-posinset={item.index + 1}
+              className={`wire-row ${row.kind} ${row.failed ? "failed" : ""}`} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }}
+              onClick={() => onChoose(row.n)}
+            >
+              <span className="wire-time">{clock(row.entry.at)}</span>
+              <span className={`wire-way ${row.sent ? "sent" : "received"}`} title={row.sent ? "sent" : "received"}><Icon name="send" size={12} /><span className="unseen">{row.sent ? "sent" : "received"}</span></span>
+              <span className="wire-title">{row.title}</span>
+              <span className="wire-kind">{row.kind === "http" ? "" : row.kind}</span>
+              <span className="wire-note">{row.note}</span>
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+const clock = (at: number) => new Date(at).toISOString().slice(11, 23);

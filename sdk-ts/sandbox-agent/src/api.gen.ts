@@ -1154,6 +1154,7 @@ export interface components {
             sessions: number;
             /** Format: date-time */
             startedAt: string;
+            stderr?: components["schemas"]["Stderr"];
             /** Format: int64 */
             uptimeMs: number;
         };

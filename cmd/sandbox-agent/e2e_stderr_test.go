@@ -1,0 +1,34 @@
+package main_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What a running agent complains about on stderr can be read without ending it.
+func TestAgents_ShowTheirStderr(t *testing.T) {
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t, "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' `+bin)
+	c := connect(t, g, dialects[0], options{agent: "grumbler"})
+	c.newSession()
+	var row struct {
+		Processes []struct {
+			Stderr *struct {
+				Tail       string
+				TotalLines int
+			}
+		}
+	}
+	g.get("/v2/agents/grumbler", &row)
+	if len(row.Processes) != 1 || row.Processes[0].Stderr == nil || row.Processes[0].Stderr.Tail != "no config found" || row.Processes[0].Stderr.TotalLines != 1 {
+		t.Errorf("the agent is %+v", row)
+	}
+	out, err := exec.CommandContext(t.Context(), bin, "agents", "show", "grumbler", "--endpoint", g.url).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "stderr of ") || !strings.Contains(string(out), "no config found") {
+		t.Errorf("agents show printed, %v:\n%s", err, out)
+	}
+}

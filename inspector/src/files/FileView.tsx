@@ -1,0 +1,150 @@
+import { applyPatch, parsePatch, reversePatch } from "diff";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { ProblemError } from "sandbox-agent";
+import { Code, languageOf } from "../conversation/Code.js";
+import { Diff } from "../conversation/Diff.js";
+import { Button, IconButton, Segmented, Spinner } from "../kit/controls.js";
+import { useLoad } from "../kit/load.js";
+import { save } from "../kit/save.js";
+import { Empty, Notice } from "../kit/show.js";
+import { baseName, bytes } from "../kit/text.js";
+import { messageOf } from "../state/explain.js";
+import { gateway, toasts } from "../state/page.js";
+import { endings, pictureType, textOf, withCRLF, withLF } from "./paths.js";
+
+/** Larger files are downloaded instead of shown. */
+const mostText = 2 << 20;
+const mostPicture = 20 << 20;
+
+interface Content {
+  readonly etag: string | undefined;
+  readonly size: number;
+  readonly text: string | undefined;
+  readonly picture: Blob | undefined;
+}
+
+async function read(path: string, signal: AbortSignal): Promise<Content> {
+  const { size, etag } = await gateway.client.fs.stat(path, { follow: true, signal });
+  const type = pictureType(path);
+  if (type && size <= mostPicture && !(type === "image/svg+xml" && size > mostText)) {
+    const response = await gateway.client.fs.open(path, { signal });
+    return { size, etag, text: undefined, picture: new Blob([await response.arrayBuffer()], { type }) };
+  }
+  if (size > mostText) return { size, etag, text: undefined, picture: undefined };
+  const response = await gateway.client.fs.open(path, { signal });
+  return { size, etag: response.headers.get("etag") ?? etag, text: textOf(new Uint8Array(await response.arrayBuffer())), picture: undefined };
+}
+
+export function FileView({ path, changed, gitMark, onClose }: { path: string; changed: number; gitMark: string | undefined; onClose: () => void }) {
+  const { value, error, busy, reload } = useLoad((signal) => read(path, signal), [path]);
+  const [draft, setDraft] = useState<string>();
+  const [base, setBase] = useState<Content>(); // what the draft began with
+  const [view, setView] = useState<"text" | "changes">("text");
+  const [saving, setSaving] = useState(false);
+  const [conflict, setConflict] = useState<string>();
+  const dirty = draft !== undefined && base?.text !== undefined && draft !== withLF(base.text);
+  const seen = useRef(changed);
+  useEffect(() => {
+    if (seen.current === changed) return;
+    seen.current = changed;
+    if (!dirty) reload();
+  }, [changed, dirty, reload]);
+  useEffect(() => {
+    if (!dirty) return;
+    const ask = (event: BeforeUnloadEvent) => event.preventDefault();
+    addEventListener("beforeunload", ask);
+    return () => removeEventListener("beforeunload", ask);
+  }, [dirty]);
+
+  const edit = () => {
+    setBase(value);
+    setDraft(value?.text === undefined ? undefined : withLF(value.text));
+    setView("text");
+  };
+  const write = async (force = false) => {
+    if (draft === undefined || base?.text === undefined) return;
+    setSaving(true);
+    try {
+      await gateway.client.fs.write(path, endings(base.text) === "crlf" ? withCRLF(draft) : draft, !force && base.etag ? { ifMatch: base.etag } : {});
+      setDraft(undefined);
+      setConflict(undefined);
+      toasts.show("Saved", "good");
+      reload();
+    } catch (problem) {
+      if (problem instanceof ProblemError && problem.status === 412) setConflict("Somebody has changed the file since you began. Look at it again, or replace what they wrote.");
+      else setConflict(messageOf(problem));
+    } finally {
+      setSaving(false);
+    }
+  };
+  const name = baseName(path);
+  return (
+    <section className="file" aria-label={name}>
+      <header className="row">
+        <h2 className="clip grow" title={path}>{name}{dirty && <span title="not saved"> •</span>}</h2>
+        {gitMark && gitMark !== "?" && draft === undefined && <Segmented small label="View" value={view} onChange={setView} options={[{ value: "text", label: "File" }, { value: "changes", label: "Changes" }]} />}
+        {draft === undefined
+          ? value?.text !== undefined && <Button small icon="edit" onClick={edit}>Edit</Button>
+          : <><Button small onClick={() => { setDraft(undefined); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} onClick={() => void write()}>Save</Button></>}
+        <Button small icon="download" onClick={() => void toasts.attempt("It is not downloaded", async () => save(await gateway.client.fs.readBlob(path), name))}>Download</Button>
+        <IconButton label="Close the file" icon="close" onClick={onClose} />
+      </header>
+      {conflict && <Notice tone="bad" title="It is not saved" actions={<><Button small onClick={() => void write(true)}>Replace it</Button><Button small tone="quiet" onClick={() => setConflict(undefined)}>Go on editing</Button></>}><p>{conflict}</p></Notice>}
+      {draft !== undefined && base?.text !== undefined && endings(base.text) === "mixed" && <Notice tone="warn">The lines of this file end in two ways. Saved here, all end with a line feed.</Notice>}
+      {error && <Notice tone="bad" title="It cannot be read" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
+      {!value && busy && <p className="soft" role="status"><Spinner /> Loading…</p>}
+      {value && (
+        <div className="file-content">
+          {draft !== undefined ? <Editor name={name} text={draft} onChange={setDraft} onSave={() => void write()} />
+            : view === "changes" ? <Changes path={path} text={value.text ?? ""} />
+            : value.picture ? <Picture blob={value.picture} name={name} />
+            : value.text === undefined ? <Empty icon="read" title={value.size > mostText ? "This file is large" : "This file is no text"}>{bytes(value.size)}. Download it to look into it.</Empty>
+            : value.text === "" ? <Empty icon="read" title="The file is empty" />
+            : <Code code={value.text} language={languageOf(path)} bare />}
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Picture({ blob, name }: { blob: Blob; name: string }) {
+  const [url, setUrl] = useState<string>();
+  useEffect(() => {
+    const made = URL.createObjectURL(blob);
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [blob]);
+  return url ? <div className="picture"><img src={url} alt={name} /></div> : null;
+}
+
+function Editor({ name, text, onChange, onSave }: { name: string; text: string; onChange: (text: string) => void; onSave: () => void }) {
+  return (
+    <textarea
+      className="editor" aria-label={`Text of ${name}`} value={text} spellCheck={false} autoFocus wrap="off"
+      onChange={(event) => onChange(event.target.value)}
+      onKeyDown={(event) => {
+        if (event.key === "s" && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          onSave();
+        }
+      }}
+    />
+  );
+}
+
+/** What git says has changed, from what the file was at the last commit. */
+function Changes({ path, text }: { path: string; text: string }) {
+  const { value: patch, error, busy } = useLoad((signal) => gateway.client.fs.gitDiff(path, { base: "HEAD", signal }), [path, text]);
+  const before = useMemo(() => {
+    if (!patch) return undefined;
+    const [first] = parsePatch(patch);
+    if (!first) return text;
+    const old = applyPatch(text, reversePatch(first));
+    return old === false ? undefined : old;
+  }, [patch, text]);
+  if (error) return <Notice tone="bad" title="The changes cannot be shown"><p>{error.message}</p></Notice>;
+  if (patch === undefined) return busy ? <p className="soft" role="status">Loading…</p> : null;
+  if (patch === "") return <Empty title="Nothing has changed" />;
+  if (before === undefined) return <Code code={patch} language="diff" bare />;
+  return <Diff path={path} before={before} after={text} />;
+}

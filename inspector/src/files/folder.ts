@@ -1,0 +1,108 @@
+import type { components, SandboxAgentClient } from "sandbox-agent";
+import { messageOf } from "../state/explain.js";
+import { Store } from "../state/store.js";
+
+type Entry = components["schemas"]["FileListed"];
+type GitStatus = components["schemas"]["GitStatus"];
+
+export interface FolderState {
+  readonly entries: readonly Entry[];
+  readonly phase: "loading" | "ready" | "failed";
+  readonly error: string;
+  readonly more: boolean;
+  readonly git: GitStatus | undefined;
+  /** What git says of an entry: the worst of what is in a folder. */
+  readonly marks: ReadonlyMap<string, string>;
+}
+
+/** Entries that are shown of one folder. */
+const most = 5000;
+
+/** One folder as it is, and as it changes. */
+export class Folder extends Store<FolderState> {
+  readonly #control = new AbortController();
+  #again: ReturnType<typeof setTimeout> | undefined;
+  #loading = false;
+  #stale = false;
+
+  constructor(private readonly client: SandboxAgentClient, readonly path: string, private readonly hidden: boolean) {
+    super({ entries: [], phase: "loading", error: "", more: false, git: undefined, marks: new Map() });
+  }
+
+  /** Loads and follows the folder until the returned function is called. */
+  open(onChange: (paths: ReadonlySet<string>) => void): () => void {
+    void this.reload();
+    void this.#watch(onChange);
+    return () => {
+      this.#control.abort();
+      clearTimeout(this.#again);
+    };
+  }
+
+  async reload(): Promise<void> {
+    if (this.#loading) {
+      this.#stale = true;
+      return;
+    }
+    this.#loading = true;
+    const { signal } = this.#control;
+    try {
+      const entries: Entry[] = [];
+      let cursor: string | undefined;
+      do {
+        const page = await this.client.fs.list(this.path, { hidden: this.hidden, limit: 1000, signal, ...(cursor ? { cursor } : {}) });
+        entries.push(...page.entries);
+        cursor = page.nextCursor;
+      } while (cursor && entries.length < most);
+      entries.sort((a, b) => Number(b.type === "directory") - Number(a.type === "directory") || collator.compare(a.name, b.name));
+      this.patch({ entries, phase: "ready", error: "", more: cursor !== undefined });
+      const git = await this.client.fs.gitStatus(this.path, { signal }).catch(() => undefined);
+      this.patch({ git, marks: marksOf(git, this.path) });
+    } catch (error) {
+      if (!signal.aborted) this.patch({ phase: "failed", error: messageOf(error) });
+    } finally {
+      this.#loading = false;
+      if (this.#stale && !signal.aborted) {
+        this.#stale = false;
+        void this.reload();
+      }
+    }
+  }
+
+  /** A watch that cannot be had is none: there is a button too. */
+  async #watch(onChange: (paths: ReadonlySet<string>) => void): Promise<void> {
+    const { signal } = this.#control;
+    let paths = new Set<string>();
+    try {
+      for await (const change of this.client.fs.watch(this.path, { hidden: this.hidden, signal })) {
+        if ("path" in change && typeof change.path === "string") paths.add(change.path);
+        this.#again ??= setTimeout(() => {
+          this.#again = undefined;
+          const changed = paths;
+          paths = new Set();
+          void this.reload();
+          onChange(changed);
+        }, 200);
+      }
+    } catch {
+      // Said already, where it matters: the list could not be loaded either.
+    }
+  }
+}
+
+const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+/** A letter for each entry of the folder that git sees a difference in. */
+export function marksOf(git: GitStatus | undefined, folder: string): Map<string, string> {
+  const out = new Map<string, string>();
+  const base = folder === "/" ? "/" : `${folder}/`;
+  for (const file of git?.files ?? []) {
+    if (!file.path.startsWith(base)) continue;
+    const inside = file.path.slice(base.length).replace(/\/$/, "");
+    const slash = inside.indexOf("/");
+    const name = slash < 0 ? inside : inside.slice(0, slash);
+    const letter = slash >= 0 ? "•" : file.workTree !== "." ? file.workTree : file.index;
+    if (!out.has(name) || letter !== "•") out.set(name, letter);
+  }
+  return out;
+}

@@ -1,0 +1,74 @@
+import { ProblemError, type SandboxAgentClient } from "sandbox-agent";
+import type { Terminal as Xterm } from "@xterm/xterm";
+import { messageOf } from "../state/explain.js";
+import { Store } from "../state/store.js";
+import type { Feed } from "./Screen.js";
+
+type Terminal = Awaited<ReturnType<SandboxAgentClient["terminal"]>>;
+
+export interface ViewerState {
+  readonly phase: "opening" | "open" | "reconnecting" | "ended" | "failed";
+  readonly words: string;
+}
+
+const patienceMs = [200, 500, 1000, 2000, 4000, 8000];
+
+/** Shows a terminal of the gateway's machine. A broken connection is taken up right where it ended. */
+export class Viewer extends Store<ViewerState> implements Feed {
+  #terminal: Terminal | undefined;
+  #stopped = false;
+  #size: { cols: number; rows: number } | undefined;
+
+  constructor(private readonly client: SandboxAgentClient, readonly id: string) {
+    super({ phase: "opening", words: "" });
+  }
+
+  start(screen: Xterm): () => void {
+    this.#stopped = false;
+    this.#size = { cols: screen.cols, rows: screen.rows };
+    void this.#run(screen);
+    return () => {
+      this.#stopped = true;
+      void this.#terminal?.close();
+    };
+  }
+
+  input(data: string): void {
+    if (this.get().phase === "open") this.#terminal?.write(data);
+  }
+
+  resize(cols: number, rows: number): void {
+    this.#size = { cols, rows };
+    if (this.get().phase === "open") this.#terminal?.resize(cols, rows);
+  }
+
+  async #run(screen: Xterm): Promise<void> {
+    let after = 0;
+    for (let failures = 0; !this.#stopped; ) {
+      try {
+        const terminal = (this.#terminal = await this.client.terminal(this.id, { after }));
+        if (this.#stopped) return void terminal.close();
+        terminal.onMissed((bytes) => screen.write(`\r\n[${bytes} bytes are not kept any more]\r\n`));
+        terminal.exited.catch(() => {});
+        failures = 0;
+        this.set({ phase: "open", words: "" });
+        if (this.#size) terminal.resize(this.#size.cols, this.#size.rows);
+        for await (const chunk of terminal) {
+          // The screen takes its time: what comes meanwhile waits in the terminal, which has a bound.
+          await new Promise<void>((resolve) => screen.write(chunk, resolve));
+          if (this.#stopped) return;
+        }
+        const { exitCode, signal } = await terminal.exited;
+        this.set({ phase: "ended", words: signal === undefined ? `ended with code ${exitCode}` : `ended by ${signal}` });
+        return;
+      } catch (error) {
+        after = this.#terminal?.position ?? after;
+        if (this.#stopped) return;
+        const wait = patienceMs[failures++];
+        if (error instanceof ProblemError || wait === undefined) return this.set({ phase: "failed", words: messageOf(error) });
+        this.set({ phase: "reconnecting", words: "" });
+        await new Promise((resolve) => setTimeout(resolve, wait));
+      }
+    }
+  }
+}

@@ -1,0 +1,74 @@
+import { useState } from "react";
+import { AcpRpcError } from "sandbox-agent";
+import { Button, Field, Input, TextArea } from "../kit/controls.js";
+import { Dialog } from "../kit/dialog.js";
+import { Json } from "../kit/json.js";
+import { Notice } from "../kit/show.js";
+import { messageOf } from "../state/explain.js";
+import { gateway, traffic } from "../state/page.js";
+import { draftOf, knownMethods, parseParams } from "./methods.js";
+
+/** The newest session and folder that went over the wire: what a person most likely means. */
+function newest(): { session: string; cwd: string } {
+  let session = "";
+  let cwd = "";
+  for (const entry of traffic.entries()) {
+    if (entry.kind !== "frame") continue;
+    const { params, result } = entry.envelope.message as { params?: { sessionId?: unknown; cwd?: unknown }; result?: { sessionId?: unknown } };
+    for (const id of [params?.sessionId, result?.sessionId]) if (typeof id === "string") session = id;
+    if (typeof params?.cwd === "string") cwd = params.cwd;
+  }
+  return { session, cwd };
+}
+
+/** Sends any request over the page's connection. */
+export function Send({ onClose }: { onClose: () => void }) {
+  const [method, setMethod] = useState("");
+  const [text, setText] = useState("{}");
+  const [touched, setTouched] = useState(false);
+  const [state, setState] = useState<{ busy: boolean; result?: { value: unknown }; error?: unknown }>({ busy: false });
+  const [{ session, cwd }] = useState(newest);
+  const parsed = parseParams(text);
+  const known = knownMethods.find((m) => m.name === method);
+  const choose = (name: string) => {
+    setMethod(name);
+    if (!touched && knownMethods.some((m) => m.name === name)) setText(draftOf(name, session, cwd || "/"));
+  };
+  const send = async () => {
+    if (!("params" in parsed) || method === "") return;
+    setState({ busy: true });
+    try {
+      if (known?.notification) await gateway.client.cancel((parsed.params as { sessionId: string }).sessionId);
+      setState({ busy: false, result: { value: known?.notification ? "A notification has no answer." : await gateway.client.request(method, parsed.params) } });
+    } catch (error) {
+      setState({ busy: false, error });
+    }
+  };
+  return (
+    <Dialog
+      title="Send a request" onClose={onClose} wide
+      footer={<><Button onClick={onClose}>Close</Button><Button tone="primary" icon="send" busy={state.busy} disabled={method === "" || "error" in parsed} onClick={() => void send()}>Send</Button></>}
+    >
+      <Field label="Method" hint={known?.about ?? "One of ACP, of an extension, or of the agent."}>
+        {(p) => <Input {...p} list="wire-methods" value={method} onChange={(event) => choose(event.target.value)} placeholder="session/list" autoFocus />}
+      </Field>
+      <datalist id="wire-methods">{knownMethods.map((m) => <option key={m.name} value={m.name}>{m.about}</option>)}</datalist>
+      <Field label="Params" {...("error" in parsed ? { error: parsed.error } : {})}>
+        {(p) => (
+          <TextArea
+            {...p} className="mono" rows={9} value={text} spellCheck={false}
+            onChange={(event) => { setTouched(true); setText(event.target.value); }}
+            onKeyDown={(event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send(); }}
+          />
+        )}
+      </Field>
+      {state.error !== undefined && (
+        <Notice tone="bad" title={state.error instanceof AcpRpcError ? `Error ${state.error.code}` : "It did not work"}>
+          <p>{messageOf(state.error)}</p>
+          {state.error instanceof AcpRpcError && state.error.data !== undefined && <Json value={state.error.data} label="Data of the error" />}
+        </Notice>
+      )}
+      {state.result && <Json value={state.result.value} label="Result" />}
+    </Dialog>
+  );
+}

@@ -1,0 +1,171 @@
+import { Store } from "../state/store.js";
+import type { Passed, Traffic } from "../state/traffic.js";
+
+export type Kind = "request" | "response" | "notification" | "http";
+
+/** One line of the list. */
+export interface Row {
+  readonly n: number;
+  readonly entry: Passed;
+  readonly kind: Kind;
+  readonly sent: boolean;
+  /** The method, also of responses; of an HTTP request its method and path. */
+  readonly title: string;
+  /** What tells it from others of its kind. */
+  readonly note: string;
+  readonly session: string | undefined;
+  readonly failed: boolean;
+  /** The request of a response, and the other way round. */
+  partner: number | undefined;
+}
+
+export interface Filter {
+  readonly text: string;
+  readonly kinds: "all" | "acp" | "http";
+  readonly direction: "both" | "sent" | "received";
+  readonly session: string;
+  readonly errors: boolean;
+}
+
+export const everything: Filter = { text: "", kinds: "all", direction: "both", session: "", errors: false };
+
+export interface WireState {
+  readonly rows: readonly Row[];
+  readonly sessions: readonly string[];
+  readonly total: number;
+  readonly dropped: number;
+  readonly filter: Filter;
+}
+
+type Message = Record<string, unknown>;
+
+/** The rows of a page's traffic that a filter lets through. It reads only what is new. */
+export class WireRows extends Store<WireState> {
+  #all: Row[] = [];
+  #open = new Map<string, Row>(); // requests without a response, by direction and id
+  #seen = -1;
+  #sessions = new Set<string>();
+
+  constructor(private readonly traffic: Traffic) {
+    super({ rows: [], sessions: [], total: 0, dropped: 0, filter: everything });
+    this.#read();
+  }
+
+  /** Reads along until the returned function is called. */
+  follow(): () => void {
+    this.#read();
+    return this.traffic.subscribe(() => this.#read());
+  }
+
+  filter(change: Partial<Filter>): void {
+    const filter = { ...this.get().filter, ...change };
+    this.patch({ filter, rows: this.#all.filter((row) => passes(row, filter)) });
+  }
+
+  /** The row with this number, also when the filter hides it. */
+  row(n: number): Row | undefined {
+    return this.#all.find((row) => row.n === n);
+  }
+
+  #read(): void {
+    const entries = this.traffic.entries();
+    const first = entries[0]?.n ?? Number.POSITIVE_INFINITY;
+    if ((this.#all[0]?.n ?? first) < first) {
+      this.#all = this.#all.filter((row) => row.n >= first);
+      for (const [key, row] of this.#open) if (row.n < first) this.#open.delete(key);
+    }
+    for (let i = firstAfter(entries, this.#seen); i < entries.length; i++) {
+      const entry = entries[i]!;
+      this.#all.push(this.#row(entry));
+      this.#seen = entry.n;
+    }
+    // Answers of HTTP requests come later and are shown when they do.
+    this.#all = this.#all.map((row) => (row.kind === "http" && row.note === waiting ? this.#row(row.entry) : row));
+    const { filter } = this.get();
+    this.set({
+      rows: this.#all.filter((row) => passes(row, filter)), sessions: [...this.#sessions], total: this.#all.length,
+      dropped: this.traffic.dropped, filter,
+    });
+  }
+
+  #row(entry: Passed): Row {
+    if (entry.kind === "request") {
+      const { method, url, status, error, tookMs } = entry.request;
+      const { pathname, search } = new URL(url, "http://localhost");
+      return {
+        n: entry.n, entry, kind: "http", sent: true, title: `${method} ${pathname}${search}`, session: undefined, partner: undefined,
+        note: error ?? (status === undefined ? waiting : `${status} · ${Math.round(tookMs ?? 0)} ms`),
+        failed: error !== undefined || (status !== undefined && status >= 400),
+      };
+    }
+    const { direction, message: said } = entry.envelope;
+    const message = said as unknown as Message;
+    const sent = direction === "sent";
+    const method = typeof message.method === "string" ? message.method : undefined;
+    const params = objectOf(message.params);
+    const session = typeof params.sessionId === "string" ? params.sessionId : typeof objectOf(message.result).sessionId === "string" ? (objectOf(message.result).sessionId as string) : undefined;
+    if (session !== undefined) this.#sessions.add(session);
+    if (method === undefined) {
+      const request = this.#open.get(keyOf(!sent, message.id));
+      this.#open.delete(keyOf(!sent, message.id));
+      const failed = message.error !== undefined;
+      const row: Row = {
+        n: entry.n, entry, kind: "response", sent, title: request?.title ?? "response", failed, partner: request?.n,
+        session: session ?? request?.session, note: failed ? String(objectOf(message.error).message) : typeof objectOf(message.result).stopReason === "string" ? String(objectOf(message.result).stopReason) : "result",
+      };
+      if (request) request.partner = entry.n;
+      return row;
+    }
+    const row: Row = {
+      n: entry.n, entry, kind: message.id === undefined ? "notification" : "request", sent, title: method, session, failed: false, partner: undefined,
+      note: noteOf(params),
+    };
+    if (message.id !== undefined) this.#open.set(keyOf(sent, message.id), row);
+    return row;
+  }
+}
+
+const waiting = "waiting";
+
+function noteOf(params: Message): string {
+  const update = objectOf(params.update);
+  if (typeof update.sessionUpdate === "string") {
+    const content = objectOf(update.content);
+    const text = typeof content.text === "string" ? content.text : typeof update.title === "string" ? update.title : "";
+    return text === "" ? update.sessionUpdate : `${update.sessionUpdate}: ${text.slice(0, 120)}`;
+  }
+  if (typeof params.methodId === "string") return params.methodId;
+  const call = objectOf(params.toolCall);
+  return typeof call.title === "string" ? call.title : "";
+}
+
+function passes(row: Row, f: Filter): boolean {
+  if (f.kinds === "acp" ? row.kind === "http" : f.kinds === "http" && row.kind !== "http") return false;
+  if (f.direction !== "both" && row.sent !== (f.direction === "sent")) return false;
+  if (f.session !== "" && row.session !== f.session) return false;
+  if (f.errors && !row.failed) return false;
+  if (f.text === "") return true;
+  const wanted = f.text.toLowerCase();
+  return row.title.toLowerCase().includes(wanted) || row.note.toLowerCase().includes(wanted) || rawOf(row).toLowerCase().includes(wanted);
+}
+
+/** What went over the wire, as one line of JSON; for HTTP the bodies. */
+export function rawOf(row: Row): string {
+  if (row.entry.kind === "frame") return JSON.stringify(row.entry.envelope.message);
+  const { body, responseBody } = row.entry.request;
+  return [body, responseBody].filter((text) => text !== undefined && text !== "").join("\n");
+}
+
+function firstAfter(entries: readonly Passed[], n: number): number {
+  let low = 0;
+  let high = entries.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (entries[middle]!.n <= n) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+const keyOf = (sent: boolean, id: unknown) => `${sent ? ">" : "<"}${JSON.stringify(id)}`;
+export const objectOf = (value: unknown): Message => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Message) : {});

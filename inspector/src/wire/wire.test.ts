@@ -1,0 +1,121 @@
+import type { Envelope } from "sandbox-agent";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { Traffic } from "../state/traffic.js";
+import { asCurl, capture, withoutSecrets } from "./export.js";
+import { draftOf, knownMethods, parseParams } from "./methods.js";
+import { WireRows } from "./rows.js";
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+function world() {
+  const traffic = new Traffic();
+  const rows = new WireRows(traffic);
+  const stop = rows.follow();
+  const say = (direction: "sent" | "received", message: object) => {
+    traffic.envelope({ direction, via: "websocket", message: { jsonrpc: "2.0", ...message } } as unknown as Envelope);
+    vi.advanceTimersByTime(200);
+  };
+  return { traffic, rows, say, stop, titles: () => rows.get().rows.map((r) => `${r.sent ? ">" : "<"} ${r.kind} ${r.title} ${r.note}`.trim()) };
+}
+
+test("responses carry the name of their request, also when ids are used twice", () => {
+  const { rows, say, titles } = world();
+  say("sent", { id: 1, method: "session/new", params: { cwd: "/w" } });
+  say("received", { id: 1, method: "session/request_permission", params: { sessionId: "S", toolCall: { title: "rm -r" } } });
+  say("sent", { id: 1, result: { outcome: { outcome: "cancelled" } } });
+  say("received", { id: 1, result: { sessionId: "S" } });
+  say("sent", { id: "1", method: "session/prompt", params: { sessionId: "S" } });
+  say("received", { method: "session/update", params: { sessionId: "S", update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text: "hi" } } } });
+  say("received", { id: "1", error: { code: -32000, message: "log in first" } });
+  expect(titles()).toEqual([
+    "> request session/new", "< request session/request_permission rm -r", "> response session/request_permission result", "< response session/new result",
+    "> request session/prompt", "< notification session/update agent_message_chunk: hi", "< response session/prompt log in first",
+  ]);
+  const [first, ask, answer, made] = rows.get().rows;
+  expect([first!.partner, made!.partner, ask!.partner, answer!.partner]).toEqual([made!.n, first!.n, answer!.n, ask!.n]);
+  expect(rows.get().sessions).toEqual(["S"]);
+});
+
+test("filters go together, and find contents", () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "session/prompt", params: { sessionId: "A", prompt: [{ type: "text", text: "Needle" }] } });
+  say("received", { id: 1, error: { code: 1, message: "no" } });
+  say("sent", { id: 2, method: "session/prompt", params: { sessionId: "B", prompt: [] } });
+  const found = (filter: Parameters<WireRows["filter"]>[0]) => {
+    rows.filter({ text: "", kinds: "all", direction: "both", session: "", errors: false, ...filter });
+    return rows.get().rows.map((r) => r.n);
+  };
+  expect(found({ text: "needle" })).toEqual([0]);
+  expect(found({ session: "B" })).toEqual([2]);
+  expect(found({ errors: true })).toEqual([1]);
+  expect(found({ direction: "sent", session: "A" })).toEqual([0]);
+  expect(found({ kinds: "http" })).toEqual([]);
+  say("sent", { id: 3, method: "session/list" });
+  expect(rows.get().rows).toEqual([]);
+  expect(rows.get().total).toBe(4);
+  expect(found({})).toEqual([0, 1, 2, 3]);
+});
+
+test("what is let go leaves the list, and a row that was hidden can still be had", () => {
+  const { traffic, rows, say } = world();
+  for (let i = 0; i < 50; i++) say("sent", { id: i, method: "session/list" });
+  rows.filter({ text: "nothing like that" });
+  expect(rows.row(7)?.title).toBe("session/list");
+  traffic.clear();
+  vi.advanceTimersByTime(200);
+  say("sent", { id: 99, method: "session/new" });
+  rows.filter({ text: "" });
+  expect(rows.get().rows.map((r) => r.title)).toEqual(["session/new"]);
+});
+
+test("100,000 entries stay within the bounds, and are read once", () => {
+  const { traffic, rows } = world();
+  for (let i = 0; i < 100_000; i++) {
+    traffic.envelope({ direction: "received", via: "events", message: { jsonrpc: "2.0", method: "session/update", params: { sessionId: "S", update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text: `n ${i}` } } } } } as unknown as Envelope);
+    if (i % 1000 === 0) vi.advanceTimersByTime(200);
+  }
+  vi.advanceTimersByTime(200);
+  expect(rows.get().total).toBeLessThanOrEqual(20_000);
+  expect(rows.get().rows.at(-1)?.note).toContain("n 99999");
+  expect(rows.get().dropped).toBeGreaterThan(79_000);
+});
+
+test("an export has no secrets", () => {
+  const { traffic, say } = world();
+  say("sent", {
+    id: 1, method: "session/new", params: {
+      cwd: "/w", mcpServers: [
+        { name: "a", command: "x", args: ["--key", "sk-abcdefghijklmnop"], env: [{ name: "API_KEY", value: "hidden1" }, { name: "LANG", value: "C" }] },
+        { type: "http", name: "b", url: "https://x.test/?t=my-gateway-token", headers: [{ name: "Authorization", value: "hidden2" }, { name: "Accept", value: "*/*" }] },
+      ],
+      _meta: { "sandboxagent.dev": { credentials: { apiKey: "hidden3" }, env: { DB_PASSWORD: "hidden4", HOME: "/h" } } },
+    },
+  });
+  say("received", { method: "session/update", params: { sessionId: "S", update: { text: "the token is my-gateway-token, ghp_0123456789abcdefghij01", tokens: 7, inputTokens: 8, maxTokens: null } } });
+  const text = capture(traffic.entries(), ["my-gateway-token"]);
+  for (const secret of ["hidden1", "hidden2", "hidden3", "hidden4", "sk-abc", "my-gateway-token", "ghp_"]) expect(text, secret).not.toContain(secret);
+  const [first, second] = text.trimEnd().split("\n").map((line) => JSON.parse(line) as { message: { params: never } });
+  expect(first!.message.params).toMatchObject({ cwd: "/w", mcpServers: [{ env: [{ name: "API_KEY", value: "(removed)" }, { name: "LANG", value: "C" }] }, { headers: [{}, { value: "*/*" }] }], _meta: { "sandboxagent.dev": { env: { HOME: "/h" } } } });
+  expect(second!.message.params).toMatchObject({ update: { tokens: 7, inputTokens: 8, maxTokens: null } });
+});
+
+test("secrets of bodies and headers of HTTP requests are removed too", () => {
+  expect(withoutSecrets({ authorization: "Bearer x", password: "p", nested: [{ refresh_token: "r" }], count: 1 })).toEqual({ authorization: "(removed)", password: "(removed)", nested: [{ refresh_token: "(removed)" }], count: 1 });
+});
+
+test("curl: quotes stay quotes, and the token is a variable", () => {
+  const message = { jsonrpc: "2.0", id: 1, method: "session/prompt", params: { prompt: [{ type: "text", text: "it's `x` $(y)" }] } };
+  const entry = { kind: "frame" as const, n: 0, at: 0, size: 0, envelope: { direction: "sent", via: "websocket", message } as unknown as Envelope };
+  const curl = asCurl(entry, "http://127.0.0.1:1", true)!;
+  expect(curl).toContain(`"Authorization: Bearer $SANDBOX_AGENT_TOKEN"`);
+  expect(curl).toContain(`it'\\''s \`x\` $(y)`);
+  expect(asCurl({ ...entry, envelope: { ...entry.envelope, direction: "received" } }, "http://127.0.0.1:1", true)).toBeUndefined();
+});
+
+test("every method has a draft that is JSON", () => {
+  for (const { name } of knownMethods) expect(parseParams(draftOf(name, "S", "/w")), name).toHaveProperty("params");
+  expect(draftOf("session/load", "S", "/w")).toContain('"/w"');
+  expect(parseParams("{")).toHaveProperty("error");
+  expect(parseParams("7")).toHaveProperty("error");
+});

@@ -1,0 +1,211 @@
+// Files, processes and terminals of the gateway's machine.
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { connected, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
+
+let world: World;
+let home: string;
+beforeAll(async () => {
+  home = realpathSync(mkdtempSync(join(tmpdir(), "inspector-home-")));
+  world = await World.start(["--no-token"], { HOME: home });
+});
+afterAll(async () => {
+  await world?.stop();
+  rmSync(home, { recursive: true, force: true });
+});
+
+const at = (path: string) => `#/files?${new URLSearchParams({ path }).toString()}`;
+
+async function bothThemes(page: Page, name: string): Promise<void> {
+  for (const mode of ["light", "dark"] as const) {
+    await theme(page, mode);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `${name}-${mode}`);
+  }
+  await theme(page, "light");
+}
+
+/** Waits until the file holds this. */
+async function holds(path: string, text: string): Promise<void> {
+  await expect.poll(() => (existsSync(path) ? readFileSync(path, "utf8") : undefined), { timeout: 10_000 }).toBe(text);
+}
+
+test("a folder is browsed, a file is seen, edited and saved, and a conflict loses nothing", async () => {
+  const repo = join(home, "repo");
+  mkdirSync(join(repo, "src"), { recursive: true });
+  writeFileSync(join(repo, "src", "main.go"), "package main\n\nfunc main() {}\n");
+  writeFileSync(join(repo, "win.txt"), "one\r\ntwo\r\n");
+  const git = (...args: string[]) => execFileSync("git", ["-C", repo, "-c", "user.name=t", "-c", "user.email=t@example.com", ...args], { stdio: "ignore" });
+  git("init", "-b", "main");
+  git("add", ".");
+  git("commit", "-m", "first");
+  const page = await world.open("#/files");
+  await connected(page);
+  await page.getByRole("link", { name: "repo/" }).click();
+  await page.getByText("main", { exact: true }).waitFor(); // the branch
+  await page.getByRole("link", { name: "src/" }).click();
+  await page.getByRole("link", { name: "main.go" }).click();
+  await page.getByText("func main() {}").waitFor();
+  await page.getByRole("button", { name: "Edit" }).click();
+  const editor = page.getByRole("textbox", { name: "Text of main.go" });
+  await editor.fill("package main\n\nfunc main() { println(1) }\n");
+  await page.keyboard.press("Control+s");
+  await holds(join(repo, "src", "main.go"), "package main\n\nfunc main() { println(1) }\n");
+  // What git sees.
+  await page.locator(".git-mark", { hasText: "M" }).waitFor();
+  await page.getByRole("radio", { name: "Changes" }).check();
+  await page.locator(".diff").getByText("println", { exact: false }).first().waitFor();
+  await bothThemes(page, "files-diff");
+  await page.getByRole("radio", { name: "File" }).check();
+  // Somebody else writes meanwhile.
+  await page.getByRole("button", { name: "Edit" }).click();
+  await editor.fill("mine\n");
+  writeFileSync(join(repo, "src", "main.go"), "theirs\n");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("alert").getByText("Somebody has changed the file").waitFor();
+  expect(readFileSync(join(repo, "src", "main.go"), "utf8")).toBe("theirs\n");
+  expect(await editor.inputValue()).toBe("mine\n");
+  await bothThemes(page, "files-conflict");
+  await page.getByRole("button", { name: "Replace it" }).click();
+  await holds(join(repo, "src", "main.go"), "mine\n");
+  // Another's change shows by itself.
+  writeFileSync(join(repo, "src", "main.go"), "changed on the machine\n");
+  await page.getByText("changed on the machine").waitFor();
+  // Line endings stay.
+  await page.goto(world.url(at(join(repo, "win.txt"))));
+  await page.getByRole("button", { name: "Edit" }).click();
+  await page.getByRole("textbox", { name: "Text of win.txt" }).fill("one\ntwo\nthree\n");
+  await page.getByRole("button", { name: "Save" }).click();
+  await holds(join(repo, "win.txt"), "one\r\ntwo\r\nthree\r\n");
+});
+
+test("files are uploaded, downloaded, renamed and deleted", async () => {
+  const folder = join(home, "drop");
+  mkdirSync(folder);
+  const page = await world.open(at(folder));
+  await page.getByText("The folder is empty").waitFor();
+  const picker = page.locator("input[type=file]");
+  const data = Buffer.from([0, 1, 2, 255, ...new Array<number>(100_000).fill(7)]);
+  await picker.setInputFiles([{ name: "data.bin", mimeType: "application/octet-stream", buffer: data }, { name: "a #1?.txt", mimeType: "text/plain", buffer: Buffer.from("hash") }]);
+  await page.getByRole("link", { name: "data.bin" }).waitFor();
+  expect(readFileSync(join(folder, "data.bin")).equals(data)).toBe(true);
+  // What is there is not replaced without a question.
+  await picker.setInputFiles([{ name: "a #1?.txt", mimeType: "text/plain", buffer: Buffer.from("other") }]);
+  await page.getByRole("dialog", { name: "Replace 1 file?" }).waitFor();
+  expect(readFileSync(join(folder, "a #1?.txt"), "utf8")).toBe("hash");
+  await page.getByRole("button", { name: "Replace", exact: true }).click();
+  await holds(join(folder, "a #1?.txt"), "other");
+  await page.getByRole("link", { name: "a #1?.txt" }).click();
+  await page.getByText("other").waitFor();
+  await page.getByRole("button", { name: "Close the file" }).click();
+  await page.getByRole("link", { name: "data.bin" }).click();
+  await page.getByText("This file is no text").waitFor();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download" }).click()]);
+  expect(readFileSync(await download.path()).equals(data)).toBe(true);
+  const act = async (name: string, what: string) => {
+    await page.getByRole("button", { name: `Do something with ${name}` }).click();
+    await page.getByRole("menuitem", { name: what }).click();
+  };
+  await act("data.bin", "Rename");
+  await page.getByRole("dialog").getByRole("textbox", { name: "Name" }).fill("a/b");
+  await page.getByText("A name has no slash.").waitFor();
+  await page.getByRole("dialog").getByRole("textbox", { name: "Name" }).fill("renamed.bin");
+  await page.getByRole("button", { name: "Rename", exact: true }).click();
+  await page.locator(".entries").getByRole("link", { name: "renamed.bin" }).waitFor();
+  expect(existsSync(join(folder, "renamed.bin"))).toBe(true);
+  await act("renamed.bin", "Delete");
+  await page.getByRole("button", { name: "Delete", exact: true }).click();
+  await page.locator(".entries").getByRole("link", { name: "renamed.bin" }).waitFor({ state: "detached" });
+  expect(existsSync(join(folder, "renamed.bin"))).toBe(false);
+  await page.getByRole("button", { name: "New", exact: true }).click();
+  await page.getByRole("menuitem", { name: "Folder" }).click();
+  await page.getByRole("textbox", { name: "Name" }).fill("inner");
+  await page.keyboard.press("Enter");
+  await page.getByRole("link", { name: "inner/" }).waitFor();
+});
+
+test("a picture is shown, a large folder stays small on the page, and a missing path is explained", async () => {
+  const folder = join(home, "many");
+  mkdirSync(folder);
+  for (let i = 0; i < 3000; i++) writeFileSync(join(folder, `file-${i}.txt`), "");
+  const png = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mNk+M9Qz0AEYBxVSF+FABJADveWkH6oAAAAAElFTkSuQmCC", "base64");
+  writeFileSync(join(folder, "a.png"), png);
+  const page = await world.open(at(folder));
+  await page.getByRole("link", { name: "a.png" }).click();
+  await expect.poll(() => page.getByRole("img", { name: "a.png" }).evaluate((img) => (img as HTMLImageElement).naturalWidth)).toBe(10);
+  await page.getByRole("link", { name: "file-0.txt" }).waitFor();
+  expect(await page.locator(".entries li").count()).toBeLessThan(100);
+  await page.getByRole("searchbox", { name: "Filter by name" }).fill("file-2999");
+  await page.getByRole("link", { name: "file-2999.txt" }).waitFor();
+  await page.goto(world.url(at(join(home, "nowhere"))));
+  await page.getByRole("alert").getByText("nowhere").waitFor();
+});
+
+test("a program is started, watched, spoken to, and ended", async () => {
+  const page = await world.open("#/processes");
+  await page.getByText("No program runs").waitFor();
+  await bothThemes(page, "processes-empty");
+  await page.getByRole("main").getByRole("button", { name: "Start a program" }).first().click();
+  await page.getByRole("textbox", { name: "Command" }).fill(`echo "to stderr" >&2; printf '\\033[32mgreen\\033[0m\\n'; echo in $PWD with $COLOR; while read line; do echo "got $line"; done; echo end; exit 3`);
+  await page.getByRole("textbox", { name: /Folder/ }).fill(home);
+  await page.getByRole("textbox", { name: /Environment/ }).fill("COLOR=blue");
+  await page.getByRole("dialog").getByRole("button", { name: "Start" }).click();
+  const output = page.locator(".screen");
+  await output.getByText(`in ${home} with blue`).first().waitFor();
+  await page.getByRole("textbox", { name: "Input" }).fill("a line");
+  await page.keyboard.press("Enter");
+  await output.getByText("got a line").first().waitFor();
+  await bothThemes(page, "processes");
+  await page.getByRole("button", { name: "End its input" }).click();
+  await page.locator(".process-detail").getByText("ended with code 3").waitFor();
+  await page.getByRole("button", { name: "Forget" }).click();
+  await page.getByText("This program is not there any more").waitFor();
+});
+
+test("a terminal is a real one: size, colours, an editor of lines, and it outlives the page", async () => {
+  const page = await world.open("#/terminal");
+  await page.getByText("No terminal is open").waitFor();
+  await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
+  const screen = page.locator(".screen");
+  await page.getByText("Connected.").waitFor();
+  await page.keyboard.type(`stty size; echo tty is $(tty >/dev/null && echo real)\n`);
+  await screen.getByText("tty is real").first().waitFor();
+  const rows = async () => screen.locator(".xterm-rows > div").allTextContents();
+  await expect.poll(async () => (await rows()).some((row) => /^\d{2,} \d{2,}\s*$/.test(row.trim()))).toBe(true);
+  // Ctrl-C ends what is in front.
+  await page.keyboard.type("sleep 1000\n");
+  await page.keyboard.press("Control+c");
+  await page.keyboard.type("echo still here\n");
+  await screen.getByText("still here").last().waitFor();
+  await bothThemes(page, "terminal");
+  // Another size reaches the program.
+  await page.keyboard.type("trap 'echo now $(stty size)' WINCH; clear\n");
+  await page.setViewportSize({ width: 900, height: 500 });
+  await page.keyboard.type("\n");
+  await expect.poll(async () => (await rows()).join("\n"), { timeout: 10_000 }).toMatch(/now \d+ \d+/);
+  // A second window sees the same, and the page may go.
+  const address = page.url();
+  const other = await world.open(address.slice(address.indexOf("#")));
+  await other.getByText("Connected.").waitFor();
+  await other.locator(".screen").getByText(/now \d+/).first().waitFor();
+  await page.reload();
+  await page.locator(".screen").getByText(/now \d+/).first().waitFor();
+  await page.getByText("Connected.").waitFor();
+  await page.keyboard.type("exit 7\n");
+  await page.getByText("The program has ended with code 7.").waitFor();
+  await other.getByText("The program has ended with code 7.").waitFor();
+});
+
+test("on a phone", async () => {
+  const page = await world.open(at(home), { viewport: phone });
+  await page.getByRole("link", { name: "repo/" }).waitFor();
+  await bothThemes(page, "files-phone");
+  await page.goto(world.url("#/terminal"));
+  await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
+  await page.getByText("Connected.").waitFor();
+  await picture(page, "terminal-phone");
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+});
