@@ -182,7 +182,8 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
   await screen.getByText("still here").last().waitFor();
   await bothThemes(page, "terminal");
   // Another size reaches the program.
-  await page.keyboard.type("trap 'echo now $(stty size)' WINCH; clear\n");
+  await page.keyboard.type("trap 'echo now $(stty size)' WINCH; echo the trap is $((1 + 0))\n");
+  await screen.getByText("the trap is 1").first().waitFor();
   await page.setViewportSize({ width: 900, height: 500 });
   await page.keyboard.type("\n");
   await expect.poll(async () => (await rows()).join("\n"), { timeout: 10_000 }).toMatch(/now \d+ \d+/);

@@ -17,7 +17,8 @@ test("the page connects to the gateway that serves it, and shows every area", as
     await page.waitForFunction((title) => document.title === title, `${name} · Sandbox Agent`);
     await page.getByRole("heading", { level: 1 }).first().waitFor();
   }
-  expect(world.complaints).toEqual([]);
+  // A folder without git answers so, which browsers note.
+  expect(world.complaints.filter((c) => !c.includes("status of 409"))).toEqual([]);
 });
 
 test("keys go to areas, and ? lists them", async () => {
