@@ -248,10 +248,12 @@ func (s *session) over(p *program) {
 	if replaced {
 		return
 	}
-	s.lost(p.exit)
+	// First the connection: who is told that a turn has failed may prompt again at
+	// once, and must not be given this process.
 	if !wanted {
 		s.a.died(s, p.exit)
 	}
+	s.lost(p.exit)
 }
 
 // lost says that no process serves the session any more. The first call counts.
@@ -284,8 +286,8 @@ func (s *session) replace(ctx context.Context, why string, args ...string) error
 	g, err := s.run(ctx, args...)
 	if err != nil {
 		err = fmt.Errorf("pi did not start again: %w", err)
-		s.lost(err)
 		s.a.conn.Fail(err)
+		s.lost(err)
 		return err
 	}
 	s.a.conn.SetProcess(s.program().child.Process)
