@@ -57,10 +57,8 @@ func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Op
 		}
 		_, _ = w.Write(m.Frame())
 		_ = w.WriteByte('\n')
-		if len(received) == 0 {
-			if err = w.Flush(); err != nil {
-				err = fmt.Errorf("write to the output: %w", err)
-			}
+		if err = w.Flush(); err != nil {
+			err = fmt.Errorf("write to the output: %w", err)
 		}
 	}
 	cancel(err)

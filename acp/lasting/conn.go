@@ -193,8 +193,8 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 	}
 }
 
-// lostWrite keeps what a connection did not take for the next one. Requests are
-// known already.
+// lostWrite keeps what a connection did not take for the next one, before what was
+// written later. Requests are known already.
 func (c *Conn) lostWrite(live *link, m acp.Message) {
 	_ = live.Close() // its reader notices
 	if m.IsRequest() {
@@ -202,7 +202,7 @@ func (c *Conn) lostWrite(live *link, m acp.Message) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, m)
+	c.waiting = append([]acp.Message{m}, c.waiting...)
 }
 
 // beginLocked takes the client's first message and starts the connection.
@@ -247,7 +247,7 @@ func (c *Conn) outgoingLocked(m acp.Message, sent bool) (acp.Message, bool) {
 			r.after = s.after
 		}
 	}
-	if r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume {
+	if r.opens() {
 		after, given := uintOf(m.Meta(), "after")
 		r.attached = c.sessions[r.session] != nil
 		s := c.attachLocked(r.session, m.Params(), after)

@@ -57,7 +57,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	}
 	delete(c.requests, r.id)
 	if m.Err() != nil {
-		if r.attaches() && r.session != "" && !r.attached {
+		if r.opens() && !r.attached {
 			delete(c.sessions, r.session)
 		}
 		return []acp.Message{m}

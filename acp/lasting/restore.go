@@ -33,7 +33,7 @@ func (c *Conn) restored(live *link) error {
 	lost = slices.DeleteFunc(lost, func(r *request) bool { return !r.sent })
 	opening := map[string]bool{} // sessions that a lost request attaches to anyway
 	for _, r := range lost {
-		if r.attaches() && r.session != "" {
+		if r.opens() {
 			opening[r.session] = true
 		}
 	}
@@ -128,13 +128,10 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 	}
 }
 
-// attaches reports whether the request attaches its connection to a session.
-func (r *request) attaches() bool {
-	switch r.method {
-	case acp.MethodSessionNew, acp.MethodSessionFork, acp.MethodSessionLoad, acp.MethodSessionResume:
-		return true
-	}
-	return false
+// opens reports whether the request attaches its connection to the session that
+// it names.
+func (r *request) opens() bool {
+	return r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume
 }
 
 // repeatable are the methods that may be carried out twice. A session that is
@@ -163,7 +160,7 @@ func (c *Conn) recover(live *link, r *request) error {
 		return c.recoverPrompt(live, r)
 	case repeatable[r.method]:
 		frame := r.frame
-		if r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume {
+		if r.opens() {
 			c.mu.Lock()
 			if s := c.sessions[r.session]; s != nil && s.after > 0 {
 				frame = acp.NewRequest(r.id, r.method, acp.SetMember(r.frame.Params(), strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after"))

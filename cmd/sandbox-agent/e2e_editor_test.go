@@ -349,6 +349,21 @@ func TestEditor_Remote(t *testing.T) {
 		}
 	})
 
+	t.Run("a fork that fails leaves its session attached", func(t *testing.T) {
+		if _, err := c.call("session/fork", map[string]any{"sessionId": s, "cwd": "/", "mcpServers": "none"}); err == nil {
+			t.Fatal("it did not fail")
+		}
+		from := c.mark()
+		p.cut()
+		other := connect(t, g, wsocket, options{agent: "mock"})
+		other.attach("session/resume", s, nil)
+		other.prompt(s, "echo from another client")
+		c.find(from, "what another client's turn says", func(m *message) bool {
+			text, _ := m.chunk(s)
+			return text == "from another client"
+		})
+	})
+
 	t.Run("a prompt and its cancel", func(t *testing.T) {
 		p.set(true)
 		turn := c.start("session/prompt", promptParams(s, "stream 100000 10"))
