@@ -47,6 +47,7 @@ test("a token in the address is taken out of it, and kept only when that is aske
   await page.getByRole("button", { name: "Connect" }).click();
   await connected(page);
   await newSession(page, { prompt: "hello" });
+  await page.getByRole("log").getByText("I am the mock agent").waitFor(); // a prompt that waits in the page is gone with it
   await page.reload();
   await page.getByRole("log").getByText("I am the mock agent").waitFor();
   expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain(token);

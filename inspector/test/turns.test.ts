@@ -101,6 +101,12 @@ test("a turn is stopped, and what waited is held back", async () => {
   await log(page).getByText("Stopped").waitFor();
   await settled(page);
   expect(await log(page).getByText("later", { exact: true }).count()).toBe(0);
+  // It would be gone with the page: the browser asks first.
+  const asked = page.waitForEvent("dialog");
+  await page.close({ runBeforeUnload: true });
+  const dialog = await asked;
+  expect(dialog.type()).toBe("beforeunload");
+  await dialog.dismiss();
   await page.getByRole("button", { name: "Send it now" }).click();
   await log(page).getByText("later", { exact: true }).waitFor();
 });

@@ -52,6 +52,11 @@ export class Conversations {
     return this.#all.get(id);
   }
 
+  /** Whether prompts wait in this page that would be gone with it. */
+  get unsent(): boolean {
+    return [...this.#all.values()].some((c) => c.get().queue.length > 0);
+  }
+
   /** Whether this page is attached to the session for its conversation. */
   follows(id: string): boolean {
     return this.#all.get(id)?.get().phase === "live" || this.#all.get(id)?.get().phase === "loading";

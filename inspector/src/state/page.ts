@@ -52,6 +52,11 @@ sessions.onAnswer((all) => {
   for (const info of all) conversations.peek(info.sessionId)?.seen(info);
 });
 
+// Prompts that wait for their turn are the page's own: the browser asks before it forgets them.
+addEventListener("beforeunload", (event) => {
+  if (conversations.unsent) event.preventDefault();
+});
+
 /** How often the list of sessions is asked for, while the page is in sight and while it is not. */
 const seenMs = 2000;
 const hiddenMs = 15_000;
