@@ -32,51 +32,36 @@ func (t *turn) answer(ctx context.Context, link *link, m acp.Message) {
 
 // permission returns the result for a permission request.
 func (t *turn) permission(ctx context.Context, params json.RawMessage) any {
+	rule, title := t.o.permission.of(t.kinds.of(params)), requestTitle(params)
+	if rule != ask {
+		t.mu.Lock()
+		t.rejected = t.rejected || rule == reject
+		t.mu.Unlock()
+		t.view.note(fmt.Sprintf("permission %sed: %s", rule, title))
+		return decide(params, rule)
+	}
+	if !t.o.interactive {
+		t.nobodyAsked("permission rejected, there is nobody to ask: " + title)
+		return decide(params, reject)
+	}
 	options, _ := acp.Member(params, "options")
 	choices := acp.Elements(options)
-	title := acp.MemberString(params, "toolCall", "title")
-	if title == "" {
-		title = acp.MemberString(params, "title")
+	names := make([]string, len(choices))
+	for i, o := range choices {
+		names[i] = acp.MemberString(o, "name")
 	}
-	if t.o.permission == "ask" && t.o.interactive {
-		names := make([]string, len(choices))
-		for i, o := range choices {
-			names[i] = acp.MemberString(o, "name")
-		}
-		i, ok := t.asker.choose(ctx, "Permission: "+title+detail(params), names)
-		if ok && i >= 0 {
-			return selected(choices[i])
-		}
-		return t.decide(choices, "reject")
+	if i, ok := t.asker.choose(ctx, "Permission: "+title+detail(params), names); ok && i >= 0 {
+		return selected(choices[i])
 	}
-	decision := t.o.permission
-	if decision == "ask" {
-		decision = "reject"
-	}
-	if decision == "reject" {
-		t.mu.Lock()
-		t.rejected = true
-		t.mu.Unlock()
-	}
-	t.view.note(fmt.Sprintf("permission %sed: %s", decision, title))
-	return t.decide(choices, decision)
+	return decide(params, reject)
 }
 
-// decide returns the result that chooses allow or reject, for this time rather
-// than for ever.
-func (t *turn) decide(choices []json.RawMessage, decision string) any {
-	for _, kind := range []string{decision + "_once", decision + "_always"} {
-		for _, o := range choices {
-			if acp.MemberString(o, "kind") == kind {
-				return selected(o)
-			}
-		}
-	}
-	return object{"outcome": object{"outcome": "cancelled"}}
-}
-
-func selected(option json.RawMessage) any {
-	return object{"outcome": object{"outcome": "selected", "optionId": acp.MemberString(option, "optionId")}}
+// nobodyAsked notes that a request was declined because nobody is there.
+func (t *turn) nobodyAsked(note string) {
+	t.mu.Lock()
+	t.declined = true
+	t.mu.Unlock()
+	t.view.note(note)
 }
 
 // detail shows what a tool call would do.
@@ -96,12 +81,9 @@ func detail(params json.RawMessage) string {
 // question returns the result for questions with given answers.
 func (t *turn) question(ctx context.Context, params json.RawMessage) any {
 	list, _ := acp.Member(params, "questions")
-	if !t.o.interactive || t.o.permission == "reject" {
-		t.mu.Lock()
-		t.rejected = true
-		t.mu.Unlock()
+	if !t.o.interactive {
 		for _, q := range acp.Elements(list) {
-			t.view.note("question not answered: " + acp.MemberString(q, "question"))
+			t.nobodyAsked("question not answered: " + acp.MemberString(q, "question"))
 		}
 		return object{"outcome": "rejected"}
 	}

@@ -39,7 +39,9 @@ EXIT CODES:
    4    the token is missing or wrong, or the agent needs a login
    5    the session, agent or address does not exist
    6    the agent failed
-   7    the agent refused the turn, or a permission was rejected unasked
+   7    the agent refused the prompt, or asked when there was nobody to answer
+   8    the turn ended early, at a limit of tokens or requests
+   124  timed out
    130  interrupted
 process run and process attach end as the program does.`
 

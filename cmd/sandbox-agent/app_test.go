@@ -21,7 +21,7 @@ func TestApp_HelpIsComplete(t *testing.T) {
 	if code != exitOK {
 		t.Errorf("exit %d", code)
 	}
-	for _, want := range []int{exitOK, exitFailure, exitUsage, exitUnreachable, exitAuth, exitNotFound, exitAgent, exitRefused, exitInterrupted} {
+	for _, want := range []int{exitOK, exitFailure, exitUsage, exitUnreachable, exitAuth, exitNotFound, exitAgent, exitRefused, exitEndedEarly, exitTimeUp, exitInterrupted} {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d  `, want)).MatchString(out) {
 			t.Errorf("exit code %d is not in the help:\n%s", want, out)
 		}
@@ -91,7 +91,7 @@ func TestDescribe_ExitCodes(t *testing.T) {
 		{acp.Errorf(acp.CodeAuthRequired, "log in"), exitAuth, "error: the agent needs a login: log in"},
 		{data(problem.AgentNotInstalled), exitNotFound, "error: Agent not installed: inner"},
 		{fmt.Errorf("wait: %w", errConnectionLost), exitUnreachable, "error: cannot reach the gateway: wait: the gateway ended the connection"},
-		{fmt.Errorf("wait: %w", context.DeadlineExceeded), exitFailure, "error: timed out: wait: context deadline exceeded"},
+		{fmt.Errorf("wait: %w", context.DeadlineExceeded), exitTimeUp, "error: timed out: wait: context deadline exceeded"},
 		{fmt.Errorf("wait: %w", errInterrupted), exitInterrupted, "error: interrupted"},
 		{fmt.Errorf("it %w", errRefused), exitRefused, "error: refused: it refused"},
 		{acp.Errorf(1, "a\x1b[2Jb\u202ec"), exitAgent, "error: the agent answered with an error: a[2Jbc"},

@@ -128,7 +128,10 @@ version or with other flags is stopped first. Without flags those of the last st
 			if err != nil {
 				return err
 			}
-			args := c.Args().Slice()
+			args, err := absolutePaths(c.Args().Slice())
+			if err != nil {
+				return err
+			}
 			if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
 				return usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
 			}
@@ -194,6 +197,9 @@ func (d *daemon) launch(ctx context.Context, program string, args []string) (*da
 	}
 	cmd := exec.Command(program, slices.Concat([]string{"server"}, args, []string{"--data-dir", d.dataDir})...) // it outlives this command
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, log, "/", detached()
+	if cmd.Env, err = absoluteEnv(); err != nil {
+		return nil, err
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the gateway: %w", err)
 	}

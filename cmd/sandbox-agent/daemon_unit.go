@@ -42,7 +42,11 @@ func daemonUnitCommand(std stdio) *cli.Command {
 					kind = "launchd"
 				}
 			}
-			line := append([]string{program, "server"}, c.Args().Slice()...)
+			args, err := absolutePaths(c.Args().Slice())
+			if err != nil {
+				return err
+			}
+			line := append([]string{program, "server"}, args...)
 			line = append(line, "--data-dir", d.dataDir)
 			switch kind {
 			case "systemd":

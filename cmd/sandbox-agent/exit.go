@@ -28,6 +28,8 @@ const (
 	exitNotFound    = 5
 	exitAgent       = 6
 	exitRefused     = 7
+	exitEndedEarly  = 8
+	exitTimeUp      = 124
 	exitInterrupted = 130
 )
 
@@ -37,6 +39,11 @@ var (
 	// errRefused is in the chain of errors of turns that were not allowed to
 	// do their work.
 	errRefused = errors.New("refused")
+	// errEndedEarly is in the chain of errors of turns that ended before the
+	// agent was done.
+	errEndedEarly = errors.New("the turn ended early")
+	// errTimeUp is returned when --timeout ended a turn.
+	errTimeUp = errors.New("the turn took longer than --timeout and was cancelled")
 	// errConnectionLost is in the chain when a connection ended too early.
 	errConnectionLost = errors.New("the gateway ended the connection")
 )
@@ -99,8 +106,12 @@ func describe(err error) report {
 		return report{exit: exitUnreachable, title: "not running", detail: err.Error(), hint: "start one with: sandbox-agent daemon start"}
 	case errors.Is(err, errRefused):
 		return report{exit: exitRefused, title: "refused", detail: err.Error()}
+	case errors.Is(err, errEndedEarly):
+		return report{exit: exitEndedEarly, title: "not done", detail: err.Error()}
+	case errors.Is(err, errTimeUp):
+		return report{exit: exitTimeUp, title: "timed out", detail: err.Error(), hint: "the session can be continued with --session"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return report{exit: exitFailure, title: "timed out", detail: err.Error(), hint: "--timeout sets how long to wait"}
+		return report{exit: exitTimeUp, title: "timed out", detail: err.Error(), hint: "--timeout sets how long to wait"}
 	case unreachable(err):
 		return report{exit: exitUnreachable, title: "cannot reach the gateway", detail: err.Error(), hint: "start one with: sandbox-agent server, or name another with --endpoint"}
 	}

@@ -15,7 +15,7 @@ func startTurn(t *testing.T, url, text string, keys io.Reader) (out, errOut *scr
 	t.Helper()
 	out, errOut, signals = newScreen(), newScreen(), make(chan os.Signal, 2)
 	done := make(chan error, 1)
-	o := promptOptions{target: target{endpoint: url}, text: text, cwd: t.TempDir(), permission: "ask", interactive: true, colours: true}
+	o := promptOptions{target: target{endpoint: url}, text: text, cwd: t.TempDir(), permission: permissionRules{others: ask}, interactive: true, colours: true}
 	go func() { done <- runTurn(t.Context(), o, signals, stdio{in: keys, out: out, err: errOut}) }()
 	return out, errOut, signals, done
 }

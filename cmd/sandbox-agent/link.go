@@ -18,7 +18,7 @@ type link struct {
 	conn acp.Conn
 	// receive takes every message, in order and one at a time, responses before
 	// who asked gets them. The message is valid until it returns.
-	receive func(m acp.Message)
+	receive func(l *link, m acp.Message)
 
 	reader sync.WaitGroup
 	ended  chan struct{} // closed when nothing more will be read
@@ -30,7 +30,7 @@ type link struct {
 }
 
 // dialLink connects and starts reading.
-func dialLink(ctx context.Context, t target, receive func(acp.Message)) (*link, error) {
+func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (*link, error) {
 	conn, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func dialLink(ctx context.Context, t target, receive func(acp.Message)) (*link, 
 	return newLink(conn, receive), nil
 }
 
-func newLink(conn acp.Conn, receive func(acp.Message)) *link {
+func newLink(conn acp.Conn, receive func(*link, acp.Message)) *link {
 	l := &link{conn: conn, receive: receive, ended: make(chan struct{}), waiting: map[acp.ID]chan<- acp.Message{}}
 	l.reader.Go(l.read)
 	return l
@@ -62,7 +62,7 @@ func (l *link) read() {
 			l.mu.Unlock()
 			return
 		}
-		l.receive(m)
+		l.receive(l, m)
 		if !m.IsResponse() {
 			continue
 		}
@@ -79,6 +79,16 @@ func (l *link) read() {
 // call sends a request and waits for its response. A response that is an error
 // is returned as an *acp.Error.
 func (l *link) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	wait, err := l.send(ctx, method, params)
+	if err != nil {
+		return nil, err
+	}
+	return wait(ctx)
+}
+
+// send sends a request. The returned function waits for its response, as call
+// does; it is to be called once.
+func (l *link) send(ctx context.Context, method string, params any) (wait func(context.Context) (json.RawMessage, error), err error) {
 	raw, err := acp.Encode(params)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", method, err)
@@ -92,19 +102,21 @@ func (l *link) call(ctx context.Context, method string, params any) (json.RawMes
 	if err := l.conn.Write(ctx, acp.NewRequest(id, method, raw)); err != nil {
 		return nil, fmt.Errorf("%w: %w", errConnectionLost, err)
 	}
-	select {
-	case m := <-answer:
-		return result(m)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the answer to %s: %w", method, context.Cause(ctx))
-	case <-l.ended:
-	}
-	select {
-	case m := <-answer: // it came before the end
-		return result(m)
-	default:
-		return nil, fmt.Errorf("wait for the answer to %s: %w", method, l.err)
-	}
+	return func(ctx context.Context) (json.RawMessage, error) {
+		select {
+		case m := <-answer:
+			return result(m)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the answer to %s: %w", method, context.Cause(ctx))
+		case <-l.ended:
+		}
+		select {
+		case m := <-answer: // it came before the end
+			return result(m)
+		default:
+			return nil, fmt.Errorf("wait for the answer to %s: %w", method, l.err)
+		}
+	}, nil
 }
 
 func result(m acp.Message) (json.RawMessage, error) {

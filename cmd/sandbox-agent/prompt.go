@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -8,8 +9,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
 )
 
 func promptCommand(std stdio) *cli.Command {
@@ -21,8 +25,15 @@ func promptCommand(std stdio) *cli.Command {
 error. Without TEXT, or with -, the prompt is read from the standard input.
 
 Permission requests and questions are asked on the terminal. Where there is none
-they are rejected, and the exit code is 7. Ctrl-C cancels the turn, a second one
-ends the program. The session lives on and can be continued with --session.
+they are rejected, and the exit code is 7. --permission says answers beforehand:
+allow, reject or ask for all, KIND=ANSWER for a kind of tool (read, edit, delete,
+move, search, execute, think, fetch, switch_mode, other), with commas between
+rules: --permission reject,read=allow,edit=allow
+
+--attach lets a file go along, - for the standard input, or an address.
+
+Ctrl-C cancels the turn, a second one ends the program; so does --timeout. The
+session lives on and can be continued with --session.
 
 With --json every message is printed as it came, one per line, the answer to the
 prompt last.`,
@@ -32,7 +43,8 @@ prompt last.`,
 			&cli.StringFlag{Name: "cwd", Usage: "directory of the new session", Value: "."},
 			&cli.StringFlag{Name: "model", Usage: "model to use"},
 			&cli.StringFlag{Name: "mode", Usage: "mode to use"},
-			&cli.StringFlag{Name: "permission", Usage: "how permission requests are answered: allow, reject or ask", Value: "ask"},
+			permissionFlag("how permission requests are answered: allow, reject, ask or KIND=ANSWER; may be repeated (default: ask)"),
+			&cli.StringSliceFlag{Name: "attach", Usage: "file, - or address that goes along with the prompt; may be repeated"},
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
@@ -40,12 +52,10 @@ prompt last.`,
 			if err != nil {
 				return err
 			}
-			ctx, cancel := withTimeout(c.Context, c.Duration("timeout"))
-			defer cancel()
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 			defer signal.Stop(signals)
-			return runTurn(ctx, o, signals, std)
+			return runTurn(c.Context, o, signals, std)
 		},
 	}
 }
@@ -55,14 +65,17 @@ type promptOptions struct {
 	target                     target
 	text                       string
 	agent, session, cwd        string
-	model, mode, permission    string
+	model, mode                string
+	permission                 permissionRules
+	attachments                []enclosure
+	timeout                    time.Duration // 0 is never
 	json, interactive, colours bool
 }
 
 func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	o := promptOptions{
 		agent: c.String("agent"), session: c.String("session"), model: c.String("model"), mode: c.String("mode"),
-		permission: c.String("permission"), json: c.Bool("json"),
+		timeout: c.Duration("timeout"), json: c.Bool("json"),
 		text:        strings.Join(c.Args().Slice(), " "),
 		interactive: terminal(std.in) && terminal(std.err),
 		colours:     terminal(std.err) && os.Getenv("NO_COLOR") == "",
@@ -71,11 +84,15 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	if o.target, err = targetOf(c); err != nil {
 		return o, err
 	}
-	if !slices.Contains([]string{"allow", "reject", "ask"}, o.permission) {
-		return o, usagef(c, "--permission %s: use allow, reject or ask", o.permission)
+	if o.permission, err = permissionRulesOf(c, ask, allow, reject, ask); err != nil {
+		return o, err
 	}
 	if o.session != "" && (o.agent != "" || c.IsSet("cwd")) {
 		return o, usagef(c, "--session continues a session: its agent and directory cannot be chosen")
+	}
+	attach := c.StringSlice("attach")
+	if slices.Contains(attach, "-") && (o.text == "" || o.text == "-") {
+		return o, usagef(c, "the standard input cannot be both the prompt and an attachment: TEXT is missing")
 	}
 	if o.text == "-" || o.text == "" && !terminal(std.in) {
 		b, err := io.ReadAll(std.in)
@@ -84,9 +101,34 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 		}
 		o.text, o.interactive = string(b), false
 	}
-	if strings.TrimSpace(o.text) == "" {
+	if strings.TrimSpace(o.text) == "" && len(attach) == 0 {
 		return o, usagef(c, "TEXT is missing")
+	}
+	for _, name := range attach {
+		a, err := readEnclosure(name, std.in)
+		if err != nil {
+			return o, err
+		}
+		o.attachments = append(o.attachments, a)
+		o.interactive = o.interactive && name != "-"
 	}
 	o.cwd, err = workDir(c.String("cwd"))
 	return o, err
+}
+
+// prompt returns the prompt's blocks for the agent that answered initialize so.
+func (o promptOptions) prompt(initialized json.RawMessage) ([]any, error) {
+	capabilities, _ := acp.Member(initialized, "agentCapabilities", "promptCapabilities")
+	var blocks []any
+	if o.text != "" {
+		blocks = append(blocks, object{"type": "text", "text": o.text})
+	}
+	for _, a := range o.attachments {
+		b, err := a.block(capabilities)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
 }

@@ -78,7 +78,7 @@ func rpcArgs(c *cli.Context, std stdio) (method string, params json.RawMessage, 
 
 // openRPC connects, initializes and resumes the session that --session names,
 // whose id is then put into params.
-func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(acp.Message)) (*link, json.RawMessage, error) {
+func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(*link, acp.Message)) (*link, json.RawMessage, error) {
 	t, err := targetOf(c)
 	if err != nil {
 		return nil, nil, err

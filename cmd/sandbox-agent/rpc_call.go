@@ -23,8 +23,14 @@ the standard error, one message per line, and the result to the standard output.
 With --json the result is one line and nothing else is written; with --raw every
 message that arrives is written as it came, the response last.
 
-Requests of the agent are shown, not answered: they stay open for other clients.`,
-		Flags: rpcFlags(&cli.BoolFlag{Name: "raw", Usage: "write every message as it came"}, timeoutFlag(0)),
+Requests of the agent are shown, not answered: they stay open for other clients.
+With --permission allow or reject, or KIND=ANSWER for a kind of tool, permission
+requests are answered so. The exit code of session/prompt says how the turn ended.`,
+		Flags: rpcFlags(
+			&cli.BoolFlag{Name: "raw", Usage: "write every message as it came"},
+			permissionFlag("answer permission requests: allow, reject or KIND=ANSWER; may be repeated"),
+			timeoutFlag(0),
+		),
 		Action: func(c *cli.Context) error {
 			method, params, err := rpcArgs(c, std)
 			if err != nil {
@@ -42,8 +48,14 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	defer cancel()
 
 	raw, quiet := c.Bool("raw"), c.Bool("json")
+	rules, err := permissionRulesOf(c, "", allow, reject)
+	if err != nil {
+		return err
+	}
+	answers := ruledAnswers{rules: rules}
 	var ours atomic.Bool // what arrives before is the answer to our own requests
-	receive := func(m acp.Message) {
+	receive := func(l *link, m acp.Message) {
+		answers.receive(ctx, l, m)
 		switch {
 		case raw:
 			if ours.Load() || !m.IsResponse() {
@@ -54,10 +66,9 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		}
 	}
 	var l *link
-	var err error
 	var res json.RawMessage
 	if method == "initialize" {
-		res, l, err = rpcInitialize(ctx, c, params, func(m acp.Message) { ours.Store(true); receive(m) })
+		res, l, err = rpcInitialize(ctx, c, params, func(l *link, m acp.Message) { ours.Store(true); receive(l, m) })
 	} else if l, params, err = openRPC(ctx, c, params, receive); err == nil {
 		ours.Store(true)
 		res, err = l.call(ctx, method, params)
@@ -65,8 +76,15 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	if l != nil {
 		l.close()
 	}
-	if err != nil || raw {
+	if err != nil {
 		return err
+	}
+	var ended error
+	if method == acp.MethodSessionPrompt {
+		ended = stopError(acp.MemberString(res, "stopReason"))
+	}
+	if raw {
+		return ended
 	}
 	var out bytes.Buffer
 	if quiet {
@@ -78,12 +96,12 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		return fmt.Errorf("read result: %w", err)
 	}
 	fmt.Fprintln(std.out, out.String())
-	return nil
+	return ended
 }
 
 // rpcInitialize sends the user's own initialize as the connection's first
 // message. Its members win over the standard ones.
-func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(acp.Message)) (json.RawMessage, *link, error) {
+func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(*link, acp.Message)) (json.RawMessage, *link, error) {
 	if c.String("session") != "" {
 		return nil, nil, usagef(c, "--session has no meaning for initialize")
 	}

@@ -21,7 +21,7 @@ func rpcNotifyCommand(std stdio) *cli.Command {
 			defer stop()
 			ctx, cancel := withTimeout(ctx, c.Duration("timeout"))
 			defer cancel()
-			l, params, err := openRPC(ctx, c, params, func(acp.Message) {})
+			l, params, err := openRPC(ctx, c, params, func(*link, acp.Message) {})
 			if err != nil {
 				return err
 			}

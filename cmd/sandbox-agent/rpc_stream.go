@@ -46,7 +46,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 		return err
 	}
 	asJSON := c.Bool("json")
-	l, err := dialLink(ctx, t, func(m acp.Message) {
+	l, err := dialLink(ctx, t, func(_ *link, m acp.Message) {
 		switch {
 		case m.IsResponse():
 		case asJSON:

@@ -54,7 +54,7 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "host", Usage: "address to listen on", Value: "127.0.0.1", EnvVars: env("HOST")},
 		&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: "2468", EnvVars: env("PORT")},
 		&cli.StringFlag{Name: "token", Usage: "what clients must present; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: env("TOKEN")},
-		&cli.StringFlag{Name: "token-file", Usage: "read the token from this file", EnvVars: env("TOKEN_FILE")},
+		&cli.StringFlag{Name: "token-file", TakesFile: true, Usage: "read the token from this file", EnvVars: env("TOKEN_FILE")},
 		&cli.BoolFlag{Name: "new-token", Usage: "make a token for this run and print it, unless one is given", EnvVars: env("NEW_TOKEN")},
 		&cli.BoolFlag{Name: "no-token", Usage: "let in everybody who can reach the address", EnvVars: env("NO_TOKEN")},
 		&cli.StringSliceFlag{Name: "allowed-host", Usage: "further name by which clients may address the gateway, * is any; may be repeated", EnvVars: env("ALLOWED_HOST")},
@@ -64,10 +64,10 @@ func serverFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "cors-allow-credentials", Usage: "let those pages send cookies and HTTP authentication", EnvVars: env("CORS_ALLOW_CREDENTIALS")},
 		&cli.BoolFlag{Name: "end-with-stdin", Usage: "end when standard input does: for a program that starts a gateway of its own and must leave none behind", EnvVars: env("END_WITH_STDIN")},
 		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
-		&cli.StringFlag{Name: "fs-root", Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
+		&cli.StringFlag{Name: "fs-root", TakesFile: true, Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
 		&cli.BoolFlag{Name: "no-processes", Usage: "run no programs for clients; agents are not concerned", EnvVars: env("NO_PROCESSES")},
-		&cli.StringFlag{Name: "tls-cert", Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
-		&cli.StringFlag{Name: "tls-key", Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
+		&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
+		&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 	}, gatewayFlags()...)
 }
 
@@ -85,7 +85,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
 		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
-		&cli.StringFlag{Name: "log-file", Usage: "append the log to this file instead of the standard error", EnvVars: env("LOG_FILE")},
+		&cli.StringFlag{Name: "log-file", TakesFile: true, Usage: "append the log to this file instead of the standard error", EnvVars: env("LOG_FILE")},
 		&cli.BoolFlag{Name: "require-preinstall", Usage: "never install an agent because a session wants it", EnvVars: env("REQUIRE_PREINSTALL")},
 	}, installFlags()...)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 )
@@ -21,25 +22,28 @@ type turn struct {
 	link  *link
 	ctx   context.Context // ends with the turn; for answers to the agent
 
-	work sync.WaitGroup // questions being asked
+	work  sync.WaitGroup // questions being asked
+	kinds kindsSeen
+	sent  chan struct{} // closed once the prompt was sent
 
 	mu       sync.Mutex
 	session  string // "" until there is one
-	running  bool   // the prompt was sent
-	stopped  bool   // Ctrl-C cancelled the turn
-	rejected bool   // a permission was rejected without asking a person
+	running  bool   // the prompt is sent, or about to be
+	stopped  error  // why the turn was cancelled: Ctrl-C or --timeout
+	declined bool   // a request was declined because there is nobody to ask
+	rejected bool   // a rule has rejected a request
 	open     map[acp.ID]context.CancelFunc
 }
 
 // runTurn connects, opens or resumes the session, and runs the prompt.
 func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) error {
 	ctx, kill := context.WithCancelCause(ctx)
-	t := &turn{o: o, std: std, view: newView(std, o.colours), ctx: ctx, open: map[acp.ID]context.CancelFunc{}}
+	t := &turn{o: o, std: std, view: newView(std, o.colours), ctx: ctx, sent: make(chan struct{}), open: map[acp.ID]context.CancelFunc{}}
 	t.asker = newAsker(std.in, t.view)
 
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
-	watcher.Go(func() { t.watch(signals, done, kill) })
+	watcher.Go(func() { t.watch(signals, after(o.timeout), done, kill) })
 	defer watcher.Wait()
 	defer close(done)
 	defer t.work.Wait()
@@ -63,7 +67,12 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	t.mu.Lock()
 	t.link = link
 	t.mu.Unlock()
-	if _, err := link.initialize(ctx, agent, object{"requestQuestion": true}); err != nil {
+	opened, err := link.initialize(ctx, agent, object{"requestQuestion": true})
+	if err != nil {
+		return err
+	}
+	prompt, err := o.prompt(opened)
+	if err != nil {
 		return err
 	}
 	if err := t.openSession(ctx); err != nil {
@@ -72,9 +81,12 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	t.mu.Lock()
 	t.running = true
 	t.mu.Unlock()
-	res, err := link.call(ctx, "session/prompt", object{
-		"sessionId": t.session, "prompt": []any{object{"type": "text", "text": o.text}},
-	})
+	wait, err := link.send(ctx, "session/prompt", object{"sessionId": t.session, "prompt": prompt})
+	close(t.sent)
+	if err != nil {
+		return err
+	}
+	res, err := wait(ctx)
 	t.view.end()
 	if err != nil {
 		return err
@@ -82,27 +94,58 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	return t.outcome(acp.MemberString(res, "stopReason"))
 }
 
-// watch cancels the turn at the first signal and gives up at the second, or
-// when there is no turn yet.
-func (t *turn) watch(signals <-chan os.Signal, done <-chan struct{}, kill context.CancelCauseFunc) {
+// cancelPatience is how long a turn whose time is over has to end by itself.
+const cancelPatience = 10 * time.Second
+
+// after is time.After, and never for 0.
+func after(d time.Duration) <-chan time.Time {
+	if d <= 0 {
+		return nil
+	}
+	return time.After(d)
+}
+
+// watch cancels the turn at the first signal or when its time is over. At the
+// second signal, after the patience, or when there is no turn yet it gives up.
+func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-chan struct{}, kill context.CancelCauseFunc) {
 	for {
+		why := errInterrupted
 		select {
 		case <-done:
 			return
 		case <-signals:
+		case <-timeUp:
+			why, timeUp = errTimeUp, time.After(cancelPatience)
 		}
 		t.mu.Lock()
-		first := t.running && !t.stopped
-		t.stopped = true
-		link, session := t.link, t.session
+		first := t.running && t.stopped == nil
+		if t.stopped == nil {
+			t.stopped = why
+		}
+		link, session, running := t.link, t.session, t.running
 		t.mu.Unlock()
 		if !first {
+			if why == errTimeUp && running {
+				why = fmt.Errorf("%w, but the agent goes on", why)
+			}
+			kill(why)
+			return
+		}
+		if why == errTimeUp {
+			t.view.note("the time is over, cancelling")
+		} else {
+			t.view.note("cancelling, Ctrl-C again to leave at once")
+		}
+		select {
+		case <-t.sent: // a cancel that comes before its prompt cancels nothing
+		case <-done:
+			return
+		case <-signals:
 			kill(errInterrupted)
 			return
 		}
-		t.view.note("cancelling, Ctrl-C again to leave at once")
 		if link.notify(t.ctx, "session/cancel", object{"sessionId": session}) != nil {
-			kill(errInterrupted)
+			kill(why)
 			return
 		}
 	}
@@ -177,28 +220,44 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 // outcome turns the end of a turn into the command's error.
 func (t *turn) outcome(stopReason string) error {
 	t.mu.Lock()
-	stopped, rejected := t.stopped, t.rejected
+	stopped, declined, rejected := t.stopped, t.declined, t.rejected
 	t.mu.Unlock()
 	switch {
-	case stopped || stopReason == "cancelled":
-		return errInterrupted
-	case stopReason == "refusal":
-		return fmt.Errorf("the agent %w the prompt", errRefused)
-	case rejected:
-		return fmt.Errorf("a request of the agent was %w without asking: run the command in a terminal, or with --permission allow", errRefused)
-	case stopReason != "end_turn":
-		t.view.note("the turn ended early: " + stopReason)
+	case stopped != nil:
+		return stopped
+	case acp.StopReason(stopReason) != acp.StopReasonEndTurn && acp.StopReason(stopReason) != acp.StopReasonCancelled:
+	case declined:
+		return fmt.Errorf("a request of the agent was %w, because there was nobody to ask: run the command in a terminal, or say the answers with --permission", errRefused)
+	case rejected && acp.StopReason(stopReason) == acp.StopReasonCancelled:
+		return fmt.Errorf("a request of the agent was %w, and it ended the turn", errRefused)
 	}
-	return nil
+	return stopError(stopReason)
+}
+
+// stopError is the error that a turn's stop reason stands for; nil when the
+// agent has done what it wanted to.
+func stopError(reason string) error {
+	switch acp.StopReason(reason) {
+	case acp.StopReasonEndTurn:
+		return nil
+	case acp.StopReasonCancelled:
+		return errInterrupted
+	case acp.StopReasonRefusal:
+		return fmt.Errorf("the agent %w the prompt", errRefused)
+	}
+	return fmt.Errorf("%w: %s", errEndedEarly, reason)
 }
 
 // receive handles what arrives, in order.
-func (t *turn) receive(m acp.Message) {
+func (t *turn) receive(link *link, m acp.Message) {
 	t.mu.Lock()
-	session, link := t.session, t.link
+	session := t.session
 	t.mu.Unlock()
 	if t.o.json && session != "" {
 		fmt.Fprintf(t.std.out, "%s\n", m.Frame())
+	}
+	if u := m.Update(); u != nil {
+		t.kinds.update(u)
 	}
 	switch {
 	case m.IsRequest():

@@ -175,11 +175,12 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
   await screen.getByText("tty is real").first().waitFor();
   const rows = async () => screen.locator(".xterm-rows > div").allTextContents();
   await expect.poll(async () => (await rows()).some((row) => /^\d{2,} \d{2,}\s*$/.test(row.trim()))).toBe(true);
-  // Ctrl-C ends what is in front.
-  await page.keyboard.type("sleep 1000\n");
+  // Ctrl-C ends what is in front, and it is in front once it has said so itself.
+  await page.keyboard.type("sh -c 'echo in front: $((40 + 2)); exec sleep 1000'\n");
+  await screen.getByText("in front: 42").first().waitFor();
   await page.keyboard.press("Control+c");
-  await page.keyboard.type("echo still here\n");
-  await screen.getByText("still here").last().waitFor();
+  await page.keyboard.type("echo here again: $((40 + 3))\n");
+  await screen.getByText("here again: 43").first().waitFor();
   await bothThemes(page, "terminal");
   // Another size reaches the program.
   await page.keyboard.type("trap 'echo now $(stty size)' WINCH; echo the trap is $((1 + 0))\n");

@@ -7,10 +7,15 @@ import (
 )
 
 // permission asks the client before a pretended edit. The client answers
-// cancelled when the turn is cancelled, so the answer is waited for.
-func (t *turn) permission(string) (acp.StopReason, error) {
+// cancelled when the turn is cancelled, so the answer is waited for. The
+// request for a tool of another kind leaves the kind to the tool call.
+func (t *turn) permission(of string) (acp.StopReason, error) {
 	id := t.newCall()
 	title, kind := "Edit notes.txt", acp.ToolKindEdit
+	asked := kind
+	if of != "" {
+		title, kind, asked = "Use a tool: "+of, acp.ToolKind(of), ""
+	}
 	err := t.send(acp.SessionUpdate{ToolCall: &acp.ToolCall{ToolCallID: id, Title: title, Kind: kind, Status: acp.ToolCallStatusPending}})
 	if err != nil {
 		return "", err
@@ -18,7 +23,7 @@ func (t *turn) permission(string) (acp.StopReason, error) {
 	var answer acp.RequestPermissionResponse
 	err = t.a.peer.Ask(t.ctx, acp.MethodSessionRequestPermission, &acp.RequestPermissionRequest{
 		SessionID: t.s.id,
-		ToolCall:  acp.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: kind, Status: acp.ToolCallStatusPending},
+		ToolCall:  acp.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: acp.ToolCallStatusPending},
 		Options: []acp.PermissionOption{
 			{OptionID: "allow_once", Name: "Allow", Kind: acp.PermissionOptionKindAllowOnce},
 			{OptionID: "allow_always", Name: "Always allow", Kind: acp.PermissionOptionKindAllowAlways},
@@ -44,6 +49,8 @@ func (t *turn) permission(string) (acp.StopReason, error) {
 	}
 	return reason, t.progress(id, status)
 }
+
+func (t *turn) stop(reason string) (acp.StopReason, error) { return acp.StopReason(reason), nil }
 
 func (t *turn) question(rest string) (acp.StopReason, error) {
 	r := &acp.QuestionRequest{SessionID: t.s.id, Questions: []acp.Question{{

@@ -28,12 +28,13 @@ type command struct {
 
 var commands = map[string]command{
 	"hello":      {nothing, (*turn).hello},
-	"echo":       {something, (*turn).echo},        // echo TEXT: TEXT in one chunk
-	"stream":     {numbers, (*turn).stream},        // stream N [SIZE]: N numbered chunks
-	"flood":      {numbers, (*turn).stream},        // flood N SIZE: the same
-	"slow":       {nothing, (*turn).slow},          // a chunk every 20 ms until cancelled
-	"permission": {nothing, (*turn).permission},    // asks for permission to edit
-	"question":   {nothingOrTwo, (*turn).question}, // question [2]: asks one or two questions
+	"echo":       {something, (*turn).echo},           // echo TEXT: TEXT in one chunk
+	"stream":     {numbers, (*turn).stream},           // stream N [SIZE]: N numbered chunks
+	"flood":      {numbers, (*turn).stream},           // flood N SIZE: the same
+	"slow":       {nothing, (*turn).slow},             // a chunk every 20 ms until cancelled
+	"permission": {nothingOrWord, (*turn).permission}, // permission [KIND]: asks for permission, to edit or for a tool of the kind
+	"stop":       {word, (*turn).stop},                // stop REASON: the turn ends for it
+	"question":   {nothingOrTwo, (*turn).question},    // question [2]: asks one or two questions
 	"tool":       {nothing, (*turn).tool},
 	"diff":       {nothing, (*turn).diff},
 	"plan":       {nothing, (*turn).plan},
@@ -56,7 +57,9 @@ func nothingOrNumber(rest string) bool {
 	return rest == "" || err == nil
 }
 
-func nothingOrTwo(rest string) bool { return rest == "" || rest == "2" }
+func word(rest string) bool          { return rest != "" && !strings.ContainsAny(rest, " \n") }
+func nothingOrWord(rest string) bool { return rest == "" || word(rest) }
+func nothingOrTwo(rest string) bool  { return rest == "" || rest == "2" }
 
 func numbers(rest string) bool {
 	_, _, ok := countAndSize(rest)

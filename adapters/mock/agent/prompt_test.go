@@ -120,6 +120,29 @@ func TestPermission(t *testing.T) {
 	}
 }
 
+// A request that leaves the kind to the tool call, as some agents do.
+func TestPermission_OfAKind(t *testing.T) {
+	c := start(t, t.TempDir())
+	id := c.session()
+	var asked string
+	c.onAsk = func(m *acp.Message) string {
+		asked = acp.MemberString(m.Params(), "toolCall", "kind")
+		return `{"outcome":{"outcome":"selected","optionId":"allow_once"}}`
+	}
+	c.prompt(id, "permission execute")
+	first := json.RawMessage(c.updates[0])
+	if kind := acp.MemberString(first, "kind"); kind != "execute" || asked != "" || c.said() != "permission: allow_once" {
+		t.Errorf("kind %q, asked for %q, said %q", kind, asked, c.said())
+	}
+}
+
+func TestStop(t *testing.T) {
+	c := start(t, t.TempDir())
+	if reason := c.prompt(c.session(), "stop max_tokens"); reason != acp.StopReasonMaxTokens {
+		t.Errorf("stop reason %s", reason)
+	}
+}
+
 func TestQuestion(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()

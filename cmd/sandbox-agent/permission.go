@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// What a rule says of a permission request.
+const (
+	allow  = "allow"
+	reject = "reject"
+	ask    = "ask" // a person, who may not be there
+)
+
+// toolKinds are the kinds of tools that the protocol names.
+var toolKinds = []acp.ToolKind{
+	acp.ToolKindRead, acp.ToolKindEdit, acp.ToolKindDelete, acp.ToolKindMove, acp.ToolKindSearch, acp.ToolKindExecute,
+	acp.ToolKindThink, acp.ToolKindFetch, acp.ToolKindSwitchMode, acp.ToolKindOther,
+}
+
+// permissionRules say how permission requests are answered, by the kind of the
+// tool that they are about.
+type permissionRules struct {
+	others string // for kinds without a rule
+	kinds  map[acp.ToolKind]string
+}
+
+func (r permissionRules) of(kind acp.ToolKind) string {
+	if rule, ok := r.kinds[kind]; ok {
+		return rule
+	}
+	return r.others
+}
+
+func permissionFlag(usage string) cli.Flag {
+	return &cli.StringSliceFlag{Name: "permission", Usage: usage}
+}
+
+// permissionRulesOf reads --permission: rules with commas between them, each an
+// answer for all requests or KIND=ANSWER; later ones win. others is the answer
+// for all as long as no rule says one, and answers are those there are.
+func permissionRulesOf(c *cli.Context, others string, answers ...string) (permissionRules, error) {
+	rules := permissionRules{others: others, kinds: map[acp.ToolKind]string{}}
+	for _, value := range c.StringSlice("permission") {
+		for rule := range strings.SplitSeq(value, ",") {
+			rule = strings.TrimSpace(rule)
+			kind, answer, forKind := strings.Cut(rule, "=")
+			if !forKind {
+				kind, answer = "*", rule
+			}
+			if !slices.Contains(answers, answer) {
+				return rules, usagef(c, "--permission %s: use %s, or KIND=%s with a kind of tool", rule, anyOf(answers), answers[0])
+			}
+			switch {
+			case kind == "*":
+				rules.others = answer
+			case slices.Contains(toolKinds, acp.ToolKind(kind)):
+				rules.kinds[acp.ToolKind(kind)] = answer
+			default:
+				return rules, usagef(c, "--permission %s: there is no kind of tool %q; use *, %s", rule, kind, anyOf(toolKinds))
+			}
+		}
+	}
+	return rules, nil
+}
+
+// anyOf lists values for people.
+func anyOf[S ~string](values []S) string {
+	var b strings.Builder
+	for i, v := range values {
+		switch {
+		case i > 0 && i == len(values)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(v))
+	}
+	return b.String()
+}
+
+// kindsSeen remembers the kinds of the tool calls that run, for requests that
+// do not say it again. It is safe for concurrent use.
+type kindsSeen struct {
+	mu    sync.Mutex
+	kinds map[string]acp.ToolKind
+}
+
+// update takes a session update.
+func (s *kindsSeen) update(u json.RawMessage) {
+	switch acp.MemberString(u, "sessionUpdate") {
+	case "tool_call", "tool_call_update":
+	default:
+		return
+	}
+	id, kind := acp.MemberString(u, "toolCallId"), acp.MemberString(u, "kind")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch status := acp.ToolCallStatus(acp.MemberString(u, "status")); {
+	case status == acp.ToolCallStatusCompleted || status == acp.ToolCallStatusFailed:
+		delete(s.kinds, id)
+	case kind != "":
+		if s.kinds == nil {
+			s.kinds = map[string]acp.ToolKind{}
+		}
+		s.kinds[id] = acp.ToolKind(kind)
+	}
+}
+
+// of returns the kind of tool that a permission request is about.
+func (s *kindsSeen) of(params json.RawMessage) acp.ToolKind {
+	if kind := acp.MemberString(params, "toolCall", "kind"); kind != "" {
+		return acp.ToolKind(kind)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind := s.kinds[acp.MemberString(params, "toolCall", "toolCallId")]; kind != "" {
+		return kind
+	}
+	return acp.ToolKindOther
+}
+
+// decide returns the result for a permission request that allows or rejects,
+// for this time rather than for ever. Where the agent does not offer that it
+// is the one that grants nothing.
+func decide(params json.RawMessage, decision string) any {
+	options, _ := acp.Member(params, "options")
+	choices := acp.Elements(options)
+	for _, kind := range []string{decision + "_once", decision + "_always"} {
+		for _, o := range choices {
+			if acp.MemberString(o, "kind") == kind {
+				return selected(o)
+			}
+		}
+	}
+	return object{"outcome": object{"outcome": "cancelled"}}
+}
+
+func selected(option json.RawMessage) any {
+	return object{"outcome": object{"outcome": "selected", "optionId": acp.MemberString(option, "optionId")}}
+}
+
+// requestTitle is what a permission request is about, for people.
+func requestTitle(params json.RawMessage) string {
+	if title := acp.MemberString(params, "toolCall", "title"); title != "" {
+		return title
+	}
+	return acp.MemberString(params, "title")
+}
+
+// ruledAnswers answers the permission requests for which there is a rule.
+type ruledAnswers struct {
+	rules permissionRules
+	kinds kindsSeen
+}
+
+// receive takes every message of a link, in order.
+func (a *ruledAnswers) receive(ctx context.Context, l *link, m acp.Message) {
+	if u := m.Update(); u != nil {
+		a.kinds.update(u)
+	}
+	if !m.IsRequest() || m.Method() != acp.MethodSessionRequestPermission {
+		return
+	}
+	if rule := a.rules.of(a.kinds.of(m.Params())); rule != "" {
+		_ = l.reply(ctx, m.ID(), decide(m.Params(), rule)) // a lost connection ends the command anyway
+	}
+}

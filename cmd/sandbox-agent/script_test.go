@@ -1,0 +1,210 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+func TestPrompt_PermissionRules(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	tests := []struct {
+		rules []string
+		kind  string // "" is an edit
+		code  int
+		says  string
+	}{
+		{nil, "", exitRefused, "permission: reject_once"},
+		{[]string{"ask"}, "execute", exitRefused, "permission: reject_once"},
+		{[]string{"allow"}, "execute", exitOK, "permission: allow_once"},
+		{[]string{"reject"}, "execute", exitOK, "permission: reject_once"},
+		{[]string{"reject,edit=allow"}, "", exitOK, "permission: allow_once"},
+		{[]string{"edit=allow"}, "execute", exitRefused, "permission: reject_once"},
+		{[]string{"allow, execute=reject"}, "execute", exitOK, "permission: reject_once"},
+		{[]string{"*=allow", "execute=reject"}, "execute", exitOK, "permission: reject_once"},
+		{[]string{"execute=reject", "allow"}, "execute", exitOK, "permission: reject_once"},
+		{[]string{"execute=reject", "execute=allow"}, "execute", exitOK, "permission: allow_once"},
+		{[]string{"reject,other=allow"}, "of-tomorrow", exitOK, "permission: reject_once"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.rules, " ")+" "+tt.kind, func(t *testing.T) {
+			var args []string
+			for _, r := range tt.rules {
+				args = append(args, "--permission", r)
+			}
+			code, out, errOut := tool(t, "", append([]string{"prompt", strings.TrimSpace("permission " + tt.kind)}, args...)...)
+			if code != tt.code || strings.TrimSpace(out) != tt.says {
+				t.Errorf("exit %d, want %d; said %q, want %q\n%s", code, tt.code, out, tt.says, errOut)
+			}
+		})
+	}
+}
+
+func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	for reason, want := range map[acp.StopReason]int{
+		acp.StopReasonEndTurn: exitOK, acp.StopReasonMaxTokens: exitEndedEarly, acp.StopReasonMaxTurnRequests: exitEndedEarly,
+		acp.StopReasonRefusal: exitRefused, acp.StopReasonCancelled: exitInterrupted, "of_tomorrow": exitEndedEarly,
+	} {
+		if code, _, errOut := tool(t, "", "prompt", "stop "+string(reason)); code != want || (want != exitOK) != strings.Contains(errOut, "error: ") {
+			t.Errorf("%s: exit %d, want %d\n%s", reason, code, want, errOut)
+		}
+		code, out, _ := tool(t, "", "prompt", "--json", "stop "+string(reason))
+		if last := out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]; code != want || !strings.Contains(last, `"stopReason":"`+string(reason)+`"`) {
+			t.Errorf("%s: exit %d, want %d; last line %s", reason, code, want, last)
+		}
+	}
+}
+
+// What is left running after the time is over would go on to cost money.
+func TestPrompt_TimeoutCancelsTheTurn(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	for text, says := range map[string]string{"slow": "was cancelled\n", "hang": "was cancelled, but the agent goes on"} {
+		code, _, errOut := tool(t, "", "prompt", text, "--timeout", "300ms")
+		if code != exitTimeUp || !strings.Contains(errOut, "error: timed out") || !strings.Contains(errOut, says) {
+			t.Errorf("%s: exit %d, want %d\n%s", text, code, exitTimeUp, errOut)
+		}
+		id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
+		if _, events, _ := tool(t, "", "sessions", "events", id); !strings.Contains(events, "session/cancel") || (text == "slow") != strings.Contains(events, `"cancelled"`) {
+			t.Errorf("%s goes on:\n%s", text, events)
+		}
+	}
+}
+
+func TestPrompt_Attachments(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	dir := t.TempDir()
+	png, err := base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string, data []byte) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	notes, shot, blob := file("my notes.md", []byte("# Notes\n")), file("shot.png", png), file("data.bin", []byte{0, 1, 255})
+
+	code, _, errOut := tool(t, "the diff\n", "prompt", "look", "--attach", notes, "--attach", shot, "--attach", blob, "--attach", "-", "--attach", "https://example.com/a/spec.html?x=1")
+	if code != exitOK {
+		t.Fatalf("exit %d\n%s", code, errOut)
+	}
+	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
+	_, events, _ := tool(t, "", "sessions", "events", "--json", id)
+	var got []any
+	for line := range strings.Lines(events) {
+		prompt, ok := acp.Member(json.RawMessage(line), "message", "params", "prompt")
+		if !ok {
+			prompt, ok = acp.Member(json.RawMessage(line), "params", "prompt")
+		}
+		if ok {
+			if err := json.Unmarshal(prompt, &got); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	at := func(name string) string { return "file://" + strings.ReplaceAll(filepath.Join(dir, name), " ", "%20") }
+	want := []any{
+		object{"type": "text", "text": "look"},
+		object{"type": "resource", "resource": object{"uri": at("my notes.md"), "mimeType": "text/markdown", "text": "# Notes\n"}},
+		object{"type": "image", "mimeType": "image/png", "data": base64.StdEncoding.EncodeToString(png)},
+		object{"type": "resource", "resource": object{"uri": at("data.bin"), "mimeType": "application/octet-stream", "blob": "AAH/"}},
+		object{"type": "resource", "resource": object{"uri": "file:///dev/stdin", "mimeType": "text/plain", "text": "the diff\n"}},
+		object{"type": "resource_link", "uri": "https://example.com/a/spec.html?x=1", "name": "spec.html"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("prompt (-want +got):\n%s\n%s", diff, events)
+	}
+
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, exitFailure, "nowhere: no such file"},
+		{[]string{"look", "--attach", dir}, exitFailure, "is a directory"},
+		{[]string{"--attach", "-"}, exitUsage, "both the prompt and an attachment"},
+		{[]string{"--attach", notes}, exitOK, ""}, // the prompt is empty
+	} {
+		if code, out, errOut := tool(t, "", append([]string{"prompt"}, tt.args...)...); code != tt.code || !strings.Contains(errOut, tt.want) {
+			t.Errorf("%q: exit %d, want %d with %q\n%s%s", tt.args, code, tt.code, tt.want, out, errOut)
+		}
+	}
+}
+
+// What an agent does not take is said before anything is done; text always goes.
+func TestEnclosure_ForAgentsThatTakeLess(t *testing.T) {
+	none := json.RawMessage(`{}`)
+	for name, tt := range map[string]struct {
+		enclosure
+		want, err string
+	}{
+		"text":  {enclosure{name: "a.txt", mime: "text/plain", data: []byte("hi")}, `{"text":"a.txt:\n\nhi","type":"text"}`, ""},
+		"image": {enclosure{name: "a.png", mime: "image/png", data: []byte{0xff}}, "", "attach a.png: this agent takes no image/png"},
+		"other": {enclosure{name: "a.zip", mime: "application/zip", data: []byte{0}}, "", "takes no application/zip"},
+		"link":  {enclosure{name: "a", uri: "https://b/a", link: true}, `{"name":"a","type":"resource_link","uri":"https://b/a"}`, ""},
+	} {
+		block, err := tt.block(none)
+		got, _ := acp.Encode(block)
+		if err == nil && string(got) != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+}
+
+func TestRPCCall_AnswersByRule(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "hello")
+	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
+	call := func(text string, args ...string) (int, string, string) {
+		t.Helper()
+		return tool(t, "", append([]string{"rpc", "call", "session/prompt", `{"prompt":[{"type":"text","text":"` + text + `"}]}`, "--session", id}, args...)...)
+	}
+	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != exitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"stopReason": "end_turn"`) {
+		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
+	}
+	if code, _, errOut := call("permission", "--permission", "execute=allow", "--timeout", "1s"); code != exitTimeUp || strings.Contains(errOut, "reject_once") {
+		t.Errorf("a request without a rule does not stay open: exit %d\n%s", code, errOut)
+	}
+	if code, _, errOut := call("permission", "--permission", "ask"); code != exitUsage || !strings.Contains(errOut, "use allow or reject") {
+		t.Errorf("exit %d\n%s", code, errOut)
+	}
+	// The open request of the turn before is answered as soon as the session is resumed.
+	if code, _, errOut := tool(t, "", "rpc", "call", "_sandboxagent/session/detach", "{}", "--session", id, "--permission", "reject"); code != exitOK {
+		t.Errorf("exit %d\n%s", code, errOut)
+	}
+	code, _, errOut := call("stop max_tokens", "--raw")
+	if code != exitEndedEarly {
+		t.Errorf("exit %d, want %d\n%s", code, exitEndedEarly, errOut)
+	}
+}
+
+func TestPermissionRules_WrongOnes(t *testing.T) {
+	for _, tt := range []struct{ rule, want string }{
+		{"maybe", "use allow, reject or ask, or KIND=allow"},
+		{"edit=maybe", "use allow, reject or ask"},
+		{"write=allow", `there is no kind of tool "write"; use *, read, edit,`},
+		{"", "use allow"},
+		{"edit=allow,", "use allow"},
+	} {
+		if code, _, errOut := tool(t, "", "prompt", "x", "--permission", tt.rule); code != exitUsage || !strings.Contains(errOut, tt.want) {
+			t.Errorf("%q: exit %d\n%s", tt.rule, code, errOut)
+		}
+	}
+}
