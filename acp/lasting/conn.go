@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
 const (
@@ -51,6 +52,7 @@ type Conn struct {
 	live     *link         // nil while there is none, or while it is being prepared
 	hello    acp.Message   // the client's initialize, as it is sent
 	begun    bool
+	greeted  bool                // initialize was answered
 	turns    bool                // the client itself wants to hear how turns end
 	waiting  []acp.Message       // written while there was no connection, in order
 	requests map[acp.ID]*request // of the client, without a response
@@ -197,11 +199,14 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 // written later. Requests are known already.
 func (c *Conn) lostWrite(live *link, m acp.Message) {
 	_ = live.Close() // its reader notices
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == live { // what comes next waits behind it
+		c.live = nil
+	}
 	if m.IsRequest() {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.waiting = append([]acp.Message{m}, c.waiting...)
 }
 
@@ -292,6 +297,10 @@ func (c *Conn) run() {
 	first := true
 	for c.ctx.Err() == nil {
 		live, err := c.connect(first)
+		if _, refused := errors.AsType[*refusal](err); refused && first {
+			c.cancel(err) // the client has the answer
+			return
+		}
 		if err != nil {
 			c.fail(err)
 			return
@@ -310,17 +319,26 @@ func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	open := c.requests
 	c.requests = map[acp.ID]*request{}
-	hello := c.hello
+	hello, greeted := c.hello, c.greeted
 	c.mu.Unlock()
 	if c.ctx.Err() == nil {
 		for _, r := range open {
-			c.give(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "%v", err)))
+			c.give(acp.NewError(r.id, ended(err)))
 		}
-		if len(open) == 0 {
-			c.give(acp.NewError(hello.ID(), acp.Errorf(acp.CodeInternal, "%v", err)))
+		if !greeted {
+			c.give(acp.NewError(hello.ID(), ended(err)))
 		}
 	}
 	c.cancel(err)
+}
+
+// ended is the answer to requests that wait when the Conn ends.
+func ended(err error) *acp.Error {
+	e := acp.Errorf(acp.CodeInternal, "%v", err)
+	if errors.Is(err, errGivenUp) {
+		return e.WithData(problem.New(problem.Unavailable, "%v", err))
+	}
+	return e
 }
 
 // give hands a message to the client.
@@ -361,14 +379,14 @@ type refusal struct{ err *acp.Error }
 
 func (r *refusal) Error() string { return "the gateway refuses the connection: " + r.err.Message }
 
-func (c *Conn) attempt(first bool) (live *link, err error) {
+func (c *Conn) attempt(first bool) (_ *link, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, dialBound)
 	defer cancel()
 	conn, err := c.o.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	live = &link{Conn: conn, ended: make(chan struct{})}
+	live := &link{Conn: conn, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = live.Close()
@@ -389,7 +407,13 @@ func (c *Conn) attempt(first bool) (live *link, err error) {
 		case !m.IsResponse() || m.ID() != c.hello.ID():
 			continue
 		case first:
+			c.mu.Lock()
+			c.greeted = true
+			c.mu.Unlock()
 			c.give(m.Clone())
+			if e := m.Err(); e != nil {
+				return nil, &refusal{e}
+			}
 			c.ready(live)
 			return live, nil
 		case m.Err() != nil:

@@ -42,8 +42,8 @@ var (
 	// errEndedEarly is in the chain of errors of turns that ended before the
 	// agent was done.
 	errEndedEarly = errors.New("the turn ended early")
-	// errTimeUp is returned when --timeout ended a turn.
-	errTimeUp = errors.New("the turn took longer than --timeout and was cancelled")
+	// errTimeUp is in the chain when --timeout ended a prompt.
+	errTimeUp = errors.New("it took longer than --timeout")
 	// errConnectionLost is in the chain when a connection ended too early.
 	errConnectionLost = errors.New("the gateway ended the connection")
 )

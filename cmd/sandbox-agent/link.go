@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
@@ -36,6 +39,41 @@ func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (
 		return nil, err
 	}
 	return newLink(conn, receive), nil
+}
+
+// goOnBound limits how long a command looks for a gateway that is gone.
+const goOnBound = time.Minute
+
+// dialLastingLink is dialLink for commands that go on when the connection
+// breaks: note tells of it, and no message is lost. The first connection is
+// tried once.
+func dialLastingLink(ctx context.Context, t target, note func(string), receive func(*link, acp.Message)) (*link, error) {
+	first, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+	if err != nil {
+		return nil, err
+	}
+	dial := func(ctx context.Context) (acp.Conn, error) {
+		if conn := first; conn != nil {
+			first = nil
+			return conn, nil
+		}
+		return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
+	}
+	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: goOnBound, Logger: slog.New(noteHandler(note))}), receive), nil
+}
+
+// noteHandler gives the messages of a log to people, as lines.
+type noteHandler func(string)
+
+func (h noteHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo
+}
+func (h noteHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h noteHandler) WithGroup(string) slog.Handler      { return h }
+
+func (h noteHandler) Handle(_ context.Context, r slog.Record) error {
+	h(r.Message)
+	return nil
 }
 
 func newLink(conn acp.Conn, receive func(*link, acp.Message)) *link {

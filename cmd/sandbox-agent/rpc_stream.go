@@ -46,7 +46,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 		return err
 	}
 	asJSON := c.Bool("json")
-	l, err := dialLink(ctx, t, func(_ *link, m acp.Message) {
+	l, err := dialLastingLink(ctx, t, func(s string) { fmt.Fprintln(std.err, s) }, func(_ *link, m acp.Message) {
 		switch {
 		case m.IsResponse():
 		case asJSON:

@@ -59,7 +59,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	} else {
 		agent = o.agent
 	}
-	link, err := dialLink(ctx, o.target, t.receive)
+	link, err := dialLastingLink(ctx, o.target, t.noteBreak, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -94,6 +94,13 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	return t.outcome(acp.MemberString(res, "stopReason"))
 }
 
+// noteBreak tells of the connection.
+func (t *turn) noteBreak(s string) {
+	if !t.o.json {
+		t.view.note(s)
+	}
+}
+
 // cancelPatience is how long a turn whose time is over has to end by itself.
 const cancelPatience = 10 * time.Second
 
@@ -126,7 +133,7 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 		t.mu.Unlock()
 		if !first {
 			if why == errTimeUp && running {
-				why = fmt.Errorf("%w, but the agent goes on", why)
+				why = fmt.Errorf("the turn was cancelled, but the agent goes on: %w", why)
 			}
 			kill(why)
 			return
@@ -223,6 +230,8 @@ func (t *turn) outcome(stopReason string) error {
 	stopped, declined, rejected := t.stopped, t.declined, t.rejected
 	t.mu.Unlock()
 	switch {
+	case stopped == errTimeUp:
+		return fmt.Errorf("the turn was cancelled: %w", stopped)
 	case stopped != nil:
 		return stopped
 	case acp.StopReason(stopReason) != acp.StopReasonEndTurn && acp.StopReason(stopReason) != acp.StopReasonCancelled:
