@@ -175,10 +175,12 @@ func (s *session) read(p *proc) {
 	lost := t != nil && !t.cancelled && !t.settled && !s.closed && s.p == p
 	begun := isClosed(p.ready)
 	s.mu.Unlock()
-	close(p.ended)
+	// First the connection: who is told that a turn has failed may prompt again at
+	// once, and must not be given this process.
 	if lost && begun {
 		s.a.conn.Fail(exit)
 	}
+	close(p.ended)
 }
 
 func isClosed(ch <-chan struct{}) bool {

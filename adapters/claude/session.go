@@ -242,10 +242,15 @@ func (s *session) read() {
 	s.mu.Lock()
 	wanted := s.closed
 	s.mu.Unlock()
+	// First the connection: who is told that a turn has failed may prompt again at
+	// once, and must not be given this process.
+	if !wanted {
+		s.a.died(s, exit)
+	}
 	close(s.ended)
 	s.stop()
 	if !wanted {
-		s.a.died(s, exit)
+		s.a.died(s, exit) // in case it was opened meanwhile
 	}
 }
 

@@ -165,8 +165,11 @@ func (s *server) startError(err error) error {
 func (s *server) watch() {
 	<-s.rpc.DisconnectNotify()
 	s.exit = s.child.End(process.DefaultLadder)
-	close(s.ended)
+	// First the connection: who is told that a turn has failed may prompt again at
+	// once, and must not be given this process.
 	s.a.died(s)
+	close(s.ended)
+	s.a.died(s) // in case it was taken up meanwhile
 }
 
 // end ends the process, everything that it started, and every goroutine of it.

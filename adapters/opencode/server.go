@@ -152,9 +152,12 @@ func (s *server) watch(said chan<- string) {
 		}
 	}
 	s.exit = s.child.End(ladder)
+	// First the connection: who is told that a turn has failed may prompt again at
+	// once, and must not be given this process.
+	s.a.died(s)
 	close(s.ended)
 	s.stop()
-	s.a.died(s)
+	s.a.died(s) // in case it was taken up meanwhile
 }
 
 // end ends the process, everything that it started, and every goroutine of it.

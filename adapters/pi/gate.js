@@ -6,13 +6,29 @@ const session = "__SESSION__";
 
 // versionOf finds Pi's version; its package had another name once.
 async function versionOf() {
-  for (const name of ["@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent"]) {
+  const names = ["@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent"];
+  for (const name of names) {
     try {
       const { VERSION } = await import(name);
       if (VERSION) return VERSION;
     } catch {
-      // The other name, or none: the gateway does without.
+      // The other name, or one that extensions are not given.
     }
+  }
+  try {
+    const { readFileSync, realpathSync } = await import("node:fs");
+    const { dirname, join } = await import("node:path");
+    for (let dir = dirname(realpathSync(process.argv[1])); dir !== dirname(dir); dir = dirname(dir)) {
+      let about;
+      try {
+        about = JSON.parse(readFileSync(join(dir, "package.json"), "utf8"));
+      } catch {
+        continue;
+      }
+      if (names.includes(about.name)) return about.version ?? "";
+    }
+  } catch {
+    // A program in one file: the gateway does without.
   }
   return "";
 }

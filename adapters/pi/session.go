@@ -254,6 +254,9 @@ func (s *session) over(p *program) {
 		s.a.died(s, p.exit)
 	}
 	s.lost(p.exit)
+	if !wanted {
+		s.a.died(s, p.exit) // in case it was opened meanwhile
+	}
 }
 
 // lost says that no process serves the session any more. The first call counts.
