@@ -213,7 +213,10 @@ func TestCommands_Prompt(t *testing.T) {
 		})
 	}
 	t.Run("json", func(t *testing.T) {
-		_, out, _ := tool(t, "", "prompt", "--json", "echo <x>")
+		_, out, errOut := tool(t, "", "prompt", "--json", "--permission", "allow", "echo <x>")
+		if errOut != "" || !regexp.MustCompile(`^\{"jsonrpc":"2.0","id":\d+,"result":\{"sessionId":"mock-`).MatchString(out) {
+			t.Errorf("it begins so:\n%s\n%s", errOut, out)
+		}
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		for _, line := range lines {
 			if !json.Valid([]byte(line)) {

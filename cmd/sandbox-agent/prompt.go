@@ -36,7 +36,7 @@ Ctrl-C cancels the turn, a second one ends the program; so does --timeout. The
 session lives on and can be continued with --session.
 
 With --json every message is printed as it came, one per line, the answer to the
-prompt last.`,
+prompt last, and nothing but an error on the standard error.`,
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "agent", Usage: "agent for the new session, if not the gateway's default"},
 			&cli.StringFlag{Name: "session", Usage: "continue this session"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -24,7 +25,10 @@ type turn struct {
 
 	work  sync.WaitGroup // questions being asked
 	kinds kindsSeen
-	sent  chan struct{} // closed once the prompt was sent
+	// opening says that the connection is there, and that what comes belongs to
+	// the session.
+	opening atomic.Bool
+	sent    chan struct{} // closed once the prompt was sent
 
 	mu       sync.Mutex
 	session  string // "" until there is one
@@ -38,7 +42,7 @@ type turn struct {
 // runTurn connects, opens or resumes the session, and runs the prompt.
 func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) error {
 	ctx, kill := context.WithCancelCause(ctx)
-	t := &turn{o: o, std: std, view: newView(std, o.colours), ctx: ctx, sent: make(chan struct{}), open: map[acp.ID]context.CancelFunc{}}
+	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), ctx: ctx, sent: make(chan struct{}), open: map[acp.ID]context.CancelFunc{}}
 	t.asker = newAsker(std.in, t.view)
 
 	done := make(chan struct{})
@@ -59,7 +63,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	} else {
 		agent = o.agent
 	}
-	link, err := dialLastingLink(ctx, o.target, t.noteBreak, t.receive)
+	link, err := dialLastingLink(ctx, o.target, t.view.note, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -75,6 +79,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	if err != nil {
 		return err
 	}
+	t.opening.Store(true)
 	if err := t.openSession(ctx); err != nil {
 		return err
 	}
@@ -92,13 +97,6 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 		return err
 	}
 	return t.outcome(acp.MemberString(res, "stopReason"))
-}
-
-// noteBreak tells of the connection.
-func (t *turn) noteBreak(s string) {
-	if !t.o.json {
-		t.view.note(s)
-	}
 }
 
 // cancelPatience is how long a turn whose time is over has to end by itself.
@@ -184,9 +182,7 @@ func (t *turn) openSession(ctx context.Context) error {
 	t.mu.Lock()
 	t.session = id
 	t.mu.Unlock()
-	if !t.o.json {
-		t.view.note("session " + id)
-	}
+	t.view.note("session " + id)
 	unsupported, _ := acp.Member(res, "_meta", acp.MetaKey, "unsupported")
 	for _, u := range acp.Elements(unsupported) {
 		t.view.note(fmt.Sprintf("%s has no effect: %s", acp.MemberString(u, "field"), acp.MemberString(u, "reason")))
@@ -262,7 +258,7 @@ func (t *turn) receive(link *link, m acp.Message) {
 	t.mu.Lock()
 	session := t.session
 	t.mu.Unlock()
-	if t.o.json && session != "" {
+	if t.o.json && t.opening.Load() {
 		fmt.Fprintf(t.std.out, "%s\n", m.Frame())
 	}
 	if u := m.Update(); u != nil {

@@ -16,6 +16,7 @@ type view struct {
 	out, err io.Writer
 	together bool // both are the same terminal, so lines of one must end before the other's
 	colours  bool
+	quiet    bool // no notes
 
 	mu     sync.Mutex
 	inText bool // the agent's text has an open line
@@ -24,9 +25,9 @@ type view struct {
 	shown  map[string]string // a tool call's status as shown
 }
 
-func newView(std stdio, colours bool) *view {
+func newView(std stdio, colours, quiet bool) *view {
 	return &view{
-		out: std.out, err: std.err, together: terminal(std.out) && terminal(std.err), colours: colours,
+		out: std.out, err: std.err, together: terminal(std.out) && terminal(std.err), colours: colours, quiet: quiet,
 		titles: map[string]string{}, shown: map[string]string{},
 	}
 }
@@ -112,6 +113,9 @@ func (v *view) planLocked(u json.RawMessage) {
 
 // note shows one line about the turn itself.
 func (v *view) note(s string) {
+	if v.quiet {
+		return
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.lineLocked(s)
