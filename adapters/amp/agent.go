@@ -12,8 +12,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-const protocolVersion = 1
-
 // agent is one connection. It serves the sessions that are set up on it, each
 // with a process of its own.
 type agent struct {
@@ -40,32 +38,25 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
-	}
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
 	runs.sweep(filepath.Join(o.StateDir, "run"), a.log)
 	return a
 }
 
 // Initialize starts no program.
 func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	return &acp.InitializeResponse{
-		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
-			LoadSession:        true,
-			PromptCapabilities: &acp.PromptCapabilities{EmbeddedContext: true},
-			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				List:         &acp.SessionListCapabilities{},
-				SystemPrompt: &acp.SessionSystemPromptCapabilities{},
-				Resume:       &acp.SessionResumeCapabilities{},
-				Close:        &acp.SessionCloseCapabilities{},
-			},
-		},
-		AgentInfo:   &acp.Implementation{Name: "amp", Title: new("Amp"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
-		AuthMethods: authMethods(r.ClientCapabilities, a.o.Program.Path),
-	}, nil
+	hello := bridge.Hello("amp", "Amp", a.o)
+	can := hello.AgentCapabilities
+	can.PromptCapabilities.Image = false
+	can.MCPCapabilities.SSE = true
+	can.SessionCapabilities = &acp.SessionCapabilities{
+		List:         &acp.SessionListCapabilities{},
+		SystemPrompt: &acp.SessionSystemPromptCapabilities{},
+		Resume:       &acp.SessionResumeCapabilities{},
+		Close:        &acp.SessionCloseCapabilities{},
+	}
+	hello.AuthMethods = authMethods(r.ClientCapabilities, a.o.Program.Path)
+	return hello, nil
 }
 
 // open starts the program for a session. On an error nothing is left of it.

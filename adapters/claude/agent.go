@@ -17,8 +17,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-const protocolVersion = 1
-
 // agent is one connection. It serves the sessions that are set up on it, each
 // with a process of its own.
 type agent struct {
@@ -29,8 +27,9 @@ type agent struct {
 	store *store
 	files transcripts
 
+	client bridge.Client // what it has said of itself
+
 	mu       sync.Mutex
-	caps     *acp.ClientCapabilities
 	sessions map[acp.SessionID]*session
 	closed   bool
 }
@@ -50,46 +49,19 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
-	}
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
 	a.files = transcriptsOf(a.environ())
 	return a
 }
 
 // Initialize starts no program.
 func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	a.mu.Lock()
-	a.caps = r.ClientCapabilities
-	a.mu.Unlock()
-	return &acp.InitializeResponse{
-		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
-			LoadSession:        true,
-			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
-			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				List:                  &acp.SessionListCapabilities{},
-				Delete:                &acp.SessionDeleteCapabilities{},
-				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
-				Fork:                  &acp.SessionForkCapabilities{},
-				Resume:                &acp.SessionResumeCapabilities{},
-				Close:                 &acp.SessionCloseCapabilities{},
-				Title:                 &acp.SessionTitleCapabilities{},
-			},
-			Auth: &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}},
-		},
-		AgentInfo:   &acp.Implementation{Name: "claude-code", Title: new("Claude Code"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
-		AuthMethods: authMethods(r.ClientCapabilities, a.o.Program.Path),
-	}, nil
-}
-
-func (a *agent) clientCaps() *acp.ClientCapabilities {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.caps
+	a.client.Hears(r)
+	hello := bridge.Hello("claude-code", "Claude Code", a.o)
+	hello.AgentCapabilities.MCPCapabilities.SSE = true
+	hello.AgentCapabilities.Auth = &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}}
+	hello.AuthMethods = authMethods(r.ClientCapabilities, a.o.Program.Path)
+	return hello, nil
 }
 
 // bypass reports whether the program may be told to allow everything: as root it

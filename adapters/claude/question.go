@@ -58,18 +58,18 @@ func answered(q *acp.QuestionRequest, r *controlRequest, resp *acp.QuestionRespo
 // be asked declines.
 func (s *session) elicit(ctx context.Context, r *controlRequest) any {
 	declined := map[string]string{"action": "decline"}
-	caps := s.a.clientCaps()
-	if caps == nil || caps.Elicitation == nil {
+	can := s.a.client.Elicitation()
+	if can == nil {
 		return declined
 	}
 	params := map[string]any{"sessionId": s.id, "message": r.Message, "mode": "form"}
 	switch {
 	case r.Mode == "url" || r.URL != "":
-		if caps.Elicitation.URL == nil {
+		if can.URL == nil {
 			return declined
 		}
 		params["mode"], params["url"], params["elicitationId"] = "url", r.URL, r.ElicitationID
-	case caps.Elicitation.Form == nil:
+	case can.Form == nil:
 		return declined
 	default:
 		params["requestedSchema"] = firstRaw(r.Schema, `{"type":"object","properties":{}}`)

@@ -69,9 +69,7 @@ func (a *agent) newSession(id acp.SessionID, cwd string) *session {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tr = newTranslator(s.textOf)
-	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
-		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
-	}
+	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }
 

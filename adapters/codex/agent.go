@@ -12,12 +12,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-const (
-	protocolVersion = 1
-	// maxOrphans bounds the notifications about threads whose setup is not done,
-	// oldest out first.
-	maxOrphans = 256
-)
+// maxOrphans bounds the notifications about threads whose setup is not done,
+// oldest out first.
+const maxOrphans = 256
 
 // agent is one connection: sessions that share a process.
 type agent struct {
@@ -29,8 +26,9 @@ type agent struct {
 
 	starting sync.Mutex // held while the process starts
 
+	client bridge.Client // what it has said of itself
+
 	mu       sync.Mutex
-	caps     *acp.ClientCapabilities
 	srv      *server
 	sessions map[acp.SessionID]*session
 	threads  map[string]*session // by thread, those of subagents included
@@ -55,47 +53,19 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
-		o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir),
+		o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir),
 		sessions: map[acp.SessionID]*session{}, threads: map[string]*session{},
-	}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
 	}
 	return a
 }
 
 // Initialize starts no process.
 func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	a.mu.Lock()
-	a.caps = r.ClientCapabilities
-	a.mu.Unlock()
-	return &acp.InitializeResponse{
-		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
-			LoadSession:        true,
-			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
-			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				List:                  &acp.SessionListCapabilities{},
-				Delete:                &acp.SessionDeleteCapabilities{},
-				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
-				Fork:                  &acp.SessionForkCapabilities{},
-				Resume:                &acp.SessionResumeCapabilities{},
-				Close:                 &acp.SessionCloseCapabilities{},
-				Title:                 &acp.SessionTitleCapabilities{},
-			},
-			Auth: &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}, Logout: &acp.LogoutCapabilities{}},
-		},
-		AgentInfo:   &acp.Implementation{Name: "codex", Title: new("Codex"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
-		AuthMethods: authMethods(),
-	}, nil
-}
-
-func (a *agent) clientCaps() *acp.ClientCapabilities {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.caps
+	a.client.Hears(r)
+	hello := bridge.Hello("codex", "Codex", a.o)
+	hello.AgentCapabilities.Auth = &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}, Logout: &acp.LogoutCapabilities{}}
+	hello.AuthMethods = authMethods()
+	return hello, nil
 }
 
 // server returns the process, and starts it when it does not run.

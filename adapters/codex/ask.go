@@ -203,18 +203,18 @@ func answered(q *question, resp *acp.QuestionResponse) any {
 // be asked declines.
 func (s *session) elicit(ctx context.Context, q *question) any {
 	declined := map[string]any{"action": "decline", "content": nil}
-	caps := s.a.clientCaps()
-	if caps == nil || caps.Elicitation == nil {
+	can := s.a.client.Elicitation()
+	if can == nil {
 		return declined
 	}
 	params := map[string]any{"sessionId": s.id, "message": q.Message, "mode": "form", "_meta": bridge.Meta(map[string]string{"mcpServer": q.Server})}
 	switch {
 	case q.Mode == "url":
-		if caps.Elicitation.URL == nil {
+		if can.URL == nil {
 			return declined
 		}
 		params["mode"], params["url"], params["elicitationId"] = "url", q.URL, q.ElicitationID
-	case q.Mode != "form" && q.Mode != "" || caps.Elicitation.Form == nil:
+	case q.Mode != "form" && q.Mode != "" || can.Form == nil:
 		return declined
 	case len(q.Schema) == 0 || string(q.Schema) == "null":
 		params["requestedSchema"] = json.RawMessage(`{"type":"object","properties":{}}`)

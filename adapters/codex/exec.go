@@ -79,8 +79,9 @@ type execAgent struct {
 	log   *slog.Logger
 	store *store
 
+	client bridge.Client
+
 	mu       sync.Mutex
-	caps     *acp.ClientCapabilities
 	sessions map[acp.SessionID]*execSession
 	closed   bool
 }
@@ -117,30 +118,23 @@ type execSession struct {
 }
 
 func newExecAgent(o adapters.Options, p acp.Peer) *execAgent {
-	a := &execAgent{o: o, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*execSession{}}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
-	}
+	a := &execAgent{o: o, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*execSession{}}
 	return a
 }
 
 // Initialize says in _meta what this connection lacks.
 func (a *execAgent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	a.mu.Lock()
-	a.caps = r.ClientCapabilities
-	a.mu.Unlock()
-	return &acp.InitializeResponse{
-		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
-			PromptCapabilities: &acp.PromptCapabilities{EmbeddedContext: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-				Resume:                &acp.SessionResumeCapabilities{}, Close: &acp.SessionCloseCapabilities{},
-			},
+	a.client.Hears(r)
+	hello := bridge.Hello("codex", "Codex", a.o)
+	hello.AgentCapabilities = &acp.AgentCapabilities{
+		PromptCapabilities: &acp.PromptCapabilities{EmbeddedContext: true},
+		SessionCapabilities: &acp.SessionCapabilities{
+			AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
+			Resume:                &acp.SessionResumeCapabilities{}, Close: &acp.SessionCloseCapabilities{},
 		},
-		AgentInfo: &acp.Implementation{Name: "codex", Title: new("Codex"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
-		Meta:      bridge.Meta(a.fallback()),
-	}, nil
+	}
+	hello.Meta = bridge.Meta(a.fallback())
+	return hello, nil
 }
 
 func (a *execAgent) fallback() map[string]any {
@@ -244,11 +238,7 @@ func (a *execAgent) setUp(id acp.SessionID, r bridge.Request) (*execSession, *br
 		}
 		up.Cannot("agentSpecific.codex."+name, why)
 	}
-	a.mu.Lock()
-	if caps := a.caps; caps != nil && caps.Session != nil {
-		s.tr.notices = caps.Session.Notices != nil
-	}
-	a.mu.Unlock()
+	s.tr.notices, _ = a.client.Shows()
 	return s, up, nil
 }
 

@@ -54,9 +54,7 @@ func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tr.thread = s.thread
-	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
-		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
-	}
+	s.tr.notices, s.tr.compaction = a.client.Shows()
 	s.set = settings{models: srv.models, confined: srv.confined}
 	s.set.take(&threadSettings{Approval: got.Approval, Sandbox: got.Sandbox, Model: got.Model, Effort: got.Effort})
 	return s

@@ -18,12 +18,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-const (
-	protocolVersion = 1
-	// maxChildren bounds the sessions of subagents that are known by name: what
-	// more of them do is not shown, and what they ask is rejected.
-	maxChildren = 4096
-)
+// maxChildren bounds the sessions of subagents that are known by name: what
+// more of them do is not shown, and what they ask is rejected.
+const maxChildren = 4096
 
 // record is what is remembered of a session beyond what OpenCode remembers.
 type record struct {
@@ -48,8 +45,9 @@ type agent struct {
 
 	starting sync.Mutex // held while a process starts
 
+	client bridge.Client // what it has said of itself
+
 	mu       sync.Mutex
-	caps     *acp.ClientCapabilities
 	servers  map[kind]*server
 	sessions map[acp.SessionID]*session
 	natives  map[string]*session // by native session, those of subagents included
@@ -75,11 +73,8 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
-		o: o, conn: c, peer: p, log: o.Logger, store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
+		o: o, conn: c, peer: p, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
 		servers: map[kind]*server{}, sessions: map[acp.SessionID]*session{}, natives: map[string]*session{}, opening: map[acp.SessionID]bool{},
-	}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
 	}
 	a.guard = newGuard(filepath.Join(o.StateDir, "folders"), a.log)
 	return a
@@ -87,35 +82,11 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 
 // Initialize starts no process.
 func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	a.mu.Lock()
-	a.caps = r.ClientCapabilities
-	a.mu.Unlock()
-	return &acp.InitializeResponse{
-		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
-			LoadSession:        true,
-			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
-			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				List:                  &acp.SessionListCapabilities{},
-				Delete:                &acp.SessionDeleteCapabilities{},
-				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
-				Fork:                  &acp.SessionForkCapabilities{},
-				Resume:                &acp.SessionResumeCapabilities{},
-				Close:                 &acp.SessionCloseCapabilities{},
-				Title:                 &acp.SessionTitleCapabilities{},
-			},
-		},
-		AgentInfo:   &acp.Implementation{Name: "opencode", Title: new("OpenCode"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
-		AuthMethods: authMethods(),
-	}, nil
-}
-
-func (a *agent) clientCaps() *acp.ClientCapabilities {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.caps
+	a.client.Hears(r)
+	hello := bridge.Hello("opencode", "OpenCode", a.o)
+	hello.AgentCapabilities.MCPCapabilities.SSE = true
+	hello.AuthMethods = authMethods()
+	return hello, nil
 }
 
 func errClosed() error {

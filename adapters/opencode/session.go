@@ -45,9 +45,7 @@ func (a *agent) newSession(srv *server, id acp.SessionID, up *setup, c *catalog)
 	}
 	s.ctx, s.quit = context.WithCancel(context.Background())
 	s.tr.window = c.window
-	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
-		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
-	}
+	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }
 

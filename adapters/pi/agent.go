@@ -16,8 +16,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-const protocolVersion = 1
-
 // agent is one connection. It serves the sessions that are set up on it, each
 // with a process of its own.
 type agent struct {
@@ -28,8 +26,9 @@ type agent struct {
 	store *bridge.Store[record]
 	files conversations
 
+	client bridge.Client // what it has said of itself
+
 	mu       sync.Mutex
-	caps     *acp.ClientCapabilities
 	sessions map[acp.SessionID]*session
 	closed   bool
 }
@@ -49,45 +48,17 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: o.Logger, store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
-	}
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
 	a.files = conversationsOf(a.environ())
 	return a
 }
 
 // Initialize starts no program.
 func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	a.mu.Lock()
-	a.caps = r.ClientCapabilities
-	a.mu.Unlock()
-	return &acp.InitializeResponse{
-		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
-			LoadSession:        true,
-			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
-			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				List:                  &acp.SessionListCapabilities{},
-				Delete:                &acp.SessionDeleteCapabilities{},
-				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
-				Fork:                  &acp.SessionForkCapabilities{},
-				Resume:                &acp.SessionResumeCapabilities{},
-				Close:                 &acp.SessionCloseCapabilities{},
-				Title:                 &acp.SessionTitleCapabilities{},
-			},
-		},
-		AgentInfo:   &acp.Implementation{Name: ID, Title: new("Pi"), Version: bridge.FirstOf(a.o.Program.Version, "unknown")},
-		AuthMethods: authMethods(),
-	}, nil
-}
-
-func (a *agent) clientCaps() *acp.ClientCapabilities {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.caps
+	a.client.Hears(r)
+	hello := bridge.Hello(ID, "Pi", a.o)
+	hello.AuthMethods = authMethods()
+	return hello, nil
 }
 
 // add makes a session that has started one of the connection's.

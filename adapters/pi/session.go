@@ -77,9 +77,7 @@ func (a *agent) newSession(l *launch) *session {
 	s.set.mode = l.mode
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tr = newTranslator(l.Cwd, s.textOf)
-	if caps := a.clientCaps(); caps != nil && caps.Session != nil {
-		s.tr.notices, s.tr.compaction = caps.Session.Notices != nil, caps.Session.Compaction != nil
-	}
+	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }
 
