@@ -1,0 +1,151 @@
+package docs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp/acptest"
+)
+
+// languages are those of blocks, each with whether somebody checks them.
+var languages = map[string]string{
+	"sh": "run or checked here", "bash": "run or checked here",
+	"ts":    "compiled and run by sdk-ts/sandbox-agent/test/examples.test.ts",
+	"json":  "parsed here, frames by the protocol's schema",
+	"jsonl": "the same, line by line",
+	"go":    "compiled here",
+	"toml":  "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
+	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "ini": "settings", "text": "output",
+	"": "output",
+}
+
+func TestBlocks_Languages(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			if languages[b.lang] == "" {
+				t.Errorf("%s: nothing checks blocks of %q", b.where(p), b.lang)
+			}
+		}
+	}
+}
+
+func TestBlocks_JSON(t *testing.T) {
+	v := acptest.New(t)
+	frames := 0
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			var docs []string
+			switch b.lang {
+			case "json":
+				docs = []string{b.text}
+			case "jsonl":
+				docs = strings.Split(strings.TrimSpace(b.text), "\n")
+			}
+			for _, doc := range docs {
+				var members map[string]json.RawMessage
+				if !json.Valid([]byte(doc)) {
+					t.Errorf("%s: not JSON: %s", b.where(p), doc)
+					continue
+				}
+				if json.Unmarshal([]byte(doc), &members) != nil || members["method"] == nil {
+					continue
+				}
+				frames++
+				frame := completed(t, doc, members)
+				// Some methods go one way, some the other.
+				err := v.ValidateFrame(frame, nil)
+				if err != nil && v.ValidateClientFrame(frame, nil) != nil {
+					t.Errorf("%s: %v\n%s", b.where(p), err, frame)
+				}
+			}
+		}
+	}
+	if frames < 10 {
+		t.Errorf("%d frames were found", frames)
+	}
+}
+
+// completed is a frame with the members that pages leave out.
+func completed(t *testing.T, doc string, members map[string]json.RawMessage) []byte {
+	t.Helper()
+	if members["jsonrpc"] != nil {
+		var b bytes.Buffer
+		if err := json.Compact(&b, []byte(doc)); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	members["jsonrpc"] = json.RawMessage(`"2.0"`)
+	method := strings.Trim(string(members["method"]), `"`)
+	if members["id"] == nil && method != "session/update" && method != "session/cancel" && !strings.HasSuffix(method, "ended") {
+		members["id"] = json.RawMessage("1")
+	}
+	b, err := json.Marshal(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Go code is compiled in a package of its own in this module.
+func TestBlocks_Go(t *testing.T) {
+	var files []string
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := map[string]map[string]string{"Replace": {}}
+	dir := t.TempDir()
+	for _, p := range pages(t) {
+		for i, b := range p.blocks {
+			if b.lang != "go" {
+				continue
+			}
+			name, _, _ := strings.Cut(p.name, ".")
+			pkg := name + string(rune('a'+i))
+			file := filepath.Join(dir, pkg+".go")
+			if err := os.WriteFile(file, []byte(b.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			overlay["Replace"][filepath.Join(root, "adapters", "zz"+pkg, "x.go")] = file
+			files = append(files, "./adapters/zz"+pkg)
+		}
+	}
+	if len(files) == 0 {
+		t.Skip("no page has Go code")
+	}
+	b, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"vet", "-overlay", file}, files...)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The parser of MDX reads every page.
+func TestBlocks_MDX(t *testing.T) {
+	dir := filepath.Join("..", "cmd", "sandbox-agent", "testdata", "node")
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "@mdx-js")); err != nil {
+		t.Skip("the Node packages are missing: run ./task node:deps")
+	}
+	names, err := filepath.Glob("*.md*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join(dir, "mdx.mjs")}, names...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
