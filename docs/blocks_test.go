@@ -127,7 +127,7 @@ func TestBlocks_Go(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"vet", "-overlay", file}, files...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", file}, files...)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

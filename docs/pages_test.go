@@ -63,8 +63,8 @@ func pages(t testing.TB) []page {
 		}
 		all = append(all, parse(filepath.Base(name), string(b)))
 	}
-	if len(all) < 16 {
-		t.Fatalf("%d pages, want at least 16", len(all))
+	if len(all) < 25 {
+		t.Fatalf("%d pages, want at least 25", len(all))
 	}
 	return all
 }
