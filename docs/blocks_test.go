@@ -18,7 +18,7 @@ var languages = map[string]string{
 	"ts":    "compiled and run by sdk-ts/sandbox-agent/test/examples.test.ts",
 	"json":  "parsed here, frames by the protocol's schema",
 	"jsonl": "the same, line by line",
-	"go":    "compiled here",
+	"go":    "a bridge, held to the contract here",
 	"toml":  "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
 	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "ini": "settings", "text": "output",
 	"": "output",
@@ -92,9 +92,12 @@ func completed(t *testing.T, doc string, members map[string]json.RawMessage) []b
 	return b
 }
 
-// Go code is compiled in a package of its own in this module.
+// The Go code of a page is a package of an adapter, tested in this module by an
+// overlay of the build.
 func TestBlocks_Go(t *testing.T) {
-	var files []string
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("Node is missing")
+	}
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
@@ -102,34 +105,37 @@ func TestBlocks_Go(t *testing.T) {
 	overlay := map[string]map[string]string{"Replace": {}}
 	dir := t.TempDir()
 	for _, p := range pages(t) {
-		for i, b := range p.blocks {
+		for _, b := range p.blocks {
 			if b.lang != "go" {
 				continue
 			}
-			name, _, _ := strings.Cut(p.name, ".")
-			pkg := name + string(rune('a'+i))
-			file := filepath.Join(dir, pkg+".go")
+			if len(overlay["Replace"]) > 0 {
+				t.Fatalf("%s: there is one bridge in the pages already", b.where(p))
+			}
+			file := filepath.Join(dir, "acme.go")
 			if err := os.WriteFile(file, []byte(b.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			overlay["Replace"][filepath.Join(root, "adapters", "zz"+pkg, "x.go")] = file
-			files = append(files, "./adapters/zz"+pkg)
+			overlay["Replace"][filepath.Join(root, "adapters", "acme", "acme.go")] = file
+			overlay["Replace"][filepath.Join(root, "adapters", "acme", "contract_test.go")] = filepath.Join(root, "docs", "testdata", "acme", "contract_test.go")
 		}
-	}
-	if len(files) == 0 {
-		t.Skip("no page has Go code")
 	}
 	b, err := json.Marshal(overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "overlay.json")
+	file, bin := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "contract")
 	if err := os.WriteFile(file, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", file}, files...)...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", file, "-o", bin, "./adapters/acme")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), bin)
+	run.Env = append(os.Environ(), "ACME="+filepath.Join(root, "docs", "testdata", "acme", "acme.mjs"))
+	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
