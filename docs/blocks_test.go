@@ -20,7 +20,7 @@ var languages = map[string]string{
 	"jsonl": "the same, line by line",
 	"go":    "a bridge, held to the contract here",
 	"toml":  "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
-	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "ini": "settings", "text": "output",
+	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "caddy": "settings", "xml": "settings", "promql": "a query", "ini": "settings", "text": "output",
 	"": "output",
 }
 

@@ -62,7 +62,7 @@ func TestShell_Marked(t *testing.T) {
 			case not && strings.TrimSpace(reason) == "":
 				t.Errorf("%s: the reason is missing for which it is not run", b.where(p))
 			case !not && !runs(b):
-				t.Errorf("%s: the comment before this block has to say whether it is run, not %q", b.where(p), b.mark)
+				t.Errorf("%s: the comment before this block must be {/* run */}, {/* run: background */} or {/* not run: REASON */}, not %q", b.where(p), b.mark)
 			}
 			if isShell(b) {
 				cmd := exec.CommandContext(t.Context(), "bash", "-n")

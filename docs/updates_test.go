@@ -177,7 +177,9 @@ func TestGenerated_Updates(t *testing.T) {
 	b.Reset()
 	for _, r := range []struct{ title, text, agent, doc string }{
 		{"session/request_permission", "The agent wants to do something and asks. See [Permissions and questions](/permissions).", "claude", request("session/request_permission", shortest(t, recorded(t, "claude", "permission"), `"command"`, `"allow_always"`))},
-		{"_sandboxagent/session/request_question", "The agent has questions.", "mock", g.message(t, "_sandboxagent/session/request_question", "question")},
+		{"$/cancel_request", "Somebody else has answered the request with this id: take it off the screen.", "mock", g.withdrawn(t)},
+		{"_sandboxagent/session/request_question", "The agent has questions. For clients that know this method.", "mock", g.message(t, "_sandboxagent/session/request_question", "question")},
+		{"elicitation/create", "The same question, for clients that offer forms and do not know the method before.", "mock", g.form(t)},
 		{"_sandboxagent/session/turn_ended", "A turn of another client has ended. For clients that asked for `turns`.", "mock", g.message(t, "_sandboxagent/session/turn_ended", "hello")},
 		{"_sandboxagent/session/ended", "The session, or its process, has ended.", "mock", g.message(t, "_sandboxagent/session/ended", "crash")},
 		{"_sandboxagent/agent/unparsed", "The agent wrote something that is no message. It keeps running.", "mock", g.message(t, "_sandboxagent/agent/unparsed", "garbage")},
@@ -256,7 +258,10 @@ type peer struct {
 	n    int
 }
 
-func (g *gateway) connect(t *testing.T) *peer {
+// asks are the capabilities of a client that wants everything there is.
+const asks = `{"_meta":{"sandboxagent.dev":{"turns":true,"requestQuestion":true}}}`
+
+func (g *gateway) connect(t *testing.T, capabilities string) *peer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -266,7 +271,7 @@ func (g *gateway) connect(t *testing.T) *peer {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	p := &peer{t: t, ctx: ctx, conn: conn}
-	p.send("initialize", `{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxagent.dev":{"turns":true,"requestQuestion":true}}}}`)
+	p.send("initialize", `{"protocolVersion":1,"clientCapabilities":`+capabilities+`}`)
 	p.await(func(m *acp.Message) bool { return m.IsResponse() })
 	return p
 }
@@ -297,11 +302,11 @@ func (p *peer) await(ok func(m *acp.Message) bool) string {
 }
 
 // session makes a session, attaches a second client, and returns both.
-func (g *gateway) session(t *testing.T) (id string, first, second *peer) {
+func (g *gateway) session(t *testing.T, capabilities string) (id string, first, second *peer) {
 	t.Helper()
 	g.sessions++
 	id = "example-" + strconv.Itoa(g.sessions)
-	first, second = g.connect(t), g.connect(t)
+	first, second = g.connect(t, asks), g.connect(t, capabilities)
 	response := func(m *acp.Message) bool { return m.IsResponse() }
 	first.send("session/new", `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"`+id+`"}}}`)
 	first.await(response)
@@ -317,7 +322,7 @@ func prompt(id, text string) string {
 // update returns the first update of a kind after a prompt.
 func (g *gateway) update(t *testing.T, kind, text string) string {
 	t.Helper()
-	id, first, second := g.session(t)
+	id, first, second := g.session(t, asks)
 	if text == "set" {
 		first.send("session/set_config_option", `{"sessionId":"`+id+`","configId":"model","value":"mock-large"}`)
 	} else {
@@ -334,9 +339,43 @@ func (g *gateway) update(t *testing.T, kind, text string) string {
 // message returns the first message of a method that the second client is sent.
 func (g *gateway) message(t *testing.T, method, text string) string {
 	t.Helper()
-	id, first, second := g.session(t)
+	id, first, second := g.session(t, asks)
 	first.send("session/prompt", prompt(id, text))
-	frame := second.await(func(m *acp.Message) bool { return m.Method() == method })
+	return second.shown(id, method)
+}
+
+// form returns a question as a client is given it that offers forms.
+func (g *gateway) form(t *testing.T) string {
+	t.Helper()
+	id, first, second := g.session(t, `{"elicitation":{"form":{}}}`)
+	first.send("session/prompt", prompt(id, "question"))
+	return second.shown(id, "elicitation/create")
+}
+
+// withdrawn returns what the second client is sent when the first has answered.
+func (g *gateway) withdrawn(t *testing.T) string {
+	t.Helper()
+	id, first, second := g.session(t, asks)
+	first.send("session/prompt", prompt(id, "permission"))
+	second.shown(id, "session/request_permission")
+	asked, err := acp.Parse([]byte(first.await(func(m *acp.Message) bool { return m.Method() == "session/request_permission" })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := acp.Parse([]byte(`{"jsonrpc":"2.0","id":` + string(asked.ID()) + `,"result":{"outcome":{"outcome":"selected","optionId":"allow_once"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.conn.Write(first.ctx, answer); err != nil {
+		t.Fatal(err)
+	}
+	return second.shown(id, "$/cancel_request")
+}
+
+// shown awaits a message of a method and returns it as the page shows it.
+func (p *peer) shown(id, method string) string {
+	p.t.Helper()
+	frame := p.await(func(m *acp.Message) bool { return m.Method() == method })
 	frame = regexp.MustCompile(`"at":"[^"]*"`).ReplaceAllString(frame, `"at":"2026-01-01T12:00:00Z"`)
 	return strings.ReplaceAll(frame, id, "example")
 }
