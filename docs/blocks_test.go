@@ -3,6 +3,7 @@ package docs_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,9 +93,9 @@ func completed(t *testing.T, doc string, members map[string]json.RawMessage) []b
 	return b
 }
 
-// The Go code of a page is a package of an adapter, tested in this module by an
+// The Go code of a page that is no program is a package of an adapter, tested in this module by an
 // overlay of the build.
-func TestBlocks_Go(t *testing.T) {
+func TestBlocks_GoBridge(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("Node is missing")
 	}
@@ -106,7 +107,7 @@ func TestBlocks_Go(t *testing.T) {
 	dir := t.TempDir()
 	for _, p := range pages(t) {
 		for _, b := range p.blocks {
-			if b.lang != "go" {
+			if b.lang != "go" || strings.HasPrefix(b.text, "package main\n") {
 				continue
 			}
 			if len(overlay["Replace"]) > 0 {
@@ -137,6 +138,42 @@ func TestBlocks_Go(t *testing.T) {
 	run.Env = append(os.Environ(), "ACME="+filepath.Join(root, "docs", "testdata", "acme", "acme.mjs"))
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A Go program of a page is run against a gateway, and prints what the block
+// behind it shows.
+func TestBlocks_GoProgram(t *testing.T) {
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t)
+	dir := t.TempDir()
+	for _, p := range pages(t) {
+		for i, b := range p.blocks {
+			if b.lang != "go" || !strings.HasPrefix(b.text, "package main\n") {
+				continue
+			}
+			main, file, bin := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "program")
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "cmd", "example", "main.go"): main}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			program := strings.ReplaceAll(b.text, "http://127.0.0.1:"+standardPort, g.url)
+			if err := errors.Join(os.WriteFile(main, []byte(program), 0o644), os.WriteFile(file, overlay, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-overlay", file, "-o", bin, "./cmd/example")
+			build.Dir = root
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", b.where(p), err, out)
+			}
+			out, err := exec.CommandContext(t.Context(), bin).CombinedOutput()
+			if err != nil || i+1 >= len(p.blocks) || string(out) != p.blocks[i+1].text {
+				t.Errorf("%s: %v; it printed, and the page does not show:\n%s", b.where(p), err, out)
+			}
+		}
 	}
 }
 
