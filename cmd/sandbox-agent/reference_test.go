@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,7 @@ func TestReference(t *testing.T) {
 	b.WriteString(referenceBegin)
 	app := newApp(stdio{})
 	overview(&b, app.Commands)
+	sharedFlags(&b)
 	reference(&b, "sandbox-agent", "##", app.Commands)
 	b.WriteString("\n" + referenceEnd)
 	b.Write(after)
@@ -99,23 +101,66 @@ func reference(b *strings.Builder, path, level string, commands []*cli.Command) 
 	}
 }
 
-// describeCommand keeps the lines of lists and joins those of sentences.
+// describeCommand joins the lines of paragraphs, but not those of examples.
 func describeCommand(s string) string {
-	if regexp.MustCompile(`(?m)^\S+:\s{1,}\S.*\n\S+:`).MatchString(s) { // a list of examples
-		return "```\n" + s + "\n```"
+	var out []string
+	for paragraph := range strings.SplitSeq(s, "\n\n") {
+		list := regexp.MustCompile(`(?m)^\S+:\s+\S.*\n\S+:`).MatchString(paragraph)
+		if list || strings.HasPrefix(paragraph, "  ") {
+			paragraph = "```\n" + regexp.MustCompile(`(?m)^  `).ReplaceAllString(paragraph, "") + "\n```"
+		} else {
+			paragraph = plainText(paragraph)
+		}
+		out = append(out, paragraph)
 	}
-	return plainText(s)
+	return strings.Join(out, "\n\n")
 }
 
+// shared are flags that many commands have. They are described once.
+var shared = []struct {
+	title string
+	flags []cli.Flag
+}{
+	{"Flags for a gateway", targetFlags()},
+	{"Flags of installation", installFlags()},
+}
+
+func sharedFlags(b *strings.Builder) {
+	for _, set := range shared {
+		fmt.Fprintf(b, "\n## %s\n", set.title)
+		writeTable(b, flagRows(set.flags))
+	}
+}
+
+// flagTable writes the flags of a command, those that many have by name only.
 func flagTable(b *strings.Builder, flags []cli.Flag) {
-	rows := 0
+	rows, with := flagRows(flags), []string(nil)
+	for _, set := range shared {
+		own := flagRows(set.flags)
+		if !slices.ContainsFunc(own, func(row string) bool { return !slices.Contains(rows, row) }) {
+			rows = slices.DeleteFunc(rows, func(row string) bool { return slices.Contains(own, row) })
+			anchor := strings.ToLower(strings.ReplaceAll(set.title, " ", "-"))
+			with = append(with, fmt.Sprintf("[%s](#%s)", strings.ToLower(set.title), anchor))
+		}
+	}
+	writeTable(b, rows)
+	if len(with) > 0 {
+		fmt.Fprintf(b, "\nAlso %s.\n", strings.Join(with, " and "))
+	}
+}
+
+func writeTable(b *strings.Builder, rows []string) {
+	if len(rows) > 0 {
+		b.WriteString("\n| flag | meaning | default | variable |\n|---|---|---|---|\n" + strings.Join(rows, ""))
+	}
+}
+
+// flagRows returns a row for each flag that is shown.
+func flagRows(flags []cli.Flag) (rows []string) {
 	for _, f := range flags {
 		d, ok := f.(cli.DocGenerationFlag)
 		if v, visible := f.(cli.VisibleFlag); !ok || visible && !v.IsVisible() {
 			continue
-		}
-		if rows++; rows == 1 {
-			b.WriteString("\n| flag | meaning | default | variable |\n|---|---|---|---|\n")
 		}
 		names := f.Names()
 		for i, n := range names {
@@ -125,19 +170,19 @@ func flagTable(b *strings.Builder, flags []cli.Flag) {
 		if m := regexp.MustCompile("`([^`]+)`").FindStringSubmatch(usage); m != nil {
 			value, usage = " `"+m[1]+"`", strings.ReplaceAll(usage, "`", "")
 		}
-		preset := d.GetDefaultText()
-		if preset == "false" || preset == `""` || preset == "0s" && strings.Contains(usage, "0 is never") || preset == "[]" {
-			preset = ""
-		}
-		if preset = strings.Trim(preset, `"`); preset != "" {
+		preset := strings.Trim(d.GetDefaultText(), `"`)
+		if !slices.Contains([]string{"", "false", "0", "0s", "[]"}, preset) {
 			preset = "`" + preset + "`"
+		} else {
+			preset = ""
 		}
 		var env []string
 		for _, e := range d.GetEnvVars() {
 			env = append(env, "`"+e+"`")
 		}
-		fmt.Fprintf(b, "| %s%s | %s | %s | %s |\n", strings.Join(names, ", "), value, plainText(usage), preset, strings.Join(env, ", "))
+		rows = append(rows, fmt.Sprintf("| %s%s | %s | %s | %s |\n", strings.Join(names, ", "), value, plainText(usage), preset, strings.Join(env, ", ")))
 	}
+	return rows
 }
 
 // plainText keeps MDX and tables from reading a text as markup.
