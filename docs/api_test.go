@@ -106,7 +106,7 @@ func (a api) each(tag string, do func(path, method string, op operation)) {
 }
 
 var areas = map[string]string{
-	"acp":      "The agent protocol. Its rules are in [Transport](/transport), its methods in [Sessions](/sessions).",
+	"acp":      "The Agent Client Protocol. Its rules are in [Transport](/transport), its methods in [Sessions](/sessions).",
 	"server":   "The gateway itself.",
 	"agents":   "Agents and their programs, see [Agents](/agents) and [Installation](/installation).",
 	"sessions": "What sessions left behind, see [Sessions](/sessions).",
@@ -120,7 +120,11 @@ func TestGenerated_HTTPAPI(t *testing.T) {
 		if areas[tag.Name] == "" {
 			t.Errorf("the area %s has no sentence", tag.Name)
 		}
-		fmt.Fprintf(&b, "## %s\n\n%s\n\n<AccordionGroup>\n", strings.ToUpper(tag.Name[:1])+tag.Name[1:], areas[tag.Name])
+		title := strings.ToUpper(tag.Name[:1]) + tag.Name[1:]
+		if tag.Name == "acp" {
+			title = "Agent protocol"
+		}
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n<AccordionGroup>\n", title, areas[tag.Name])
 		a.each(tag.Name, func(path, method string, op operation) { writeOperation(&b, path, method, op) })
 		b.WriteString("</AccordionGroup>\n\n")
 	}

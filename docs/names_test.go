@@ -12,6 +12,7 @@ import (
 
 // others are flags that pages name and that are other programs'.
 var others = map[string]string{
+	"--dir": "of the installer", "--base-url": "of the installer", "--init": "of Docker", "--user": "of Docker and systemctl",
 	"--acp": "of agents", "--version": "what an installation is proved by", "--help": "of every command",
 }
 
@@ -72,24 +73,21 @@ func TestNames_Paths(t *testing.T) {
 // TestNames_InCode looks for the variables and methods that pages name.
 func TestNames_InCode(t *testing.T) {
 	var code strings.Builder
-	for _, root := range []string{"../acp", "../adapters", "../cmd", "../control", "../runtime", "../sdk-ts/sandbox-agent/src"} {
-		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case e.IsDir() && (e.Name() == "node_modules" || e.Name() == "testdata"):
-				return fs.SkipDir
-			}
-			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".ts") {
-				b, err := os.ReadFile(path)
-				code.Write(b)
-				return err
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && slices.Contains([]string{"node_modules", "testdata", "dist", "bin", "docs", ".git"}, e.Name()):
+			return fs.SkipDir
+		case slices.Contains([]string{".go", ".ts", ".mjs", ".js", ".sh", ".ps1"}, filepath.Ext(path)) && !strings.HasSuffix(path, "_test.go"):
+			b, err := os.ReadFile(path)
+			code.Write(b)
+			return err
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	source := code.String()
 	reference := read(t, "cli.mdx")
