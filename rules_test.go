@@ -21,7 +21,7 @@ import (
 const module = "sandboxagent.dev/sandbox-agent"
 
 // roots are the folders with Go packages.
-var roots = []string{"acp", "adapters", "runtime", "control", "cmd", "fs", "inspector", "internal"}
+var roots = []string{"acp", "adapters", "runtime", "control", "cmd", "fs", "inspector", "internal", "docs"}
 
 // edge is an import that must not exist. Patterns that begin with ./ name this
 // module's packages, others are full import paths; a trailing /... includes what

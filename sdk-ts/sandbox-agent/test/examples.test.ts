@@ -1,16 +1,19 @@
 // The examples of the documentation are compiled, and run against a gateway.
 import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Gateway } from "../../test/gateway.js";
 
 const root = resolve(import.meta.dirname, "../../..");
 const dir = resolve(import.meta.dirname, "../.examples"); // where the packages are found
-const pages = ["docs/typescript.mdx", "sdk-ts/sandbox-agent/README.md", "sdk-ts/acp-http-client/README.md"];
+const pages = [
+  ...readdirSync(join(root, "docs")).filter((name) => /\.mdx?$/.test(name)).map((name) => `docs/${name}`),
+  "README.md", "sdk-ts/sandbox-agent/README.md", "sdk-ts/acp-http-client/README.md",
+];
 
 const examples = pages.flatMap((page) =>
-  [...readFileSync(join(root, page), "utf8").matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((match, i) => ({ name: `${page.replaceAll(/\W+/g, "-")}-${i + 1}`, page, code: match[1] ?? "" })));
+  [...readFileSync(join(root, page), "utf8").matchAll(/^```ts\b.*\n([\s\S]*?)^```$/gm)].map((match, i) => ({ name: `${page.replaceAll(/\W+/g, "-")}-${i + 1}`, page, code: match[1] ?? "" })));
 
 let gateway: Gateway;
 beforeAll(async () => {
@@ -24,7 +27,7 @@ afterAll(async () => {
 });
 
 test("there are examples, and all of them compile", () => {
-  expect(examples.length).toBeGreaterThan(9);
+  expect(examples.length).toBeGreaterThan(13);
   for (const { name, code } of examples) {
     const local = code
       .replaceAll("http://127.0.0.1:2468", gateway.url)

@@ -1,0 +1,224 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const standardPort = "2468"
+
+var buildDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "sandbox-agent-docs-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	buildDir = dir
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// binary builds the program once and returns its path.
+var binary = sync.OnceValues(func() (string, error) {
+	bin := filepath.Join(buildDir, "sandbox-agent")
+	out, err := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", bin, "../cmd/sandbox-agent").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+func isShell(b block) bool { return b.lang == "sh" || b.lang == "bash" }
+
+func TestShell_Marked(t *testing.T) {
+	for _, p := range pages(t) {
+		for i, b := range p.blocks {
+			reason, not := strings.CutPrefix(b.mark, "not run:")
+			switch {
+			case b.mark == "output":
+				if i == 0 || !isShell(p.blocks[i-1]) || !runs(p.blocks[i-1]) {
+					t.Errorf("%s: there is no block before this output that is run", b.where(p))
+				}
+			case !isShell(b):
+			case not && strings.TrimSpace(reason) == "":
+				t.Errorf("%s: the reason is missing for which it is not run", b.where(p))
+			case !not && !runs(b):
+				t.Errorf("%s: the comment before this block must be {/* run */}, {/* run: background */} or {/* not run: REASON */}, not %q", b.where(p), b.mark)
+			}
+			if isShell(b) {
+				cmd := exec.CommandContext(t.Context(), "bash", "-n")
+				cmd.Stdin = strings.NewReader(b.text)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", b.where(p), err, out)
+				}
+			}
+		}
+	}
+}
+
+func runs(b block) bool { return b.mark == "run" || b.mark == "run: background" }
+
+func TestShell_Runs(t *testing.T) {
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages(t) {
+		if p.name == "quickstart.mdx" || !slices.ContainsFunc(p.blocks, runs) {
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			// There is something to work with.
+			if err := os.MkdirAll(filepath.Join(home, "project"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			runPage(t, p, home, home, []string{"PATH=" + filepath.Dir(bin) + ":" + os.Getenv("PATH")})
+		})
+	}
+}
+
+// freePort returns a port that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// prologue is what the blocks of a page find. address waits until a file has
+// the address of a gateway.
+const prologue = `set -euo pipefail
+trap 'code=$?; trap - EXIT; trap "" TERM; kill 0; wait; exit $code' EXIT
+address() { timeout 60 grep -m1 -q "http://127.0.0.1:$PORT" <(tail -n +1 -F "$1" 2>/dev/null); }
+`
+
+// runPage runs a page's blocks, one after the other, in one shell.
+func runPage(t *testing.T, p page, dir, home string, env []string) {
+	t.Helper()
+	port, out := freePort(t), t.TempDir()
+	var script strings.Builder
+	script.WriteString(prologue)
+	own := slices.ContainsFunc(p.blocks, func(b block) bool {
+		return b.mark == "run: background" && strings.Contains(b.text, "sandbox-agent server")
+	})
+	if !own {
+		script.WriteString("sandbox-agent server --no-token --default-agent mock >$OUT/gateway 2>&1 &\naddress $OUT/gateway\n")
+	}
+	for i, b := range p.blocks {
+		if !runs(b) {
+			continue
+		}
+		text := strings.ReplaceAll(b.text, standardPort, port)
+		fmt.Fprintf(&script, "echo %d >$OUT/at\n", i)
+		if b.mark == "run" {
+			fmt.Fprintf(&script, "{\n%s} >$OUT/%d 2>&1 </dev/null\n", text, i)
+		} else {
+			fmt.Fprintf(&script, "{\n%s} >$OUT/%d 2>&1 </dev/null &\naddress $OUT/%d\n", text, i, i)
+		}
+	}
+	script.WriteString("echo end >$OUT/at\n")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
+	cmd.Dir = dir
+	cmd.Env = append(environment(), env...)
+	cmd.Env = append(cmd.Env, "HOME="+home, "OUT="+out, "PORT="+port, "SANDBOX_AGENT_PORT="+port, "SANDBOX_AGENT_ENDPOINT=http://127.0.0.1:"+port)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	// All processes of the page hold the other end until they have ended.
+	alive, held, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	cmd.ExtraFiles = []*os.File{held}
+	said, err := cmd.CombinedOutput()
+	held.Close()
+	if err := alive.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := alive.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("%s: processes are left over: %v", p.name, err)
+	}
+	read := func(name string) string {
+		b, _ := os.ReadFile(filepath.Join(out, name)) // what was not run has printed nothing
+		return strings.ReplaceAll(string(b), port, standardPort)
+	}
+	if err != nil {
+		at := strings.TrimSpace(read("at"))
+		line := 0
+		if i, err := strconv.Atoi(at); err == nil {
+			line = p.blocks[i].line
+		}
+		t.Fatalf("%s:%d: %v\n%s\n%s\nthe gateway said:\n%s", p.name, line, err, read(at), said, read("gateway"))
+	}
+	for i, b := range p.blocks {
+		if b.mark == "output" {
+			if missing := lacks(read(strconv.Itoa(i-1)), b.text); missing != "" {
+				t.Errorf("%s: the block before did not print %q, but:\n%s", b.where(p), missing, read(strconv.Itoa(i-1)))
+			}
+		}
+	}
+}
+
+// environment is the test's own without what concerns the program.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(name, "SANDBOX_AGENT_") || strings.HasPrefix(name, "XDG_") ||
+			strings.HasSuffix(name, "_API_KEY") || name == "HOME" || name == "PATH"
+	})
+}
+
+// lacks returns the first line of want that got does not have behind the line
+// before it, "" if it has all. "..." stands for anything.
+func lacks(got, want string) string {
+	lines := strings.Split(got, "\n")
+	for line := range strings.SplitSeq(strings.TrimSpace(want), "\n") {
+		if strings.TrimSpace(line) == "..." {
+			continue
+		}
+		pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimRight(line, " ")), `\.\.\.`, ".*") + `\s*$`
+		i := slices.IndexFunc(lines, regexp.MustCompile(pattern).MatchString)
+		if i < 0 {
+			return line
+		}
+		lines = lines[i+1:]
+	}
+	return ""
+}
+
+func TestLacks(t *testing.T) {
+	got := "one\ntwo 2\nthree\n"
+	for want, missing := range map[string]string{"one\nthree\n": "", "two ...": "", "...\nthree": "", "three\none": "one", "tw": "tw"} {
+		if s := lacks(got, want); s != missing {
+			t.Errorf("lacks(%q) = %q, want %q", want, s, missing)
+		}
+	}
+}
