@@ -29,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "rewrite generated pages")
 
 // elsewhere are pages that docs.json lists before they are written.
-var elsewhere = map[string]bool{"observability": true, "deployment": true, "scripts": true}
+var elsewhere = map[string]bool{"observability": true, "deployment": true}
 
 // page is one file of documentation.
 type page struct {
