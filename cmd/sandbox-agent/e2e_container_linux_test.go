@@ -265,13 +265,15 @@ func (i *image) apply(t *testing.T, in instruction) {
 			t.Fatalf("COPY %s is not understood", in.rest)
 		}
 		to := filepath.Join(i.root, m[4])
-		if out, err := exec.CommandContext(t.Context(), "sh", "-euc", `mkdir -p "$2"; cp -a "$1"/. "$2"`, "sh", i.build+m[3], to).CombinedOutput(); err != nil {
-			t.Fatalf("COPY %s: %v\n%s", in.rest, err, out)
-		}
+		// A folder that is there already keeps its owner, what is copied into it does not.
+		copying := `new=; [ -e "$2" ] || new=$2; mkdir -p "$2"; cp -a "$1"/. "$2"; [ -z "$3" ] || (cd "$1"; find . -mindepth 1 -print) |
+			while read -r f; do chown -h "$3" "$2/$f"; done; [ -z "$new" ] || [ -z "$3" ] || chown "$3" "$new"`
+		owner := ""
 		if m[1] != "" && i.isRoot() {
-			if out, err := exec.CommandContext(t.Context(), "chown", "-R", m[1]+":"+m[2], to).CombinedOutput(); err != nil {
-				t.Fatalf("COPY %s: %v\n%s", in.rest, err, out)
-			}
+			owner = m[1] + ":" + m[2]
+		}
+		if out, err := exec.CommandContext(t.Context(), "sh", "-euc", copying, "sh", i.build+m[3], to, owner).CombinedOutput(); err != nil {
+			t.Fatalf("COPY %s: %v\n%s", in.rest, err, out)
 		}
 	case "ENV":
 		i.env = append(i.env, strings.Fields(in.rest)...)

@@ -1,18 +1,20 @@
 #!/bin/sh
-# rootfs.sh PROGRAM DIR: makes in DIR the root file system of an image that
-# holds nothing but the gateway. The build machine must have certificates.
+# rootfs.sh PROGRAM OUT: makes in OUT/rootfs the root file system of an image that
+# holds nothing but the gateway, and in OUT/state and OUT/workspace the folders that
+# belong to the image's user. The build machine must have certificates.
 set -eu
 
 program=$1
-dir=$2
+out=$2
+dir=$out/rootfs
 uid=10001
 
-mkdir -p "$dir/usr/local/bin" "$dir/etc/ssl/certs" "$dir/tmp" "$dir/workspace" \
-	"$dir/var/lib/sandbox-agent/home" "$dir/var/lib/sandbox-agent/data"
+mkdir -p "$dir/usr/local/bin" "$dir/etc/ssl/certs" "$dir/tmp" \
+	"$out/state/home" "$out/state/data" "$out/workspace"
 cp "$program" "$dir/usr/local/bin/sandbox-agent"
 chmod 755 "$dir/usr/local/bin/sandbox-agent"
 chmod 1777 "$dir/tmp"
-chmod 700 "$dir/var/lib/sandbox-agent/home" "$dir/var/lib/sandbox-agent/data"
+chmod 700 "$out/state/home" "$out/state/data"
 
 # Agents look up who they are, and ssh and git refuse to run as nobody.
 printf 'root:x:0:0:root:/:/sbin/nologin\nagent:x:%d:%d:Sandbox Agent:/var/lib/sandbox-agent/home:/sbin/nologin\n' "$uid" "$uid" >"$dir/etc/passwd"

@@ -331,3 +331,14 @@ func TestInstall_Interrupted(t *testing.T) {
 		})
 	}
 }
+
+func TestScripts_Shellcheck(t *testing.T) {
+	if _, err := exec.LookPath("shellcheck"); err != nil {
+		t.Skip("shellcheck is not installed, the scripts were not checked by it")
+	}
+	for _, name := range []string{"install.sh", "examples/docker/rootfs.sh", "examples/docker/install-agents.sh"} {
+		if out, err := exec.CommandContext(t.Context(), "shellcheck", "--shell=sh", filepath.Join(root, name)).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
