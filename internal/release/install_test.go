@@ -80,6 +80,8 @@ func (s *site) publish(t *testing.T, folder string) (program, sums string) {
 		t.Fatal(err)
 	}
 	program, sums = folder+"/"+here.file(), folder+"/SHA256SUMS"
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.files[program] = body
 	s.files[sums] = fmt.Appendf(nil, "%s  %s\n%s  %s.cdx.json\n%s  install.sh\n", sum, here.file(), strings.Repeat("1", 64), here.file(), strings.Repeat("2", 64))
 	return program, sums
@@ -133,7 +135,9 @@ func TestInstall(t *testing.T) {
 					t.Errorf("the folder has %v", left)
 				}
 			}
-			if n := slices.Index(s.asked, "/download/v1.2.3/SHA256SUMS"); n < 0 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !slices.Contains(s.asked, "/download/v1.2.3/SHA256SUMS") {
 				t.Errorf("asked for %v", s.asked)
 			}
 		})
@@ -197,7 +201,9 @@ func TestInstall_Refuses(t *testing.T) {
 				s := newSite(t)
 				program, sums := s.publish(t, "/latest/download")
 				if tt.with != nil {
+					s.mu.Lock()
 					tt.with(s, program, sums)
+					s.mu.Unlock()
 				}
 				home := t.TempDir()
 				place := filepath.Join(home, ".local/bin/sandbox-agent")
@@ -298,6 +304,7 @@ func TestInstall_Interrupted(t *testing.T) {
 			s := newSite(t)
 			program, _ := s.publish(t, "/latest/download")
 			begun, over := make(chan bool, 1), make(chan bool)
+			s.mu.Lock()
 			s.odd[program] = func(w http.ResponseWriter, b []byte) {
 				w.Header().Set("Content-Length", fmt.Sprint(len(b)))
 				_, _ = w.Write(b[:len(b)/2])
@@ -305,6 +312,7 @@ func TestInstall_Interrupted(t *testing.T) {
 				begun <- true
 				<-over
 			}
+			s.mu.Unlock()
 			defer close(over)
 			home := t.TempDir()
 			cmd := installer(t, shell, home, s)
