@@ -1,7 +1,7 @@
 // What the doubles of the providers have in common: an HTTP server on the loopback
 // address that is a provider's API and, for the names of its machines, its front door.
 import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import { connect, type AddressInfo, type Socket } from "node:net";
 import type { Machine } from "./machine.ts";
 
 export interface Call {
@@ -55,6 +55,7 @@ export abstract class Cloud {
         response.writeHead(500).end();
       });
     });
+    this.#server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => this.#upgrade(request, socket, head));
     await new Promise<void>((resolve) => this.#server?.listen(0, "127.0.0.1", resolve));
     return this;
   }
@@ -79,20 +80,27 @@ export abstract class Cloud {
     return machine !== undefined;
   }
 
-  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { "x-double-host": named, ...headers } = request.headers; // see network.ts
+  #call(request: IncomingMessage, response: ServerResponse): Call {
+    const named = request.headers["x-double-host"]; // see network.ts
+    delete request.headers["x-double-host"];
+    const { headers } = request;
     if (typeof named === "string") headers.host = named;
     const url = new URL(request.url ?? "/", `http://${headers.host}`);
     let read: Promise<Buffer> | undefined;
     const body = (): Promise<Buffer> => (read ??= request.toArray().then((parts: Buffer[]) => Buffer.concat(parts)));
-    const call: Call = {
+    return {
       method: request.method ?? "GET", path: url.pathname, url, headers, request, response, body,
       json: async () => JSON.parse((await body()).toString() || "{}") as Record<string, unknown>,
-      form: async () => new Response(new Uint8Array(await body()), { headers: { "content-type": request.headers["content-type"] ?? "" } }).formData(),
+      form: async () => new Response(new Uint8Array(await body()), { headers: { "content-type": headers["content-type"] ?? "" } }).formData(),
       answer: (status, value) => {
         response.writeHead(status, { "content-type": "application/json" }).end(value === undefined ? undefined : JSON.stringify(value));
       },
     };
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const call = this.#call(request, response);
+    const { body } = call;
     const to = this.door(call);
     if (to) return this.#pass(call, to.port);
     this.paths.push(`${call.method} ${call.path}`);
@@ -105,6 +113,22 @@ export abstract class Cloud {
       this.unknown.push(`${call.method} ${request.url}`);
       call.answer(404, { message: "the double has no such route" });
     }
+  }
+
+  /** Passes a WebSocket on, byte by byte. */
+  #upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
+    const to = this.door(this.#call(request, undefined as never));
+    if (!to) {
+      socket.destroy();
+      return;
+    }
+    const upstream = connect(to.port, "127.0.0.1", () => {
+      const lines = Object.entries(request.headers).map(([name, value]) => `${name}: ${String(value)}`);
+      upstream.write(`GET ${request.url} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`);
+      upstream.write(head);
+      upstream.pipe(socket).pipe(upstream);
+    });
+    for (const [one, other] of [[upstream, socket], [socket, upstream]] as const) one.on("error", () => other.destroy()).on("close", () => other.destroy());
   }
 
   /** Passes a request on to a port of a machine, as the provider's front door does: the Host stays. */

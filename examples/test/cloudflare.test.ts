@@ -1,4 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { SandboxAgentClient, type WebSocketConstructor } from "sandbox-agent";
+import { WebSocket } from "ws";
 import { Cloudflare } from "./cloudflare.ts";
 import { contract } from "./contract.ts";
 
@@ -34,5 +36,22 @@ describe("the worker, in the real workerd, its container doubled", () => {
     expect(await ask("DELETE", "/sandboxes/one", `Bearer ${token}`)).toBe(204);
     expect(await ask("GET", "/sandboxes/one/v2/health", `Bearer ${token}`)).toBe(404);
     expect([cloud.made.length, cloud.alive]).toEqual([1, 0]);
+  });
+
+  test("WebSockets, with the token in a header and in a subprotocol", async () => {
+    const { WORKER_URL: worker = "", SANDBOX_AGENT_TOKEN: token = "" } = cloud.env();
+    const headers = { authorization: `Bearer ${token}` };
+    expect((await fetch(`${worker}/sandboxes/one`, { method: "PUT", headers })).status).toBe(204);
+    await using client = new SandboxAgentClient({ baseUrl: `${worker}/sandboxes/one`, token, agent: "mock", transport: "websocket", WebSocket: WebSocket as unknown as WebSocketConstructor });
+    const session = await client.newSession({ cwd: "/tmp" });
+    expect((await session.prompt("echo over a socket")).text).toContain("over a socket");
+
+    const address = `${worker.replace("http", "ws")}/sandboxes/one/v2/rpc`;
+    const page = new WebSocket(address, ["acp.sandboxagent.dev", `bearer.${Buffer.from(token).toString("base64url")}`]);
+    await new Promise((resolve, reject) => page.once("open", resolve).once("error", reject));
+    expect(page.protocol).toBe("acp.sandboxagent.dev");
+    page.terminate();
+    const stranger = new WebSocket(address, ["acp.sandboxagent.dev", "bearer.d3Jvbmc"]);
+    await expect(new Promise((resolve, reject) => stranger.once("open", resolve).once("error", reject))).rejects.toThrow("401");
   });
 });

@@ -68,10 +68,22 @@ export default {
   },
 };
 
+/** The token of a request: of its header or, from pages, of a WebSocket's subprotocol. */
+function presented(request: Request): string {
+  const header = /^Bearer (.+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
+  if (header !== undefined) return header;
+  const encoded = /(?:^|,)\s*bearer\.([\w-]+)/.exec(request.headers.get("sec-websocket-protocol") ?? "")?.[1] ?? "";
+  try {
+    return atob(encoded.replaceAll("-", "+").replaceAll("_", "/"));
+  } catch {
+    return "";
+  }
+}
+
 /** Compares digests, so that the time tells nothing of the token. */
 async function allowed(request: Request, token: string): Promise<boolean> {
   const digest = async (text: string): Promise<Uint8Array> => new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
-  const [got, want] = await Promise.all([digest(request.headers.get("authorization") ?? ""), digest(`Bearer ${token}`)]);
+  const [got, want] = await Promise.all([digest(presented(request)), digest(token)]);
   let difference = 0;
   for (const [i, byte] of want.entries()) difference |= byte ^ (got[i] ?? 0);
   return token !== "" && difference === 0;
