@@ -22,6 +22,7 @@ export class Cloudflare extends Cloud {
   readonly #processes = new Map<string, { machine: Machine; command: string; ended: boolean }>();
   readonly #dir = mkdtempSync(join(tmpdir(), "sandbox-agent-workerd-"));
   #workerd: ChildProcess | undefined;
+  #orphan: () => void = () => {};
   #worker = "";
   stderr = "";
 
@@ -55,6 +56,8 @@ const worker :Workerd.Worker = (
 );
 `);
     const workerd = (this.#workerd = spawn(require.resolve("workerd/bin/workerd"), ["serve", "config.capnp", "--import-path", dirname(dirname(require.resolve("workerd/package.json")))], { cwd: this.#dir, stdio: ["ignore", "pipe", "pipe"] }));
+    this.#orphan = () => workerd.kill("SIGKILL"); // also when this process ends without close
+    process.once("exit", this.#orphan);
     for (const stream of [workerd.stdout, workerd.stderr]) stream?.setEncoding("utf8").on("data", (text: string) => (this.stderr += text));
     await listening(port, workerd, () => this.stderr);
     this.#worker = `http://127.0.0.1:${port}`;
@@ -68,6 +71,7 @@ const worker :Workerd.Worker = (
       workerd.kill("SIGKILL");
       await ended;
     }
+    process.off("exit", this.#orphan);
     await super.close();
     rmSync(this.#dir, { recursive: true, force: true });
   }

@@ -18,7 +18,19 @@ export class Machine {
   constructor(home: string) {
     this.home = join(this.root, home);
     mkdirSync(this.home, { recursive: true });
+    process.once("exit", this.#kill); // also when this process ends without destroy
   }
+
+  readonly #kill = (): void => {
+    for (const pid of this.processes()) {
+      try {
+        process.kill(pid, "SIGKILL");
+      } catch {
+        // it has ended
+      }
+    }
+    for (const child of this.#children.keys()) child.kill("SIGKILL");
+  };
 
   /** Starts a program; `wait` resolves with its exit code. */
   start(command: string, args: readonly string[], options: { cwd?: string | undefined; env?: Record<string, string> | undefined } = {}): { child: ChildProcess; wait: Promise<number> } {
@@ -56,18 +68,11 @@ export class Machine {
 
   /** Switches the machine off: nobody in it is asked. */
   async destroy(): Promise<void> {
-    for (let pids = this.processes(); pids.length > 0; pids = this.processes()) {
-      for (const pid of pids) {
-        try {
-          process.kill(pid, "SIGKILL");
-        } catch {
-          // it has ended
-        }
-      }
+    for (this.#kill(); this.processes().length > 0; this.#kill()) {
       await new Promise((resolve) => setTimeout(resolve, 5)); // nobody tells of the end of a process that is no child
     }
-    for (const child of this.#children.keys()) child.kill("SIGKILL");
     await Promise.all(this.#children.values());
+    process.off("exit", this.#kill);
     rmSync(this.root, { recursive: true, force: true });
   }
 }
