@@ -1,0 +1,78 @@
+// What every example does, tried against the double of its provider.
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { createConnection } from "node:net";
+import type { Cloud } from "./cloud.ts";
+import { freePort, run } from "./run.ts";
+
+/**
+ * The example against a double of the provider: nothing here reaches the provider's
+ * cloud. A request of which `broken` says so fails once; the example then fails as
+ * well, or gets there all the same.
+ */
+export function contract(example: string, provider: string, make: () => Cloud, broken: (path: string) => boolean, then: "fails" | "recovers" = "fails"): void {
+  describe(`${example} example, its real SDK against a local double of ${provider} (not the provider's cloud)`, () => {
+    let cloud: Cloud;
+    beforeEach(async () => {
+      cloud = await make().listen();
+    });
+    afterEach(async () => {
+      await cloud.close();
+      expect(cloud.unknown, "requests that the double does not know").toEqual([]);
+    });
+
+    /** Whatever happened, nothing of the sandbox is left. */
+    async function gone(port: string): Promise<void> {
+      expect(cloud.made.length, "sandboxes made").toBe(1);
+      expect(cloud.alive, "sandboxes left").toBe(0);
+      expect(cloud.made.flatMap((machine) => machine.processes()), "processes left").toEqual([]);
+      for (const each of [Number(port), ...cloud.gatewayPorts()]) {
+        const open = await new Promise<boolean>((resolve) => {
+          const socket = createConnection(each, "127.0.0.1", () => {
+            socket.destroy();
+            resolve(true);
+          }).on("error", () => resolve(false));
+        });
+        expect(open, `the gateway's port ${each} is open`).toBe(false);
+      }
+    }
+
+    test("a turn with a permission, streamed", async () => {
+      const port = String(await freePort());
+      const program = await run(example, cloud, { GATEWAY_PORT: port, PROMPT: "permission" });
+      await program.said("[permission]");
+      expect(await program.code, program.output()).toBe(0);
+      expect(program.output()).toContain("[end] end_turn");
+      expect(program.output()).toContain("the sandbox is gone");
+      await gone(port);
+    });
+
+    test("Ctrl-C in the middle of a turn", async () => {
+      const port = String(await freePort());
+      const program = await run(example, cloud, { GATEWAY_PORT: port, PROMPT: "slow" });
+      await program.said("[turn]"); // it does not end by itself
+      expect(cloud.made[0]?.processes().length).toBeGreaterThan(0);
+      program.child.kill("SIGINT");
+      expect(await program.code, program.output()).toBe(130);
+      expect(program.output()).not.toContain("end_turn");
+      await gone(port);
+    });
+
+    test("the provider fails in the middle", async () => {
+      const port = String(await freePort());
+      cloud.failing = (call) => broken(call.path);
+      const program = await run(example, cloud, { GATEWAY_PORT: port });
+      expect(await program.code, program.output()).toBe(then === "fails" ? 1 : 0);
+      expect(cloud.failing, "the double has failed").toBeUndefined();
+      expect(program.output()).toContain(then === "fails" ? "the double was told to fail" : "[end] end_turn");
+      await gone(port);
+    });
+
+    test("the agent is unknown", async () => {
+      const port = String(await freePort());
+      const program = await run(example, cloud, { GATEWAY_PORT: port, AGENT: "no-such-agent" });
+      expect(await program.code, program.output()).toBe(1);
+      expect(program.output()).toContain("no-such-agent");
+      await gone(port);
+    });
+  });
+}

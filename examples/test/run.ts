@@ -1,0 +1,56 @@
+// Runs an example as a user does: as a program of its own.
+import { spawn, type ChildProcess } from "node:child_process";
+import { createServer, type AddressInfo } from "node:net";
+import { join } from "node:path";
+import type { Cloud } from "./cloud.ts";
+
+const examples = join(import.meta.dirname, "..");
+
+export interface Run {
+  readonly child: ChildProcess;
+  readonly output: () => string;
+  /** Resolves once the output has this. */
+  said(text: string): Promise<void>;
+  readonly code: Promise<number>;
+}
+
+/** A port that was free a moment ago: all machines of the double share this computer's. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+export async function run(example: string, cloud: Cloud, env: Record<string, string> = {}): Promise<Run> {
+  const child = spawn(process.execPath, ["--import", "tsx", "--import", join(examples, "test/network.ts"), "src/main.ts"], {
+    cwd: join(examples, example),
+    env: {
+      PATH: process.env.PATH ?? "", HOME: examples, TSX_TSCONFIG_PATH: join(examples, "tsconfig.json"),
+      SANDBOX_AGENT_PROGRAM: process.env.SANDBOX_AGENT_BIN ?? "", GATEWAY_PORT: String(await freePort()),
+      DOUBLE: cloud.url, ...cloud.env(), ...env,
+    },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let output = "";
+  const waiting = new Set<() => void>();
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+      for (const look of waiting) look();
+    });
+  }
+  const code = new Promise<number>((resolve) => child.once("close", (code, signal) => resolve(code ?? (signal ? 128 : -1))));
+  const said = (text: string): Promise<void> => new Promise((resolve, reject) => {
+    const look = (): void => {
+      if (!output.includes(text)) return;
+      waiting.delete(look);
+      resolve();
+    };
+    waiting.add(look);
+    look();
+    void code.then((n) => reject(new Error(`the example ended with ${n} and did not say ${text}:\n${output}`)));
+  });
+  return { child, output: () => output, said, code };
+}

@@ -1,0 +1,37 @@
+// A turn of an agent in a Vercel Sandbox. Needs VERCEL_TOKEN, VERCEL_TEAM_ID and
+// VERCEL_PROJECT_ID, or VERCEL_OIDC_TOKEN, and SANDBOX_AGENT_PROGRAM.
+import { Sandbox } from "@vercel/sandbox";
+import { SandboxAgentClient } from "sandbox-agent";
+import { converse, main, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+
+const { VERCEL_TOKEN: vercelToken, VERCEL_TEAM_ID: teamId, VERCEL_PROJECT_ID: projectId } = process.env;
+
+await main(async (signal) => {
+  const file = await program();
+  const token = newToken();
+  const sandbox = await Sandbox.create({
+    ports: [port],
+    timeout: 10 * 60_000, // it ends by itself then, even if this program is killed
+    persistent: false,
+    ...(vercelToken && teamId && projectId ? { token: vercelToken, teamId, projectId } : {}),
+  });
+  console.log(`sandbox ${sandbox.name}`);
+  try {
+    signal.throwIfAborted();
+    await sandbox.writeFiles([{ path: "sandbox-agent", content: file, mode: 0o755 }], { signal });
+    const url = sandbox.domain(port);
+    await sandbox.runCommand({
+      cmd: "./sandbox-agent",
+      args: ["server", "--host", "0.0.0.0", "--port", String(port), "--allowed-host", new URL(url).hostname],
+      env: { SANDBOX_AGENT_TOKEN: token },
+      detached: true,
+    });
+    await untilHealthy(url, signal);
+    await using client = new SandboxAgentClient({ baseUrl: url, token, agent: process.env.AGENT ?? "mock" });
+    await converse(client, process.env.PROMPT ?? "permission", signal);
+  } finally {
+    await sandbox.stop();
+    await sandbox.delete();
+    console.log("the sandbox is gone");
+  }
+});

@@ -1,0 +1,20 @@
+import { resolve } from "node:path";
+import { defineConfig } from "vitest/config";
+
+const sdk = resolve(import.meta.dirname, "../sdk-ts");
+
+export default defineConfig({
+  resolve: {
+    alias: {
+      "sandbox-agent": resolve(sdk, "sandbox-agent/src/index.ts"),
+      "acp-http-client": resolve(sdk, "acp-http-client/src/index.ts"),
+    },
+  },
+  test: {
+    include: ["test/**/*.test.ts"],
+    globalSetup: ["test/build.ts"],
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    maxWorkers: 2,
+  },
+});

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+const root = "../.."
+
+var scratch string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "sandbox-agent-release-")
+	if err != nil {
+		panic(err)
+	}
+	scratch = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// made is a release for one platform, made once for all tests.
+var made = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(scratch, "dist")
+	cmd := exec.Command("go", "run", "./internal/release", "--version", "v1.2.3", "--platform", "linux/amd64", "--platform", "darwin/arm64", "--out", out)
+	cmd.Dir = root
+	b, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", errors.New(string(b))
+	}
+	return out, nil
+})
+
+// release returns the folder of a release. Its page needs the packages of Node,
+// which ./task test installs.
+func release(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(root, "inspector/node_modules/vite")); err != nil {
+		t.Skip("the page's packages are not installed: run ./task node:deps")
+	}
+	dir, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestRelease_Files(t *testing.T) {
+	dir := release(t)
+	want := []string{
+		"SHA256SUMS", "install.sh", "sandbox-agent-darwin-arm64", "sandbox-agent-darwin-arm64.cdx.json",
+		"sandbox-agent-linux-amd64", "sandbox-agent-linux-amd64.cdx.json",
+	}
+	if diff := cmp.Diff(want, names(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := []string{}
+	for line := range strings.Lines(string(sums)) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		listed = append(listed, name)
+		if got, err := checksum(filepath.Join(dir, name)); err != nil || got != sum {
+			t.Errorf("%s: %s, %v, listed as %s", name, got, err, sum)
+		}
+	}
+	if diff := cmp.Diff(want[1:], listed); diff != "" {
+		t.Errorf("checksums (-want +got):\n%s", diff)
+	}
+	f, err := elf.Open(filepath.Join(dir, "sandbox-agent-linux-amd64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if libs, err := f.ImportedLibraries(); err != nil || len(libs) > 0 || f.Section(".interp") != nil {
+		t.Errorf("the program is not static: %v, %v", libs, err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "inspector/dist/index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(filepath.Join(dir, "sandbox-agent-linux-amd64"))
+	if err != nil || !bytes.Contains(program, page) {
+		t.Errorf("the page is not in the program: %v", err)
+	}
+	if wd, err := filepath.Abs(root); err != nil || bytes.Contains(program, []byte(wd)) {
+		t.Errorf("the program contains the path of its sources: %v", err)
+	}
+}
+
+// The sources in another place, without git, and built from nothing, give the
+// same bytes.
+func TestRelease_Reproducible(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles everything again")
+	}
+	dir := release(t)
+	copied := filepath.Join(t.TempDir(), "elsewhere")
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-coz", "--exclude-standard")
+	list.Dir = root
+	files, err := list.Output()
+	if err != nil {
+		t.Skipf("not a git checkout: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(files), "\x00"), "\x00") {
+		copyFile(t, filepath.Join(root, name), filepath.Join(copied, name))
+	}
+	for _, d := range []string{"sdk-ts", "inspector"} {
+		linkTree(t, filepath.Join(root, d, "node_modules"), filepath.Join(copied, d, "node_modules"))
+	}
+	out := filepath.Join(t.TempDir(), "dist")
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./internal/release", "--version", "1.2.3", "--platform", "linux/amd64", "--out", out)
+	cmd.Dir = copied
+	cmd.Env = append(os.Environ(), "GOCACHE="+filepath.Join(t.TempDir(), "cache"), "TZ=Pacific/Auckland", "GOFLAGS=-p=2")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-linux-amd64.cdx.json", "install.sh"} {
+		want, err := checksum(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := checksum(filepath.Join(out, name)); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
+		}
+	}
+}
+
+func TestSBOM_FitsTheSchema(t *testing.T) {
+	schema := cyclone(t)
+	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-darwin-arm64"} {
+		b, err := os.ReadFile(filepath.Join(release(t), name+".cdx.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(v); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		v.(map[string]any)["components"].([]any)[0].(map[string]any)["type"] = "spoon"
+		if schema.Validate(v) == nil {
+			t.Error("the schema accepts everything")
+		}
+	}
+}
+
+// cyclone is the official schema, less its descriptions.
+func cyclone(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	for _, name := range []string{"bom-1.6", "jsf-0.82", "spdx"} {
+		f, err := os.Open("testdata/" + name + ".SNAPSHOT.schema.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		doc, err := jsonschema.UnmarshalJSON(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddResource("http://cyclonedx.org/schema/"+name+".SNAPSHOT.schema.json", doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.SNAPSHOT.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// What the list names is compared with what the go command finds in the program,
+// and with what the page's manifests ask for.
+func TestSBOM_IsComplete(t *testing.T) {
+	dir := release(t)
+	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-darwin-arm64"} {
+		b, err := os.ReadFile(filepath.Join(dir, name+".cdx.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc bom
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		var golang, npm []string
+		for _, c := range doc.Components {
+			if strings.HasPrefix(c.PURL, "pkg:npm/") {
+				npm = append(npm, c.Name+"@"+c.Version)
+				if len(c.Hashes) != 1 || len(c.Licenses) != 1 {
+					t.Errorf("%s has no checksum or no license: %+v", c.Name, c)
+				}
+			} else if c.Name != "std" {
+				golang = append(golang, c.Name+"@"+c.Version)
+			}
+		}
+		out, err := exec.CommandContext(t.Context(), "go", "version", "-m", filepath.Join(dir, name)).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for line := range strings.Lines(string(out)) {
+			if f := strings.Fields(line); len(f) > 2 && f[0] == "dep" {
+				want = append(want, f[1]+"@"+f[2])
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(golang)
+		if diff := cmp.Diff(want, golang); diff != "" || len(want) < 10 {
+			t.Errorf("%s: modules (-want +got):\n%s", name, diff)
+		}
+		for _, manifest := range []string{"inspector", "sdk-ts/acp-http-client"} {
+			for p, version := range dependencies(t, manifest) {
+				if !slices.Contains(npm, p+"@"+version) {
+					t.Errorf("%s: %s of %s is missing in %v", name, p, manifest, npm)
+				}
+			}
+		}
+		for _, p := range npm {
+			if strings.HasPrefix(p, "vite@") || strings.HasPrefix(p, "typescript@") {
+				t.Errorf("%s: %s is a tool, and not in the page", name, p)
+			}
+		}
+		if self := doc.Metadata.Component; self.Version != "1.2.3" || len(self.Hashes) != 1 {
+			t.Errorf("%s describes itself as %+v", name, self)
+		} else if sum, err := checksum(filepath.Join(dir, name)); err != nil || sum != self.Hashes[0].Content {
+			t.Errorf("%s: %s, %v, described as %s", name, sum, err, self.Hashes[0].Content)
+		}
+	}
+}
+
+func dependencies(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, dir, "package.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		Dependencies map[string]string `json:"dependencies"`
+	}
+	if err := json.Unmarshal(b, &manifest); err != nil || len(manifest.Dependencies) == 0 {
+		t.Fatalf("%s: %v, %+v", dir, err, manifest)
+	}
+	return manifest.Dependencies
+}
+
+func TestRelease_ReplacesAFormerOne(t *testing.T) {
+	staged, out := filepath.Join(t.TempDir(), "staged"), t.TempDir()
+	for _, name := range []string{filepath.Join(out, "sandbox-agent-plan9-mips"), filepath.Join(out, "notes"), filepath.Join(out, "SHA256SUMS")} {
+		writeFile(t, name, "old")
+	}
+	writeFile(t, filepath.Join(staged, "sandbox-agent-linux-amd64"), "new")
+	if err := land(staged, out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"SHA256SUMS", "notes", "sandbox-agent-linux-amd64"}, names(t, out)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_Refuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                     "is not a version",
+		"--version 1.2":                        "is not a version",
+		"--version 1.2.3;rm":                   "is not a version",
+		"--version 1.2.3 --platform plan9/arm": "use one of",
+		"--version 1.2.3 now":                  "is not a flag",
+	} {
+		if _, err := parse(strings.Fields(line), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", line, err, want)
+		}
+	}
+	if o, err := parse([]string{"--version", "v1.2.3-rc.1"}, io.Discard); err != nil || o.version != "1.2.3-rc.1" || len(o.platforms) != 4 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, e := range entries {
+		found = append(found, e.Name())
+	}
+	return found
+}
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // removed and not yet committed
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, to, string(b))
+}
+
+// linkTree makes a tree of hard links, or of copies where that is not possible.
+func linkTree(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
+		}
+		place := filepath.Join(to, rel)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(place, 0o755)
+		case d.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(target, place)
+		}
+		if os.Link(name, place) != nil {
+			copyFile(t, name, place)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
