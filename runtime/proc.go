@@ -328,24 +328,29 @@ func (p *proc) pump() {
 	buffered, _ := p.conn.(acp.Buffered)
 	var dirty []*Session
 	held := 0            // bytes of messages since the last flush
-	updates := uint64(0) // since the last flush
-	var batch uint       // flushes
+	updates := uint64(0) // not counted yet
+	var batch uint       // flushes that showed something
 	var began time.Time  // when the first message of a batch was read, of every sampleEvery-th
+	tally := func() {
+		if updates > 0 {
+			p.agent.updates.Add(updates)
+			updates = 0
+		}
+	}
 	flush := func() {
 		held = 0
 		for i, s := range dirty {
 			s.flush()
 			dirty[i] = nil
 		}
-		if len(dirty) > 0 && !began.IsZero() {
-			p.agent.r.watch.Forwarded(time.Since(began))
+		if len(dirty) > 0 {
+			if !began.IsZero() {
+				p.agent.r.watch.Forwarded(time.Since(began))
+			}
+			batch++
 		}
-		if updates > 0 {
-			p.agent.updates.Add(updates)
-			updates = 0
-		}
+		tally()
 		dirty, began = dirty[:0], time.Time{}
-		batch++
 	}
 	var tok []byte // the session of the message before
 	var cur *Session
@@ -360,6 +365,7 @@ func (p *proc) pump() {
 		}
 		switch {
 		case m.IsResponse():
+			tally()
 			p.response(&m) // it follows its updates: they are in the log before it
 			tok, cur = nil, nil
 		case m.HasSession():
