@@ -135,13 +135,14 @@ func tlsConfig() (*tls.Config, error) {
 	return c, nil
 }
 
-// shown is the endpoint without what may be secret in it.
+// shown is the endpoint without what may be secret in it, and without a scheme:
+// who looks for the gateway's own address in its output must not find another.
 func (s *sender) shown() string {
 	u, err := url.Parse(s.endpoint)
 	if err != nil {
 		return ""
 	}
-	return u.Scheme + "://" + u.Host + u.Path
+	return u.Host + u.Path
 }
 
 // Start implements otlptrace.Client.
@@ -167,9 +168,9 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	s.sent(n, err)
 	switch was := s.failing.Swap(err != nil); {
 	case err != nil && !was:
-		s.log.Warn("cannot send traces", "endpoint", s.shown(), "err", err)
+		s.log.Warn("cannot send traces", "collector", s.shown(), "err", err)
 	case err == nil && was:
-		s.log.Info("traces are sent again", "endpoint", s.shown())
+		s.log.Info("traces are sent again", "collector", s.shown())
 	}
 	return nil // it was reported; the SDK would print it
 }

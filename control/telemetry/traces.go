@@ -88,7 +88,7 @@ func (t *Telemetry) openTraces(ctx context.Context, version string) error {
 	if p := variable("OTEL_PROPAGATORS"); p == "" || slices.Contains(strings.Split(p, ","), "tracecontext") {
 		t.propagator = propagation.TraceContext{}
 	}
-	t.log.Info("traces are sent", "endpoint", s.shown())
+	t.log.Info("traces are sent", "collector", s.shown())
 	return nil
 }
 
