@@ -25,6 +25,10 @@ func (c *Client) Call(ctx context.Context, m acp.Message) (<-chan acp.Reply, err
 }
 
 func (c *Client) take(ctx context.Context, m *acp.Message, sink chan acp.Reply) error {
+	if m.Meta() != nil && !takesCredentials(m.Method()) {
+		own := shown(m) // what is written down and passed on has none
+		m = &own
+	}
 	switch {
 	case m.IsResponse():
 		c.r.answer(c, m)

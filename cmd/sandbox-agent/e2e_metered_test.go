@@ -38,6 +38,15 @@ func meteredAgent(path string) error {
 		return err
 	}
 	defer log.Close()
+	var inherited []byte
+	for _, kv := range os.Environ() {
+		if strings.HasPrefix(kv, "OTEL_") {
+			inherited = append(append(inherited, kv...), '\n')
+		}
+	}
+	if err := os.WriteFile(path+".env", inherited, 0o600); err != nil {
+		return err
+	}
 	out := bufio.NewWriter(os.Stdout)
 	cost := 0.0
 	for in := bufio.NewReaderSize(os.Stdin, 1<<20); ; {

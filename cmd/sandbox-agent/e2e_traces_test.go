@@ -301,6 +301,9 @@ func TestTraces(t *testing.T) {
 	if want := strings.Replace(meta, spanB, second.id, 1); !strings.Contains(prompts[1], `"_meta":`+want) {
 		t.Errorf("the agent got %s, want %s", prompts[1], want)
 	}
+	if env, err := os.ReadFile(received + ".env"); err != nil || len(env) > 0 {
+		t.Errorf("the agent inherits %s, %v", env, err)
+	}
 	// What the client sent is in the log as it was.
 	if b, err := g.journals(); err != nil || !bytes.Contains(b, []byte(meta)) {
 		t.Error("the log has not what the client sent")
@@ -407,6 +410,10 @@ func TestTraces_Off(t *testing.T) {
 			if len(prompts) != 2 || !strings.Contains(prompts[0], `"_meta":`+meta) || strings.Contains(prompts[1], "_meta") {
 				t.Errorf("the agent got %q", prompts)
 			}
+			// Variables that the gateway does not use may be for agents.
+			if inherited, err := os.ReadFile(received + ".env"); err != nil || (env != nil) != bytes.Contains(inherited, []byte("OTEL_EXPORTER_OTLP_ENDPOINT="+col.url)) {
+				t.Errorf("the agent inherits %s, %v", inherited, err)
+			}
 			if log := g.stderr.String(); strings.Contains(name, "another") != strings.Contains(log, "no traces are sent") {
 				t.Errorf("the log says %s", log)
 			}
@@ -440,6 +447,17 @@ func TestTraces_TroubledCollector(t *testing.T) {
 		g.until("it was logged", func() bool { return strings.Contains(g.stderr.String(), "cannot send traces") })
 		if log := g.stderr.String(); !strings.Contains(log, "404") || strings.Contains(log, "in-the-query") {
 			t.Errorf("the log says %s", log)
+		}
+	})
+	t.Run("shared with agents", func(t *testing.T) {
+		received := filepath.Join(t.TempDir(), "received")
+		col := newCollector(t)
+		g := newGateway(t, slices.Concat(meteredFlags(t), []string{"--share-otel"})...)
+		g.env = append(col.env(), "METERED_LOG="+received)
+		g.start()
+		connect(t, g, inline, options{agent: "metered"})
+		if inherited, err := os.ReadFile(received + ".env"); err != nil || !bytes.Contains(inherited, []byte("OTEL_EXPORTER_OTLP_ENDPOINT="+col.url)) {
+			t.Errorf("the agent inherits %s, %v", inherited, err)
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {

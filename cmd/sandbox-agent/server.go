@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -102,6 +103,15 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return fmt.Errorf("set up telemetry: %w", err)
 	}
 	defer flushTraces(told)
+	if told.Traces() && !cfg.shareOTEL {
+		// With them agents would send what they say to the same place, in this
+		// program's name and with its credentials.
+		for _, kv := range os.Environ() {
+			if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "OTEL_") {
+				_ = os.Unsetenv(name)
+			}
+		}
+	}
 	gw, err := openGateway(cfg, told, log)
 	if err != nil {
 		_ = ln.Close()

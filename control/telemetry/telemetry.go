@@ -62,6 +62,9 @@ func New(ctx context.Context, o Options) (*Telemetry, error) {
 // on reports whether anything is observed.
 func (t *Telemetry) on() bool { return t.metrics != nil || t.tracer != nil }
 
+// Traces reports whether traces are sent.
+func (t *Telemetry) Traces() bool { return t.tracer != nil }
+
 // Runtime returns t as the runtime's observer, nil when nothing is observed.
 func (t *Telemetry) Runtime() runtime.Observer {
 	if !t.on() {
