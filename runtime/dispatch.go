@@ -124,7 +124,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		return
 	}
 	if _, known := acp.LookupMethod(q.method); known && q.method != "session/prompt" {
-		q.span = c.r.watch.Begin(ctx, Work{Name: q.method, Agent: c.agent.id, Session: m.Session(), Meta: m.Meta()})
+		q.span = c.r.watch.Begin(ctx, Work{Name: q.method, Agent: c.agentOf(m), Session: m.Session(), Meta: m.Meta()})
 	}
 	switch q.method {
 	case "initialize":
@@ -171,6 +171,19 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			c.toConnection(ctx, q, m)
 		}
 	}
+}
+
+// agentOf returns the agent that a request is for, "" when it names one itself.
+func (c *Client) agentOf(m *acp.Message) string {
+	if s := c.r.session(m.Session()); s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.rec.Agent
+	}
+	if acp.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
+		return ""
+	}
+	return c.agent.id
 }
 
 // finish answers a request whose result is empty.

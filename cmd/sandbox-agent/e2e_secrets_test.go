@@ -60,6 +60,16 @@ func (h *hunt) commandLines(canaries ...string) {
 	}
 }
 
+// environments returns the processes that have the canary in their environment.
+func (h *hunt) environments(canary string) (found []string) {
+	for _, p := range h.g.processes(h.g.mark) {
+		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid)); err == nil && bytes.Contains(env, []byte(canary)) {
+			found = append(found, filepath.Base(strings.Fields(p.args)[0]))
+		}
+	}
+	return found
+}
+
 // shown looks at what the gateway shows about itself and its sessions.
 func (h *hunt) shown(session string, canaries ...string) {
 	h.t.Helper()
@@ -168,7 +178,9 @@ func TestReal_Secrets(t *testing.T) {
 			agentcache.Turn(t)
 			return newClaudeRun(t)
 		},
-		"codex":    func(t *testing.T) *claudeRun { return newCodexRun(t, codexConfig) },
+		"codex": func(t *testing.T) *claudeRun { // which sends the key that it was given
+			return newCodexRun(t, strings.Replace(codexConfig, `env_key = "SCRIPTED_KEY"`, "requires_openai_auth = true", 1))
+		},
 		"opencode": func(t *testing.T) *claudeRun { return newOpenCodeRun(t, openCodeConfig) },
 		"pi":       func(t *testing.T) *claudeRun { return newPiRun(t, agentcache.Pi, piModels) },
 	} {
@@ -183,6 +195,17 @@ func TestReal_Secrets(t *testing.T) {
 			s := c.newSessionWith(map[string]any{"credentials": map[string]any{"apiKey": keyCanary}})
 			m := c.response(c.start("session/prompt", promptParams(s, "say "+promptCanary)))
 			t.Logf("the turn: %s %v", m.Result, m.Error)
+			// Who has the key: the agent's environment or files, or the model.
+			reached := h.environments(keyCanary)
+			for _, req := range r.model.Requests() {
+				if slices.ContainsFunc(slices.Concat(req.Header["X-Api-Key"], req.Header["Authorization"]), func(v string) bool { return strings.Contains(v, keyCanary) }) {
+					reached = append(reached, "the model")
+				}
+			}
+			t.Logf("the key reached %q", reached)
+			if len(reached) == 0 && runtime.GOOS == "linux" {
+				t.Error("the key reached nobody: that it shows nowhere says nothing")
+			}
 			h.commandLines(keyCanary, promptCanary)
 			h.shown(s, keyCanary)
 			// Agents name sessions after what was said: it may be there.
