@@ -254,6 +254,22 @@ func (s *Session) dropAsks(p *proc) {
 	}
 }
 
+// dropAsks closes the open asks of no session: nobody takes their answers.
+func (p *proc) dropAsks() {
+	r := p.agent.r
+	var open []*ask
+	r.mu.Lock()
+	for _, a := range r.asks {
+		if a.proc == p && a.session == nil {
+			open = append(open, a)
+		}
+	}
+	r.mu.Unlock()
+	for _, a := range open {
+		r.settle(a, 0, Outcome{Result: Dropped})
+	}
+}
+
 // askWithdrawn handles the agent's $/cancel_request for one of its requests.
 func (s *Session) askWithdrawn(p *proc, m *acp.Message) bool {
 	p.withdraw(m)

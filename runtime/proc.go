@@ -317,6 +317,7 @@ func (p *proc) fail(cause error) {
 	for _, s := range sessions {
 		s.lostProcess(p, cause)
 	}
+	p.dropAsks()
 	for _, k := range pending {
 		k.finish(nil, cause)
 	}
