@@ -74,6 +74,9 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./acp/acphttp/... ./control/...", to: "github.com/coder/websocket/..."}:                        "WebSockets are the transport's and the terminal route's business",
 	{from: "...", except: "./adapters/... ./control/process/...", to: "./internal/process/..."}:                           "who starts processes answers for their end",
 	{from: "...", except: "./control/process", to: "github.com/creack/pty/..."}:                                           "terminals are made where processes are",
+	{from: "...", except: "./control/telemetry", to: "github.com/prometheus/..."}:                                         telemetryReason,
+	{from: "...", except: "./control/telemetry", to: "go.opentelemetry.io/..."}:                                           telemetryReason,
+	{from: "./cmd/...", to: "google.golang.org/grpc/...", deep: true}:                                                     "it is a fifth of the binary, and HTTP carries traces as well",
 	{from: "...", except: "./cmd/...", to: "golang.org/x/term/..."}:                                                       "only the command has a terminal of its own",
 	{from: "...", except: "./adapters/all", to: "./adapters/claude/..."}:                                                  nameReason,
 	{from: "...", except: "./adapters/all", to: "./adapters/codex/..."}:                                                   nameReason,
@@ -92,8 +95,9 @@ var forbidden = map[edge]string{
 }
 
 const (
-	nameReason = "no agent is a special case outside its own folder"
-	stdReason  = "this package stands alone, with the standard library only"
+	nameReason      = "no agent is a special case outside its own folder"
+	telemetryReason = "others tell what happens; how it is shown is telemetry's business"
+	stdReason       = "this package stands alone, with the standard library only"
 )
 
 // pkg is what `go list -json` says about a package.
@@ -209,6 +213,9 @@ func TestViolations_BrokenGraph(t *testing.T) {
 		{"a process in the API", in("control", "internal/process"), "answers for their end"},
 		{"a process in an adapter", in("adapters/native", "internal/process"), ""},
 		{"HTTP in the file service", in("fs", "net/http"), "knows no HTTP"},
+		{"metrics in runtime", in("runtime", "github.com/prometheus/client_golang/prometheus"), telemetryReason},
+		{"traces in control", in("control", "go.opentelemetry.io/otel/trace"), telemetryReason},
+		{"metrics in telemetry", in("control/telemetry", "github.com/prometheus/client_golang/prometheus"), ""},
 		{"schemas in the product", in("runtime", "github.com/santhosh-tekuri/jsonschema/v6"), "tests only"},
 
 		{"downwards", in("runtime", "acp", "adapters", "runtime/journal", "context"), ""},

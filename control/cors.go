@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
 // CORS says which sites' pages may use the server from a browser. Without
@@ -23,10 +25,11 @@ var (
 	corsHeaders = []string{
 		"Accept", "Authorization", "Content-Type", "Last-Event-ID", "If-Match", "If-None-Match", "If-Range", "Range",
 		"Acp-Connection-Id", "Acp-Session-Id", "X-ACP-Connection-Id", "X-ACP-After", "Idempotency-Key", "X-Sandbox-Token",
+		problem.RequestIDHeader, "traceparent", "tracestate",
 	}
 )
 
-const corsExposed = "Acp-Connection-Id, X-ACP-Connection-Id, X-ACP-Last-Event-Id, Accept-Idempotency-Key, ETag, Content-Range, Accept-Ranges, " + truncatedHeader
+const corsExposed = problem.RequestIDHeader + ", Acp-Connection-Id, X-ACP-Connection-Id, X-ACP-Last-Event-Id, Accept-Idempotency-Key, ETag, Content-Range, Accept-Ranges, " + truncatedHeader
 
 // cors is a CORS prepared for use.
 type cors struct {

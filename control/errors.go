@@ -30,7 +30,7 @@ func (s *Server) shown(r *http.Request, err error) *problem.Error {
 	case errors.Is(err, echo.ErrMethodNotAllowed):
 		return problem.New(problem.MethodNotAllowed, "%s does not accept %s; see the Allow header", r.URL.Path, r.Method)
 	case r.Context().Err() == nil: // somebody is there to read it
-		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		s.log.Error("request failed", "request_id", r.Header.Get(problem.RequestIDHeader), "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	return internal()
 }

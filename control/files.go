@@ -162,12 +162,13 @@ func (s *Server) transfer(r fileRequest) (release func(), err error) {
 type incoming struct {
 	body io.Reader
 	rc   *http.ResponseController
+	rec  *recorder // may be nil
 	next time.Time // when the deadline is due to be moved
 	n    int64
 }
 
 func newIncoming(r fileRequest) *incoming {
-	return &incoming{body: r.Request().Body, rc: http.NewResponseController(r.Response())}
+	return &incoming{body: r.Request().Body, rec: recorderOf(r.Response()), rc: http.NewResponseController(r.Response())}
 }
 
 // Read implements io.Reader. Its errors are problems.
@@ -189,7 +190,12 @@ func (i *incoming) Read(p []byte) (int, error) {
 }
 
 // done lets the connection serve other requests afterwards.
-func (i *incoming) done() { _ = i.rc.SetReadDeadline(time.Time{}) }
+func (i *incoming) done() {
+	if i.rec != nil {
+		i.rec.uploaded += i.n
+	}
+	_ = i.rc.SetReadDeadline(time.Time{})
+}
 
 // outgoing is a response whose body must not stall.
 type outgoing struct {
@@ -201,6 +207,9 @@ type outgoing struct {
 }
 
 func newOutgoing(r fileRequest) *outgoing {
+	if rec := recorderOf(r.Response()); rec != nil {
+		rec.download = true
+	}
 	return &outgoing{ResponseWriter: r.Response(), body: r.Response().Writer, rc: http.NewResponseController(r.Response())}
 }
 

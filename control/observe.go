@@ -1,29 +1,70 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"runtime/debug"
+	"strings"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
-// observe logs requests and turns panics into problems. Of a request it logs
-// method and path: queries, headers and bodies can hold secrets.
+// Observer is told of requests. Its methods are safe for concurrent use and do
+// not wait.
+type Observer interface {
+	// Request says that one has come. It is served with the context returned;
+	// end is called once, when it was answered.
+	Request(r *http.Request, id string) (ctx context.Context, end func(Answer))
+}
+
+// Answer is how a request was answered.
+type Answer struct {
+	// Route is the path with the names of its parameters in place of their
+	// values, "other" for what is served nowhere.
+	Route   string
+	Status  int          // 0 when the client was gone before
+	Problem problem.Kind // "" for none
+
+	Uploaded, Downloaded int64 // bytes of files
+}
+
+// observe gives requests an id, logs them, tells the observer of them and turns
+// panics into problems. Of a request it logs method and path: queries, headers
+// and bodies can hold secrets.
 func (s *Server) observe(next http.Handler) http.Handler {
+	level := slog.LevelDebug
+	if s.o.LogRequests {
+		level = slog.LevelInfo
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, route: templateOf(r.URL.Path), id: requestID(r.Header)}
+		w.Header().Set(problem.RequestIDHeader, rec.id)
+		r.Header.Set(problem.RequestIDHeader, rec.id) // for who logs on its way
 		start := time.Now()
+		end := func(Answer) {}
+		if s.o.Observer != nil {
+			var ctx context.Context
+			ctx, end = s.o.Observer.Request(r, rec.id)
+			r = r.WithContext(ctx)
+		}
+		defer func() {
+			end(rec.answer())
+			if s.log.Enabled(r.Context(), level) {
+				s.log.Log(r.Context(), level, "request", "request_id", rec.id, "method", r.Method, "path", r.URL.Path, "route", rec.route,
+					"status", rec.status, "bytes", rec.bytes, "duration", time.Since(start), "remote", r.RemoteAddr)
+			}
+		}()
 		defer func() {
 			if v := recover(); v != nil {
 				s.recovered(rec, r, v)
-			}
-			if s.log.Enabled(r.Context(), slog.LevelDebug) {
-				s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", rec.status,
-					"bytes", rec.bytes, "duration", time.Since(start), "remote", r.RemoteAddr)
 			}
 		}()
 		next.ServeHTTP(rec, r)
@@ -36,18 +77,88 @@ func (s *Server) recovered(rec *recorder, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
+	s.log.Error("handler panicked", "request_id", rec.id, "method", r.Method, "path", r.URL.Path, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	problem.Write(rec, internal())
 }
 
+// otherRoute is the route of what is served nowhere.
+const otherRoute = "other"
+
+// templateOf returns the route of a path. Those of the API are known when the
+// web framework has found them.
+func templateOf(path string) string {
+	switch routeOf(path) {
+	case routeRPC:
+		return "/v2/rpc"
+	case routeUI, routeToUI:
+		return "/ui/"
+	case routeV1:
+		return "/v1/"
+	case routeOpencode:
+		return "/opencode/"
+	}
+	return otherRoute
+}
+
+// noteRoutes is middleware that tells the recorder the route of a request.
+func (s *Server) noteRoutes(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if rec := recorderOf(c.Response()); rec != nil {
+			if t := s.templates[c.Path()]; t != "" {
+				rec.route = t
+			}
+		}
+		return next(c)
+	}
+}
+
+var pathParams = regexp.MustCompile(`:(\w+)`)
+
+// templatesOf returns the routes of the API by the framework's form of them.
+func templatesOf(e *echo.Echo) map[string]string {
+	out := map[string]string{}
+	for _, r := range e.Routes() {
+		out[r.Path] = pathParams.ReplaceAllString(r.Path, "{$1}")
+	}
+	return out
+}
+
+// recorderOf returns the recorder that w writes to, nil in tests of parts.
+func recorderOf(w http.ResponseWriter) *recorder {
+	for {
+		switch v := w.(type) {
+		case *recorder:
+			return v
+		case *echo.Response:
+			w = v.Writer
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
 // recorder remembers what was answered.
 type recorder struct {
 	http.ResponseWriter
-	status int // 0 until the header is written
-	bytes  int64
+	route, id string
+	status    int // 0 until the header is written
+	bytes     int64
+	problem   problem.Kind
+	uploaded  int64
+	download  bool // what is sent is a file
+}
+
+func (w *recorder) answer() Answer {
+	a := Answer{Route: w.route, Status: w.status, Problem: w.problem, Uploaded: w.uploaded}
+	if w.download && w.status < http.StatusBadRequest {
+		a.Downloaded = w.bytes
+	}
+	return a
 }
 
 // Unwrap lets http.ResponseController and WebSocket upgrades find the
@@ -66,6 +177,12 @@ func (w *recorder) WriteHeader(status int) {
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
+	}
+	if w.status >= http.StatusBadRequest && w.problem == "" && w.Header().Get("Content-Type") == problem.ContentType {
+		// Whoever wrote it: the document says what it is.
+		if kind, ok := strings.CutPrefix(acp.MemberString(b, "type"), problem.Prefix); ok {
+			w.problem = problem.Kind(kind)
+		}
 	}
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)

@@ -45,7 +45,11 @@ type Options struct {
 	UI        iofs.FS      // served at /ui/
 	Guard     Guard
 	Version   string
-	Logger    *slog.Logger // nil discards
+	Metrics   http.Handler // serves /metrics; nil when there are none
+	Observer  Observer     // is told of requests; may be nil
+	// LogRequests logs requests at the level info in place of debug.
+	LogRequests bool
+	Logger      *slog.Logger // nil discards
 }
 
 // Server is the gateway's http.Handler.
@@ -55,6 +59,8 @@ type Server struct {
 	echo    *echo.Echo
 	ui      http.Handler
 	handler http.Handler
+	// templates are the routes of the API by the web framework's form of them.
+	templates map[string]string
 
 	installs  installs
 	transfers chan struct{} // holds one for each upload and download
@@ -88,6 +94,7 @@ func New(o Options) *Server {
 		s.ui = http.StripPrefix("/ui", http.FileServerFS(o.UI))
 	}
 	s.echo = s.routes()
+	s.templates = templatesOf(s.echo)
 	s.handler = s.observe(o.Guard.prepare().wrap(http.HandlerFunc(s.dispatch)))
 	return s
 }
@@ -132,6 +139,7 @@ func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.JSONSerializer = serializer{}
 	e.HTTPErrorHandler = s.handleError
+	e.Use(s.noteRoutes)
 	// A GET answers HEAD as well; the HTTP server leaves the body out.
 	get := func(path string, h echo.HandlerFunc) {
 		e.GET(path, h)
@@ -154,5 +162,6 @@ func (s *Server) routes() *echo.Echo {
 	s.fileRoutes(e, get)
 	s.processRoutes(e, get)
 	get("/v2/openapi.json", s.getOpenAPI)
+	get("/metrics", s.getMetrics)
 	return e
 }

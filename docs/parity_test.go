@@ -33,6 +33,7 @@ var parity = map[string]reach{
 	"openStream":      {"rpc stream", "client.onUpdate", inStream, "transport"},
 	"closeConnection": {"- commands end their connections by themselves", "client.disconnect", inStream, "transport"},
 
+	"getMetrics": {"metrics", "api.metrics", "Client.Metrics", "observability"},
 	"getHealth":  {"health", "api.health", "Client.Health", "security"},
 	"getReady":   {"health", probe, "Client.Ready", "migration"},
 	"getVersion": {"- version tells the program's own; curl tells a gateway's", "api.version", "Client.Version", "http-api"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -28,6 +29,8 @@ type agent struct {
 	r       *Runtime
 	id      string
 	adapter adapters.Adapter
+	started atomic.Uint64 // processes
+	updates atomic.Uint64 // of sessions that went to their logs
 
 	mu       sync.Mutex
 	procs    map[string]*slot                       // by process key
@@ -103,7 +106,8 @@ func (a *agent) process(ctx context.Context, w want) (*proc, error) {
 				}
 			}
 			wait := time.Until(w.backoff.notUntil)
-			a.r.work.Go(func() { a.start(s, key, wait, w) })
+			from := within(a.r.ctx, ctx)
+			a.r.work.Go(func() { a.start(from, s, key, wait, w) })
 		}
 		a.mu.Unlock()
 		select {
@@ -122,27 +126,29 @@ func (a *agent) process(ctx context.Context, w want) (*proc, error) {
 	}
 }
 
-// start fills the slot.
-func (a *agent) start(s *slot, key string, wait time.Duration, w want) {
+// start fills the slot. ctx is the runtime's, with the values of who wants it.
+func (a *agent) start(ctx context.Context, s *slot, key string, wait time.Duration, w want) {
 	defer close(s.ready)
 	if wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
 		select {
 		case <-t.C:
-		case <-a.r.ctx.Done():
+		case <-ctx.Done():
 			s.err = problem.Wrap(problem.Unavailable, errShutdown, "no agent is started")
 			a.drop(key, s)
 			return
 		}
 	}
+	span := a.r.watch.Begin(ctx, Work{Name: WorkStart, Agent: a.id})
+	defer func() { span.End(outcomeOf(s.err)) }()
 	program, err := a.program(w.version)
 	if err != nil {
 		s.err = err
 		a.drop(key, s)
 		return
 	}
-	ctx, cancel := context.WithTimeout(a.r.ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(within(ctx, span.Context()), startTimeout)
 	defer cancel()
 	s.p, s.err = a.open(ctx, key, program, w)
 	if s.err != nil {
@@ -167,12 +173,15 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 		return nil, problem.Wrap(problem.AgentProcessExited, err, "cannot start agent %s", a.id)
 	}
 	p := newProc(a, key, conn, w.backoff)
+	a.started.Add(1)
 	p.ownLogin = len(w.env) > 0 || w.credentials != (adapters.Credentials{})
 	params := append([]byte(`{"protocolVersion":1,"clientCapabilities":`), w.caps...)
 	if len(w.info) > 0 {
 		params = append(append(params, `,"clientInfo":`...), w.info...)
 	}
+	span := a.r.watch.Begin(ctx, Work{Name: WorkInitialize, Agent: a.id, ToAgent: true})
 	res, err := p.ask(ctx, "initialize", append(params, '}'))
+	span.End(outcomeOf(err))
 	if err != nil {
 		p.close(err)
 		return nil, agentProblem(a.id, "initialize", err)
@@ -227,6 +236,7 @@ func (a *agent) failed(b *backoff, err error) {
 
 // ended is told of a process's end by its pump.
 func (a *agent) ended(p *proc, cause error) {
+	a.r.watch.ProcessEnded(a.id, exitOf(cause))
 	a.mu.Lock()
 	if s := a.procs[p.key]; s != nil && s.p == p {
 		delete(a.procs, p.key)

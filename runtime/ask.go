@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ type ask struct {
 	seq     uint64
 	at      time.Time
 
+	span    Span       // of one for a person
 	answers [][]string // given to earlier pieces of a question asked piece by piece
 }
 
@@ -79,14 +81,59 @@ func (s *Session) ask(p *proc, m *acp.Message) bool {
 	s.r.mu.Lock()
 	s.r.asks[a.id] = a
 	s.r.mu.Unlock()
+	s.mu.Lock()
+	t := s.turn
+	s.mu.Unlock()
 	s.asksMu.Lock()
 	defer s.asksMu.Unlock()
 	if len(s.asks) >= maxAsks {
 		s.r.forgetAsk(a.id)
 		return refuse(acp.Errorf(acp.CodeInternal, "the session has %d open requests already", maxAsks))
 	}
+	around := context.Background()
+	if t != nil {
+		around = t.span.Context()
+	}
+	a.observe(around)
 	s.recordAskLocked(a, frame)
 	return true
+}
+
+// observe begins the span of a request for a person.
+func (a *ask) observe(ctx context.Context) {
+	if a.span = (noSpan{}); !a.forPerson() {
+		return
+	}
+	w := Work{Name: a.method, Agent: a.proc.agent.id}
+	if a.session != nil {
+		w.Session = a.session.id
+	}
+	a.span = a.proc.agent.r.watch.Begin(ctx, w)
+}
+
+// decision is what a person's response m says, in one word.
+func (a *ask) decision(m *acp.Message) Outcome {
+	if e := m.Err(); e != nil {
+		return outcomeOf(e)
+	}
+	res := m.Result()
+	if action := acp.MemberString(res, "action"); action != "" { // of an elicitation
+		return Outcome{Result: action}
+	}
+	if acp.MemberString(res, "outcome", "outcome") != "selected" {
+		if outcome := acp.MemberString(res, "outcome"); outcome != "" { // of a question
+			return Outcome{Result: outcome}
+		}
+		return Outcome{Result: Cancelled}
+	}
+	chosen := acp.MemberString(res, "outcome", "optionId")
+	options, _ := acp.Member(a.params, "options")
+	for _, o := range acp.Elements(options) {
+		if acp.MemberString(o, "optionId") == chosen {
+			return Outcome{Result: acp.MemberString(o, "kind")}
+		}
+	}
+	return Outcome{Result: "answered"}
 }
 
 // recordAskLocked appends the ask and opens it. Readers see it with the next
@@ -135,7 +182,7 @@ func (r *Runtime) answer(c *Client, m *acp.Message) {
 		a.session.active.Store(time.Now().UnixMilli())
 	}
 	result, more := r.interpret(c, a, m)
-	if !r.settle(a, c.num) {
+	if !r.settle(a, c.num, a.decision(m)) {
 		return
 	}
 	if more != nil {
@@ -154,7 +201,7 @@ func (r *Runtime) answer(c *Client, m *acp.Message) {
 
 // settle closes the ask and tells everybody but winner who may hold it. It
 // reports whether this call closed it.
-func (r *Runtime) settle(a *ask, winner journal.Recipient) bool {
+func (r *Runtime) settle(a *ask, winner journal.Recipient, outcome Outcome) bool {
 	r.mu.Lock()
 	open := r.asks[a.id] == a
 	delete(r.asks, a.id)
@@ -162,6 +209,7 @@ func (r *Runtime) settle(a *ask, winner journal.Recipient) bool {
 	if !open {
 		return false
 	}
+	a.span.End(outcome)
 	n := acp.NewNotification(methodCancelReq, append(append([]byte(`{"requestId":`), acp.IntID(a.id)...), '}'))
 	if a.session == nil {
 		for _, c := range a.proc.clients() {
@@ -194,11 +242,31 @@ func (s *Session) dropAsks(p *proc) {
 		}
 	}
 	s.asksMu.Unlock()
+	outcome := Outcome{Result: Dropped}
+	if p != nil {
+		outcome.Result = Cancelled
+	}
 	for _, a := range open {
-		if s.r.settle(a, 0) && p != nil {
+		if s.r.settle(a, 0, outcome) && p != nil {
 			res := acp.NewResult(a.agentID, a.cancelledAnswer())
 			p.trySend(res.Frame())
 		}
+	}
+}
+
+// dropAsks closes the open asks of no session: nobody takes their answers.
+func (p *proc) dropAsks() {
+	r := p.agent.r
+	var open []*ask
+	r.mu.Lock()
+	for _, a := range r.asks {
+		if a.proc == p && a.session == nil {
+			open = append(open, a)
+		}
+	}
+	r.mu.Unlock()
+	for _, a := range open {
+		r.settle(a, 0, Outcome{Result: Dropped})
 	}
 }
 
@@ -227,7 +295,7 @@ func (p *proc) withdraw(m *acp.Message) {
 		}
 	}
 	r.mu.Unlock()
-	if found != nil && r.settle(found, 0) {
+	if found != nil && r.settle(found, 0, Outcome{Result: Withdrawn}) {
 		e := acp.NewError(found.agentID, acp.Errorf(acp.CodeCancelled, "cancelled"))
 		p.trySend(e.Frame())
 	}
@@ -288,6 +356,7 @@ func (p *proc) askConnections(m *acp.Message) {
 		p.trySend(e.Frame())
 		return
 	}
+	a.observe(context.Background())
 	r.mu.Lock()
 	r.asks[a.id] = a
 	r.mu.Unlock()

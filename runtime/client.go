@@ -371,6 +371,7 @@ func (c *Client) welcome(q *request, s *Session, result []byte) {
 	c.mu.Lock()
 	if q.done.CompareAndSwap(false, true) {
 		delete(c.requests, q.id)
+		q.span.End(outcomeOf(nil))
 		m := acp.NewResult(q.id, result)
 		switch {
 		case q.sink != nil:

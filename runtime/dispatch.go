@@ -25,6 +25,10 @@ func (c *Client) Call(ctx context.Context, m acp.Message) (<-chan acp.Reply, err
 }
 
 func (c *Client) take(ctx context.Context, m *acp.Message, sink chan acp.Reply) error {
+	if m.Meta() != nil && !takesCredentials(m.Method()) {
+		own := shown(m) // what is written down and passed on has none
+		m = &own
+	}
 	switch {
 	case m.IsResponse():
 		c.r.answer(c, m)
@@ -103,7 +107,7 @@ func (c *Client) attached() []*Session {
 
 // request registers the request and handles it.
 func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Reply) {
-	q := &request{client: c, id: m.ID(), method: m.Method(), sink: sink}
+	q := &request{client: c, id: m.ID(), method: m.Method(), sink: sink, span: noSpan{}}
 	c.mu.Lock()
 	taken := c.requests[q.id] != nil
 	if !taken {
@@ -119,6 +123,9 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		}
 		return
 	}
+	if _, known := acp.LookupMethod(q.method); known && q.method != "session/prompt" {
+		q.span = c.r.watch.Begin(ctx, Work{Name: q.method, Agent: c.agentOf(m), Session: m.Session(), Meta: m.Meta()})
+	}
 	switch q.method {
 	case "initialize":
 		q.fail(nil, acp.Errorf(acp.CodeInvalidRequest, "the connection is initialized already"))
@@ -131,7 +138,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 	case "session/prompt":
 		if s := c.sessionOf(q, m); s != nil {
 			c.ensureAttached(s)
-			s.submit(q, m)
+			s.submit(ctx, q, m)
 		}
 	case "session/close":
 		if s := c.sessionOf(q, m); s != nil {
@@ -164,6 +171,19 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			c.toConnection(ctx, q, m)
 		}
 	}
+}
+
+// agentOf returns the agent that a request is for, "" when it names one itself.
+func (c *Client) agentOf(m *acp.Message) string {
+	if s := c.r.session(m.Session()); s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.rec.Agent
+	}
+	if acp.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
+		return ""
+	}
+	return c.agent.id
 }
 
 // finish answers a request whose result is empty.
@@ -227,7 +247,7 @@ func (c *Client) withConnectionProcess(q *request, m *acp.Message, f func(p *pro
 	}
 	own := m.Clone()
 	c.r.work.Go(func() {
-		p, err := c.restart(c.r.ctx)
+		p, err := c.restart(within(c.r.ctx, q.span.Context()))
 		if err != nil {
 			q.fail(nil, err)
 			return
@@ -282,7 +302,7 @@ func (c *Client) withProcess(_ context.Context, q *request, m *acp.Message, s *S
 	}
 	own := m.Clone()
 	c.r.work.Go(func() {
-		p, err := s.ensure(c.r.ctx, c)
+		p, err := s.ensure(within(c.r.ctx, q.span.Context()), c)
 		if err != nil {
 			q.fail(s, err)
 			return

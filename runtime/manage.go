@@ -95,7 +95,7 @@ func (c *Client) forForking(ctx context.Context, q *request, m *acp.Message, s *
 	}
 	own := m.Clone()
 	c.r.work.Go(func() {
-		p, err := a.process(c.r.ctx, w)
+		p, err := a.process(within(c.r.ctx, q.span.Context()), w)
 		if err != nil {
 			q.fail(s, err)
 			return

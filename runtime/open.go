@@ -107,7 +107,7 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 	}
 	own := m.Clone()
 	c.r.work.Go(func() {
-		p, err := a.process(c.r.ctx, w)
+		p, err := a.process(within(c.r.ctx, q.span.Context()), w)
 		if err != nil {
 			c.r.unreserve(wanted)
 			q.fail(nil, err)
@@ -142,6 +142,9 @@ func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record
 		rec.ConfigOptions = bytes.Clone(opts)
 	}
 	s := c.r.register(rec, c.num)
+	s.mu.Lock()
+	s.priced = q.method == "session/new" // a fork's sum begins with what it was forked from
+	s.mu.Unlock()
 	s.serving.Store(p)
 	if err := p.bind(rec.AgentSessionID, s); err != nil {
 		s.serving.Store(nil)
@@ -347,7 +350,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 	own := m.Clone()
 	c.r.work.Go(func() {
 		defer c.r.unreserve(id)
-		p, err := a.process(c.r.ctx, w)
+		p, err := a.process(within(c.r.ctx, q.span.Context()), w)
 		if err != nil {
 			q.fail(nil, err)
 			return

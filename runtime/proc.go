@@ -17,6 +17,7 @@ import (
 const (
 	outboxLimit = 64       // messages waiting for an agent to read; senders wait for room
 	flushBytes  = 64 << 10 // appended at most before it is shown
+	sampleEvery = 16       // the time of one batch of so many is taken
 	earlyLimit  = 4096     // messages of a session whose id is not known yet
 	earlyBytes  = 32 << 20 // and their bytes
 )
@@ -316,6 +317,7 @@ func (p *proc) fail(cause error) {
 	for _, s := range sessions {
 		s.lostProcess(p, cause)
 	}
+	p.dropAsks()
 	for _, k := range pending {
 		k.finish(nil, cause)
 	}
@@ -326,14 +328,30 @@ func (p *proc) fail(cause error) {
 func (p *proc) pump() {
 	buffered, _ := p.conn.(acp.Buffered)
 	var dirty []*Session
-	held := 0 // bytes of messages since the last flush
+	held := 0            // bytes of messages since the last flush
+	updates := uint64(0) // not counted yet
+	var batch uint       // flushes that showed something
+	var began time.Time  // when the first message of a batch was read, of every sampleEvery-th
+	tally := func() {
+		if updates > 0 {
+			p.agent.updates.Add(updates)
+			updates = 0
+		}
+	}
 	flush := func() {
 		held = 0
 		for i, s := range dirty {
 			s.flush()
 			dirty[i] = nil
 		}
-		dirty = dirty[:0]
+		if len(dirty) > 0 {
+			if !began.IsZero() {
+				p.agent.r.watch.Forwarded(time.Since(began))
+			}
+			batch++
+		}
+		tally()
+		dirty, began = dirty[:0], time.Time{}
 	}
 	var tok []byte // the session of the message before
 	var cur *Session
@@ -348,17 +366,26 @@ func (p *proc) pump() {
 		}
 		switch {
 		case m.IsResponse():
+			tally()
 			p.response(&m) // it follows its updates: they are in the log before it
 			tok, cur = nil, nil
 		case m.HasSession():
+			if held == 0 && batch%sampleEvery == 0 {
+				began = time.Now()
+			}
 			if cur == nil || !bytes.Equal(tok, m.SessionRaw()) || !cur.on(p) {
 				tok = append(tok[:0], m.SessionRaw()...)
 				if cur = p.sessionFor(&m); cur == nil {
 					break // kept, or of no session
 				}
 			}
-			if cur.fromAgent(p, &m) && (len(dirty) == 0 || dirty[len(dirty)-1] != cur) {
-				dirty = append(dirty, cur)
+			if cur.fromAgent(p, &m) {
+				if m.Update() != nil {
+					updates++
+				}
+				if len(dirty) == 0 || dirty[len(dirty)-1] != cur {
+					dirty = append(dirty, cur)
+				}
 			}
 		default:
 			flush()
@@ -412,8 +439,8 @@ func (p *proc) bind(native string, s *Session) error {
 	delete(p.early, key)
 	p.mu.Unlock()
 	for _, frame := range early {
-		if m, err := acp.Parse(frame); err == nil {
-			s.fromAgent(p, &m)
+		if m, err := acp.Parse(frame); err == nil && s.fromAgent(p, &m) && m.Update() != nil {
+			p.agent.updates.Add(1)
 		}
 	}
 	s.flush()

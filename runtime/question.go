@@ -162,6 +162,7 @@ func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
 func (r *Runtime) askOn(a *ask, answers [][]string) {
 	next := *a
 	next.id, next.answers = r.lastAsk.Add(1), answers
+	next.observe(a.span.Context())
 	r.mu.Lock()
 	r.asks[next.id] = &next
 	r.mu.Unlock()

@@ -76,7 +76,9 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 		method = "session/load"
 	}
 	if method != "" {
+		span := s.r.watch.Begin(ctx, Work{Name: method, Agent: a.id, Session: s.id, ToAgent: true})
 		err := s.restore(ctx, p, method, rec)
+		span.End(outcomeOf(err))
 		if err == nil {
 			s.chooseAgain(ctx, p)
 			return p, nil
@@ -87,7 +89,10 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 		}
 		s.r.log.Warn("agent could not restore session", "session", s.id, "agent", rec.Agent, "err", err)
 	}
-	if err := s.startFresh(ctx, p, rec); err != nil {
+	span := s.r.watch.Begin(ctx, Work{Name: "session/new", Agent: a.id, Session: s.id, ToAgent: true})
+	err = s.startFresh(ctx, p, rec)
+	span.End(outcomeOf(err))
+	if err != nil {
 		return nil, err
 	}
 	s.chooseAgain(ctx, p)

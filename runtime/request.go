@@ -17,15 +17,17 @@ type request struct {
 	agent  atomic.Int64     // its id at the agent, 0 before and for prompts
 	proc   atomic.Pointer[proc]
 	done   atomic.Bool
+	span   Span // ends with the response; of a prompt the turn has one instead
 }
 
 // respond delivers the frame. A response of a session goes into the session's
 // log, so it keeps its place among the updates; another goes to the
 // connection's own.
-func (q *request) respond(s *Session, frame []byte, timedOut bool) {
+func (q *request) respond(s *Session, frame []byte, timedOut bool, outcome Outcome) {
 	if !q.done.CompareAndSwap(false, true) {
 		return
 	}
+	q.span.End(outcome)
 	c := q.client
 	rep := acp.Reply{Frame: frame, TimedOut: timedOut}
 	var log *journal.Log
@@ -59,7 +61,7 @@ func (q *request) respond(s *Session, frame []byte, timedOut bool) {
 // result answers with a raw result.
 func (q *request) result(s *Session, raw []byte) {
 	m := acp.NewResult(q.id, raw)
-	q.respond(s, m.Frame(), false)
+	q.respond(s, m.Frame(), false, outcomeOf(nil))
 }
 
 // encode answers with the encoding of v.
@@ -75,7 +77,7 @@ func (q *request) encode(s *Session, v any) {
 // fail answers with err as a JSON-RPC error.
 func (q *request) fail(s *Session, err error) {
 	m := acp.NewError(q.id, callError(err))
-	q.respond(s, m.Frame(), err == errRequestTimeout)
+	q.respond(s, m.Frame(), err == errRequestTimeout, outcomeOf(err))
 }
 
 // forward answers with the agent's response under the client's id.
@@ -83,7 +85,11 @@ func (q *request) forward(s *Session, res *acp.Message) {
 	if p := q.proc.Load(); p != nil && !p.ownLogin {
 		p.agent.learnAuth(q.method, res.Err())
 	}
-	q.respond(s, res.AppendRewritten(make([]byte, 0, len(res.Frame())+len(q.id)), q.id, ""), false)
+	outcome := outcomeOf(nil)
+	if e := res.Err(); e != nil {
+		outcome = outcomeOf(e)
+	}
+	q.respond(s, res.AppendRewritten(make([]byte, 0, len(res.Frame())+len(q.id)), q.id, ""), false, outcome)
 }
 
 // toAgent sends the client's request to p and hands what comes back to done,

@@ -43,8 +43,9 @@ type Options struct {
 	IdleTimeout     time.Duration // an idle session gives its process back; 0: never
 	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
 
-	Logger  *slog.Logger
-	Version string
+	Observer Observer // is told what happens; may be nil
+	Logger   *slog.Logger
+	Version  string
 }
 
 // Catalog knows agents beyond the configured ones. Its methods are safe for
@@ -66,6 +67,8 @@ type Runtime struct {
 	names  []string // of Options.Adapters, in the order given
 	store  store
 	syncer syncer
+	watch  Observer      // never nil
+	counts journal.Stats // of all logs of sessions
 
 	lastClient atomic.Int64 // numbers grow over restarts too
 	lastAsk    atomic.Int64
@@ -105,6 +108,9 @@ func open(o Options) (_ *Runtime, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	switch o.Fsync {
 	case "":
 		o.Fsync = "turn"
@@ -114,7 +120,7 @@ func open(o Options) (_ *Runtime, err error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Runtime{
-		o: o, log: o.Logger, ctx: ctx, stop: stop, agents: map[string]*agent{},
+		o: o, log: o.Logger, watch: o.Observer, ctx: ctx, stop: stop, agents: map[string]*agent{},
 		sessions: map[string]*Session{}, reserved: map[string]bool{}, clients: map[string]*Client{}, asks: map[int64]*ask{},
 	}
 	defer func() {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,10 @@ type Session struct {
 
 	backoff backoff // of a process that the session has alone; agent.mu guards it
 
+	awaited atomic.Pointer[turn] // its agent has shown nothing yet
+	priced  bool                 // cost is all that the agent has reported; mu guards it
+	cost    float64              // so far, as the agent reported it last; likewise
+
 	asksMu sync.Mutex      // the innermost lock but the log's
 	asks   map[uint64]*ask // open, by sequence number; at most maxAsks
 }
@@ -76,6 +81,7 @@ func (s *Session) log() *journal.Log {
 			s.r.log.Error("open session log", "session", s.id, "err", err)
 			l, _ = journal.Open("", 0)
 		}
+		l.Count(&s.r.counts)
 		if last := l.Last(); last > 0 {
 			if newest, err := l.Cursor(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
 				s.active.Store(newest[0].Time().UnixMilli())
@@ -106,7 +112,12 @@ func (s *Session) flush() {
 	}
 }
 
-func (s *Session) syncLog() error { return s.log().Sync() }
+func (s *Session) syncLog() error {
+	start := time.Now()
+	err := s.log().Sync()
+	s.r.watch.Synced(time.Since(start), err)
+	return err
+}
 
 // saveLog writes down what the session knows; a log nobody opened has nothing new.
 func (s *Session) saveLog(sync bool) error {
@@ -178,7 +189,12 @@ func (s *Session) fromAgent(p *proc, m *acp.Message) bool {
 			return false
 		}
 		switch string(m.UpdateKind()) {
-		case "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update":
+		case "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan":
+			if s.awaited.Load() != nil {
+				s.shown()
+			}
+		case "usage_update":
+			s.charge(p, m)
 		case "current_mode_update", "config_option_update", "session_info_update":
 			s.track(m)
 		}
@@ -193,6 +209,41 @@ func (s *Session) fromAgent(p *proc, m *acp.Message) bool {
 	}
 	s.append(journal.Notice, journal.Everyone, m)
 	return true
+}
+
+// shown notes that the agent has begun to show its work.
+func (s *Session) shown() {
+	if t := s.awaited.Swap(nil); t != nil {
+		t.span.FirstUpdate()
+	}
+}
+
+// charge tells what the session has cost since the agent said so before. What
+// it says first of a session that is older than the gateway, or was made
+// elsewhere, is where counting begins; a sum that shrinks has begun anew.
+func (s *Session) charge(p *proc, m *acp.Message) {
+	cost, ok := acp.Member(m.Update(), "cost")
+	if !ok {
+		return
+	}
+	raw, _ := acp.Member(cost, "amount")
+	now, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || now < 0 {
+		return
+	}
+	s.mu.Lock()
+	more := now - s.cost
+	if more < 0 {
+		more = now
+	}
+	if !s.priced {
+		more = 0
+	}
+	s.priced, s.cost = true, now
+	s.mu.Unlock()
+	if more > 0 {
+		s.r.watch.Charged(p.agent.id, acp.MemberString(cost, "currency"), more)
+	}
 }
 
 // track keeps the state that a later client is told at once.

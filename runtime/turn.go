@@ -21,12 +21,13 @@ type turn struct {
 	withdrawn bool        // by $/cancel_request; likewise
 	ended     bool
 	watchdog  *time.Timer
+	span      Span // from its arrival to its response
 }
 
 var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 
 // submit takes a prompt: it starts the turn, or queues it behind the running one.
-func (s *Session) submit(req *request, m *acp.Message) {
+func (s *Session) submit(ctx context.Context, req *request, m *acp.Message) {
 	t := &turn{req: req, prompt: m.Clone()}
 	if name, ok := acp.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
 		t.name = bytes.Clone(name)
@@ -43,13 +44,20 @@ func (s *Session) submit(req *request, m *acp.Message) {
 			req.fail(s, acp.Errorf(acp.CodeInternal, "the session has %d prompts waiting already: wait for one to end, or send session/cancel", maxQueued))
 			return
 		}
+		t.span = s.watchTurn(ctx, m)
 		s.queue = append(s.queue, t)
 		s.mu.Unlock()
 		return
 	}
+	t.span = s.watchTurn(ctx, m)
 	s.turn = t
 	s.mu.Unlock()
 	s.begin(t)
+}
+
+// watchTurn begins the span of a prompt that was accepted.
+func (s *Session) watchTurn(ctx context.Context, m *acp.Message) Span {
+	return s.r.watch.Begin(ctx, Work{Name: m.Method(), Agent: s.rec.Agent, Session: s.id, Meta: m.Meta()})
 }
 
 // openErrorLocked says why the session takes no prompt, nil when it does.
@@ -86,7 +94,7 @@ func (s *Session) begin(t *turn) {
 	}
 	s.flush()
 	s.r.work.Go(func() {
-		p, err := s.ensure(s.r.ctx, t.req.client)
+		p, err := s.ensure(within(s.r.ctx, t.span.Context()), t.req.client)
 		if err != nil {
 			s.finish(t, nil, err)
 			return
@@ -115,9 +123,10 @@ func (s *Session) give(t *turn, p *proc) {
 		s.mu.Lock()
 		t.agentID = n
 		s.mu.Unlock()
-		return prompt.AppendRewritten(make([]byte, 0, len(prompt.Frame())+64), id, native)
+		return withTrace(prompt.AppendRewritten(make([]byte, 0, len(prompt.Frame())+64), id, native), t.span)
 	}
 	t.req.proc.Store(p)
+	s.awaited.Store(t)
 	p.call(s.r.ctx, 0, build, func(res *acp.Message, err error) { s.finish(t, res, err) })
 	s.mu.Lock()
 	t.sent = true
@@ -163,15 +172,19 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 		t.watchdog.Stop()
 	}
 	s.mu.Unlock()
+	s.awaited.CompareAndSwap(t, nil)
 	s.dropAsks(nil)
 	switch {
 	case err != nil && t.cancelled && errors.Is(err, context.Canceled), res == nil && err == nil:
+		t.span.End(Outcome{Result: Cancelled})
 		s.turnEnded(t, cancelledResult, nil)
 		t.req.result(s, cancelledResult)
 	case err != nil:
+		t.span.End(outcomeOf(err))
 		s.turnEnded(t, nil, callError(err))
 		t.req.fail(s, err)
 	default:
+		t.span.End(outcomeOfTurn(res))
 		s.turnEnded(t, res.Result(), res.Err())
 		t.req.forward(s, res)
 	}
@@ -251,6 +264,7 @@ func (s *Session) cancelAll() {
 	s.queue = nil
 	s.mu.Unlock()
 	for _, t := range queued {
+		t.span.End(Outcome{Result: Cancelled})
 		s.turnEnded(t, cancelledResult, nil)
 		t.req.result(s, cancelledResult)
 	}
@@ -307,6 +321,7 @@ func (s *Session) withdraw(req *request) {
 		if t.req == req {
 			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
 			s.mu.Unlock()
+			t.span.End(Outcome{Result: Cancelled})
 			withdrawn := acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")
 			s.turnEnded(t, nil, withdrawn)
 			req.fail(s, withdrawn)

@@ -116,6 +116,11 @@ func plainVariable(name, value string) bool {
 	return name != ""
 }
 
+// takesCredentials reports whether the method starts a process with them.
+func takesCredentials(method string) bool {
+	return method == "session/new" || method == "session/load" || method == "session/resume"
+}
+
 // shown returns the message as the agent may see it.
 func shown(m *acp.Message) acp.Message {
 	if _, secret := acp.Member(m.Meta(), acp.MetaKey, "credentials"); !secret {

@@ -70,7 +70,7 @@ type conn struct {
 
 	mu      sync.Mutex
 	shape   acp.Shape
-	inbox   []acp.Message // of the standard dialect, in order
+	inbox   []taken // of the standard dialect, in order
 	bytes   int
 	running bool // somebody is passing the inbox on
 

@@ -9,6 +9,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
+// taken is a message whose request was answered.
+type taken struct {
+	values  context.Context // those of the request, which never end
+	message acp.Message
+}
+
 // postStandard takes a message of the standard dialect, which is then accepted
 // at once: it is passed on behind the answer, in order.
 func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
@@ -20,7 +26,7 @@ func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 		c.mu.Unlock()
 		return problem.New(problem.Unavailable, "the agent does not take the %d messages that this connection has waiting: try again later", inboxLimit)
 	}
-	c.inbox = append(c.inbox, m)
+	c.inbox = append(c.inbox, taken{context.WithoutCancel(r.Context()), m})
 	c.bytes += len(m.Frame())
 	start := !c.running
 	c.running = true
@@ -57,13 +63,13 @@ func (c *conn) passOn() {
 			c.mu.Unlock()
 			return
 		}
-		m := c.inbox[0]
-		c.inbox[0] = acp.Message{}
+		next := c.inbox[0]
+		c.inbox[0] = taken{}
 		c.inbox = c.inbox[1:]
-		c.bytes -= len(m.Frame())
+		c.bytes -= len(next.message.Frame())
 		c.mu.Unlock()
 		// Its errors are responses on the stream; a wait ends with the agent.
-		_ = c.client.Send(context.Background(), m)
+		_ = c.client.Send(next.values, next.message)
 	}
 }
 

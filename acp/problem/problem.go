@@ -182,9 +182,16 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// Write answers an HTTP request with the problem in err's chain.
+// RequestIDHeader is the header of an answer that names its request.
+const RequestIDHeader = "X-Request-Id"
+
+// Write answers an HTTP request with the problem in err's chain. The id of the
+// request, if the answer's headers have one, is in the document as requestId.
 func Write(w http.ResponseWriter, err error) {
 	e := From(err)
+	if id := w.Header().Get(RequestIDHeader); id != "" {
+		e = e.With("requestId", id)
+	}
 	b, merr := json.Marshal(e)
 	if merr != nil {
 		b, _ = json.Marshal(&Error{Kind: e.Kind, Detail: e.Detail})

@@ -20,6 +20,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acpstdio"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/control/telemetry"
 )
 
 func acpCommand(std stdio) *cli.Command {
@@ -108,7 +109,7 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 	}
 	defer release()
 	cfg.noProcesses = true // there is no way to ask for one
-	gw, err := openGateway(cfg, log)
+	gw, err := openGateway(cfg, new(telemetry.Telemetry), log)
 	if err != nil {
 		return err
 	}

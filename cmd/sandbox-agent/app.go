@@ -87,6 +87,7 @@ func newApp(std stdio) *cli.App {
 			credentialsCommand(std),
 			doctorCommand(std),
 			healthCommand(std),
+			metricsCommand(std),
 			versionCommand(std),
 			completionCommand(std),
 		},

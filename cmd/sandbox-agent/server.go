@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,11 +20,13 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/control/telemetry"
 )
 
 const (
 	readHeaderTimeout = 10 * time.Second
 	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
+	flushBound        = 3 * time.Second  // for the last traces to be sent
 	streamsPerConn    = 1000             // of HTTP/2: one per session and more
 )
 
@@ -94,13 +97,29 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	defer release()
-	gw, err := openGateway(cfg, log)
+	told, err := telemetry.New(ctx, telemetry.Options{Metrics: !cfg.noMetrics, Traces: true, Version: version, Logger: log})
+	if err != nil {
+		_ = ln.Close()
+		return fmt.Errorf("set up telemetry: %w", err)
+	}
+	defer flushTraces(told)
+	if told.Traces() && !cfg.shareOTEL {
+		// With them agents would send what they say to the same place, in this
+		// program's name and with its credentials.
+		for _, kv := range os.Environ() {
+			if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "OTEL_") {
+				_ = os.Unsetenv(name)
+			}
+		}
+	}
+	gw, err := openGateway(cfg, told, log)
 	if err != nil {
 		_ = ln.Close()
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Logger: log,
+		Sessions: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version,
+		Metrics: told.Handler(), Observer: told.HTTP(), LogRequests: cfg.logRequests, Logger: log,
 	})
 	silent := &silentConns{open: map[net.Conn]bool{}}
 	srv := newHTTPServer(api, certificates, silent, log)
@@ -132,6 +151,13 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		}
 	}()
 	return errors.Join(err, shutdown(api, gw, srv, silent, log))
+}
+
+// flushTraces sends what is left, when all that could be traced has ended.
+func flushTraces(told *telemetry.Telemetry) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushBound)
+	defer cancel()
+	told.Shutdown(ctx)
 }
 
 // shutdown ends everything in order: no new work is taken, then clients hear

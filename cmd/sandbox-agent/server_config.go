@@ -41,6 +41,9 @@ type serverConfig struct {
 	install         install.Options
 	fsRoot          string // confines the file routes; "" is the machine
 	noProcesses     bool   // clients run no programs
+	noMetrics       bool   // none are kept
+	shareOTEL       bool   // agents inherit the OTEL_ variables
+	logRequests     bool   // at the level info
 	hostTools       bool   // agents have files and terminals where clients offer none
 	// requirePreinstall says that sessions do not install agents.
 	requirePreinstall bool
@@ -66,6 +69,9 @@ func serverFlags() []cli.Flag {
 		&cli.StringFlag{Name: "default-agent", Usage: "agent for clients that name none", EnvVars: env("DEFAULT_AGENT")},
 		&cli.StringFlag{Name: "fs-root", TakesFile: true, Usage: "folder that the file routes do not leave and that programs of clients start in; without it they reach all that the gateway can", EnvVars: env("FS_ROOT")},
 		&cli.BoolFlag{Name: "no-processes", Usage: "run no programs for clients; agents are not concerned", EnvVars: env("NO_PROCESSES")},
+		&cli.BoolFlag{Name: "no-metrics", Usage: "keep no metrics; /metrics then answers with an error", EnvVars: env("NO_METRICS")},
+		&cli.BoolFlag{Name: "share-otel", Usage: "let agents inherit the OTEL_ variables by which this gateway sends its traces; without it they are its own", EnvVars: env("SHARE_OTEL")},
+		&cli.BoolFlag{Name: "log-requests", Usage: "log each HTTP request at the level info instead of debug: its id, method, route and status, never its query, headers or body", EnvVars: env("LOG_REQUESTS")},
 		&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 		&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 	}, gatewayFlags()...)
@@ -104,6 +110,8 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.defaultAgent = c.String("default-agent")
 	cfg.tlsCert, cfg.tlsKey = c.String("tls-cert"), c.String("tls-key")
 	cfg.fsRoot, cfg.noProcesses = c.String("fs-root"), c.Bool("no-processes")
+	cfg.shareOTEL = c.Bool("share-otel")
+	cfg.noMetrics, cfg.logRequests = c.Bool("no-metrics"), c.Bool("log-requests")
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
 		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
 	} else if cfg.port = strconv.FormatUint(n, 10); cfg.host == "" {

@@ -9,6 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/control/process"
+	"sandboxagent.dev/sandbox-agent/control/telemetry"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -28,7 +29,7 @@ type gateway struct {
 }
 
 // openGateway puts the parts together.
-func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
+func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) (*gateway, error) {
 	dataDir := cfg.dataDir
 	if cfg.ephemeral {
 		dataDir = "" // another gateway may be using it
@@ -72,6 +73,7 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		RequestTimeout:    cfg.requestTimeout,
 		TurnIdleTimeout:   cfg.turnIdleTimeout,
 		IdleTimeout:       cfg.idleTimeout,
+		Observer:          told.Runtime(),
 		Logger:            log,
 		Version:           version,
 	})
@@ -90,6 +92,11 @@ func openGateway(cfg serverConfig, log *slog.Logger) (*gateway, error) {
 		processes: processes,
 		tools:     tools,
 	}
+	var counted telemetry.Processes // an interface without a value, unless some run
+	if processes != nil {
+		counted = processes
+	}
+	told.Watch(rt, counted)
 	if !cfg.noProcesses {
 		g.served = processes
 	}

@@ -149,6 +149,10 @@ func TestClient_Problems(t *testing.T) {
 		}
 	}
 	p, _ := errors.AsType[*problem.Error](notFound)
+	if id, _ := p.Extensions["requestId"].(string); id == "" {
+		t.Errorf("problem without requestId: %v", p.Extensions)
+	}
+	delete(p.Extensions, "requestId")
 	if diff := cmp.Diff(map[string]any{"sessionId": "nope"}, p.Extensions); diff != "" || p.Detail != `there is no session "nope"` {
 		t.Errorf("problem %q, extensions (-want +got):\n%s", p.Detail, diff)
 	}

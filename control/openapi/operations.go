@@ -29,6 +29,13 @@ func operations() map[string][]operation {
 				method: get, path: "/v2/openapi.json", id: "getOpenAPI", summary: "This document",
 				responses: one(200, openapi3.NewResponse().WithDescription("OpenAPI 3.0.").WithJSONSchema(openapi3.NewObjectSchema().WithAnyAdditionalProperties())),
 			},
+			{
+				method: get, path: "/metrics", id: "getMetrics", summary: "Metrics, for Prometheus",
+				description: "What the metrics are is in the documentation. Scrapers that accept OpenMetrics get that.",
+				responses: one(200, openapi3.NewResponse().WithDescription("All of them.").
+					WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{"text/plain"}))),
+				problems: []problem.Kind{problem.NotSupported},
+			},
 			doctorOperation(),
 		},
 		"agents": append(installOperations(), []operation{

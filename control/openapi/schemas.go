@@ -20,11 +20,12 @@ func schemas() openapi3.Schemas {
 	maps.Copy(all, processSchemas())
 	maps.Copy(all, openapi3.Schemas{
 		"Problem": {Value: object(fields{
-			"type":   enum("One of the known problems.", problemTypes()...),
-			"title":  text("The type in words."),
-			"status": {Value: openapi3.NewIntegerSchema().WithMin(400).WithMax(599)},
-			"detail": text("What was wrong with this request, and what to do about it."),
-		}, "detail").WithAnyAdditionalProperties()},
+			"type":      enum("One of the known problems.", problemTypes()...),
+			"title":     text("The type in words."),
+			"status":    {Value: openapi3.NewIntegerSchema().WithMin(400).WithMax(599)},
+			"detail":    text("What was wrong with this request, and what to do about it."),
+			"requestId": text("The request, as its answer's header X-Request-Id and the server's log name it."),
+		}, "detail", "requestId").WithAnyAdditionalProperties()},
 		"Status": {Value: object(fields{"status": enum(none, "ok", "ready")})},
 		"Version": {Value: object(fields{
 			"version": text(none), "protocolVersion": number("The version of ACP."), "goVersion": text(none), "os": text(none), "arch": text(none),

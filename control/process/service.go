@@ -32,6 +32,7 @@ type Service struct {
 	all     map[string]*Process
 	ended   []*Process // those of all that have ended, oldest first; at most limits.Ended
 	running int        // programs, also those of runs and hidden ones
+	started uint64     // likewise
 	closed  bool
 }
 
@@ -125,6 +126,9 @@ func (s *Service) start(ctx context.Context, spec Spec, taken *capture) (*Proces
 		s.work.Done()
 		return nil, err
 	}
+	s.mu.Lock()
+	s.started++
+	s.mu.Unlock()
 	s.log.Debug("process started", "process", p.id, "pid", p.proc.PID())
 	return p, nil
 }
@@ -184,6 +188,27 @@ func (s *Service) Process(id string) (*Process, error) {
 		return p, nil
 	}
 	return nil, errorf(NotFound, "there is no process %q; it may have ended long ago", id)
+}
+
+// Census is how many processes there are, those of runs and of agents' tools
+// included.
+type Census struct {
+	Running   int
+	Terminals int // of those that run; of runs none
+	Started   uint64
+}
+
+// Census counts.
+func (s *Service) Census() Census {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := Census{Running: s.running, Started: s.started}
+	for _, p := range s.all {
+		if p.spec.TTY && !p.isEnded() {
+			c.Terminals++
+		}
+	}
+	return c
 }
 
 // Processes returns the processes in the order in which they were started.

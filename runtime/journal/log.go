@@ -45,6 +45,7 @@ const (
 type Log struct {
 	path   string // "" keeps everything in memory
 	memory int    // bytes of blocks kept
+	counts *Stats // nil counts nothing
 
 	mu       sync.Mutex
 	file     *os.File  // nil until needed, and after Release
@@ -219,7 +220,13 @@ func (l *Log) flushLocked() error {
 		return nil
 	}
 	l.batch = 0
+	if n := l.next - 1 - l.visible; n > 0 && l.counts != nil {
+		l.counts.Appended.Add(n)
+	}
 	l.saveErr = l.saveLocked()
+	if l.saveErr != nil && l.counts != nil {
+		l.counts.Errors.Add(1)
+	}
 	l.evictLocked()
 	l.visible = l.next - 1
 	for _, w := range l.watchers {
@@ -251,6 +258,9 @@ func (l *Log) saveLocked() error {
 		}
 		b.saved += n
 		l.size += int64(n)
+		if l.counts != nil {
+			l.counts.Written.Add(uint64(n))
+		}
 		l.unsaved = slices.Delete(l.unsaved, 0, 1)
 	}
 	l.writeOutLocked()

@@ -52,6 +52,11 @@ export class Api {
     return this.json("GET", "v2/version", {}, options);
   }
 
+  /** The gateway's metrics in the text format of Prometheus. */
+  async metrics(options: RequestOptions = {}): Promise<string> {
+    return (await this.fetch("GET", "metrics", {}, { ...options, headers: { Accept: "text/plain" } })).text();
+  }
+
   async agents(options?: RequestOptions): Promise<Agent[]> {
     return (await this.json<Schemas["AgentList"]>("GET", "v2/agents", {}, options)).agents;
   }

@@ -114,6 +114,11 @@ export class SandboxAgentClient implements AsyncDisposable {
     return this.api.health();
   }
 
+  /** The gateway's metrics in the text format of Prometheus. */
+  metrics(): ReturnType<Api["metrics"]> {
+    return this.api.metrics();
+  }
+
   agents(): ReturnType<Api["agents"]> {
     return this.api.agents();
   }

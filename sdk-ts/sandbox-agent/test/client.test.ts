@@ -201,6 +201,7 @@ test("unparsed output of an agent is told of, and harms nothing", async () => {
 test("agents, health and an installation that is not needed", async () => {
   await using c = connect({ autoConnect: false });
   expect(await c.health()).toEqual({ status: "ok" });
+  expect(await c.metrics()).toMatch(/^sandbox_agent_build_info\{.*\} 1$/m);
   expect((await c.agents()).map((a) => a.id)).toContain("mock");
   expect(await c.api.agent("mock")).toMatchObject({ installed: true });
   await expect(c.api.agent("nobody")).rejects.toMatchObject({ name: "ProblemError", status: 404 });

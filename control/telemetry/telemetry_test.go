@@ -1,0 +1,131 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	goruntime "runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+func TestMain(m *testing.M) {
+	for _, kv := range os.Environ() { // those of the machine are not the tests'
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "OTEL_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func text(t *testing.T, o *Telemetry) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	o.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	b, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func open(t *testing.T, o Options) *Telemetry {
+	t.Helper()
+	tel, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		tel.Shutdown(ctx)
+	})
+	return tel
+}
+
+func TestNew_Unconfigured(t *testing.T) {
+	before := goruntime.NumGoroutine()
+	off := open(t, Options{Traces: true})
+	if off.Runtime() != nil || off.HTTP() != nil || off.Handler() != nil || off.Traces() {
+		t.Error("something is observed")
+	}
+	if (&Telemetry{}).Runtime() != nil {
+		t.Error("the zero value observes")
+	}
+	metrics := open(t, Options{Traces: true, Metrics: true})
+	if metrics.Runtime() == nil || metrics.HTTP() == nil || metrics.Handler() == nil || metrics.Traces() {
+		t.Error("metrics are not kept")
+	}
+	if parent, state := metrics.Begin(t.Context(), runtime.Work{Name: prompt}).Trace(); parent+state != "" {
+		t.Errorf("an agent is told of a trace: %q %q", parent, state)
+	}
+	if after := goruntime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines became %d", before, after)
+	}
+}
+
+// A collector that never answers does not keep the end waiting, and leaves
+// nothing behind.
+func TestShutdown_HangingCollector(t *testing.T) {
+	end := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-r.Context().Done():
+		case <-end:
+		}
+	}))
+	t.Cleanup(srv.Close)
+	t.Cleanup(func() { close(end) })
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", srv.URL)
+	tel := open(t, Options{Traces: true, Metrics: true})
+	tel.Begin(t.Context(), runtime.Work{Name: prompt, Agent: "a"}).End(runtime.Outcome{Result: "end_turn"})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	tel.Shutdown(ctx)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Whatever agents and clients say, the number of labels is bounded.
+func TestMetrics_Labels(t *testing.T) {
+	tel := open(t, Options{Metrics: true})
+	for i := range 1000 {
+		strange := fmt.Sprintf("word-%d", i)
+		tel.Begin(t.Context(), runtime.Work{Name: prompt, Agent: "a"}).End(runtime.Outcome{Result: strange})
+		tel.Begin(t.Context(), runtime.Work{Name: "session/request_permission", Agent: "a"}).End(runtime.Outcome{Result: strange})
+		tel.Charged("a", strange, 1)
+		tel.Charged("a", strings.Repeat(string(rune('A'+i%26)), 1+i%12), 1)
+		_, end := tel.Request(httptest.NewRequest(strange, "/x", nil), "id")
+		end(control.Answer{Route: "other", Status: 404})
+	}
+	all := text(t, tel)
+	if n := strings.Count(all, "\nsandbox_agent_"); n > 200 {
+		t.Errorf("%d lines", n)
+	}
+	for _, want := range []string{
+		`turns_ended_total{agent="a",outcome="other"} 1000`, `asks_answered_total{agent="a",kind="permission",outcome="other"} 1000`,
+		`http_requests_total{method="other",route="other",status="404"} 1000`,
+	} {
+		if !strings.Contains(all, "\nsandbox_agent_"+want+"\n") {
+			t.Errorf("no line %s in\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "word-") {
+		t.Error("a strange word is a label")
+	}
+	if n := strings.Count(all, "\nsandbox_agent_cost_total{"); n != maxCurrencies+1 {
+		t.Errorf("%d currencies", n)
+	}
+}

@@ -1,0 +1,14 @@
+package journal
+
+import "sync/atomic"
+
+// Stats counts what logs do. One is shared by many logs; it is added to once for
+// each flush.
+type Stats struct {
+	Appended atomic.Uint64 // entries that were shown to readers
+	Written  atomic.Uint64 // bytes that files took
+	Errors   atomic.Uint64 // flushes that a file did not take
+}
+
+// Count makes the log add to s what it does. Call it before the log is used.
+func (l *Log) Count(s *Stats) { l.counts = s }
