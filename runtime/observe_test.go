@@ -93,7 +93,7 @@ func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
 	tc.callErr("session/prompt", prompt("nobody", "x"))
 
 	// An agent that dies while it asks, for a session and for none.
-	one = tc.request("session/prompt", prompt(s, "e"))
+	tc.request("session/prompt", prompt(s, "e"))
 	a.conn().next(t, "session/prompt")
 	a.conn().send(`{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[]}}`)
 	a.conn().send(`{"jsonrpc":"2.0","id":2,"method":"elicitation/create","params":{"requestId":77,"message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}}`)

@@ -78,9 +78,7 @@ func (h *hunt) shown(session string, canaries ...string) {
 	}
 	h.in("the log", []byte(h.g.stderr.String()), canaries...)
 	if h.col != nil {
-		h.col.mu.Lock()
-		defer h.col.mu.Unlock()
-		h.in("the traces", h.col.raw, canaries...)
+		h.in("the traces", h.col.received().raw, canaries...)
 	}
 }
 
@@ -143,11 +141,12 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	g.kill(syscall.SIGTERM)
-	if len(col.raw) == 0 {
+	raw := col.received().raw
+	if len(raw) == 0 {
 		t.Fatal("no traces were sent")
 	}
 	everything := []string{keyCanary, oauthCanary, queryCanary, token, "canary-of-the-collector"}
-	h.in("the traces", col.raw, append(everything, promptCanary)...)
+	h.in("the traces", raw, append(everything, promptCanary)...)
 	h.in("the log", []byte(g.stderr.String()), append(everything, promptCanary)...)
 	h.kept(nil, everything...)
 	// What was said is in the sessions' logs, and nowhere else.
@@ -218,10 +217,11 @@ func TestReal_Secrets(t *testing.T) {
 			h.in("the session's log", b, keyCanary)
 			h.kept(func(path string) bool { return strings.Contains(path, filepath.Join(r.g.dir, "state")) }, keyCanary)
 			r.g.kill(syscall.SIGTERM)
-			if len(col.raw) == 0 {
+			raw := col.received().raw
+			if len(raw) == 0 {
 				t.Error("no traces were sent")
 			}
-			h.in("the traces", col.raw, keyCanary, promptCanary)
+			h.in("the traces", raw, keyCanary, promptCanary)
 			h.in("the log", []byte(r.g.stderr.String()), keyCanary, promptCanary)
 		})
 	}

@@ -129,6 +129,20 @@ func value(v interface {
 	return fmt.Sprint(v.GetIntValue())
 }
 
+// delivery is what has come.
+type delivery struct {
+	spans    []span
+	raw      []byte
+	requests []http.Header
+	paths    []string
+}
+
+func (c *collector) received() delivery {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return delivery{slices.Clone(c.spans), bytes.Clone(c.raw), slices.Clone(c.requests), slices.Clone(c.paths)}
+}
+
 // one returns the only span that matches.
 func (c *collector) one(what string, ok func(s span) bool) span {
 	c.t.Helper()
@@ -281,13 +295,14 @@ func TestTraces(t *testing.T) {
 	if mode := col.named("session/set_mode", ""); !mode.failed || mode.attrs["error.type"] != "-32002" {
 		t.Errorf("the failed request is %+v", mode)
 	}
-	for _, s := range col.spans {
+	all := col.received()
+	for _, s := range all.spans {
 		if strings.Contains(s.name, "health") || strings.Contains(s.name, "ready") {
 			t.Errorf("a probe is traced: %+v", s)
 		}
 	}
-	if req := col.requests[0]; req.Get("X-Key") != "a secret,value" || req.Get("Other") != "1" || req.Get("Content-Type") != "application/x-protobuf" || col.paths[0] != "/v1/traces" {
-		t.Errorf("the collector was asked with %v for %s", req, col.paths[0])
+	if req := all.requests[0]; req.Get("X-Key") != "a secret,value" || req.Get("Other") != "1" || req.Get("Content-Type") != "application/x-protobuf" || all.paths[0] != "/v1/traces" {
+		t.Errorf("the collector was asked with %v for %s", req, all.paths[0])
 	}
 
 	// What the agent was told.
@@ -403,8 +418,8 @@ func TestTraces_Off(t *testing.T) {
 			}
 			c.prompt(s, "plain")
 			g.kill(syscall.SIGTERM)
-			if len(col.requests) > 0 {
-				t.Errorf("the collector got %d requests", len(col.requests))
+			if n := len(col.received().requests); n > 0 {
+				t.Errorf("the collector got %d requests", n)
 			}
 			prompts := meteredFrames(t, received, "session/prompt")
 			if len(prompts) != 2 || !strings.Contains(prompts[0], `"_meta":`+meta) || strings.Contains(prompts[1], "_meta") {
