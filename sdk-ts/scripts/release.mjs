@@ -41,7 +41,7 @@ for (const platform of values.platform) {
   const [os, cpu] = platform.split("-");
   const dir = join(staged, platform);
   mkdirSync(join(dir, "bin"), { recursive: true });
-  execFileSync("go", ["build", "-trimpath", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", join(dir, "bin/sandbox-agent"), "./cmd/sandbox-agent"], {
+  execFileSync("go", ["build", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", join(dir, "bin/sandbox-agent"), "./cmd/sandbox-agent"], {
     cwd: resolve(root, ".."), stdio: "inherit", env: { ...process.env, CGO_ENABLED: "0", GOOS: goNames[os], GOARCH: goNames[cpu] },
   });
   writePackage(dir, {
