@@ -78,23 +78,24 @@ func (s *Session) ask(p *proc, m *acp.Message) bool {
 		params: bytes.Clone(m.Params()), session: s, proc: p, at: time.Now(),
 	}
 	frame := m.AppendRewritten(make([]byte, 0, len(m.Frame())+32), acp.IntID(a.id), s.id)
-	s.r.mu.Lock()
-	s.r.asks[a.id] = a
-	s.r.mu.Unlock()
 	s.mu.Lock()
 	t := s.turn
 	s.mu.Unlock()
-	s.asksMu.Lock()
-	defer s.asksMu.Unlock()
-	if len(s.asks) >= maxAsks {
-		s.r.forgetAsk(a.id)
-		return refuse(acp.Errorf(acp.CodeInternal, "the session has %d open requests already", maxAsks))
-	}
 	around := context.Background()
 	if t != nil {
 		around = t.span.Context()
 	}
-	a.observe(around)
+	a.observe(around) // before anybody else can find it
+	s.r.mu.Lock()
+	s.r.asks[a.id] = a
+	s.r.mu.Unlock()
+	s.asksMu.Lock()
+	defer s.asksMu.Unlock()
+	if len(s.asks) >= maxAsks {
+		s.r.forgetAsk(a.id)
+		a.span.End(Outcome{Result: Dropped})
+		return refuse(acp.Errorf(acp.CodeInternal, "the session has %d open requests already", maxAsks))
+	}
 	s.recordAskLocked(a, frame)
 	return true
 }

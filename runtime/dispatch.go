@@ -108,9 +108,17 @@ func (c *Client) attached() []*Session {
 // request registers the request and handles it.
 func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Reply) {
 	q := &request{client: c, id: m.ID(), method: m.Method(), sink: sink, span: noSpan{}}
+	_, known := acp.LookupMethod(q.method)
+	var w Work
+	if known = known && q.method != "session/prompt"; known {
+		w = Work{Name: q.method, Agent: c.agentOf(m), Session: m.Session(), Meta: m.Meta()}
+	}
 	c.mu.Lock()
 	taken := c.requests[q.id] != nil
 	if !taken {
+		if known { // before anybody else can find the request and answer it
+			q.span = c.r.watch.Begin(ctx, w)
+		}
 		c.requests[q.id] = q
 	}
 	c.mu.Unlock()
@@ -122,9 +130,6 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			c.post(journal.Response, e.Frame())
 		}
 		return
-	}
-	if _, known := acp.LookupMethod(q.method); known && q.method != "session/prompt" {
-		q.span = c.r.watch.Begin(ctx, Work{Name: q.method, Agent: c.agentOf(m), Session: m.Session(), Meta: m.Meta()})
 	}
 	switch q.method {
 	case "initialize":
