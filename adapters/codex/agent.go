@@ -112,11 +112,11 @@ func (a *agent) died(s *server) {
 		all = append(all, one)
 	}
 	a.mu.Unlock()
+	if mine {
+		a.conn.Fail(s.exit) // before their turns end as cancelled
+	}
 	for _, one := range all {
 		one.finish()
-	}
-	if mine {
-		a.conn.Fail(s.exit)
 	}
 }
 

@@ -148,14 +148,14 @@ func (a *agent) died(s *server) {
 	mine := a.servers[s.kind] == s && !a.closed
 	all := slices.Collect(maps.Values(a.sessions))
 	a.mu.Unlock()
-	for _, one := range all {
-		if mine {
+	if mine {
+		for _, one := range all {
 			one.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
 		}
-		one.stop()
+		a.conn.Fail(s.exit) // before their turns end as cancelled
 	}
-	if mine {
-		a.conn.Fail(s.exit)
+	for _, one := range all {
+		one.stop()
 	}
 }
 

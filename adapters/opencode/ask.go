@@ -178,7 +178,7 @@ func (s *session) decide(ctx context.Context, q *asked, req *acp.RequestPermissi
 
 // besidesPause is how long a rejection waits for the questions of calls that the
 // model has made at the same time.
-const besidesPause = 500 * time.Millisecond
+const besidesPause = 1500 * time.Millisecond
 
 // refuse rejects, and tells the model why, so that the turn goes on. OpenCode
 // rejects with it whatever else the same session asks at that time, so it waits
