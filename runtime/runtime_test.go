@@ -449,8 +449,9 @@ func TestDuplicateID_IsRefusedWithoutHarm(t *testing.T) {
 	if _, res := tc.until(id); res.Err() == nil || res.Err().Code != acp.CodeInvalidRequest {
 		t.Errorf("got %s", res.Frame())
 	}
-	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	// To the recorder the refusal was the prompt's answer.
 	tc.rec.Client([]byte(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"session/prompt","params":%s}`, id, prompt(s, "a"))))
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
 	tc.until(id)
 }
 
