@@ -67,6 +67,10 @@ func readEnclosure(name string, in io.Reader) (enclosure, error) {
 	if detected := http.DetectContentType(a.data); a.mime == "" || strings.HasPrefix(detected, "image/") {
 		a.mime, _, _ = strings.Cut(detected, ";")
 	}
+	// Systems know go.mod as music, and TypeScript as film.
+	if kind, _, _ := strings.Cut(a.mime, "/"); a.text() && (kind == "audio" || kind == "video") {
+		a.mime = "text/plain"
+	}
 	return a, nil
 }
 

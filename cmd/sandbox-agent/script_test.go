@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -143,6 +144,22 @@ func TestPrompt_Attachments(t *testing.T) {
 	} {
 		if code, out, errOut := tool(t, "", append([]string{"prompt"}, tt.args...)...); code != tt.code || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%q: exit %d, want %d with %q\n%s%s", tt.args, code, tt.code, tt.want, out, errOut)
+		}
+	}
+}
+
+func TestEnclosure_SourcesAreText(t *testing.T) {
+	for _, name := range []string{"go.mod", "main.ts", "notes", "shot.png"} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte("a text\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := readEnclosure(path, nil)
+		if kind, _, _ := strings.Cut(a.mime, "/"); err != nil || kind == "audio" || kind == "video" {
+			t.Errorf("%s is %s, %v", name, a.mime, err)
+		}
+		if block, err := a.block(json.RawMessage(`{"embeddedContext":true}`)); err != nil || !strings.Contains(fmt.Sprint(block), "a text") {
+			t.Errorf("%s goes along as %v, %v", name, block, err)
 		}
 	}
 }
