@@ -11,6 +11,9 @@ export type { Browser, BrowserContext, Page };
 const screenshots = resolve(import.meta.dirname, "screenshots");
 const axePath = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
+/** How late each request of a page may reach the gateway: what tests take for granted shows with TEST_DELAY_MS=1500. */
+const delayMs = Number(process.env.TEST_DELAY_MS ?? 0);
+
 export const desktop = { width: 1280, height: 800 };
 export const phone = { width: 390, height: 844 };
 
@@ -36,6 +39,10 @@ export class World {
   async open(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
     const context = await this.browser.newContext({ viewport: desktop, colorScheme: "light", reducedMotion: "reduce", ...options });
     this.#contexts.push(context);
+    if (delayMs > 0) await context.route(/\/v2\//, async (route) => {
+      await new Promise((later) => setTimeout(later, Math.random() * delayMs));
+      await route.continue().catch(() => {}); // the page may be gone
+    });
     const page = await context.newPage();
     page.setDefaultTimeout(15_000);
     page.on("pageerror", (error) => this.complaints.push(`error: ${error.message}`));

@@ -18,11 +18,11 @@ interface Choice {
   readonly variants?: readonly string[];
 }
 
-/** What an agent lets a session choose. */
+/** What an agent lets a session choose; undefined while it is being asked, empty when it tells nothing. */
 interface Choices {
-  readonly models: readonly Choice[];
-  readonly modes: readonly Choice[];
-  readonly levels: readonly Choice[];
+  readonly models: readonly Choice[] | undefined;
+  readonly modes: readonly Choice[] | undefined;
+  readonly levels: readonly Choice[] | undefined;
 }
 
 /** The folders that sessions were made in last, without the same one twice. */
@@ -42,6 +42,41 @@ function useFolders(cwd: string): readonly string[] {
   return useMemo(() => [...new Set([...recent.map((s) => s.cwd), ...found])].slice(0, 100), [recent, found]);
 }
 
+/** What the agent reported, asked for anew where it is not known. */
+function useChoices(agent: Agent | undefined, model: string): Choices {
+  const [refreshed, setRefreshed] = useState(false);
+  const [asked, setAsked] = useState<{ readonly agent: string; readonly models: readonly Choice[] }>();
+
+  useEffect(() => {
+    const done = () => setRefreshed(true);
+    gateway.refreshAgents().then(done, done);
+  }, []);
+
+  // What an agent offers is known once it has run; its models can be asked for.
+  const askable = refreshed && agent !== undefined && agent.installed && agent.models === undefined ? agent.id : undefined;
+  useEffect(() => {
+    if (askable === undefined) return;
+    let current = true;
+    const told = (models: readonly Choice[]) => current && setAsked({ agent: askable, models });
+    gateway.client.listModels({ agent: askable }).then(
+      (list) => told(list.availableModels.map((m) => ({ id: m.modelId, name: m.name ?? m.modelId, ...(m.description ? { description: m.description } : {}), ...(m.variants ? { variants: m.variants } : {}) }))),
+      () => told([]),
+    );
+    return () => {
+      current = false;
+    };
+  }, [askable]);
+
+  const unknown = agent && !refreshed ? undefined : [];
+  const answer = asked?.agent === agent?.id ? asked?.models : undefined;
+  const models = agent?.models ?? answer ?? (askable === undefined ? unknown : undefined);
+  return {
+    models,
+    modes: agent?.modes ?? unknown,
+    levels: agent?.thoughtLevels ?? answer?.find((m) => m.id === model)?.variants?.map((id) => ({ id, name: id })) ?? unknown,
+  };
+}
+
 export default function NewSession({ query }: { query: Readonly<Record<string, string>> }) {
   const { agents, agent: standard } = useStore(gateway);
   const [wishes, setWishes] = useState<Wishes>(() => {
@@ -51,34 +86,16 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
   const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
   const [busy, setBusy] = useState(false);
-  const [models, setModels] = useState<{ readonly agent: string; readonly models: readonly Choice[] }>();
   const listId = useId();
   const folders = useFolders(wishes.cwd);
   const agent = agents.find((a) => a.id === wishes.agent);
   const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
 
   useEffect(() => {
-    void gateway.refreshAgents().catch(() => {});
     if (wishes.cwd === "") void gateway.client.fs.stat(".").then((home) => setWishes((w) => (w.cwd === "" ? { ...w, cwd: home.path } : w)), () => {});
   }, []);
+  const choices = useChoices(agent, wishes.model);
 
-  // What an agent offers is known once it has run; its models can be asked for.
-  useEffect(() => {
-    if (!agent || agent.models !== undefined || !agent.installed) return;
-    let current = true;
-    void gateway.client.listModels({ agent: agent.id }).then((list) => {
-      if (current) setModels({ agent: agent.id, models: list.availableModels.map((m) => ({ id: m.modelId, name: m.name ?? m.modelId, ...(m.description ? { description: m.description } : {}), ...(m.variants ? { variants: m.variants } : {}) })) });
-    }, () => {});
-    return () => {
-      current = false;
-    };
-  }, [agent]);
-
-  const choices: Choices = {
-    models: agent?.models ?? (models && models.agent === agent?.id ? models.models : []),
-    modes: agent?.modes ?? [],
-    levels: agent?.thoughtLevels ?? models?.models.find((m) => m.id === wishes.model)?.variants?.map((id) => ({ id, name: id })) ?? [],
-  };
   const without = (feature: string) => {
     const support = agent?.capabilities?.[feature];
     return support?.level === "unsupported" ? (support.reason ?? "not supported") : undefined;
@@ -178,19 +195,21 @@ function agentHint(agent: Agent): string {
   return parts.join(", ") || agent.description || "";
 }
 
-/** A choice from what the agent reported, or a free text while it has not. */
-function Choose({ label, value, choices, without, onChange }: { label: string; value: string; choices: readonly Choice[]; without: string | undefined; onChange: (value: string) => void }) {
-  const chosen = choices.find((c) => c.id === value);
+/** A choice from what the agent reported, or a free text when it reports nothing. What was chosen or typed before stays. */
+function Choose({ label, value, choices, without, onChange }: { label: string; value: string; choices: readonly Choice[] | undefined; without: string | undefined; onChange: (value: string) => void }) {
+  const chosen = choices?.find((c) => c.id === value);
+  const hint = choices === undefined ? "The agent is asked what there is." : choices.length === 0 ? "Known when the agent has run once." : chosen?.description;
   return (
-    <Field label={label} optional hint={without ?? chosen?.description ?? (choices.length === 0 ? "Known when the agent has run once." : undefined)}>
+    <Field label={label} optional hint={without ?? hint}>
       {(props) =>
-        choices.length > 0 ? (
-          <Select {...props} value={value} disabled={without !== undefined} onChange={(e) => onChange(e.target.value)}>
-            <option value="">The agent’s own</option>
-            {choices.map((c) => <option key={c.id} value={c.id}>{c.name}</option>)}
-          </Select>
-        ) : (
+        choices?.length === 0 ? (
           <Input {...props} value={value} disabled={without !== undefined} onChange={(e) => onChange(e.target.value)} placeholder="The agent’s own" />
+        ) : (
+          <Select {...props} value={value} disabled={without !== undefined} aria-busy={choices === undefined} onChange={(e) => onChange(e.target.value)}>
+            <option value="">The agent’s own</option>
+            {value !== "" && !chosen && <option value={value}>{value}</option>}
+            {choices?.map((c) => <option key={c.id} value={c.id}>{c.name}</option>)}
+          </Select>
         )}
     </Field>
   );
