@@ -15,6 +15,7 @@ export default defineConfig({
     globalSetup: ["test/build.ts"],
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    expect: { poll: { timeout: 15_000 } }, // a busy machine is not what is tested
     maxWorkers: 2,
   },
 });

@@ -33,7 +33,7 @@ test("a session is made, its turns stream, and everything they show is there", a
   expect(await failed.evaluate((e) => getComputedStyle(e).color)).not.toBe(await log.getByText(" adds numbers ").evaluate((e) => getComputedStyle(e).color));
   const edit = log.getByRole("region", { name: "Tool: Edit src/divide.ts" });
   await edit.getByRole("link", { name: "src/divide.ts:3" }).waitFor();
-  expect(await edit.locator("tr.add").count()).toBe(1);
+  await expect.poll(() => edit.locator("tr.add").count()).toBe(1);
   await edit.getByRole("radio", { name: "Split" }).check();
   await edit.locator("table.split").waitFor();
   await edit.getByRole("radio", { name: "Unified" }).check();

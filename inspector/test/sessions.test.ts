@@ -44,7 +44,7 @@ test("the form is filled from what the agent reports, and says what cannot be", 
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.getByRole("heading", { name: "A session with a title" }).waitFor();
   await page.getByText("Not everything that was asked for had an effect").waitFor();
-  expect(await page.getByRole("combobox", { name: "Model", exact: true }).inputValue()).toBe("mock-large");
+  await expect.poll(() => page.getByRole("combobox", { name: "Model", exact: true }).inputValue()).toBe("mock-large");
   await page.getByRole("complementary", { name: "Sessions" }).locator(`a[href$="${id}"]`).waitFor();
 });
 

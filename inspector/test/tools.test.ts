@@ -81,7 +81,7 @@ test("everything that goes over the wire is seen, searched, copied and exported 
   // Any request can be sent: methods are proposed, params drafted, mistakes named.
   await page.getByRole("button", { name: "Send a request" }).click();
   const dialog = page.getByRole("dialog", { name: "Send a request" });
-  expect(await page.locator("#wire-methods option").count()).toBeGreaterThan(15);
+  await expect.poll(() => page.locator("#wire-methods option").count()).toBeGreaterThan(15);
   await dialog.getByRole("combobox", { name: "Method" }).fill("session/new");
   const params = dialog.getByRole("textbox", { name: "Params" });
   expect(JSON.parse(await params.inputValue())).toEqual({ cwd: "/", mcpServers: [] });

@@ -30,7 +30,9 @@ function echoAgent() {
         });
         await say(outcome.outcome === "selected" ? outcome.optionId : outcome.outcome);
       } else if (text === "wait") {
-        await new Promise<void>((resolve) => cancelled.set(params.sessionId, resolve));
+        const end = new Promise<void>((resolve) => cancelled.set(params.sessionId, resolve));
+        await say("waiting");
+        await end;
         return { stopReason: "cancelled" as const };
       } else {
         for (let i = 0; i < 100; i++) await say(`${text}${i}`);
@@ -63,7 +65,7 @@ describe.each([{ transport: "http" }, { transport: "websocket", WebSocket: WebSo
     expect(await c.prompt(one, "ask")).toBe("end_turn");
     expect(c.texts(one).at(-1)).toBe("yes");
     const waiting = c.prompt(two, "wait");
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await expect.poll(() => c.texts(two).at(-1)).toBe("waiting");
     await c.connection.agent.notify(methods.agent.session.cancel, { sessionId: two });
     expect(await waiting).toBe("cancelled");
     await c.stream.close();
@@ -79,7 +81,7 @@ test("a server that ends tells it as lost", async () => {
   const c = await connect(`http://127.0.0.1:${typeof address === "object" && address ? address.port : 0}/acp`, { retry: { firstDelayMs: 5, giveUpAfterMs: 300 } });
   const session = await c.newSession();
   const waiting = c.prompt(session, "wait");
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await expect.poll(() => c.texts(session)).toEqual(["waiting"]);
   await own.close();
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));

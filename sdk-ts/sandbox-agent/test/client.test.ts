@@ -115,8 +115,7 @@ describe.each(transports)("$transport", (options) => {
     // A handler that is set later gets what waits.
     await other.disconnect();
     const turn = session.prompt("permission");
-    for await (const u of turn) if (u.sessionUpdate === "tool_call") break;
-    expect((await c.pendingRequests(session.id)).pending).toHaveLength(1);
+    await expect.poll(async () => (await c.pendingRequests(session.id)).pending).toHaveLength(1);
     c.onPermission(() => "allow");
     expect((await turn).stopReason).toBe("end_turn");
   });

@@ -68,7 +68,7 @@ describe("a terminal", () => {
     })().catch(() => {});
     one.resize(101, 33);
     one.write("stty size; echo do''ne\n");
-    for (let i = 0; i < 500 && !seen.includes("done"); i++) await new Promise((resolve) => setTimeout(resolve, 10));
+    await expect.poll(() => seen).toContain("done");
     expect(seen).toContain("33 101");
     const { position } = one;
     await one.close();

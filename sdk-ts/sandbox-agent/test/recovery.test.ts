@@ -32,7 +32,7 @@ describe.each(transports)("$transport", (options) => {
       let all = 0;
       session.onUpdate((u) => void (all += u.sessionUpdate === "agent_message_chunk" ? 1 : 0));
       let want = 0;
-      for (; proxy.cuts < 200; turns++) {
+      for (; proxy.cuts < 200 || turns < 6; turns++) {
         const n = 1 + Math.floor(Math.random() * 200);
         want += n;
         const result = await session.prompt(`stream ${n} 100`);
@@ -45,7 +45,6 @@ describe.each(transports)("$transport", (options) => {
     }));
     cutting = false;
     await cutter;
-    expect(turns).toBeGreaterThan(5);
     await proxy.stop();
   });
 
