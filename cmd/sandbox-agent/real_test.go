@@ -215,9 +215,6 @@ func (r *real) testNo(t *testing.T, c *client, session, name string, permit func
 	return turn
 }
 
-// promptly bounds how long after a cancel a turn ends.
-const promptly = 5 * time.Second
-
 func (r *real) testCancelStream(t *testing.T, c *client, session string) realTurn {
 	from, chunks := c.mark(), 0
 	var cancelled time.Time
@@ -229,10 +226,10 @@ func (r *real) testCancelStream(t *testing.T, c *client, session string) realTur
 			}
 		}
 	})
-	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > promptly {
+	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > patience {
 		t.Errorf("the turn ended with %q, %v, %v after the cancel", turn.stop, turn.err, took)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), promptly)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	if _, err := r.model.Await(ctx, func(q *scriptedmodel.Request) bool {
 		return q.Prompt == "forever" && q.Outcome == scriptedmodel.ClientLeft
@@ -253,7 +250,7 @@ func (r *real) testCancelAsking(t *testing.T, c *client, session string) realTur
 			c.notify("session/cancel", map[string]any{"sessionId": session})
 		}
 	})
-	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > promptly {
+	if took := time.Since(cancelled); cancelled.IsZero() || turn.err != nil || turn.stop != "cancelled" || took > patience {
 		t.Errorf("the turn ended with %q, %v, %v after the cancel", turn.stop, turn.err, took)
 	}
 	if _, err := os.Stat(path); err == nil {
