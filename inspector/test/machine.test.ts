@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync,
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
+import { connected, drop, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
 
 let world: World;
 let home: string;
@@ -125,6 +125,10 @@ test("files are uploaded, downloaded, renamed and deleted", async () => {
   await page.getByRole("textbox", { name: "Name" }).fill("inner");
   await page.keyboard.press("Enter");
   await page.getByRole("link", { name: "inner/" }).waitFor();
+  // Dropped files are uploaded.
+  writeFileSync(join(home, "dropped.txt"), "let go of");
+  await drop(page, page.getByRole("region", { name: "Folder" }), [join(home, "dropped.txt")]);
+  await holds(join(folder, "dropped.txt"), "let go of");
 });
 
 test("a picture is shown, a large folder stays small on the page, and a missing path is explained", async () => {

@@ -1,8 +1,10 @@
 // What happens between a person and an agent: permissions, questions, stopping,
 // reloading, other windows, a broken network.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { Proxy } from "../../sdk-ts/test/proxy.js";
-import { chat, connected, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
+import { chat, connected, drop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -11,6 +13,8 @@ beforeAll(async () => {
 afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
 
+/** A picture of one dot. */
+const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const log = (page: Page) => page.getByRole("log");
 const ask = (page: Page) => page.getByRole("region", { name: "The agent asks" });
 
@@ -206,7 +210,7 @@ test("commands of the agent are completed, pictures and files go along, options 
   await prompt.fill("look");
   await page.locator("input[type=file]").setInputFiles([
     { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("a note") },
-    { name: "dot.png", mimeType: "image/png", buffer: Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64") },
+    { name: "dot.png", mimeType: "image/png", buffer: Buffer.from(dot, "base64") },
     { name: "data.bin", mimeType: "application/octet-stream", buffer: Buffer.from([0, 255, 254]) },
   ]);
   await page.getByText("data.bin: it is neither a picture nor a text").waitFor();
@@ -217,6 +221,40 @@ test("commands of the agent are completed, pictures and files go along, options 
   await page.getByRole("combobox", { name: "Model", exact: true }).selectOption("mock-large");
   await page.getByRole("combobox", { name: "Mode", exact: true }).selectOption("plan");
   await expect.poll(async () => ((await (await fetch(`${world.gateway.url}/v2/sessions?limit=1`)).json()) as { sessions: { model: string }[] }).sessions[0]?.model).toBe("mock-large");
+});
+
+test("files are dropped and pasted into a conversation, and beside it do no harm", async () => {
+  const page = await world.open("", { permissions: ["clipboard-read", "clipboard-write"] });
+  await newSession(page, { agent: "story", prompt: "story" });
+  await settled(page);
+  const folder = join(world.gateway.dir, "dropped");
+  mkdirSync(join(folder, "inner"), { recursive: true });
+  const files = ["one.txt", "two.txt", "three.txt"].map((name) => join(folder, name));
+  for (const file of files) writeFileSync(file, `this is ${file}`);
+  const attached = page.getByRole("list", { name: "Attachments" }).getByRole("listitem");
+  // One batch behind the other: the second is not read on what was there before the first.
+  await drop(page, log(page), files.slice(0, 2));
+  await drop(page, log(page), files.slice(2));
+  await expect.poll(() => attached.count()).toBe(3);
+  await page.evaluate(async (png) => {
+    const bytes = Uint8Array.from(atob(png), (c) => c.charCodeAt(0));
+    await navigator.clipboard.write([new ClipboardItem({ "image/png": new Blob([bytes], { type: "image/png" }) })]);
+  }, dot);
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
+  await prompt.focus();
+  await page.keyboard.press("Control+v");
+  await expect.poll(() => attached.count()).toBe(4);
+  await drop(page, log(page), [join(folder, "inner")]);
+  await page.getByText("inner: it cannot be read").waitFor();
+  // A text that is pasted or dropped is text.
+  await page.evaluate(() => navigator.clipboard.writeText("look"));
+  await page.keyboard.press("Control+v");
+  expect(await prompt.inputValue()).toBe("look");
+  // Beside the conversation nothing takes files, and the page stays.
+  await drop(page, page.getByRole("complementary", { name: "Sessions" }), files);
+  expect(await attached.count()).toBe(4);
+  await page.getByRole("button", { name: "Send" }).click();
+  await log(page).getByText("resource, resource, resource, image, text: look").waitFor();
 });
 
 test("on a phone a session is made, read and answered", async () => {

@@ -2,7 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
-import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
+import type { Browser, BrowserContext, BrowserContextOptions, Locator, Page } from "playwright-core";
 import { launch } from "../../sdk-ts/test/browser.js";
 import { Gateway } from "../../sdk-ts/test/gateway.js";
 
@@ -126,6 +126,17 @@ export async function newSession(page: Page, options: { agent?: string; prompt?:
 export async function chat(page: Page, text: string): Promise<void> {
   await page.getByRole("textbox", { name: "Prompt", exact: true }).fill(text);
   await page.keyboard.press("Enter");
+}
+
+/** Drags files of this machine into the middle of an element, as a person does, and lets go of them. */
+export async function drop(page: Page, onto: Locator, files: readonly string[]): Promise<void> {
+  const box = await onto.boundingBox();
+  if (!box) throw new Error("there is nothing to drop files onto");
+  const debug = await page.context().newCDPSession(page);
+  for (const type of ["dragEnter", "dragOver", "drop"] as const) {
+    await debug.send("Input.dispatchDragEvent", { type, x: box.x + box.width / 2, y: box.y + box.height / 2, data: { items: [], files: [...files], dragOperationsMask: 1 } });
+  }
+  await debug.detach();
 }
 
 /** Waits until the agent has nothing to do. */

@@ -5,12 +5,13 @@ import { Button, IconButton } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { toasts } from "../state/page.js";
 import { useStore } from "../state/store.js";
-import { attach, nameOf } from "./attachments.js";
+import { nameOf, type Attached } from "./attachments.js";
 import { maxQueue, type ConfigOption, type Conversation } from "./conversation.js";
 import { Meter } from "./Meter.js";
 
 /** Where a prompt is written: text, files, commands of the agent, and what the session is set to. */
-export function Composer({ conversation, attachments, setAttachments }: { conversation: Conversation; attachments: readonly ContentBlock[]; setAttachments: (all: readonly ContentBlock[]) => void }) {
+export function Composer({ conversation, attached }: { conversation: Conversation; attached: Attached }) {
+  const attachments = attached.all;
   const state = useStore(conversation);
   const [text, setText] = useState(conversation.draft.text);
   const [picked, setPicked] = useState(0);
@@ -43,17 +44,12 @@ export function Composer({ conversation, attachments, setAttachments }: { conver
     const blocks: ContentBlock[] = [...attachments, ...(trimmed === "" ? [] : [{ type: "text" as const, text: trimmed }])];
     if (!conversation.send(blocks)) return toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
     setText("");
-    setAttachments([]);
+    attached.set([]);
   };
   const complete = (name: string) => {
     setText(`/${name} `);
     setPicked(0);
     area.current?.focus();
-  };
-  const add = async (list: Iterable<File>) => {
-    const { blocks, problems } = await attach([...list], attachments);
-    if (blocks.length > 0) setAttachments([...attachments, ...blocks]);
-    for (const problem of problems) toasts.show(problem, "bad");
   };
 
   const onKey = (event: KeyboardEvent<HTMLTextAreaElement>) => {
@@ -84,7 +80,7 @@ export function Composer({ conversation, attachments, setAttachments }: { conver
   const onPaste = (event: ClipboardEvent) => {
     if (event.clipboardData.files.length === 0) return;
     event.preventDefault();
-    void add(event.clipboardData.files);
+    attached.add(event.clipboardData.files);
   };
 
   const canSend = text.trim() !== "" || attachments.length > 0;
@@ -117,7 +113,7 @@ export function Composer({ conversation, attachments, setAttachments }: { conver
           {attachments.map((block, i) => (
             <li key={i}>
               {block.type === "image" ? <img src={`data:${block.mimeType};base64,${block.data}`} alt={nameOf(block)} /> : <span className="chip"><Icon name="files" size={14} /> {nameOf(block)}</span>}
-              <IconButton label={`Remove ${nameOf(block)}`} icon="close" size={12} onClick={() => setAttachments(attachments.filter((_, k) => k !== i))} />
+              <IconButton label={`Remove ${nameOf(block)}`} icon="close" size={12} onClick={() => attached.set(attachments.filter((_, k) => k !== i))} />
             </li>
           ))}
         </ul>
@@ -136,7 +132,7 @@ export function Composer({ conversation, attachments, setAttachments }: { conver
         <input
           ref={files} type="file" multiple hidden
           onChange={(event) => {
-            void add(event.target.files ?? []);
+            attached.add(event.target.files ?? []);
             event.target.value = "";
           }}
         />

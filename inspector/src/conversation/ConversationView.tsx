@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useState, type DragEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type DragEvent } from "react";
 import type { ContentBlock } from "sandbox-agent";
 import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
@@ -10,7 +10,7 @@ import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
-import { attach } from "./attachments.js";
+import { attach, type Attached } from "./attachments.js";
 import { Composer } from "./Composer.js";
 import type { Conversation, Waiting } from "./conversation.js";
 import { RowList } from "./RowList.js";
@@ -23,13 +23,33 @@ export function ConversationView({ id }: { id: string }) {
   return <Inside key={id} conversation={conversation} />;
 }
 
+/** Files are read in the background; what is sent or removed meanwhile stays so. */
+function useAttachments(conversation: Conversation): Attached {
+  const [all, show] = useState<readonly ContentBlock[]>(conversation.draft.attachments);
+  const now = useRef(all);
+  const reading = useRef(Promise.resolve());
+  const set = (next: readonly ContentBlock[]) => {
+    now.current = next;
+    show(next);
+  };
+  const add = (files: Iterable<File>) => {
+    const batch = [...files]; // the browser takes its list back
+    reading.current = reading.current.then(async () => {
+      const { blocks, problems } = await attach(batch, now.current);
+      if (blocks.length > 0) set([...now.current, ...blocks]);
+      for (const problem of problems) toasts.show(problem, "bad");
+    });
+  };
+  return { all, set, add };
+}
+
 function Inside({ conversation }: { conversation: Conversation }) {
   const state = useStore(conversation);
   const { rows, version } = useStore(conversation.rows);
   const all = useStore(inbox);
   const asks = useMemo(() => all.filter((a) => a.sessionId === conversation.id), [all, conversation]);
   const askedCalls = useMemo(() => new Set(asks.flatMap((a) => (a.toolCallId ? [a.toolCallId] : []))), [asks]);
-  const [attachments, setAttachments] = useState<readonly ContentBlock[]>(conversation.draft.attachments);
+  const attached = useAttachments(conversation);
   const [over, setOver] = useState(false);
   const [taken, setTaken] = useState(0); // prompts taken back from the queue: the composer begins anew with each
   const { info, usage } = state;
@@ -61,12 +81,10 @@ function Inside({ conversation }: { conversation: Conversation }) {
       if (!event.currentTarget.contains(event.relatedTarget as Node | null)) setOver(false);
     },
     onDrop: (event: DragEvent) => {
-      event.preventDefault();
       setOver(false);
-      void attach([...event.dataTransfer.files], attachments).then(({ blocks, problems }) => {
-        setAttachments([...attachments, ...blocks]);
-        for (const problem of problems) toasts.show(problem, "bad");
-      });
+      if (event.dataTransfer.files.length === 0 || state.phase !== "live") return; // a text goes where it is dropped
+      event.preventDefault();
+      attached.add(event.dataTransfer.files);
     },
   };
 
@@ -98,10 +116,10 @@ function Inside({ conversation }: { conversation: Conversation }) {
           conversation.unqueue(w.id);
           const text = w.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
           conversation.draft = { text, attachments: w.blocks.filter((b) => b.type !== "text") };
-          setAttachments(conversation.draft.attachments);
+          attached.set(conversation.draft.attachments);
           setTaken(taken + 1);
         }} />
-        {state.phase === "reading" ? <Readonly conversation={conversation} /> : <Composer key={taken} conversation={conversation} attachments={attachments} setAttachments={setAttachments} />}
+        {state.phase === "reading" ? <Readonly conversation={conversation} /> : <Composer key={taken} conversation={conversation} attached={attached} />}
       </div>
       {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}
     </div>

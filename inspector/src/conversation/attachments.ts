@@ -8,6 +8,14 @@ const images = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 const sizeOf = (block: ContentBlock) => (block.type === "image" ? block.data.length : block.type === "resource" && "text" in block.resource ? block.resource.text.length : 0);
 
+/** What goes along with the next prompt. */
+export interface Attached {
+  readonly all: readonly ContentBlock[];
+  set(all: readonly ContentBlock[]): void;
+  /** Reads files and adds them, one batch after another: each knows how much there is already. */
+  add(files: Iterable<File>): void;
+}
+
 /** Turns files into blocks of a prompt; for those that cannot be, says why. */
 export async function attach(files: readonly File[], already: readonly ContentBlock[]): Promise<{ blocks: ContentBlock[]; problems: string[] }> {
   const blocks: ContentBlock[] = [];
@@ -31,13 +39,18 @@ export async function attach(files: readonly File[], already: readonly ContentBl
 
 async function one(file: File): Promise<ContentBlock | string> {
   const name = file.name || (file.type.startsWith("image/") ? `pasted.${file.type.slice(6)}` : "pasted.txt");
-  if (images.has(file.type)) {
-    if (file.size > limits.image) return `pictures have at most ${bytes(limits.image)}, this one has ${bytes(file.size)}`;
-    return { type: "image", mimeType: file.type, data: base64(new Uint8Array(await file.arrayBuffer())) };
-  }
-  if (file.size > limits.text) return `text files have at most ${bytes(limits.text)}, this one has ${bytes(file.size)}; put it into the session's folder instead`;
+  const picture = images.has(file.type);
+  if (picture && file.size > limits.image) return `pictures have at most ${bytes(limits.image)}, this one has ${bytes(file.size)}`;
+  if (!picture && file.size > limits.text) return `text files have at most ${bytes(limits.text)}, this one has ${bytes(file.size)}; put it into the session's folder instead`;
+  let content: ArrayBuffer;
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    content = await file.arrayBuffer();
+  } catch {
+    return "it cannot be read: a folder, or gone meanwhile";
+  }
+  if (picture) return { type: "image", mimeType: file.type, data: base64(new Uint8Array(content)) };
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(content);
     if (text.includes("\u0000")) return "it is neither a picture nor a text";
     return { type: "resource", resource: { uri: `file:///${encodeURIComponent(name)}`, mimeType: file.type || "text/plain", text } };
   } catch {

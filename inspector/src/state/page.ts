@@ -57,6 +57,15 @@ addEventListener("beforeunload", (event) => {
   if (conversations.unsent) event.preventDefault();
 });
 
+// A file that is dropped beside the places that take files would replace the page.
+for (const type of ["dragover", "drop"] as const) {
+  addEventListener(type, (event) => {
+    if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    event.dataTransfer.dropEffect = "none";
+  });
+}
+
 /** How often the list of sessions is asked for, while the page is in sight and while it is not. */
 const seenMs = 2000;
 const hiddenMs = 15_000;
