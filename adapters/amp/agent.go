@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"path/filepath"
-	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -21,9 +20,7 @@ type agent struct {
 	log   *slog.Logger
 	store *bridge.Store[record]
 
-	mu       sync.Mutex
-	sessions map[acp.SessionID]*session
-	closed   bool
+	sessions *bridge.Sessions[*session]
 }
 
 var (
@@ -38,7 +35,7 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: bridge.NewSessions((*session).end)}
 	runs.sweep(filepath.Join(o.StateDir, "run"), a.log)
 	return a
 }
@@ -83,14 +80,8 @@ func (a *agent) open(ctx context.Context, s *session) (err error) {
 	}
 	id := s.id
 	s.mu.Unlock()
-	a.mu.Lock()
-	_, taken := a.sessions[id]
-	if taken = taken || a.closed; !taken {
-		a.sessions[id] = s
-	}
-	a.mu.Unlock()
-	if taken {
-		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
+	if err := a.sessions.Add(id, s); err != nil {
+		return err
 	}
 	s.keep()
 	return nil
@@ -150,8 +141,8 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 	if !isThread(string(id)) {
 		return nil, bridge.NotFound(id)
 	}
-	if s, err := a.session(id); err == nil {
-		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.name())
+	if err := a.sessions.Free(id); err != nil {
+		return nil, err
 	}
 	l, err := newLaunch(from)
 	if err != nil {
@@ -186,39 +177,14 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 
 // CloseSession ends a session's process.
 func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
-	s, err := a.session(r.SessionID)
-	if err != nil {
-		return nil, err
+	if !a.sessions.Remove(r.SessionID) {
+		return nil, bridge.NotFound(r.SessionID)
 	}
-	a.mu.Lock()
-	if a.sessions[r.SessionID] == s {
-		delete(a.sessions, r.SessionID)
-	}
-	a.mu.Unlock()
-	s.end()
 	return nil, nil
 }
 
 // Close ends all processes.
 func (a *agent) Close() error {
-	a.mu.Lock()
-	a.closed = true
-	all := a.sessions
-	a.sessions = map[acp.SessionID]*session{}
-	a.mu.Unlock()
-	var ending sync.WaitGroup
-	for _, s := range all {
-		ending.Go(s.end)
-	}
-	ending.Wait()
+	a.sessions.Close()
 	return nil
-}
-
-func (a *agent) session(id acp.SessionID) (*session, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.sessions[id]; s != nil {
-		return s, nil
-	}
-	return nil, bridge.NotFound(id)
 }

@@ -185,7 +185,7 @@ func (s *session) become(mode string) (before string) {
 
 // SetSessionMode sets the mode.
 func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest
 
 // SetSessionConfigOption sets the mode.
 func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const cutPause = 500 * time.Millisecond
 
 // Prompt runs one turn. Prompts of a session run one after another.
 func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *session) last(t *turn, p *proc) verdict {
 // Cancel has nothing to do: prompts watch acp.TurnCancelled, and nothing else
 // runs.
 func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
-	_, err := a.session(n.SessionID)
+	_, err := a.sessions.Get(n.SessionID)
 	return err
 }
 

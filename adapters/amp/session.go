@@ -14,9 +14,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-// maxBefore bounds the files whose text is read for a diff.
-const maxBefore = 1 << 20
-
 // maxAsks bounds the questions about permissions that are open in a session, more
 // are refused.
 const maxAsks = 64
@@ -60,21 +57,8 @@ func (a *agent) newSession(id acp.SessionID, l *launch) *session {
 		dir: filepath.Join(a.o.StateDir, "run", runs.name()),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.tr = newTranslator(s.textOf, uuid.NewString)
+	s.tr = newTranslator(func(path string) (string, bool) { return bridge.TextBefore(l.Cwd, path) }, uuid.NewString)
 	return s
-}
-
-// textOf returns the text of a file that a tool is about to change.
-func (s *session) textOf(path string) (string, bool) {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(s.cwd, path)
-	}
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxBefore {
-		return "", false
-	}
-	b, err := os.ReadFile(path)
-	return string(b), err == nil
 }
 
 // prepare writes what the program reads, and opens the desk.

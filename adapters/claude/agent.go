@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,11 +26,8 @@ type agent struct {
 	store *store
 	files transcripts
 
-	client bridge.Client // what it has said of itself
-
-	mu       sync.Mutex
-	sessions map[acp.SessionID]*session
-	closed   bool
+	client   bridge.Client // what it has said of itself
+	sessions *bridge.Sessions[*session]
 }
 
 var (
@@ -49,7 +45,7 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: bridge.NewSessions((*session).end)}
 	a.files = transcriptsOf(a.environ())
 	return a
 }
@@ -81,21 +77,13 @@ func (a *agent) open(ctx context.Context, s *session, l *launch, args ...string)
 	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	closed := a.closed
-	_, taken := a.sessions[s.id]
-	if !closed && !taken {
-		a.sessions[s.id] = s
+	if err := a.sessions.Add(s.id, s); err != nil {
+		return nil, err
 	}
-	a.mu.Unlock()
 	select {
 	case <-s.ended: // before anybody could notice
 		a.conn.Fail(s.exit)
 	default:
-	}
-	if closed || taken {
-		s.end()
-		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
 	}
 	s.emit(func(*translator) []acp.SessionUpdate { return commandsUpdate(g.Commands) })
 	return g, nil
@@ -127,7 +115,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	s.titled = l.initialize["title"] != nil
 	g, err := a.open(ctx, s, l, "--session-id", id)
 	if err == nil && g.Account.missing() {
-		a.remove(s)
+		a.sessions.Remove(s.id)
 		err = authRequired("claude has no credentials")
 	}
 	if err != nil {
@@ -162,8 +150,8 @@ func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) 
 }
 
 func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, *greeting, *launch, error) {
-	if s, err := a.session(id); err == nil {
-		return nil, nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	if err := a.sessions.Free(id); err != nil {
+		return nil, nil, nil, err
 	}
 	l, err := newLaunch(from, a.bypass())
 	if err != nil {
@@ -247,11 +235,9 @@ func (a *agent) written(ctx context.Context, native, cwd string, made bool) erro
 
 // CloseSession ends a session's process.
 func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
-	s, err := a.session(r.SessionID)
-	if err != nil {
-		return nil, err
+	if !a.sessions.Remove(r.SessionID) {
+		return nil, bridge.NotFound(r.SessionID)
 	}
-	a.remove(s)
 	return nil, nil
 }
 
@@ -266,9 +252,7 @@ func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with claude itself", id)
 	}
-	if s, err := a.session(r.SessionID); err == nil {
-		a.remove(s)
-	}
+	a.sessions.Remove(r.SessionID)
 	for _, native := range append([]string{id}, known.Native...) {
 		if err := a.files.remove(native); err != nil {
 			return nil, err
@@ -283,13 +267,13 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 	case acp.MethodAuthStatus:
 		return a.authStatus(ctx)
 	case acp.MethodSessionSetTitle:
-		s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+		id, title, err := bridge.TitleFor(params)
 		if err != nil {
 			return nil, err
 		}
-		title := strings.TrimSpace(acp.MemberString(params, "title"))
-		if title == "" {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+		s, err := a.sessions.Get(id)
+		if err != nil {
+			return nil, err
 		}
 		if _, err := s.control(ctx, map[string]string{"subtype": "rename_session", "title": title}); err != nil {
 			return nil, err
@@ -302,45 +286,8 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 	return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
 }
 
-// died ends the connection because a session's process has ended by itself.
-func (a *agent) died(s *session, exit error) {
-	a.mu.Lock()
-	open := a.sessions[s.id] == s
-	a.mu.Unlock()
-	if open {
-		a.conn.Fail(exit)
-	}
-}
-
 // Close ends all processes.
 func (a *agent) Close() error {
-	a.mu.Lock()
-	a.closed = true
-	all := a.sessions
-	a.sessions = map[acp.SessionID]*session{}
-	a.mu.Unlock()
-	var ending sync.WaitGroup
-	for _, s := range all {
-		ending.Go(s.end)
-	}
-	ending.Wait()
+	a.sessions.Close()
 	return nil
-}
-
-func (a *agent) remove(s *session) {
-	a.mu.Lock()
-	if a.sessions[s.id] == s {
-		delete(a.sessions, s.id)
-	}
-	a.mu.Unlock()
-	s.end()
-}
-
-func (a *agent) session(id acp.SessionID) (*session, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.sessions[id]; s != nil {
-		return s, nil
-	}
-	return nil, bridge.NotFound(id)
 }

@@ -20,7 +20,7 @@ var cancelBound = 20 * time.Second
 // Prompt runs one turn. Prompts of a session run one after another: the program
 // would fold a second one into the running turn.
 func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *session) interrupt(ctx context.Context, t *turn) (removed bool) {
 
 // Cancel ends a turn that nobody prompted. Prompts watch acp.TurnCancelled.
 func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
-	s, err := a.session(n.SessionID)
+	s, err := a.sessions.Get(n.SessionID)
 	if err != nil {
 		return err
 	}

@@ -21,11 +21,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-const (
-	startBound = 90 * time.Second // for the program to say that it is ready
-	// maxBefore bounds the files whose text is read for a diff.
-	maxBefore = 1 << 20
-)
+// startBound limits how long the program may take to say that it is ready.
+const startBound = 90 * time.Second
 
 // session is a session and the process that serves it.
 type session struct {
@@ -68,23 +65,9 @@ func (a *agent) newSession(id acp.SessionID, cwd string) *session {
 		calls: map[string]chan *controlResponse{}, asks: map[string]context.CancelFunc{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.tr = newTranslator(s.textOf)
+	s.tr = newTranslator(func(path string) (string, bool) { return bridge.TextBefore(cwd, path) })
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
-}
-
-// textOf returns the text of a file that a tool is about to change. It is best
-// effort: the result of the call has the text that was really there.
-func (s *session) textOf(path string) (string, bool) {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(s.cwd, path)
-	}
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxBefore {
-		return "", false
-	}
-	b, err := os.ReadFile(path)
-	return string(b), err == nil
 }
 
 // start starts the program and returns its answer to initialize. On an error
@@ -240,16 +223,17 @@ func (s *session) read() {
 	s.mu.Lock()
 	wanted := s.closed
 	s.mu.Unlock()
+	fail := func() {
+		if !wanted && s.a.sessions.Has(s.id, s) {
+			s.a.conn.Fail(exit)
+		}
+	}
 	// First the connection: who is told that a turn has failed may prompt again at
 	// once, and must not be given this process.
-	if !wanted {
-		s.a.died(s, exit)
-	}
+	fail()
 	close(s.ended)
 	s.stop()
-	if !wanted {
-		s.a.died(s, exit) // in case it was opened meanwhile
-	}
+	fail() // in case it was opened meanwhile
 }
 
 func (s *session) unparsed(line []byte, reason error) {

@@ -251,7 +251,7 @@ func (s *session) options() []acp.SessionConfigOption {
 
 // SetSessionMode sets the permission mode.
 func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest
 
 // SetSessionConfigOption sets the mode, the model or the effort.
 func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}

@@ -279,13 +279,13 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 		}
 		return statusOf(&now), nil
 	case acp.MethodSessionSetTitle:
-		s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+		id, title, err := bridge.TitleFor(params)
 		if err != nil {
 			return nil, err
 		}
-		title := strings.TrimSpace(acp.MemberString(params, "title"))
-		if title == "" {
-			return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+		s, err := a.session(id)
+		if err != nil {
+			return nil, err
 		}
 		if err := s.srv.call(ctx, "thread/name/set", map[string]string{"threadId": s.thread, "name": title}, nil); err != nil {
 			return nil, acp.Errorf(acp.CodeInternal, "codex does not set the title: %v", err)

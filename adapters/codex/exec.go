@@ -79,11 +79,8 @@ type execAgent struct {
 	log   *slog.Logger
 	store *store
 
-	client bridge.Client
-
-	mu       sync.Mutex
-	sessions map[acp.SessionID]*execSession
-	closed   bool
+	client   bridge.Client
+	sessions *bridge.Sessions[*execSession]
 }
 
 var (
@@ -118,7 +115,7 @@ type execSession struct {
 }
 
 func newExecAgent(o adapters.Options, p acp.Peer) *execAgent {
-	a := &execAgent{o: o, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*execSession{}}
+	a := &execAgent{o: o, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: bridge.NewSessions((*execSession).end)}
 	return a
 }
 
@@ -252,15 +249,8 @@ func (a *execAgent) meta(up *bridge.Setup) map[string]json.RawMessage {
 
 // open makes a session known and says what it lacks.
 func (a *execAgent) open(s *execSession) error {
-	a.mu.Lock()
-	closed, taken := a.closed, a.sessions[s.id] != nil
-	if !closed && !taken {
-		a.sessions[s.id] = s
-	}
-	a.mu.Unlock()
-	if closed || taken {
-		s.stop()
-		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	if err := a.sessions.Add(s.id, s); err != nil {
+		return err
 	}
 	s.emit(func(t *translator) []acp.SessionUpdate {
 		return t.say(acp.NoticeSeverityWarning, "This version of Codex runs with less: install "+oldest()+" or newer", strings.Join(lacks, "; "))
@@ -268,40 +258,17 @@ func (a *execAgent) open(s *execSession) error {
 	return nil
 }
 
-func (a *execAgent) session(id acp.SessionID) (*execSession, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.sessions[id]; s != nil {
-		return s, nil
-	}
-	return nil, bridge.NotFound(id)
-}
-
 // CloseSession ends what a session runs. It can be resumed.
 func (a *execAgent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
-	s, err := a.session(r.SessionID)
-	if err != nil {
-		return nil, err
+	if !a.sessions.Remove(r.SessionID) {
+		return nil, bridge.NotFound(r.SessionID)
 	}
-	a.mu.Lock()
-	delete(a.sessions, s.id)
-	a.mu.Unlock()
-	s.end()
 	return nil, nil
 }
 
 // Close ends what all sessions run.
 func (a *execAgent) Close() error {
-	a.mu.Lock()
-	a.closed = true
-	all := a.sessions
-	a.sessions = map[acp.SessionID]*execSession{}
-	a.mu.Unlock()
-	var ending sync.WaitGroup
-	for _, s := range all {
-		ending.Go(s.end)
-	}
-	ending.Wait()
+	a.sessions.Close()
 	return nil
 }
 
@@ -331,7 +298,7 @@ func (s *execSession) options() []acp.SessionConfigOption {
 
 // SetSessionMode sets the mode of the next prompts.
 func (a *execAgent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +307,7 @@ func (a *execAgent) SetSessionMode(_ context.Context, r *acp.SetSessionModeReque
 
 // SetSessionConfigOption sets the mode, the only option.
 func (a *execAgent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func quoted(v any) string {
 
 // Prompt runs codex once. Prompts of a session run one after another.
 func (a *execAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (a *execAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.Prom
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled.
 func (a *execAgent) Cancel(_ context.Context, n *acp.CancelNotification) error {
-	_, err := a.session(n.SessionID)
+	_, err := a.sessions.Get(n.SessionID)
 	return err
 }
 

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -299,13 +298,13 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 	if method != acp.MethodSessionSetTitle {
 		return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
 	}
-	s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+	id, title, err := bridge.TitleFor(params)
 	if err != nil {
 		return nil, err
 	}
-	title := strings.TrimSpace(acp.MemberString(params, "title"))
-	if title == "" {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+	s, err := a.session(id)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.srv.call(ctx, "PATCH", s.path(""), map[string]string{"title": title}, nil); err != nil {
 		return nil, acp.Errorf(acp.CodeInternal, "opencode does not set the title: %v", err)

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
-	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -26,11 +24,8 @@ type agent struct {
 	store *bridge.Store[record]
 	files conversations
 
-	client bridge.Client // what it has said of itself
-
-	mu       sync.Mutex
-	sessions map[acp.SessionID]*session
-	closed   bool
+	client   bridge.Client // what it has said of itself
+	sessions *bridge.Sessions[*session]
 }
 
 var (
@@ -48,7 +43,7 @@ var (
 )
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: map[acp.SessionID]*session{}}
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: bridge.NewSessions((*session).end)}
 	a.files = conversationsOf(a.environ())
 	return a
 }
@@ -63,16 +58,8 @@ func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.In
 
 // add makes a session that has started one of the connection's.
 func (a *agent) add(s *session, g *greeting) error {
-	a.mu.Lock()
-	closed := a.closed
-	_, taken := a.sessions[s.id]
-	if !closed && !taken {
-		a.sessions[s.id] = s
-	}
-	a.mu.Unlock()
-	if closed || taken {
-		s.end()
-		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	if err := a.sessions.Add(s.id, s); err != nil {
+		return err
 	}
 	a.conn.SetProcess(s.program().child.Process)
 	select {
@@ -89,11 +76,9 @@ func (a *agent) add(s *session, g *greeting) error {
 
 // CloseSession ends a session's process.
 func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
-	s, err := a.session(r.SessionID)
-	if err != nil {
-		return nil, err
+	if !a.sessions.Remove(r.SessionID) {
+		return nil, bridge.NotFound(r.SessionID)
 	}
-	a.remove(s)
 	return nil, nil
 }
 
@@ -108,9 +93,7 @@ func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with pi itself", id)
 	}
-	if s, err := a.session(r.SessionID); err == nil {
-		a.remove(s)
-	}
+	a.sessions.Remove(r.SessionID)
 	if known.File != "" {
 		if err := os.Remove(known.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("delete session %s: %w", id, err)
@@ -124,56 +107,19 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 	if method != acp.MethodSessionSetTitle {
 		return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
 	}
-	s, err := a.session(acp.SessionID(acp.MemberString(params, "sessionId")))
+	id, title, err := bridge.TitleFor(params)
 	if err != nil {
 		return nil, err
 	}
-	title := strings.TrimSpace(acp.MemberString(params, "title"))
-	if title == "" {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
+	s, err := a.sessions.Get(id)
+	if err != nil {
+		return nil, err
 	}
 	return map[string]string{"title": title}, s.entitle(ctx, title)
 }
 
-// died ends the connection because a session's process has ended by itself.
-func (a *agent) died(s *session, exit error) {
-	a.mu.Lock()
-	open := a.sessions[s.id] == s
-	a.mu.Unlock()
-	if open {
-		a.conn.Fail(exit)
-	}
-}
-
 // Close ends all processes.
 func (a *agent) Close() error {
-	a.mu.Lock()
-	a.closed = true
-	all := a.sessions
-	a.sessions = map[acp.SessionID]*session{}
-	a.mu.Unlock()
-	var ending sync.WaitGroup
-	for _, s := range all {
-		ending.Go(s.end)
-	}
-	ending.Wait()
+	a.sessions.Close()
 	return nil
-}
-
-func (a *agent) remove(s *session) {
-	a.mu.Lock()
-	if a.sessions[s.id] == s {
-		delete(a.sessions, s.id)
-	}
-	a.mu.Unlock()
-	s.end()
-}
-
-func (a *agent) session(id acp.SessionID) (*session, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.sessions[id]; s != nil {
-		return s, nil
-	}
-	return nil, bridge.NotFound(id)
 }

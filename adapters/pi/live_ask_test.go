@@ -239,7 +239,7 @@ func TestLive_Diffs(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
 		file, fresh, large := filepath.Join(w.Cwd, "a.txt"), filepath.Join(w.Cwd, "sub/new.txt"), filepath.Join(w.Cwd, "large.txt")
 		w.Write(file, "alpha\nbeta\ngamma\n", 0o600)
-		w.Write(large, strings.Repeat("x", maxBefore+1), 0o600)
+		w.Write(large, strings.Repeat("x", bridge.MaxBefore+1), 0o600)
 		write := func(path, s string) scriptedmodel.Action {
 			return scriptedmodel.Call("write", map[string]string{"path": path, "content": s})
 		}

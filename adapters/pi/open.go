@@ -84,8 +84,8 @@ func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) 
 // reopen starts Pi with a conversation that was held before. One in which nothing
 // was said has no file, and begins anew.
 func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, error) {
-	if s, err := a.session(id); err == nil {
-		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
+	if err := a.sessions.Free(id); err != nil {
+		return nil, err
 	}
 	l, err := newLaunch(from)
 	if err != nil {

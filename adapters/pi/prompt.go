@@ -21,7 +21,7 @@ const abortAgain = time.Second
 // Prompt runs one turn. Prompts of a session run one after another: Pi would
 // refuse a second one, or fold it into the running turn.
 func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (s *session) abort() {
 
 // Cancel ends a run that nobody prompted. Prompts watch acp.TurnCancelled.
 func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
-	s, err := a.session(n.SessionID)
+	s, err := a.sessions.Get(n.SessionID)
 	if err != nil {
 		return err
 	}

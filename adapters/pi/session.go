@@ -19,12 +19,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-const (
-	// maxBefore bounds the files whose text is read for a diff.
-	maxBefore = 1 << 20
-	// maxEarly bounds the updates that wait for the session's id.
-	maxEarly = 256
-)
+// maxEarly bounds the updates that wait for the session's id.
+const maxEarly = 256
 
 // session is a session and the process that serves it.
 type session struct {
@@ -83,18 +79,11 @@ func (a *agent) newSession(l *launch) *session {
 
 // textOf returns the text of a file that a tool is about to change.
 func (s *session) textOf(path string) before {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return before{}
-	case err != nil || !info.Mode().IsRegular() || info.Size() > maxBefore:
-		return before{there: true}
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return before{there: true}
-	}
-	return before{there: true, read: true, text: string(b)}
+	text, read := bridge.TextBefore(s.cwd, path)
+	return before{there: true, read: read, text: text}
 }
 
 // greeting is what Pi says of itself when it has started.
@@ -246,15 +235,16 @@ func (s *session) over(p *program) {
 	if replaced {
 		return
 	}
+	fail := func() {
+		if !wanted && s.a.sessions.Has(s.id, s) {
+			s.a.conn.Fail(p.exit)
+		}
+	}
 	// First the connection: who is told that a turn has failed may prompt again at
 	// once, and must not be given this process.
-	if !wanted {
-		s.a.died(s, p.exit)
-	}
+	fail()
 	s.lost(p.exit)
-	if !wanted {
-		s.a.died(s, p.exit) // in case it was opened meanwhile
-	}
+	fail() // in case it was opened meanwhile
 }
 
 // lost says that no process serves the session any more. The first call counts.

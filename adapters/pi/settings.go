@@ -257,7 +257,7 @@ func (s *session) choose(ctx context.Context, what string, apply func(p *program
 
 // SetSessionMode sets the mode.
 func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) 
 
 // SetSessionConfigOption sets the mode, the model or the level of thinking.
 func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
-	s, err := a.session(r.SessionID)
+	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,75 @@
+package bridge_test
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+type endable struct{ ends atomic.Int32 }
+
+func (e *endable) end() { e.ends.Add(1) }
+
+func TestSessions_OneForAnID(t *testing.T) {
+	open := bridge.NewSessions((*endable).end)
+	first, second := new(endable), new(endable)
+	if err := open.Add("a", first); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Add("a", second); err == nil || !strings.Contains(err.Error(), "open already") {
+		t.Errorf("opened twice: %v", err)
+	}
+	if second.ends.Load() != 1 || first.ends.Load() != 0 {
+		t.Error("the second is to be ended, and only that")
+	}
+	if err := open.Free("a"); err == nil {
+		t.Error("a is not free")
+	}
+	if !open.Has("a", first) || open.Has("a", second) || open.Has("b", nil) {
+		t.Error("a is the first, and b is none")
+	}
+	if got, err := open.Get("a"); err != nil || got != first {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if !open.Remove("a") || first.ends.Load() != 1 {
+		t.Error("what is removed is ended")
+	}
+	if open.Remove("a") {
+		t.Error("it was removed already")
+	}
+	if _, err := open.Get("a"); err == nil {
+		t.Error("it is gone")
+	}
+	if err := open.Free("a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// However sessions are opened and removed while the table is closed: each one is
+// ended once, and none is left open.
+func TestSessions_CloseLeavesNone(t *testing.T) {
+	for range 200 {
+		open := bridge.NewSessions((*endable).end)
+		all := make([]endable, 8)
+		var work sync.WaitGroup
+		for i := range all {
+			id := acp.SessionID(rune('a' + i))
+			work.Go(func() {
+				if open.Add(id, &all[i]) == nil && i%2 == 0 {
+					open.Remove(id)
+				}
+			})
+		}
+		work.Go(open.Close)
+		work.Wait()
+		for i := range all {
+			if n := all[i].ends.Load(); n != 1 {
+				t.Fatalf("session %d was ended %d times", i, n)
+			}
+		}
+	}
+}
