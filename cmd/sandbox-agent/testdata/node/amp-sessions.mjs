@@ -1,9 +1,8 @@
 // Scenarios of sessions of Amp: where they come from, how they go on and end.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readlinkSync } from "node:fs";
 import { promisify } from "node:util";
-import { api, callsOf, env, eventually, failure, heard, methods, script, Session, textOf, userTextOf } from "./claude-link.mjs";
+import { api, callsOf, env, eventually, failure, heard, methods, script, servedBy, Session, textOf, userTextOf } from "./claude-link.mjs";
 
 /** Opens an existing session on a new connection. */
 async function open(w, method, id) {
@@ -74,10 +73,7 @@ export default {
     await s.prompt("say number one");
     const broken = failure(s.begin(script([[{ gate: `never ${w.name}` }]])));
     await eventually("the model's call", () => heard(`never ${w.name}`), (all) => all.length > 0);
-    const { processes } = (await api("/v2/agents")).agents.find((a) => a.id === "amp");
-    const mine = processes.filter(({ pid }) => pid > 0 && readlinkSync(`/proc/${pid}/cwd`) === w.dir);
-    assert.equal(mine.length, 1, JSON.stringify(processes));
-    process.kill(mine[0].pid, "SIGKILL");
+    process.kill(await servedBy("amp", w.dir), "SIGKILL");
     const e = await broken;
     assert.match(e.all, /SIGKILL/);
     assert.match((await s.prompt("recall")).text, /number one/);

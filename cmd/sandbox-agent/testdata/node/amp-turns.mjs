@@ -1,16 +1,8 @@
 // Scenarios of what a turn of Amp shows and how it ends.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { call, callsOf, contentOf, diffsOf, eventually, failure, heard, openGate, script, textOf } from "./claude-link.mjs";
+import { alive, call, callsOf, contentOf, dies, diffsOf, eventually, failure, heard, openGate, script, textOf } from "./claude-link.mjs";
 import codex from "./codex-turns.mjs";
-
-const alive = (pid) => {
-  try {
-    return !readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
-  } catch {
-    return false;
-  }
-};
 
 export async function cancelled(session, turn) {
   const started = Date.now();
@@ -119,7 +111,7 @@ export default {
     await eventually("the command", () => existsSync(`${w.dir}/pid`) && readFileSync(`${w.dir}/pid`, "utf8").trim(), Boolean);
     const end = await cancelled(s, turn);
     assert.deepEqual(callsOf(end.updates).map((c) => c.status), ["failed"]);
-    await eventually("its end", () => alive(readFileSync(`${w.dir}/pid`, "utf8").trim()), (x) => !x);
+    await dies(readFileSync(`${w.dir}/pid`, "utf8").trim());
     assert.match((await s.prompt("recall")).text, /sleep 600/, "the thread goes on");
   },
   "cancel when idle": codex["cancel when idle"],
@@ -141,6 +133,6 @@ export default {
     assert.ok(alive(pid), "it has ended with its turn");
     await s.request("session/close");
     s.link.sessions.delete(s.id);
-    await eventually("its end", () => alive(pid), (x) => !x);
+    await dies(pid);
   },
 };

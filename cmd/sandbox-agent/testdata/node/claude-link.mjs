@@ -1,7 +1,7 @@
 // What the scenarios of claude-*.mjs share: connections of the unmodified
 // official SDK, sessions that note what they are shown, and the test's controls.
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync, readlinkSync } from "node:fs";
 import { client, methods, PROTOCOL_VERSION } from "@agentclientprotocol/sdk/unstable";
 import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client";
 import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-client";
@@ -42,6 +42,27 @@ export async function eventually(what, get, ok, limit = 20_000) {
     if (Date.now() > end) assert.fail(`${what} does not come; at last: ${JSON.stringify(value)?.slice(0, 500)}`);
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
+}
+
+/** What read finds out about a process, "" when that has ended: in any moment, and with more than one kind of error. */
+function fact(read) {
+  try {
+    return read();
+  } catch {
+    return "";
+  }
+}
+
+export const alive = (pid) => !["", "Z"].includes(fact(() => readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) (.).*$/s, "$1")));
+export const dies = (pid) => eventually(`the end of process ${pid}`, () => alive(pid), (x) => !x);
+
+/** The process of an agent that works in a folder, and has a variable in its environment if one is named. */
+export async function servedBy(agent, dir, variable) {
+  const { processes } = (await api("/v2/agents")).agents.find((a) => a.id === agent);
+  const mine = processes.map((p) => p.pid).filter((pid) => fact(() => readlinkSync(`/proc/${pid}/cwd`)) === dir &&
+    (variable === undefined || fact(() => readFileSync(`/proc/${pid}/environ`, "utf8")).split("\0").includes(variable)));
+  assert.equal(mine.length, 1, `the processes of ${agent}: ${JSON.stringify(processes)}`);
+  return mine[0];
 }
 
 /** The gateway's HTTP API. */

@@ -1,7 +1,7 @@
 // Scenarios of what a turn shows and how it ends.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { call, callsOf, choose, contentOf, control, diffsOf, eventually, failure, heard, methods, openGate, ownOf, script } from "./claude-link.mjs";
+import { alive, call, callsOf, choose, contentOf, control, dies, diffsOf, eventually, failure, heard, methods, openGate, ownOf, script } from "./claude-link.mjs";
 
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const allowed = (...allowedTools) => ({ agentSpecific: { claude: { allowedTools } } });
@@ -12,13 +12,6 @@ const todos = (a, b) => ({ todos: [
 const wantedPlan = [
   { content: "First", priority: "medium", status: "completed" }, { content: "Second", priority: "medium", status: "in_progress" },
 ];
-const alive = (pid) => {
-  try {
-    return !readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
-  } catch {
-    return false;
-  }
-};
 
 async function cancelled(session, turn) {
   await session.cancel();
@@ -224,7 +217,7 @@ export default {
     assert.ok(alive(pid));
     const end = await cancelled(s, turn);
     assert.equal(end.call("Bash").status, "failed");
-    await eventually("the end of the tool's process", () => alive(pid), (x) => !x);
+    await dies(pid);
     assert.equal((await s.prompt("say after")).text, "after");
   },
   async "cancel while a permission is open"(w) {

@@ -1,7 +1,7 @@
 // Scenarios of what a turn of OpenCode shows and how it ends.
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { call, callsOf, contentOf, diffsOf, failure, heard, script } from "./claude-link.mjs";
+import { call, callsOf, contentOf, dies, diffsOf, failure, heard, script } from "./claude-link.mjs";
 import codex from "./codex-turns.mjs";
 
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -9,13 +9,6 @@ const notices = { session: { notices: {} } };
 const shell = (command, more = {}) => call("bash", { command, description: "runs", ...more });
 const task = (prompt) => call("task", { description: "Sub job", prompt, subagent_type: "general" });
 const parentOf = (u) => u._meta?.["sandboxagent.dev"]?.parentToolCallId;
-const alive = (pid) => {
-  try {
-    return !readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
-  } catch {
-    return false;
-  }
-};
 
 async function cancelled(session, turn) {
   const started = Date.now();
@@ -26,13 +19,6 @@ async function cancelled(session, turn) {
   for (const c of callsOf(end.updates)) assert.ok(["completed", "failed"].includes(c.status), `${c.title} is left ${c.status}`);
   return end;
 }
-async function gone(pid) {
-  for (const limit = Date.now() + 5_000; alive(pid);) {
-    assert.ok(Date.now() < limit, "the command runs on");
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-}
-
 export default {
   async "text without duplicates"(w) {
     const s = await w.session();
@@ -182,7 +168,7 @@ export default {
     await s.until("output", (u) => /tock/.test(contentOf(u)));
     const end = await cancelled(s, turn);
     assert.deepEqual(callsOf(end.updates).map((c) => c.status), ["failed"]);
-    await gone(readFileSync(`${w.dir}/pid`, "utf8").trim());
+    await dies(readFileSync(`${w.dir}/pid`, "utf8").trim());
     assert.equal((await s.prompt("say alive")).calls.length, 0);
   },
   async "cancel during a retry"(w) {
@@ -243,7 +229,7 @@ export default {
     }
     const end = await cancelled(s, turn);
     assert.deepEqual(end.calls.map((c) => c.status), ["failed", "failed"]);
-    await gone(readFileSync(`${w.dir}/pid`, "utf8").trim());
+    await dies(readFileSync(`${w.dir}/pid`, "utf8").trim());
     assert.equal((await s.prompt("say alive")).text, "alive");
   },
 };

@@ -51,10 +51,8 @@ export default {
     const s = await w.session({ answer: () => new Promise((resolve) => { release = resolve; }) });
     const turn = s.begin(touching(w, "never"));
     await s.untilAsked();
-    const began = Date.now();
     await s.cancel();
     assert.equal((await turn).stopReason, "cancelled");
-    assert.ok(Date.now() - began < 5_000, "it ended in time");
     release({ outcome: { outcome: "selected", optionId: "allow" } });
     assert.equal((await s.prompt("say after")).text, "after");
     assert.ok(!existsSync(`${w.dir}/never`), "a late answer is no permission");

@@ -1,9 +1,8 @@
 // Scenarios of sessions of Pi: where they come from, how they go on and end.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readlinkSync } from "node:fs";
 import { promisify } from "node:util";
-import { api, callsOf, env, failure, methods, Session, textOf, userTextOf } from "./claude-link.mjs";
+import { callsOf, env, failure, methods, servedBy, Session, textOf, userTextOf } from "./claude-link.mjs";
 
 /** Opens an existing session on a new connection. */
 async function open(w, method, id) {
@@ -106,10 +105,7 @@ export default {
     await s.prompt("say number one");
     const broken = failure(s.begin("forever"));
     await s.untilText("tick 3");
-    const all = (await api("/v2/agents")).agents.find((a) => a.id === "pi").processes;
-    const pids = all.map((p) => p.pid).filter((pid) => readlinkSync(`/proc/${pid}/cwd`) === w.dir);
-    assert.equal(pids.length, 1, JSON.stringify(all));
-    process.kill(pids[0], "SIGKILL");
+    process.kill(await servedBy("pi", w.dir), "SIGKILL");
     assert.match((await broken).all, /SIGKILL|killed|ended/i);
     assert.match((await s.prompt("recall")).text, /number one/);
   },

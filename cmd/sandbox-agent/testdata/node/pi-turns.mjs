@@ -1,19 +1,12 @@
 // Scenarios of what a turn of Pi shows and how it ends.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
-import { call, callsOf, contentOf, diffsOf, failure, heard, openGate, script } from "./claude-link.mjs";
+import { call, callsOf, contentOf, dies, diffsOf, failure, heard, openGate, script } from "./claude-link.mjs";
 
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const free = { meta: { permissionMode: "bypass" } };
 const notices = { session: { notices: {} } };
 const bash = (command) => call("bash", { command });
-const alive = (pid) => {
-  try {
-    return !readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
-  } catch {
-    return false;
-  }
-};
 
 async function cancelled(session, turn) {
   await session.cancel();
@@ -98,10 +91,11 @@ export default {
     for (const part of [dot, "EMBEDDED", "https://example.com/x"]) assert.ok(r.body.includes(part), part);
   },
   async "bad key ends the prompt at once"(w) {
-    const e = await failure((await w.session()).begin(script([[{ fail: 401, words: "bad key" }]])));
+    const e = await failure((await w.session()).begin(script([[{ fail: 401, words: `bad key of ${w.name}` }]])));
     assert.equal(e.code, -32000, e.all);
     assert.match(e.message, /bad key.*login/);
-    assert.ok(e.took < 8_000, `${e.took} ms`);
+    const attempts = (await heard(`bad key of ${w.name}`)).length;
+    assert.ok(attempts === 1 || attempts === 2, `it was tried ${attempts} times`);
   },
   async "provider's refusal is quoted"(w) {
     const e = await failure((await w.session()).begin(script([[{ fail: 400, words: "the provider's own words" }]])));
@@ -138,10 +132,7 @@ export default {
     const end = await cancelled(s, turn);
     assert.deepEqual(callsOf(end.updates).map((c) => c.status), ["failed"]);
     const pid = readFileSync(`${w.dir}/pid`, "utf8").trim();
-    for (const limit = Date.now() + 5_000; alive(pid);) {
-      assert.ok(Date.now() < limit, "the command runs on");
-      await new Promise((resolve) => setTimeout(resolve, 25));
-    }
+    await dies(pid);
     assert.equal((await s.prompt("say alive")).calls.length, 0, "what comes late is dropped");
   },
   async "cancel when idle"(w) {
