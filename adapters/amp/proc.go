@@ -43,7 +43,7 @@ type proc struct {
 // one to wait for. The caller holds the slot.
 func (s *session) spawn(ctx context.Context) (*proc, error) {
 	s.mu.Lock()
-	old, gone := s.p, s.p == nil || s.p.over
+	old, gone := s.p, s.p == nil || s.p.over || isClosed(s.p.child.Done())
 	steps := s.stepsLocked()
 	thread, mode := s.thread, s.mode
 	if !s.said {
