@@ -23,9 +23,10 @@ import (
 
 const (
 	startBound = 90 * time.Second // for the process to listen and to report events
-	// portAttempts is how often another port is tried: between the choice and the
-	// use of a port somebody else may take it.
-	portAttempts = 4
+	// startAttempts is how often a start is tried that failed for a reason which
+	// passes, startPause how long after the first failure; it doubles.
+	startAttempts = 5
+	startPause    = 200 * time.Millisecond
 )
 
 // ladder ends the process: it does not look at its input, and keeps nothing that
@@ -55,13 +56,20 @@ func (a *agent) start(ctx context.Context, k kind) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
 	var err error
-	for range portAttempts {
+	for attempt := range startAttempts {
 		var s *server
 		if s, err = a.startOnce(ctx, k); err == nil {
 			return s, nil
 		}
-		if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || !portTaken.MatchString(exit.Stderr.Head+exit.Stderr.Tail) {
+		if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || !passes.MatchString(exit.Stderr.Head+exit.Stderr.Tail) {
 			break
+		}
+		a.log.Debug("start opencode again", "err", err)
+		pause := time.NewTimer(startPause << attempt)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
 		}
 	}
 	if exit, ok := errors.AsType[*adapters.ExitError](err); ok {
@@ -71,7 +79,10 @@ func (a *agent) start(ctx context.Context, k kind) (*server, error) {
 }
 
 var (
-	portTaken = regexp.MustCompile(`ServeError|EADDRINUSE|in use`)
+	// passes finds what is over in a moment: between the choice and the use of a port
+	// somebody else took it, or another process is setting up the database, which all
+	// of a user's share.
+	passes    = regexp.MustCompile(`ServeError|EADDRINUSE|in use|Failed query|database is locked`)
 	listening = regexp.MustCompile(`listening on (http://\S+)`)
 )
 
