@@ -56,16 +56,17 @@ func (a *agent) start(ctx context.Context, k kind) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
 	var err error
-	for attempt := range startAttempts {
+	for attempt := 1; ; attempt++ {
 		var s *server
 		if s, err = a.startOnce(ctx, k); err == nil {
 			return s, nil
 		}
-		if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || !passes.MatchString(exit.Stderr.Head+exit.Stderr.Tail) {
+		exit, ok := errors.AsType[*adapters.ExitError](err)
+		if !ok || attempt == startAttempts || !passes.MatchString(exit.Stderr.Head+exit.Stderr.Tail) {
 			break
 		}
 		a.log.Debug("start opencode again", "err", err)
-		pause := time.NewTimer(startPause << attempt)
+		pause := time.NewTimer(startPause << (attempt - 1))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
