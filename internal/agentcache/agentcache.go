@@ -119,24 +119,6 @@ func installWith(ctx context.Context, root string, packages []string, more func(
 	return nil
 }
 
-// Turn waits until no other test runs a real agent, at most 20 minutes, and
-// keeps others waiting until the test ends: each agent takes some hundred
-// megabytes and a processor.
-func Turn(t testing.TB) {
-	t.Helper()
-	dir, err := Dir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	unlock, err := lock(ctx, filepath.Join(dir, "turn.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(unlock)
-}
-
 // lock takes the lock of a file, which the kernel frees when the process ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

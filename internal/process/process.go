@@ -98,6 +98,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", s.Path, err)
 	}
 	p.started = time.Now()
+	countStart(s)
 	go p.wait(stderr)
 	return p, nil
 }
