@@ -51,12 +51,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary builds the gateway once, with the race detector when the tests have it.
+// binary builds the gateway once, as the tests were built: with the race detector
+// and the tags that they have.
 var binary = sync.OnceValues(func() (string, error) {
 	bin := filepath.Join(buildDir, "sandbox-agent")
 	args := []string{"build", "-o", bin}
 	if raceEnabled() {
 		args = append(args, "-race")
+	}
+	if tags := buildSetting("-tags"); tags != "" {
+		args = append(args, "-tags", tags)
 	}
 	out, err := exec.CommandContext(context.Background(), "go", append(args, ".")...).CombinedOutput()
 	if err != nil {
@@ -65,9 +69,20 @@ var binary = sync.OnceValues(func() (string, error) {
 	return bin, nil
 })
 
-func raceEnabled() bool {
+func raceEnabled() bool { return buildSetting("-race") == "true" }
+
+// buildSetting is how this test program was built; "" if it was not said.
+func buildSetting(key string) string {
 	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 // gateway is a running sandbox-agent.

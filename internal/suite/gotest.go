@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// withAgents matches the tests that start real agents.
+const withAgents = `^(TestLive_.*|TestReal_.*|TestContract|TestSettle_RealAgents)$`
+
+// goRun is one call of go test.
+type goRun struct {
+	name     string
+	args     []string
+	packages []string
+}
+
+// goRuns are what the tier consists of. Real agents spend their own time, not
+// ours, so the normal tier runs them once without the race detector, and all else
+// with it. The long tier has the detector everywhere.
+func (s *suite) goRuns() []goRun {
+	if s.long {
+		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}
+	}
+	return []goRun{
+		{"with real agents", []string{"-run", withAgents, "-timeout", "40m"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
+		{"with the race detector", []string{"-race", "-skip", withAgents, "-timeout", "30m"}, []string{"./..."}},
+	}
+}
+
+// event is a line of go test -json.
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+
+	Elapsed float64
+}
+
+// goTest runs go test and notes each test's result. What failed is printed with
+// all that it said.
+func (s *suite) goTest(ctx context.Context, run goRun) error {
+	args := slices.Concat([]string{"test", "-json", "-tags", "countstarts"}, run.args, run.packages)
+	cmd := program(ctx, ".", "go", args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.readGoTest(out)
+	return cmd.Wait()
+}
+
+func (s *suite) readGoTest(out io.Reader) {
+	type key struct{ pkg, test string }
+	said := map[key]*strings.Builder{}
+	parents := map[key]bool{}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Printf("%s\n", lines.Bytes())
+			continue
+		}
+		k := key{e.Package, e.Test}
+		switch e.Action {
+		case "output":
+			if said[k] == nil {
+				said[k] = new(strings.Builder)
+			}
+			said[k].WriteString(e.Output)
+		case "build-output":
+			fmt.Print(e.Output)
+		case "run":
+			if i := strings.LastIndexByte(e.Test, '/'); i >= 0 {
+				parents[key{e.Package, e.Test[:i]}] = true
+			}
+		case "pass", "fail", "skip":
+			var text string
+			if b := said[k]; b != nil {
+				text = b.String()
+			}
+			delete(said, k)
+			if e.Action == "fail" {
+				fmt.Printf("%s", text)
+			}
+			if e.Test == "" {
+				if e.Action == "pass" {
+					fmt.Printf("ok\t%s\t%.1fs\n", e.Package, e.Elapsed)
+				}
+				continue
+			}
+			if parents[k] && e.Action == "pass" {
+				continue // its parts count
+			}
+			s.note(result{kind: goKind(e.Package, e.Test), name: strings.TrimPrefix(e.Package, module) + "." + e.Test, outcome: e.Action, why: text})
+		}
+	}
+	// A test program that died did not say how its tests ended.
+	for k, b := range said {
+		if k.test != "" {
+			fmt.Printf("%s", b.String())
+		}
+	}
+}
+
+const module = "sandboxagent.dev/sandbox-agent/"
+
+// goKind tells what a test proves something about.
+func goKind(pkg, test string) string {
+	pkg = strings.TrimPrefix(pkg, module)
+	top, rest, _ := strings.Cut(test, "/")
+	agent, isBridge := strings.CutPrefix(pkg, "adapters/")
+	switch {
+	case strings.HasPrefix(test, "TestChaos"):
+		return "chaos"
+	case strings.HasPrefix(test, "Fuzz"):
+		return "fuzz seeds"
+	case isBridge && top == "TestContract":
+		return "contract"
+	case isBridge && strings.HasPrefix(top, "TestLive_"):
+		return "live " + agent
+	case strings.HasPrefix(top, "TestReal_"), top == "TestSettle_RealAgents":
+		return "live " + agentOf(strings.ToLower(strings.TrimPrefix(top, "TestReal_")+"/"+rest))
+	case strings.HasPrefix(pkg, "cmd/"):
+		return "end-to-end"
+	}
+	return "unit"
+}
+
+// agentOf finds the agent in the name of a test.
+func agentOf(name string) string {
+	for _, a := range []string{"claude", "codex", "opencode", "amp", "pi", "gemini", "qwen", "copilot"} {
+		for part := range strings.SplitSeq(name, "/") {
+			if strings.HasPrefix(part, a) {
+				return a
+			}
+		}
+	}
+	return "several"
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+)
+
+// suite is one run: its parts note what they saw.
+type suite struct {
+	long bool
+	task string   // the task runner, for the linters
+	node []string // folders with tests that Node.js runs
+
+	mu      sync.Mutex
+	results []result
+	failed  []string // names of parts
+}
+
+func main() {
+	s := &suite{}
+	flag.BoolVar(&s.long, "long", false, "run the long tier")
+	flag.StringVar(&s.task, "task", "task", "the task runner, for the linters")
+	node := flag.String("node", "", "folders with Node.js tests, separated by blanks")
+	flag.Parse()
+	s.node = strings.Fields(*node)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := s.all(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+	}
+	if err != nil || len(s.failed) > 0 {
+		os.Exit(1)
+	}
+}
+
+// all runs every part and reports. Whatever fails, the others run: one run tells
+// everything that is wrong.
+func (s *suite) all(ctx context.Context) error {
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	if _, err := agentcache.Serve(serving); err != nil {
+		return err
+	}
+	dir, err := agentcache.Dir()
+	if err != nil {
+		return err
+	}
+	// Its path never changes, because Go reuses a test's result only while its
+	// environment is the same.
+	starts := filepath.Join(dir, "starts.txt")
+	if err := os.WriteFile(starts, nil, 0o600); err != nil {
+		return fmt.Errorf("begin to count the starts of agents: %w", err)
+	}
+	if err := os.Setenv(startsVar, starts); err != nil {
+		return err
+	}
+	if s.long {
+		if err := os.Setenv("SANDBOX_AGENT_LONG", "1"); err != nil {
+			return err
+		}
+	}
+	verb := func(name string) { s.part(name, func() error { return s.command(ctx, ".", s.task, name) }) }
+	// It writes files that the others read.
+	verb("generate:check")
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		for _, run := range s.goRuns() {
+			s.part("go test "+run.name, func() error { return s.goTest(ctx, run) })
+		}
+	})
+	beside.Go(func() {
+		verb("lint")
+		for _, dir := range s.node {
+			s.part("npm test in "+dir, func() error { return s.nodeTest(ctx, dir) })
+		}
+	})
+	beside.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.part("report", func() error { return s.report(os.Stdout, starts) })
+	return nil
+}
+
+// part runs a part and says how it ended.
+func (s *suite) part(name string, run func() error) {
+	began := time.Now()
+	err := run()
+	took := time.Since(began).Seconds()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failed = append(s.failed, name)
+		fmt.Printf("FAIL: %s, %.0fs: %v\n", name, took, err)
+		return
+	}
+	fmt.Printf("passed: %s, %.0fs\n", name, took)
+}
+
+// program returns a command that ends with ctx: interrupted first, for it has
+// processes of its own to end.
+func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	return cmd
+}
+
+func (s *suite) command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := program(ctx, dir, name, args...)
+	cmd.Stdout = os.Stdout
+	return cmd.Run()
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// vitest is what its reporter "json" writes.
+type vitest struct {
+	TestResults []struct {
+		Name             string
+		AssertionResults []struct {
+			FullName, Status string
+			FailureMessages  []string
+		}
+	}
+}
+
+// nodeTest runs the tests of a folder and notes each test's result.
+func (s *suite) nodeTest(ctx context.Context, dir string) error {
+	tmp, err := os.MkdirTemp("", "suite-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	file := filepath.Join(tmp, "results.json")
+	ran := s.command(ctx, dir, "npm", "test", "--", "--reporter=default", "--reporter=json", "--outputFile.json="+file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return errors.Join(ran, fmt.Errorf("no results: %w", err))
+	}
+	var v vitest
+	if err := json.Unmarshal(b, &v); err != nil {
+		return errors.Join(ran, fmt.Errorf("read the results: %w", err))
+	}
+	for _, f := range v.TestResults {
+		at, rest, ok := strings.Cut(filepath.ToSlash(f.Name), "/"+dir+"/")
+		if !ok {
+			rest = at
+		}
+		for _, a := range f.AssertionResults {
+			outcome := map[string]string{"passed": "pass", "failed": "fail"}[a.Status]
+			if outcome == "" {
+				outcome = "skip"
+			}
+			s.note(result{kind: nodeKind(dir, rest), name: dir + "/" + rest + " " + a.FullName, outcome: outcome, why: a.Status})
+		}
+	}
+	return ran
+}
+
+func nodeKind(dir, file string) string {
+	if dir == "inspector" && strings.HasPrefix(file, "test/") || strings.Contains(file, "browser") {
+		return "browser"
+	}
+	return "node"
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const startsVar = "SANDBOX_AGENT_TEST_STARTS"
+
+// result is how one test ended.
+type result struct {
+	kind    string
+	name    string // folder and test
+	outcome string // pass, fail or skip
+	why     string // what it said
+}
+
+func (s *suite) note(r result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.results = append(s.results, r)
+}
+
+var (
+	//go:embed floors.txt
+	floorsFile string
+	//go:embed skips.txt
+	skipsFile string
+)
+
+// report prints what ran and returns what is wrong with it, besides tests that
+// failed.
+func (s *suite) report(w io.Writer, startsFile string) error {
+	ran, outcomes := map[string]int{}, map[string]int{}
+	var wrong []error
+	allowed, err := readSkips(skipsFile)
+	if err != nil {
+		return err
+	}
+	for _, r := range s.results {
+		outcomes[r.outcome]++
+		if r.outcome != "skip" {
+			ran[r.kind]++
+			continue
+		}
+		if !slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(r.name) }) {
+			fmt.Fprintf(w, "skipped: %s\n%s", r.name, r.why)
+			if os.Getenv("CI") == "true" {
+				wrong = append(wrong, fmt.Errorf("%s was skipped, and skips.txt does not allow it", r.name))
+			}
+		}
+	}
+	floors, err := readFloors(floorsFile)
+	if err != nil {
+		return err
+	}
+	for kind, floor := range floors {
+		if ran[kind] < floor {
+			wrong = append(wrong, fmt.Errorf("%d tests of kind %q ran, and floors.txt asks for %d: tests no longer run, or the floor is old", ran[kind], kind, floor))
+		}
+	}
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(ran)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", ran[kind], kind))
+		if floors[kind] == 0 {
+			wrong = append(wrong, fmt.Errorf("floors.txt has no line for tests of kind %q", kind))
+		}
+	}
+	starts, err := readStarts(startsFile)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "starts of real agents: %s\n", starts)
+	fmt.Fprintf(w, "ran: %s\n", strings.Join(kinds, ", "))
+	fmt.Fprintf(w, "tests: %d passed, %d failed, %d skipped\n", outcomes["pass"], outcomes["fail"], outcomes["skip"])
+	return errors.Join(wrong...)
+}
+
+// table reads lines of a value and text, tab between them; # begins a comment.
+func table(file string, line func(first, rest string) error) error {
+	lines := bufio.NewScanner(strings.NewReader(file))
+	for lines.Scan() {
+		if t := strings.TrimSpace(lines.Text()); t == "" || strings.HasPrefix(t, "#") {
+			continue
+		}
+		first, rest, _ := strings.Cut(lines.Text(), "\t")
+		if err := line(first, strings.TrimSpace(rest)); err != nil {
+			return fmt.Errorf("line %q: %w", lines.Text(), err)
+		}
+	}
+	return nil
+}
+
+func readFloors(file string) (map[string]int, error) {
+	out := map[string]int{}
+	err := table(file, func(first, kind string) error {
+		n, err := strconv.Atoi(first)
+		out[kind] = n
+		return err
+	})
+	return out, err
+}
+
+// readSkips returns the patterns of tests that may be skipped. Each has a reason.
+func readSkips(file string) ([]*regexp.Regexp, error) {
+	var out []*regexp.Regexp
+	err := table(file, func(pattern, reason string) error {
+		if reason == "" {
+			return errors.New("no reason is given")
+		}
+		re, err := regexp.Compile(pattern)
+		out = append(out, re)
+		return err
+	})
+	return out, err
+}
+
+// readStarts sums up the file that tests wrote: a line for each process, its
+// program and first argument. What lies in the cache of agents is an agent.
+func readStarts(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("count the starts of agents: %w", err)
+	}
+	counts, all := map[string]int{}, 0
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSuffix(line, "\n")
+		if !strings.Contains(line, filepath.Dir(file)+string(filepath.Separator)) {
+			continue
+		}
+		all++
+		counts[startedAgent(line)]++
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) })
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = fmt.Sprintf("%s %d", name, counts[name])
+	}
+	return fmt.Sprintf("%d (%s)", all, strings.Join(parts, ", ")), nil
+}
+
+// programs tells agents by a part of their program's path.
+var programs = [][2]string{
+	{"claude", "claude"},
+	{"codex", "codex"},
+	{"opencode", "opencode"},
+	{"pi-coding-agent", "pi"},
+	{"sourcegraph", "amp"},
+	{"gemini", "gemini"},
+	{"qwen", "qwen"},
+	{"copilot", "copilot"},
+}
+
+// startedAgent is the agent that a line of the file of starts is about.
+func startedAgent(line string) string {
+	for _, p := range programs {
+		if strings.Contains(line, p[0]) {
+			return p[1]
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReadGoTest(t *testing.T) {
+	const out = `{"Action":"run","Package":"sandboxagent.dev/sandbox-agent/fs","Test":"TestA"}
+{"Action":"run","Package":"sandboxagent.dev/sandbox-agent/fs","Test":"TestA/one"}
+{"Action":"output","Package":"sandboxagent.dev/sandbox-agent/fs","Test":"TestA/one","Output":"because of this\n"}
+{"Action":"skip","Package":"sandboxagent.dev/sandbox-agent/fs","Test":"TestA/one"}
+{"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/fs","Test":"TestA"}
+{"Action":"fail","Package":"sandboxagent.dev/sandbox-agent/adapters/pi","Test":"TestLive_X"}
+{"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/adapters/pi","Test":"TestContract/load"}
+{"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent","Test":"TestReal_Turns/codex/thinking"}
+{"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent","Test":"TestStatus"}
+{"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent"}
+`
+	var s suite
+	s.readGoTest(strings.NewReader(out))
+	want := []result{
+		{"unit", "fs.TestA/one", "skip", "because of this\n"},
+		{"live pi", "adapters/pi.TestLive_X", "fail", ""},
+		{"contract", "adapters/pi.TestContract/load", "pass", ""},
+		{"live codex", "cmd/sandbox-agent.TestReal_Turns/codex/thinking", "pass", ""},
+		{"end-to-end", "cmd/sandbox-agent.TestStatus", "pass", ""},
+	}
+	if diff := cmp.Diff(want, s.results, cmp.AllowUnexported(result{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReport_NothingStopsRunningInSilence(t *testing.T) {
+	defer func(floors, skips string) { floorsFile, skipsFile = floors, skips }(floorsFile, skipsFile)
+	floorsFile, skipsFile = "# a comment\n2\tunit\n1\tlive pi\n", "^fs\\.TestRoot$\troot may do it\n"
+	starts := filepath.Join(t.TempDir(), "starts.txt")
+	if err := os.WriteFile(starts, []byte(filepath.Dir(starts)+"/npm/codex/bin/codex\tapp-server\n/bin/sh\t-c\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := []result{{kind: "unit", outcome: "pass"}, {kind: "unit", outcome: "fail"}, {kind: "live pi", outcome: "pass"}}
+	for _, tt := range []struct {
+		name    string
+		ci      string
+		results []result
+		want    string // a part of the error, "" for none
+	}{
+		{"all ran", "true", good, ""},
+		{"too few", "true", good[:2], `0 tests of kind "live pi" ran`},
+		{"a kind without a floor", "true", append(slices.Clone(good), result{kind: "new", outcome: "pass"}), `no line for tests of kind "new"`},
+		{"a skip that is allowed", "true", append(slices.Clone(good), result{kind: "unit", name: "fs.TestRoot", outcome: "skip"}), ""},
+		{"one that is not", "true", append(slices.Clone(good), result{kind: "unit", name: "fs.TestRoots", outcome: "skip"}), "fs.TestRoots was skipped"},
+		{"one at a newcomer's", "", append(slices.Clone(good), result{kind: "unit", name: "fs.TestRoots", outcome: "skip"}), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("CI", tt.ci)
+			s := suite{results: tt.results}
+			var out strings.Builder
+			err := s.report(&out, starts)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			if !strings.Contains(out.String(), "starts of real agents: 1 (codex 1)\n") {
+				t.Errorf("it says\n%s", out.String())
+			}
+		})
+	}
+}
+
+func TestFiles_CanBeRead(t *testing.T) {
+	if _, err := readFloors(floorsFile); err != nil {
+		t.Error(err)
+	}
+	if _, err := readSkips(skipsFile); err != nil {
+		t.Error(err)
+	}
+}
