@@ -41,6 +41,15 @@ func clone(t *testing.T) (dir string, env []string) {
 			t.Fatal(err)
 		}
 	}
+	// A repository of its own, as a clone has: Go asks the nearest one for its
+	// version, and a folder above may have something else by that name.
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=Test", "-c", "user.email=test@localhost", "commit", "-qm", "as it is"}} {
+		cmd := exec.CommandContext(t.Context(), "git", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
 	for _, name := range []string{"GOFLAGS", "GOCACHE", "GOMODCACHE", "GOPROXY", "GOTOOLCHAIN", "GONOSUMDB", "GONOSUMCHECK", "GOSUMDB"} {
 		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
 		if err != nil {

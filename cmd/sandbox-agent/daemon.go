@@ -24,7 +24,12 @@ import (
 const (
 	daemonStartBound = 30 * time.Second // until it answers
 	daemonStopBound  = shutdownBound + 5*time.Second
-	daemonPoll       = 50 * time.Millisecond
+	// The same for one that does not answer: it is not expected to end in order.
+	daemonFrozenBound = 2 * time.Second
+	daemonPoll        = 50 * time.Millisecond
+
+	// How long one that holds its data directory may take to answer or to end.
+	daemonSettleBound = 10 * time.Second
 )
 
 func daemonCommand(std stdio) *cli.Command {
@@ -80,6 +85,59 @@ func (d *daemon) running() (*daemonState, error) {
 	return &s, nil
 }
 
+// current is running for those who act on it. It waits for what passes by itself,
+// and says whether what runs answers: one that was just killed, or that a busy
+// machine holds up, neither answers nor has let go of its directory.
+func (d *daemon) current(ctx context.Context) (s *daemonState, answering bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, daemonSettleBound)
+	defer cancel()
+	for {
+		s, err := d.running()
+		if err != nil || s == nil {
+			return nil, false, err
+		}
+		if answers(ctx, s.URL) {
+			return s, true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return s, false, nil
+		case <-time.After(daemonPoll):
+		}
+	}
+}
+
+// exclusive waits until no other command starts or stops the daemon, and keeps
+// them waiting until done is called. Who only looks calls done at once.
+func (d *daemon) exclusive(ctx context.Context) (done func(), err error) {
+	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
+		return nil, fmt.Errorf("make the daemon's folder: %w", err)
+	}
+	f, err := os.OpenFile(d.file("busy"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the daemon's lock: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemonStartBound+daemonStopBound)
+	defer cancel()
+	for {
+		if err = lockFile(f); err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, errLocked) {
+			break
+		}
+		select {
+		case <-time.After(daemonPoll):
+			continue
+		case <-ctx.Done():
+			err = errors.New("another command is starting or stopping the daemon and does not end")
+		}
+		break
+	}
+	_ = f.Close()
+	return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+}
+
 // holderOf returns the process that holds a data directory, if one does.
 func holderOf(dataDir string) (pid int, held bool) {
 	f, err := os.Open(filepath.Join(dataDir, "lock"))
@@ -87,7 +145,7 @@ func holderOf(dataDir string) (pid int, held bool) {
 		return 0, false
 	}
 	defer f.Close()
-	if err := lockFile(f); !errors.Is(err, errLocked) {
+	if err := lockFileToLook(f); !errors.Is(err, errLocked) {
 		return 0, false
 	}
 	b, _ := io.ReadAll(io.LimitReader(f, 32))
@@ -141,7 +199,12 @@ version or with other flags is stopped first. Without flags those of the last st
 }
 
 func (d *daemon) start(ctx context.Context, args []string, asJSON bool, std stdio) error {
-	s, err := d.running()
+	done, err := d.exclusive(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, answering, err := d.current(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,11 +216,19 @@ func (d *daemon) start(ctx context.Context, args []string, asJSON bool, std stdi
 		args = d.lastArgs()
 	}
 	switch {
-	case s != nil && s.Version == version && slices.Equal(s.Args, args):
+	case s != nil && answering && s.Version == version && slices.Equal(s.Args, args):
 		return d.show(s, asJSON, std)
 	case s != nil:
-		fmt.Fprintf(std.err, "stopping process %d, version %s\n", s.PID, s.Version)
-		if err := d.stop(s); err != nil {
+		why := ""
+		if !answering {
+			why = ", which does not answer"
+		}
+		fmt.Fprintf(std.err, "stopping process %d, version %s%s\n", s.PID, s.Version, why)
+		bound := daemonStopBound
+		if !answering {
+			bound = daemonFrozenBound
+		}
+		if err := d.stop(s, bound); err != nil {
 			return err
 		}
 	default:
@@ -183,9 +254,6 @@ var announced = regexp.MustCompile(`listening on (https?://\S+)|"msg":"listening
 
 // launch starts the server in a session of its own, with its output in the log.
 func (d *daemon) launch(ctx context.Context, program string, args []string) (*daemonState, error) {
-	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
-		return nil, fmt.Errorf("make the daemon's folder: %w", err)
-	}
 	log, err := os.OpenFile(d.file("log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the daemon's log: %w", err)
@@ -294,6 +362,11 @@ func daemonStopCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
+			done, err := d.exclusive(c.Context)
+			if err != nil {
+				return err
+			}
+			defer done()
 			s, err := d.running()
 			if err != nil {
 				return err
@@ -302,7 +375,7 @@ func daemonStopCommand(std stdio) *cli.Command {
 				fmt.Fprintln(std.err, "not running")
 				return nil
 			}
-			if err := d.stop(s); err != nil {
+			if err := d.stop(s, daemonStopBound); err != nil {
 				return err
 			}
 			fmt.Fprintf(std.err, "stopped process %d\n", s.PID)
@@ -311,8 +384,9 @@ func daemonStopCommand(std stdio) *cli.Command {
 	}
 }
 
-// stop ends a daemon and waits until its data directory is free.
-func (d *daemon) stop(s *daemonState) error {
+// stop ends a daemon and waits until its data directory is free. One that has not
+// ended within the bound is killed.
+func (d *daemon) stop(s *daemonState, bound time.Duration) error {
 	p, err := os.FindProcess(s.PID)
 	if err != nil {
 		return fmt.Errorf("find process %d: %w", s.PID, err)
@@ -324,7 +398,7 @@ func (d *daemon) stop(s *daemonState) error {
 		pid, held := holderOf(d.dataDir)
 		return !held || pid != s.PID
 	}
-	for end := time.Now().Add(daemonStopBound); !free(); time.Sleep(daemonPoll) {
+	for end := time.Now().Add(bound); !free(); time.Sleep(daemonPoll) {
 		if time.Now().After(end) {
 			_ = p.Kill() // its guard ends what its agents have started
 			for !free() {
@@ -353,7 +427,12 @@ func daemonStatusCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			s, err := d.running()
+			done, err := d.exclusive(c.Context)
+			if err != nil {
+				return err
+			}
+			done()
+			s, answering, err := d.current(c.Context)
 			if err != nil {
 				return err
 			}
@@ -366,8 +445,8 @@ func daemonStatusCommand(std stdio) *cli.Command {
 			if s.Version != version {
 				fmt.Fprintf(std.err, "this program is version %s: daemon start replaces it\n", version)
 			}
-			if !answers(c.Context, s.URL) {
-				return fmt.Errorf("%w: process %d holds the data directory and does not answer at %s", errNotRunning, s.PID, s.URL)
+			if !answering {
+				return fmt.Errorf("%w: process %d holds the data directory and has not answered at %s for %v: daemon start replaces it", errNotRunning, s.PID, s.URL, daemonSettleBound)
 			}
 			return nil
 		},

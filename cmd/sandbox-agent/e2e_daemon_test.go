@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -120,5 +121,70 @@ func TestDaemon_Unit(t *testing.T) {
 	}
 	if code, _, errOut = c.run("daemon", "unit", "--kind", "sysv"); code != 2 || !strings.Contains(errOut, "systemd or launchd") {
 		t.Errorf("exit %d, %s", code, errOut)
+	}
+}
+
+// What meets a start: another start, a look, and a daemon that was killed a
+// moment ago and has not let go of its directory.
+func TestDaemon_MeetsItself(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}
+	g := &gateway{t: t}
+	defer func() {
+		c.run("daemon", "stop")
+		g.awaitNoProcess("meeting-" + t.Name())
+	}()
+	type answer struct {
+		code        int
+		out, errOut string
+	}
+	together := func(n int, args ...string) []answer {
+		answers := make([]answer, n)
+		var all sync.WaitGroup
+		for i := range answers {
+			all.Go(func() { answers[i].code, answers[i].out, answers[i].errOut = c.run(args...) })
+		}
+		all.Wait()
+		return answers
+	}
+	pid := func(a answer) int {
+		t.Helper()
+		var s struct{ PID int }
+		if a.code != 0 || json.Unmarshal([]byte(a.out), &s) != nil || s.PID == 0 {
+			t.Fatalf("exit %d\n%s%s", a.code, a.out, a.errOut)
+		}
+		return s.PID
+	}
+	var one int
+	for _, a := range together(4, "daemon", "start", "--json", "--", "--port", "0", "--default-agent", "mock") {
+		if p := pid(a); one != 0 && p != one {
+			t.Errorf("two starts at once made the processes %d and %d", one, p)
+		} else {
+			one = p
+		}
+	}
+	for range 3 {
+		if err := syscall.Kill(one, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		next := pid(together(1, "daemon", "start", "--json")[0])
+		if next == one {
+			t.Fatalf("process %d was killed, and is said to run", one)
+		}
+		for _, a := range together(3, "daemon", "status", "--json") {
+			if p := pid(a); p != next {
+				t.Errorf("status says process %d, %d was started", p, next)
+			}
+		}
+		one = next
+	}
+	// One that is stopped where it stands is replaced.
+	if err := syscall.Kill(one, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	a := together(1, "daemon", "start", "--json")[0]
+	if pid(a) == one || !strings.Contains(a.errOut, "does not answer") {
+		t.Errorf("beside a frozen one: %+v", a)
 	}
 }

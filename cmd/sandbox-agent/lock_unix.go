@@ -10,8 +10,14 @@ import (
 )
 
 // lockFile takes the lock of f without waiting.
-func lockFile(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+func lockFile(f *os.File) error { return flock(f, unix.LOCK_EX) }
+
+// lockFileToLook takes a lock that goes with others of its kind, and not with
+// that of lockFile: those who only look do not take each other for the holder.
+func lockFileToLook(f *os.File) error { return flock(f, unix.LOCK_SH) }
+
+func flock(f *os.File, how int) error {
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return errLocked
 	}
