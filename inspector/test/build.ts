@@ -3,14 +3,19 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { unpack } from "../../sdk-ts/test/browser.js";
 
-export default function setup(): () => void {
+export default async function setup(): Promise<() => void> {
+  const remove = await unpack();
   const root = resolve(import.meta.dirname, "../..");
-  if (process.env.SANDBOX_AGENT_BIN) return () => {};
+  if (process.env.SANDBOX_AGENT_BIN) return remove;
   execFileSync("npm", ["run", "--silent", "build", "--", "--logLevel", "warn"], { cwd: join(root, "inspector"), stdio: "inherit", env: { ...process.env, NODE_ENV: "production" } });
   const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-inspector-"));
   const binary = join(dir, "sandbox-agent");
   execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-agent"], { cwd: root, stdio: "inherit" });
   process.env.SANDBOX_AGENT_BIN = binary;
-  return () => rmSync(dir, { recursive: true, force: true });
+  return () => {
+    remove();
+    rmSync(dir, { recursive: true, force: true });
+  };
 }

@@ -66,6 +66,10 @@ func (s *suite) all(ctx context.Context) error {
 	if err := os.Setenv(startsVar, starts); err != nil {
 		return err
 	}
+	// A program with the race detector sleeps a second before it exits, otherwise.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		return err
+	}
 	if s.long {
 		if err := os.Setenv("SANDBOX_AGENT_LONG", "1"); err != nil {
 			return err
