@@ -10,8 +10,11 @@ import (
 	"strings"
 )
 
-// withAgents matches the tests that start real agents.
-const withAgents = `^(TestLive_.*|TestReal_.*|TestContract|TestSettle_RealAgents)$`
+// plain matches the tests that run without the race detector in the normal tier:
+// those that start real agents, whose time is the agents' own, and those that move
+// much data through code that smaller tests run with it.
+const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestSettle_RealAgents` +
+	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM)$`
 
 // goRun is one call of go test.
 type goRun struct {
@@ -20,16 +23,15 @@ type goRun struct {
 	packages []string
 }
 
-// goRuns are what the tier consists of. Real agents spend their own time, not
-// ours, so the normal tier runs them once without the race detector, and all else
-// with it. The long tier has the detector everywhere.
+// goRuns are what the tier consists of. The long tier has the race detector
+// everywhere.
 func (s *suite) goRuns() []goRun {
 	if s.long {
 		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}
 	}
 	return []goRun{
-		{"with real agents", []string{"-run", withAgents, "-timeout", "40m"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
-		{"with the race detector", []string{"-race", "-skip", withAgents, "-timeout", "30m"}, []string{"./..."}},
+		{"plain", []string{"-run", plain, "-timeout", "40m"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
+		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "30m"}, []string{"./..."}},
 	}
 }
 
