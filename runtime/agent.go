@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,9 +60,19 @@ func (b *backoff) next() time.Duration {
 
 // slot is a process that is being started or lives: start is single-flight.
 type slot struct {
-	ready chan struct{} // closed when p or err is set
-	p     *proc
-	err   error
+	ready  chan struct{} // closed when p or err is set
+	cancel context.CancelCauseFunc
+	p      *proc
+	err    error
+}
+
+// end ends the process, or its start, and waits until nothing is left of it.
+func (s *slot) end(cause error) {
+	s.cancel(cause)
+	<-s.ready
+	if s.p != nil {
+		s.p.close(cause)
+	}
 }
 
 func newAgent(r *Runtime, a adapters.Adapter) *agent {
@@ -97,7 +109,8 @@ func (a *agent) process(ctx context.Context, w want) (*proc, error) {
 		}
 		s := a.procs[key]
 		if s == nil {
-			s = &slot{ready: make(chan struct{})}
+			from, cancel := context.WithCancelCause(within(a.r.ctx, ctx))
+			s = &slot{ready: make(chan struct{}), cancel: cancel}
 			a.procs[key] = s
 			if w.backoff == nil {
 				w.backoff = new(backoff)
@@ -106,7 +119,6 @@ func (a *agent) process(ctx context.Context, w want) (*proc, error) {
 				}
 			}
 			wait := time.Until(w.backoff.notUntil)
-			from := within(a.r.ctx, ctx)
 			a.r.work.Go(func() { a.start(from, s, key, wait, w) })
 		}
 		a.mu.Unlock()
@@ -129,6 +141,7 @@ func (a *agent) process(ctx context.Context, w want) (*proc, error) {
 // start fills the slot. ctx is the runtime's, with the values of who wants it.
 func (a *agent) start(ctx context.Context, s *slot, key string, wait time.Duration, w want) {
 	defer close(s.ready)
+	defer s.cancel(nil)
 	if wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
@@ -142,7 +155,7 @@ func (a *agent) start(ctx context.Context, s *slot, key string, wait time.Durati
 	}
 	span := a.r.watch.Begin(ctx, Work{Name: WorkStart, Agent: a.id})
 	defer func() { span.End(outcomeOf(s.err)) }()
-	program, err := a.program(w.version)
+	program, err := a.program(ctx, w.version)
 	if err != nil {
 		s.err = err
 		a.drop(key, s)
@@ -150,8 +163,11 @@ func (a *agent) start(ctx context.Context, s *slot, key string, wait time.Durati
 	}
 	ctx, cancel := context.WithTimeout(within(ctx, span.Context()), startTimeout)
 	defer cancel()
-	s.p, s.err = a.open(ctx, key, program, w)
-	if s.err != nil {
+	p, err := a.open(ctx, key, program, w)
+	a.mu.Lock()
+	s.p, s.err = p, err
+	a.mu.Unlock()
+	if err != nil {
 		a.failed(w.backoff, s.err)
 		a.drop(key, s)
 	}
@@ -266,12 +282,17 @@ func (a *agent) drop(key string, s *slot) {
 	}
 }
 
-// live returns the processes that run.
-func (a *agent) live() []*proc {
+// slots returns the processes that run and those that start.
+func (a *agent) slots() []*slot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.procs))
+}
+
+// live returns the processes that run.
+func (a *agent) live() []*proc {
 	var out []*proc
-	for _, s := range a.procs {
+	for _, s := range a.slots() {
 		select {
 		case <-s.ready:
 			if s.p != nil {

@@ -74,7 +74,7 @@ func (s *Session) ask(p *proc, m *acp.Message) bool {
 		return refuse(acp.Errorf(acp.CodeMethodNotFound, "no attached client offers %s", m.Method()))
 	}
 	a := &ask{
-		id: s.r.lastAsk.Add(1), agentID: m.ID(), method: m.Method(),
+		id: s.r.nextAsk(), agentID: m.ID(), method: m.Method(),
 		params: bytes.Clone(m.Params()), session: s, proc: p, at: time.Now(),
 	}
 	frame := m.AppendRewritten(make([]byte, 0, len(m.Frame())+32), acp.IntID(a.id), s.id)
@@ -158,6 +158,15 @@ func (s *Session) anybodyCan(method string) bool {
 	return len(s.feeds) == 0 && (known || method == methodQuestion)
 }
 
+// nextAsk returns the id by which clients know a request.
+func (r *Runtime) nextAsk() int64 {
+	id, err := r.askIDs.take()
+	if err != nil {
+		r.log.Error("ids of requests may repeat after a restart", "err", err)
+	}
+	return id
+}
+
 func (r *Runtime) forgetAsk(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,8 +238,15 @@ func (r *Runtime) settle(a *ask, winner journal.Recipient, outcome Outcome) bool
 	return true
 }
 
-// dropAsks closes all open asks; with p it answers them as cancelled.
+// dropAsks closes the open asks for people and answers the agent that they were
+// cancelled.
 func (s *Session) dropAsks(p *proc) {
+	s.closeAsks(p, (*ask).forPerson, Cancelled)
+}
+
+// closeAsks closes the open asks that which chooses. With p the agent is
+// answered; without, its process is gone.
+func (s *Session) closeAsks(p *proc, which func(*ask) bool, result string) {
 	s.asksMu.Lock()
 	if len(s.asks) == 0 {
 		s.asksMu.Unlock()
@@ -238,21 +254,28 @@ func (s *Session) dropAsks(p *proc) {
 	}
 	open := make([]*ask, 0, len(s.asks))
 	for _, a := range s.asks {
-		if p == nil || a.forPerson() {
+		if which(a) {
 			open = append(open, a)
 		}
 	}
 	s.asksMu.Unlock()
-	outcome := Outcome{Result: Dropped}
-	if p != nil {
-		outcome.Result = Cancelled
-	}
 	for _, a := range open {
-		if s.r.settle(a, 0, outcome) && p != nil {
-			res := acp.NewResult(a.agentID, a.cancelledAnswer())
-			p.trySend(res.Frame())
+		if s.r.settle(a, 0, Outcome{Result: result}) && p != nil {
+			p.trySend(a.cancelled())
 		}
 	}
+}
+
+func every(*ask) bool { return true }
+
+// cancelled is the frame that tells the agent nobody will answer.
+func (a *ask) cancelled() []byte {
+	if a.forPerson() {
+		m := acp.NewResult(a.agentID, a.cancelledAnswer())
+		return m.Frame()
+	}
+	m := acp.NewError(a.agentID, acp.Errorf(acp.CodeCancelled, "the request was cancelled"))
+	return m.Frame()
 }
 
 // dropAsks closes the open asks of no session: nobody takes their answers.
@@ -344,7 +367,7 @@ func (p *proc) connectionMessage(m *acp.Message) {
 // askConnections gives a request of no session to the process's connections.
 func (p *proc) askConnections(m *acp.Message) {
 	r := p.agent.r
-	a := &ask{id: r.lastAsk.Add(1), agentID: m.ID(), method: m.Method(), params: bytes.Clone(m.Params()), proc: p, at: time.Now()}
+	a := &ask{id: r.nextAsk(), agentID: m.ID(), method: m.Method(), params: bytes.Clone(m.Params()), proc: p, at: time.Now()}
 	frame := m.AppendRewritten(nil, acp.IntID(a.id), "")
 	var to []*Client
 	for _, c := range p.clients() {

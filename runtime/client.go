@@ -253,12 +253,16 @@ func (c *Client) feedLocked(s *Session) *feed {
 	return nil
 }
 
-// mayAnswer reports whether the client can have been given the ask.
+// mayAnswer reports whether the client was given the ask: who was not cannot
+// mean it.
 func (c *Client) mayAnswer(a *ask) bool {
 	if a.session == nil {
 		return a.proc.concerns(c)
 	}
-	return c.feedOf(a.session) != nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.feedLocked(a.session)
+	return f != nil && a.seq <= max(f.pos, f.asked)
 }
 
 // attach makes the session's log one of the client's feeds, from behind after,
@@ -279,6 +283,7 @@ func (c *Client) attach(s *Session, after, replay uint64) *feed {
 		c.feeds = append(c.feeds, f)
 	} else {
 		old.unwatch()
+		f.asked = max(old.asked, old.pos)
 		c.feeds[slices.Index(c.feeds, old)] = f
 	}
 	c.watchLocked(f)

@@ -233,7 +233,7 @@ func (c *Client) toConnection(ctx context.Context, q *request, m *acp.Message) {
 	if q.method == "authenticate" {
 		login = bytes.Clone(m.Params())
 	}
-	c.withConnectionProcess(q, m, func(p *proc, m *acp.Message) {
+	c.withConnectionProcess(q, m, func() {}, func(p *proc, m *acp.Message) {
 		q.toAgent(ctx, p, m, "", func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
 				p.agent.loggedIn(q.method, login)
@@ -244,8 +244,9 @@ func (c *Client) toConnection(ctx context.Context, q *request, m *acp.Message) {
 }
 
 // withConnectionProcess calls f with the connection's process. When that has
-// ended a new one is started first, and f runs on another goroutine.
-func (c *Client) withConnectionProcess(q *request, m *acp.Message, f func(p *proc, m *acp.Message)) {
+// ended a new one is started first, and f runs on another goroutine. When that
+// fails failed is called and the request is answered.
+func (c *Client) withConnectionProcess(q *request, m *acp.Message, failed func(), f func(p *proc, m *acp.Message)) {
 	if p := c.proc.Load(); p != nil && p.alive() {
 		f(p, m)
 		return
@@ -254,6 +255,7 @@ func (c *Client) withConnectionProcess(q *request, m *acp.Message, f func(p *pro
 	c.r.work.Go(func() {
 		p, err := c.restart(within(c.r.ctx, q.span.Context()))
 		if err != nil {
+			failed()
 			q.fail(nil, err)
 			return
 		}

@@ -159,8 +159,8 @@ func (s *Session) tellAgent(ctx context.Context, p *proc, method string, can fun
 func (s *Session) close(ctx context.Context) error {
 	s.stopTurn(ctx)
 	s.tellAgent(ctx, s.live(), "session/close", func(c agentCaps) bool { return c.closing })
+	s.change(func(rec *record) { rec.Closed = true }) // a start that is under way gives its process back by itself
 	s.giveBack()
-	s.change(func(rec *record) { rec.Closed = true })
 	if err := s.syncLog(); err != nil {
 		return err
 	}
@@ -178,9 +178,9 @@ func (s *Session) terminate(ctx context.Context, by string) (already bool) {
 	}
 	s.stopTurn(ctx)
 	s.tellAgent(ctx, s.live(), "session/close", func(c agentCaps) bool { return c.closing })
-	s.giveBack()
 	end := EndInfo{Reason: "terminated", TerminatedBy: by, At: time.Now().UTC()}
 	s.change(func(rec *record) { rec.Ended = &end })
+	s.giveBack()
 	s.notify("_sandboxagent/session/ended", endedParams{SessionID: s.id, Data: end})
 	if err := s.syncLog(); err != nil {
 		s.r.log.Error("sync session log", "session", s.id, "err", err)
@@ -205,7 +205,6 @@ func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
 	}
 	s.stopTurn(ctx)
 	s.deleteAtAgent(ctx)
-	s.giveBack()
 	r.mu.Lock()
 	if r.sessions[id] != s {
 		r.mu.Unlock()
@@ -214,12 +213,13 @@ func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
 	delete(r.sessions, id)
 	r.mu.Unlock()
 	s.mu.Lock()
-	s.gone = true
+	s.gone = true // a start that is under way gives its process back by itself
 	var feeds []*feed
 	for f := range s.feeds {
 		feeds = append(feeds, f)
 	}
 	s.mu.Unlock()
+	s.giveBack()
 	for _, f := range feeds {
 		f.client.leave(s)
 	}

@@ -102,7 +102,7 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 		})
 	}
 	if a == c.agent && w.same(c.wants()) {
-		c.withConnectionProcess(q, m, create)
+		c.withConnectionProcess(q, m, func() { c.r.unreserve(wanted) }, create)
 		return
 	}
 	own := m.Clone()
@@ -364,18 +364,30 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			ID: id, AgentSessionID: id, Agent: a.id, Cwd: acp.MemberString(own.Params(), "cwd"), CreatedAt: time.Now().UTC(),
 			Continuity: ContinuityNative, Setup: setupOf(own.Params()), credentials: w.credentials, Capabilities: c.caps.raw,
 		})
+		// A log without a readable record: the session was known here.
+		kept := s.log().Last()
+		load := q.method == "session/load"
+		s.muted.Store(load && kept > 0) // the log has what the agent replays
 		s.serving.Store(p)
 		if err := p.bind(id, s); err != nil {
+			s.discard(kept > 0)
 			q.fail(nil, err)
 			return
 		}
-		c.attach(s, 0, 0)
+		if load {
+			c.attach(s, 0, kept)
+		} else {
+			c.attach(s, kept, 0)
+		}
 		params := acp.DeleteMember(withoutSecrets(own.Params()), "_meta", acp.MetaKey, "after")
-		res, err := p.ask(c.r.ctx, q.method, params)
+		res, err := p.askThen(c.r.ctx, q.method, params, func() { s.muted.Store(false) })
 		if err != nil {
 			c.leave(s)
 			s.giveBack()
-			s.forget()
+			s.discard(kept > 0)
+			if kept > 0 {
+				err = acp.Errorf(acp.CodeInternal, "the record of session %s cannot be read, and its agent does not open it (%v): its log is kept in %s", id, err, c.r.store.path(id))
+			}
 			q.fail(nil, err)
 			return
 		}
@@ -400,11 +412,13 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 	})
 }
 
-// forget removes what an unsuccessful opening left.
-func (s *Session) forget() {
+// discard undoes an opening that failed. Files that were there before stay.
+func (s *Session) discard(keepFiles bool) {
 	s.mu.Lock()
 	s.gone = true
 	s.mu.Unlock()
 	_ = s.log().Close()
-	_ = s.r.store.remove(s.id)
+	if !keepFiles {
+		_ = s.r.store.remove(s.id)
+	}
 }

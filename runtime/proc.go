@@ -179,6 +179,12 @@ func (p *proc) take(id int64) *call {
 
 // ask is a request of the gateway's own. It returns the result's bytes.
 func (p *proc) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	return p.askThen(ctx, method, params, func() {})
+}
+
+// askThen is ask, with what is done when the response has come, before the next
+// message of the agent is looked at.
+func (p *proc) askThen(ctx context.Context, method string, params []byte, then func()) (json.RawMessage, error) {
 	type answer struct {
 		result json.RawMessage
 		err    error
@@ -187,6 +193,7 @@ func (p *proc) ask(ctx context.Context, method string, params []byte) (json.RawM
 	p.call(ctx, 0,
 		func(id acp.ID) []byte { m := acp.NewRequest(id, method, params); return m.Frame() },
 		func(res *acp.Message, err error) {
+			then()
 			switch {
 			case err != nil:
 				ch <- answer{err: err}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -33,9 +34,9 @@ func (a *agent) installed() bool {
 }
 
 // program finds the agent's program and installs it when it is missing and may
-// be installed. An installation takes as long as it takes; the runtime's end
-// ends it.
-func (a *agent) program(version string) (adapters.Program, error) {
+// be installed. An installation takes as long as it takes; the end of the start
+// that wants it ends it.
+func (a *agent) program(ctx context.Context, version string) (adapters.Program, error) {
 	if l, ok := a.adapter.(adapters.Locator); ok {
 		p, err := l.Locate()
 		if err != nil {
@@ -56,7 +57,7 @@ func (a *agent) program(version string) (adapters.Program, error) {
 			"agent %s is not installed: run `%s`, or POST /v2/agents/%s/install", a.id, command, a.id).With("command", command)
 	}
 	a.r.log.Info("install agent on first use", "agent", a.id, "version", version)
-	p, err := a.r.o.Installer.Install(a.r.ctx, name, version, a.announce())
+	p, err := a.r.o.Installer.Install(ctx, name, version, a.announce())
 	a.mu.Lock()
 	a.progress = nil
 	a.mu.Unlock()

@@ -161,7 +161,7 @@ func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
 // askOn asks the next piece of a question under an id of its own.
 func (r *Runtime) askOn(a *ask, answers [][]string) {
 	next := *a
-	next.id, next.answers = r.lastAsk.Add(1), answers
+	next.id, next.answers = r.nextAsk(), answers
 	next.observe(a.span.Context())
 	r.mu.Lock()
 	r.asks[next.id] = &next

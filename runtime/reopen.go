@@ -41,7 +41,13 @@ func (s *Session) ensure(ctx context.Context, c *Client) (*proc, error) {
 		s.mu.Lock()
 		close(s.opening)
 		s.opening = nil
+		refused := s.openErrorLocked()
 		s.mu.Unlock()
+		if refused != nil && err == nil {
+			// It was closed or deleted while its agent started.
+			s.giveBack()
+			return nil, refused
+		}
 		return p, err
 	}
 }
@@ -112,13 +118,15 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 // already.
 func (s *Session) restore(ctx context.Context, p *proc, method string, rec record) error {
 	s.muted.Store(method == "session/load")
-	defer s.muted.Store(false)
 	if err := p.bind(rec.AgentSessionID, s); err != nil {
+		s.muted.Store(false)
 		return err
 	}
 	params := acp.SetMember(rec.Setup, acp.AppendQuoted(nil, rec.AgentSessionID), "sessionId")
-	res, err := p.ask(ctx, method, params)
+	// On the pump: what the agent says behind its answer is new.
+	res, err := p.askThen(ctx, method, params, func() { s.muted.Store(false) })
 	if err != nil {
+		s.muted.Store(false)
 		p.unbind(rec.AgentSessionID)
 		return err
 	}

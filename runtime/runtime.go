@@ -71,11 +71,11 @@ type Runtime struct {
 	counts journal.Stats // of all logs of sessions
 
 	lastClient atomic.Int64 // numbers grow over restarts too
-	lastAsk    atomic.Int64
+	askIDs     askIDs
 	closing    atomic.Bool
 	stop       context.CancelFunc
 	ctx        context.Context // ends with Shutdown; for work that no client owns
-	work       sync.WaitGroup  // goroutines of the runtime
+	work       tasks           // goroutines of the runtime
 
 	mu       sync.Mutex
 	agents   map[string]*agent // those of the catalog are added when they are used
@@ -144,6 +144,7 @@ func open(o Options) (_ *Runtime, err error) {
 			return nil, errors.New("no data directory given")
 		}
 		r.store = store{dir: filepath.Join(o.DataDir, "sessions")}
+		r.askIDs.path = filepath.Join(o.DataDir, "request-ids")
 		if err := os.MkdirAll(r.store.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create data directory: %w", err)
 		}
@@ -301,7 +302,7 @@ func (r *Runtime) nextClient() journal.Recipient {
 
 // Shutdown refuses new work, cancels turns, ends every agent process, makes the
 // logs durable and ends every stream. What takes longer than ctx allows is cut
-// short, processes excepted: none is left.
+// short, and the error says what did not end.
 func (r *Runtime) Shutdown(ctx context.Context) error {
 	if !r.closing.CompareAndSwap(false, true) {
 		return nil
@@ -315,20 +316,26 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 		s.awaitIdle(turns)
 	}
 	cancel()
-	var wg sync.WaitGroup
+	// Agents take no start from now on, so that none is left out.
+	var agents tasks
 	for _, a := range r.usedAgents() {
-		for _, p := range a.live() {
-			wg.Go(func() { p.close(errShutdown) })
+		for _, s := range a.slots() {
+			agents.Go(func() { s.end(errShutdown) })
 		}
 	}
-	wg.Wait()
-	r.stop()
-	r.work.Wait()
 	var errs []error
+	if agents.Wait(ctx) != nil {
+		errs = append(errs, errors.New("not every agent process ended in time"))
+	}
+	r.stop()
+	if r.work.Wait(ctx) != nil {
+		errs = append(errs, errors.New("not all work ended in time"))
+	}
 	for _, s := range sessions {
 		errs = append(errs, s.saveLog(r.o.Fsync != "never"))
 	}
 	farewell, cancel := context.WithTimeout(ctx, farewellBound)
+	var wg sync.WaitGroup
 	for _, c := range r.allClients() {
 		wg.Go(func() { c.awaitAll(farewell) })
 	}

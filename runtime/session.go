@@ -315,7 +315,7 @@ func (s *Session) lostProcess(p *proc, cause error) {
 		return
 	}
 	s.muted.Store(false)
-	s.dropAsks(nil)
+	s.closeAsks(nil, every, Dropped)
 	s.endHostTools()
 	if errors.Is(cause, errShutdown) || errors.Is(cause, errUnused) {
 		return
@@ -336,12 +336,14 @@ type endedParams struct {
 	Data      EndInfo `json:"data"`
 }
 
-// giveBack detaches the session from its process; it becomes dormant.
+// giveBack detaches the session from its process; it becomes dormant. What the
+// agent still waits for is answered.
 func (s *Session) giveBack() {
-	if p := s.serving.Swap(nil); p != nil {
+	p := s.serving.Swap(nil)
+	s.closeAsks(p, every, Dropped)
+	if p != nil {
 		p.unbind(s.native())
 	}
-	s.dropAsks(nil)
 	s.endHostTools()
 }
 
@@ -374,7 +376,7 @@ func (s *Session) stateLocked() State {
 	switch {
 	case s.rec.Ended != nil:
 		return StateEnded
-	case s.turn != nil && s.openAsks() > 0:
+	case s.openAsks() > 0:
 		return StateWaiting
 	case s.turn != nil:
 		return StateRunning

@@ -23,6 +23,7 @@ type feed struct {
 	log     *journal.Log
 	replay  uint64 // entries up to here are history; set before it is shared
 	since   uint64 // responses up to here were an earlier feed's; set before it is shared
+	asked   uint64 // asks up to here may have been given by an earlier feed; guarded by client.mu
 
 	// Guarded by client.mu.
 	pos     uint64   // handed out up to here
@@ -244,10 +245,11 @@ func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 		}
 	}
 	c.mu.Unlock()
+	st.forgetDetached()
 	for _, f := range st.feeds {
-		if err := st.pollFeed(f, &limit); err != nil {
+		if err := st.pollFeed(f, &limit); err != nil && st.attached(f) {
 			return nil, err
-		}
+		} // else its session was deleted meanwhile: the others go on
 		if limit <= 0 {
 			break
 		}
@@ -256,6 +258,25 @@ func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 		st.poke() // there may be more than one poll returns
 	}
 	return st.events, nil
+}
+
+// forgetDetached drops the cursors of feeds that the client has no more: each
+// keeps its session's log in memory.
+func (st *Stream) forgetDetached() {
+	if len(st.cursors) <= len(st.feeds) {
+		return
+	}
+	for f := range st.cursors {
+		if !slices.Contains(st.feeds, f) {
+			delete(st.cursors, f)
+		}
+	}
+}
+
+func (st *Stream) attached(f *feed) bool {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	return slices.Contains(st.c.feeds, f)
 }
 
 // pollFeed adds the feed's next events.

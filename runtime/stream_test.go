@@ -216,9 +216,12 @@ func TestAsk_OverTheLimitIsRefused(t *testing.T) {
 	if got := tc.call("_sandboxagent/session/pending", `{"sessionId":"`+s+`"}`); strings.Count(got, `"requestId"`) != maxAsks {
 		t.Errorf("pending: %.200s", got)
 	}
+	// They are open until somebody decides, also when the turn has ended.
 	a.conn().result(p, `{"stopReason":"end_turn"}`)
 	tc.until(id)
-	waitFor(t, r, s, func(i SessionInfo) bool { return i.Pending == 0 })
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.Pending == maxAsks && i.State == StateWaiting })
+	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.Pending == 0 && i.State == StateIdle })
 }
 
 func TestEphemeral_SaysWhatItNoLongerHas(t *testing.T) {

@@ -16,6 +16,7 @@ type turn struct {
 	prompt    acp.Message // as the client sent it; dropped when the agent has it
 	name      []byte      // the JSON string by which its client knows it elsewhere, nil without one
 	agentID   int64       // the request's id at the agent
+	given     bool        // the prompt is on its way to the agent
 	sent      bool        // the agent has the prompt, or it is queued for it
 	cancelled bool        // the agent is told when it has the prompt
 	withdrawn bool        // by $/cancel_request; likewise
@@ -111,6 +112,7 @@ func (s *Session) give(t *turn, p *proc) {
 		s.finish(t, nil, nil)
 		return
 	}
+	t.given = true
 	prompt := t.prompt
 	t.prompt = acp.Message{}
 	if limit := s.r.o.TurnIdleTimeout; limit > 0 {
@@ -173,7 +175,6 @@ func (s *Session) finish(t *turn, res *acp.Message, err error) {
 	}
 	s.mu.Unlock()
 	s.awaited.CompareAndSwap(t, nil)
-	s.dropAsks(nil)
 	switch {
 	case err != nil && t.cancelled && errors.Is(err, context.Canceled), res == nil && err == nil:
 		t.span.End(Outcome{Result: Cancelled})
@@ -271,20 +272,27 @@ func (s *Session) cancelAll() {
 	s.cancelTurn()
 }
 
-// cancelTurn tells the agent to end the running turn and answers its open
-// requests as cancelled.
+// cancelTurn ends the running turn: by the agent when it has the prompt, at once
+// when it has not. Requests of the agent that are open between turns are answered
+// as cancelled, too.
 func (s *Session) cancelTurn() {
 	s.mu.Lock()
 	t := s.turn
 	if t == nil || t.ended { // an ended one is its session's until the next begins
 		s.mu.Unlock()
+		if p := s.live(); p != nil && s.openAsks() > 0 {
+			s.tellCancel(p)
+		}
 		return
 	}
 	t.cancelled = true
-	sent := t.sent
+	given, sent := t.given, t.sent
 	s.mu.Unlock()
-	if sent {
+	switch {
+	case sent:
 		s.tellCancelled(t)
+	case !given:
+		s.finish(t, nil, nil)
 	}
 }
 
@@ -292,11 +300,17 @@ func (s *Session) cancelTurn() {
 func (s *Session) tellCancelled(t *turn) {
 	p := s.live()
 	s.mu.Lock()
-	current, native := s.turn == t && !t.ended, s.rec.AgentSessionID
+	current := s.turn == t && !t.ended
 	s.mu.Unlock()
-	if p == nil || !current {
-		return
+	if p != nil && current {
+		s.tellCancel(p)
 	}
+}
+
+// tellCancel sends session/cancel and answers as cancelled what the agent asks of
+// people.
+func (s *Session) tellCancel(p *proc) {
+	native := s.native()
 	n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, native)...), '}'))
 	p.trySend(n.Frame())
 	s.dropAsks(p)

@@ -1,0 +1,475 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// What happens when two events meet: a start and an end, a turn's end and a
+// request, a restart and an answer.
+
+// gated is a fakeAgent whose processes start when they are let.
+type gated struct {
+	*fakeAgent
+	starting chan struct{} // receives when a start has begun
+	let      chan error    // what the start comes to
+}
+
+func newGated(a *fakeAgent) *gated {
+	return &gated{fakeAgent: a, starting: make(chan struct{}, 16), let: make(chan error, 4)}
+}
+
+func (g *gated) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+	g.starting <- struct{}{}
+	select {
+	case err := <-g.let:
+		if err != nil {
+			return nil, err
+		}
+		return g.fakeAgent.Open(ctx, o)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+const permission = `{"jsonrpc":"2.0","id":"p","method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":%q},"options":[{"optionId":"allow","name":"Allow","kind":"allow_once"}]}}`
+
+func initialize(r *Runtime, params string) (acp.Client, error) {
+	m := acp.NewRequest("0", "initialize", []byte(`{"protocolVersion":1,"clientCapabilities":{}`+params+`}`))
+	c, _, err := r.Connect(context.Background(), m, acp.ConnectOptions{Shape: acp.OneStream})
+	return c, err
+}
+
+func nothing(t *testing.T, c *fakeConn, what string) {
+	t.Helper()
+	select {
+	case m := <-c.got:
+		t.Errorf("%s: the agent was sent %s", what, m.Frame())
+	default:
+	}
+}
+
+func TestAnswer_OfAnEarlierGatewayCountsForNothing(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.request("session/prompt", prompt(s, "a"))
+	a.conn().next(t, "session/prompt")
+	a.conn().send(fmt.Sprintf(permission, "ls"))
+	old := tc.next()
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := &fakeAgent{caps: a.caps}
+	tc = connect(t, newRuntime(t, dir, b), "")
+	tc.request("session/prompt", prompt(s, "b"))
+	b.conn().result(b.conn().next(t, "session/resume"), `{}`)
+	b.conn().next(t, "session/prompt")
+	b.conn().send(fmt.Sprintf(permission, "rm -rf /"))
+	fresh := tc.next()
+	if fresh.ID() == old.ID() {
+		t.Fatalf("two requests have the id %s", old.ID())
+	}
+	answer := `{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`
+	tc.send(fmt.Sprintf(answer, old.ID()))
+	tc.call("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`) // behind it
+	nothing(t, b.conn(), "an answer to an earlier request")
+	tc.send(fmt.Sprintf(answer, fresh.ID()))
+	if m := b.conn().next(t, ""); m.ID() != `"p"` {
+		t.Errorf("the agent was sent %s", m.Frame())
+	}
+}
+
+func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	blind, err := initialize(r, "") // it opens no stream
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blind.Close()
+	send := func(frame string) {
+		if err := blind.Send(t.Context(), acp.MustParse([]byte(frame))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":` + prompt(s, "b") + `}`)
+	a.conn().next(t, "session/prompt")
+	a.conn().send(fmt.Sprintf(permission, "rm"))
+	ask := tc.next()
+	for ask.Method() != methodPermission {
+		ask = tc.next()
+	}
+	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, ask.ID())
+	send(answer)
+	nothing(t, a.conn(), "an answer of who was not asked")
+	tc.send(answer)
+	a.conn().next(t, "")
+}
+
+func TestAskIDs_NeverRepeat(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "request-ids")
+	seen := map[int64]bool{}
+	for range 3 {
+		ids := askIDs{path: path}
+		for range askBlock + 10 {
+			id, err := ids.take()
+			if err != nil || id < 1 || id > askLimit || seen[id] {
+				t.Fatalf("id %d, %v; seen before: %t", id, err, seen[id])
+			}
+			seen[id] = true
+		}
+	}
+	// A file that cannot be used is told of, and no reason to have no ids.
+	for _, content := range []string{"none", "-5", "99999999999"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ids := askIDs{path: path}
+		if id, err := ids.take(); id < 1 || id > askLimit || (content == "99999999999") != (err == nil) {
+			t.Errorf("with %q in the file: id %d, %v", content, id, err)
+		}
+	}
+}
+
+func TestAsk_OutlivesItsTurn(t *testing.T) {
+	for _, end := range []string{"answer", "cancel", "close", "withdrawn"} {
+		t.Run(end, func(t *testing.T) {
+			a := &fakeAgent{}
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, `{"terminal":true}`)
+			s := tc.session()
+			first := tc.request("session/prompt", prompt(s, "a"))
+			p := a.conn().next(t, "session/prompt")
+			a.conn().send(fmt.Sprintf(permission, "ls"))
+			a.conn().send(`{"jsonrpc":"2.0","id":7,"method":"terminal/wait_for_exit","params":{"sessionId":"native-1","terminalId":"t1"}}`)
+			ask, terminal := tc.next(), tc.next()
+			a.conn().result(p, `{"stopReason":"end_turn"}`)
+			tc.until(first)
+			waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateWaiting && i.Pending == 1 })
+			want := map[string]string{} // what the agent is answered, by its id
+			switch end {
+			case "answer":
+				tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"exitCode":0}}`, terminal.ID()))
+				tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, ask.ID()))
+				want = map[string]string{"7": "exitCode", `"p"`: "allow"}
+			case "cancel":
+				tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+				a.conn().next(t, "session/cancel")
+				want = map[string]string{`"p"`: "cancelled"}
+			case "close":
+				tc.request("session/close", `{"sessionId":"`+s+`"}`)
+				a.conn().next(t, "session/cancel")
+				want = map[string]string{"7": "-32800", `"p"`: "cancelled"}
+			case "withdrawn":
+				a.conn().send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"sessionId":"native-1","requestId":"p"}}`)
+				want = map[string]string{`"p"`: "-32800"}
+			}
+			for range want {
+				m := a.conn().next(t, "")
+				if w := want[string(m.ID())]; w == "" || !strings.Contains(string(m.Frame()), w) {
+					t.Errorf("the agent was sent %s, want %q", m.Frame(), want)
+				}
+			}
+		})
+	}
+}
+
+func TestShutdown_MeetsAStart(t *testing.T) {
+	for _, late := range []bool{false, true} { // whether the start succeeds all the same
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			g := newGated(&fakeAgent{id: "slow"})
+			r, err := New(Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{&fakeAgent{id: "a"}, g}, DefaultAgent: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			connect(t, r, "")
+			connected := make(chan error, 1)
+			go func() {
+				_, err := initialize(r, `,"_meta":{"sandboxagent.dev":{"agent":"slow"}}`)
+				connected <- err
+			}()
+			<-g.starting
+			if late {
+				g.let <- nil
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			if err := r.Shutdown(ctx); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			<-connected
+		})
+	}
+}
+
+// stuck is a fakeAgent whose processes do not end.
+type stuck struct {
+	*fakeAgent
+	release chan struct{}
+}
+
+func (s *stuck) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+	c, err := s.fakeAgent.Open(ctx, o)
+	return &stuckConn{c.(*fakeConn), s.release}, err
+}
+
+type stuckConn struct {
+	*fakeConn
+	release chan struct{}
+}
+
+func (c *stuckConn) Close() error { <-c.release; return c.fakeConn.Close() }
+
+func TestShutdown_IsBounded(t *testing.T) {
+	a := &stuck{&fakeAgent{id: "a"}, make(chan struct{})}
+	r, err := New(Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{a}, DefaultAgent: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect(t, r, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.Shutdown(ctx); err == nil || !strings.Contains(err.Error(), "not every agent process ended") {
+		t.Errorf("shutdown beside an agent that does not end: %v", err)
+	}
+	close(a.release)
+	if err := r.work.Wait(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// dormantSession makes a session whose agent has given its process back, and
+// lets the next start wait.
+func dormantSession(t *testing.T) (*Runtime, *gated, *testClient, string) {
+	t.Helper()
+	g := newGated(&fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`})
+	g.let <- nil
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	<-g.starting
+	s := tc.session()
+	g.conn().crash(errCrash)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == StateDormant })
+	return r, g, tc, s
+}
+
+func TestDelete_MeetsAStart(t *testing.T) {
+	for _, how := range []string{"delete", "close"} {
+		t.Run(how, func(t *testing.T) {
+			r, g, tc, s := dormantSession(t)
+			turn := tc.request("session/prompt", prompt(s, "x"))
+			<-g.starting
+			ended := tc.request("session/"+how, `{"sessionId":"`+s+`"}`)
+			if _, res := tc.until(turn); !strings.Contains(string(res.Frame()), "cancelled") {
+				t.Errorf("the prompt was answered %s", res.Frame())
+			}
+			g.let <- nil
+			second := awaitConn(t, g, 2)
+			second.result(second.next(t, "session/resume"), `{}`)
+			tc.until(ended)
+			// The process that was started ends as any that nobody needs.
+			for deadline := time.Now().Add(wait); len(r.agent("fake").live()) > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("a process without a session lives on")
+				}
+			}
+		})
+	}
+}
+
+func TestCancel_MeetsAStart(t *testing.T) {
+	_, g, tc, s := dormantSession(t)
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	<-g.starting
+	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	if _, res := tc.until(turn); !strings.Contains(string(res.Result()), "cancelled") {
+		t.Errorf("the prompt was answered %s", res.Frame())
+	}
+	// The start was not in vain: the next prompt gets the process.
+	turn = tc.request("session/prompt", prompt(s, "y"))
+	g.let <- nil
+	second := awaitConn(t, g, 2)
+	second.result(second.next(t, "session/resume"), `{}`)
+	p := g.conn().next(t, "session/prompt")
+	if !strings.Contains(string(p.Frame()), `"y"`) {
+		t.Errorf("the agent was given %s", p.Frame())
+	}
+	g.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+}
+
+// awaitConn waits for the n-th process.
+func awaitConn(t *testing.T, g *gated, n int) *fakeConn {
+	t.Helper()
+	for deadline := time.Now().Add(wait); g.opened() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d processes were started", g.opened())
+		}
+	}
+	return g.conn()
+}
+
+func TestRequestedID_IsFreeAfterAFailedStart(t *testing.T) {
+	g := newGated(&fakeAgent{id: "fake"})
+	g.let <- nil
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	<-g.starting
+	g.conn().crash(errCrash)
+	for deadline := time.Now().Add(wait); len(r.agent("fake").live()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the process lives on")
+		}
+	}
+	params := `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"mine"}}}`
+	g.let <- errors.New("no memory just now")
+	if e := tc.callErr("session/new", params); !strings.Contains(e.Message, "no memory just now") {
+		t.Errorf("the first: %v", e)
+	}
+	g.let <- nil
+	if got := tc.call("session/new", params); acp.MemberString([]byte(got), "sessionId") != "mine" {
+		t.Errorf("the second: %s", got)
+	}
+}
+
+func TestLoad_WhatFollowsTheAnswerIsKept(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.newSession(m)
+		case "session/load":
+			c.chunk(m.Session(), "replayed")
+			c.result(m, `{}`)
+			c.chunk(m.Session(), "behind")
+		default:
+			if m.IsRequest() {
+				c.result(m, `{"stopReason":"end_turn"}`)
+			}
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for i := range 20 {
+		r.session(s).giveBack()
+		before, _ := tc.until(tc.request("session/prompt", prompt(s, "x")))
+		if got := texts(before); !strings.Contains(got, "behind") || strings.Contains(got, "replayed") {
+			t.Fatalf("load %d showed %q", i, got)
+		}
+	}
+}
+
+func TestLoad_RefusedLeavesWhatIsStored(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "precious"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log, record := filepath.Join(dir, "sessions", s, "log.jsonl"), filepath.Join(dir, "sessions", s, "session.json")
+	before, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(record, nil, 0o600); err != nil { // as after a power failure
+		t.Fatal(err)
+	}
+	b := &fakeAgent{caps: `{"loadSession":true}`}
+	b.handle = func(c *fakeConn, m acp.Message) {
+		if m.IsRequest() {
+			c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+		}
+	}
+	tc = connect(t, newRuntime(t, dir, b), "")
+	e := tc.callErr("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`)
+	if after, err := os.ReadFile(log); err != nil || string(after) != string(before) {
+		t.Errorf("after a refused load the log is %q, %v", after, err)
+	}
+	if e.Code != acp.CodeInternal || !strings.Contains(e.Message, "cannot be read") {
+		t.Errorf("the load was refused with %v", e)
+	}
+}
+
+func TestStream_KeepsNothingOfDeletedSessions(t *testing.T) {
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.newSession(m)
+		case "session/prompt":
+			for range 64 {
+				c.chunk(m.Session(), strings.Repeat("x", 4<<10))
+			}
+			c.result(m, `{"stopReason":"end_turn"}`)
+		default:
+			if m.IsRequest() {
+				c.result(m, `{}`)
+			}
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	for range 50 {
+		s := tc.session()
+		tc.call("session/prompt", prompt(s, "x"))
+		tc.call("session/delete", `{"sessionId":"`+s+`"}`)
+	}
+	tc.close() // the stream is read no more
+	if kept := len(tc.st.(*Stream).cursors); kept > 3 {
+		t.Errorf("%d cursors are kept of 50 deleted sessions", kept)
+	}
+}
+
+func TestStream_GoesOnWhenASessionIsDeleted(t *testing.T) {
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case "session/new":
+			c.newSession(m)
+		case "session/prompt":
+			go func() {
+				for range 200 {
+					c.chunk(m.Session(), "x")
+				}
+				c.result(m, `{"stopReason":"end_turn"}`)
+			}()
+		default:
+			if m.IsRequest() {
+				c.result(m, `{}`)
+			}
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	stays := tc.session()
+	for range 20 {
+		s := tc.session()
+		tc.request("session/prompt", prompt(s, "x"))
+		other.call("session/delete", `{"sessionId":"`+s+`"}`)
+	}
+	if got := tc.call("session/prompt", prompt(stays, "x")); !strings.Contains(got, "end_turn") {
+		t.Errorf("the session that stays: %s", got)
+	}
+}
