@@ -104,10 +104,44 @@ type Scene struct {
 	init *acp.InitializeResponse
 }
 
-// Connect opens a connection, in place of the one before, and initializes it.
-func (s *Scene) Connect() *acp.InitializeResponse {
+// Session returns a session that scenes share, made without any wishes. No turn
+// runs in it; what was said in it stays.
+func (s *Scene) Session() acp.SessionID {
 	s.Helper()
 	if s.c != nil {
+		return s.NewSession(nil).SessionID
+	}
+	c, id := s.s.ready(s.TB)
+	s.share(c)
+	return id
+}
+
+// share makes the suite's connection that of the scene.
+func (s *Scene) share(c *client) {
+	s.c, s.init = c, c.hello
+	if s.Cwd == "" {
+		s.Cwd = c.cwd
+	}
+}
+
+// connected makes sure that there is a connection: the suite's, unless the
+// client is a special one.
+func (s *Scene) connected() {
+	s.Helper()
+	switch {
+	case s.c != nil:
+	case s.Capabilities == nil:
+		s.share(s.s.connected(s.TB))
+	default:
+		s.Connect()
+	}
+}
+
+// Connect opens a connection of the scene's own, in place of the one before, and
+// initializes it.
+func (s *Scene) Connect() *acp.InitializeResponse {
+	s.Helper()
+	if s.c != nil && s.c != s.s.shared {
 		s.c.close()
 	}
 	s.c = s.s.open(s.TB)
@@ -127,9 +161,7 @@ func (s *Scene) Connect() *acp.InitializeResponse {
 // NewSession makes a session; edit may change the params, or be nil.
 func (s *Scene) NewSession(edit func(p *acp.NewSessionRequest)) *acp.NewSessionResponse {
 	s.Helper()
-	if s.c == nil {
-		s.Connect()
-	}
+	s.connected()
 	p := &acp.NewSessionRequest{Cwd: s.Cwd, MCPServers: []acp.MCPServer{}}
 	if edit != nil {
 		edit(p)
@@ -142,9 +174,7 @@ func (s *Scene) NewSession(edit func(p *acp.NewSessionRequest)) *acp.NewSessionR
 // Call sends a request that must succeed and returns its result.
 func (s *Scene) Call(method string, params any) json.RawMessage {
 	s.Helper()
-	if s.c == nil {
-		s.Connect()
-	}
+	s.connected()
 	var r json.RawMessage
 	s.c.must(method, params, &r)
 	return r
