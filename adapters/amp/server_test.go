@@ -19,7 +19,7 @@ func TestServerLoop_StartThatIsRefused(t *testing.T) {
 		t.Skip("the release is taken for linux on x64")
 	}
 	path := agentcache.NPM(t, "@ampcode/cli-linux-x64/amp", "@ampcode/cli-linux-x64@"+agentcache.AmpServer)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "amp")
 	w := with(t, adapters.Program{Path: path, Version: agentcache.AmpServer})
 	c := w.open(nil)
 	begun := time.Now()

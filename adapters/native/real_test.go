@@ -203,7 +203,7 @@ func toBytes(raw []json.RawMessage) [][]byte {
 
 func TestReal_Gemini(t *testing.T) {
 	w := newWorld(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "gemini")
 	s := spec(t, "gemini")
 	w.write(".gemini/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`)
 	// In a folder that nobody trusts the agent starts no MCP server.
@@ -240,7 +240,7 @@ func TestReal_Gemini(t *testing.T) {
 
 func TestReal_Qwen(t *testing.T) {
 	w := newWorld(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "qwen")
 	s := spec(t, "qwen")
 	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"approvalMode":"default"}}`)
 	shows := w.shows("default")
@@ -283,7 +283,7 @@ func (w *world) choosesModel(s *adaptertest.Scene) {
 
 func TestReal_Copilot(t *testing.T) {
 	w := newWorld(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "copilot")
 	shows := w.shows("")
 	delete(shows, adapters.MCPServers)
 	shows[adapters.Attachments] = func(s *adaptertest.Scene) {

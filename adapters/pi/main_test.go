@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 func newWorldOf(t *testing.T, version string) *world {
 	t.Helper()
 	script := agentcache.PiScript(t, version)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "pi")
 	w := &world{bridgetest.With(t, New(), adapters.Program{Path: script.Node, Args: []string{script.File}, Version: version}), version}
 	w.Env = append(w.Env, "PI_OFFLINE=1", "PI_TELEMETRY=0")
 	w.Write(".pi/agent/models.json", replaceURL(provider, w.Model.URL), 0o600)
