@@ -212,7 +212,7 @@ func TestReal_Gemini(t *testing.T) {
 	delete(shows, adapters.CommandOutput)
 	delete(shows, adapters.NativeSessions)
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
-		if act := sc.Say(sc.Session(), "say used"); !strings.Contains(string(act.Result), `"input_tokens":100`) {
+		if act := sc.Say(sc.NewSession(nil).SessionID, "say used"); !strings.Contains(string(act.Result), `"input_tokens":100`) {
 			sc.Fail("no usage in %s", act.Result)
 		}
 	}
@@ -246,7 +246,7 @@ func TestReal_Qwen(t *testing.T) {
 	shows := w.shows("default")
 	shows[adapters.Models] = w.choosesModel
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
-		act := sc.Say(sc.Session(), "say used")
+		act := sc.Say(sc.NewSession(nil).SessionID, "say used")
 		if !strings.Contains(string(slices.Concat(append([][]byte{act.Result}, all(act.Raw)...)...)), `"inputTokens":100`) {
 			sc.Fail("no usage in %s, %s", act.Raw, act.Result)
 		}
@@ -296,7 +296,7 @@ func TestReal_Copilot(t *testing.T) {
 		s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": last.ID})
 	}
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
-		if act := sc.Say(sc.Session(), "say used"); !strings.Contains(string(act.Result), `"inputTokens":100`) {
+		if act := sc.Say(sc.NewSession(nil).SessionID, "say used"); !strings.Contains(string(act.Result), `"inputTokens":100`) {
 			sc.Fail("no usage in %s", act.Result)
 		}
 	}
