@@ -33,8 +33,7 @@ type Subject struct {
 	NoLoad, NoResume bool
 	// Options are given to the adapter; StateDir and Logger are the suite's.
 	Options adapters.Options
-	// Cwd is the working directory of all sessions; "" for one of each
-	// connection's own.
+	// Cwd is the working directory of all sessions; "" for a new one.
 	Cwd string
 	// Shows make the agent show what the adapter claims in Info().Features and
 	// no contract shows by itself.
@@ -150,6 +149,7 @@ type suite struct {
 	ran   map[string]bool // by contract: it was not skipped
 	owner testing.TB      // the test of all contracts; shared lasts as long
 	state string          // where the agents of all shared connections keep their files
+	cwd   string          // of the sessions of all shared connections
 
 	shared *client // what contracts use one after another; nil when there is none
 	past   *past   // what load and resume come back to; nil until it was made
@@ -172,7 +172,7 @@ func newSuite(owner testing.TB, subject Subject) *suite {
 	if subject.Chunks <= 0 {
 		subject.Chunks = defaultChunks
 	}
-	return &suite{Subject: subject, large: largeText, ran: map[string]bool{}, owner: owner, state: filepath.Join(owner.TempDir(), "state")}
+	return &suite{Subject: subject, large: largeText, ran: map[string]bool{}, owner: owner, state: filepath.Join(owner.TempDir(), "state"), cwd: owner.TempDir()}
 }
 
 // run checks one contract, or skips it for a reason.

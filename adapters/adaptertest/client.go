@@ -57,7 +57,7 @@ func (s *suite) open(t testing.TB) *client {
 	t.Helper()
 	// Not bounded, so that only the contract about it depends on what the end
 	// of Open's context does.
-	c := s.openWith(context.WithoutCancel(t.Context()), t, t, filepath.Join(t.TempDir(), "state"))
+	c := s.openWith(context.WithoutCancel(t.Context()), t, t, filepath.Join(t.TempDir(), "state"), t.TempDir())
 	t.Cleanup(c.close)
 	return c
 }
@@ -76,7 +76,7 @@ func (s *suite) connected(t testing.TB) *client {
 func (s *suite) connect(ctx context.Context, t testing.TB) {
 	t.Helper()
 	s.drop(t)
-	s.shared = s.openWith(ctx, t, s.owner, s.state)
+	s.shared = s.openWith(ctx, t, s.owner, s.state, s.cwd)
 	s.shared.initialize()
 }
 
@@ -90,17 +90,17 @@ func (s *suite) drop(t testing.TB) {
 	}
 }
 
-// openWith opens a connection for t, which the caller closes. Its folders last as
-// long as owner.
-func (s *suite) openWith(ctx context.Context, t, owner testing.TB, stateDir string) *client {
+// openWith opens a connection for t, which the caller closes. It lasts as long as
+// owner at most.
+func (s *suite) openWith(ctx context.Context, t, owner testing.TB, stateDir, cwd string) *client {
 	t.Helper()
 	c := &client{
-		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: s.Cwd, rec: acptest.NewRecorder(owner),
+		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	c.use(t)
-	if c.cwd == "" {
-		c.cwd = owner.TempDir()
+	if s.Cwd != "" {
+		c.cwd = s.Cwd
 	}
 	o := s.Options
 	o.StateDir, o.Logger = stateDir, discard
