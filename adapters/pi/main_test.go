@@ -52,11 +52,17 @@ func newWorldOf(t *testing.T, version string) *world {
 	return w
 }
 
-// onBoth runs a test with the newest version and with the earliest.
+// onBoth runs a test with the newest version and, in long runs, with the earliest.
 func onBoth(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, v := range versions {
-		t.Run(v, func(t *testing.T) { test(t, newWorldOf(t, v)) })
+		t.Run(v, func(t *testing.T) {
+			t.Parallel()
+			if v != version {
+				agentcache.Long(t)
+			}
+			test(t, newWorldOf(t, v))
+		})
 	}
 }
 
