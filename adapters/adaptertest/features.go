@@ -196,6 +196,7 @@ func (a *Act) Said() string { return said(a.Updates) }
 // Prompt runs a turn and answers what the agent asks in it.
 func (s *Scene) Prompt(session acp.SessionID, blocks ...acp.ContentBlock) *Act {
 	s.Helper()
+	s.connected()
 	turn := s.c.beginRaw(session, s.c.encode(&acp.PromptRequest{SessionID: session, Prompt: blocks}))
 	act := &Act{}
 	for from := turn.from; ; {
@@ -232,6 +233,7 @@ func (s *Scene) Say(session acp.SessionID, text string) *Act {
 // Await waits for an update of the session, also one that came before.
 func (s *Scene) Await(session acp.SessionID, what string, match func(u *acp.SessionUpdate) bool) {
 	s.Helper()
+	s.connected()
 	s.c.await(0, what, func(m *acp.Message) bool {
 		if m.Method() != acp.MethodSessionUpdate || m.Session() != string(session) {
 			return false
