@@ -11,10 +11,10 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
-// TestServerLoop_StartThatIsRefused is what can be said of releases that run their
+// TestLive_ServerLoopRefusesAStart is what can be said of releases that run their
 // loop on Amp's server, which cannot be played here: a start fails in bounded time,
 // says why, and leaves nothing.
-func TestServerLoop_StartThatIsRefused(t *testing.T) {
+func TestLive_ServerLoopRefusesAStart(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("the release is taken for linux on x64")
 	}

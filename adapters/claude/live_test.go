@@ -2,8 +2,8 @@ package claude
 
 import "testing"
 
-// TestLive runs what needs nothing of its own in one session of one client.
-func TestLive(t *testing.T) {
+// TestLive_Shared runs what needs nothing of its own in one session of one client.
+func TestLive_Shared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.OneSession = true

@@ -97,9 +97,9 @@ func (w *world) early() {
 	w.Program = adapters.Program{Path: agentcache.NPM(w.T, "@openai/codex/vendor/"+arch+"/codex/codex", "@openai/codex@"+early)}
 }
 
-// TestExec runs prompts without an app-server: of a real early version, and of
+// TestLive_Exec runs prompts without an app-server: of a real early version, and of
 // the tested one behind a program that refuses it.
-func TestExec(t *testing.T) {
+func TestLive_Exec(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(w *world){"early": (*world).early, "refused": (*world).withoutServer} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestExec(t *testing.T) {
 			}
 			// A run that resumes has the mode of the moment.
 			modes := map[acp.SessionModeID]bool{modeReadOnly: false, modeAgent: true}
-			if name == "early" { // of others TestExec_ModesCancelFailures shows it
+			if name == "early" { // of others TestLive_ExecModesCancelFailures shows it
 				modes[modeFullAccess] = true
 			}
 			for mode, writes := range modes {
@@ -167,8 +167,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestExec_ModesCancelFailures: what a run may do, and how it ends.
-func TestExec_ModesCancelFailures(t *testing.T) {
+// TestLive_ExecModesCancelFailures: what a run may do, and how it ends.
+func TestLive_ExecModesCancelFailures(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.withoutServer()
@@ -238,9 +238,9 @@ func TestExec_ModesCancelFailures(t *testing.T) {
 	}
 }
 
-// TestExec_KeyStaysOffDisk: a key that came with the session is in the run's
+// TestLive_ExecKeyStaysOffDisk: a key that came with the session is in the run's
 // environment only.
-func TestExec_KeyStaysOffDisk(t *testing.T) {
+func TestLive_ExecKeyStaysOffDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.openAI()

@@ -13,9 +13,9 @@ var showing = acp.ClientCapabilities{
 	Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}},
 }
 
-// TestLive runs what needs no program of its own with the sessions of two: one
+// TestLive_Shared runs what needs no program of its own with the sessions of two: one
 // for clients that show all there is, and one for those that do not.
-func TestLive(t *testing.T) {
+func TestLive_Shared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	config := filepath.Join(w.Home, ".codex/config.toml")

@@ -2,10 +2,10 @@ package opencode
 
 import "testing"
 
-// TestLive runs what needs no program of its own with the sessions of two: one
+// TestLive_Shared runs what needs no program of its own with the sessions of two: one
 // for clients that show compactions, and one for those that show nothing more
 // than they must.
-func TestLive(t *testing.T) {
+func TestLive_Shared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.probe = &probe{Adapter: New()}

@@ -42,7 +42,7 @@ const touching = `{"bash": {"*": "allow", "touch *": "ask"}, "external_directory
 // world is where a test has OpenCode.
 type world struct {
 	*bridgetest.World
-	probe *probe // the adapter of TestLive; nil elsewhere
+	probe *probe // the adapter of TestLive_Shared; nil elsewhere
 }
 
 func newWorld(t *testing.T) *world {

@@ -55,7 +55,7 @@ exit 1
 }
 
 // A start that is tried again succeeds.
-func TestStart_SucceedsAtLast(t *testing.T) {
+func TestLive_StartSucceedsAtLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	count := w.failing("database is locked", 2, fmt.Sprintf("exec %q \"$@\"", w.Program.Path))
@@ -69,7 +69,7 @@ func TestStart_SucceedsAtLast(t *testing.T) {
 
 // Processes of a user that start at the same time, where none has run before, set
 // up one database.
-func TestStart_ManyAtOnce(t *testing.T) {
+func TestLive_ManyStartAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var starts sync.WaitGroup

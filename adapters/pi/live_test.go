@@ -6,9 +6,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
-// TestLive runs what needs nothing of its own in the sessions of two clients: one
+// TestLive_Shared runs what needs nothing of its own in the sessions of two clients: one
 // that shows all there is, and one that shows nothing more than it must.
-func TestLive(t *testing.T) {
+func TestLive_Shared(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
 		w.OneSession = true
 		w.Write(".pi/agent/prompts/greet.md", "---\ndescription: Greets\n---\nsay greetings to $1\n", 0o600)
