@@ -119,7 +119,7 @@ func (c *Client) leave(key string) {
 		if c.over() {
 			return
 		}
-		c.Call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+		_, _ = c.Call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}) // the part may have closed it
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
