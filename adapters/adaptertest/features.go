@@ -87,7 +87,8 @@ func (s *suite) show(t testing.TB, f adapters.Feature, show func(s *Scene)) {
 }
 
 // Scene is where an agent shows a feature. Its methods end the test when the
-// agent fails; they are called from the test's own goroutine.
+// agent fails; they are called from the test's own goroutine. Scenes use the
+// connection of the contracts, unless they set Capabilities or call Connect.
 type Scene struct {
 	testing.TB
 	// Capabilities are what initialize says of the client; nil is nothing.
@@ -95,7 +96,7 @@ type Scene struct {
 	// Answer gives the result of a request of the agent's; the default allows
 	// what asks for a permission, once.
 	Answer func(method string, params json.RawMessage) (result any, err *acp.Error)
-	// Cwd is the working directory of sessions, a new one for "".
+	// Cwd is the working directory of sessions, that of the connection for "".
 	Cwd string
 
 	s    *suite
