@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -32,8 +33,7 @@ type Subject struct {
 	NoLoad, NoResume bool
 	// Options are given to the adapter; StateDir and Logger are the suite's.
 	Options adapters.Options
-	// Cwd is the working directory of all sessions; "" for one of each
-	// connection's own.
+	// Cwd is the working directory of all sessions; "" for a new one.
 	Cwd string
 	// Shows make the agent show what the adapter claims in Info().Features and
 	// no contract shows by itself.
@@ -94,6 +94,8 @@ type contract struct {
 	check func(s *suite, t testing.TB)
 }
 
+// contracts are run in this order. The first ones share a connection, load and
+// resume end it and go on in others, and the last ones end theirs.
 var contracts = []contract{
 	{"initialize", nil, (*suite).initialize},
 	{"new", nil, (*suite).new},
@@ -103,21 +105,21 @@ var contracts = []contract{
 	{"permission-reject", []string{"Ask"}, (*suite).permissionReject},
 	{"permission-cancelled", []string{"Ask"}, (*suite).permissionCancelled},
 	{"cancel-ends-the-turn", []string{"Run", "Say"}, (*suite).cancelEndsTheTurn},
-	{"load", []string{"Say"}, (*suite).load},
-	{"resume", []string{"Say"}, (*suite).resume},
-	{"two-sessions-interleave", []string{"Run", "Say"}, (*suite).twoSessionsInterleave},
 	{"unknown-method", []string{"Say"}, (*suite).unknownMethod},
 	{"unknown-session-is-an-error", []string{"Say"}, (*suite).unknownSession},
 	{"garbage-line-survived", []string{"Garbage", "Say"}, (*suite).garbageLineSurvived},
 	{"10-MiB-message", []string{"Echo", "Say"}, (*suite).largeMessage},
 	{"meta-preserved", []string{"Say"}, (*suite).metaPreserved},
 	{"concurrent-writes", nil, (*suite).concurrentWrites},
-	{"crash-fails-pending", []string{"Crash"}, (*suite).crashFailsPending},
-	{"close-idempotent", []string{"Run"}, (*suite).closeIdempotent},
-	{"close-leaves-no-process", []string{"Say"}, (*suite).closeLeavesNoProcess},
-	{"open-ctx-bounds-only-open", []string{"Say"}, (*suite).openContext},
-	{"no-goroutine-left", []string{"Say"}, (*suite).noGoroutineLeft},
+	{"two-sessions-interleave", []string{"Run", "Say"}, (*suite).twoSessionsInterleave},
+	{"load", []string{"Say"}, (*suite).load},
+	{"resume", []string{"Say"}, (*suite).resume},
 	{"features", nil, (*suite).features},
+	{"close-idempotent", []string{"Run"}, (*suite).closeIdempotent},
+	{"open-ctx-bounds-only-open", []string{"Say"}, (*suite).openContext},
+	{"crash-fails-pending", []string{"Crash"}, (*suite).crashFailsPending},
+	{"close-leaves-no-process", []string{"Say"}, (*suite).closeLeavesNoProcess},
+	{"no-goroutine-left", []string{"Say"}, (*suite).noGoroutineLeft},
 	// The last one: it judges the frames of all others.
 	{"every-frame-valid", []string{"Say"}, (*suite).everyFrameValid},
 }
@@ -125,7 +127,8 @@ var contracts = []contract{
 // Run checks that the subject's adapter keeps the contract, one subtest each.
 func Run(t *testing.T, subject Subject) {
 	t.Helper()
-	s := newSuite(subject)
+	s := newSuite(t, subject)
+	t.Cleanup(func() { s.drop(t) })
 	for name, reason := range subject.Skip {
 		if !slices.ContainsFunc(contracts, func(c contract) bool { return c.name == name }) {
 			t.Errorf("Skip names %q, which is no contract", name)
@@ -144,20 +147,32 @@ type suite struct {
 	Subject
 	large int             // bytes of a large text
 	ran   map[string]bool // by contract: it was not skipped
+	owner testing.TB      // the test of all contracts; shared lasts as long
+	state string          // where the agents of all shared connections keep their files
+	cwd   string          // of the sessions of all shared connections
+
+	shared *client // what contracts use one after another; nil when there is none
+	past   *past   // what load and resume come back to; nil until it was made
+
+	// goroutines is what was left after a connection was closed; valid when
+	// looked is true.
+	goroutines error
+	looked     bool
 
 	mu         sync.Mutex
 	frames     int // from the agent
 	violations []string
 }
 
-func newSuite(subject Subject) *suite {
+func newSuite(owner testing.TB, subject Subject) *suite {
+	owner.Helper()
 	if subject.Patience <= 0 {
 		subject.Patience = defaultPatience
 	}
 	if subject.Chunks <= 0 {
 		subject.Chunks = defaultChunks
 	}
-	return &suite{Subject: subject, large: largeText, ran: map[string]bool{}}
+	return &suite{Subject: subject, large: largeText, ran: map[string]bool{}, owner: owner, state: filepath.Join(owner.TempDir(), "state"), cwd: owner.TempDir()}
 }
 
 // run checks one contract, or skips it for a reason.
@@ -170,5 +185,10 @@ func (s *suite) run(t testing.TB, c contract) {
 		t.Fatalf("the contract needs Prompts.%s, or a reason in Skip", name)
 	}
 	s.ran[c.name] = true
+	defer func() {
+		if t.Failed() {
+			s.drop(t)
+		}
+	}()
 	c.check(s, t)
 }

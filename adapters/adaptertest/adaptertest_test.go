@@ -38,25 +38,28 @@ func subject(f *fake) Subject {
 	}
 }
 
-// try runs every contract against an adapter of its own and returns what failed.
-// Time is the bubble's, so waiting in vain takes none.
+// try runs every contract against an adapter and returns what failed. Time is the
+// bubble's, so waiting in vain takes none.
 func try(t *testing.T, change func(f *fake), s Subject) map[string][]string {
 	t.Helper()
-	all := newSuite(s)
-	all.large = 64 << 10
 	failed := map[string][]string{}
-	for _, c := range contracts {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			change(f)
-			defer f.reap()
-			defer close(f.release)
-			all.Adapter = f
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		change(f)
+		defer f.reap()
+		defer close(f.release)
+		s.Adapter = f
+		all := newSuite(t, s)
+		all.large = 64 << 10
+		for _, c := range contracts {
 			if r := observe(t, c.name, func(t testing.TB) { all.run(t, c) }); r.Failed() {
 				failed[c.name] = r.failures
 			}
-		})
-	}
+		}
+		if r := observe(t, "the end", func(t testing.TB) { all.drop(t) }); r.Failed() {
+			failed["the end"] = r.failures
+		}
+	})
 	return failed
 }
 
@@ -122,7 +125,7 @@ func TestRun_MissingPromptNeedsAReason(t *testing.T) {
 	s.Prompts.Tool = Prompt{}
 	at := slices.IndexFunc(contracts, func(c contract) bool { return c.name == "tool-call-lifecycle" })
 	run := func() *recorder {
-		return observe(t, "tool-call-lifecycle", func(t testing.TB) { newSuite(s).run(t, contracts[at]) })
+		return observe(t, "tool-call-lifecycle", func(t testing.TB) { newSuite(t, s).run(t, contracts[at]) })
 	}
 	if got := run(); len(got.failures) != 1 || !strings.Contains(got.failures[0], "Prompts.Tool") {
 		t.Errorf("without a prompt: failures %q, want one about Prompts.Tool", got.failures)
@@ -137,7 +140,7 @@ func TestRun_MissingPromptNeedsAReason(t *testing.T) {
 func TestFailures_QuoteTheFrames(t *testing.T) {
 	failed := try(t, func(f *fake) { f.cancel = func(*fakeConn, *fakeTurn) {} }, subject(nil))
 	got := strings.Join(failed["cancel-ends-the-turn"], "\n")
-	for _, want := range []string{"the response 3 to session/prompt did not come in time", `<- {"jsonrpc":"2.0","method":"session/update"`, `-> {"jsonrpc":"2.0","method":"session/cancel"`} {
+	for _, want := range []string{"to session/prompt did not come in time", `<- {"jsonrpc":"2.0","method":"session/update"`, `-> {"jsonrpc":"2.0","method":"session/cancel"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the failure lacks %q:\n%s", want, got)
 		}

@@ -22,8 +22,10 @@ var broken = []struct {
 		}
 	}},
 	{"new", "an id twice", func(f *fake) {
+		twice := false
 		f.methods[acp.MethodSessionNew] = func(c *fakeConn, m acp.Message) {
-			if len(c.made) == 2 {
+			if len(c.made) == 1 && !twice {
+				twice = true
 				c.reply(m, `{"sessionId":"`+c.made[0]+`"}`)
 				return
 			}

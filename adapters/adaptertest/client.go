@@ -26,7 +26,7 @@ const methodProbe = "_adaptertest/probe"
 // client is the gateway's end of one Conn. One goroutine, which close waits for,
 // reads and notes every frame; questions about order are questions about
 // positions in frames. The methods that fail the test are called from the
-// test's own goroutine only.
+// test's own goroutine only, t being the test of the contract that uses it.
 type client struct {
 	t    testing.TB
 	s    *suite
@@ -42,7 +42,12 @@ type client struct {
 	end    error         // why; valid when ended is closed
 	lastID int64
 
+	hello  *acp.InitializeResponse
+	first  acp.SessionID // "" until a contract needed it
+	second acp.SessionID // "" until a contract needed two
+
 	mu     sync.Mutex
+	where  string        // name of t
 	frames []acp.Message // from the agent, in the order they arrived
 	quotes []string      // both directions, the last quotedFrames
 }
@@ -50,26 +55,53 @@ type client struct {
 // open opens a connection and closes it at the end of the test at the latest.
 func (s *suite) open(t testing.TB) *client {
 	t.Helper()
-	return s.openIn(t, filepath.Join(t.TempDir(), "state"))
-}
-
-func (s *suite) openIn(t testing.TB, stateDir string) *client {
-	t.Helper()
 	// Not bounded, so that only the contract about it depends on what the end
 	// of Open's context does.
-	return s.openWith(context.WithoutCancel(t.Context()), t, stateDir)
+	c := s.openWith(context.WithoutCancel(t.Context()), t, t, filepath.Join(t.TempDir(), "state"), t.TempDir())
+	t.Cleanup(c.close)
+	return c
 }
 
-func (s *suite) openWith(ctx context.Context, t testing.TB, stateDir string) *client {
+// connected returns the shared connection, initialized.
+func (s *suite) connected(t testing.TB) *client {
+	t.Helper()
+	if s.shared == nil {
+		s.connect(context.WithoutCancel(t.Context()), t)
+	}
+	s.shared.use(t)
+	return s.shared
+}
+
+// connect opens a connection that the contracts share from now on.
+func (s *suite) connect(ctx context.Context, t testing.TB) {
+	t.Helper()
+	s.drop(t)
+	s.shared = s.openWith(ctx, t, s.owner, s.state, s.cwd)
+	s.shared.initialize()
+}
+
+// drop closes the shared connection. Who asks for it next gets another one.
+func (s *suite) drop(t testing.TB) {
+	t.Helper()
+	if c := s.shared; c != nil {
+		s.shared = nil
+		c.use(t)
+		c.close()
+	}
+}
+
+// openWith opens a connection for t, which the caller closes. It lasts as long as
+// owner at most.
+func (s *suite) openWith(ctx context.Context, t, owner testing.TB, stateDir, cwd string) *client {
 	t.Helper()
 	c := &client{
-		t: t, s: s, ctx: context.WithoutCancel(t.Context()), cwd: t.TempDir(), rec: acptest.NewRecorder(t),
+		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
+	c.use(t)
 	if s.Cwd != "" {
 		c.cwd = s.Cwd
 	}
-	t.Cleanup(c.close)
 	o := s.Options
 	o.StateDir, o.Logger = stateDir, discard
 	err := c.within("Open", func() (err error) {
@@ -83,6 +115,14 @@ func (s *suite) openWith(ctx context.Context, t testing.TB, stateDir string) *cl
 	return c
 }
 
+// use makes t the test that fails when the connection does.
+func (c *client) use(t testing.TB) {
+	c.t = t
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.where = t.Name()
+}
+
 // read notes every frame until reading fails.
 func (c *client) read() {
 	defer close(c.ended)
@@ -93,8 +133,9 @@ func (c *client) read() {
 			return
 		}
 		m = m.Clone() // m is valid until the next Read
-		c.s.judge(c.t.Name(), c.rec.Gateway(m.Frame()))
+		err = c.rec.Gateway(m.Frame())
 		c.mu.Lock()
+		c.s.judge(c.where, err)
 		c.frames = append(c.frames, m)
 		c.quoteLocked("<- ", m.Frame())
 		c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ func (s *suite) crashFailsPending(t testing.TB) {
 	if err == nil || errors.Is(err, errPatience) {
 		c.fatalf("reading again: %v, want an error", err)
 	}
+	s.drop(t)
 }
 
 // closeIdempotent: Close may be called in the middle of a turn, by several at
@@ -90,6 +92,7 @@ func (s *suite) closeIdempotent(t testing.TB) {
 	if err == nil || errors.Is(err, errPatience) {
 		c.fatalf("writing after Close: %v, want an error", err)
 	}
+	s.drop(t)
 }
 
 // closeLeavesNoProcess: after Close nothing runs that the connection started,
@@ -98,19 +101,26 @@ func (s *suite) closeLeavesNoProcess(t testing.TB) {
 	if !proc.known() {
 		t.Skip("processes cannot be listed on this system")
 	}
-	before := proc.descendants()
-	c, id := s.ready(t)
+	s.drop(t)
+	before, goroutines := proc.descendants(os.Getpid()), goleak.IgnoreCurrent()
+	c := s.open(t)
+	c.initialize()
+	id := c.newSession()
 	prompt, least := s.Prompts.Spawn, 1
 	if prompt.Text == "" {
 		prompt = s.Prompts.Say
 	}
 	c.prompt(id, prompt)
-	started := proc.descendants()
+	started := proc.descendants(os.Getpid())
 	maps.DeleteFunc(started, func(p process, _ bool) bool { return before[p] })
 	if conn, ok := c.conn.(adapters.Process); ok {
-		if p, alive := proc.find(conn.PID()); !alive || !started[p] {
+		p, alive := proc.find(conn.PID())
+		if !alive || !started[p] {
 			c.fatalf("the connection's process %d is not among those that were started: %v", conn.PID(), started)
 		}
+		// Another test may have started the others.
+		started = proc.descendants(conn.PID())
+		started[p] = true
 		if s.Prompts.Spawn.Text != "" {
 			least = 2
 		}
@@ -124,15 +134,18 @@ func (s *suite) closeLeavesNoProcess(t testing.TB) {
 			c.t.Errorf("process %d is left: %s", p.pid, proc.command(p.pid))
 		}
 	}
+	if s.Skip["no-goroutine-left"] == "" {
+		s.goroutines, s.looked = goleak.Find(goroutines), true
+	}
 }
 
 // openContext: the context of Open bounds Open and nothing else.
 func (s *suite) openContext(t testing.TB) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	c := s.openWith(ctx, t, filepath.Join(t.TempDir(), "state"))
-	c.initialize()
+	s.connect(ctx, t)
 	cancel()
-	c.prompt(c.newSession(), s.Prompts.Say)
+	c, id := s.ready(t)
+	c.prompt(id, s.Prompts.Say)
 
 	conn, err := s.Adapter.Open(ctx, adapters.Options{StateDir: filepath.Join(t.TempDir(), "state"), Logger: discard})
 	if err == nil {
@@ -141,26 +154,33 @@ func (s *suite) openContext(t testing.TB) {
 	}
 }
 
-// noGoroutineLeft: Close has waited for everything the connection runs.
+// noGoroutineLeft: Close has waited for everything the connection runs. The
+// connection is that of close-leaves-no-process if there was one.
 func (s *suite) noGoroutineLeft(t testing.TB) {
-	use := func() {
-		c, id := s.ready(t)
-		c.prompt(id, s.Prompts.Say)
-		c.close()
+	if !s.looked {
+		use := func() {
+			c := s.open(t)
+			c.initialize()
+			c.prompt(c.newSession(), s.Prompts.Say)
+			c.close()
+		}
+		use() // what starts once and for all is started now
+		before := goleak.IgnoreCurrent()
+		use()
+		s.goroutines = goleak.Find(before)
 	}
-	use() // what starts once and for all is started now
-	before := goleak.IgnoreCurrent()
-	use()
-	if err := goleak.Find(before); err != nil {
-		t.Errorf("after Close: %v", err)
+	if s.goroutines != nil {
+		t.Errorf("after Close: %v", s.goroutines)
 	}
 }
 
 // everyFrameValid: whatever the agent sent in all contracts is valid.
 func (s *suite) everyFrameValid(t testing.TB) {
-	c, id := s.ready(t)
-	c.prompt(id, s.Prompts.Say)
-	c.close()
+	if s.shared != nil || !s.heard() {
+		c, id := s.ready(t)
+		c.prompt(id, s.Prompts.Say)
+		s.drop(t)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.frames == 0 {
@@ -169,4 +189,11 @@ func (s *suite) everyFrameValid(t testing.TB) {
 	for _, v := range s.violations {
 		t.Error(v)
 	}
+}
+
+// heard reports whether an agent has sent anything.
+func (s *suite) heard() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frames > 0
 }

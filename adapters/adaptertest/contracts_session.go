@@ -1,7 +1,6 @@
 package adaptertest
 
 import (
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,58 +11,55 @@ import (
 
 // initialize: the agent speaks the version it was asked for.
 func (s *suite) initialize(t testing.TB) {
-	c := s.open(t)
-	r := c.initialize()
-	if r.ProtocolVersion != protocolVersion {
-		c.fatalf("the agent speaks protocol version %d, want %d", r.ProtocolVersion, protocolVersion)
+	c := s.connected(t)
+	if c.hello.ProtocolVersion != protocolVersion {
+		c.fatalf("the agent speaks protocol version %d, want %d", c.hello.ProtocolVersion, protocolVersion)
 	}
-	if r.AgentCapabilities == nil {
+	if c.hello.AgentCapabilities == nil {
 		c.fatalf("the agent does not say what it can")
 	}
 }
 
 // new: every session has an id of its own.
 func (s *suite) new(t testing.TB) {
-	c := s.open(t)
-	c.initialize()
-	seen := map[acp.SessionID]bool{}
-	for range 3 {
-		id := c.newSession()
-		if seen[id] {
-			c.fatalf("two new sessions have the id %s", id)
-		}
-		seen[id] = true
+	c, first := s.ready(t)
+	if second := c.other(); second == first {
+		c.fatalf("two new sessions have the id %s", first)
 	}
 }
 
-// saved has a conversation with one agent and returns the session, what was
-// said, and another agent with the same state.
-func (s *suite) saved(t testing.TB) (c *client, id acp.SessionID, answer string) {
+// past is a conversation of one prompt, Say, at least.
+type past struct {
+	session acp.SessionID
+	answer  string // to the first prompt
+}
+
+// reopened returns a session with a past, and another agent with the same state,
+// which does not know of it yet.
+func (s *suite) reopened(t testing.TB) (*client, *past) {
 	t.Helper()
-	state := filepath.Join(t.TempDir(), "state")
-	before := s.openIn(t, state)
-	before.initialize()
-	id = before.newSession()
-	answer = said(before.prompt(id, s.Prompts.Say).updates)
-	before.close()
-	c = s.openIn(t, state)
-	c.cwd = before.cwd
-	return c, id, answer
+	if s.past == nil {
+		c := s.connected(t)
+		id := c.other()
+		s.past = &past{id, said(c.prompt(id, s.Prompts.Say).updates)}
+	}
+	s.drop(t)
+	return s.connected(t), s.past
 }
 
 // load: another process of the agent opens a session and sends what was said,
 // before it answers.
 func (s *suite) load(t testing.TB) {
 	if s.NoLoad {
-		c := s.open(t)
-		caps := c.initialize().AgentCapabilities
-		s.lacks(c, acp.MethodSessionLoad, caps != nil && caps.LoadSession)
+		c := s.connected(t)
+		s.lacks(c, acp.MethodSessionLoad, c.hello.AgentCapabilities != nil && c.hello.AgentCapabilities.LoadSession)
 		return
 	}
-	c, id, answer := s.saved(t)
-	if caps := c.initialize().AgentCapabilities; caps == nil || !caps.LoadSession {
+	c, past := s.reopened(t)
+	if caps := c.hello.AgentCapabilities; caps == nil || !caps.LoadSession {
 		c.fatalf("the agent does not claim to load sessions")
 	}
+	id := past.session
 	p := &turn{c: c, session: id}
 	p.id, p.from = c.request(acp.MethodSessionLoad, c.encode(&acp.LoadSessionRequest{SessionID: id, Cwd: c.cwd, MCPServers: []acp.MCPServer{}}))
 	at, m := c.response(p.id, acp.MethodSessionLoad, p.from)
@@ -74,8 +70,8 @@ func (s *suite) load(t testing.TB) {
 	if got := asked(p.updates); !strings.Contains(got, s.Prompts.Say.Text) {
 		c.fatalf("the replay has the prompts %q, want %q", got, s.Prompts.Say.Text)
 	}
-	if got := said(p.updates); got != answer {
-		c.fatalf("the replay has the answer %q, want %q", got, answer)
+	if got := said(p.updates); got != past.answer {
+		c.fatalf("the replay has the answer %q, want %q", got, past.answer)
 	}
 	p.quiet()
 	c.prompt(id, s.Prompts.Say)
@@ -85,22 +81,23 @@ func (s *suite) load(t testing.TB) {
 // what was said.
 func (s *suite) resume(t testing.TB) {
 	if s.NoResume {
-		c := s.open(t)
-		s.lacks(c, acp.MethodSessionResume, resumes(c.initialize()))
+		c := s.connected(t)
+		s.lacks(c, acp.MethodSessionResume, resumes(c.hello))
 		return
 	}
-	c, id, _ := s.saved(t)
-	if !resumes(c.initialize()) {
+	c, past := s.reopened(t)
+	if !resumes(c.hello) {
 		c.fatalf("the agent does not claim to resume sessions")
 	}
 	from := c.seen()
-	c.must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: c.cwd, MCPServers: []acp.MCPServer{}}, nil)
-	for _, u := range c.updates(id, from, c.barrier()) {
+	c.must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: past.session, Cwd: c.cwd, MCPServers: []acp.MCPServer{}}, nil)
+	for _, u := range c.updates(past.session, from, c.barrier()) {
 		if ofTurn(&u) {
 			c.fatalf("resuming replays the session")
 		}
 	}
-	c.prompt(id, s.Prompts.Say)
+	c.prompt(past.session, s.Prompts.Say)
+	c.first = past.session // as good as any for what follows
 }
 
 func resumes(r *acp.InitializeResponse) bool {

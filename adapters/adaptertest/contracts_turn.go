@@ -92,10 +92,11 @@ func (s *suite) cancelEndsTheTurn(t testing.TB) {
 }
 
 // twoSessionsInterleave: a turn of one session neither waits for another
-// session's nor mixes with it.
+// session's nor mixes with it. The longer turn goes on, so the connection is
+// closed.
 func (s *suite) twoSessionsInterleave(t testing.TB) {
 	c, first := s.ready(t)
-	second := c.newSession()
+	second := c.other()
 	long := c.begin(first, s.Prompts.Run.Text)
 	long.started()
 	short := c.prompt(second, s.Prompts.Say)
@@ -108,6 +109,8 @@ func (s *suite) twoSessionsInterleave(t testing.TB) {
 	if want := s.Prompts.Say.Says; want != "" && strings.Contains(mixed, want) {
 		c.fatalf("session %s got what session %s said", first, second)
 	}
+	s.past = &past{second, said(short.updates)}
+	s.drop(t)
 }
 
 // garbageLineSurvived: output that is no message ends neither the turn nor the

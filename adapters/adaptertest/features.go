@@ -87,7 +87,8 @@ func (s *suite) show(t testing.TB, f adapters.Feature, show func(s *Scene)) {
 }
 
 // Scene is where an agent shows a feature. Its methods end the test when the
-// agent fails; they are called from the test's own goroutine.
+// agent fails; they are called from the test's own goroutine. Scenes use the
+// connection of the contracts, unless they set Capabilities or call Connect.
 type Scene struct {
 	testing.TB
 	// Capabilities are what initialize says of the client; nil is nothing.
@@ -95,7 +96,7 @@ type Scene struct {
 	// Answer gives the result of a request of the agent's; the default allows
 	// what asks for a permission, once.
 	Answer func(method string, params json.RawMessage) (result any, err *acp.Error)
-	// Cwd is the working directory of sessions, a new one for "".
+	// Cwd is the working directory of sessions, that of the connection for "".
 	Cwd string
 
 	s    *suite
@@ -104,10 +105,44 @@ type Scene struct {
 	init *acp.InitializeResponse
 }
 
-// Connect opens a connection, in place of the one before, and initializes it.
-func (s *Scene) Connect() *acp.InitializeResponse {
+// Session returns a session that scenes share, made without any wishes. No turn
+// runs in it; what was said in it stays.
+func (s *Scene) Session() acp.SessionID {
 	s.Helper()
 	if s.c != nil {
+		return s.NewSession(nil).SessionID
+	}
+	c, id := s.s.ready(s.TB)
+	s.share(c)
+	return id
+}
+
+// share makes the suite's connection that of the scene.
+func (s *Scene) share(c *client) {
+	s.c, s.init = c, c.hello
+	if s.Cwd == "" {
+		s.Cwd = c.cwd
+	}
+}
+
+// connected makes sure that there is a connection: the suite's, unless the
+// client is a special one.
+func (s *Scene) connected() {
+	s.Helper()
+	switch {
+	case s.c != nil:
+	case s.Capabilities == nil:
+		s.share(s.s.connected(s.TB))
+	default:
+		s.Connect()
+	}
+}
+
+// Connect opens a connection of the scene's own, in place of the one before, and
+// initializes it.
+func (s *Scene) Connect() *acp.InitializeResponse {
+	s.Helper()
+	if s.c != nil && s.c != s.s.shared {
 		s.c.close()
 	}
 	s.c = s.s.open(s.TB)
@@ -127,9 +162,7 @@ func (s *Scene) Connect() *acp.InitializeResponse {
 // NewSession makes a session; edit may change the params, or be nil.
 func (s *Scene) NewSession(edit func(p *acp.NewSessionRequest)) *acp.NewSessionResponse {
 	s.Helper()
-	if s.c == nil {
-		s.Connect()
-	}
+	s.connected()
 	p := &acp.NewSessionRequest{Cwd: s.Cwd, MCPServers: []acp.MCPServer{}}
 	if edit != nil {
 		edit(p)
@@ -142,9 +175,7 @@ func (s *Scene) NewSession(edit func(p *acp.NewSessionRequest)) *acp.NewSessionR
 // Call sends a request that must succeed and returns its result.
 func (s *Scene) Call(method string, params any) json.RawMessage {
 	s.Helper()
-	if s.c == nil {
-		s.Connect()
-	}
+	s.connected()
 	var r json.RawMessage
 	s.c.must(method, params, &r)
 	return r
@@ -166,6 +197,7 @@ func (a *Act) Said() string { return said(a.Updates) }
 // Prompt runs a turn and answers what the agent asks in it.
 func (s *Scene) Prompt(session acp.SessionID, blocks ...acp.ContentBlock) *Act {
 	s.Helper()
+	s.connected()
 	turn := s.c.beginRaw(session, s.c.encode(&acp.PromptRequest{SessionID: session, Prompt: blocks}))
 	act := &Act{}
 	for from := turn.from; ; {
@@ -202,6 +234,7 @@ func (s *Scene) Say(session acp.SessionID, text string) *Act {
 // Await waits for an update of the session, also one that came before.
 func (s *Scene) Await(session acp.SessionID, what string, match func(u *acp.SessionUpdate) bool) {
 	s.Helper()
+	s.connected()
 	s.c.await(0, what, func(m *acp.Message) bool {
 		if m.Method() != acp.MethodSessionUpdate || m.Session() != string(session) {
 			return false

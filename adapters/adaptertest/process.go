@@ -50,9 +50,9 @@ func (f procFS) find(pid int) (process, bool) {
 	return p, alive
 }
 
-// descendants returns the processes below this one, and those that bear the
-// mark of one of them although their parents are gone.
-func (f procFS) descendants() map[process]bool {
+// descendants returns the processes below one, and those that bear the mark of
+// one of them, or its own, although their parents are gone.
+func (f procFS) descendants(root int) map[process]bool {
 	names, err := os.ReadDir(f.dir)
 	if err != nil {
 		return nil
@@ -71,7 +71,10 @@ func (f procFS) descendants() map[process]bool {
 	}
 	found := map[process]bool{}
 	marks := map[string]bool{}
-	for queue := children[os.Getpid()]; len(queue) > 0; queue = queue[1:] {
+	if mark := f.mark(root); mark != "" && root != os.Getpid() { // ours is that of who started us
+		marks[mark] = true
+	}
+	for queue := children[root]; len(queue) > 0; queue = queue[1:] {
 		pid := queue[0]
 		found[all[pid]] = true
 		if mark := f.mark(pid); mark != "" {
@@ -80,7 +83,7 @@ func (f procFS) descendants() map[process]bool {
 		queue = append(queue, children[pid]...)
 	}
 	for pid, p := range all {
-		if pid != os.Getpid() && marks[f.mark(pid)] {
+		if pid != root && pid != os.Getpid() && marks[f.mark(pid)] {
 			found[p] = true
 		}
 	}

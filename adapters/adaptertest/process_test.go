@@ -35,12 +35,14 @@ func TestDescendants_AlsoThoseWhoseParentsAreGone(t *testing.T) {
 	add(stranger, 1, "S", markVar+"theirs")
 	add(unmarked, 1, "S", "")
 
-	got := procFS{dir}.descendants()
-	want := map[process]bool{}
-	for _, pid := range []int{child, grandchild, orphan} {
-		want[process{pid, strconv.Itoa(pid) + "000"}] = true
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(process{})); diff != "" {
-		t.Errorf("descendants (-want +got):\n%s", diff)
+	for root, pids := range map[int][]int{self: {child, grandchild, orphan}, child: {grandchild, orphan}} {
+		got := procFS{dir}.descendants(root)
+		want := map[process]bool{}
+		for _, pid := range pids {
+			want[process{pid, strconv.Itoa(pid) + "000"}] = true
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(process{})); diff != "" {
+			t.Errorf("descendants of %d (-want +got):\n%s", root, diff)
+		}
 	}
 }

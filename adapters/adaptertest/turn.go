@@ -19,6 +19,7 @@ func (c *client) initialize() *acp.InitializeResponse {
 	c.must(acp.MethodInitialize, &acp.InitializeRequest{
 		ProtocolVersion: protocolVersion, ClientCapabilities: &acp.ClientCapabilities{},
 	}, r)
+	c.hello = r
 	return r
 }
 
@@ -33,12 +34,24 @@ func (c *client) newSession() acp.SessionID {
 	return r.SessionID
 }
 
-// ready opens a connection with one session.
+// ready returns the shared connection and its first session, in which no turn
+// runs.
 func (s *suite) ready(t testing.TB) (*client, acp.SessionID) {
 	t.Helper()
-	c := s.open(t)
-	c.initialize()
-	return c, c.newSession()
+	c := s.connected(t)
+	if c.first == "" {
+		c.first = c.newSession()
+	}
+	return c, c.first
+}
+
+// other is another session of the connection, in which nothing was said.
+func (c *client) other() acp.SessionID {
+	c.t.Helper()
+	if c.second == "" {
+		c.second = c.newSession()
+	}
+	return c.second
 }
 
 // turn is a prompt and what came of it.

@@ -22,7 +22,7 @@ func TestContract(t *testing.T) {
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
 		Shows:   w.shows(),
 		Skip: map[string]string{
-			"10-MiB-message": "amp never answers a prompt of several MiB; TestLive_LargePrompt has the largest that it is given",
+			"10-MiB-message": "amp never answers a prompt of several MiB; liveLargePrompt has the largest that it is given",
 		},
 	})
 }

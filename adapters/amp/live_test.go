@@ -43,9 +43,34 @@ func asked(c *bridgetest.Client, from int) int {
 	return n
 }
 
-func TestLive_PermissionModes(t *testing.T) {
+// TestLive_Shared runs what needs nothing of its own in one session of one client.
+func TestLive_Shared(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
+	w.OneSession = true
+	for _, part := range []struct {
+		name string
+		test func(t *testing.T, w *world)
+	}{
+		{"PermissionModes", livePermissionModes},
+		{"RejectedWithAReason", liveRejectedWithAReason},
+		{"PermissionOfASubagent", livePermissionOfASubagent},
+		{"PermissionIsRemembered", livePermissionIsRemembered},
+		{"WorkspaceSettingsThatDecide", liveWorkspaceSettingsThatDecide},
+		{"EndsOfTurns", liveEndsOfTurns},
+		{"CancelEverywhere", liveCancelEverywhere},
+		{"LargePrompt", liveLargePrompt},
+		{"ModeIsTheThreads", liveModeIsTheThreads},
+		{"ResumeTellsTheModel", liveResumeTellsTheModel},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.test(t, &world{w.Part(t)}) })
+	}
+}
+
+func livePermissionModes(t *testing.T, w *world) {
 	file := filepath.Join(w.Cwd, "made.txt")
+	c := w.open(bridgetest.Pick(optionAllow))
+	ids := map[string]acp.SessionID{"default": c.New("")}
 	for _, one := range []struct {
 		mode, prompt string
 		asks         int
@@ -60,18 +85,19 @@ func TestLive_PermissionModes(t *testing.T) {
 		{"readonly", "run touch " + file, 0, acp.ToolCallStatusFailed},
 		{"bypass", "run touch " + file, 0, acp.ToolCallStatusCompleted},
 	} {
-		c := w.open(bridgetest.Pick(optionAllow))
-		id := c.New(`{"permissionMode":"` + one.mode + `"}`)
-		_, got := c.Turn(id, one.prompt)
+		if ids[one.mode] == "" {
+			ids[one.mode] = c.New(`{"permissionMode":"` + one.mode + `"}`)
+		}
+		from := c.Seen()
+		_, got := c.Turn(ids[one.mode], one.prompt)
 		for tool, status := range calls(got) {
 			if status != one.status {
 				t.Errorf("%s, %s: %s is %s", one.mode, one.prompt, tool, status)
 			}
 		}
-		if n := asked(c, 0); n != one.asks || len(calls(got)) != 1 {
+		if n := asked(c, from); n != one.asks || len(calls(got)) != 1 {
 			t.Errorf("%s, %s: asked %d times, calls %v", one.mode, one.prompt, n, calls(got))
 		}
-		c.Close()
 		_ = os.RemoveAll(filepath.Join(w.Cwd, ".amp"))
 	}
 }
@@ -79,6 +105,7 @@ func TestLive_PermissionModes(t *testing.T) {
 // The user's settings are taken over, never changed, and the private copy with
 // the session's secrets goes away with it.
 func TestLive_SettingsStayTheUsers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	own := w.Write(".config/amp/settings.json", `{"amp.dangerouslyAllowAll":true,"amp.permissions":[{"tool":"Bash","matches":{"cmd":"ls *"},"action":"ask"},{"tool":"Bash","matches":{"cmd":"pwd"},"action":"reject","message":"no pwd here"}]}`, 0o640)
 	before, info := sha256.Sum256([]byte(w.Read(own))), must(os.Stat(own))
@@ -123,24 +150,22 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestLive_WorkspaceSettingsThatDecide(t *testing.T) {
-	w := newWorld(t)
+func liveWorkspaceSettingsThatDecide(t *testing.T, w *world) {
+	w.Cwd = t.TempDir()
+	c := w.open(nil)
 	for _, content := range []string{`{"amp.dangerouslyAllowAll":true}`, `{"amp.permissions":[{"tool":"Bash","action":"ask"}]}`} {
 		w.Write(filepath.Join(w.Cwd, ".amp", "settings.json"), content, 0o600)
-		c := w.open(nil)
 		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
 		if e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "permissionMode bypass") {
 			t.Errorf("%s: %v", content, e)
 		}
-		c.New(`{"permissionMode":"bypass"}`)
-		c.Close()
 	}
+	c.New(`{"permissionMode":"bypass"}`)
 }
 
-func TestLive_PermissionIsRemembered(t *testing.T) {
-	w := newWorld(t)
+func livePermissionIsRemembered(t *testing.T, w *world) {
 	c := w.open(bridgetest.Pick(optionAlways))
-	id := c.New("")
+	id := c.Fresh()
 	made := filepath.Join(w.Cwd, "made")
 	for i, prompt := range []string{"run touch " + made, "run touch " + made, "run touch " + made + "2", "write " + made + " a", "write " + made + " b"} {
 		if _, got := c.Turn(id, prompt); len(calls(got)) != 1 {
@@ -156,8 +181,7 @@ func TestLive_PermissionIsRemembered(t *testing.T) {
 	}
 }
 
-func TestLive_RejectedWithAReason(t *testing.T) {
-	w := newWorld(t)
+func liveRejectedWithAReason(t *testing.T, w *world) {
 	c := w.open(func(method string, _ json.RawMessage) any {
 		return object{"outcome": object{"outcome": "selected", "optionId": optionReject}, "_meta": object{acp.MetaKey: object{"message": "rather not today"}}}
 	})
@@ -166,14 +190,13 @@ func TestLive_RejectedWithAReason(t *testing.T) {
 	if stop != acp.StopReasonEndTurn || calls(got)["Bash"] != acp.ToolCallStatusFailed {
 		t.Errorf("%s, %v", stop, calls(got))
 	}
-	if turns := w.Model.Turns(); !turns[len(turns)-1].Says(scriptedmodel.ToolRole, "rather not today") {
+	if turns := w.Turns(); !turns[len(turns)-1].Says(scriptedmodel.ToolRole, "rather not today") {
 		t.Error("the model does not hear why")
 	}
 }
 
 // A subagent's calls are on no line, but its permissions are asked for.
-func TestLive_PermissionOfASubagent(t *testing.T) {
-	w := newWorld(t)
+func livePermissionOfASubagent(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("delegate it"), scriptedmodel.Step{scriptedmodel.Call(toolTask, object{"prompt": "run touch " + w.Cwd + "/sub", "description": "touches"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(bridgetest.Pick(optionAllow))
 	_, got := c.Turn(c.New(""), "delegate it")
@@ -198,8 +221,7 @@ func TestLive_PermissionOfASubagent(t *testing.T) {
 }
 
 // Every state in which a turn can be cancelled, and the session goes on.
-func TestLive_CancelEverywhere(t *testing.T) {
-	w := newWorld(t)
+func liveCancelEverywhere(t *testing.T, w *world) {
 	gate := make(chan struct{})
 	defer close(gate)
 	w.Model.On(scriptedmodel.Exactly("think for ever"), scriptedmodel.Step{scriptedmodel.Gate(gate)})
@@ -259,8 +281,7 @@ func TestLive_CancelEverywhere(t *testing.T) {
 }
 
 // How turns end that the program does not end with the usual words.
-func TestLive_EndsOfTurns(t *testing.T) {
-	w := newWorld(t)
+func liveEndsOfTurns(t *testing.T, w *world) {
 	stop := func(reason string) {
 		w.Model.On(scriptedmodel.Exactly("stop "+reason), scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop(reason)})
 	}
@@ -289,10 +310,9 @@ func TestLive_EndsOfTurns(t *testing.T) {
 	}
 }
 
-func TestLive_LargePrompt(t *testing.T) {
-	w := newWorld(t)
+func liveLargePrompt(t *testing.T, w *world) {
 	c := w.open(nil)
-	id := c.New("")
+	id := c.Fresh()
 	text := strings.Repeat("0123456789", (maxPrompt-100)/10)
 	w.Model.On(scriptedmodel.Contains("big"), scriptedmodel.Step{scriptedmodel.Say("read")})
 	if _, got := c.Turn(id, "big "+text); bridgetest.Said(got) != "read" {
@@ -303,18 +323,17 @@ func TestLive_LargePrompt(t *testing.T) {
 	}
 }
 
-func TestLive_ResumeTellsTheModel(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(nil)
-	id, unused := c.New(""), c.New("")
+func liveResumeTellsTheModel(t *testing.T, w *world) {
+	c := w.OpenAlone(acp.ClientCapabilities{}, nil)
+	id, unused := c.Fresh(), c.Fresh()
 	c.Turn(id, "say before the end")
 	c.Close()
-	c = w.open(nil)
+	c = w.OpenAlone(acp.ClientCapabilities{}, nil)
 	for _, id := range []acp.SessionID{id, unused} {
 		c.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
 	}
 	c.Turn(id, "say after it")
-	turns := w.Model.Turns()
+	turns := w.Turns()
 	if !slices.Contains(turns[len(turns)-1].Prompts(), "say before the end") {
 		t.Errorf("the model hears %q", turns[len(turns)-1].Prompts())
 	}
@@ -327,10 +346,9 @@ func TestLive_ResumeTellsTheModel(t *testing.T) {
 	}
 }
 
-func TestLive_ModeIsTheThreads(t *testing.T) {
-	w := newWorld(t)
+func liveModeIsTheThreads(t *testing.T, w *world) {
 	c := w.open(nil)
-	id := c.New("")
+	id := c.Fresh()
 	set := func(id acp.SessionID, mode string) *acp.Error {
 		_, e := c.Call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: acp.SessionModeID(mode)})
 		return e
@@ -350,6 +368,7 @@ func TestLive_ModeIsTheThreads(t *testing.T) {
 }
 
 func TestLive_NoKeyIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, key := range []string{"", scriptedmodel.AmpRefusedKey} {
 		w.Env = append(w.Env, varKey+"="+key)

@@ -40,7 +40,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Skipf("node is not installed, and this release of Amp is a script for it: %v", err)
 	}
-	agentcache.Turn(t)
+	agentcache.Turn(t, "amp")
 	return with(t, adapters.Program{Path: node, Args: []string{script}, Version: version})
 }
 

@@ -11,15 +11,15 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
-// TestServerLoop_StartThatIsRefused is what can be said of releases that run their
+// TestLive_ServerLoopRefusesAStart is what can be said of releases that run their
 // loop on Amp's server, which cannot be played here: a start fails in bounded time,
 // says why, and leaves nothing.
-func TestServerLoop_StartThatIsRefused(t *testing.T) {
+func TestLive_ServerLoopRefusesAStart(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("the release is taken for linux on x64")
 	}
 	path := agentcache.NPM(t, "@ampcode/cli-linux-x64/amp", "@ampcode/cli-linux-x64@"+agentcache.AmpServer)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "amp")
 	w := with(t, adapters.Program{Path: path, Version: agentcache.AmpServer})
 	c := w.open(nil)
 	begun := time.Now()

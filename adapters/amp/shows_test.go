@@ -2,7 +2,8 @@ package amp
 
 import (
 	"bytes"
-	"maps"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -33,11 +34,56 @@ for line in sys.stdin:
 
 // shows has the real program show each feature that is claimed.
 func (w *world) shows() bridgetest.Shows {
-	all := w.Shows()
-	delete(all, adapters.Fork)
-	maps.Copy(all, bridgetest.Shows{
+	// wished is one session with all that a client may wish for.
+	var wished acp.SessionID
+	asked := false
+	wish := func(s *adaptertest.Scene) acp.SessionID {
+		s.Helper()
+		if wished == "" {
+			skill := w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nsay hello\n", 0o600)
+			own := bridgetest.Own(object{
+				"skills": object{"paths": []string{filepath.Dir(filepath.Dir(skill))}}, "instructions": "BE INSTRUCTED", "appendSystemPrompt": "AND THIS AS WELL",
+			})
+			wished = s.NewSession(func(p *acp.NewSessionRequest) {
+				own(p)
+				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
+					Name: "teller", Command: "python3", Args: []string{w.Write("mcp.py", mcpScript, 0o600)}, Env: []acp.EnvVariable{{Name: "WORD", Value: "a-secret-word"}},
+				}}}
+			}).SessionID
+		}
+		return wished
+	}
+	told := func(text string) func(s *adaptertest.Scene) {
+		return func(s *adaptertest.Scene) {
+			id := wish(s)
+			if !asked {
+				s.Say(id, "say what was wished for")
+				asked = true
+			}
+			w.Heard(s, "say what was wished for", text)
+		}
+	}
+	return bridgetest.Shows{
+		adapters.Reasoning: func(s *adaptertest.Scene) {
+			id := s.Session()
+			s.Say(id, "think deep thoughts")
+			s.Await(id, "a thought", func(u *acp.SessionUpdate) bool {
+				return u.AgentThoughtChunk != nil && strings.Contains(u.AgentThoughtChunk.Content.Text.Text, "deep")
+			})
+		},
+		adapters.Attachments: func(s *adaptertest.Scene) {
+			s.Prompt(s.Session(), acp.TextBlock("say attached"),
+				acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
+				acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{
+					TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
+				}}})
+			w.Heard(s, "say attached", "linked.go", "embedded-4711")
+		},
+		adapters.Skills:       told("GREET PEOPLE WELL"),
+		adapters.Instructions: told("BE INSTRUCTED"),
+		adapters.SystemPrompt: told("AND THIS AS WELL"),
 		adapters.ToolResults: func(s *adaptertest.Scene) {
-			act := s.Say(s.NewSession(nil).SessionID, "read "+w.Write("result.txt", "what it says\n", 0o600))
+			act := s.Say(s.Session(), "read "+w.Write("result.txt", "what it says\n", 0o600))
 			if read := bridgetest.Finished(act)["Read"]; read == nil || !bytes.Contains(bridgetest.Encoded(read.Content), []byte("what it says")) {
 				s.Fail("the result is %+v", read)
 			}
@@ -45,7 +91,7 @@ func (w *world) shows() bridgetest.Shows {
 		adapters.Diffs: func(s *adaptertest.Scene) {
 			file := w.Write("diff.txt", "alpha\nbeta\n", 0o600)
 			w.Model.On(scriptedmodel.Exactly("show a diff"), scriptedmodel.Step{scriptedmodel.EditFile(file, "beta", "BETA")}, scriptedmodel.Step{scriptedmodel.Say("edited")})
-			act := s.Say(s.NewSession(nil).SessionID, "show a diff")
+			act := s.Say(s.Session(), "show a diff")
 			for _, u := range act.Updates {
 				if u.ToolCall != nil && len(u.ToolCall.Content) == 1 && u.ToolCall.Content[0].Diff != nil {
 					if d := u.ToolCall.Content[0].Diff; d.Path != file || d.OldText == nil || *d.OldText != "alpha\nbeta\n" || d.NewText != "alpha\nBETA\n" {
@@ -57,7 +103,7 @@ func (w *world) shows() bridgetest.Shows {
 			s.Fail("there is no diff")
 		},
 		adapters.CommandOutput: func(s *adaptertest.Scene) {
-			bash := bridgetest.Finished(s.Say(s.NewSession(nil).SessionID, "run printf out-%s put"))["Bash"]
+			bash := bridgetest.Finished(s.Say(s.Session(), "run printf out-%s put"))["Bash"]
 			if bash == nil || !bytes.Contains(bridgetest.Encoded(bash.Content), []byte("out-put")) {
 				s.Fail("the command shows %+v", bash)
 			}
@@ -75,19 +121,13 @@ func (w *world) shows() bridgetest.Shows {
 			}
 		},
 		adapters.MCPServers: func(s *adaptertest.Scene) {
-			script := w.Write("mcp.py", mcpScript, 0o600)
 			w.Model.On(scriptedmodel.Exactly("show the server"), scriptedmodel.Step{scriptedmodel.Call("mcp__teller__tell", object{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-			id := s.NewSession(func(p *acp.NewSessionRequest) {
-				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-					Name: "teller", Command: "python3", Args: []string{script}, Env: []acp.EnvVariable{{Name: "WORD", Value: "a-secret-word"}},
-				}}}
-			}).SessionID
-			if act := s.Say(id, "show the server"); !bytes.Contains([]byte(act.Said()), []byte("it is a-secret-word")) {
+			if act := s.Say(wish(s), "show the server"); !bytes.Contains([]byte(act.Said()), []byte("it is a-secret-word")) {
 				s.Fail("it said %q", act.Said())
 			}
 		},
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
-			id := s.NewSession(nil).SessionID
+			id := s.Session()
 			s.Say(id, "say in a terminal")
 			s.Connect() // with a state of its own, so that nobody remembers making it
 			listed := s.Call(acp.MethodSessionList, object{"cwd": s.Cwd})
@@ -100,10 +140,9 @@ func (w *world) shows() bridgetest.Shows {
 			})
 		},
 		adapters.Usage: func(s *adaptertest.Scene) {
-			bridgetest.Used(s, func(u *acp.UsageUpdate) bool { return u.Used == 120 && u.Size > 1000 })
+			bridgetest.Used(s, s.Session(), func(u *acp.UsageUpdate) bool { return u.Used == 120 && u.Size > 1000 })
 		},
-	})
-	return all
+	}
 }
 
 func TestInfo_EveryFeatureHasALevel(t *testing.T) {

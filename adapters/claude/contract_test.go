@@ -16,7 +16,7 @@ func TestContract(t *testing.T) {
 		Adapter: w.Adapter(),
 		Prompts: w.Prompts(isAgent),
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Shows:   w.shows(),
+		Unshown: shownBy().Elsewhere(),
 		Skip: map[string]string{
 			"10-MiB-message": "claude refuses prompts beyond the model's context; TestLargeMessages has the largest that it takes",
 		},

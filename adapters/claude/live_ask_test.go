@@ -9,18 +9,16 @@ import (
 	"sync"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-func TestLive_AlwaysAllowHoldsInUntrustedFolders(t *testing.T) {
-	w := newWorld(t)
+func liveAlwaysAllowHoldsInUntrustedFolders(t *testing.T, w *world) {
 	var mu sync.Mutex
 	asked := 0
-	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
 		mu.Lock()
 		defer mu.Unlock()
 		asked++
@@ -42,9 +40,8 @@ func TestLive_AlwaysAllowHoldsInUntrustedFolders(t *testing.T) {
 	}
 }
 
-func TestLive_DenyWithMessage(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, func(method string, _ json.RawMessage) any {
+func liveDenyWithMessage(t *testing.T, w *world) {
+	c := w.open(noticing, func(method string, _ json.RawMessage) any {
 		return map[string]any{
 			"outcome": map[string]string{"outcome": "selected", "optionId": optionReject},
 			"_meta":   bridge.Meta(map[string]string{"message": "not on a Sunday"}),
@@ -60,9 +57,8 @@ func TestLive_DenyWithMessage(t *testing.T) {
 	}
 }
 
-func TestLive_Diffs(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+func liveDiffs(t *testing.T, w *world) {
+	c := w.open(noticing, bridgetest.Pick(optionAllow))
 	file := filepath.Join(w.Cwd, "a.txt")
 	if err := os.WriteFile(file, []byte("alpha\nbeta\ngamma\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -107,8 +103,7 @@ func TestLive_Diffs(t *testing.T) {
 	}
 }
 
-func TestLive_Question(t *testing.T) {
-	w := newWorld(t)
+func liveQuestion(t *testing.T, w *world) {
 	type object = map[string]any
 	w.Model.On(scriptedmodel.Exactly("ask me"),
 		scriptedmodel.Step{scriptedmodel.Call("AskUserQuestion", object{"questions": []object{{
@@ -120,7 +115,7 @@ func TestLive_Question(t *testing.T) {
 		}}})},
 		scriptedmodel.Step{scriptedmodel.SayResult()})
 	answer := object{"outcome": "answered", "answers": [][]string{{"Blue"}, {"S", "L"}}}
-	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
 		if method != acp.MethodRequestQuestion || !strings.Contains(string(params), "Which sizes?") {
 			t.Errorf("asked %s %s", method, params)
 		}
@@ -143,8 +138,7 @@ func TestLive_Question(t *testing.T) {
 	}
 }
 
-func TestLive_PlanApproval(t *testing.T) {
-	w := newWorld(t)
+func livePlanApproval(t *testing.T, w *world) {
 	planFile := regexp.MustCompile(`[^\s"'\\]+/\.claude/plans/[\w.-]+\.md`) // the program names it to the model
 	w.Model.OnRequest(scriptedmodel.Exactly("plan it"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 		file := string(planFile.Find(r.Body))
@@ -157,7 +151,7 @@ func TestLive_PlanApproval(t *testing.T) {
 	})
 	option := string(modeAcceptEdits)
 	plan := false
-	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
 		plan = plan || strings.Contains(string(params), "ExitPlanMode") && strings.Contains(string(params), "# The plan")
 		return bridgetest.Pick(option)(method, params)
 	})
@@ -184,113 +178,59 @@ func TestLive_PlanApproval(t *testing.T) {
 	}
 }
 
-func TestLive_Todo(t *testing.T) {
-	w := newWorld(t)
-	todo := func(a, b string) map[string]any {
-		return map[string]any{"todos": []map[string]string{
-			{"content": "First", "status": a, "activeForm": "Doing first"}, {"content": "Second", "status": b, "activeForm": "Doing second"},
-		}}
-	}
-	w.Model.On(scriptedmodel.Exactly("by list"),
-		scriptedmodel.Step{scriptedmodel.Call("TodoWrite", todo("in_progress", "pending"))},
-		scriptedmodel.Step{scriptedmodel.Call("TodoWrite", todo("completed", "in_progress"))},
-		scriptedmodel.Step{scriptedmodel.Say("ok")})
-	w.Model.On(scriptedmodel.Exactly("by task"),
-		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "First", "description": "d"})},
-		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "Second", "description": "d"})},
-		scriptedmodel.Step{scriptedmodel.Call("TaskUpdate", map[string]any{"taskId": "1", "status": "completed"}), scriptedmodel.Call("TaskUpdate", map[string]any{"taskId": "2", "status": "in_progress"})},
-		scriptedmodel.Step{scriptedmodel.Say("ok")})
-	for prompt, env := range map[string]string{"by list": "CLAUDE_CODE_ENABLE_TASKS=0", "by task": "CLAUDE_CODE_ENABLE_TASKS=1"} {
-		t.Run(prompt, func(t *testing.T) {
-			w.Env = append(w.Env, env, "ANTHROPIC_MODEL=claude-sonnet-4-5")
-			c := w.open(acp.ClientCapabilities{}, nil)
-			defer c.Close()
-			_, got := c.Turn(c.New(""), prompt)
-			last := ""
-			for _, u := range got {
-				if u.Plan != nil {
-					b, _ := acp.Encode(u.Plan)
-					last = string(b)
-				}
-			}
-			want := `{"entries":[{"content":"First","priority":"medium","status":"completed"},{"content":"Second","priority":"medium","status":"in_progress"}]}`
-			if last != want {
-				t.Errorf("the plan is %s\n%s", last, c.Quote())
-			}
-		})
-	}
-}
-
-func TestLive_Subagents(t *testing.T) {
-	w := newWorld(t)
+func liveSubagents(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("look around"), scriptedmodel.Step{scriptedmodel.Say("looking"), scriptedmodel.Shell("touch " + filepath.Join(w.Cwd, "by-sub"))},
 		scriptedmodel.Step{scriptedmodel.Say("the report")})
-	for name, background := range map[string]bool{"foreground": false, "background": true} {
-		t.Run(name, func(t *testing.T) {
-			w.Model.OnRequest(scriptedmodel.Exactly("delegate"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
-				say := "delegated"
-				if notified(r) {
-					say = "noticed"
-				}
-				return []scriptedmodel.Step{{scriptedmodel.Call("Agent", map[string]any{
-					"description": "Look", "prompt": "look around", "subagent_type": "general-purpose", "run_in_background": background,
-				})}, {scriptedmodel.Say(say)}}
-			})
-			c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
-			defer c.Close()
-			id := c.New("")
-			from := c.Seen()
-			if stop, _ := c.Turn(id, "delegate"); stop != acp.StopReasonEndTurn {
-				t.Fatalf("ended with %s", stop)
+	for _, background := range []bool{false, true} {
+		w.Model.OnRequest(scriptedmodel.Exactly("delegate"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
+			say := "delegated"
+			if notified(r) {
+				say = "noticed"
 			}
-			if background {
-				c.Await("the turn about the end", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "noticed") })
-			}
-			var parent, child acp.ToolCallID
-			status := map[acp.ToolCallID]acp.ToolCallStatus{}
-			report := ""
-			for _, u := range c.Updates(from) {
-				if call := u.ToolCall; call != nil {
-					switch of := acp.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
-					case *call.Name == "Agent":
-						parent = call.ToolCallID
-					case of != "" && of == string(parent):
-						child = call.ToolCallID
-					}
-				}
-				if up := u.ToolCallUpdate; up != nil {
-					if up.Status != "" {
-						status[up.ToolCallID] = up.Status
-					}
-					if b, _ := acp.Encode(up); up.ToolCallID == parent {
-						report += string(b)
-					}
-				}
-			}
-			if parent == "" || child == "" || status[parent] != acp.ToolCallStatusCompleted || status[child] != acp.ToolCallStatusCompleted {
-				t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.Quote())
-			}
-			for _, want := range []string{"looking", "the report"} {
-				if !strings.Contains(report, want) {
-					t.Errorf("the parent call does not show %q", want)
-				}
-			}
-			if said := bridgetest.Said(c.Updates(from)); strings.Contains(said, "report") || strings.Contains(said, "looking") {
-				t.Errorf("the subagent's words are the agent's: %q", said)
-			}
+			return []scriptedmodel.Step{{scriptedmodel.Call("Agent", map[string]any{
+				"description": "Look", "prompt": "look around", "subagent_type": "general-purpose", "run_in_background": background,
+			})}, {scriptedmodel.Say(say)}}
 		})
-	}
-}
-
-func TestLive_HooksOutput(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(noticing, nil)
-	id := c.New(`{"agentSpecific":{"claude":{"includeHookEvents":true,"settings":{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"echo from the hook"}]}]}}}}}`)
-	_, got := c.Turn(id, "say hi")
-	for _, u := range got {
-		if u.Notice != nil && u.Notice.Description != nil && strings.Contains(*u.Notice.Description, "from the hook") {
-			return
+		c := w.open(noticing, bridgetest.Pick(optionAllow))
+		id := c.New("")
+		from := c.Seen()
+		if stop, _ := c.Turn(id, "delegate"); stop != acp.StopReasonEndTurn {
+			t.Fatalf("ended with %s", stop)
+		}
+		if background {
+			c.Await("the turn about the end", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "noticed") })
+		}
+		var parent, child acp.ToolCallID
+		status := map[acp.ToolCallID]acp.ToolCallStatus{}
+		report := ""
+		for _, u := range c.Updates(from) {
+			if call := u.ToolCall; call != nil {
+				switch of := acp.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
+				case *call.Name == "Agent":
+					parent = call.ToolCallID
+				case of != "" && of == string(parent):
+					child = call.ToolCallID
+				}
+			}
+			if up := u.ToolCallUpdate; up != nil {
+				if up.Status != "" {
+					status[up.ToolCallID] = up.Status
+				}
+				if b, _ := acp.Encode(up); up.ToolCallID == parent {
+					report += string(b)
+				}
+			}
+		}
+		if parent == "" || child == "" || status[parent] != acp.ToolCallStatusCompleted || status[child] != acp.ToolCallStatusCompleted {
+			t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.Quote())
+		}
+		for _, want := range []string{"looking", "the report"} {
+			if !strings.Contains(report, want) {
+				t.Errorf("the parent call does not show %q", want)
+			}
+		}
+		if said := bridgetest.Said(c.Updates(from)); strings.Contains(said, "report") || strings.Contains(said, "looking") {
+			t.Errorf("the subagent's words are the agent's: %q", said)
 		}
 	}
-	t.Errorf("the hook's output was not shown\n%s", c.Quote())
 }

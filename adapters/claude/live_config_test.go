@@ -5,14 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -20,10 +16,9 @@ import (
 
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
-func TestLive_Attachments(t *testing.T) {
-	w := newWorld(t)
+func liveAttachments(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Contains("look at"), scriptedmodel.Step{scriptedmodel.Say("seen")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(noticing, nil)
 	id := c.New("")
 	prompt := func(blocks ...acp.ContentBlock) *acp.Error {
 		_, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: blocks})
@@ -44,7 +39,7 @@ func TestLive_Attachments(t *testing.T) {
 	if e != nil {
 		t.Fatal(e)
 	}
-	body := string(w.Model.Turns()[0].Body)
+	body := string(w.Turns()[0].Body)
 	for _, want := range []string{dot, "linked.go", "EMBEDDED TEXT", "BLOB TEXT", "application/pdf"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the model did not get %.30s", want)
@@ -61,7 +56,6 @@ func TestLive_Attachments(t *testing.T) {
 	}
 
 	// And a tool's image comes back as one.
-	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
 	png, _ := base64.StdEncoding.DecodeString(dot)
 	file := filepath.Join(w.Cwd, "dot.png")
 	if err := os.WriteFile(file, png, 0o600); err != nil {
@@ -80,9 +74,8 @@ func TestLive_Attachments(t *testing.T) {
 	t.Errorf("no image was shown\n%s", c.Quote())
 }
 
-func TestLive_ModesModelsEffort(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+func liveModesModelsEffort(t *testing.T, w *world) {
+	c := w.open(noticing, nil)
 	r := c.NewResult("")
 	id := acp.SessionID(acp.MemberString(r, "sessionId"))
 	value := func(options json.RawMessage, name string) string {
@@ -102,6 +95,13 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 		return options, e
 	}
 	options, _ := acp.Member(r, "configOptions")
+	defer func(model, effort string) {
+		for option, was := range map[string]string{configModel: model, configEffort: effort} {
+			if _, e := set(option, was); e != nil {
+				t.Errorf("%s %s again: %v", option, was, e)
+			}
+		}
+	}(value(options, configModel), value(options, configEffort))
 	if value(options, configMode) != modeDefault || value(options, configModel) == "" || value(options, configEffort) == "" {
 		t.Fatalf("the options are %s", options)
 	}
@@ -133,80 +133,8 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 		t.Error("effort enormous was taken")
 	}
 	c.Turn(id, "say hi")
-	if m := w.Model.Turns()[0]; !strings.Contains(m.Model, "sonnet") || m.Effort != "low" {
+	if m := w.Turns()[0]; !strings.Contains(m.Model, "sonnet") || m.Effort != "low" {
 		t.Errorf("the model call has model %q and effort %q", m.Model, m.Effort)
-	}
-}
-
-func TestLive_Bypass(t *testing.T) {
-	w := newWorld(t)
-	w.Env = append(w.Env, "IS_SANDBOX=1")
-	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
-	id := c.New(`{"permissionMode":"bypass"}`)
-	made := filepath.Join(w.Home, "made")
-	c.Turn(id, "run touch "+made)
-	if _, err := os.Stat(made); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestLive_PermissionModes(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
-	made := filepath.Join(w.Cwd, "made")
-	id := c.New(`{"permissionMode":"readonly"}`)
-	c.Turn(id, "write "+made+" x")
-	c.Turn(id, "run touch "+made)
-	if _, err := os.Stat(made); err == nil {
-		t.Error("readonly wrote a file")
-	}
-	id = c.New(`{"permissionMode":"write"}`)
-	c.Turn(id, "write "+made+" x")
-	if _, err := os.Stat(made); err != nil {
-		t.Errorf("write did not: %v", err)
-	}
-	r := c.NewResult(`{"permissionMode":"whatever","agentSpecific":{"claude":{"noSuchThing":1}},"skills":{"paths":["/no/such"]}}`)
-	for _, field := range []string{"permissionMode", "agentSpecific.claude.noSuchThing", "skills"} {
-		if !strings.Contains(string(r), `"field":"`+field+`"`) {
-			t.Errorf("%s is not among the unsupported: %s", field, r)
-		}
-	}
-}
-
-func TestLive_InstructionsSkillsDirectories(t *testing.T) {
-	w := newWorld(t)
-	w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nSay: SKILL BODY $ARGUMENTS\n", 0o600)
-	extra := t.TempDir()
-	if err := os.WriteFile(filepath.Join(extra, "there.txt"), []byte("there\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.Model.On(scriptedmodel.Contains("SKILL BODY"), scriptedmodel.Step{scriptedmodel.Say("greeted")})
-	c := w.open(acp.ClientCapabilities{}, nil)
-	own, _ := acp.Encode(map[string]any{
-		"instructions": "PROJECT INSTRUCTIONS", "appendSystemPrompt": "APPENDED PROMPT", "title": "Given title",
-		"skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}}, "additionalDirectories": []string{extra},
-	})
-	r := c.NewResult(string(own))
-	if strings.Contains(string(r), "unsupported") {
-		t.Errorf("the result is %s", r)
-	}
-	id := acp.SessionID(acp.MemberString(r, "sessionId"))
-	c.Turn(id, "say hi")
-	body := string(w.Model.Turns()[0].Body)
-	for _, want := range []string{"PROJECT INSTRUCTIONS", "APPENDED PROMPT", "GREET PEOPLE WELL"} {
-		if !strings.Contains(body, want) {
-			t.Errorf("the model did not get %q", want)
-		}
-	}
-	if _, got := c.Turn(id, "/session:greeting Bob"); bridgetest.Said(got) != "greeted" {
-		t.Errorf("the skill said %q\n%s", bridgetest.Said(got), c.Quote())
-	}
-	if _, got := c.Turn(id, "read "+filepath.Join(extra, "there.txt")); !strings.Contains(bridgetest.Said(got), "there") {
-		t.Errorf("reading in the additional directory said %q", bridgetest.Said(got))
-	}
-	c.Close()
-	if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
 	}
 }
 
@@ -256,67 +184,4 @@ func mcpAnswer(line []byte, call *json.RawMessage) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
 	}
 	return ""
-}
-
-func TestLive_MCPServersAndElicitation(t *testing.T) {
-	w := newWorld(t)
-	for _, name := range []string{"demo", "web"} {
-		w.Model.On(scriptedmodel.Exactly("use "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__"+name+"__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	}
-	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || r.Header.Get("X-Secret") != "sesame" {
-			rw.WriteHeader(http.StatusMethodNotAllowed)
-			return
-		}
-		body := bufio.NewReader(r.Body)
-		line, _ := body.ReadBytes(0)
-		out := mcpAnswer(line, nil)
-		if out == "" {
-			rw.WriteHeader(http.StatusAccepted)
-			return
-		}
-		rw.Header().Set("Content-Type", "application/json")
-		_, _ = rw.Write([]byte(out))
-	}))
-	t.Cleanup(web.Close)
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	forms := acp.ClientCapabilities{Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}}
-	for _, caps := range []acp.ClientCapabilities{forms, {}} {
-		asked := false
-		c := w.open(caps, func(method string, params json.RawMessage) any {
-			if method == acp.MethodElicitationCreate {
-				asked = strings.Contains(string(params), "Your name?")
-				return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}
-			}
-			return bridgetest.Pick(optionAllow)(method, params)
-		})
-		var r acp.NewSessionResponse
-		if err := json.Unmarshal(c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{
-			{Stdio: &acp.MCPServerStdio{Name: "demo", Command: exe, Args: []string{"-test.run=^TestMCPServer$"}, Env: []acp.EnvVariable{
-				{Name: "TEST_MCP_SERVER", Value: "1"}, {Name: "TEST_MCP_SECRET", Value: "hidden"},
-			}}},
-			{HTTP: &acp.MCPServerHTTP{Name: "web", URL: web.URL, Headers: []acp.HTTPHeader{{Name: "X-Secret", Value: "sesame"}}}},
-			{Stdio: &acp.MCPServerStdio{Name: "broken", Command: "/no/such/program", Args: []string{}, Env: []acp.EnvVariable{}}},
-		}}), &r); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(r.Meta[acp.MetaKey]), "mcpServers.broken") {
-			t.Errorf("the broken server is not reported: %s", r.Meta[acp.MetaKey])
-		}
-		_, got := c.Turn(r.SessionID, "use demo")
-		want, form := `"Ada"`, caps.Elicitation != nil
-		if !form {
-			want = "decline"
-		}
-		if !strings.Contains(bridgetest.Said(got), want) || !strings.Contains(bridgetest.Said(got), "env hidden") || asked != form {
-			t.Errorf("asked %t, said %q\n%s", asked, bridgetest.Said(got), c.Quote())
-		}
-		if _, got := c.Turn(r.SessionID, "use web"); !strings.Contains(bridgetest.Said(got), "called over http") {
-			t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
-		}
-		c.Close()
-	}
 }

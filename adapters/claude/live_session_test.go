@@ -5,13 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -45,51 +45,130 @@ func (w *world) load(id acp.SessionID) *acp.LoadSessionRequest {
 	return &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}
 }
 
-func TestLive_SessionsOfATerminal(t *testing.T) {
-	const id = "11111111-2222-4333-8444-555555555555"
+// env is the environment of the client's programs.
+func (c *client) env() []string { return bridge.Environ(c.W.Options(), nil) }
+
+// TestLive_OpenedAgain has sessions that go on in other processes, one of a
+// terminal among them: nothing of them is lost, and what was chosen holds, which
+// the program forgets and people do not expect.
+func TestLive_OpenedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	notes := w.Write("notes.txt", "the notes\n", 0o600)
 	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
-	w.terminal(id, "say one", "read "+notes)
 	c := w.open(acp.ClientCapabilities{}, nil)
+	w.ofATerminal(c, notes)
 
+	id := c.New("")
+	for option, value := range map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan} {
+		quoted, _ := acp.Encode(value)
+		c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+	}
+	_, got := c.Turn(id, "say one")
+	first, model := cost(got), w.Turns()[len(w.Turns())-1].Model
+	w.Model.On(scriptedmodel.Exactly("both"),
+		scriptedmodel.Step{scriptedmodel.ReadFile(notes), scriptedmodel.ReadFile(w.Write("b.txt", "bbb\n", 0o600)), scriptedmodel.ReadFile(filepath.Join(w.Home, "none"))},
+		scriptedmodel.Step{scriptedmodel.Say("read")})
+	_, got = c.Turn(id, "both")
+	threeCalls(t, "live", got)
+	silent := c.New("")
+	c.Close()
+
+	again := w.open(acp.ClientCapabilities{}, nil)
+	from := again.Seen()
+	r := again.Must(acp.MethodSessionLoad, w.load(id))
+	threeCalls(t, "replayed", again.Updates(from))
+	options, _ := acp.Member(r, "configOptions")
+	want := map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan}
+	for _, o := range acp.Elements(options) {
+		if name := acp.MemberString(o, "id"); acp.MemberString(o, "currentValue") != want[name] {
+			t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])
+		}
+	}
+	_, got = again.Turn(id, "say two")
+	if second := cost(got); first <= 0 || second < 1.5*first {
+		t.Errorf("the session cost %v, then %v", first, second)
+	}
+	if now := w.Turns()[len(w.Turns())-1].Model; now != model {
+		t.Errorf("model %s, then %s", model, now)
+	}
+	// Nothing was said in it.
+	again.Must(acp.MethodSessionResume, w.load(silent))
+	if stop, got := again.Turn(silent, "say hi"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "hi" {
+		t.Errorf("%s, %q", stop, bridgetest.Said(got))
+	}
+	fork := acp.SessionID(acp.MemberString(again.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd}), "sessionId"))
+	if fork == id || fork == "" {
+		t.Fatalf("the fork has the id %q", fork)
+	}
+	// It goes on under another native id.
+	again.Turn(id, "/clear")
+	again.Turn(id, "say after")
+	again.Close()
+
+	third := w.open(acp.ClientCapabilities{}, nil)
+	from = third.Seen()
+	third.Must(acp.MethodSessionLoad, w.load(id))
+	if got := heard(third.Updates(from)); !strings.HasSuffix(got, "say after") || strings.Contains(got, "say one") {
+		t.Errorf("replayed %q", got)
+	}
+	if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "say after") || strings.Contains(bridgetest.Said(got), "say one") {
+		t.Errorf("it remembers %q", bridgetest.Said(got))
+	}
+	// The fork is opened again before anything was said in it.
+	from = third.Seen()
+	third.Must(acp.MethodSessionLoad, w.load(fork))
+	if got := heard(third.Updates(from)); got != "say one|both|say two" {
+		t.Errorf("the fork replays %q", got)
+	}
+	if _, got := third.Turn(fork, "recall"); !strings.Contains(bridgetest.Said(got), "say one") {
+		t.Errorf("the fork remembers %q", bridgetest.Said(got))
+	}
+	w.deleted(third, id, fork, silent)
+}
+
+// cost is what a session has cost so far.
+func cost(list []acp.SessionUpdate) (last float64) {
+	for _, u := range list {
+		if u.UsageUpdate != nil && u.UsageUpdate.Cost != nil {
+			last = u.UsageUpdate.Cost.Amount
+		}
+	}
+	return last
+}
+
+// threeCalls checks three parallel calls, of which one failed.
+func threeCalls(t *testing.T, what string, list []acp.SessionUpdate) {
+	t.Helper()
+	calls, ends := 0, map[acp.ToolCallStatus]int{}
+	for _, u := range list {
+		if u.ToolCall != nil {
+			calls++
+		}
+		if u.ToolCallUpdate != nil {
+			ends[u.ToolCallUpdate.Status]++
+		}
+	}
+	if calls != 3 || ends[acp.ToolCallStatusCompleted] != 2 || ends[acp.ToolCallStatusFailed] != 1 {
+		t.Errorf("%s: %d calls, %v", what, calls, ends)
+	}
+}
+
+// ofATerminal lists, loads and goes on with a session that people had without the
+// gateway, and asks for others that cannot be opened.
+func (w *world) ofATerminal(c *client, notes string) {
+	const id, unknown = "11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555"
+	t := w.T
+	t.Helper()
+	w.terminal(id, "read "+notes)
 	var list acp.ListSessionsResponse
 	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Sessions) != 1 || list.Sessions[0].SessionID != id || *list.Sessions[0].Title != "say one" || !bridge.SameDir(list.Sessions[0].Cwd, w.Cwd) ||
+	if len(list.Sessions) != 1 || list.Sessions[0].SessionID != id || *list.Sessions[0].Title != "read "+notes || !bridge.SameDir(list.Sessions[0].Cwd, w.Cwd) ||
 		!acp.MemberBool(list.Sessions[0].Meta[acp.MetaKey], "native") {
-		b, _ := acp.Encode(list)
-		t.Errorf("listed %s", b)
+		t.Errorf("listed %s", bridgetest.Encoded(list))
 	}
-	from := c.Seen()
-	c.Must(acp.MethodSessionLoad, w.load(id))
-	got := c.Updates(from)
-	if heard(got) != "say one|read "+notes || !strings.HasPrefix(bridgetest.Said(got), "oneread: ") {
-		t.Errorf("replayed %q and %q", heard(got), bridgetest.Said(got))
-	}
-	calls := 0
-	for _, u := range got {
-		if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted {
-			calls++
-		}
-	}
-	if calls != 1 {
-		t.Errorf("%d calls were replayed\n%s", calls, c.Quote())
-	}
-	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "say one") {
-		t.Errorf("it remembers %q", bridgetest.Said(got))
-	}
-	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "not made here") {
-		t.Errorf("a terminal's session was deleted: %v", e)
-	}
-}
-
-func TestLive_UnknownSessionsAndOtherDirectories(t *testing.T) {
-	const id, unknown = "11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555"
-	w := newWorld(t)
-	w.terminal(id, "say one")
-	c := w.open(acp.ClientCapabilities{}, nil)
 	for _, bad := range []acp.SessionID{unknown, "abc", "../../etc/passwd", ""} {
 		for _, method := range []string{acp.MethodSessionLoad, acp.MethodSessionResume, acp.MethodSessionFork} {
 			if _, e := c.Call(method, w.load(bad)); e == nil || e.Code != acp.CodeResourceNotFound {
@@ -105,125 +184,70 @@ func TestLive_UnknownSessionsAndOtherDirectories(t *testing.T) {
 	if _, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: "/no/such/dir", MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
 		t.Errorf("a session in no directory: %v", e)
 	}
-}
 
-func TestLive_ForkAndDelete(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
-	c.Turn(id, "say one")
-	c2 := w.open(acp.ClientCapabilities{}, nil)
-	fork := acp.SessionID(acp.MemberString(c2.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd}), "sessionId"))
-	if fork == id || fork == "" {
-		t.Fatalf("the fork has the id %q", fork)
+	from := c.Seen()
+	c.Must(acp.MethodSessionLoad, w.load(id))
+	got := c.Updates(from)
+	if heard(got) != "read "+notes || !strings.HasPrefix(bridgetest.Said(got), "read: ") {
+		t.Errorf("replayed %q and %q", heard(got), bridgetest.Said(got))
 	}
-	c2.Close()
-	// Opened again before anything was said in it.
-	c3 := w.open(acp.ClientCapabilities{}, nil)
-	from := c3.Seen()
-	c3.Must(acp.MethodSessionLoad, w.load(fork))
-	if got := c3.Updates(from); heard(got) != "say one" {
-		t.Errorf("the fork replays %q", heard(got))
-	}
-	if _, got := c3.Turn(fork, "recall"); !strings.Contains(bridgetest.Said(got), "say one") {
-		t.Errorf("the fork remembers %q", bridgetest.Said(got))
-	}
-	c.Turn(id, "say two")
-	files := transcriptsOf(c.env())
-	for _, one := range []acp.SessionID{id, fork} {
-		if _, err := files.find(string(one), w.Cwd); err != nil {
-			t.Fatal(err)
+	calls := 0
+	for _, u := range got {
+		if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted {
+			calls++
 		}
 	}
-	c3.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
+	if calls != 1 {
+		t.Errorf("%d calls were replayed\n%s", calls, c.Quote())
+	}
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "read "+notes) {
+		t.Errorf("it remembers %q", bridgetest.Said(got))
+	}
+	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "not made here") {
+		t.Errorf("a terminal's session was deleted: %v", e)
+	}
+}
+
+// deleted deletes sessions: first a fork, which leaves its origin there.
+func (w *world) deleted(c *client, id, fork, silent acp.SessionID) {
+	t := w.T
+	t.Helper()
+	listed := func() []acp.SessionID {
+		var list acp.ListSessionsResponse
+		if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{}), &list); err != nil {
+			t.Fatal(err)
+		}
+		var out []acp.SessionID
+		for _, s := range list.Sessions {
+			if !acp.MemberBool(s.Meta[acp.MetaKey], "native") {
+				out = append(out, s.SessionID)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	sorted := func(ids ...acp.SessionID) []acp.SessionID { slices.Sort(ids); return ids }
+	files := transcriptsOf(c.env())
+	if _, err := files.find(string(fork), w.Cwd); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := listed(), sorted(id, fork, silent); !slices.Equal(got, want) {
+		t.Errorf("listed %q, want %q", got, want)
+	}
+	c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
 	if _, err := files.find(string(fork), ""); err == nil {
 		t.Error("the deleted transcript is there")
 	}
-	if _, err := files.find(string(id), w.Cwd); err != nil {
-		t.Errorf("another transcript is gone: %v", err)
+	if got, want := listed(), sorted(id, silent); !slices.Equal(got, want) {
+		t.Errorf("after a deletion listed %q, want %q", got, want)
 	}
-	if _, e := c3.Call(acp.MethodSessionLoad, w.load(fork)); e == nil || e.Code != acp.CodeResourceNotFound {
+	if _, e := c.Call(acp.MethodSessionLoad, w.load(fork)); e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("loading the deleted session: %v", e)
 	}
-}
-
-// env is the environment of the client's programs.
-func (c *client) env() []string { return bridge.Environ(c.W.Options(), nil) }
-
-func TestLive_ClearGoesOnUnderAnotherNativeID(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
-	c.Turn(id, "say before")
-	c.Turn(id, "/clear")
-	c.Turn(id, "say after")
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	from := again.Seen()
-	again.Must(acp.MethodSessionLoad, w.load(id))
-	if got := heard(again.Updates(from)); !strings.HasSuffix(got, "say after") || strings.Contains(got, "say before") {
-		t.Errorf("replayed %q", got)
+	for _, one := range []acp.SessionID{id, silent} {
+		c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: one})
 	}
-	if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "say after") || strings.Contains(bridgetest.Said(got), "say before") {
-		t.Errorf("it remembers %q", bridgetest.Said(got))
-	}
-	var list acp.ListSessionsResponse
-	if err := json.Unmarshal(again.Must(acp.MethodSessionList, &acp.ListSessionsRequest{}), &list); err != nil {
-		t.Fatal(err)
-	}
-	if len(list.Sessions) != 1 || list.Sessions[0].SessionID != id {
-		b, _ := acp.Encode(list)
-		t.Errorf("listed %s", b)
-	}
-	again.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id})
-	if left, _ := filepath.Glob(filepath.Join(w.Home, ".claude", "projects", "*", "*.jsonl")); len(left) > 0 {
-		t.Errorf("left after deletion: %v", left)
-	}
-}
-
-func TestLive_ReopenedBeforeAnythingWasSaid(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	again.Must(acp.MethodSessionResume, w.load(id))
-	if stop, got := again.Turn(id, "say hi"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "hi" {
-		t.Errorf("%s, %q", stop, bridgetest.Said(got))
-	}
-}
-
-func TestLive_ParallelCallsAreReplayedWhole(t *testing.T) {
-	w := newWorld(t)
-	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
-	a, b := w.Write("a.txt", "aaa\n", 0o600), w.Write("b.txt", "bbb\n", 0o600)
-	w.Model.On(scriptedmodel.Exactly("both"),
-		scriptedmodel.Step{scriptedmodel.ReadFile(a), scriptedmodel.ReadFile(b), scriptedmodel.ReadFile(filepath.Join(w.Home, "none"))},
-		scriptedmodel.Step{scriptedmodel.Say("read")})
-	count := func(list []acp.SessionUpdate) (calls, completed, failed int) {
-		for _, u := range list {
-			if u.ToolCall != nil {
-				calls++
-			}
-			if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted {
-				completed++
-			}
-			if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusFailed {
-				failed++
-			}
-		}
-		return
-	}
-	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
-	_, live := c.Turn(id, "both")
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	from := again.Seen()
-	again.Must(acp.MethodSessionLoad, w.load(id))
-	for what, list := range map[string][]acp.SessionUpdate{"live": live, "replayed": again.Updates(from)} {
-		if calls, completed, failed := count(list); calls != 3 || completed != 2 || failed != 1 {
-			t.Errorf("%s: %d calls, %d completed, %d failed\n%s", what, calls, completed, failed, again.Quote())
-		}
+	if left, _ := filepath.Glob(filepath.Join(w.Home, ".claude", "projects", "*", "*.jsonl")); len(left) != 1 {
+		t.Errorf("left after deletion: %v, want that of the terminal", left)
 	}
 }

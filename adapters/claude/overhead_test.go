@@ -46,6 +46,10 @@ func play(in io.Reader, out io.Writer) {
 				fmt.Fprintln(out, `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"on and on"}}}`)
 				continue
 			}
+			if mode == "asking" {
+				fmt.Fprintln(out, `{"type":"control_request","request_id":"r-1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"touch x"},"tool_use_id":"t-1"}}`)
+				continue
+			}
 			for range played {
 				fmt.Fprintf(out, `{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%d"}},"session_id":"s","parent_tool_use_id":null,"uuid":"u"}`+"\n", time.Now().UnixNano())
 				time.Sleep(time.Millisecond) // the pace of a fast model

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,53 @@ func TestStuck_InATurn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestStuck_DeathInEachState: when the process is killed, reading ends with the
+// signal, and no prompt is answered as if it had ended well.
+func TestStuck_DeathInEachState(t *testing.T) {
+	for state, mode := range map[string]string{"idle": "1", "streaming": "deaf", "asking": "asking", "cancelling": "deaf"} {
+		t.Run(state, func(t *testing.T) {
+			conn := openPlayerAs(t, t.TempDir(), mode)
+			id := newPlayed(t, conn)
+			if state != "idle" {
+				if err := conn.Write(t.Context(), acp.NewRequest("2", acp.MethodSessionPrompt, []byte(`{"sessionId":"`+id+`","prompt":[{"type":"text","text":"go"}]}`))); err != nil {
+					t.Fatal(err)
+				}
+				for {
+					m, err := conn.Read(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if m.Method() == acp.MethodSessionRequestPermission || strings.Contains(string(m.Frame()), "on and on") {
+						break
+					}
+				}
+			}
+			pid := conn.(adapters.Process).PID()
+			if state == "cancelling" {
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				if err := conn.Write(t.Context(), acp.NewNotification(acp.MethodSessionCancel, []byte(`{"sessionId":"`+id+`"}`))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				m, err := conn.Read(t.Context())
+				if err != nil {
+					if exit, ok := errors.AsType[*adapters.ExitError](err); !ok || exit.Signal != "SIGKILL" {
+						t.Errorf("reading ended with %v", err)
+					}
+					return
+				}
+				if m.IsResponse() && m.Err() == nil {
+					t.Errorf("the prompt was answered: %s", m.Frame())
+				}
+			}
+		})
 	}
 }
 

@@ -97,11 +97,15 @@ func (w *world) early() {
 	w.Program = adapters.Program{Path: agentcache.NPM(w.T, "@openai/codex/vendor/"+arch+"/codex/codex", "@openai/codex@"+early)}
 }
 
-// TestExec runs prompts without an app-server: of a real early version, and of
+// TestLive_Exec runs prompts without an app-server: of a real early version, and of
 // the tested one behind a program that refuses it.
-func TestExec(t *testing.T) {
+func TestLive_Exec(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(w *world){"early": (*world).early, "refused": (*world).withoutServer} {
 		t.Run(name, func(t *testing.T) {
+			if name == "early" {
+				agentcache.Long(t)
+			}
 			w := newWorld(t)
 			prepare(w)
 			c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
@@ -126,7 +130,11 @@ func TestExec(t *testing.T) {
 				t.Errorf("it recalls %q", bridgetest.Said(got))
 			}
 			// A run that resumes has the mode of the moment.
-			for mode, writes := range map[acp.SessionModeID]bool{modeFullAccess: true, modeReadOnly: false, modeAgent: true} {
+			modes := map[acp.SessionModeID]bool{modeReadOnly: false, modeAgent: true}
+			if name == "early" { // of others TestLive_ExecModesCancelFailures shows it
+				modes[modeFullAccess] = true
+			}
+			for mode, writes := range modes {
 				c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: mode})
 				if c.Turn(id, "run touch "+filepath.Join(w.Cwd, string(mode))); w.made(string(mode)) != writes {
 					t.Errorf("mode %s writes: %v\n%s", mode, !writes, c.Quote())
@@ -159,8 +167,9 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestExec_ModesCancelFailures: what a run may do, and how it ends.
-func TestExec_ModesCancelFailures(t *testing.T) {
+// TestLive_ExecModesCancelFailures: what a run may do, and how it ends.
+func TestLive_ExecModesCancelFailures(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withoutServer()
 	w.Model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
@@ -229,9 +238,10 @@ func TestExec_ModesCancelFailures(t *testing.T) {
 	}
 }
 
-// TestExec_KeyStaysOffDisk: a key that came with the session is in the run's
+// TestLive_ExecKeyStaysOffDisk: a key that came with the session is in the run's
 // environment only.
-func TestExec_KeyStaysOffDisk(t *testing.T) {
+func TestLive_ExecKeyStaysOffDisk(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.openAI()
 	w.withoutServer()

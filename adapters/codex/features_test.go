@@ -12,16 +12,16 @@ func shownBy() bridgetest.ShownBy {
 	return bridgetest.ShownBy{
 		adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
 		adapters.Permissions: TestContract, adapters.Resume: TestContract,
-		adapters.ToolResults: TestLive_Turn, adapters.Reasoning: TestLive_Turn, adapters.CommandOutput: TestLive_Turn, adapters.Usage: TestLive_Turn,
-		adapters.Diffs: TestLive_Diffs, adapters.Plan: TestLive_Plan, adapters.Images: TestLive_Attachments, adapters.Attachments: TestLive_Attachments,
-		adapters.Questions: TestLive_Question,
-		adapters.Modes:     TestLive_ModesModelsEffort, adapters.Models: TestLive_ModesModelsEffort, adapters.ThoughtLevels: TestLive_ModesModelsEffort,
-		adapters.MCPServers: TestLive_MCP, adapters.Skills: TestLive_InstructionsSkillsDirectories,
-		adapters.Instructions: TestLive_InstructionsSkillsDirectories, adapters.SystemPrompt: TestLive_InstructionsSkillsDirectories,
-		adapters.Directories: TestLive_InstructionsSkillsDirectories, adapters.Load: TestLive_SessionsOfATerminal,
-		adapters.NativeSessions: TestLive_SessionsOfATerminal, adapters.Fork: TestLive_ForkDeleteTitle,
-		adapters.Commands: TestLive_CommandsAndCompaction, adapters.Compaction: TestLive_CommandsAndCompaction,
-		adapters.Subagents: TestLive_Subagents, adapters.Cancel: TestLive_CancelEverywhere,
+		adapters.ToolResults: liveTurn, adapters.Reasoning: liveTurn, adapters.CommandOutput: liveTurn, adapters.Usage: liveTurn,
+		adapters.Diffs: liveDiffs, adapters.Plan: livePlan, adapters.Images: liveAttachments, adapters.Attachments: liveAttachments,
+		adapters.Questions: liveQuestion,
+		adapters.Modes:     restartModesModelsEffort, adapters.Models: restartModesModelsEffort, adapters.ThoughtLevels: restartModesModelsEffort,
+		adapters.MCPServers: liveMCP, adapters.Skills: liveInstructionsSkillsDirectories,
+		adapters.Instructions: liveInstructionsSkillsDirectories, adapters.SystemPrompt: liveInstructionsSkillsDirectories,
+		adapters.Directories: liveInstructionsSkillsDirectories, adapters.Load: liveSessionsOfATerminal,
+		adapters.NativeSessions: liveSessionsOfATerminal, adapters.Fork: liveForkDeleteTitle,
+		adapters.Commands: liveCommandsAndCompaction, adapters.Compaction: liveCommandsAndCompaction,
+		adapters.Subagents: liveSubagents, adapters.Cancel: liveCancelEverywhere,
 	}
 }
 

@@ -41,18 +41,16 @@ func (w *world) again(id acp.SessionID) *acp.ResumeSessionRequest {
 // last is the newest call of the model.
 func (w *world) last() *scriptedmodel.Request {
 	w.T.Helper()
-	turns := w.Model.Turns()
+	turns := w.Turns()
 	if len(turns) == 0 {
 		w.T.Fatal("the model was not called")
 	}
 	return &turns[len(turns)-1]
 }
 
-// TestLive_ModesModelsEffort also checks that choices outlive the process, which
+// restartModesModelsEffort also checks that choices outlive the process, which
 // codex itself forgets in part.
-func TestLive_ModesModelsEffort(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+func restartModesModelsEffort(t *testing.T, w *world, c *client) (after func(again *client)) {
 	result := c.NewResult("")
 	id := acp.SessionID(acp.MemberString(result, "sessionId"))
 	if got := chosen(result); got[configMode] != modeReadOnly || got[configModel] != "gpt-5.5" {
@@ -80,24 +78,23 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 			t.Errorf("option %s: %v", option, e)
 		}
 	}
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	got := chosen(again.Must(acp.MethodSessionResume, w.again(id)))
-	want := map[string]string{configMode: modeFullAccess, configModel: "gpt-6.1-sol", configEffort: "high"}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("after a restart %v, want %v", got, want)
-	}
-	if _, list := again.Turn(id, "run touch "+filepath.Join(w.Cwd, "again")); !strings.Contains(bridgetest.Said(list), "ran:") {
-		t.Errorf("said %q", bridgetest.Said(list))
-	}
-	if _, err := os.Stat(filepath.Join(w.Cwd, "again")); err != nil {
-		t.Errorf("full access after a restart: %v", err)
+	return func(again *client) {
+		got := chosen(again.Must(acp.MethodSessionResume, w.again(id)))
+		want := map[string]string{configMode: modeFullAccess, configModel: "gpt-6.1-sol", configEffort: "high"}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("after a restart %v, want %v", got, want)
+		}
+		if _, list := again.Turn(id, "run touch "+filepath.Join(w.Cwd, "again")); !strings.Contains(bridgetest.Said(list), "ran:") {
+			t.Errorf("said %q", bridgetest.Said(list))
+		}
+		if _, err := os.Stat(filepath.Join(w.Cwd, "again")); err != nil {
+			t.Errorf("full access after a restart: %v", err)
+		}
 	}
 }
 
-// TestLive_Permissions maps every decision about a command.
-func TestLive_Permissions(t *testing.T) {
-	w := newWorld(t)
+// livePermissions maps every decision about a command.
+func livePermissions(t *testing.T, w *world) {
 	ask := func(name string) scriptedmodel.Action {
 		return scriptedmodel.Call("exec_command", map[string]any{
 			"cmd": "touch " + filepath.Join(w.Cwd, name), "sandbox_permissions": "require_escalated", "justification": "because of " + name,
@@ -144,8 +141,7 @@ func TestLive_Permissions(t *testing.T) {
 	}
 }
 
-func TestLive_Question(t *testing.T) {
-	w := newWorld(t)
+func liveQuestion(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("ask me"), scriptedmodel.Step{scriptedmodel.Call("request_user_input", map[string]any{"questions": []any{map[string]any{
 		"id": "color", "header": "Color", "question": "Which color?",
 		"options": []any{map[string]string{"label": "Red", "description": "warm"}, map[string]string{"label": "Blue", "description": "cold"}},
@@ -185,8 +181,7 @@ require("node:readline").createInterface({ input: process.stdin }).on("line", (l
 });
 `
 
-func TestLive_MCP(t *testing.T) {
-	w := newWorld(t)
+func liveMCP(t *testing.T, w *world) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skipf("node is not installed: %v", err)
@@ -196,7 +191,7 @@ func TestLive_MCP(t *testing.T) {
 		w.Model.On(scriptedmodel.Exactly("mcp "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__demo/"+name, map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	}
 	asked := []string{}
-	c := w.open(acp.ClientCapabilities{Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}}, func(method string, params json.RawMessage) any {
+	c := w.open(showing, func(method string, params json.RawMessage) any {
 		asked = append(asked, method)
 		if method == acp.MethodElicitationCreate {
 			return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}
@@ -229,11 +224,9 @@ func TestLive_MCP(t *testing.T) {
 	}
 }
 
-func TestLive_InstructionsSkillsDirectories(t *testing.T) {
-	w := newWorld(t)
+func liveInstructionsSkillsDirectories(t *testing.T, w *world) {
 	extra := outside(t)
 	w.Write("skills/demo-skill/SKILL.md", "---\nname: demo-skill\ndescription: does demos\n---\nSKILL BODY\n", 0o600)
-	w.Write(".codex/config.toml", "developer_instructions = \"CONFIGURED\"\n"+w.Read(filepath.Join(w.Home, ".codex/config.toml")), 0o600)
 	w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS\n", 0o600)
 	own, _ := acp.Encode(map[string]any{
 		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}},
@@ -271,10 +264,9 @@ func TestLive_InstructionsSkillsDirectories(t *testing.T) {
 	}
 }
 
-// TestLive_TrustIsNotWritten: codex declares a repository trusted in the user's
+// liveTrustIsNotWritten: codex declares a repository trusted in the user's
 // configuration when a thread is started so that it may write there.
-func TestLive_TrustIsNotWritten(t *testing.T) {
-	w := newWorld(t)
+func liveTrustIsNotWritten(t *testing.T, w *world) {
 	if out, err := exec.Command("git", "-C", w.Cwd, "init", "-q").CombinedOutput(); err != nil {
 		t.Skipf("git: %v: %s", err, out)
 	}
@@ -298,6 +290,7 @@ func TestLive_TrustIsNotWritten(t *testing.T) {
 // TestLive_SandboxMissing runs an installation whose helper for the sandbox is
 // broken, so that codex cannot confine anything.
 func TestLive_SandboxMissing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	from := filepath.Dir(filepath.Dir(w.Program.Path))
 	to := filepath.Join(w.Home, "installation")
@@ -340,6 +333,7 @@ func (w *world) openAI() {
 }
 
 func TestLive_Credentials(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.openAI()
 	c := w.open(acp.ClientCapabilities{}, nil)

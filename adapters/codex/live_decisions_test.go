@@ -49,9 +49,8 @@ func (d *decider) requests() []json.RawMessage {
 	return slices.Clone(d.asked)
 }
 
-// TestLive_FilePermissions maps every decision about a change of files.
-func TestLive_FilePermissions(t *testing.T) {
-	w := newWorld(t)
+// liveFilePermissions maps every decision about a change of files.
+func liveFilePermissions(t *testing.T, w *world) {
 	dir := outside(t)
 	file := filepath.Join(dir, "file.txt")
 	d := &decider{}
@@ -94,10 +93,9 @@ func TestLive_FilePermissions(t *testing.T) {
 	}
 }
 
-// TestLive_MCPPermissions maps every decision about a call of an MCP server's
+// liveMCPPermissions maps every decision about a call of an MCP server's
 // tool.
-func TestLive_MCPPermissions(t *testing.T) {
-	w := newWorld(t)
+func liveMCPPermissions(t *testing.T, w *world) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skipf("node is not installed: %v", err)
@@ -136,9 +134,8 @@ func TestLive_MCPPermissions(t *testing.T) {
 	}
 }
 
-// TestLive_ModesConfine: what each mode lets a command do.
-func TestLive_ModesConfine(t *testing.T) {
-	w := newWorld(t)
+// liveModesConfine: what each mode lets a command do.
+func liveModesConfine(t *testing.T, w *world) {
 	dir := outside(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
@@ -162,9 +159,8 @@ func TestLive_ModesConfine(t *testing.T) {
 	}
 }
 
-// TestLive_ImageView: the model looks at an image on the machine.
-func TestLive_ImageView(t *testing.T) {
-	w := newWorld(t)
+// liveImageView: the model looks at an image on the machine.
+func liveImageView(t *testing.T, w *world) {
 	png, err := base64.StdEncoding.DecodeString(dot)
 	if err != nil {
 		t.Fatal(err)
@@ -178,31 +174,30 @@ func TestLive_ImageView(t *testing.T) {
 	}
 }
 
-// TestLive_LoadPages replays more turns than codex gives at once, in order.
-func TestLive_LoadPages(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+// restartLoadPages replays more turns than codex gives at once, in order.
+func restartLoadPages(t *testing.T, w *world, c *client) (after func(again *client)) {
 	id := c.New("")
 	var want strings.Builder
 	for i := range turnPage + 3 {
 		c.Turn(id, fmt.Sprintf("say number %d", i))
 		fmt.Fprintf(&want, "say number %d\n", i)
 	}
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	from := again.Seen()
-	again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
-	past := again.Updates(from)
-	if got := userSaid(past); got != want.String() {
-		t.Errorf("the replay is\n%s", got)
-	}
-	if said := bridgetest.Said(past); !strings.HasSuffix(said, fmt.Sprintf("number %d", turnPage+2)) {
-		t.Errorf("it ends with %.40q", said[max(0, len(said)-40):])
+	return func(again *client) {
+		from := again.Seen()
+		again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		past := again.Updates(from)
+		if got := userSaid(past); got != want.String() {
+			t.Errorf("the replay is\n%s", got)
+		}
+		if said := bridgetest.Said(past); !strings.HasSuffix(said, fmt.Sprintf("number %d", turnPage+2)) {
+			t.Errorf("it ends with %.40q", said[max(0, len(said)-40):])
+		}
 	}
 }
 
 // TestLive_BadKeyIsStoppedEarly: codex would try again for many seconds.
 func TestLive_BadKeyIsStoppedEarly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.Write(".codex/config.toml", strings.Replace(w.Read(filepath.Join(w.Home, ".codex/config.toml")), "request_max_retries = 1\nstream_max_retries = 2", "stream_max_retries = 30", 1), 0o600)
 	c := w.open(acp.ClientCapabilities{}, nil)
@@ -212,7 +207,7 @@ func TestLive_BadKeyIsStoppedEarly(t *testing.T) {
 	if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "OPENAI_API_KEY") {
 		t.Errorf("it ended with %v", e)
 	}
-	if calls := len(w.Model.Turns()); calls > 10 {
+	if calls := len(w.Turns()); calls > 10 {
 		t.Errorf("after %v the model was called %d times", time.Since(began), calls)
 	}
 	if _, got := c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {

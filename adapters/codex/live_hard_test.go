@@ -31,10 +31,9 @@ func (w *world) made(file string) bool {
 	return err == nil
 }
 
-// TestLive_AnswersLateTwiceAfterCancel: codex waits for an answer as long as it
+// liveAnswersLateTwiceAfterCancel: codex waits for an answer as long as it
 // takes, the first one counts, and one that comes too late counts for nothing.
-func TestLive_AnswersLateTwiceAfterCancel(t *testing.T) {
-	w := newWorld(t)
+func liveAnswersLateTwiceAfterCancel(t *testing.T, w *world) {
 	for _, name := range []string{"late", "twice", "cancelled", "closed"} {
 		w.escalates(name, name)
 	}
@@ -106,9 +105,8 @@ func TestLive_AnswersLateTwiceAfterCancel(t *testing.T) {
 	}
 }
 
-// TestLive_ExtraPermissions: the model asks for more than its mode allows.
-func TestLive_ExtraPermissions(t *testing.T) {
-	w := newWorld(t)
+// liveExtraPermissions: the model asks for more than its mode allows.
+func liveExtraPermissions(t *testing.T, w *world) {
 	extra := outside(t)
 	script := func(prompt, file string, ask bool) {
 		steps := []scriptedmodel.Step{
@@ -161,10 +159,9 @@ func TestLive_ExtraPermissions(t *testing.T) {
 	}
 }
 
-// TestLive_CodeMode: a model that writes programs, whose calls of tools are shown
+// liveCodeMode: a model that writes programs, whose calls of tools are shown
 // as calls.
-func TestLive_CodeMode(t *testing.T) {
-	w := newWorld(t)
+func liveCodeMode(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, "old.txt"), "one\ntwo\n", 0o600)
 	program := "const [a, b] = await Promise.all([tools.exec_command({cmd:\"echo first\"}), tools.exec_command({cmd:\"echo second; exit 3\"})]);\n" +
 		"await tools.apply_patch(\"*** Begin Patch\\n*** Update File: old.txt\\n@@\\n-two\\n+TWO\\n*** End Patch\\n\");\n" +
@@ -253,10 +250,9 @@ func outside(t *testing.T) string {
 	return dir
 }
 
-// TestLive_CancelKeepsEarlierTerminals: a cancelled turn ends its own commands,
+// liveCancelKeepsEarlierTerminals: a cancelled turn ends its own commands,
 // and not what earlier turns left running on purpose. The session's end does.
-func TestLive_CancelKeepsEarlierTerminals(t *testing.T) {
-	w := newWorld(t)
+func liveCancelKeepsEarlierTerminals(t *testing.T, w *world) {
 	early, late := filepath.Join(w.Cwd, "early"), filepath.Join(w.Cwd, "late")
 	w.Model.On(scriptedmodel.Exactly("leave it"),
 		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "echo $$ > " + early + "; while true; do sleep 0.2; done", "yield_time_ms": 300})},
@@ -325,8 +321,7 @@ func mcpOverHTTP(t *testing.T) (url string, keys func() []string) {
 	}
 }
 
-func TestLive_MCPOverHTTP(t *testing.T) {
-	w := newWorld(t)
+func liveMCPOverHTTP(t *testing.T, w *world) {
 	url, keys := mcpOverHTTP(t)
 	w.Model.On(scriptedmodel.Exactly("greet"), scriptedmodel.Step{scriptedmodel.Call("mcp__far/greet", map[string]string{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(acp.ClientCapabilities{}, nil)

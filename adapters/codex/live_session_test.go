@@ -38,10 +38,9 @@ func (c *client) listed() []string {
 	return out
 }
 
-// TestLive_SessionsOfATerminal lists, loads and goes on with what codex itself
+// liveSessionsOfATerminal lists, loads and goes on with what codex itself
 // has made.
-func TestLive_SessionsOfATerminal(t *testing.T) {
-	w := newWorld(t)
+func liveSessionsOfATerminal(t *testing.T, w *world) {
 	cmd := exec.Command(w.Program.Path, "exec", "--skip-git-repo-check", "-s", "danger-full-access", "run echo from the terminal")
 	cmd.Dir = w.Cwd
 	cmd.Env = append(os.Environ(), w.Env...)
@@ -73,8 +72,7 @@ func TestLive_SessionsOfATerminal(t *testing.T) {
 	}
 }
 
-func TestLive_ForkDeleteTitle(t *testing.T) {
-	w := newWorld(t)
+func liveForkDeleteTitle(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say apple")
@@ -106,47 +104,18 @@ func TestLive_ForkDeleteTitle(t *testing.T) {
 	}
 }
 
-// TestLive_NeverPrompted: codex keeps no thread that nobody has prompted.
-func TestLive_NeverPrompted(t *testing.T) {
+// TestLive_Restart has sessions of each kind when the process is killed, some of
+// them in a turn, and goes on with them in the next one.
+func TestLive_Restart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
-	c.set(id, configMode, modeFullAccess)
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	r := again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
-	if got := chosen(r); got[configMode] != modeFullAccess {
-		t.Errorf("resumed with %v", got)
+	var after []func(again *client)
+	for _, before := range []func(t *testing.T, w *world, c *client) func(again *client){restartModesModelsEffort, restartLoadPages, restartWords} {
+		after = append(after, before(t, w, c))
 	}
-	if _, got := again.Turn(id, "say at last"); bridgetest.Said(got) != "at last" {
-		t.Errorf("said %q", bridgetest.Said(got))
-	}
-	again.Close()
-	third := w.open(acp.ClientCapabilities{}, nil)
-	if ids := third.listed(); !slices.Equal(ids, []string{string(id)}) {
-		t.Errorf("listed %q, want %s", ids, id)
-	}
-	third.Must(acp.MethodSessionResume, w.again(id))
-	if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "at last") {
-		t.Errorf("recalls %q", bridgetest.Said(got))
-	}
-}
-
-// TestLive_CrashWithManyThreads kills the process while sessions are open, some
-// of them in a turn.
-func TestLive_CrashWithManyThreads(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
-	var ids []acp.SessionID
-	for _, word := range []string{"alpha", "beta", "gamma", "delta"} {
-		id := c.New("")
-		c.Turn(id, "say "+word)
-		ids = append(ids, id)
-	}
-	from := c.Seen()
-	c.Prompt(ids[0], "forever")
-	c.Prompt(ids[1], "forever")
-	c.Await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
+	silent := c.New("")
+	c.set(silent, configMode, modeFullAccess)
 	pid := c.Conn.(adapters.Process).PID()
 	if pid == 0 {
 		t.Fatal("no process")
@@ -158,19 +127,55 @@ func TestLive_CrashWithManyThreads(t *testing.T) {
 	if exit, ok := errors.AsType[*adapters.ExitError](end); !ok || exit.Code != -1 {
 		t.Errorf("reading ended with %v", end)
 	}
+
 	again := w.open(acp.ClientCapabilities{}, nil)
-	for i, word := range []string{"alpha", "beta", "gamma", "delta"} {
-		again.Must(acp.MethodSessionResume, w.again(ids[i]))
-		if _, got := again.Turn(ids[i], "recall"); !strings.Contains(bridgetest.Said(got), word) {
-			t.Errorf("session %d recalls %q, want %s", i, bridgetest.Said(got), word)
+	for _, check := range after {
+		check(again)
+	}
+	// Codex keeps no thread that nobody has prompted.
+	r := again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: silent, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	if got := chosen(r); got[configMode] != modeFullAccess {
+		t.Errorf("resumed with %v", got)
+	}
+	if _, got := again.Turn(silent, "say at last"); bridgetest.Said(got) != "at last" {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	again.Close()
+	third := w.open(acp.ClientCapabilities{}, nil)
+	if ids := third.listed(); !slices.Contains(ids, string(silent)) {
+		t.Errorf("listed %q, and not %s", ids, silent)
+	}
+	third.Must(acp.MethodSessionResume, w.again(silent))
+	if _, got := third.Turn(silent, "recall"); !strings.Contains(bridgetest.Said(got), "at last") {
+		t.Errorf("recalls %q", bridgetest.Said(got))
+	}
+}
+
+// restartWords has sessions with a past, two of them in a turn.
+func restartWords(t *testing.T, w *world, c *client) (after func(again *client)) {
+	words := []string{"alpha", "beta", "gamma", "delta"}
+	var ids []acp.SessionID
+	for _, word := range words {
+		id := c.New("")
+		c.Turn(id, "say "+word)
+		ids = append(ids, id)
+	}
+	from := c.Seen()
+	c.Prompt(ids[0], "forever")
+	c.Prompt(ids[1], "forever")
+	c.Await("text", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "tick 3") })
+	return func(again *client) {
+		for i, word := range words {
+			again.Must(acp.MethodSessionResume, w.again(ids[i]))
+			if _, got := again.Turn(ids[i], "recall"); !strings.Contains(bridgetest.Said(got), word) {
+				t.Errorf("session %d recalls %q, want %s", i, bridgetest.Said(got), word)
+			}
 		}
 	}
 }
 
-func TestLive_CommandsAndCompaction(t *testing.T) {
-	w := newWorld(t)
-	caps := acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Compaction: &acp.CompactionCapabilities{}}}
-	c := w.open(caps, nil)
+func liveCommandsAndCompaction(t *testing.T, w *world) {
+	c := w.open(showing, nil)
 	id := c.New("")
 	c.Turn(id, "say before")
 	stop, got := c.Turn(id, "/compact")
@@ -198,10 +203,9 @@ func TestLive_CommandsAndCompaction(t *testing.T) {
 	}
 }
 
-// TestLive_Subagents: what a subagent does belongs to the call that made it, and
+// liveSubagents: what a subagent does belongs to the call that made it, and
 // none of its words are the session's own, also when it outlives the turn.
-func TestLive_Subagents(t *testing.T) {
-	w := newWorld(t)
+func liveSubagents(t *testing.T, w *world) {
 	spawn := func(message string) scriptedmodel.Step {
 		return scriptedmodel.Step{scriptedmodel.Call("multi_agent_v1/spawn_agent", map[string]any{"message": message})}
 	}
@@ -233,7 +237,7 @@ func TestLive_Subagents(t *testing.T) {
 		// The parent is asked again when its subagent ends in the middle of its
 		// turn; what it says then, the model has said.
 		said, asked := bridgetest.Said(c.Updates(from)), 0
-		for _, r := range w.Model.Turns() {
+		for _, r := range w.Turns() {
 			if p := r.Prompts(); len(p) > 0 && slices.Contains(p, one.prompt) {
 				asked++
 			}
@@ -251,10 +255,9 @@ func TestLive_Subagents(t *testing.T) {
 	}
 }
 
-// TestLive_BackgroundTerminal: what a turn leaves running on purpose goes on, and
+// liveBackgroundTerminal: what a turn leaves running on purpose goes on, and
 // ends behind the turn.
-func TestLive_BackgroundTerminal(t *testing.T) {
-	w := newWorld(t)
+func liveBackgroundTerminal(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("leave it"),
 		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "sleep 2; echo over > " + filepath.Join(w.Cwd, "over"), "yield_time_ms": 300})},
 		scriptedmodel.Step{scriptedmodel.Say("left")})

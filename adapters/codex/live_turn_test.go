@@ -78,8 +78,7 @@ func thoughts(list []acp.SessionUpdate) string {
 	return b.String()
 }
 
-func TestLive_Turn(t *testing.T) {
-	w := newWorld(t)
+func liveTurn(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New(full)
 	_, got := c.Turn(id, "think deeply about it")
@@ -120,8 +119,7 @@ func TestLive_Turn(t *testing.T) {
 	}
 }
 
-func TestLive_Diffs(t *testing.T) {
-	w := newWorld(t)
+func liveDiffs(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, "old.txt"), "one\ntwo\nthree\n", 0o600)
 	w.Write(filepath.Join(w.Cwd, "gone.txt"), "bye\n", 0o600)
 	w.Write(filepath.Join(w.Cwd, "mv.txt"), "m1\nm2\n", 0o600)
@@ -154,8 +152,7 @@ func TestLive_Diffs(t *testing.T) {
 	}
 }
 
-func TestLive_Plan(t *testing.T) {
-	w := newWorld(t)
+func livePlan(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("plan it"),
 		scriptedmodel.Step{scriptedmodel.Call("update_plan", map[string]any{"plan": []any{
 			map[string]string{"step": "First", "status": "completed"}, map[string]string{"step": "Second", "status": "in_progress"},
@@ -175,8 +172,7 @@ func TestLive_Plan(t *testing.T) {
 	t.Errorf("no plan was shown\n%s", c.Quote())
 }
 
-func TestLive_Attachments(t *testing.T) {
-	w := newWorld(t)
+func liveAttachments(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
@@ -185,7 +181,7 @@ func TestLive_Attachments(t *testing.T) {
 		{ResourceLink: &acp.ResourceLink{Name: "linked", URI: "https://example.com/x"}},
 		acp.TextBlock("say seen"),
 	}})
-	turns := w.Model.Turns()
+	turns := w.Turns()
 	body := turns[len(turns)-1].Body
 	for _, s := range []string{dot, "EMBEDDED", "linked"} {
 		if !bytes.Contains(body, []byte(s)) {
@@ -211,8 +207,7 @@ func alive(t *testing.T, file string) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-func TestLive_CancelEverywhere(t *testing.T) {
-	w := newWorld(t)
+func liveCancelEverywhere(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
 		"cmd": "touch " + filepath.Join(w.Cwd, "escalated"), "sandbox_permissions": "require_escalated", "justification": "because",
 	})}, scriptedmodel.Step{scriptedmodel.Say("escalated")})
@@ -288,9 +283,8 @@ func (c *client) output(from int, text string) {
 	})
 }
 
-// TestLive_CancelEndsTheCommand: codex itself lets it run on.
-func TestLive_CancelEndsTheCommand(t *testing.T) {
-	w := newWorld(t)
+// liveCancelEndsTheCommand: codex itself lets it run on.
+func liveCancelEndsTheCommand(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New(full)
 	pid := filepath.Join(w.Cwd, "pid")
@@ -312,10 +306,9 @@ func TestLive_CancelEndsTheCommand(t *testing.T) {
 	}
 }
 
-// TestLive_BusyIsNotSteered: codex would put a second prompt into the turn that
+// liveBusyIsNotSteered: codex would put a second prompt into the turn that
 // runs.
-func TestLive_BusyIsNotSteered(t *testing.T) {
-	w := newWorld(t)
+func liveBusyIsNotSteered(t *testing.T, w *world) {
 	gate := make(chan struct{})
 	w.Model.On(scriptedmodel.Exactly("first"), scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
 	c := w.open(acp.ClientCapabilities{}, nil)
@@ -333,13 +326,12 @@ func TestLive_BusyIsNotSteered(t *testing.T) {
 	if s := bridgetest.Said(c.Updates(0)); s != "one twosecond" {
 		t.Errorf("said %q", s)
 	}
-	if n := len(w.Model.Turns()); n != 2 {
+	if n := len(w.Turns()); n != 2 {
 		t.Errorf("%d calls of the model, want 2", n)
 	}
 }
 
-func TestLive_Failures(t *testing.T) {
-	w := newWorld(t)
+func liveFailures(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("cut off"), scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop("max_tokens")})
 	var once sync.Once
 	w.Model.OnRequest(scriptedmodel.Exactly("drop"), func(*scriptedmodel.Request) []scriptedmodel.Step {
@@ -349,7 +341,7 @@ func TestLive_Failures(t *testing.T) {
 		})
 		return steps
 	})
-	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
+	c := w.open(showing, nil)
 	id := c.New("")
 	_, got := c.Turn(id, "drop")
 	if bridgetest.Said(got) != "a text that is whole" {
@@ -378,10 +370,9 @@ func TestLive_Failures(t *testing.T) {
 	}
 }
 
-// TestLive_ManyThreads runs turns of many sessions in one process at once.
-func TestLive_ManyThreads(t *testing.T) {
+// liveManyThreads runs turns of many sessions in one process at once.
+func liveManyThreads(t *testing.T, w *world) {
 	const many = 20
-	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
 	var ids []acp.SessionID
 	for range many {
@@ -410,8 +401,7 @@ func TestLive_ManyThreads(t *testing.T) {
 	}
 }
 
-func TestLive_LargePrompt(t *testing.T) {
-	w := newWorld(t)
+func liveLargePrompt(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	const most = 1 << 20

@@ -140,6 +140,7 @@ func (w *world) known(i *issuer) {
 
 // TestLive_LoginFails: the client hears of a login that failed.
 func TestLive_LoginFails(t *testing.T) {
+	t.Parallel()
 	w, i := newWorld(t), newIssuer(t)
 	w.known(i)
 	i.approved.Store(true)
@@ -158,6 +159,7 @@ func TestLive_LoginFails(t *testing.T) {
 func TestLive_Login(t *testing.T) {
 	for _, method := range []string{methodChatGPT, methodDevice} {
 		t.Run(method, func(t *testing.T) {
+			t.Parallel()
 			w, i := newWorld(t), newIssuer(t)
 			w.known(i)
 			c := w.open(acp.ClientCapabilities{}, nil)

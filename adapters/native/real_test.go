@@ -43,6 +43,7 @@ func newWorld(t *testing.T) *world {
 	if testing.Short() {
 		t.Skip("a real agent takes more than a minute")
 	}
+	t.Parallel()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -100,12 +101,11 @@ func anyUpdate(act *adaptertest.Act, match func(u *acp.SessionUpdate) bool) bool
 func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scene) {
 	session := func(s *adaptertest.Scene) acp.SessionID {
 		s.Helper()
-		s.Cwd = w.dir
-		r := s.NewSession(nil)
+		id := s.Session()
 		if mode != "" {
-			s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": mode})
+			s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": id, "modeId": mode})
 		}
-		return r.SessionID
+		return id
 	}
 	says := func(prompt, what string, match func(u *acp.SessionUpdate) bool) func(s *adaptertest.Scene) {
 		return func(s *adaptertest.Scene) {
@@ -146,7 +146,6 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 			w.asked(s, "the attached text", func(q scriptedmodel.Request) bool { return strings.Contains(string(q.Body), "embedded-4711") })
 		},
 		adapters.Modes: func(s *adaptertest.Scene) {
-			s.Cwd = w.dir
 			r := s.NewSession(nil)
 			if r.Modes == nil || len(r.Modes.AvailableModes) < 2 {
 				s.Fail("modes %+v", r.Modes)
@@ -154,7 +153,6 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 			s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": "plan"}) // one that needs no trust
 		},
 		adapters.MCPServers: func(s *adaptertest.Scene) {
-			s.Cwd = w.dir
 			mark := filepath.Join(w.dir, "mcp-was-started")
 			r := s.NewSession(func(p *acp.NewSessionRequest) {
 				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
@@ -205,7 +203,7 @@ func toBytes(raw []json.RawMessage) [][]byte {
 
 func TestReal_Gemini(t *testing.T) {
 	w := newWorld(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "gemini")
 	s := spec(t, "gemini")
 	w.write(".gemini/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`)
 	// In a folder that nobody trusts the agent starts no MCP server.
@@ -214,7 +212,6 @@ func TestReal_Gemini(t *testing.T) {
 	delete(shows, adapters.CommandOutput)
 	delete(shows, adapters.NativeSessions)
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
-		sc.Cwd = w.dir
 		if act := sc.Say(sc.NewSession(nil).SessionID, "say used"); !strings.Contains(string(act.Result), `"input_tokens":100`) {
 			sc.Fail("no usage in %s", act.Result)
 		}
@@ -230,7 +227,7 @@ func TestReal_Gemini(t *testing.T) {
 		Shows:    shows,
 		NoResume: true,
 		Skip: map[string]string{
-			"garbage-line-survived": cannot, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
+			"garbage-line-survived": cannot, "no-goroutine-left": beside, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
 			"permission-cancelled": "the agent takes it for a refusal, and the turn goes on",
 			"load":                 "the agent takes a session loaded in the minute of its creation for a new one; shown through the gateway",
 		},
@@ -243,13 +240,12 @@ func TestReal_Gemini(t *testing.T) {
 
 func TestReal_Qwen(t *testing.T) {
 	w := newWorld(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "qwen")
 	s := spec(t, "qwen")
 	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"approvalMode":"default"}}`)
 	shows := w.shows("default")
 	shows[adapters.Models] = w.choosesModel
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
-		sc.Cwd = w.dir
 		act := sc.Say(sc.NewSession(nil).SessionID, "say used")
 		if !strings.Contains(string(slices.Concat(append([][]byte{act.Result}, all(act.Raw)...)...)), `"inputTokens":100`) {
 			sc.Fail("no usage in %s, %s", act.Raw, act.Result)
@@ -265,7 +261,7 @@ func TestReal_Qwen(t *testing.T) {
 		Cwd:     w.dir,
 		Shows:   shows,
 		Skip: map[string]string{
-			"garbage-line-survived": cannot, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
+			"garbage-line-survived": cannot, "no-goroutine-left": beside, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
 			"permission-cancelled": "the agent takes it for a refusal, and the turn goes on",
 			"every-frame-valid":    "the agent's own notifications, qwen/notify/..., have names that the protocol keeps for itself",
 		},
@@ -275,7 +271,6 @@ func TestReal_Qwen(t *testing.T) {
 // choosesModel shows models as a config option.
 func (w *world) choosesModel(s *adaptertest.Scene) {
 	s.Helper()
-	s.Cwd = w.dir
 	r := s.NewSession(nil)
 	for _, o := range r.ConfigOptions {
 		if o.Category == acp.SessionConfigOptionCategoryModel {
@@ -288,22 +283,19 @@ func (w *world) choosesModel(s *adaptertest.Scene) {
 
 func TestReal_Copilot(t *testing.T) {
 	w := newWorld(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "copilot")
 	shows := w.shows("")
 	delete(shows, adapters.MCPServers)
 	shows[adapters.Attachments] = func(s *adaptertest.Scene) {
-		s.Cwd = w.dir
-		s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("say an attachment"), acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "notes.txt", URI: "file://" + w.dir + "/notes.txt"}})
+		s.Prompt(s.Session(), acp.TextBlock("say an attachment"), acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "notes.txt", URI: "file://" + w.dir + "/notes.txt"}})
 		w.asked(s, "the attached file", func(q scriptedmodel.Request) bool { return strings.Contains(string(q.Body), "notes.txt") })
 	}
 	shows[adapters.Modes] = func(s *adaptertest.Scene) {
-		s.Cwd = w.dir
 		r := s.NewSession(nil)
 		last := r.Modes.AvailableModes[len(r.Modes.AvailableModes)-1]
 		s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": last.ID})
 	}
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
-		sc.Cwd = w.dir
 		if act := sc.Say(sc.NewSession(nil).SessionID, "say used"); !strings.Contains(string(act.Result), `"inputTokens":100`) {
 			sc.Fail("no usage in %s", act.Result)
 		}
@@ -320,7 +312,7 @@ func TestReal_Copilot(t *testing.T) {
 		Shows:    shows,
 		NoResume: true,
 		Skip: map[string]string{
-			"garbage-line-survived": cannot, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
+			"garbage-line-survived": cannot, "no-goroutine-left": beside, "crash-fails-pending": cannot, "10-MiB-message": "the agent copies it too often for a test",
 			"permission-cancelled": "the agent takes it for a refusal, and the turn goes on",
 		},
 		Unshown: map[adapters.Feature]string{
@@ -342,7 +334,10 @@ func all(raw []json.RawMessage) [][]byte {
 	return out
 }
 
-const cannot = "a real agent cannot be made to do it"
+const (
+	cannot = "a real agent cannot be made to do it"
+	beside = "goroutines of tests beside this one would count; TestAgent_KeepsTheContract shows it of the same code"
+)
 
 func (w *world) prompts() adaptertest.Prompts {
 	return adaptertest.Prompts{

@@ -14,8 +14,8 @@ func TestContract(t *testing.T) {
 		Adapter: w.Adapter(),
 		Prompts: w.Prompts(`tr '\0' ' ' < /proc/$p/cmdline | grep -q ' serve --hostname'`),
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Shows:   w.shows(),
-		Skip:    map[string]string{"10-MiB-message": "opencode takes minutes for it; TestLive_Turn has one of a megabyte"},
+		Unshown: shownBy().Elsewhere(),
+		Skip:    map[string]string{"10-MiB-message": "opencode takes minutes for it; liveTurn has one of a megabyte"},
 	})
 }
 
@@ -24,15 +24,15 @@ func shownBy() bridgetest.ShownBy {
 	return bridgetest.ShownBy{
 		adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
 		adapters.Permissions: TestContract, adapters.Resume: TestContract, adapters.Cancel: TestContract,
-		adapters.ToolResults: TestLive_Turn, adapters.Reasoning: TestLive_Turn, adapters.CommandOutput: TestLive_Turn,
-		adapters.Usage: TestLive_Turn, adapters.Cost: TestLive_Turn,
-		adapters.Diffs: TestLive_PlanAndDiffs, adapters.Plan: TestLive_PlanAndDiffs,
-		adapters.Images: TestLive_Attachments, adapters.Attachments: TestLive_Attachments, adapters.Questions: TestLive_Question,
-		adapters.Modes: TestLive_ModesModelsEffort, adapters.Models: TestLive_ModesModelsEffort, adapters.ThoughtLevels: TestLive_ModesModelsEffort,
-		adapters.MCPServers: TestLive_MCP, adapters.Skills: TestLive_Wishes, adapters.Instructions: TestLive_Wishes,
-		adapters.SystemPrompt: TestLive_Wishes, adapters.Directories: TestLive_Wishes,
-		adapters.Load: TestLive_SessionOfATerminal, adapters.NativeSessions: TestLive_SessionOfATerminal, adapters.Fork: TestLive_ForkListDeleteTitle,
-		adapters.Commands: TestLive_CommandsAndCompaction, adapters.Compaction: TestLive_CommandsAndCompaction, adapters.Subagents: TestLive_Subagent,
+		adapters.ToolResults: liveTurn, adapters.Reasoning: liveTurn, adapters.CommandOutput: liveTurn,
+		adapters.Usage: liveTurn, adapters.Cost: liveTurn,
+		adapters.Diffs: livePlanAndDiffs, adapters.Plan: livePlanAndDiffs,
+		adapters.Images: restartAttachments, adapters.Attachments: restartAttachments, adapters.Questions: liveQuestion,
+		adapters.Modes: restartModesModelsEffort, adapters.Models: restartModesModelsEffort, adapters.ThoughtLevels: restartModesModelsEffort,
+		adapters.MCPServers: liveMCP, adapters.Skills: liveWishes, adapters.Instructions: liveWishes,
+		adapters.SystemPrompt: liveWishes, adapters.Directories: liveWishes,
+		adapters.Load: liveSessionOfATerminal, adapters.NativeSessions: liveSessionOfATerminal, adapters.Fork: liveForkListDeleteTitle,
+		adapters.Commands: liveCommandsAndCompaction, adapters.Compaction: liveCommandsAndCompaction, adapters.Subagents: liveSubagent,
 	}
 }
 

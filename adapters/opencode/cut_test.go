@@ -16,16 +16,18 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-// cutter is the adapter with connections to the server that a test can cut.
-type cutter struct {
+// probe is the adapter; it tells a test of the agent that it opened last, whose
+// connections to the server a test can cut.
+type probe struct {
 	adapters.Adapter
+	agent *agent
 
 	mu     sync.Mutex
 	open   []net.Conn
 	closed bool // new connections are refused
 }
 
-func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (c *probe) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
@@ -42,7 +44,7 @@ func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, erro
 }
 
 // cut breaks all connections; those that come are refused until mend is called.
-func (c *cutter) cut() {
+func (c *probe) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
@@ -52,30 +54,17 @@ func (c *cutter) cut() {
 	c.open = nil
 }
 
-func (c *cutter) mend() {
+func (c *probe) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = false
 }
 
-func (c *cutter) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
+func (c *probe) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
 	return bridge.New(func(p acp.Peer, conn *bridge.Conn) acp.Agent {
-		a := newAgent(o, p, conn)
-		a.dial = c.dial
-		return a
-	}), nil
-}
-
-// spy is the adapter; it tells a test of the agent that it opens.
-type spy struct {
-	adapters.Adapter
-	got **agent
-}
-
-func (s *spy) Open(_ context.Context, o adapters.Options) (acp.Conn, error) {
-	return bridge.New(func(p acp.Peer, conn *bridge.Conn) acp.Agent {
-		*s.got = newAgent(o, p, conn)
-		return *s.got
+		c.agent = newAgent(o, p, conn)
+		c.agent.dial = c.dial
+		return c.agent
 	}), nil
 }
 

@@ -20,7 +20,7 @@ const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QD
 // last is the newest request of a turn.
 func (w *world) last() scriptedmodel.Request {
 	w.T.Helper()
-	all := w.Model.Turns()
+	all := w.Turns()
 	if len(all) == 0 {
 		w.T.Fatal("the model was asked nothing")
 	}
@@ -32,9 +32,7 @@ func (c *client) set(id acp.SessionID, option, value string) {
 	c.Must(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": value})
 }
 
-func TestLive_ModesModelsEffort(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+func restartModesModelsEffort(t *testing.T, w *world, c *client) (after func(again *client)) {
 	id := c.New("")
 	c.set(id, configEffort, "high")
 	c.Turn(id, "say one")
@@ -52,25 +50,23 @@ func TestLive_ModesModelsEffort(t *testing.T) {
 			t.Errorf("%s %s: %v", option, value, e)
 		}
 	}
-	// The next process is told again.
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
-	if now := acp.MemberString(r, "modes", "currentModeId"); now != "plan" {
-		t.Errorf("the mode is %s", now)
-	}
-	again.Turn(id, "say three")
-	if r := w.last(); r.Model != "small" {
-		t.Errorf("then the model is %s", r.Model)
+	return func(again *client) { // the next process is told again
+		r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		if now := acp.MemberString(r, "modes", "currentModeId"); now != "plan" {
+			t.Errorf("the mode is %s", now)
+		}
+		again.Turn(id, "say three")
+		if r := w.last(); r.Model != "small" {
+			t.Errorf("then the model is %s", r.Model)
+		}
 	}
 }
 
-func TestLive_Wishes(t *testing.T) {
-	w := newWorld(t)
+func liveWishes(t *testing.T, w *world) {
 	more, skills := t.TempDir(), t.TempDir()
 	w.Write(filepath.Join(more, "a.txt"), "MORE\n", 0o600)
 	w.Write(filepath.Join(skills, "demo/SKILL.md"), "---\nname: demo\ndescription: does demos\n---\nBODY\n", 0o600)
-	w.configure(`{"external_directory": "ask"}`)
+	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": {"external_directory": "ask"}}`, 0o600)
 	c := w.open(acp.ClientCapabilities{}, nil)
 	own, _ := json.Marshal(map[string]any{
 		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{more},
@@ -97,9 +93,7 @@ func TestLive_Wishes(t *testing.T) {
 	}
 }
 
-func TestLive_Attachments(t *testing.T) {
-	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+func restartAttachments(t *testing.T, w *world, c *client) (after func(again *client)) {
 	id := c.New("")
 	mime := "text/plain"
 	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
@@ -115,25 +109,24 @@ func TestLive_Attachments(t *testing.T) {
 			t.Errorf("the model is not given %q", part)
 		}
 	}
-	c.Close()
-	again := w.open(acp.ClientCapabilities{}, nil)
-	from := again.Seen()
-	again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
-	images := 0
-	for _, u := range again.Updates(from) {
-		if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Image != nil {
-			images++
+	return func(again *client) {
+		from := again.Seen()
+		again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		images := 0
+		for _, u := range again.Updates(from) {
+			if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Image != nil {
+				images++
+			}
 		}
-	}
-	if images != 1 {
-		t.Errorf("%d images are replayed", images)
+		if images != 1 {
+			t.Errorf("%d images are replayed", images)
+		}
 	}
 }
 
-// TestLive_NoNetwork has a workspace with plugins to install, no catalogue and no
+// liveNoNetwork has a workspace with plugins to install, no catalogue and no
 // ripgrep. Nothing waits for them, and what OpenCode leaves is removed.
-func TestLive_NoNetwork(t *testing.T) {
-	w := newWorld(t)
+func liveNoNetwork(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/x.md"), "say x\n", 0o600)
 	begun := time.Now()
 	c := w.open(acp.ClientCapabilities{}, nil)
@@ -148,17 +141,15 @@ func TestLive_NoNetwork(t *testing.T) {
 	if took := time.Since(begun); took > 45*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	c.Close()
+	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
 	if got := names(t, filepath.Join(w.Cwd, ".opencode")); len(got) != 1 || got[0] != "command" {
 		t.Errorf("in .opencode there are %q", got)
 	}
 }
 
-func TestLive_Failures(t *testing.T) {
-	w := newWorld(t)
-	var a *agent
-	w.Use(&spy{Adapter: New(), got: &a})
+func liveFailures(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
+	a := w.probe.agent
 	id := c.New("")
 	for prompt, want := range map[string]int64{"fail 401": acp.CodeAuthRequired, "fail 400": acp.CodeInternal, "fail 403": acp.CodeInternal} {
 		_, e := c.Result(c.Prompt(id, prompt))
@@ -208,12 +199,10 @@ func TestLive_Failures(t *testing.T) {
 	}
 }
 
-// TestLive_Password shows that nobody can use the server without its password.
-func TestLive_Password(t *testing.T) {
-	w := newWorld(t)
-	var a *agent
-	w.Use(&spy{Adapter: New(), got: &a})
+// livePassword shows that nobody can use the server without its password.
+func livePassword(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
+	a := w.probe.agent
 	c.New("")
 	a.mu.Lock()
 	srv := a.servers[asConfigured]
@@ -239,13 +228,11 @@ func TestLive_Password(t *testing.T) {
 	}
 }
 
-// TestLive_MemoryIsGivenBack shows that a directory is forgotten with its last
+// liveMemoryIsGivenBack shows that a directory is forgotten with its last
 // session.
-func TestLive_MemoryIsGivenBack(t *testing.T) {
-	w := newWorld(t)
-	var a *agent
-	w.Use(&spy{Adapter: New(), got: &a})
+func liveMemoryIsGivenBack(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
+	a := w.probe.agent
 	id := c.New("")
 	other := c.New("")
 	a.mu.Lock()

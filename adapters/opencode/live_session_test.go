@@ -30,8 +30,7 @@ func answering(option string, labels ...string) bridgetest.Answer {
 	}
 }
 
-func TestLive_Question(t *testing.T) {
-	w := newWorld(t)
+func liveQuestion(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("ask"), scriptedmodel.Step{scriptedmodel.Call("question", asks("Which?"))}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(acp.ClientCapabilities{}, answering("", "B"))
 	id := c.New("")
@@ -41,8 +40,7 @@ func TestLive_Question(t *testing.T) {
 	}
 }
 
-func TestLive_PlanAndDiffs(t *testing.T) {
-	w := newWorld(t)
+func livePlanAndDiffs(t *testing.T, w *world) {
 	old, made := filepath.Join(w.Cwd, "old.txt"), filepath.Join(w.Cwd, "made.txt")
 	w.Write(old, "one\ntwo\n", 0o600)
 	w.Model.On(scriptedmodel.Exactly("work"),
@@ -79,8 +77,7 @@ func TestLive_PlanAndDiffs(t *testing.T) {
 	}
 }
 
-func TestLive_Subagent(t *testing.T) {
-	w := newWorld(t)
+func liveSubagent(t *testing.T, w *world) {
 	task := scriptedmodel.Call("task", map[string]any{"description": "Sub job", "prompt": "run touch " + w.Home + "/child", "subagent_type": "general"})
 	w.Model.On(scriptedmodel.Exactly("delegate"), scriptedmodel.Step{task}, scriptedmodel.Step{scriptedmodel.Say("parent done")})
 	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
@@ -103,8 +100,7 @@ func TestLive_Subagent(t *testing.T) {
 	}
 }
 
-func TestLive_CommandsAndCompaction(t *testing.T) {
-	w := newWorld(t)
+func liveCommandsAndCompaction(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/greet.md"), "---\ndescription: greets\n---\nsay greetings to $ARGUMENTS\n", 0o600)
 	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Compaction: &acp.CompactionCapabilities{}}}, nil)
 	id := c.New("")
@@ -156,8 +152,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
 `
 
-func TestLive_MCP(t *testing.T) {
-	w := newWorld(t)
+func liveMCP(t *testing.T, w *world) {
 	script := w.Write("mcp.py", wordServer, 0o600)
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -189,8 +184,7 @@ func TestLive_MCP(t *testing.T) {
 	}
 }
 
-func TestLive_ForkListDeleteTitle(t *testing.T) {
-	w := newWorld(t)
+func liveForkListDeleteTitle(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say the past")
@@ -223,8 +217,7 @@ func TestLive_ForkListDeleteTitle(t *testing.T) {
 	}
 }
 
-func TestLive_SessionOfATerminal(t *testing.T) {
-	w := newWorld(t)
+func liveSessionOfATerminal(t *testing.T, w *world) {
 	cmd := exec.CommandContext(t.Context(), w.Program.Path, "run", "say", "in", "a", "terminal")
 	cmd.Dir = w.Cwd
 	cmd.Env = append(cmd.Environ(), w.Env...) // with PWD, which opencode goes by
@@ -233,7 +226,7 @@ func TestLive_SessionOfATerminal(t *testing.T) {
 	}
 	c := w.open(acp.ClientCapabilities{}, nil)
 	var r acp.ListSessionsResponse
-	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{}), &r); err != nil || len(r.Sessions) != 1 {
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &r); err != nil || len(r.Sessions) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	id := r.Sessions[0].SessionID
@@ -247,10 +240,9 @@ func TestLive_SessionOfATerminal(t *testing.T) {
 	}
 }
 
-// TestLive_LinkedDirectory has a working directory by another name. What is
+// liveLinkedDirectory has a working directory by another name. What is
 // asked there can be answered.
-func TestLive_LinkedDirectory(t *testing.T) {
-	w := newWorld(t)
+func liveLinkedDirectory(t *testing.T, w *world) {
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(w.Cwd, link); err != nil {
 		t.Fatal(err)

@@ -65,8 +65,7 @@ func (c *client) saidSoFar(from int, text string) {
 	c.Await("text "+text, from, func(*acp.Message) bool { return strings.Contains(bridgetest.Said(c.Updates(from)), text) })
 }
 
-func TestLive_Turn(t *testing.T) {
-	w := newWorld(t)
+func liveTurn(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
 	how, got := c.Turn(id, "think deeply about it")
@@ -95,18 +94,18 @@ func TestLive_Turn(t *testing.T) {
 	if title != "Scripted title" || used == 0 || price == 0 {
 		t.Errorf("title %q, %d tokens used, %f spent", title, used, price)
 	}
-	// A megabyte goes through as it is.
+	// A megabyte goes through as it is. The program takes long for many small pieces.
 	large := strings.Repeat("0123456789abcdef", 1<<16)
+	w.Model.On(scriptedmodel.Contains(large[:100]), scriptedmodel.Step{scriptedmodel.Chunks(64 << 10), scriptedmodel.Say(large)})
 	if _, got = c.Turn(id, "say "+large); bridgetest.Said(got) != large {
 		t.Errorf("%d bytes came back of %d", len(bridgetest.Said(got)), len(large))
 	}
 }
 
-// TestLive_BrokenStreamOfEvents cuts the stream in the middle of a text, of a
+// liveBrokenStreamOfEvents cuts the stream in the middle of a text, of a
 // command and before a permission is asked for. Nothing is lost, and nothing is
 // shown twice.
-func TestLive_BrokenStreamOfEvents(t *testing.T) {
-	w := newWorld(t)
+func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 	gate := make(chan struct{})
 	var words []string
 	for i := range 60 {
@@ -118,9 +117,7 @@ func TestLive_BrokenStreamOfEvents(t *testing.T) {
 		})},
 		scriptedmodel.Step{scriptedmodel.Gate(gate), scriptedmodel.Call("bash", map[string]any{"command": "touch " + w.Home + "/made", "description": "makes"})},
 		scriptedmodel.Step{scriptedmodel.Say("the end")})
-	cuts := &cutter{Adapter: New()}
-	w.World.Use(cuts)
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	c, cuts := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once")), w.probe
 	id := c.New("")
 	from := c.Seen()
 	turn := c.Prompt(id, "long")
@@ -151,8 +148,10 @@ func TestLive_BrokenStreamOfEvents(t *testing.T) {
 // TestLive_ServerDies shows what becomes of turns when the process ends, and
 // that the next process knows everything.
 func TestLive_ServerDies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := w.open(acp.ClientCapabilities{}, nil)
+	modes, images := restartModesModelsEffort(t, w, c), restartAttachments(t, w, c)
 	id := c.New("")
 	c.Turn(id, "say before the end")
 	from := c.Seen()
@@ -176,15 +175,15 @@ func TestLive_ServerDies(t *testing.T) {
 	if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "before the end") {
 		t.Errorf("it recalls %q", bridgetest.Said(got))
 	}
+	modes(again)
+	images(again)
 }
 
-// TestLive_AbortLeavesNothing shows that what an aborted turn asks is not listed
+// liveAbortLeavesNothing shows that what an aborted turn asks is not listed
 // for ever.
-func TestLive_AbortLeavesNothing(t *testing.T) {
-	w := newWorld(t)
-	var a *agent
-	w.World.Use(&spy{Adapter: New(), got: &a})
+func liveAbortLeavesNothing(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, nil)
+	a := w.probe.agent
 	id := c.New("")
 	for _, prompt := range []string{"run touch " + w.Home + "/never", "ask"} {
 		w.Model.On(scriptedmodel.Exactly("ask"), scriptedmodel.Step{scriptedmodel.Call("question", map[string]any{"questions": []any{map[string]any{
@@ -206,10 +205,9 @@ func TestLive_AbortLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLive_ManyTurns runs turns of many sessions at once in one process.
-func TestLive_ManyTurns(t *testing.T) {
-	w := newWorld(t)
-	for i := range 24 {
+// liveManyTurns runs turns of many sessions at once in one process.
+func liveManyTurns(t *testing.T, w *world) {
+	for i := range 12 {
 		w.Model.On(scriptedmodel.Exactly(fmt.Sprintf("count %d", i)),
 			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("number %d begins. ", i)), scriptedmodel.Call("bash", map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.3", i), "description": "counts"})},
 			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("I am number %d.", i))})
@@ -217,11 +215,11 @@ func TestLive_ManyTurns(t *testing.T) {
 	c := w.open(acp.ClientCapabilities{}, nil)
 	began := time.Now()
 	var all []acp.SessionID
-	for range 24 {
+	for range 12 {
 		all = append(all, c.New(""))
 	}
-	t.Logf("24 sessions in %v", time.Since(began))
-	for range 3 {
+	t.Logf("12 sessions in %v", time.Since(began))
+	for range 2 {
 		began, from := time.Now(), c.Seen()
 		var turns []acp.ID
 		for i, id := range all {
@@ -232,7 +230,7 @@ func TestLive_ManyTurns(t *testing.T) {
 				t.Errorf("turn %d: %s, %v", i, r, e)
 			}
 		}
-		t.Logf("24 turns in %v", time.Since(began))
+		t.Logf("12 turns in %v", time.Since(began))
 		said := map[acp.SessionID]*strings.Builder{}
 		ended := map[acp.ID]bool{}
 		byTurn := map[acp.SessionID]acp.ID{}

@@ -40,7 +40,10 @@ const config = `{
 const touching = `{"bash": {"*": "allow", "touch *": "ask"}, "external_directory": "allow"}`
 
 // world is where a test has OpenCode.
-type world struct{ *bridgetest.World }
+type world struct {
+	*bridgetest.World
+	probe *probe // the adapter of TestLive_Shared; nil elsewhere
+}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -56,7 +59,7 @@ func newWorld(t *testing.T) *world {
 		"HTTPS_PROXY="+url, "HTTP_PROXY="+url, "NO_PROXY=127.0.0.1,localhost",
 		"https_proxy="+url, "http_proxy="+url, "no_proxy=127.0.0.1,localhost", "npm_config_registry=http://127.0.0.1:9/",
 	)
-	o := &world{w}
+	o := &world{World: w}
 	o.configure(touching)
 	return o
 }

@@ -2,57 +2,78 @@ package opencode
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // A start that fails because another process is setting up the database, or took
 // the port, is tried again; one that fails for good says why, at once.
 func TestStart_TriesAgainWhatPasses(t *testing.T) {
+	t.Parallel()
 	for said, want := range map[string]int{
-		"Failed query: CREATE TABLE `workspace`": 3,
-		"database is locked":                     3,
-		"EADDRINUSE":                             3,
+		"Failed query: CREATE TABLE `workspace`": 2,
+		"database is locked":                     2,
+		"EADDRINUSE":                             2,
 		"no such file: opencode.json":            1,
 	} {
 		t.Run(strings.Fields(said)[0], func(t *testing.T) {
-			w := newWorld(t)
-			count := filepath.Join(w.Cwd, "starts")
-			wrapper := w.Write(filepath.Join(w.Cwd, "wrapper"), fmt.Sprintf(`#!/bin/sh
-case "$*" in *serve*) ;; *) exec %[1]q "$@" ;; esac
-echo x >>%[2]q
-[ "$(wc -l <%[2]q)" -ge 3 ] && exec %[1]q "$@"
-echo '%[3]s' >&2
-exit 1
-`, w.Program.Path, count, said), 0o700)
-			w.Program.Path = wrapper
-			c := w.open(acp.ClientCapabilities{}, nil)
-			_, err := c.Call("session/new", newIn(w))
-			b, _ := os.ReadFile(count)
-			if got := strings.Count(string(b), "x"); got != want {
+			t.Parallel()
+			w := &world{World: bridgetest.With(t, New(), adapters.Program{Version: version})}
+			// The second start fails for good.
+			count := w.failing(said, 1, "echo 'no such file: at last' >&2; exit 1")
+			_, err := w.open(acp.ClientCapabilities{}, nil).Call("session/new", newIn(w))
+			if got := strings.Count(w.Read(count), "x"); got != want {
 				t.Errorf("it was started %d times: %v", got, err)
 			}
-			if want == 1 && (err == nil || !strings.Contains(err.Error(), said)) {
-				t.Errorf("the failure is %v", err)
-			}
-			if want != 1 && err != nil {
-				t.Error(err)
+			if last := map[int]string{1: said, 2: "at last"}[want]; err == nil || !strings.Contains(err.Error(), last) {
+				t.Errorf("the failure is %v, want %s", err, last)
 			}
 		})
 	}
 }
 
+// failing puts a program before the World's whose first starts of a server fail
+// with a message; then it does something else. It returns the file that has an x
+// for each start.
+func (w *world) failing(said string, times int, then string) (count string) {
+	w.T.Helper()
+	count = filepath.Join(w.Cwd, "starts")
+	w.Program.Path = w.Write(filepath.Join(w.Cwd, "wrapper"), fmt.Sprintf(`#!/bin/sh
+case "$*" in *serve*) ;; *) exec %[1]q "$@" ;; esac
+echo x >>%[2]q
+if [ "$(wc -l <%[2]q)" -gt %[3]d ]; then %[4]s; fi
+echo '%[5]s' >&2
+exit 1
+`, w.Program.Path, count, times, then, said), 0o700)
+	return count
+}
+
+// A start that is tried again succeeds.
+func TestLive_StartSucceedsAtLast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	count := w.failing("database is locked", 2, fmt.Sprintf("exec %q \"$@\"", w.Program.Path))
+	if _, err := w.open(acp.ClientCapabilities{}, nil).Call("session/new", newIn(w)); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(w.Read(count), "x"); got != 3 {
+		t.Errorf("it was started %d times, want 3", got)
+	}
+}
+
 // Processes of a user that start at the same time, where none has run before, set
 // up one database.
-func TestStart_ManyAtOnce(t *testing.T) {
+func TestLive_ManyStartAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var starts sync.WaitGroup
-	for range 4 {
+	for range 3 {
 		c := w.open(acp.ClientCapabilities{}, nil)
 		starts.Go(func() {
 			if _, err := c.Call("session/new", newIn(w)); err != nil {

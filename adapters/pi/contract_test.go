@@ -18,19 +18,13 @@ func TestContract(t *testing.T) {
 	for _, p := range []*adaptertest.Prompt{&prompts.Garbage, &prompts.Crash, &prompts.Spawn} {
 		p.Text, p.Says = "/bash"+p.Text[len("run"):], ""
 	}
-	shows, unshown := w.shows(), map[adapters.Feature]string{}
-	if !hasMCP(version) {
-		delete(shows, adapters.MCPServers)
-		unshown[adapters.MCPServers] = "version " + version + " has none, and says so"
-	}
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter: w.Adapter(),
 		Prompts: prompts,
 		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Shows:   shows,
-		Unshown: unshown,
+		Unshown: shownBy().Elsewhere(),
 		Skip: map[string]string{
-			"10-MiB-message": "pi takes it, in a minute: the suite's model says it in pieces of 16 letters; TestLive_LargeMessages has larger pieces",
+			"10-MiB-message": "pi takes it, in a minute: the suite's model says it in pieces of 16 letters; liveLargeMessages has larger pieces",
 		},
 	})
 }
@@ -43,14 +37,14 @@ func shownBy() bridgetest.ShownBy {
 	return bridgetest.ShownBy{
 		adapters.Text: TestContract, adapters.Streaming: TestContract, adapters.ToolCalls: TestContract,
 		adapters.Permissions: TestContract, adapters.Resume: TestContract, adapters.Cancel: TestContract,
-		adapters.ToolResults: TestContract, adapters.Reasoning: TestLive_Turn, adapters.CommandOutput: TestLive_Turn,
-		adapters.Usage: TestLive_Turn, adapters.Cost: TestLive_Turn, adapters.Diffs: TestLive_Diffs,
-		adapters.Images: TestLive_Attachments, adapters.Attachments: TestLive_Attachments, adapters.Questions: TestLive_ExtensionsOfTheUser,
-		adapters.Modes: TestLive_Modes, adapters.Models: TestLive_ChoicesLeaveTheUsersSettings, adapters.ThoughtLevels: TestLive_ChoicesLeaveTheUsersSettings,
-		adapters.MCPServers: TestLive_MCP, adapters.Skills: TestLive_Wishes, adapters.Instructions: TestLive_Wishes,
-		adapters.SystemPrompt: TestLive_Wishes, adapters.Directories: TestLive_Wishes,
-		adapters.Load: TestLive_SessionOfATerminal, adapters.NativeSessions: TestLive_SessionOfATerminal, adapters.Fork: TestLive_ForkListDeleteTitle,
-		adapters.Commands: TestLive_CommandsAndCompaction, adapters.Compaction: TestLive_CommandsAndCompaction,
+		adapters.ToolResults: liveTurn, adapters.Reasoning: liveTurn, adapters.CommandOutput: liveTurn,
+		adapters.Usage: liveTurn, adapters.Cost: liveTurn, adapters.Diffs: liveDiffs,
+		adapters.Images: liveAttachments, adapters.Attachments: liveAttachments, adapters.Questions: liveExtensions,
+		adapters.Modes: liveModes, adapters.Models: TestLive_OpenedAgain, adapters.ThoughtLevels: TestLive_OpenedAgain,
+		adapters.MCPServers: liveWishes, adapters.Skills: liveWishes, adapters.Instructions: liveWishes,
+		adapters.SystemPrompt: liveWishes, adapters.Directories: liveWishes,
+		adapters.Load: liveSessionOfATerminal, adapters.NativeSessions: liveSessionOfATerminal, adapters.Fork: liveForkListDeleteTitle,
+		adapters.Commands: liveCommandsAndCompaction, adapters.Compaction: liveCommandsAndCompaction,
 	}
 }
 

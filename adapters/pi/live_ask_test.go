@@ -11,6 +11,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -22,73 +23,70 @@ func counting(n *atomic.Int32, answer bridgetest.Answer) bridgetest.Answer {
 	}
 }
 
-func TestLive_Permissions(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		var asked atomic.Int32
-		var option atomic.Value
-		option.Store(optionAllow)
-		c := w.open(acp.ClientCapabilities{}, counting(&asked, func(method string, params json.RawMessage) any {
-			return bridgetest.Pick(option.Load().(string))(method, params)
-		}))
-		id := c.New("")
-		times := func(prompt string) int32 {
-			t.Helper()
-			before := asked.Load()
-			c.Turn(id, prompt)
-			return asked.Load() - before
-		}
-		made := filepath.Join(w.Cwd, "made")
-		touch := "run touch " + made
-		for range 2 {
-			if n := times(touch); n != 1 {
-				t.Errorf("allowed once, then asked %d times", n)
-			}
-		}
-		if _, err := os.Stat(made); err != nil {
-			t.Error(err)
-		}
-		if n := times("read " + made); n != 0 {
-			t.Errorf("reading was asked for %d times", n)
-		}
-		option.Store(optionReject)
-		if n := times("run rm " + made); n != 1 {
-			t.Errorf("asked %d times", n)
-		}
-		if _, err := os.Stat(made); err != nil {
-			t.Error("what was rejected was done")
-		}
-		option.Store(optionAlways)
-		times(touch)
-		option.Store(optionReject)
-		if n := times(touch); n != 0 {
-			t.Errorf("always allowed, then asked %d times", n)
-		}
-		if n := times("run touch " + made + "-other"); n != 1 {
-			t.Errorf("another command was asked for %d times", n)
-		}
-		option.Store(optionTool)
-		times("run echo one")
-		option.Store(optionReject)
-		if n := times("run echo two"); n != 0 {
-			t.Errorf("all commands allowed, then asked %d times", n)
-		}
-		other := c.New("")
+func livePermissions(t *testing.T, w *world) {
+	var asked atomic.Int32
+	var option atomic.Value
+	option.Store(optionAllow)
+	c := w.open(acp.ClientCapabilities{}, counting(&asked, func(method string, params json.RawMessage) any {
+		return bridgetest.Pick(option.Load().(string))(method, params)
+	}))
+	id := c.Fresh()
+	times := func(prompt string) int32 {
+		t.Helper()
 		before := asked.Load()
-		c.Turn(other, touch)
-		if n := asked.Load() - before; n != 1 {
-			t.Errorf("in another session it was asked for %d times", n)
+		c.Turn(id, prompt)
+		return asked.Load() - before
+	}
+	made := filepath.Join(w.Cwd, "made")
+	touch := "run touch " + made
+	for range 2 {
+		if n := times(touch); n != 1 {
+			t.Errorf("allowed once, then asked %d times", n)
 		}
-		option.Store("no such option")
-		before = asked.Load()
-		c.Turn(other, "write "+filepath.Join(w.Cwd, "unknown.txt")+" x")
-		if _, err := os.Stat(filepath.Join(w.Cwd, "unknown.txt")); err == nil || asked.Load()-before != 1 {
-			t.Error("an option that was not offered allows")
-		}
-	})
+	}
+	if _, err := os.Stat(made); err != nil {
+		t.Error(err)
+	}
+	if n := times("read " + made); n != 0 {
+		t.Errorf("reading was asked for %d times", n)
+	}
+	option.Store(optionReject)
+	if n := times("run rm " + made); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	if _, err := os.Stat(made); err != nil {
+		t.Error("what was rejected was done")
+	}
+	option.Store(optionAlways)
+	times(touch)
+	option.Store(optionReject)
+	if n := times(touch); n != 0 {
+		t.Errorf("always allowed, then asked %d times", n)
+	}
+	if n := times("run touch " + made + "-other"); n != 1 {
+		t.Errorf("another command was asked for %d times", n)
+	}
+	option.Store(optionTool)
+	times("run echo one")
+	option.Store(optionReject)
+	if n := times("run echo two"); n != 0 {
+		t.Errorf("all commands allowed, then asked %d times", n)
+	}
+	other := c.New("")
+	before := asked.Load()
+	c.Turn(other, touch)
+	if n := asked.Load() - before; n != 1 {
+		t.Errorf("in another session it was asked for %d times", n)
+	}
+	option.Store("no such option")
+	before = asked.Load()
+	c.Turn(other, "write "+filepath.Join(w.Cwd, "unknown.txt")+" x")
+	if _, err := os.Stat(filepath.Join(w.Cwd, "unknown.txt")); err == nil || asked.Load()-before != 1 {
+		t.Error("an option that was not offered allows")
+	}
 }
 
-func TestLive_RejectWithMessage(t *testing.T) {
-	w := newWorld(t)
+func liveRejectWithMessage(t *testing.T, w *world) {
 	c := w.open(acp.ClientCapabilities{}, func(string, json.RawMessage) any {
 		return map[string]any{
 			"outcome": map[string]string{"outcome": "selected", "optionId": optionReject},
@@ -104,68 +102,63 @@ func TestLive_RejectWithMessage(t *testing.T) {
 	}
 }
 
-// TestLive_ParallelCallsAskOneByOne: each call has a question of its own.
-func TestLive_ParallelCallsAskOneByOne(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		one, two := filepath.Join(w.Cwd, "one"), filepath.Join(w.Cwd, "two")
-		w.script("both", scriptedmodel.Step{scriptedmodel.Shell("touch " + one), scriptedmodel.Shell("touch " + two)}, scriptedmodel.Step{scriptedmodel.Say("done")})
-		c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
-			if strings.Contains(string(params), "touch "+one) {
-				return bridgetest.Pick(optionReject)(method, params)
-			}
-			return bridgetest.Pick(optionAllow)(method, params)
-		})
-		if _, got := c.Turn(c.New(""), "both"); bridgetest.Said(got) != "done" {
-			t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
+// liveParallelCallsAskOneByOne: each call has a question of its own.
+func liveParallelCallsAskOneByOne(t *testing.T, w *world) {
+	one, two := filepath.Join(w.Cwd, "one"), filepath.Join(w.Cwd, "two")
+	w.script("both", scriptedmodel.Step{scriptedmodel.Shell("touch " + one), scriptedmodel.Shell("touch " + two)}, scriptedmodel.Step{scriptedmodel.Say("done")})
+	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+		if strings.Contains(string(params), "touch "+one) {
+			return bridgetest.Pick(optionReject)(method, params)
 		}
-		_, errOne := os.Stat(one)
-		_, errTwo := os.Stat(two)
-		if errOne == nil || errTwo != nil {
-			t.Errorf("the rejected one: %v, the allowed one: %v", errOne, errTwo)
-		}
+		return bridgetest.Pick(optionAllow)(method, params)
 	})
+	if _, got := c.Turn(c.New(""), "both"); bridgetest.Said(got) != "done" {
+		t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
+	}
+	_, errOne := os.Stat(one)
+	_, errTwo := os.Stat(two)
+	if errOne == nil || errTwo != nil {
+		t.Errorf("the rejected one: %v, the allowed one: %v", errOne, errTwo)
+	}
 }
 
-func TestLive_Modes(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		outside := t.TempDir()
-		if err := os.Symlink(outside, filepath.Join(w.Cwd, "link")); err != nil {
-			t.Fatal(err)
+func liveModes(t *testing.T, w *world) {
+	outside := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(w.Cwd, "link")); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	c := w.open(acp.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
+	id := c.New("")
+	for _, tt := range []struct {
+		mode, prompt, made string
+		asked              int32
+		done               bool
+	}{
+		{modeReadonly, "write CWD/a.txt x", "CWD/a.txt", 0, false},
+		{modeReadonly, "run touch CWD/b", "CWD/b", 0, false},
+		{modeWrite, "write CWD/new/c.txt x", "CWD/new/c.txt", 0, true},
+		{modeWrite, "run touch CWD/d", "CWD/d", 1, false},
+		{modeWrite, "write CWD/link/e.txt x", outside + "/e.txt", 1, false},
+		{modeWrite, "write " + outside + "/f.txt x", outside + "/f.txt", 1, false},
+		{modeBypass, "run touch CWD/g", "CWD/g", 0, true},
+		{modeDefault, "write CWD/h.txt x", "CWD/h.txt", 1, false},
+	} {
+		before := asked.Load()
+		in := func(s string) string { return strings.ReplaceAll(s, "CWD", w.Cwd) }
+		c.set(id, configMode, tt.mode)
+		c.Turn(id, in(tt.prompt))
+		if _, err := os.Stat(in(tt.made)); (err == nil) != tt.done || asked.Load()-before != tt.asked {
+			t.Errorf("%s: %s: asked %d times, then %v", tt.mode, tt.prompt, asked.Load()-before, err)
 		}
-		var asked atomic.Int32
-		c := w.open(acp.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
-		id := c.New("")
-		for _, tt := range []struct {
-			mode, prompt, made string
-			asked              int32
-			done               bool
-		}{
-			{modeReadonly, "write CWD/a.txt x", "CWD/a.txt", 0, false},
-			{modeReadonly, "run touch CWD/b", "CWD/b", 0, false},
-			{modeWrite, "write CWD/new/c.txt x", "CWD/new/c.txt", 0, true},
-			{modeWrite, "run touch CWD/d", "CWD/d", 1, false},
-			{modeWrite, "write CWD/link/e.txt x", outside + "/e.txt", 1, false},
-			{modeWrite, "write " + outside + "/f.txt x", outside + "/f.txt", 1, false},
-			{modeBypass, "run touch CWD/g", "CWD/g", 0, true},
-			{modeDefault, "write CWD/h.txt x", "CWD/h.txt", 1, false},
-		} {
-			before := asked.Load()
-			in := func(s string) string { return strings.ReplaceAll(s, "CWD", w.Cwd) }
-			c.set(id, configMode, tt.mode)
-			c.Turn(id, in(tt.prompt))
-			if _, err := os.Stat(in(tt.made)); (err == nil) != tt.done || asked.Load()-before != tt.asked {
-				t.Errorf("%s: %s: asked %d times, then %v", tt.mode, tt.prompt, asked.Load()-before, err)
-			}
-		}
-		wished := c.NewResult(`{"permissionMode":"` + modeReadonly + `"}`)
-		if mode := acp.MemberString(wished, "modes", "currentModeId"); mode != modeReadonly {
-			t.Errorf("it begins in mode %s", mode)
-		}
-	})
+	}
+	wished := c.NewResult(`{"permissionMode":"` + modeReadonly + `"}`)
+	if mode := acp.MemberString(wished, "modes", "currentModeId"); mode != modeReadonly {
+		t.Errorf("it begins in mode %s", mode)
+	}
 }
 
-func TestLive_ModeInARunningTurn(t *testing.T) {
-	w := newWorld(t)
+func liveModeInARunningTurn(t *testing.T, w *world) {
 	made := filepath.Join(w.Cwd, "made")
 	c := w.open(acp.ClientCapabilities{}, nil)
 	id := c.New("")
@@ -187,6 +180,7 @@ func TestLive_ModeInARunningTurn(t *testing.T) {
 	if e == nil || !strings.Contains(e.Message, "default, readonly, write, bypass") {
 		t.Errorf("an unknown mode: %v", e)
 	}
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 }
 
 // TestLive_GateFailsClosed: a Pi that does not load the gate gets no session, and
@@ -194,6 +188,10 @@ func TestLive_ModeInARunningTurn(t *testing.T) {
 func TestLive_GateFailsClosed(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v, func(t *testing.T) {
+			t.Parallel()
+			if v != version {
+				agentcache.Long(t)
+			}
 			w := newWorldOf(t, v)
 			script := w.Program
 			// A program that leaves out the extensions that it is given.
@@ -219,105 +217,65 @@ func TestLive_GateFailsClosed(t *testing.T) {
 	}
 }
 
-// TestLive_ToolsOfExtensionsThatLookLikeReading are asked for.
-func TestLive_ToolsOfExtensionsThatLookLikeReading(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.Write(".pi/agent/extensions/ls.js", `export default function (pi) {
-  pi.registerTool({ name: "ls", label: "ls", description: "lists", parameters: { type: "object", properties: {} },
-    async execute() { return { content: [{ type: "text", text: "it ran" }], details: {} }; } });
-}`, 0o600)
-		w.script("list", scriptedmodel.Step{scriptedmodel.Call("ls", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-		var asked atomic.Int32
-		c := w.open(acp.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
-		if _, got := c.Turn(c.New(""), "list"); asked.Load() != 1 || strings.Contains(bridgetest.Said(got), "it ran") {
-			t.Errorf("asked %d times, said %q", asked.Load(), bridgetest.Said(got))
+func liveDiffs(t *testing.T, w *world) {
+	file, fresh, large := filepath.Join(w.Cwd, "a.txt"), filepath.Join(w.Cwd, "sub/new.txt"), filepath.Join(w.Cwd, "large.txt")
+	w.Write(file, "alpha\nbeta\ngamma\n", 0o600)
+	w.Write(large, strings.Repeat("x", bridge.MaxBefore+1), 0o600)
+	write := func(path, s string) scriptedmodel.Action {
+		return scriptedmodel.Call("write", map[string]string{"path": path, "content": s})
+	}
+	w.script("edit",
+		scriptedmodel.Step{editing("a.txt", "alpha", "ALPHA", "gamma", "GAMMA")},
+		scriptedmodel.Step{write("sub/new.txt", "one\n")}, scriptedmodel.Step{write(file, "instead\n")}, scriptedmodel.Step{write(large, "small")},
+		scriptedmodel.Step{scriptedmodel.Say("edited")})
+	var mu atomic.Int32
+	shownInAsk := []string{}
+	c := w.open(acp.ClientCapabilities{}, counting(&mu, func(method string, params json.RawMessage) any {
+		content, _ := acp.Member(params, "toolCall", "content")
+		shownInAsk = append(shownInAsk, string(content))
+		return bridgetest.Pick(optionAllow)(method, params)
+	}))
+	_, got := c.Turn(c.New(""), "edit")
+	last := map[acp.ToolCallID][]acp.ToolCallContent{}
+	var order []acp.ToolCallID
+	for _, u := range got {
+		var id acp.ToolCallID
+		var content []acp.ToolCallContent
+		switch {
+		case u.ToolCall != nil:
+			id, content = u.ToolCall.ToolCallID, u.ToolCall.Content
+			order = append(order, id)
+		case u.ToolCallUpdate != nil:
+			id, content = u.ToolCallUpdate.ToolCallID, u.ToolCallUpdate.Content
 		}
-	})
-}
-
-func TestLive_Diffs(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		file, fresh, large := filepath.Join(w.Cwd, "a.txt"), filepath.Join(w.Cwd, "sub/new.txt"), filepath.Join(w.Cwd, "large.txt")
-		w.Write(file, "alpha\nbeta\ngamma\n", 0o600)
-		w.Write(large, strings.Repeat("x", bridge.MaxBefore+1), 0o600)
-		write := func(path, s string) scriptedmodel.Action {
-			return scriptedmodel.Call("write", map[string]string{"path": path, "content": s})
+		if len(content) > 0 {
+			last[id] = content
 		}
-		w.script("edit",
-			scriptedmodel.Step{editing("a.txt", "alpha", "ALPHA", "gamma", "GAMMA")},
-			scriptedmodel.Step{write("sub/new.txt", "one\n")}, scriptedmodel.Step{write(file, "instead\n")}, scriptedmodel.Step{write(large, "small")},
-			scriptedmodel.Step{scriptedmodel.Say("edited")})
-		var mu atomic.Int32
-		shownInAsk := []string{}
-		c := w.open(acp.ClientCapabilities{}, counting(&mu, func(method string, params json.RawMessage) any {
-			content, _ := acp.Member(params, "toolCall", "content")
-			shownInAsk = append(shownInAsk, string(content))
-			return bridgetest.Pick(optionAllow)(method, params)
-		}))
-		_, got := c.Turn(c.New(""), "edit")
-		last := map[acp.ToolCallID][]acp.ToolCallContent{}
-		var order []acp.ToolCallID
-		for _, u := range got {
-			var id acp.ToolCallID
-			var content []acp.ToolCallContent
-			switch {
-			case u.ToolCall != nil:
-				id, content = u.ToolCall.ToolCallID, u.ToolCall.Content
-				order = append(order, id)
-			case u.ToolCallUpdate != nil:
-				id, content = u.ToolCallUpdate.ToolCallID, u.ToolCallUpdate.Content
-			}
-			if len(content) > 0 {
-				last[id] = content
-			}
+	}
+	if len(order) != 4 || len(shownInAsk) != 4 {
+		t.Fatalf("%d calls, %d questions\n%s", len(order), len(shownInAsk), c.Quote())
+	}
+	old := func(d *acp.Diff) string {
+		if d == nil || d.OldText == nil {
+			return "none"
 		}
-		if len(order) != 4 || len(shownInAsk) != 4 {
-			t.Fatalf("%d calls, %d questions\n%s", len(order), len(shownInAsk), c.Quote())
+		return *d.OldText
+	}
+	for i, want := range []struct{ path, before, after string }{
+		{file, "alpha\nbeta\ngamma\n", "ALPHA\nbeta\nGAMMA\n"}, {fresh, "none", "one\n"}, {file, "ALPHA\nbeta\nGAMMA\n", "instead\n"},
+	} {
+		content := last[order[i]]
+		if len(content) != 1 || content[0].Diff == nil || content[0].Diff.Path != want.path || old(content[0].Diff) != want.before || content[0].Diff.NewText != want.after {
+			t.Errorf("call %d shows %s", i, bridgetest.Encoded(content))
 		}
-		old := func(d *acp.Diff) string {
-			if d == nil || d.OldText == nil {
-				return "none"
-			}
-			return *d.OldText
+		if inAsk, _ := acp.Encode(content); shownInAsk[i] != string(inAsk) {
+			t.Errorf("the question of call %d shows %s", i, shownInAsk[i])
 		}
-		for i, want := range []struct{ path, before, after string }{
-			{file, "alpha\nbeta\ngamma\n", "ALPHA\nbeta\nGAMMA\n"}, {fresh, "none", "one\n"}, {file, "ALPHA\nbeta\nGAMMA\n", "instead\n"},
-		} {
-			content := last[order[i]]
-			if len(content) != 1 || content[0].Diff == nil || content[0].Diff.Path != want.path || old(content[0].Diff) != want.before || content[0].Diff.NewText != want.after {
-				t.Errorf("call %d shows %s", i, bridgetest.Encoded(content))
-			}
-			if inAsk, _ := acp.Encode(content); shownInAsk[i] != string(inAsk) {
-				t.Errorf("the question of call %d shows %s", i, shownInAsk[i])
-			}
-		}
-		if s := text(last[order[3]]); !strings.Contains(s, "too large to show") {
-			t.Errorf("a large file is shown as %.200s", bridgetest.Encoded(last[order[3]]))
-		}
-		if w.Read(file) != "instead\n" || w.Read(large) != "small" {
-			t.Error("the files are not as they should be")
-		}
-	})
-}
-
-// TestLive_ExtensionsThatAskTooEarly: before there is a session nobody can be
-// asked, and what is told waits for it.
-func TestLive_ExtensionsThatAskTooEarly(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.Write(".pi/agent/extensions/early.js", `export default function (pi) {
-  pi.on("session_start", (_event, ctx) => {
-    ctx.ui.notify("it begins", "warning");
-    setTimeout(async () => ctx.ui.notify("it said " + await ctx.ui.select("Now already?", ["Yes"]), "warning"));
-  });
-}`, 0o600)
-		c := w.open(noticing, func(method string, params json.RawMessage) any {
-			t.Errorf("asked %s %s", method, params)
-			return nil
-		})
-		id := c.New("")
-		for _, want := range []string{"it begins", "it said undefined"} {
-			c.Await(want, 0, func(m *acp.Message) bool { return m.Session() == string(id) && has(want)(m) })
-		}
-		c.Turn(id, "say and on")
-	})
+	}
+	if s := text(last[order[3]]); !strings.Contains(s, "too large to show") {
+		t.Errorf("a large file is shown as %.200s", bridgetest.Encoded(last[order[3]]))
+	}
+	if w.Read(file) != "instead\n" || w.Read(large) != "small" {
+		t.Error("the files are not as they should be")
+	}
 }

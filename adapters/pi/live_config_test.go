@@ -7,15 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -49,243 +46,187 @@ func (c *client) set(id acp.SessionID, option, value string) {
 	c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
 }
 
-// TestLive_ChoicesLeaveTheUsersSettings: an early Pi writes what is chosen into
-// them.
-func TestLive_ChoicesLeaveTheUsersSettings(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		first := w.sums()
-		w.terminal("say first") // makes the files that Pi makes for itself
-		c := w.open(noticing, bridgetest.Pick(optionAllow))
-		was := w.sums()
-		maps.Copy(was, first) // those that are the user's own
-		id := c.New("")
-		c.Turn(id, "say before the choice")
-		from := c.Seen()
-		c.set(id, configModel, "scripted/two")
-		c.set(id, configThinking, "high")
-		c.set(id, configMode, modeWrite)
-		c.Await("the options", from, has("config_option_update"))
-		c.Turn(id, "say chosen")
-		if r := w.last(); r.Model != "two" || r.Effort != "high" || !r.Says(scriptedmodel.User, "before the choice") {
-			t.Errorf("model %s thinks %s, of %+v", r.Model, r.Effort, r.Messages)
-		}
-		fresh := c.New("") // never prompted
-		c.set(fresh, configModel, "scripted/two")
-		c.Turn(fresh, "say fresh")
-		if r := w.last(); r.Model != "two" {
-			t.Errorf("a new session asked model %s", r.Model)
-		}
-		if _, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: configModel, Value: []byte(`"nope"`)}); e == nil || !strings.Contains(e.Message, "scripted/one") {
-			t.Errorf("an unknown model: %v", e)
-		}
-		if _, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: configThinking, Value: []byte(`"nope"`)}); e == nil || !strings.Contains(e.Message, "medium") {
-			t.Errorf("an unknown level: %v", e)
-		}
-		c.Close()
-
-		again := w.open(noticing, bridgetest.Pick(optionAllow))
-		r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
-		options, _ := acp.Member(r, "configOptions")
-		want := map[string]string{configModel: "scripted/two", configThinking: "high", configMode: modeWrite}
-		for _, o := range acp.Elements(options) {
-			if name := acp.MemberString(o, "id"); acp.MemberString(o, "currentValue") != want[name] {
-				t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])
-			}
-		}
-		again.Turn(id, "say resumed")
-		if r := w.last(); r.Model != "two" || r.Effort != "high" {
-			t.Errorf("resumed, model %s thinks %s", r.Model, r.Effort)
-		}
-		again.Close()
-		if diff := cmp.Diff(was, w.sums()); diff != "" {
-			t.Errorf("the user's configuration changed: -was +is\n%s", diff)
-		}
-	})
+// liveModelInARunningTurn: an early Pi cannot change it then, and says so.
+func liveModelInARunningTurn(t *testing.T, w *world) {
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	from := c.Seen()
+	p := c.Prompt(id, "forever")
+	c.Await("text", from, has("tick 2"))
+	_, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: configModel, Value: []byte(`"scripted/two"`)})
+	early := w.version == agentcache.PiLegacy
+	if early != (e != nil) || early && !strings.Contains(e.Message, "between turns") {
+		t.Errorf("changing the model: %v", e)
+	}
+	c.cancelled(id, p)
+	c.set(id, configModel, "scripted/two")
+	c.Turn(id, "say chosen")
+	if r := w.last(); r.Model != "two" {
+		t.Errorf("model %s was asked", r.Model)
+	}
+	c.set(id, configModel, "scripted/one")
 }
 
-// TestLive_ModelInARunningTurn: an early Pi cannot change it then, and says so.
-func TestLive_ModelInARunningTurn(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, nil)
-		id := c.New("")
-		from := c.Seen()
-		p := c.Prompt(id, "forever")
-		c.Await("text", from, has("tick 2"))
-		_, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: configModel, Value: []byte(`"scripted/two"`)})
-		early := w.version == agentcache.PiLegacy
-		if early != (e != nil) || early && !strings.Contains(e.Message, "between turns") {
-			t.Errorf("changing the model: %v", e)
-		}
-		c.cancelled(id, p)
-		c.set(id, configModel, "scripted/two")
-		c.Turn(id, "say chosen")
-		if r := w.last(); r.Model != "two" {
-			t.Errorf("model %s was asked", r.Model)
-		}
+// liveWishes has all that a client may wish for in one session: MCP servers,
+// instructions, skills, directories.
+func liveWishes(t *testing.T, w *world) {
+	w.Cwd = t.TempDir()
+	system := w.Write(".pi/agent/APPEND_SYSTEM.md", "OF THE USER", 0o600)
+	t.Cleanup(func() { _ = os.Remove(system) })
+	w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS", 0o600)
+	skill := w.Write("skills/demo/SKILL.md", "---\nname: demo\ndescription: DOES DEMOS\n---\nSKILL BODY\n", 0o600)
+	extra := t.TempDir()
+	own, _ := acp.Encode(map[string]any{
+		"title": "A title", "instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{extra},
+		"skills": map[string]any{"paths": []string{filepath.Dir(skill), "/no/such/folder"}}, "permissionMode": "nope",
+		"agentSpecific": map[string]any{"pi": map[string]any{"nope": 1, "thinking": "low"}},
 	})
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+	far := farServer(t)
+	result := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{
+		Cwd: w.Cwd, Meta: map[string]json.RawMessage{acp.MetaKey: own},
+		MCPServers: append(w.near(), far, acp.MCPServer{SSE: &acp.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []acp.HTTPHeader{}}}),
+	})
+	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	defer c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+	c.Turn(id, "say told")
+	body := w.last().Body
+	for _, part := range []string{"OF THE USER", "FROM AGENTS", "PROJECT RULES", "APPENDED", "DOES DEMOS", extra} {
+		if !bytes.Contains(body, []byte(part)) {
+			t.Errorf("the model did not hear %q", part)
+		}
+	}
+	if e := w.last().Effort; e != "low" {
+		t.Errorf("it thinks %s", e)
+	}
+	if _, got := c.Turn(id, "/skill:demo say skilled"); !bytes.Contains(w.last().Body, []byte("SKILL BODY")) {
+		t.Errorf("the skill was not used: %q", bridgetest.Said(got))
+	}
+	for _, field := range []string{"permissionMode", "skills", "agentSpecific.pi.nope"} {
+		if !bytes.Contains(result, []byte(`"field":"`+field+`"`)) {
+			t.Errorf("%s is not reported: %s", field, result)
+		}
+	}
+	w.servers(c, id, result)
+	only := acp.SystemPrompt{Mode: acp.SystemPromptModeOverride, Content: []acp.ContentBlock{acp.TextBlock("ONLY THIS")}}
+	r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, SystemPrompt: &only})
+	c.Turn(acp.SessionID(acp.MemberString(r, "sessionId")), "say replaced")
+	if body := w.last().Body; !bytes.Contains(body, []byte("ONLY THIS")) || bytes.Contains(body, []byte("coding agent harness")) {
+		t.Error("the system prompt was not replaced")
+	}
+	left, err := os.ReadDir(w.Cwd)
+	if err != nil || len(left) != 1 {
+		t.Errorf("the workspace has %v, %v", left, err)
+	}
 }
 
-func TestLive_Wishes(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.Write(".pi/agent/APPEND_SYSTEM.md", "OF THE USER", 0o600)
-		w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS", 0o600)
-		skill := w.Write("skills/demo/SKILL.md", "---\nname: demo\ndescription: DOES DEMOS\n---\nSKILL BODY\n", 0o600)
-		extra := t.TempDir()
-		own, _ := acp.Encode(map[string]any{
-			"title": "A title", "instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{extra},
-			"skills": map[string]any{"paths": []string{filepath.Dir(skill), "/no/such/folder"}}, "permissionMode": "nope",
-			"agentSpecific": map[string]any{"pi": map[string]any{"nope": 1, "thinking": "low"}},
-		})
-		c := w.open(acp.ClientCapabilities{}, nil)
-		result := c.NewResult(string(own))
-		id := acp.SessionID(acp.MemberString(result, "sessionId"))
-		c.Turn(id, "say told")
-		body := w.last().Body
-		for _, part := range []string{"OF THE USER", "FROM AGENTS", "PROJECT RULES", "APPENDED", "DOES DEMOS", extra} {
-			if !bytes.Contains(body, []byte(part)) {
-				t.Errorf("the model did not hear %q", part)
-			}
+func liveAttachments(t *testing.T, w *world) {
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	image := acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}}
+	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("say seen"), image, linked, embedded}})
+	for _, part := range []string{dot, "file:///w/linked.go", "embedded-4711"} {
+		if !bytes.Contains(w.last().Body, []byte(part)) {
+			t.Errorf("the model did not get %.30s", part)
 		}
-		if e := w.last().Effort; e != "low" {
-			t.Errorf("it thinks %s", e)
+	}
+	png, _ := base64.StdEncoding.DecodeString(dot)
+	from := c.Seen()
+	c.Turn(id, "read "+w.Write("dot.png", string(png), 0o600))
+	c.Await("the image as a result", from, has(`"type":"image","data":"`))
+	for name, prompt := range map[string][]acp.ContentBlock{"empty": {}, "audio": {{Audio: &acp.AudioContent{Data: "AA==", MimeType: "audio/wav"}}}} {
+		if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: prompt}); e == nil || e.Code != acp.CodeInvalidParams {
+			t.Errorf("%s: %v", name, e)
 		}
-		if _, got := c.Turn(id, "/skill:demo say skilled"); !bytes.Contains(w.last().Body, []byte("SKILL BODY")) {
-			t.Errorf("the skill was not used: %q", bridgetest.Said(got))
-		}
-		for _, field := range []string{"permissionMode", "skills", "agentSpecific.pi.nope"} {
-			if !bytes.Contains(result, []byte(`"field":"`+field+`"`)) {
-				t.Errorf("%s is not reported: %s", field, result)
-			}
-		}
-		system := acp.SystemPrompt{Mode: acp.SystemPromptModeOverride, Content: []acp.ContentBlock{acp.TextBlock("ONLY THIS")}}
-		r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, SystemPrompt: &system})
-		c.Turn(acp.SessionID(acp.MemberString(r, "sessionId")), "say replaced")
-		if body := w.last().Body; !bytes.Contains(body, []byte("ONLY THIS")) || bytes.Contains(body, []byte("coding agent harness")) {
-			t.Error("the system prompt was not replaced")
-		}
-		left, err := os.ReadDir(w.Cwd)
-		if err != nil || len(left) != 1 {
-			t.Errorf("the workspace has %v, %v", left, err)
-		}
-	})
+	}
 }
 
-func TestLive_Attachments(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, nil)
-		id := c.New("")
-		image := acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}}
-		c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("say seen"), image, linked, embedded}})
-		for _, part := range []string{dot, "file:///w/linked.go", "embedded-4711"} {
-			if !bytes.Contains(w.last().Body, []byte(part)) {
-				t.Errorf("the model did not get %.30s", part)
-			}
+func liveCommandsAndCompaction(t *testing.T, w *world) {
+	c := w.open(noticing, nil)
+	id := c.New("")
+	c.Await("the commands", 0, has(`"name":"greet","description":"Greets`))
+	if _, got := c.Turn(id, "/greet you"); bridgetest.Said(got) != "greetings to you" {
+		t.Errorf("/greet said %q", bridgetest.Said(got))
+	}
+	if _, e := c.Result(c.Prompt(id, "/compact")); w.version != agentcache.PiLegacy && (e == nil || !strings.Contains(e.Message, "compact")) {
+		t.Errorf("compacting next to nothing: %v", e)
+	}
+	w.fill(func(prompt string) { c.Turn(id, prompt) })
+	_, got := c.Turn(id, "/compact")
+	var statuses []string
+	for _, u := range got {
+		if u.CompactionUpdate != nil {
+			statuses = append(statuses, string(u.CompactionUpdate.Status))
 		}
-		png, _ := base64.StdEncoding.DecodeString(dot)
-		from := c.Seen()
-		c.Turn(id, "read "+w.Write("dot.png", string(png), 0o600))
-		c.Await("the image as a result", from, has(`"type":"image","data":"`))
-		for name, prompt := range map[string][]acp.ContentBlock{"empty": {}, "audio": {{Audio: &acp.AudioContent{Data: "AA==", MimeType: "audio/wav"}}}} {
-			if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: prompt}); e == nil || e.Code != acp.CodeInvalidParams {
-				t.Errorf("%s: %v", name, e)
-			}
-		}
-	})
+	}
+	if strings.Join(statuses, " ") != "in_progress completed" {
+		t.Errorf("compaction: %v\n%s", statuses, c.Quote())
+	}
+	c.Turn(id, "say and on")
+
+	from := c.Seen()
+	c.Turn(id, "/bash echo typed by the user; exit 3")
+	c.Await("its output", from, has("typed by the user"))
+	c.Await("its end", from, has("exited with code 3"))
+	c.Turn(id, "say heard")
+	if r := w.last(); !r.Says(scriptedmodel.User, "typed by the user") {
+		t.Errorf("the model was not told of the command: %+v", r.Messages)
+	}
+	from = c.Seen()
+	p := c.Prompt(id, "/bash echo going; sleep 1000")
+	c.Await("the call", from, has(`"in_progress"`)) // an early Pi shows no output before the end
+	c.cancelled(id, p)
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadonly})
+	if _, e := c.Result(c.Prompt(id, "/bash touch "+filepath.Join(w.Cwd, "made"))); e == nil || !strings.Contains(e.Message, "only read") {
+		t.Errorf("a command in a session that may only read: %v", e)
+	}
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 }
 
-func TestLive_MCP(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
-		servers := append(w.near(), acp.MCPServer{SSE: &acp.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []acp.HTTPHeader{}}})
-		result := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: servers})
-		id := acp.SessionID(acp.MemberString(result, "sessionId"))
-		if !strings.Contains(string(result), "stdio and http only") {
-			t.Errorf("a server that Pi cannot have is not reported: %s", result)
+// liveBadStart: what Pi says when it does not start is in the error.
+func liveBadStart(t *testing.T, w *world) {
+	c := w.open(acp.ClientCapabilities{}, nil)
+	before, _ := filepath.Glob(filepath.Join(w.State, "run", "*"))
+	own := map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"agentSpecific":{"pi":{"model":"nope/nope"}}}`)}
+	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, Meta: own})
+	if e == nil || !strings.Contains(e.Message, "nope") || !strings.Contains(e.Message, "code 1") {
+		t.Errorf("a model that is not there: %v", e)
+	}
+	if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != len(before) {
+		t.Errorf("left behind: %v, before there was %v", left, before)
+	}
+	c.Turn(c.New(""), "say and on")
+}
+
+// servers checks the MCP servers of a session: near, and far over HTTP with the
+// client's own words in a header.
+func (w *world) servers(c *client, id acp.SessionID, result json.RawMessage) {
+	t := w.T
+	t.Helper()
+	if !strings.Contains(string(result), "stdio and http only") {
+		t.Errorf("a server that Pi cannot have is not reported: %s", result)
+	}
+	if !hasMCP(w.version) {
+		if !strings.Contains(string(result), w.version+" has no MCP") {
+			t.Errorf("it is not said that there is no MCP: %s", result)
 		}
-		if !hasMCP(w.version) {
-			if !strings.Contains(string(result), w.version+" has no MCP") {
-				t.Errorf("it is not said that there is no MCP: %s", result)
-			}
-			return
-		}
-		w.script("word", scriptedmodel.Step{scriptedmodel.Call("mcp__near__word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-		_, got := c.Turn(id, "word")
-		if bridgetest.Said(got) != "the word is !heron $HOME" {
+		return
+	}
+	for tool, want := range map[string]string{"mcp__near__word": "the word is !heron $HOME", "mcp__far__key": "the key is !a$HOME"} {
+		w.script(tool, scriptedmodel.Step{scriptedmodel.Call(tool, map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+		if _, got := c.Turn(id, tool); bridgetest.Said(got) != want {
 			t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
 		}
-		c.Await("its title", 0, has("near: word"))
-		if _, err := os.Stat(filepath.Join(w.Home, ".pi/agent/mcp.json")); err == nil {
-			t.Error("the user's mcp.json was made")
-		}
-	})
-}
-
-func TestLive_CommandsAndCompaction(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.Write(".pi/agent/prompts/greet.md", "---\ndescription: Greets\n---\nsay greetings to $1\n", 0o600)
-		c := w.open(noticing, nil)
-		id := c.New("")
-		c.Await("the commands", 0, has(`"name":"greet","description":"Greets`))
-		if _, got := c.Turn(id, "/greet you"); bridgetest.Said(got) != "greetings to you" {
-			t.Errorf("/greet said %q", bridgetest.Said(got))
-		}
-		if _, e := c.Result(c.Prompt(id, "/compact")); w.version != agentcache.PiLegacy && (e == nil || !strings.Contains(e.Message, "compact")) {
-			t.Errorf("compacting next to nothing: %v", e)
-		}
-		w.fill(func(prompt string) { c.Turn(id, prompt) })
-		_, got := c.Turn(id, "/compact")
-		var statuses []string
-		for _, u := range got {
-			if u.CompactionUpdate != nil {
-				statuses = append(statuses, string(u.CompactionUpdate.Status))
-			}
-		}
-		if strings.Join(statuses, " ") != "in_progress completed" {
-			t.Errorf("compaction: %v\n%s", statuses, c.Quote())
-		}
-		c.Turn(id, "say and on")
-
-		from := c.Seen()
-		c.Turn(id, "/bash echo typed by the user; exit 3")
-		c.Await("its output", from, has("typed by the user"))
-		c.Await("its end", from, has("exited with code 3"))
-		c.Turn(id, "say heard")
-		if r := w.last(); !r.Says(scriptedmodel.User, "typed by the user") {
-			t.Errorf("the model was not told of the command: %+v", r.Messages)
-		}
-		from = c.Seen()
-		p := c.Prompt(id, "/bash echo going; sleep 1000")
-		c.Await("the call", from, has(`"in_progress"`)) // an early Pi shows no output before the end
-		c.cancelled(id, p)
-		c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadonly})
-		if _, e := c.Result(c.Prompt(id, "/bash touch "+filepath.Join(w.Cwd, "made"))); e == nil || !strings.Contains(e.Message, "only read") {
-			t.Errorf("a command in a session that may only read: %v", e)
-		}
-	})
-}
-
-// TestLive_BadStart: what Pi says when it does not start is in the error.
-func TestLive_BadStart(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, nil)
-		own := map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"agentSpecific":{"pi":{"model":"nope/nope"}}}`)}
-		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, Meta: own})
-		if e == nil || !strings.Contains(e.Message, "nope") || !strings.Contains(e.Message, "code 1") {
-			t.Errorf("a model that is not there: %v", e)
-		}
-		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
-		c.Turn(c.New(""), "say and on")
-	})
-}
-
-// TestLive_MCPOverHTTP: with headers, which are the client's own words.
-func TestLive_MCPOverHTTP(t *testing.T) {
-	if !hasMCP(version) {
-		t.Skipf("pi %s has no MCP", version)
 	}
-	w := newWorld(t)
+	c.Await("its title", 0, has("near: word"))
+	if _, err := os.Stat(filepath.Join(w.Home, ".pi/agent/mcp.json")); err == nil {
+		t.Error("the user's mcp.json was made")
+	}
+}
+
+// farServer is an MCP server over HTTP that tells the key of its header.
+func farServer(t *testing.T) acp.MCPServer {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var m struct {
 			ID     json.RawMessage `json:"id"`
@@ -310,12 +251,6 @@ func TestLive_MCPOverHTTP(t *testing.T) {
 		rw.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(rw).Encode(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": result})
 	}))
-	defer server.Close()
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
-	far := acp.MCPServer{HTTP: &acp.MCPServerHTTP{Name: "far", URL: server.URL, Headers: []acp.HTTPHeader{{Name: "X-Key", Value: "!a$HOME"}}}}
-	r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{far}})
-	w.script("key", scriptedmodel.Step{scriptedmodel.Call("mcp__far__key", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	if _, got := c.Turn(acp.SessionID(acp.MemberString(r, "sessionId")), "key"); bridgetest.Said(got) != "the key is !a$HOME" {
-		t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
-	}
+	t.Cleanup(server.Close)
+	return acp.MCPServer{HTTP: &acp.MCPServerHTTP{Name: "far", URL: server.URL, Headers: []acp.HTTPHeader{{Name: "X-Key", Value: "!a$HOME"}}}}
 }

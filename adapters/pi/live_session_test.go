@@ -2,12 +2,15 @@ package pi
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -49,133 +52,49 @@ func (w *world) load(id acp.SessionID) *acp.LoadSessionRequest {
 	return &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}
 }
 
-func TestLive_SessionOfATerminal(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.terminal("run echo in a terminal")
-		c := w.open(noticing, nil)
-		all := c.list()
-		if len(all) != 1 || *all[0].Title != "run echo in a terminal" || !acp.MemberBool(all[0].Meta[acp.MetaKey], "native") {
-			t.Fatalf("the sessions are %s", bridgetest.Encoded(all))
-		}
-		id := all[0].SessionID
-		from := c.Seen()
-		c.Must(acp.MethodSessionLoad, w.load(id))
-		past := c.Updates(from)
-		if userSaid(past) != "run echo in a terminal" || !strings.Contains(bridgetest.Said(past), "in a terminal") {
-			t.Errorf("the replay has %q and %q", userSaid(past), bridgetest.Said(past))
-		}
-		done := false
-		for _, u := range past {
-			done = done || u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "in a terminal")
-		}
-		if !done {
-			t.Errorf("the replay lacks the call\n%s", c.Quote())
-		}
-		if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "in a terminal") {
-			t.Errorf("it knows %q", bridgetest.Said(got))
-		}
-		if _, e := c.Call(acp.MethodSessionDelete, map[string]any{"sessionId": id}); e == nil || !strings.Contains(e.Message, "not made here") {
-			t.Errorf("deleting what is not ours: %v", e)
-		}
-		for _, unknown := range []string{"no-such-session", "../../etc/passwd", "5a7e8a0c-0000-4000-8000-00000000abcd"} {
-			for _, method := range []string{acp.MethodSessionLoad, acp.MethodSessionResume} {
-				if _, e := c.Call(method, w.load(acp.SessionID(unknown))); e == nil || e.Code != acp.CodeResourceNotFound {
-					t.Errorf("%s of %s: %v", method, unknown, e)
-				}
+func liveSessionOfATerminal(t *testing.T, w *world) {
+	w.Cwd = t.TempDir()
+	w.terminal("run echo in a terminal")
+	c := w.open(noticing, nil)
+	all := c.list()
+	if len(all) != 1 || *all[0].Title != "run echo in a terminal" || !acp.MemberBool(all[0].Meta[acp.MetaKey], "native") {
+		t.Fatalf("the sessions are %s", bridgetest.Encoded(all))
+	}
+	id := all[0].SessionID
+	elsewhere := w.load(id)
+	elsewhere.Cwd = t.TempDir()
+	if _, e := c.Call(acp.MethodSessionLoad, elsewhere); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, w.Cwd) {
+		t.Errorf("loading in another directory: %v", e)
+	}
+	from := c.Seen()
+	c.Must(acp.MethodSessionLoad, w.load(id))
+	past := c.Updates(from)
+	if userSaid(past) != "run echo in a terminal" || !strings.Contains(bridgetest.Said(past), "in a terminal") {
+		t.Errorf("the replay has %q and %q", userSaid(past), bridgetest.Said(past))
+	}
+	done := false
+	for _, u := range past {
+		done = done || u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "in a terminal")
+	}
+	if !done {
+		t.Errorf("the replay lacks the call\n%s", c.Quote())
+	}
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "in a terminal") {
+		t.Errorf("it knows %q", bridgetest.Said(got))
+	}
+	if _, e := c.Call(acp.MethodSessionDelete, map[string]any{"sessionId": id}); e == nil || !strings.Contains(e.Message, "not made here") {
+		t.Errorf("deleting what is not ours: %v", e)
+	}
+	for _, unknown := range []string{"no-such-session", "../../etc/passwd", "5a7e8a0c-0000-4000-8000-00000000abcd"} {
+		for _, method := range []string{acp.MethodSessionLoad, acp.MethodSessionResume} {
+			if _, e := c.Call(method, w.load(acp.SessionID(unknown))); e == nil || e.Code != acp.CodeResourceNotFound {
+				t.Errorf("%s of %s: %v", method, unknown, e)
 			}
 		}
-		c.Close()
-		elsewhere := w.open(acp.ClientCapabilities{}, nil)
-		r := w.load(id)
-		r.Cwd = t.TempDir()
-		if _, e := elsewhere.Call(acp.MethodSessionLoad, r); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, w.Cwd) {
-			t.Errorf("loading in another directory: %v", e)
-		}
-	})
-}
-
-func TestLive_ResumeKnowsEverything(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, nil)
-		id := c.New("")
-		c.Turn(id, "say a word to remember")
-		silent := c.New("")
-		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
-		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 1 {
-			t.Errorf("%d folders of runs are there, want that of the other session", len(left))
-		}
-		c.Close()
-		again := w.open(acp.ClientCapabilities{}, nil)
-		from := again.Seen()
-		again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
-		if got := again.Updates(from); bridgetest.Said(got)+userSaid(got) != "" {
-			t.Errorf("resume replays %q", bridgetest.Said(got))
-		}
-		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
-			t.Errorf("it knows %q", bridgetest.Said(got))
-		}
-		again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: silent, Cwd: w.Cwd})
-		if stop, _ := again.Turn(silent, "say at last"); stop != acp.StopReasonEndTurn {
-			t.Errorf("the session that was never prompted ended with %s", stop)
-		}
-		again.Close()
-		third := w.open(acp.ClientCapabilities{}, nil)
-		from = third.Seen()
-		third.Must(acp.MethodSessionLoad, w.load(silent))
-		if got := third.Updates(from); userSaid(got) != "say at last" || bridgetest.Said(got) != "at last" {
-			t.Errorf("the replay has %q and %q", userSaid(got), bridgetest.Said(got))
-		}
-		third.Close()
-		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 0 {
-			t.Errorf("left behind: %v", left)
-		}
-	})
-}
-
-func TestLive_ForkListDeleteTitle(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(noticing, nil)
-		id := c.New("")
-		c.Turn(id, "say common past")
-		r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
-		fork := acp.SessionID(acp.MemberString(r, "sessionId"))
-		c.Turn(fork, "say only the fork")
-		if _, got := c.Turn(fork, "recall"); fork == id || !strings.Contains(bridgetest.Said(got), "common past") || !strings.Contains(bridgetest.Said(got), "only the fork") {
-			t.Errorf("the fork knows %q", bridgetest.Said(got))
-		}
-		if _, got := c.Turn(id, "recall"); strings.Contains(bridgetest.Said(got), "only the fork") {
-			t.Errorf("the source knows %q", bridgetest.Said(got))
-		}
-		from := c.Seen()
-		c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": fork, "title": "The fork"})
-		c.Await("the title", from, has(`"title":"The fork"`))
-		titles := map[acp.SessionID]string{}
-		for _, one := range c.list() {
-			titles[one.SessionID] = *one.Title
-			if acp.MemberBool(one.Meta[acp.MetaKey], "native") {
-				t.Errorf("%s counts as made in a terminal", one.SessionID)
-			}
-		}
-		if len(titles) != 2 || titles[fork] != "The fork" || titles[id] != "say common past" {
-			t.Errorf("the sessions are %v", titles)
-		}
-		c.Must(acp.MethodSessionDelete, map[string]any{"sessionId": fork})
-		if all := c.list(); len(all) != 1 || all[0].SessionID != id {
-			t.Errorf("after a deletion the sessions are %s", bridgetest.Encoded(all))
-		}
-		if _, e := c.Call(acp.MethodSessionLoad, w.load(fork)); e == nil || e.Code != acp.CodeResourceNotFound {
-			t.Errorf("loading a deleted session: %v", e)
-		}
-	})
-}
-
-// TestLive_BrokenConversation: lines that are none, or cut off, do not keep the
-// rest from being replayed.
-func TestLive_BrokenConversation(t *testing.T) {
-	w := newWorld(t)
-	w.script("two", scriptedmodel.Step{scriptedmodel.Say("second answer")})
-	w.terminal("say first answer")
-	files, _ := filepath.Glob(filepath.Join(w.Home, ".pi/agent/sessions/*/*.jsonl"))
+	}
+	// Lines that are none, or cut off, do not keep the rest from being replayed.
+	c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+	files, _ := filepath.Glob(filepath.Join(w.Home, ".pi/agent/sessions/*/*"+string(id)+"*.jsonl"))
 	if len(files) != 1 {
 		t.Fatalf("conversations: %v", files)
 	}
@@ -189,37 +108,153 @@ func TestLive_BrokenConversation(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.list()[0].SessionID
-	from := c.Seen()
+	from = c.Seen()
 	c.Must(acp.MethodSessionLoad, w.load(id))
-	if got := c.Updates(from); bridgetest.Said(got) != "first answer" {
-		t.Errorf("the replay has %q", bridgetest.Said(got))
+	if got := c.Updates(from); userSaid(got) != "run echo in a terminal|recall" || !strings.Contains(bridgetest.Said(got), "in a terminal") {
+		t.Errorf("the replay of what is broken has %q and %q", userSaid(got), bridgetest.Said(got))
+	}
+	c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+}
+
+func liveForkListDeleteTitle(t *testing.T, w *world) {
+	w.Cwd = t.TempDir()
+	c := w.open(noticing, nil)
+	id := c.Fresh()
+	c.Turn(id, "say common past")
+	r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
+	c.Turn(fork, "say only the fork")
+	if _, got := c.Turn(fork, "recall"); fork == id || !strings.Contains(bridgetest.Said(got), "common past") || !strings.Contains(bridgetest.Said(got), "only the fork") {
+		t.Errorf("the fork knows %q", bridgetest.Said(got))
+	}
+	if _, got := c.Turn(id, "recall"); strings.Contains(bridgetest.Said(got), "only the fork") {
+		t.Errorf("the source knows %q", bridgetest.Said(got))
+	}
+	from := c.Seen()
+	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": fork, "title": "The fork"})
+	c.Await("the title", from, has(`"title":"The fork"`))
+	titles := map[acp.SessionID]string{}
+	for _, one := range c.list() {
+		titles[one.SessionID] = *one.Title
+		if acp.MemberBool(one.Meta[acp.MetaKey], "native") {
+			t.Errorf("%s counts as made in a terminal", one.SessionID)
+		}
+	}
+	if len(titles) != 2 || titles[fork] != "The fork" || titles[id] != "say common past" {
+		t.Errorf("the sessions are %v", titles)
+	}
+	c.Must(acp.MethodSessionDelete, map[string]any{"sessionId": fork})
+	if all := c.list(); len(all) != 1 || all[0].SessionID != id {
+		t.Errorf("after a deletion the sessions are %s", bridgetest.Encoded(all))
+	}
+	if _, e := c.Call(acp.MethodSessionLoad, w.load(fork)); e == nil || e.Code != acp.CodeResourceNotFound {
+		t.Errorf("loading a deleted session: %v", e)
 	}
 }
 
-// TestLive_ChosenModelIsGone: the conversation goes on with another one.
-func TestLive_ChosenModelIsGone(t *testing.T) {
+// TestLive_OpenedAgain has sessions that go on in other processes: they know
+// everything, what was chosen included, the user's own settings stay as they were
+// (an early Pi writes what is chosen into them), and a chosen model that is gone
+// is replaced.
+func TestLive_OpenedAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, nil)
-		id := c.New("")
-		c.set(id, configModel, "scripted/two")
+		was := w.sums()
+		w.terminal("say first") // makes the files that Pi makes for itself
+		c := w.open(noticing, bridgetest.Pick(optionAllow))
+		now := w.sums()
+		maps.Copy(now, was) // those that are the user's own
+		was = now
+		id := w.choices(c)
 		c.Turn(id, "say a word to remember")
+		silent := c.New("")
+		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 2 {
+			t.Errorf("%d folders of runs are there, want those of the other sessions", len(left))
+		}
 		c.Close()
-		for _, name := range []string{"models.json", "settings.json"} {
-			path := filepath.Join(w.Home, ".pi/agent", name)
-			w.Write(path, strings.Replace(w.Read(path), `"scripted"`, `"other"`, 1), 0o600)
+
+		again := w.open(noticing, bridgetest.Pick(optionAllow))
+		from := again.Seen()
+		r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		if got := again.Updates(from); bridgetest.Said(got)+userSaid(got) != "" {
+			t.Errorf("resume replays %q", bridgetest.Said(got))
 		}
-		again := w.open(acp.ClientCapabilities{}, nil)
-		r := again.Must(acp.MethodSessionLoad, w.load(id))
-		if !strings.Contains(string(r), `"field":"model"`) {
-			t.Errorf("it is not said that the model is gone: %s", r)
-		}
-		if got := again.Updates(0); strings.Count(userSaid(got), "say a word") != 1 {
-			t.Errorf("the replay has %q", userSaid(got))
+		options, _ := acp.Member(r, "configOptions")
+		want := map[string]string{configModel: "scripted/two", configThinking: "high", configMode: modeWrite}
+		for _, o := range acp.Elements(options) {
+			if name := acp.MemberString(o, "id"); acp.MemberString(o, "currentValue") != want[name] {
+				t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])
+			}
 		}
 		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
 			t.Errorf("it knows %q", bridgetest.Said(got))
 		}
+		if r := w.last(); r.Model != "two" || r.Effort != "high" {
+			t.Errorf("resumed, model %s thinks %s", r.Model, r.Effort)
+		}
+		again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: silent, Cwd: w.Cwd})
+		if stop, _ := again.Turn(silent, "say at last"); stop != acp.StopReasonEndTurn {
+			t.Errorf("the session that was never prompted ended with %s", stop)
+		}
+		again.Close()
+		if diff := cmp.Diff(was, w.sums()); diff != "" {
+			t.Errorf("the user's configuration changed: -was +is\n%s", diff)
+		}
+
+		for _, name := range []string{"models.json", "settings.json"} {
+			path := filepath.Join(w.Home, ".pi/agent", name)
+			w.Write(path, strings.Replace(w.Read(path), `"scripted"`, `"other"`, 1), 0o600)
+		}
+		third := w.open(acp.ClientCapabilities{}, nil)
+		from = third.Seen()
+		third.Must(acp.MethodSessionLoad, w.load(silent))
+		if got := third.Updates(from); userSaid(got) != "say at last" || bridgetest.Said(got) != "at last" {
+			t.Errorf("the replay has %q and %q", userSaid(got), bridgetest.Said(got))
+		}
+		from = third.Seen()
+		r = third.Must(acp.MethodSessionLoad, w.load(id))
+		if !strings.Contains(string(r), `"field":"model"`) {
+			t.Errorf("it is not said that the model is gone: %s", r)
+		}
+		if got := third.Updates(from); strings.Count(userSaid(got), "say a word") != 1 {
+			t.Errorf("the replay has %q", userSaid(got))
+		}
+		if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
+			t.Errorf("it knows %q", bridgetest.Said(got))
+		}
+		third.Close()
+		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
 	})
+}
+
+// choices chooses a model, a level and a mode in a session, which it returns, and
+// a model in another one that was never prompted.
+func (w *world) choices(c *client) acp.SessionID {
+	t := w.T
+	t.Helper()
+	id := c.New("")
+	c.Turn(id, "say before the choice")
+	from := c.Seen()
+	c.set(id, configModel, "scripted/two")
+	c.set(id, configThinking, "high")
+	c.set(id, configMode, modeWrite)
+	c.Await("the options", from, has("config_option_update"))
+	c.Turn(id, "say chosen")
+	if r := w.last(); r.Model != "two" || r.Effort != "high" || !r.Says(scriptedmodel.User, "before the choice") {
+		t.Errorf("model %s thinks %s, of %+v", r.Model, r.Effort, r.Messages)
+	}
+	fresh := c.New("")
+	c.set(fresh, configModel, "scripted/two")
+	c.Turn(fresh, "say fresh")
+	if r := w.last(); r.Model != "two" {
+		t.Errorf("a new session asked model %s", r.Model)
+	}
+	for option, want := range map[string]string{configModel: "scripted/one", configThinking: "medium"} {
+		if _, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: []byte(`"nope"`)}); e == nil || !strings.Contains(e.Message, want) {
+			t.Errorf("an unknown %s: %v", option, e)
+		}
+	}
+	return id
 }

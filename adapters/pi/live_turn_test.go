@@ -1,10 +1,10 @@
 package pi
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,99 +42,99 @@ func thought(list []acp.SessionUpdate) string {
 	return b.String()
 }
 
-func TestLive_Turn(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
-		id := c.New("")
-		_, got := c.Turn(id, "think deeply about it")
-		if thought(got) != "deeply about it" || bridgetest.Said(got) != "thought" {
-			t.Errorf("thought %q, said %q", thought(got), bridgetest.Said(got))
-		}
-		if _, got = c.Turn(id, "stream 30"); !strings.HasSuffix(bridgetest.Said(got), "chunk 29 chunk 30 ") || strings.Count(bridgetest.Said(got), "chunk 7 ") != 1 {
-			t.Errorf("said %q", bridgetest.Said(got))
-		}
-		_, got = c.Turn(id, "run for i in 1 2 3; do echo out $i; sleep 0.3; done")
-		live, last := 0, ""
-		for _, u := range got {
-			if up := u.ToolCallUpdate; up != nil && len(up.Content) > 0 {
-				if last = text(up.Content); up.Status == acp.ToolCallStatusInProgress {
-					live++
-				}
+func liveTurn(t *testing.T, w *world) {
+	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+	id := c.New("")
+	_, got := c.Turn(id, "think deeply about it")
+	if thought(got) != "deeply about it" || bridgetest.Said(got) != "thought" {
+		t.Errorf("thought %q, said %q", thought(got), bridgetest.Said(got))
+	}
+	if _, got = c.Turn(id, "stream 30"); !strings.HasSuffix(bridgetest.Said(got), "chunk 29 chunk 30 ") || strings.Count(bridgetest.Said(got), "chunk 7 ") != 1 {
+		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	_, got = c.Turn(id, "read "+w.Write("result.txt", "what it says\n", 0o600))
+	if !slices.ContainsFunc(got, func(u acp.SessionUpdate) bool {
+		return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "what it says")
+	}) {
+		t.Errorf("the result is not shown\n%s", c.Quote())
+	}
+	_, got = c.Turn(id, "run for i in 1 2 3; do echo out $i; sleep 0.3; done")
+	live, last := 0, ""
+	for _, u := range got {
+		if up := u.ToolCallUpdate; up != nil && len(up.Content) > 0 {
+			if last = text(up.Content); up.Status == acp.ToolCallStatusInProgress {
+				live++
 			}
 		}
-		if live < 2 || last != "```console\nout 1\nout 2\nout 3\n```" {
-			t.Errorf("the output was shown %d times while it came, at last %q", live, last)
+	}
+	if live < 2 || last != "```console\nout 1\nout 2\nout 3\n```" {
+		t.Errorf("the output was shown %d times while it came, at last %q", live, last)
+	}
+	w.script("count\nwell", scriptedmodel.Step{scriptedmodel.Usage(1000, 50, 3000, 0), scriptedmodel.Say("ok")})
+	_, got = c.Turn(id, "count\nwell")
+	var use *acp.UsageUpdate
+	for _, u := range got {
+		if u.UsageUpdate != nil {
+			use = u.UsageUpdate
 		}
-		w.script("count\nwell", scriptedmodel.Step{scriptedmodel.Usage(1000, 50, 3000, 0), scriptedmodel.Say("ok")})
-		_, got = c.Turn(id, "count\nwell")
-		var use *acp.UsageUpdate
-		for _, u := range got {
-			if u.UsageUpdate != nil {
-				use = u.UsageUpdate
-			}
+	}
+	if use == nil || use.Used != 4050 || use.Size != 128000 || use.Cost == nil || use.Cost.Amount <= 0 {
+		t.Errorf("usage %+v", use)
+	}
+	for prompt, want := range map[string]acp.StopReason{"max_tokens": acp.StopReasonMaxTokens, "refusal": acp.StopReasonRefusal} {
+		w.script("stop "+prompt, scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop(prompt)})
+		if stop, _ := c.Turn(id, "stop "+prompt); stop != want {
+			t.Errorf("%s ends with %s", prompt, stop)
 		}
-		if use == nil || use.Used != 4050 || use.Size != 128000 || use.Cost == nil || use.Cost.Amount <= 0 {
-			t.Errorf("usage %+v", use)
-		}
-		for prompt, want := range map[string]acp.StopReason{"max_tokens": acp.StopReasonMaxTokens, "refusal": acp.StopReasonRefusal} {
-			w.script("stop "+prompt, scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop(prompt)})
-			if stop, _ := c.Turn(id, "stop "+prompt); stop != want {
-				t.Errorf("%s ends with %s", prompt, stop)
-			}
-		}
-	})
+	}
 }
 
-func TestLive_Errors(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		c := w.open(noticing, nil)
-		id := c.New("")
-		for status, code := range map[int]int64{400: acp.CodeInternal, 401: acp.CodeAuthRequired} {
-			_, e := c.Result(c.Prompt(id, "fail "+strconv.Itoa(status)))
-			if e == nil || e.Code != code || !strings.Contains(e.Message, "scripted failure") {
-				t.Errorf("status %d: the prompt ended with %v", status, e)
-			}
+func liveErrors(t *testing.T, w *world) {
+	c := w.open(noticing, nil)
+	id := c.New("")
+	for status, code := range map[int]int64{400: acp.CodeInternal, 401: acp.CodeAuthRequired} {
+		_, e := c.Result(c.Prompt(id, "fail "+strconv.Itoa(status)))
+		if e == nil || e.Code != code || !strings.Contains(e.Message, "scripted failure") {
+			t.Errorf("status %d: the prompt ended with %v", status, e)
 		}
-		w.script("hard", scriptedmodel.Step{scriptedmodel.FailTimes(1, 529, "", "overloaded for now"), scriptedmodel.Say("done")})
-		stop, got := c.Turn(id, "hard")
-		noticed := false
-		for _, u := range got {
-			noticed = noticed || u.Notice != nil && strings.Contains(u.Notice.Title, "attempt 1 of 2")
-		}
-		noticed = noticed || w.version == agentcache.PiLegacy // whose client library tries again by itself
-		if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "done" || !noticed {
-			t.Errorf("ended with %s, said %q, noticed %t", stop, bridgetest.Said(got), noticed)
-		}
-		if _, e := c.Result(c.Prompt(id, "fail 503")); e == nil || !strings.Contains(e.Message, "scripted failure 503") {
-			t.Errorf("after all retries the prompt ended with %v", e)
-		}
-		if stop, _ := c.Turn(id, "say and on"); stop != acp.StopReasonEndTurn {
-			t.Errorf("the next turn ended with %s", stop)
-		}
-	})
+	}
+	w.script("hard", scriptedmodel.Step{scriptedmodel.FailTimes(1, 529, "", "overloaded for now"), scriptedmodel.Say("done")})
+	stop, got := c.Turn(id, "hard")
+	noticed := false
+	for _, u := range got {
+		noticed = noticed || u.Notice != nil && strings.Contains(u.Notice.Title, "attempt 1 of 2")
+	}
+	noticed = noticed || w.version == agentcache.PiLegacy // whose client library tries again by itself
+	if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "done" || !noticed {
+		t.Errorf("ended with %s, said %q, noticed %t", stop, bridgetest.Said(got), noticed)
+	}
+	if _, e := c.Result(c.Prompt(id, "fail 503")); e == nil || !strings.Contains(e.Message, "scripted failure 503") {
+		t.Errorf("after all retries the prompt ended with %v", e)
+	}
+	if stop, _ := c.Turn(id, "say and on"); stop != acp.StopReasonEndTurn {
+		t.Errorf("the next turn ended with %s", stop)
+	}
 }
 
-// TestLive_RetriesSayNothingTwice: the stream is cut twice, and each attempt begins
+// liveRetriesSayNothingTwice: the stream is cut twice, and each attempt begins
 // anew.
-func TestLive_RetriesSayNothingTwice(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.script("cut", scriptedmodel.Step{scriptedmodel.Think("let me see"), scriptedmodel.Say("one two three "), scriptedmodel.Drop()})
-		c := w.open(noticing, nil)
-		id := c.New("")
-		from := c.Seen()
-		if _, e := c.Result(c.Prompt(id, "cut")); e == nil {
-			t.Error("a stream that is always cut is no error")
-		}
-		if got := c.Updates(from); bridgetest.Said(got) != "one two three " || thought(got) != "let me see" {
-			t.Errorf("said %q, thought %q\n%s", bridgetest.Said(got), thought(got), c.Quote())
-		}
-		if n := len(w.Model.Turns()); n != 3 {
-			t.Errorf("the model was asked %d times, want 3", n)
-		}
-		if _, got := c.Turn(id, "say one two three four"); bridgetest.Said(got) != "one two three four" {
-			t.Errorf("the next turn said %q", bridgetest.Said(got))
-		}
-	})
+func liveRetriesSayNothingTwice(t *testing.T, w *world) {
+	w.script("cut", scriptedmodel.Step{scriptedmodel.Think("let me see"), scriptedmodel.Say("one two three "), scriptedmodel.Drop()})
+	c := w.open(noticing, nil)
+	id := c.New("")
+	from := c.Seen()
+	if _, e := c.Result(c.Prompt(id, "cut")); e == nil {
+		t.Error("a stream that is always cut is no error")
+	}
+	if got := c.Updates(from); bridgetest.Said(got) != "one two three " || thought(got) != "let me see" {
+		t.Errorf("said %q, thought %q\n%s", bridgetest.Said(got), thought(got), c.Quote())
+	}
+	if n := len(w.Turns()); n != 3 {
+		t.Errorf("the model was asked %d times, want 3", n)
+	}
+	if _, got := c.Turn(id, "say one two three four"); bridgetest.Said(got) != "one two three four" {
+		t.Errorf("the next turn said %q", bridgetest.Said(got))
+	}
 }
 
 // cancelled cancels a running prompt and checks how it ends.
@@ -166,122 +166,118 @@ func has(text string) func(m *acp.Message) bool {
 	return func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), text) }
 }
 
-func TestLive_CancelEverywhere(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		pidfile := filepath.Join(w.Home, "pid")
-		c := w.open(noticing, nil)
-		id := c.New("")
-		c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id}) // idle: harmless
+func liveCancelEverywhere(t *testing.T, w *world) {
+	pidfile := filepath.Join(w.Home, "pid")
+	c := w.open(noticing, nil)
+	id := c.New("")
+	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id}) // idle: harmless
 
-		from := c.Seen()
-		p := c.Prompt(id, "forever")
-		c.Await("text", from, has("tick 3"))
-		c.cancelled(id, p)
+	from := c.Seen()
+	p := c.Prompt(id, "forever")
+	c.Await("text", from, has("tick 3"))
+	c.cancelled(id, p)
 
-		// While a permission is open: Pi alone would never end.
-		from = c.Seen()
-		never := filepath.Join(w.Home, "never")
-		p = c.Prompt(id, "run touch "+never)
-		_, ask := c.Await("a request for a permission", from, is(acp.MethodSessionRequestPermission))
-		c.cancelled(id, p)
-		c.Await("its withdrawal", from, is(acp.MethodCancelRequest))
-		late, _ := acp.Encode(bridgetest.Pick(optionAllow)(acp.MethodSessionRequestPermission, nil))
-		if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), late)); err != nil {
-			t.Fatal(err)
-		}
+	// While a permission is open: Pi alone would never end.
+	from = c.Seen()
+	never := filepath.Join(w.Home, "never")
+	p = c.Prompt(id, "run touch "+never)
+	_, ask := c.Await("a request for a permission", from, is(acp.MethodSessionRequestPermission))
+	c.cancelled(id, p)
+	c.Await("its withdrawal", from, is(acp.MethodCancelRequest))
+	late, _ := acp.Encode(bridgetest.Pick(optionAllow)(acp.MethodSessionRequestPermission, nil))
+	if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), late)); err != nil {
+		t.Fatal(err)
+	}
 
-		// With a second call behind the one that is asked about.
-		from = c.Seen()
-		w.script("both", scriptedmodel.Step{scriptedmodel.Shell("touch " + never), scriptedmodel.Shell("touch " + never)})
-		p = c.Prompt(id, "both")
-		c.Await("a request for a permission", from, is(acp.MethodSessionRequestPermission))
-		c.cancelled(id, p)
+	// With a second call behind the one that is asked about.
+	from = c.Seen()
+	w.script("both", scriptedmodel.Step{scriptedmodel.Shell("touch " + never), scriptedmodel.Shell("touch " + never)})
+	p = c.Prompt(id, "both")
+	c.Await("a request for a permission", from, is(acp.MethodSessionRequestPermission))
+	c.cancelled(id, p)
 
-		// While Pi waits to try again.
-		from = c.Seen()
-		w.script("later", scriptedmodel.Step{scriptedmodel.Fail(503, "", "busy")})
-		p = c.Prompt(id, "later")
-		c.Await("a retry", from, has("attempt 1 of 2"))
-		c.cancelled(id, p)
+	// While Pi waits to try again.
+	from = c.Seen()
+	w.script("later", scriptedmodel.Step{scriptedmodel.Fail(503, "", "busy")})
+	p = c.Prompt(id, "later")
+	c.Await("a retry", from, has("attempt 1 of 2"))
+	c.cancelled(id, p)
 
-		// While a command runs, which leaves its group.
-		c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeBypass})
-		from = c.Seen()
-		p = c.Prompt(id, "run sh -c 'echo $$ > "+pidfile+"; echo going; exec sleep 1000'")
-		c.Await("its output", from, has(`console\ngoing`))
-		pid, _ := strconv.Atoi(strings.TrimSpace(w.Read(pidfile)))
-		c.cancelled(id, p)
-		for end := time.Now().Add(bridgetest.Patience); alive(pid) && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond) // nothing tells that a process has ended
+	// While a command runs, which leaves its group.
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeBypass})
+	from = c.Seen()
+	p = c.Prompt(id, "run sh -c 'echo $$ > "+pidfile+"; echo going; exec sleep 1000'")
+	c.Await("its output", from, has(`console\ngoing`))
+	pid, _ := strconv.Atoi(strings.TrimSpace(w.Read(pidfile)))
+	c.cancelled(id, p)
+	for end := time.Now().Add(bridgetest.Patience); alive(pid) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // nothing tells that a process has ended
+	}
+	if pid == 0 || alive(pid) {
+		t.Errorf("the command %d runs on", pid)
+	}
+	calls := map[acp.ToolCallID]acp.ToolCallStatus{}
+	for _, u := range c.Updates(0) {
+		if u.ToolCall != nil {
+			calls[u.ToolCall.ToolCallID] = u.ToolCall.Status
 		}
-		if pid == 0 || alive(pid) {
-			t.Errorf("the command %d runs on", pid)
+		if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status != "" {
+			calls[u.ToolCallUpdate.ToolCallID] = u.ToolCallUpdate.Status
 		}
-		calls := map[acp.ToolCallID]acp.ToolCallStatus{}
-		for _, u := range c.Updates(0) {
-			if u.ToolCall != nil {
-				calls[u.ToolCall.ToolCallID] = u.ToolCall.Status
-			}
-			if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status != "" {
-				calls[u.ToolCallUpdate.ToolCallID] = u.ToolCallUpdate.Status
-			}
+	}
+	for call, status := range calls {
+		if status != acp.ToolCallStatusFailed {
+			t.Errorf("call %s of a cancelled turn is %s", call, status)
 		}
-		for call, status := range calls {
-			if status != acp.ToolCallStatusFailed {
-				t.Errorf("call %s of a cancelled turn is %s", call, status)
-			}
-		}
-		// A cancel right behind its prompt, before anything has begun.
-		for range 5 {
-			c.cancelled(id, c.Prompt(id, "forever"))
-		}
-		if stop, got := c.Turn(id, "say still here"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "still here" {
-			t.Errorf("after all that: %s, %q", stop, bridgetest.Said(got))
-		}
-		if _, err := os.Stat(never); err == nil {
-			t.Error("what was not allowed was done")
-		}
-	})
+	}
+	// A cancel right behind its prompt, before anything has begun.
+	for range 5 {
+		c.cancelled(id, c.Prompt(id, "forever"))
+	}
+	if stop, got := c.Turn(id, "say still here"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "still here" {
+		t.Errorf("after all that: %s, %q", stop, bridgetest.Said(got))
+	}
+	if _, err := os.Stat(never); err == nil {
+		t.Error("what was not allowed was done")
+	}
+	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 }
 
-func TestLive_SecondPromptWaits(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		gate := make(chan struct{})
-		w.script("first", scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
-		c := w.open(acp.ClientCapabilities{}, nil)
-		id := c.New("")
-		from := c.Seen()
-		first := c.Prompt(id, "first")
-		c.Await("the first answer", from, has(`"one `))
-		second := c.Prompt(id, "say three")
-		close(gate)
-		for _, p := range []acp.ID{first, second} {
-			if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
-				t.Fatalf("prompt %s: %s, %v", p, r, e)
-			}
+func liveSecondPromptWaits(t *testing.T, w *world) {
+	gate := make(chan struct{})
+	w.script("first", scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	from := c.Seen()
+	first := c.Prompt(id, "first")
+	c.Await("the first answer", from, has(`"one `))
+	second := c.Prompt(id, "say three")
+	close(gate)
+	for _, p := range []acp.ID{first, second} {
+		if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+			t.Fatalf("prompt %s: %s, %v", p, r, e)
 		}
-		if got := bridgetest.Said(c.Updates(from)); got != "one twothree" || len(w.Model.Turns()) != 2 {
-			t.Errorf("said %q in %d calls", got, len(w.Model.Turns()))
-		}
-	})
+	}
+	if got := bridgetest.Said(c.Updates(from)); got != "one twothree" || len(w.Turns()) != 2 {
+		t.Errorf("said %q in %d calls", got, len(w.Turns()))
+	}
 }
 
-// TestLive_QueueOfAnExtension: what it queues belongs to the turn, and is given up
+// liveQueueOfAnExtension: what it queues belongs to the turn, and is given up
 // with it.
-func TestLive_QueueOfAnExtension(t *testing.T) {
-	w := newWorld(t)
-	w.Write(".pi/agent/extensions/queue.js", `export default function (pi) {
+func liveQueueOfAnExtension(t *testing.T, w *world) {
+	w.extension("queue.js", `export default function (pi) {
   let left = 2;
   pi.on("message_start", (event) => {
     if (event.message.role === "assistant" && left-- > 0) pi.sendUserMessage("say from the queue", { deliverAs: "followUp" });
   });
-}`, 0o600)
+}`)
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
+	id := c.Fresh()
 	if stop, got := c.Turn(id, "say first"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "firstfrom the queuefrom the queue" {
 		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
 	}
-	again := c.New("")
+	again := c.Fresh()
 	from := c.Seen()
 	p := c.Prompt(again, "forever")
 	c.Await("text", from, has("tick 3"))
@@ -291,50 +287,50 @@ func TestLive_QueueOfAnExtension(t *testing.T) {
 	}
 }
 
+// TestLive_DeathInEachState kills the process in each state of a session, which
+// goes on in the next process.
 func TestLive_DeathInEachState(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
+	c := w.open(acp.ClientCapabilities{}, nil)
+	id := c.New("")
+	c.Turn(id, "say a word to remember")
 	for _, state := range []string{"idle", "streaming", "asking", "cancelling"} {
-		t.Run(state, func(t *testing.T) {
-			c := w.open(acp.ClientCapabilities{}, nil)
-			id := c.New("")
-			c.Turn(id, "say a word to remember")
-			from := c.Seen()
-			var p acp.ID
-			switch state {
-			case "streaming", "cancelling":
-				p = c.Prompt(id, "forever")
-				c.Await("text", from, has("tick 2"))
-			case "asking":
-				p = c.Prompt(id, "run touch "+filepath.Join(w.Home, "never"))
-				c.Await("a request", from, is(acp.MethodSessionRequestPermission))
+		from := c.Seen()
+		var p acp.ID
+		switch state {
+		case "streaming", "cancelling":
+			p = c.Prompt(id, "forever")
+			c.Await("text", from, has("tick 2"))
+		case "asking":
+			p = c.Prompt(id, "run touch "+filepath.Join(w.Home, "never"))
+			c.Await("a request", from, is(acp.MethodSessionRequestPermission))
+		}
+		pid := c.Conn.(adapters.Process).PID()
+		if state == "cancelling" {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if exit, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok || exit.Signal != "SIGKILL" {
+			t.Errorf("%s: reading ended with %v", state, c.Ended())
+		}
+		for _, m := range c.Frames()[from:] {
+			if m.IsResponse() && m.ID() == p && p != "" && m.Err() == nil {
+				t.Errorf("%s: the prompt was answered: %s", state, m.Frame())
 			}
-			pid := c.Conn.(adapters.Process).PID()
-			if state == "cancelling" {
-				_ = syscall.Kill(pid, syscall.SIGSTOP)
-				c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			if exit, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok || exit.Signal != "SIGKILL" {
-				t.Errorf("reading ended with %v", c.Ended())
-			}
-			for _, m := range c.Frames() {
-				if m.IsResponse() && m.ID() == p && p != "" && m.Err() == nil {
-					t.Errorf("the prompt was answered: %s", m.Frame())
-				}
-			}
-			c.Close()
-			again := w.open(acp.ClientCapabilities{}, nil)
-			again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
-			if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
-				t.Errorf("it goes on with %q", bridgetest.Said(got))
-			}
-			if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 1 {
-				t.Errorf("left behind: %v", left)
-			}
-			again.Close()
-		})
+		}
+		c.Close()
+		c = w.open(acp.ClientCapabilities{}, nil)
+		c.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
+			t.Errorf("%s: it goes on with %q", state, bridgetest.Said(got))
+		}
+		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) > 1 {
+			t.Errorf("%s: left behind: %v", state, left)
+		}
 	}
 }
 
@@ -361,43 +357,38 @@ func TestLive_TurnThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestLive_LargeMessages(t *testing.T) {
-	w := newWorld(t)
+func liveLargeMessages(t *testing.T, w *world) {
 	const size = 2 << 20
 	long := strings.Repeat("0123456789abcde\n", size/16)
 	w.Model.On(scriptedmodel.Contains("say much"), scriptedmodel.Step{scriptedmodel.Chunks(256 << 10), scriptedmodel.Say(long)})
 	c := w.open(acp.ClientCapabilities{}, nil)
-	id := c.New("")
+	id := c.Fresh()
 	if _, got := c.Turn(id, "say much "+strings.Repeat("word ", size/5+1)); bridgetest.Said(got) != long {
 		t.Errorf("%d bytes came of %d", len(bridgetest.Said(got)), len(long))
 	}
-	if r := w.Model.Turns()[0]; len(r.Body) < size {
+	if r := w.Turns()[0]; len(r.Body) < size {
 		t.Errorf("the model got %d bytes", len(r.Body))
 	}
 }
 
-func TestLive_NoCredentials(t *testing.T) {
+// TestLive_Credentials has none at first. Then a session brings its own, which go
+// before those of the machine.
+func TestLive_Credentials(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
 		w.Write(".pi/agent/models.json", `{"providers":{}}`, 0o600)
 		w.Write(".pi/agent/settings.json", `{}`, 0o600)
-		c := w.open(acp.ClientCapabilities{}, nil)
-		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		none := w.open(acp.ClientCapabilities{}, nil)
+		_, e := none.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
 		if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "ANTHROPIC_API_KEY") {
 			t.Fatalf("session/new without credentials: %v", e)
 		}
 		if left, _ := filepath.Glob(filepath.Join(w.State, "*", "*")); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
-		if _, e := c.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
+		if _, e := none.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
 			t.Errorf("authenticate without a key: %v", e)
 		}
-	})
-}
-
-func TestLive_CredentialsOfTheSession(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.Write(".pi/agent/models.json", `{"providers":{}}`, 0o600)
-		w.Write(".pi/agent/settings.json", `{}`, 0o600)
+		none.Close()
 		login := w.Write(".pi/agent/auth.json", `{"anthropic":{"type":"api_key","key":"sk-ant-of-a-login"}}`, 0o600)
 		w.Env = append(w.Env, "ANTHROPIC_API_KEY=sk-ant-of-the-machine")
 		w.Credentials = adapters.Credentials{APIKey: "sk-ant-of-the-session", BaseURL: w.Model.URL}
@@ -425,46 +416,6 @@ func TestLive_CredentialsOfTheSession(t *testing.T) {
 		}
 		if len(files) == 0 {
 			t.Error("the session has no files")
-		}
-	})
-}
-
-// TestLive_ExtensionsOfTheUser: their commands run, ask and tell, and a run that
-// one of them starts is awaited.
-func TestLive_ExtensionsOfTheUser(t *testing.T) {
-	onBoth(t, func(t *testing.T, w *world) {
-		w.Write(".pi/agent/extensions/asker.js", asker, 0o600)
-		w.Write(".pi/agent/extensions/talker.js", `export default function (pi) {
-  pi.registerCommand("talk", { description: "Prompts", handler: async () => { pi.sendUserMessage("say from an extension"); } });
-}`, 0o600)
-		answers := map[string]string{"Which color?": "Blue", "Really?": "Yes", "Your name?": "Ada"}
-		c := w.open(noticing, func(method string, params json.RawMessage) any {
-			for question, answer := range answers {
-				if strings.Contains(string(params), question) {
-					return map[string]any{"outcome": "answered", "answers": [][]string{{answer}}}
-				}
-			}
-			if !strings.Contains(string(params), "Nobody answers?") {
-				t.Errorf("asked %s %s", method, params)
-			}
-			return nil
-		})
-		id := c.New("")
-		for command, want := range map[string]string{"/color": "you chose Blue", "/sure": "typed: Ada"} {
-			from := c.Seen()
-			if stop, _ := c.Turn(id, command); stop != acp.StopReasonEndTurn {
-				t.Errorf("%s ended with %s", command, stop)
-			}
-			c.Await(want, from, has(want))
-		}
-		c.Await("the confirmation", 0, has("confirmed: true"))
-		c.Await("what was not answered in time", 0, has("in time: undefined"))
-		c.Await("its withdrawal", 0, is(acp.MethodCancelRequest))
-		from := c.Seen()
-		c.Turn(id, "/talk")
-		c.Await("its answer", from, has("from an extensio"))
-		if stop, got := c.Turn(id, "say next"); stop != acp.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {
-			t.Errorf("the next turn: %s, %q", stop, bridgetest.Said(got))
 		}
 	})
 }

@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 func newWorldOf(t *testing.T, version string) *world {
 	t.Helper()
 	script := agentcache.PiScript(t, version)
-	agentcache.Turn(t)
+	agentcache.Turn(t, "pi")
 	w := &world{bridgetest.With(t, New(), adapters.Program{Path: script.Node, Args: []string{script.File}, Version: version}), version}
 	w.Env = append(w.Env, "PI_OFFLINE=1", "PI_TELEMETRY=0")
 	w.Write(".pi/agent/models.json", replaceURL(provider, w.Model.URL), 0o600)
@@ -52,11 +52,17 @@ func newWorldOf(t *testing.T, version string) *world {
 	return w
 }
 
-// onBoth runs a test with the newest version and with the earliest.
+// onBoth runs a test with the newest version and, in long runs, with the earliest.
 func onBoth(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, v := range versions {
-		t.Run(v, func(t *testing.T) { test(t, newWorldOf(t, v)) })
+		t.Run(v, func(t *testing.T) {
+			t.Parallel()
+			if v != version {
+				agentcache.Long(t)
+			}
+			test(t, newWorldOf(t, v))
+		})
 	}
 }
 

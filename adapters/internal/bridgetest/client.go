@@ -22,66 +22,154 @@ type Answer func(method string, params json.RawMessage) any
 // Client is the gateway's end of a connection. It notes all frames, and answers
 // what the agent asks by its Answer. Its methods are safe for concurrent use;
 // those that wait fail the test when Patience is over.
+//
+// A Client of a [World.Part] has a connection that others used before and will
+// use after it. It knows only the frames that came since it was opened.
 type Client struct {
 	W    *World
 	Conn acp.Conn
 
-	answer Answer
+	*link
+	base int             // how many frames came before
+	made []acp.SessionID // sessions that end with a part
+}
+
+// link is a connection.
+type link struct {
+	conn acp.Conn
+	done chan struct{} // closed when reading has ended
+	end  error         // why; valid when done is closed
 
 	mu     sync.Mutex
+	answer Answer
 	frames []acp.Message
 	woken  chan struct{} // closed and replaced when frames grows
-	end    error
-	done   chan struct{}
 	lastID int64
+	first  json.RawMessage // the result of the session that parts share
 }
 
 // Open opens the World's adapter and initializes it. The connection is closed
-// when the test ends. A nil answer leaves every request open.
+// when the test ends. A nil answer leaves every request open. In a part of a
+// test it is a connection of the whole test, unless there is none yet whose
+// client had the same capabilities.
 func (w *World) Open(caps acp.ClientCapabilities, answer Answer) *Client {
 	w.T.Helper()
-	conn, err := w.Adapter().Open(w.T.Context(), adapters.Options{StateDir: w.State})
-	if err != nil {
-		w.T.Fatal(err)
+	if w.whole == nil {
+		return w.OpenAlone(caps, answer)
 	}
-	c := &Client{W: w, Conn: conn, answer: answer, woken: make(chan struct{}), done: make(chan struct{})}
-	go c.read()
-	w.T.Cleanup(c.Close)
-	if _, e := c.Call(acp.MethodInitialize, &acp.InitializeRequest{ProtocolVersion: 1, ClientCapabilities: &caps}); e != nil {
-		w.T.Fatal(e)
+	key := string(Encoded(caps))
+	l := w.whole.links[key]
+	if l == nil || l.over() {
+		l = w.whole.dial(w)
+		w.whole.links[key] = l
+		(&Client{W: w, Conn: l.conn, link: l}).initialize(caps)
 	}
+	l.mu.Lock()
+	l.answer = answer
+	c := &Client{W: w, Conn: l.conn, link: l, base: len(l.frames)}
+	l.mu.Unlock()
+	w.T.Cleanup(func() { c.leave(key) })
 	return c
+}
+
+// OpenAlone is Open with a connection that no other part of the test uses.
+func (w *World) OpenAlone(caps acp.ClientCapabilities, answer Answer) *Client {
+	w.T.Helper()
+	l := w.dial(w)
+	l.answer = answer
+	c := &Client{W: w, Conn: l.conn, link: l}
+	c.initialize(caps)
+	return c
+}
+
+// dial opens a connection that lasts as long as the World's test; t's is the test
+// that needs it.
+func (w *World) dial(t *World) *link {
+	t.T.Helper()
+	conn, err := t.Adapter().Open(t.T.Context(), adapters.Options{StateDir: w.State})
+	if err != nil {
+		t.T.Fatal(err)
+	}
+	l := &link{conn: conn, woken: make(chan struct{}), done: make(chan struct{})}
+	go l.read()
+	w.T.Cleanup(func() {
+		if err := l.close(); err != nil {
+			w.T.Error(err)
+		}
+	})
+	return l
+}
+
+func (c *Client) initialize(caps acp.ClientCapabilities) {
+	c.W.T.Helper()
+	if _, e := c.Call(acp.MethodInitialize, &acp.InitializeRequest{ProtocolVersion: 1, ClientCapabilities: &caps}); e != nil {
+		c.W.T.Fatal(e)
+	}
+}
+
+// leave ends what a part of a test has begun. A part that failed may have left
+// anything, so its connection is closed.
+func (c *Client) leave(key string) {
+	if c.W.T.Failed() {
+		delete(c.W.whole.links, key)
+		_ = c.link.close()
+		return
+	}
+	for _, id := range c.made {
+		if c.over() {
+			return
+		}
+		_, _ = c.Call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}) // the part may have closed it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answer = nil
 }
 
 // Close closes the connection. It is idempotent.
 func (c *Client) Close() {
-	if err := c.Conn.Close(); err != nil {
+	if err := c.link.close(); err != nil {
 		c.W.T.Error(err)
 	}
-	<-c.done
 }
 
-func (c *Client) read() {
-	defer close(c.done)
+func (l *link) close() error {
+	err := l.conn.Close()
+	<-l.done
+	return err
+}
+
+func (l *link) over() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *link) read() {
+	defer close(l.done)
 	for {
-		m, err := c.Conn.Read(context.Background())
-		c.mu.Lock()
+		m, err := l.conn.Read(context.Background())
+		l.mu.Lock()
 		if err != nil {
-			c.end = err
+			l.end = err
 		} else {
 			m = m.Clone()
-			c.frames = append(c.frames, m)
+			l.frames = append(l.frames, m)
 		}
-		close(c.woken)
-		c.woken = make(chan struct{})
-		c.mu.Unlock()
+		close(l.woken)
+		l.woken = make(chan struct{})
+		answer := l.answer
+		l.mu.Unlock()
 		if err != nil {
 			return
 		}
-		if m.IsRequest() && c.answer != nil {
-			if result := c.answer(m.Method(), m.Params()); result != nil {
+		if m.IsRequest() && answer != nil {
+			if result := answer(m.Method(), m.Params()); result != nil {
 				b, _ := acp.Encode(result)
-				_ = c.Conn.Write(context.Background(), acp.NewResult(m.ID(), b))
+				_ = l.conn.Write(context.Background(), acp.NewResult(m.ID(), b))
 			}
 		}
 	}
@@ -94,7 +182,7 @@ func (c *Client) Await(what string, from int, ok func(m *acp.Message) bool) (int
 	defer limit.Stop()
 	for {
 		c.mu.Lock()
-		frames, woken, end := c.frames, c.woken, c.end
+		frames, woken, end := c.frames[c.base:], c.woken, c.end
 		c.mu.Unlock()
 		for ; from < len(frames); from++ {
 			if m := frames[from]; ok(&m) {
@@ -129,7 +217,7 @@ func (c *Client) Ended() error {
 func (c *Client) Frames() []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clip(c.frames)
+	return slices.Clip(c.frames[c.base:])
 }
 
 // Quote renders the last frames, for messages of failure.
@@ -150,7 +238,7 @@ func (c *Client) Quote() string {
 func (c *Client) Seen() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.frames)
+	return len(c.frames) - c.base
 }
 
 // Begin sends a request and returns its id.
@@ -210,6 +298,31 @@ func (c *Client) New(own string) acp.SessionID {
 
 // NewResult is New for who wants the whole result.
 func (c *Client) NewResult(own string) json.RawMessage {
+	c.W.T.Helper()
+	if own == "" && c.W.whole != nil && c.W.OneSession {
+		if c.first == nil {
+			c.first = c.new("")
+		}
+		return c.first
+	}
+	r := c.new(own)
+	if c.W.whole != nil {
+		c.made = append(c.made, acp.SessionID(acp.MemberString(r, "sessionId")))
+	}
+	return r
+}
+
+// Fresh is New with a session in which nothing was said.
+func (c *Client) Fresh() acp.SessionID {
+	c.W.T.Helper()
+	id := acp.SessionID(acp.MemberString(c.new(""), "sessionId"))
+	if c.W.whole != nil {
+		c.made = append(c.made, id)
+	}
+	return id
+}
+
+func (c *Client) new(own string) json.RawMessage {
 	c.W.T.Helper()
 	r := &acp.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []acp.MCPServer{}}
 	if own != "" {

@@ -2,7 +2,6 @@ package bridgetest
 
 import (
 	"bytes"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -91,54 +90,9 @@ func Choose(s *adaptertest.Scene, session acp.SessionID, id string, value acp.Se
 	s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": session, "configId": id, "value": value})
 }
 
-// Used waits for a turn's usage.
-func Used(s *adaptertest.Scene, ok func(u *acp.UsageUpdate) bool) {
+// Used waits for the usage of a turn in a session.
+func Used(s *adaptertest.Scene, id acp.SessionID, ok func(u *acp.UsageUpdate) bool) {
 	s.Helper()
-	id := s.NewSession(nil).SessionID
 	s.Say(id, "say used")
 	s.Await(id, "the usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && ok(u.UsageUpdate) })
-}
-
-// Shows are those that are the same for every agent that the model's general
-// script drives.
-func (w *World) Shows() Shows {
-	type object = map[string]any
-	return Shows{
-		adapters.Reasoning: func(s *adaptertest.Scene) {
-			id := s.NewSession(nil).SessionID
-			s.Say(id, "think deep thoughts")
-			s.Await(id, "a thought", func(u *acp.SessionUpdate) bool {
-				return u.AgentThoughtChunk != nil && strings.Contains(u.AgentThoughtChunk.Content.Text.Text, "deep")
-			})
-		},
-		adapters.Attachments: func(s *adaptertest.Scene) {
-			s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("say attached"),
-				acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
-				acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{
-					TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
-				}}})
-			w.Heard(s, "say attached", "linked.go", "embedded-4711")
-		},
-		adapters.Skills: func(s *adaptertest.Scene) {
-			skill := w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nsay hello\n", 0o600)
-			s.Say(s.NewSession(Own(object{"skills": object{"paths": []string{filepath.Dir(filepath.Dir(skill))}}})).SessionID, "say with a skill")
-			w.Heard(s, "say with a skill", "GREET PEOPLE WELL")
-		},
-		adapters.Instructions: func(s *adaptertest.Scene) {
-			s.Say(s.NewSession(Own(object{"instructions": "BE INSTRUCTED"})).SessionID, "say instructed")
-			w.Heard(s, "say instructed", "BE INSTRUCTED")
-		},
-		adapters.SystemPrompt: func(s *adaptertest.Scene) {
-			s.Say(s.NewSession(Own(object{"appendSystemPrompt": "AND THIS AS WELL"})).SessionID, "say appended")
-			w.Heard(s, "say appended", "AND THIS AS WELL")
-		},
-		adapters.Fork: func(s *adaptertest.Scene) {
-			id := s.NewSession(nil).SessionID
-			s.Say(id, "say common past")
-			fork := acp.SessionID(acp.MemberString(s.Call(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: s.Cwd, MCPServers: []acp.MCPServer{}}), "sessionId"))
-			if said := s.Say(fork, "recall").Said(); fork == id || !strings.Contains(said, "common past") {
-				s.Fail("fork %s of %s says %q", fork, id, said)
-			}
-		},
-	}
 }

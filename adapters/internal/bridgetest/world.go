@@ -92,8 +92,15 @@ type World struct {
 	Program     adapters.Program
 	Env         []string
 	Credentials adapters.Credentials
+	// OneSession makes the parts of a test share one session, in which no turn
+	// runs when a part begins. It is for agents that start a process for each
+	// session. Parts then share the working directory, too.
+	OneSession bool
 
 	adapter adapters.Adapter
+	whole   *World           // of which this is a part; nil for a whole
+	links   map[string]*link // of a whole, which its parts use, by the client's capabilities
+	asked   int              // how many turns the model had before
 }
 
 // New makes a World for an adapter, whose program is taken from npm. The test
@@ -101,7 +108,7 @@ type World struct {
 func New(t *testing.T, a adapters.Adapter, version string) *World {
 	t.Helper()
 	prog := Program(t, a.Info().ID, version)
-	agentcache.Turn(t)
+	agentcache.Turn(t, a.Info().ID)
 	return With(t, a, prog)
 }
 
@@ -115,6 +122,25 @@ func With(t *testing.T, a adapters.Adapter, prog adapters.Program) *World {
 	w.Env = []string{"HOME=" + w.Home}
 	return w
 }
+
+// Part returns the World for a part of its test that shares the program's home,
+// the model, and connections with other parts, which run before and after it. It
+// costs no start of a program, and must leave the user's configuration as it was.
+func (w *World) Part(t *testing.T) *World {
+	t.Helper()
+	p := *w
+	p.T, p.whole, p.asked = t, w, len(w.Model.Turns())
+	if w.links == nil {
+		w.links = map[string]*link{}
+	}
+	if !w.OneSession {
+		p.Cwd = t.TempDir()
+	}
+	return &p
+}
+
+// Turns are those of the model, in a part of a test those since it began.
+func (w *World) Turns() []scriptedmodel.Request { return w.Model.Turns()[w.asked:] }
 
 // Write makes a file below the home directory, or at an absolute path, and
 // returns its path.

@@ -1,0 +1,93 @@
+package pi
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
+)
+
+// extension installs an extension of the user's for the sessions that begin in
+// this part of a test.
+func (w *world) extension(name, script string) {
+	w.T.Helper()
+	path := w.Write(".pi/agent/extensions/"+name, script, 0o600)
+	w.T.Cleanup(func() { _ = os.Remove(path) })
+}
+
+// liveExtensions has extensions of the user's in one session.
+func liveExtensions(t *testing.T, w *world) {
+	w.extension("early.js", `export default function (pi) {
+  pi.on("session_start", (_event, ctx) => {
+    ctx.ui.notify("it begins", "warning");
+    setTimeout(async () => ctx.ui.notify("it said " + await ctx.ui.select("Now already?", ["Yes"]), "warning"));
+  });
+}`)
+	w.extension("asker.js", asker)
+	w.extension("talker.js", `export default function (pi) {
+  pi.registerCommand("talk", { description: "Prompts", handler: async () => { pi.sendUserMessage("say from an extension"); } });
+}`)
+	w.extension("ls.js", `export default function (pi) {
+  pi.registerTool({ name: "ls", label: "ls", description: "lists", parameters: { type: "object", properties: {} },
+    async execute() { return { content: [{ type: "text", text: "it ran" }], details: {} }; } });
+}`)
+	// Before there is a session nobody can be asked, and what is told waits for it.
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
+		t.Errorf("asked %s %s", method, params)
+		return nil
+	})
+	id := c.Fresh()
+	for _, want := range []string{"it begins", "it said undefined"} {
+		c.Await(want, 0, func(m *acp.Message) bool { return m.Session() == string(id) && has(want)(m) })
+	}
+	c.Turn(id, "say and on")
+
+	// Tools that look like reading are asked for.
+	w.script("list", scriptedmodel.Step{scriptedmodel.Call("ls", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
+	var asked atomic.Int32
+	c = w.open(noticing, counting(&asked, bridgetest.Pick(optionReject)))
+	if _, got := c.Turn(id, "list"); asked.Load() != 1 || strings.Contains(bridgetest.Said(got), "it ran") {
+		t.Errorf("asked %d times, said %q", asked.Load(), bridgetest.Said(got))
+	}
+	w.extensionsAsk(id)
+}
+
+// extensionsAsk: commands of extensions run, ask and tell, and a run that one of
+// them starts is awaited.
+func (w *world) extensionsAsk(id acp.SessionID) {
+	t := w.T
+	t.Helper()
+	answers := map[string]string{"Which color?": "Blue", "Really?": "Yes", "Your name?": "Ada"}
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
+		for question, answer := range answers {
+			if strings.Contains(string(params), question) {
+				return map[string]any{"outcome": "answered", "answers": [][]string{{answer}}}
+			}
+		}
+		if !strings.Contains(string(params), "Nobody answers?") {
+			t.Errorf("asked %s %s", method, params)
+		}
+		return nil
+	})
+	for command, want := range map[string]string{"/color": "you chose Blue", "/sure": "typed: Ada"} {
+		from := c.Seen()
+		if stop, _ := c.Turn(id, command); stop != acp.StopReasonEndTurn {
+			t.Errorf("%s ended with %s", command, stop)
+		}
+		c.Await(want, from, has(want))
+	}
+	c.Await("the confirmation", 0, has("confirmed: true"))
+	c.Await("what was not answered in time", 0, has("in time: undefined"))
+	c.Await("its withdrawal", 0, is(acp.MethodCancelRequest))
+	from := c.Seen()
+	c.Turn(id, "/talk")
+	c.Await("its answer", from, has("from an extensio"))
+	if stop, got := c.Turn(id, "say next"); stop != acp.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {
+		t.Errorf("the next turn: %s, %q", stop, bridgetest.Said(got))
+	}
+}
