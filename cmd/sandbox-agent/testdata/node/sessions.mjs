@@ -34,6 +34,7 @@ function endless(w, a) {
 export const first = {
   async "session of a terminal is listed and loaded"(w, a) {
     w.moveIn();
+    if (a.listsWhileRunning) await w.session({ cwd: env.WORK });
     writeFileSync(`${w.dir}/notes.txt`, "some notes\n");
     const said = a.inTerminal?.(w) ?? "run echo in a terminal";
     await terminal(w, a, said);

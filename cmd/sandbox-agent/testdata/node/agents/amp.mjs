@@ -22,6 +22,7 @@ export default {
   run,
   task: (prompt) => call("Task", { description: "Sub job", prompt }),
   fails: { command: "echo oops; exit 3", says: /oops/, exitCode: 3 },
+  large: { command: "echo $(seq 1 60000)", shows: /./, most: 160_000 },
   edits: (w) => ({
     settings: { meta: { permissionMode: "write" } },
     rounds: [
@@ -93,8 +94,7 @@ export default {
     },
     without: {
       "a command is listed and run": "it offers its commands on its own screen only",
-      "large output is shortened": "it keeps long output from its callers by itself",
-      "retry is noticed": "it tries again without a word",
+      "retry is noticed": "nobody has tried yet what it tells of its retries",
       "live output of a command": "it shows what a command prints when the command has ended",
       "plan": "it has no tool for plans",
       "cancel while streaming": "its messages come as wholes; see cancel while the model thinks",

@@ -50,6 +50,7 @@ export default {
   longTitles: true,
   inOrder: true,
   fails: { command: "ls no-such-file", says: /No such file/ },
+  large: { command: "head -c 350000 /dev/zero | tr '\\0' x", shows: /x{1000}/, most: 160_000 },
   edits: (w) => ({
     answer: choose("allow_once"),
     rounds: [
@@ -141,7 +142,7 @@ export default {
         assert.equal(image.content.mimeType, "image/png");
       },
       async "retry is a thought without notices"(w) {
-        const turn = await (await w.session()).prompt(script([[{ fail: 529, times: 1, words: "overloaded" }, { say: "done" }]]));
+        const turn = await (await w.borrow()).prompt(script([[{ fail: 529, times: 1, words: "overloaded" }, { say: "done" }]]));
         assert.equal(turn.text, "done");
         assert.match(turn.thought, /overloaded.*529/);
         assert.equal(turn.of("notice").length, 0);
@@ -151,7 +152,7 @@ export default {
         await s.prompt(script(Array.from({ length: 5 }, (_, i) => [run(`echo ${i}`)])), "max_turn_requests");
       },
       async "a turn that nobody prompted"(w, a) {
-        const s = await w.session(free(a));
+        const s = await w.borrow(free(a));
         const background = call("Bash", { command: "sleep 0.5; echo over", description: "Wait", run_in_background: true });
         const turn = await s.prompt(script([[background], [{ say: "started " }]], [[background], [{ say: "it is over " }, { gate: "unprompted" }, { say: "now " }]]));
         assert.equal(turn.text, "started ");
@@ -164,7 +165,6 @@ export default {
       },
     },
     without: {
-      "large output is shortened": "it keeps long output from its callers by itself",
       "live output of a command": "it shows what a command prints when the command has ended",
       "sessions at once": "each has a process of its own; see process killed in the middle of a turn",
     },

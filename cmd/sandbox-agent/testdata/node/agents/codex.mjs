@@ -109,7 +109,7 @@ export default {
         }
       },
     },
-    without: { "permission inside a subagent": "what its subagents may do is settled by the mode" },
+    without: { "permission inside a subagent": "nobody has tried yet whether its subagents ask: they run beside the turn" },
   },
 
   // A version without an app-server: each prompt runs `codex exec`.

@@ -101,6 +101,8 @@ export default {
 
   terminal: (words) => ["run", ...words.split(" ")],
   closesLost: true,
+  listsWhileRunning: true,
+  titlesPrompt: false,
   unknown: "ses_e040c9adbffeq90QCyI5xH6a73",
   keeps: { options: { effort: "high" }, mode: "plan", effort: "high" },
   nokey: { within: 30_000, says: /opencode auth login/, brings: { apiKey: "sk-ant-brought-along", baseUrl: "/v1" }, modelSeesKey: true },

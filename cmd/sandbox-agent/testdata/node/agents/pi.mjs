@@ -58,12 +58,18 @@ export default {
     }
     return {
       capabilities: { session: { notices: {} } }, mcpServers: dir ? [server(dir)] : [],
-      meta: { model: "scripted/two", variant: "low", agentSpecific: { pi: { extensions: [`${dir}/color.js`] } } },
+      additionalDirectories: [`${dir}/more`],
+      meta: { model: "scripted/two", variant: "low", permissionMode: "write", agentSpecific: { pi: { extensions: [`${dir}/color.js`] } } },
     };
   },
   async useSkill(w, s, name) {
     await s.prompt(`/${name} Bob`);
     assert.match((await heard("Bob")).at(-1).body, /SKILL BODY/);
+  },
+  async reach(w, s, dir) {
+    const edits = async (name) => (await s.prompt(`write ${dir}/${name}/made x`)).asked.length;
+    assert.deepEqual([await edits("more"), await edits("even-more")], [0, 1]);
+    assert.ok(existsSync(`${dir}/more/made`));
   },
   noEffect: { meta: { permissionMode: "nope", agentSpecific: { pi: { nope: 1 } } }, fields: ["agentSpecific.pi.nope", "permissionMode"] },
 
@@ -137,7 +143,6 @@ export default {
       "question as elicitation": "only its extensions ask; see extension asks the client",
       "question by the gateway's extension": "only its extensions ask; see extension asks the client",
       "question as permission requests": "only its extensions ask; see extension asks the client",
-      "additional directories": "it has no workspace that it is kept in",
     },
   },
 
