@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // Secrets and payloads that must not show. Each is looked for as it is and in
@@ -169,22 +167,13 @@ func TestSecrets(t *testing.T) {
 
 // The same for agents whose adapters do something with credentials.
 func TestReal_Secrets(t *testing.T) {
-	for agent, world := range map[string]func(t *testing.T) *claudeRun{
-		"claude": func(t *testing.T) *claudeRun {
-			if testing.Short() {
-				t.Skip("real agents are left out of short runs: they are downloaded and take seconds each")
-			}
-			agentcache.Turn(t)
-			return newClaudeRun(t)
-		},
-		"codex": func(t *testing.T) *claudeRun { // which sends the key that it was given
-			return newCodexRun(t, strings.Replace(codexConfig, `env_key = "SCRIPTED_KEY"`, "requires_openai_auth = true", 1))
-		},
-		"opencode": func(t *testing.T) *claudeRun { return newOpenCodeRun(t, openCodeConfig) },
-		"pi":       func(t *testing.T) *claudeRun { return newPiRun(t, agentcache.Pi, piModels) },
-	} {
+	for _, b := range []*bridged{&claude, &codex, &opencode, &pi} {
+		agent := b.id
 		t.Run(agent, func(t *testing.T) {
-			r := world(t)
+			r := b.real(t)
+			if b == &codex { // which sends the key that it was given
+				r.write(".codex/config.toml", strings.NewReplacer(`env_key = "SCRIPTED_KEY"`, "requires_openai_auth = true", "{model}", r.model.URL).Replace(codexConfig))
+			}
 			col := newCollector(t)
 			r.g.env = append(r.g.env, col.env()...)
 			r.g.args = append(r.g.args, "--log-requests")

@@ -171,7 +171,11 @@ var copilotAgent = realAgent{
 // nodePlatform is how packages with a program for one platform end.
 var nodePlatform = runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 
-func TestReal_Gemini(t *testing.T)   { testReal(t, &geminiAgent) }
-func TestReal_Qwen(t *testing.T)     { testReal(t, &qwenAgent) }
-func TestReal_OpenCode(t *testing.T) { testReal(t, &openCodeAgent) }
-func TestReal_Copilot(t *testing.T)  { testReal(t, &copilotAgent) }
+func TestReal_Gemini(t *testing.T)  { testReal(t, &geminiAgent) }
+func TestReal_Qwen(t *testing.T)    { testReal(t, &qwenAgent) }
+func TestReal_Copilot(t *testing.T) { testReal(t, &copilotAgent) }
+
+func TestReal_OpenCode(t *testing.T) {
+	long(t, "OpenCode is proven through its bridge, and what agents that speak ACP themselves need by three others")
+	testReal(t, &openCodeAgent)
+}

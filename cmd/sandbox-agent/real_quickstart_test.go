@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -20,6 +19,7 @@ func TestReal_Quickstart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a real agent takes its time")
 	}
+	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "quickstart.mdx"))
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +30,7 @@ func TestReal_Quickstart(t *testing.T) {
 	if block == nil || question == nil {
 		t.Fatal("the page has no block with a prompt to claude")
 	}
-	agentcache.Turn(t)
-	r := newClaudeRun(t)
+	r := claude.real(t)
 	r.model.On(scriptedmodel.Contains(question[1]), scriptedmodel.Step{scriptedmodel.Say("There is nothing in it.")})
 	r.g.start()
 

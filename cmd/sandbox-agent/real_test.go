@@ -22,6 +22,7 @@ func testReal(t *testing.T, a *realAgent) {
 	if testing.Short() {
 		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
 	}
+	t.Parallel()
 	flags, env := a.install(t)
 	agentcache.Turn(t)
 	home, err := filepath.EvalSymlinks(t.TempDir())

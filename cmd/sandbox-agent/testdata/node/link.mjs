@@ -1,5 +1,5 @@
-// What the scenarios of claude-*.mjs share: connections of the unmodified
-// official SDK, sessions that note what they are shown, and the test's controls.
+// What the scenarios share: connections of the unmodified official SDK, sessions
+// that note what they are shown, and the test's controls.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readlinkSync } from "node:fs";
 import { client, methods, PROTOCOL_VERSION } from "@agentclientprotocol/sdk/unstable";
@@ -17,7 +17,7 @@ const OWN = "sandboxagent.dev";
 export const own = (fields) => ({ [OWN]: fields });
 export const ownOf = (thing) => thing?._meta?.[OWN] ?? {};
 
-/** A prompt that scripts the model; see claudeScript in the Go test. The mark keeps it apart from others. */
+/** A prompt that scripts the model; see playScript in the Go test. The mark keeps it apart from others. */
 let marks = 0;
 export function script(steps, notified) {
   return `script ${JSON.stringify({ mark: `m${++marks}-${process.pid}`, steps, ...(notified ? { notified } : {}) })}`;
@@ -84,18 +84,27 @@ export async function failure(promise) {
   assert.fail(`no error, but ${JSON.stringify(result).slice(0, 300)}`);
 }
 
-/** One scenario's world: a folder, connections, sessions. All are closed with it. */
+/** Sessions that scenarios have left for others, by their settings. */
+const idle = new Map();
+
+/** One scenario's world: a folder, connections, sessions. All but what is borrowed are closed with it. */
 export class World {
+  place = env.WORK; // where its sessions work; dir, below it, is its own
+  links = [];
+  borrowed = [];
+
+  /** A place of its own, for what looks at whole folders. */
+  moveIn() { this.place = this.dir; }
+
   constructor(name) {
     this.name = name;
     this.dir = `${env.WORK}/${name.replaceAll(/\W+/g, "-")}`;
     mkdirSync(this.dir, { recursive: true });
-    this.links = [];
   }
 
   async connect(capabilities = {}, { url = env.GATEWAY, transport = env.TRANSPORT } = {}) {
     const target = new URL(`${url}/v2/rpc`);
-    target.searchParams.set("agent", env.AGENT ?? "claude");
+    target.searchParams.set("agent", env.AGENT);
     const stream = transport === "ws"
       ? createWebSocketStream(target.href.replace(/^http/, "ws"), { WebSocket })
       : createHttpStream(target.href);
@@ -115,7 +124,7 @@ export class World {
   }
 
   /** A session on a new connection, or on the one given. */
-  async session({ link, capabilities, meta, mcpServers = [], cwd = this.dir, answer, ...more } = {}) {
+  async session({ link, capabilities, meta, mcpServers = [], cwd = this.place, answer, ...more } = {}) {
     link ??= await this.connect(capabilities);
     const result = await link.agent.request(methods.agent.session.new, {
       cwd, mcpServers, ...more, ...(meta ? { _meta: own(meta) } : {}),
@@ -123,7 +132,32 @@ export class World {
     return new Session(this, link, result.sessionId, result, answer);
   }
 
-  async close() {
+  /**
+   * A session for a scenario that leaves it as it was: one with these settings that
+   * another scenario has left, or a new one. Its folder is the parent of all
+   * scenarios' folders. What it was shown before is forgotten.
+   */
+  async borrow(settings = {}, answer = undefined) {
+    const key = JSON.stringify(settings);
+    const s = idle.get(key)?.pop() ?? await new World("borrowed").session(settings);
+    s.forget(answer);
+    this.borrowed.push([key, s]);
+    return s;
+  }
+
+  /** A new session that is left for others, see borrow. */
+  async fresh(settings = {}, answer = undefined) {
+    const s = await new World("borrowed").session({ ...settings, answer });
+    this.borrowed.push([JSON.stringify(settings), s]);
+    return s;
+  }
+
+  /** Ends the scenario. Sessions go back if it went well. */
+  async close(well) {
+    for (const [key, s] of this.borrowed) {
+      if (well) idle.set(key, [...idle.get(key) ?? [], s]);
+      else this.links.push(s.link);
+    }
     for (const link of this.links) {
       for (const id of link.sessions.keys()) {
         await link.agent.request(methods.agent.session.close, { sessionId: id }).catch(() => {});
@@ -139,7 +173,10 @@ class Link {
   sessions = new Map();
   waiting = new Set();
 
+  commands = new Map(); // the last list, by session
+
   update({ sessionId, update }) {
+    if (update.availableCommands) this.commands.set(sessionId, update.availableCommands);
     if (!this.updates.has(sessionId)) this.updates.set(sessionId, []);
     this.updates.get(sessionId).push(update);
     for (const wake of this.waiting) wake();
@@ -201,6 +238,11 @@ export class Session {
   }
 
   get updates() { return this.link.updates.get(this.id) ?? []; }
+  get text() { return textOf(this.updates); }
+  forget(answer) {
+    Object.assign(this, { asked: [], unexpected: [], answer });
+    this.link.updates.set(this.id, []);
+  }
   request(method, params = {}) { return this.link.agent.request(method, { sessionId: this.id, ...params }); }
   cancel() { return this.link.agent.notify(methods.agent.session.cancel, { sessionId: this.id }); }
 
@@ -230,8 +272,25 @@ export class Session {
   untilText(text, from = 0) {
     return this.link.until(`text ${text}`, () => textOf(this.updates.slice(from)).includes(text));
   }
+  /** The name of a listed command, when there is one. */
+  untilCommand(pattern) {
+    return this.link.until(`command ${pattern}`, () => this.link.commands.get(this.id)?.find((c) => pattern.test(c.name))?.name);
+  }
   untilAsked(n = 1) { return this.link.until(`request ${n}`, () => this.asked.length >= n); }
 
+  async close() {
+    await this.request(methods.agent.session.close);
+    this.link.sessions.delete(this.id);
+  }
+  async cancelled(turn) {
+    const started = Date.now();
+    await this.cancel();
+    const end = await turn;
+    assert.equal(end.stopReason, "cancelled");
+    assert.ok(Date.now() - started < 10_000, `the end took ${Date.now() - started} ms`);
+    for (const c of end.calls) assert.ok(["completed", "failed"].includes(c.status), `${c.title} is left ${c.status}`);
+    return end;
+  }
   setMode(modeId) { return this.request(methods.agent.session.setMode, { modeId }); }
   set(configId, value) { return this.request(methods.agent.session.setConfigOption, { configId, value }); }
 }
@@ -274,6 +333,9 @@ class Turn {
     return found[0];
   }
 }
+
+export const valueOf = (options, id) => options.find((o) => o.id === id)?.currentValue;
+export const withoutAnswer = () => new Promise(() => {});
 
 /** The texts of a call's content. */
 export const contentOf = (c) => (c.content ?? []).filter((x) => x.type === "content" && x.content.type === "text").map((x) => x.content.text).join("\n");

@@ -12,26 +12,27 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-// A claudeModel does what its prompts say: a prompt "script JSON" carries what
-// the model does, so that a scenario stands in one place. See [claudeScript].
-type claudeModel struct {
+// A playModel does what its prompts say: a prompt "script JSON" carries what
+// the model does, so that a scenario stands in one place. See [playScript].
+type playModel struct {
 	*scriptedmodel.Model
 
-	mu    sync.Mutex
-	gates map[string]chan struct{}        // by name; closed when open
-	fails map[string]scriptedmodel.Action // those that count
+	mu      sync.Mutex
+	gates   map[string]chan struct{}        // by name; closed when open
+	fails   map[string]scriptedmodel.Action // those that count
+	dropped map[string]bool                 // prompts
 }
 
-// claudeScript is a prompt's JSON: a step for each round of tool results, and
+// playScript is a prompt's JSON: a step for each round of tool results, and
 // others for the turn in which the program tells of the end of a background
 // task.
-type claudeScript struct {
-	Steps    [][]claudeMove `json:"steps"`
-	Notified [][]claudeMove `json:"notified"`
+type playScript struct {
+	Steps    [][]playMove `json:"steps"`
+	Notified [][]playMove `json:"notified"`
 }
 
-// claudeMove is one action of the model; the first member that is set counts.
-type claudeMove struct {
+// playMove is one action of the model; the first member that is set counts.
+type playMove struct {
 	Say    string          `json:"say"`
 	Think  string          `json:"think"`
 	Chunks []string        `json:"chunks"` // of an answer, 20 ms apart
@@ -49,8 +50,8 @@ type claudeMove struct {
 // planFile is how the program names the file to the model.
 var planFile = regexp.MustCompile(`[^\s"'\\]+/\.claude/plans/[\w.-]+\.md`)
 
-func newClaudeModel(m *scriptedmodel.Model) *claudeModel {
-	c := &claudeModel{Model: m, gates: map[string]chan struct{}{}, fails: map[string]scriptedmodel.Action{}}
+func newPlayModel(m *scriptedmodel.Model) *playModel {
+	c := &playModel{Model: m, gates: map[string]chan struct{}{}, fails: map[string]scriptedmodel.Action{}, dropped: map[string]bool{}}
 	m.OnRequest(scriptedmodel.Pattern(`^script \{`), c.script)
 	// The program goes on by itself after these, with prompts of its own.
 	for _, reason := range []string{"max_tokens", "refusal"} {
@@ -58,12 +59,13 @@ func newClaudeModel(m *scriptedmodel.Model) *claudeModel {
 			return slices.Contains(r.Prompts(), "stop "+reason)
 		}), scriptedmodel.Step{scriptedmodel.Say("so far "), scriptedmodel.Stop(reason)})
 	}
+	m.OnRequest(scriptedmodel.Pattern(`^drops `), c.drop)
 	return c
 }
 
 // script plays a prompt. It may run concurrently.
-func (c *claudeModel) script(r *scriptedmodel.Request) []scriptedmodel.Step {
-	var s claudeScript
+func (c *playModel) script(r *scriptedmodel.Request) []scriptedmodel.Step {
+	var s playScript
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(r.Prompt, "script ")), &s); err != nil {
 		return []scriptedmodel.Step{{scriptedmodel.Say(fmt.Sprintf("no script: %v: %s", err, r.Prompt))}}
 	}
@@ -82,6 +84,17 @@ func (c *claudeModel) script(r *scriptedmodel.Request) []scriptedmodel.Step {
 	return steps
 }
 
+// drop breaks off its first answer to a prompt. It may run concurrently.
+func (c *playModel) drop(r *scriptedmodel.Request) []scriptedmodel.Step {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped[r.Prompt] {
+		return []scriptedmodel.Step{{scriptedmodel.SayChunks("first ", "words", ", then ", "the rest")}}
+	}
+	c.dropped[r.Prompt] = true
+	return []scriptedmodel.Step{{scriptedmodel.SayChunks("first ", "words"), scriptedmodel.SSEError("server_error", "it broke")}}
+}
+
 // answeredBefore reports whether the prompt's answer is there already, so that the
 // program asks about something else than the prompt.
 func answeredBefore(r *scriptedmodel.Request) bool {
@@ -97,7 +110,7 @@ func answeredBefore(r *scriptedmodel.Request) bool {
 	return false
 }
 
-func (c *claudeModel) move(r *scriptedmodel.Request, key string, m *claudeMove) scriptedmodel.Step {
+func (c *playModel) move(r *scriptedmodel.Request, key string, m *playMove) scriptedmodel.Step {
 	switch {
 	case m.Say != "":
 		return scriptedmodel.Step{scriptedmodel.Say(m.Say)}
@@ -134,7 +147,7 @@ func (c *claudeModel) move(r *scriptedmodel.Request, key string, m *claudeMove) 
 	return scriptedmodel.Step{scriptedmodel.Say("an empty move")}
 }
 
-func (c *claudeModel) gate(name string) chan struct{} {
+func (c *playModel) gate(name string) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gates[name] == nil {
@@ -144,7 +157,7 @@ func (c *claudeModel) gate(name string) chan struct{} {
 }
 
 // open opens a gate, for those who wait and those who come.
-func (c *claudeModel) open(name string) {
+func (c *playModel) open(name string) {
 	ch := c.gate(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +178,7 @@ type heard struct {
 }
 
 // heard returns the turns that have text in one of their prompts.
-func (c *claudeModel) heard(text string) []heard {
+func (c *playModel) heard(text string) []heard {
 	out := []heard{}
 	for _, r := range c.Turns() {
 		prompts := r.Prompts()

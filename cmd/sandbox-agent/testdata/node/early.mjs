@@ -1,0 +1,2 @@
+// Early versions of agents: what they give stands in the agents' tables.
+export default {};

@@ -1,0 +1,56 @@
+// Runs the scenarios of a topic with an agent, against a gateway with the real one.
+//
+//   node run.mjs TOPIC AGENT
+//
+// TOPIC.mjs has the steps that agents share and agents/AGENT.mjs what differs:
+// names and arguments of tools, scenarios of its own, and those that the agent
+// cannot have, with reasons. The environment says where everything is; see
+// realRun.play. Prints a JSON line {name, ok, detail, ms} for each scenario, or
+// {name, without} for one that the agent cannot have.
+import assert from "node:assert/strict";
+import { World, env } from "./link.mjs";
+
+const LIMIT = 90_000; // ms for one scenario
+const AT_ONCE = 2; // each may have a program of its own that takes a processor while it starts
+
+const [topic, name] = process.argv.slice(2);
+env.TRANSPORT = ["turns", "sessions", "early"].includes(topic) ? "http" : "ws";
+const { default: agent } = await import(`./agents/${name}.mjs`);
+const { default: shared, first = {}, last = {} } = await import(`./${topic}.mjs`);
+const { own = {}, without = {} } = agent[topic] ?? {};
+
+for (const name of Object.keys(without)) {
+  assert.ok(shared[name] ?? first[name] ?? last[name], `${name}, which the agent does not have, is no scenario`);
+}
+const chosen = (scenarios) => Object.entries(scenarios).filter(([name]) => !without[name] && (!env.ONLY || name.includes(env.ONLY)));
+
+async function run([name, scenario]) {
+  const world = new World(name);
+  const started = Date.now();
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no end after ${LIMIT} ms`)), LIMIT);
+  });
+  let detail = "";
+  try {
+    await Promise.race([scenario(world, agent), late]);
+  } catch (error) {
+    const links = new Set([...world.links, ...world.borrowed.map(([, s]) => s.link)]);
+    const shown = [...links].flatMap((l) => [...l.updates.values()].flat()).filter((u) => u.sessionUpdate !== "available_commands_update");
+    detail = `${error.stack ?? error}\n${error.code ?? ""} ${JSON.stringify(error.data ?? null)}\nlast updates:\n${shown.slice(-12).map((u) => JSON.stringify(u).slice(0, 400)).join("\n")}`;
+  }
+  clearTimeout(timer);
+  const ms = Date.now() - started;
+  await Promise.race([world.close(!detail), new Promise((resolve) => setTimeout(resolve, 10_000).unref())]);
+  console.log(JSON.stringify({ name, ok: !detail, detail, ms }));
+}
+
+for (const [name, reason] of Object.entries(without)) console.log(JSON.stringify({ name, without: reason }));
+for (const one of chosen(first)) await run(one);
+const queue = chosen({ ...shared, ...own });
+await Promise.all(Array.from({ length: AT_ONCE }, async () => {
+  for (let next = queue.shift(); next; next = queue.shift()) await run(next);
+}));
+// What others would notice: each alone, behind all others.
+for (const one of chosen(last)) await run(one);
+process.exit(0);

@@ -1,0 +1,209 @@
+// Scenarios of sessions: where they come from, how they go on and how they end.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync, writeFileSync } from "node:fs";
+import { promisify } from "node:util";
+import {
+  api, callsOf, choose, control, dies, env, failure, heard, methods, ownOf, script, servedBy, Session, textOf, userTextOf, withoutAnswer,
+} from "./link.mjs";
+import { pidIn, thinks } from "./turns.mjs";
+
+const { load, resume, list } = methods.agent.session;
+
+/** Opens an existing session on a new connection. */
+export async function open(w, method, id, { answer, place, link } = {}) {
+  link ??= await w.connect({}, place);
+  const result = await link.agent.request(method, { sessionId: id, cwd: w.place, mcpServers: [] });
+  return new Session(w, link, id, result, answer);
+}
+
+/** Runs the program in a terminal, so to speak. */
+export async function terminal(w, a, ...args) {
+  const run = promisify(execFile)(env.PROGRAM, a.terminal(...args), { cwd: w.dir, env: { ...process.env, PWD: w.dir } });
+  run.child.stdin.end();
+  return (await run).stdout;
+}
+
+/** A prompt whose turn does not end, and a wait until it has begun. */
+function endless(w, a) {
+  const prompt = a.streams ? "forever" : script([[{ gate: `never ${w.name}` }, { say: "never said" }]]);
+  return { prompt, begun: (s) => a.streams ? s.untilText("tick 3") : thinks(prompt) };
+}
+
+/** What makes the program's files, so that nothing else starts it meanwhile. */
+export const first = {
+  async "session of a terminal is listed and loaded"(w, a) {
+    w.moveIn();
+    if (a.listsWhileRunning) await w.session({ cwd: env.WORK });
+    writeFileSync(`${w.dir}/notes.txt`, "some notes\n");
+    const said = a.inTerminal?.(w) ?? "run echo in a terminal";
+    await terminal(w, a, said);
+    const link = await w.connect();
+    const { sessions } = await link.agent.request(list, { cwd: w.dir });
+    assert.equal(sessions.length, 1, JSON.stringify(sessions));
+    const [{ sessionId, title, cwd = w.dir }] = sessions;
+    assert.equal(cwd, w.dir);
+    if (a.titlesPrompt !== false) assert.ok(title.includes(said.slice(0, 16)), title);
+    const more = a.terminalAgain?.(sessionId);
+    if (more) await terminal(w, a, ...more);
+    const s = await open(w, load, sessionId);
+    await s.untilText(more?.at(-1).replace("say ", "") ?? "ran:");
+    assert.ok(userTextOf(s.updates).replaceAll('"', "").startsWith(said), userTextOf(s.updates));
+    if (more) assert.equal(userTextOf(s.updates), [said, more.at(-1)].join("\n"));
+    assert.deepEqual(callsOf(s.updates).map((c) => [c.name, c.status]), [[a.inTerminal ? a.reads : a.shell, "completed"]]);
+    assert.ok((await s.prompt("recall")).text.includes(said), "the program knows it all");
+  },
+};
+
+export default {
+  async "closed, loaded and resumed"(w, a) {
+    w.moveIn();
+    const s = await w.session();
+    const pid = a.oneProcess ? undefined : await servedBy(a.id, w.dir);
+    await s.close();
+    if (pid) await dies(pid);
+    const never = await open(w, load, s.id); // it was never prompted
+    assert.equal((await never.prompt("say a word to remember")).text, "a word to remember");
+    await never.close();
+    assert.match((await failure(never.begin("say closed"))).message, /closed/);
+    const loaded = await open(w, load, s.id);
+    await loaded.untilText("a word to remember");
+    assert.match((await loaded.prompt("recall")).text, /a word to remember/);
+    await loaded.close();
+    const resumed = await open(w, resume, s.id);
+    const turn = await resumed.prompt("recall");
+    assert.match(turn.text, /a word to remember/);
+    assert.doesNotMatch(textOf(resumed.updates.slice(0, -turn.updates.length)), /./, "resume replays nothing");
+  },
+  async "two clients on one session, which is deleted"(w, a) {
+    const s = await w.session({ ...a.free });
+    await s.prompt("run echo logged");
+    await s.prompt("say the end");
+    const other = await open(w, load, s.id);
+    await other.untilText("the end");
+    assert.equal(other.text, s.text, "the gateway's log is replayed");
+    assert.equal(userTextOf(other.updates), "run echo logged\nsay the end");
+    assert.deepEqual(callsOf(other.updates).map((c) => [c.name, c.status]), [[a.shell, "completed"]]);
+    const [one, two] = await Promise.all([s.prompt("say from one"), other.prompt("say from the other")]);
+    assert.ok(one.text && two.text);
+    await other.untilText("from one");
+    await s.untilText("from the other");
+    if (a.deletes === false) return;
+    await s.request(methods.agent.session.delete);
+    for (const x of [s, other]) x.link.sessions.delete(s.id);
+    const { sessions } = await s.link.agent.request(list, { cwd: w.place });
+    assert.deepEqual(sessions.filter((x) => x.sessionId === s.id), []);
+    assert.equal((await failure(open(w, load, s.id))).code, -32002);
+    a.deleted?.(s.id);
+  },
+  async "fork knows the past and is on its own"(w) {
+    const s = await w.session();
+    await s.prompt("say common past");
+    const { sessionId } = await s.request("session/fork", { cwd: w.place, mcpServers: [] });
+    assert.notEqual(sessionId, s.id);
+    const fork = new Session(w, s.link, sessionId);
+    await fork.prompt("say only the fork");
+    assert.match((await fork.prompt("recall")).text, /common past.*only the fork/);
+    const { text } = await s.prompt("recall");
+    assert.match(text, /common past/);
+    assert.doesNotMatch(text, /only the fork/);
+  },
+  async "unknown session"(w, a) {
+    const link = await w.connect();
+    for (const sessionId of ["no-such-session", a.unknown]) {
+      for (const method of [load, resume]) {
+        const e = await failure(link.agent.request(method, { sessionId, cwd: w.dir, mcpServers: [] }));
+        assert.equal(e.code, -32002, e.all);
+        assert.match(e.message, new RegExp(sessionId));
+        assert.ok(e.took < 20_000, `${e.took} ms`);
+      }
+      const e = await failure(link.agent.request(methods.agent.session.prompt, { sessionId, prompt: [{ type: "text", text: "hi" }] }));
+      assert.match(e.all, new RegExp(sessionId));
+    }
+  },
+};
+
+export const last = {
+  async "process killed in the middle of turns"(w, a) {
+    w.moveIn();
+    // Both see it if they share the process; otherwise the other one notices nothing.
+    const meta = (n) => a.oneProcess ? a.free : { meta: { env: { WHERE: n } } };
+    const one = await w.session(meta("one"));
+    const two = await w.session({ link: one.link, ...meta("two") });
+    await one.prompt("say number one");
+    await two.prompt("say number two");
+    const { prompt, begun } = endless(w, a);
+    const broken = [failure(one.begin(prompt))];
+    await begun(one);
+    if (a.oneProcess) {
+      broken.push(failure(two.begin(`run echo begun; echo $$ > ${w.dir}/pid; sleep 600`)));
+      await pidIn(`${w.dir}/pid`);
+      await two.until("its call", (u) => u.sessionUpdate === "tool_call");
+      for (const { pid } of (await api("/v2/agents")).agents.find((x) => x.id === a.id).processes) process.kill(pid, "SIGKILL");
+    } else {
+      process.kill(await servedBy(a.id, w.dir, "WHERE=one"), "SIGKILL");
+    }
+    for (const e of await Promise.all(broken)) assert.match(e.all, /SIGKILL/);
+    if (a.oneProcess && a.closesLost) assert.deepEqual(callsOf(two.updates).map((c) => c.status), ["failed"], "what ran is closed");
+    const from = two.updates.length;
+    assert.match((await one.prompt("recall")).text, /number one/, "the conversation goes on");
+    assert.match((await two.prompt("recall")).text, /number two/);
+    assert.equal((await api(`/v2/sessions/${one.id}`)).continuity, "native");
+    if (!a.oneProcess) assert.ok(!two.updates.slice(from).some((u) => ownOf(u).continuity), "the other session noticed");
+    for (const s of [one, two]) await s.close();
+  },
+  async "gateway killed and restarted"(w, a) {
+    const transport = a.restartOver ?? "http";
+    const link = await w.connect({}, { transport });
+    const idle = await w.session({ link, meta: { appendSystemPrompt: "APPENDED PROMPT" } });
+    await idle.prompt("say a word before the end");
+    for (const [id, value] of Object.entries(a.keeps?.options ?? {})) await idle.set(id, value);
+    if (a.keeps?.mode) await idle.setMode(a.keeps.mode);
+    const busy = await w.session({ link });
+    await busy.prompt("say words before the crash");
+    const { prompt, begun } = endless(w, a);
+    const broken = busy.begin(prompt);
+    await begun(busy);
+    // One waits for a permission that nobody has given yet.
+    const asking = await w.session({ link, answer: withoutAnswer });
+    await asking.prompt("say this before the question");
+    const touching = (name) => script([[a.touch(`${w.dir}/${name}`)], [{ say: "touched" }]]);
+    const unanswered = asking.begin(touching("asked"));
+    await asking.untilAsked();
+    const { url } = await control("POST", "restart");
+    for (const turn of [broken, unanswered]) {
+      await assert.rejects(Promise.race([turn, link.connection.closed.then(() => Promise.reject(new Error("closed")))]));
+    }
+
+    const place = { url, transport };
+    w.links = [await w.connect({}, place)];
+    const back = (id, answer) => open(w, load, id, { link: w.links[0], answer });
+    const kept = await back(idle.id);
+    await kept.untilText("a word before the end");
+    if (a.keeps?.mode) assert.equal(kept.result.modes.currentModeId, a.keeps.mode, "what was chosen is kept");
+    assert.equal((await kept.prompt("say and after it")).text, "and after it");
+    const r = (await heard("say and after it")).at(-1);
+    assert.ok(r.prompts.some((p) => p.includes("say a word before the end")), `the model is told of ${JSON.stringify(r.prompts)}`);
+    assert.match(r.body, /APPENDED PROMPT/, "how the session was set up is kept");
+    if (a.keeps?.effort) assert.equal(r.effort, a.keeps.effort, "what was chosen is kept");
+    await a.keeps?.shows?.(w, kept);
+
+    const crashed = await back(busy.id);
+    await crashed.untilText("words before the crash");
+    assert.match(userTextOf(crashed.updates), a.streams ? /forever/ : /never said/);
+    assert.match((await crashed.prompt("recall")).text, /words before the crash/);
+
+    const asked = await back(asking.id, choose("allow_once"));
+    await asked.untilText("this before the question");
+    assert.equal(asked.asked.length, 0, "the permission of the turn that died is not asked for again");
+    assert.ok(!existsSync(`${w.dir}/asked`), "nobody has allowed it");
+    const turn = await asked.prompt(touching("again"));
+    assert.deepEqual([turn.asked.length, turn.text], [1, "touched"]);
+    assert.ok(!existsSync(`${w.dir}/asked`) && existsSync(`${w.dir}/again`));
+    const [lost, again] = callsOf(asked.updates).map((c) => c.status);
+    assert.equal(again, "completed");
+    if (a.closesLost) assert.equal(lost, "failed", "the call that waited is closed");
+    else assert.notEqual(lost, "completed");
+    assert.ok((await heard(`${w.dir}/again`)).at(-1).prompts.some((p) => p.includes("before the question")));
+  },
+};
