@@ -126,9 +126,8 @@ func (b *built) run(ctx context.Context, limit time.Duration, environ []string, 
 // result is what became of one change.
 type result struct {
 	point
-	killed   bool
-	accepted bool
-	reached  bool
+	killed  bool
+	reached bool
 }
 
 // try runs the tests for each of the points, parallel at a time.
