@@ -71,6 +71,9 @@ func (c *Conn) reattach(live *link, id string) error {
 		c.gone(id, failure)
 		return nil
 	}
+	c.mu.Lock()
+	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
+	c.mu.Unlock()
 	about := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, id)) + `}`)
 	open, failure, err := c.call(live, "_sandboxagent/session/pending", about)
 	if err != nil || failure != nil {
@@ -86,8 +89,9 @@ func (c *Conn) reattach(live *link, id string) error {
 	}
 	var out []acp.Message
 	c.mu.Lock()
-	for seq, a := range s.asks {
-		if still[strconv.FormatUint(seq, 10)] || !forPeople[a.method] {
+	for _, seq := range known {
+		a := s.asks[seq]
+		if a == nil || still[strconv.FormatUint(seq, 10)] || !forPeople[a.method] {
 			continue
 		}
 		delete(s.asks, seq)
