@@ -233,7 +233,9 @@ func TestConn_TheFirstMessageIsNoInitialize(t *testing.T) {
 		one := newWire()
 		c := New(Options{Dial: dials(one)})
 		const n = maxUnread + 2
+		written := make(chan struct{})
 		go func() {
+			defer close(written)
 			for i := range n {
 				write(t, c, acp.NewRequest(acp.IntID(int64(i)), "session/list", []byte(`{}`)))
 				write(t, c, note(i))
@@ -246,6 +248,7 @@ func TestConn_TheFirstMessageIsNoInitialize(t *testing.T) {
 				t.Fatalf("%s, %v", m.Frame(), err)
 			}
 		}
+		<-written
 		begin(t, c, one)
 		_ = c.Close()
 	})

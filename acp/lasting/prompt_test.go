@@ -55,8 +55,8 @@ func TestPrompt_EndOfATurn(t *testing.T) {
 					p.c = New(Options{Dial: dials(p.one, p.two)})
 					go write(t, p.c, acp.NewRequest(acp.IntID(1), "initialize", fmt.Appendf(nil, `{"clientCapabilities":{"_meta":{"sandboxagent.dev":{"turns":%v}}}}`, turns)))
 					hello := <-p.one.toGateway
-					if got := fmt.Sprintf(`{"clientCapabilities":{"_meta":{"sandboxagent.dev":{"turns":true,"eventIds":true}}}}`); string(hello.Params()) != got {
-						t.Errorf("initialize has %s, want %s", hello.Params(), got)
+					if want := `{"clientCapabilities":{"_meta":{"sandboxagent.dev":{"turns":true,"eventIds":true}}}}`; string(hello.Params()) != want {
+						t.Errorf("initialize has %s, want %s", hello.Params(), want)
 					}
 					p.one.toClient <- acp.NewResult(hello.ID(), []byte(`{}`))
 					reads(t, p.c)
