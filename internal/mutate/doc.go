@@ -14,7 +14,8 @@
 //	drop    a statement is left out: a call, an assignment, ++, a send, go, defer
 //
 // Left alone are what people read only (log messages, panics), sizes that are
-// hints (of maps, capacities), durations, and generated files.
+// hints (of maps, capacities), durations, values returned beside an error, and
+// generated files.
 //
 // A package is built once. All changes are in the test binary, each behind a
 // switch; the environment variable MUTANT throws one of them. Which test reaches

@@ -268,7 +268,7 @@ func (f *finder) constant(e ast.Expr, tv types.TypeAndValue) {
 		character = character || ok && lit.Kind == token.CHAR
 		return true
 	})
-	if character || f.mustBeConstant(e) || f.hint(e) {
+	if character || f.mustBeConstant(e) || f.hint(e) || f.sameAsBound(e) || f.besideAnError(e) {
 		return
 	}
 	typ := basic.Name()
@@ -330,6 +330,32 @@ func (f *finder) hint(e ast.Expr) bool {
 	}
 	return false
 }
+
+// sameAsBound reports whether e is what something is compared with so that one
+// more of it is what the other bound is: a < 5 would be a < 6, which is a <= 5.
+func (f *finder) sameAsBound(e ast.Expr) bool {
+	if len(f.stack) == 0 {
+		return false
+	}
+	b, ok := f.stack[len(f.stack)-1].(*ast.BinaryExpr)
+	return ok && b.Y == e && (b.Op == token.LSS || b.Op == token.GEQ)
+}
+
+// besideAnError reports whether e is returned with an error, and so is nothing
+// that anybody looks at.
+func (f *finder) besideAnError(e ast.Expr) bool {
+	if len(f.stack) == 0 {
+		return false
+	}
+	ret, ok := f.stack[len(f.stack)-1].(*ast.ReturnStmt)
+	if !ok || slices.Index(ret.Results, e) < 0 {
+		return false
+	}
+	last := f.info.Types[ret.Results[len(ret.Results)-1]]
+	return !last.IsNil() && last.Type != nil && types.Implements(last.Type, errorType)
+}
+
+var errorType = types.Universe.Lookup("error").Type().Underlying().(*types.Interface)
 
 // inList reports whether a statement stands in a block, where it can be wrapped.
 func (f *finder) inList(s ast.Stmt) bool {

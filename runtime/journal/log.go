@@ -308,17 +308,14 @@ func (l *Log) openLocked() error {
 	return nil
 }
 
-// evictLocked lets the oldest blocks go while more than the bound is held.
+// evictLocked lets the oldest blocks go while more than the bound is held, but
+// for the newest one.
 func (l *Log) evictLocked() {
 	n := 0
 	for l.held > l.memory && n < len(l.blocks)-1 {
 		b := l.blocks[n]
-		// What the file could not take stays up to four times the bound.
-		if b.saved < len(b.buf) && l.held <= 4*l.memory {
-			break
-		}
-		if i := slices.Index(l.unsaved, b); i >= 0 {
-			break // written out of order the file would have a hole
+		if slices.Contains(l.unsaved, b) {
+			break // what the file could not take stays: without it the file would have a hole
 		}
 		l.held -= cap(b.buf)
 		b.retire()
