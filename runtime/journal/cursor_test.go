@@ -152,6 +152,7 @@ func TestCursor_ADamagedFile(t *testing.T) {
 	}
 }
 
+// What is no complete entry at the end of a file is cut off; what is before is
 // kept, byte for byte.
 func TestOpen_FindsTheLastEntry(t *testing.T) {
 	head := func(seq uint64) string { return string(appendHead(nil, seq, 5, Update, 0)) }
@@ -189,6 +190,7 @@ func TestOpen_FindsTheLastEntry(t *testing.T) {
 		"only a sign":             {good + `{"seq":3,"time":5,"kind":"u","to":-,"message":{}}` + "\n", len(good), 2},
 		"a negative number":       {good + `{"seq":-3,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
 		"too large a number":      {good + `{"seq":92233720368547758070,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
+		"a colon in a number":     {good + `{"seq":3:,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
 		"something in between":    {good + `{"seq":3, "time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,44 +218,59 @@ func TestOpen_FindsTheLastEntry(t *testing.T) {
 	}
 }
 
+// Entries are valid until the next call, whatever the log does meanwhile: their
 // memory is not used for others.
 func TestCursor_EntriesStayValidUntilTheNextCall(t *testing.T) {
-	l, _ := open(t, 256<<10)
-	other, _ := open(t, 256<<10)
 	text := func(i int, of byte) []byte {
 		return fmt.Appendf(nil, `{"n":%d,"x":"%s"}`, i, bytes.Repeat([]byte{of}, 5000))
 	}
-	for i := 1; i <= 20; i++ {
+	const n = 100
+	l, _ := open(t, 2<<20)
+	other, _ := open(t, 256<<10)
+	for i := 1; i <= n; i++ {
 		l.Append(Update, Everyone, text(i, 'a'))
 	}
 	_ = l.Flush()
-	for round := range 3 {
-		c := l.Cursor(uint64(20 * round))
+	one, two := l.Cursor(0), l.Cursor(0)
+	read := func(c *Cursor, want int) []Entry {
+		t.Helper()
 		got, err := c.Next(nil, math.MaxInt)
-		if err != nil || len(got) != 20 {
+		if err != nil || len(got) != want {
 			t.Fatalf("%d entries, %v", len(got), err)
 		}
-		if round < 2 {
-			l.Release(0)
-		}
-		for i := range 200 { // more than the log and its spare memory hold
+		return got
+	}
+	burst := func() { // more than the other log and all spare memory hold
+		for i := range 300 {
 			other.Append(Update, Everyone, text(i, 'b'))
 			if i%10 == 0 {
 				_ = other.Flush()
 			}
 		}
 		other.Release(0)
+	}
+	check := func(got []Entry) {
+		t.Helper()
 		for i, e := range got {
-			if n := 20*round + i + 1; e.Seq != uint64(n) || !bytes.Equal(e.Frame, text(n, 'a')) {
-				t.Fatalf("round %d: entry %d has changed: %d %.40s", round, n, e.Seq, e.Frame)
+			if e.Seq != uint64(i+1) || !bytes.Equal(e.Frame, text(i+1, 'a')) {
+				t.Fatalf("entry %d has changed: %d %.40s", i+1, e.Seq, e.Frame)
 			}
 		}
-		if got, err := c.Next(got[:0], 1); err != nil || len(got) != 0 {
-			t.Fatalf("%v, %v", got, err)
-		}
-		for i := range 20 {
-			l.Append(Update, Everyone, text(20*(round+1)+i+1, 'a'))
-		}
-		_ = l.Flush()
 	}
+	first, second := read(one, n), read(two, n)
+	read(one, 0) // lets go of what the log still holds
+	burst()
+	check(second)
+	one.Seek(0)
+	first = read(one, n)
+	l.Release(0) // now the log does not hold it any more
+	burst()
+	check(first)
+	check(second)
+	read(one, 0)
+	burst()
+	check(second) // the other cursor does
+	read(two, 0)
+	burst()
+	check(readAll(t, l, 0))
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,13 +51,18 @@ func TestLog_EntriesAreReadAsTheyWereAppended(t *testing.T) {
 			to := []Recipient{Everyone, Recipient(i), Except(7), Nobody}[i%4]
 			l.Append(k, to, []byte(`{"parts":`), []byte("["), fmt.Appendf(nil, "%d", i), []byte("]}"))
 			at := began
-			if i >= 4 {
+			switch {
+			case i >= 4:
 				at = began.Add(10 * time.Second)
+			case i >= 1:
+				at = began.Add(time.Second)
 			}
 			want = append(want, fmt.Sprintf(`%d %c %d {"parts":[%d]} %d`, i+1, k, to, i, at.UnixMilli()))
 			time.Sleep(time.Second) // an entry has the time of its batch
 			if i == 3 {
 				time.Sleep(6 * time.Second)
+			}
+			if i == 0 || i == 3 {
 				if err := l.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +166,6 @@ func TestLog_MemoryIsBounded(t *testing.T) {
 	}
 }
 
-// What is no complete entry at the end of a file is cut off; what is before is
 // A file that cannot be written for a while gets all of it later, in one piece,
 // and the log says so meanwhile.
 func TestLog_TheDiskFailsForAWhile(t *testing.T) {
@@ -275,6 +280,95 @@ func TestLog_Closed(t *testing.T) {
 	checkRun(t, readAll(t, again, 0), 1, 1)
 }
 
+// The newest entry can be read, however little memory there is.
+func TestLog_TheNewestIsKept(t *testing.T) {
+	l, _ := Open("", 1)
+	for i := 1; i <= 5; i++ {
+		text := []byte(`"` + strings.Repeat("x", i*1000) + `"`)
+		if _, err := l.AppendFlush(Update, Everyone, text); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.Cursor(uint64(i-1)).Next(nil, 1); err != nil || len(got) != 1 || !bytes.Equal(got[0].Frame, text) {
+			t.Fatalf("entry %d: %d, %v", i, len(got), err)
+		}
+	}
+}
+
+// Files are open while they are used, and not longer.
+func TestLog_GivesBackItsFiles(t *testing.T) {
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("there is no list of open files here")
+		}
+		return len(list)
+	}
+	before := open()
+	dir := t.TempDir()
+	var logs []*Log
+	for i := range 50 {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		l, err := Open(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, l, 1, 1)
+		if i%2 == 0 {
+			l.Release(0)
+		} else if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs = append(logs, l, again)
+	}
+	if n := open() - before; n > 20 {
+		t.Errorf("%d files are open, none is used", n)
+	}
+	for _, l := range logs {
+		_ = l.Close()
+	}
+}
+
+// A burst is written out to disk while it goes on, but for the end of the file,
+// and Close waits for that.
+func TestLog_ABurstIsWrittenOut(t *testing.T) {
+	l, path := open(t, 0)
+	line := []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
+	written := func() int64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.written
+	}
+	for i := range 20 {
+		if _, err := l.AppendFlush(Update, Everyone, line); err != nil {
+			t.Fatal(err)
+		}
+		if due := i >= 16; (written() > 0) != due { // 16 MiB, and the last one is left out
+			t.Errorf("after %d MiB %d bytes are written out", i+1, written())
+		}
+	}
+	if n := written(); n%4096 != 0 || n > l.size-writeOutLag || n < writeOutEvery || n > 18<<20 {
+		t.Errorf("%d bytes are written out of %d", n, l.size)
+	}
+	if err := l.Close(); err != nil || l.writing {
+		t.Errorf("%v, still writing out: %v", err, l.writing)
+	}
+	again, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.written%4096 != 0 || again.written > again.size || again.written <= again.size-4096 {
+		t.Errorf("what was there is written out again from %d of %d", again.written, again.size)
+	}
+	if n := len(readAll(t, again, 0)); n != 20 {
+		t.Errorf("%d entries", n)
+	}
+}
+
 // Sync flushes first, and has nothing to do where there is no file.
 func TestLog_Sync(t *testing.T) {
 	l, path := open(t, 0)
@@ -340,7 +434,6 @@ func TestLog_Watch(t *testing.T) {
 	check(false, false)
 }
 
-// Entries are valid until the next call, whatever the log does meanwhile: their
 // A batch that fits one block is written with one call, and blocks grow with
 // what comes.
 func TestLog_BlocksAndCalls(t *testing.T) {

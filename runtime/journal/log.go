@@ -329,7 +329,7 @@ func (l *Log) evictLocked() {
 // oldestLocked returns the oldest entry that can be read.
 func (l *Log) oldestLocked() uint64 {
 	switch {
-	case l.path != "" && l.size > 0:
+	case l.path != "": // nothing leaves memory before the file has it
 		return 1
 	case len(l.blocks) > 0:
 		return l.blocks[0].first
