@@ -2,12 +2,16 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A batch holds at least one entry, and ends with the one that fills it.
@@ -133,14 +137,13 @@ func TestCursor_ADamagedFile(t *testing.T) {
 			if got, err := l.Cursor(499).Next(nil, 1); err == nil && (len(got) != 1 || got[0].Seq != 501) || name != "missing" && err == nil {
 				t.Errorf("%v, %v", got, err)
 			}
+			told := false
 			for e, err := range l.Follow(t.Context(), 499) {
-				if err != nil {
-					break
-				}
-				if e.Seq != 501 || name != "missing" {
-					t.Errorf("entry %d", e.Seq)
-				}
+				told = err != nil || name == "missing" && e.Seq == 501
 				break
+			}
+			if !told {
+				t.Error("who follows is not told")
 			}
 			if seq, err := l.AppendFlush(Update, Everyone, frame(1001)); err != nil || seq != 1001 {
 				t.Errorf("%d, %v", seq, err)
@@ -150,6 +153,34 @@ func TestCursor_ADamagedFile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who follows waits for what comes, and ends with its context.
+func TestFollow_WaitsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := open(t, 0)
+		fill(t, l, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var got []uint64
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for e, err := range l.Follow(ctx, 0) {
+				if err != nil {
+					t.Error(err)
+				}
+				got = append(got, e.Seq)
+			}
+		}()
+		synctest.Wait() // it waits, and does nothing
+		fill(t, l, 3, 3)
+		synctest.Wait()
+		cancel()
+		<-ended
+		if diff := cmp.Diff([]uint64{1, 2, 3}, got); diff != "" {
+			t.Errorf("entries differ (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // What is no complete entry at the end of a file is cut off; what is before is
