@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,15 +64,14 @@ func (b *built) tests(ctx context.Context) (map[int][]test, error) {
 
 // survives reports whether the tests that reach a point pass with its change.
 func (b *built) survives(ctx context.Context, n int, by []test) (bool, error) {
-	var fast, slow []test
-	for _, t := range by {
-		if t.took < quick {
-			fast = append(fast, t)
-		} else {
-			slow = append(slow, t)
-		}
+	by = slices.Clone(by)
+	slices.SortStableFunc(by, func(a, b test) int { return int(a.took - b.took) })
+	half, fast := len(by)/2, len(by)
+	for fast > 0 && by[fast-1].took >= quick {
+		fast--
 	}
-	for _, some := range [][]test{fast, slow} {
+	half = min(half, fast)
+	for _, some := range [][]test{by[:half], by[half:fast], by[fast:]} { // most changes are found by some fast test
 		if len(some) == 0 {
 			continue
 		}
