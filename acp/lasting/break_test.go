@@ -118,7 +118,8 @@ func TestConn_CloseInEveryState(t *testing.T) {
 		},
 		"sessions are restored": func(t *testing.T, c *Conn, one, two *wire) {
 			begin(t, c, one)
-			write(t, c, acp.NewRequest(acp.IntID(2), "session/load", []byte(`{"sessionId":"s"}`)))
+			go write(t, c, acp.NewRequest(acp.IntID(2), "session/load", []byte(`{"sessionId":"s"}`)))
+			one.takes(t, "session/load")
 			one.breakRead()
 			two.welcome(t)
 		},
@@ -134,11 +135,6 @@ func TestConn_CloseInEveryState(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				one, two := newWire(), newWire()
 				c := New(Options{Dial: dials(one, two)})
-				go func() {
-					if name == "sessions are restored" {
-						<-one.toGateway
-					}
-				}()
 				reach(t, c, one, two)
 				synctest.Wait()
 				_ = c.Close()
