@@ -120,7 +120,7 @@ func (s *Service) Search(ctx context.Context, path string, o SearchOptions) (Fou
 }
 
 // position is where a search stands: behind a line of a file, or behind all of
-// it.
+// it. The zero position is before everything.
 type position struct {
 	rel  string
 	line int // wholeFile for all of it
@@ -187,7 +187,7 @@ func (q *search) prepare() error {
 	b, err := base64.RawURLEncoding.DecodeString(q.o.Cursor)
 	line, rel, ok := strings.Cut(string(b), "/")
 	n, nerr := strconv.Atoi(line)
-	if err != nil || !ok || nerr != nil || rel == "" {
+	if err != nil || !ok || nerr != nil {
 		return failf(Invalid, "the cursor is not one: use nextCursor of the answer before")
 	}
 	q.after = position{rel, n}
@@ -334,7 +334,12 @@ func (q *search) content(ctx context.Context, f found, from int) error {
 		default:
 			return nil // the end; what cannot be read has none
 		}
-		if line%1024 == 0 && ctx.Err() != nil {
+		// A line behind where the search was continued has been looked at, so that it
+		// comes further, however little time there is.
+		if line%1024 == 0 && line-1 > from && ctx.Err() != nil {
+			if q.done != (position{f.rel, line}) { // there is no match in the piece before
+				q.done = position{f.rel, line - 1}
+			}
 			return ctx.Err()
 		}
 	}

@@ -157,6 +157,72 @@ func TestSearch_LimitsCanBeContinued(t *testing.T) {
 	}
 }
 
+// A search whose time is over before it looked at anything is continued from
+// the beginning.
+func TestSearch_TimeIsOverAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/f1", "x")
+	put(t, dir+"/f2", "x")
+	s := open(t, Options{Root: dir})
+	o := SearchOptions{Name: "f", Limit: 10}
+	enough := s.o.Search.Time
+	s.o.Search.Time = -1
+	for range 2 {
+		f, err := s.Search(t.Context(), dir, o)
+		if err != nil || f.Stopped != "time" || f.NextCursor == "" || f.Files != 0 || len(f.Matches) != 0 {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		o.Cursor = f.NextCursor
+	}
+	s.o.Search.Time = enough
+	if diff := cmp.Diff([]string{"f1", "f2"}, paths(t, s, dir, o)); diff != "" {
+		t.Errorf("matches differ (-want +got):\n%s", diff)
+	}
+}
+
+// A search whose time is over in the middle of a file goes on there, whether
+// there were matches or not.
+func TestSearch_TimeIsOverInAFile(t *testing.T) {
+	dir := t.TempDir()
+	const n = 5000
+	lines := make([]string, n)
+	lines[0], lines[1023], lines[4000] = "match", "match", "match"
+	put(t, dir+"/f", strings.Join(lines, "\n"))
+	s := open(t, Options{Root: dir})
+	o := SearchOptions{Content: "match", Limit: 10}
+	var got []int
+	calls := 0
+	for {
+		q := search{s: s, path: dir, o: o, found: Found{Matches: []Match{}}}
+		if err := q.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		top, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := top.Lstat("f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = q.visit(over, found{top, "f", "f", info})
+		_ = top.Close()
+		for _, m := range q.found.Matches {
+			got = append(got, m.Line)
+		}
+		if calls++; err == nil || calls > 10 {
+			break
+		}
+		q.stop("time", q.done)
+		o.Cursor = q.found.NextCursor
+	}
+	if diff := cmp.Diff([]int{1, 1024, 4001}, got); diff != "" || calls != 5 {
+		t.Errorf("%d calls, matches differ (-want +got):\n%s", calls, diff)
+	}
+}
+
 // What is ignored is what git ignores.
 func TestIgnore_AsGit(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {

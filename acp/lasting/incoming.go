@@ -17,7 +17,7 @@ const (
 
 // incoming takes a message of the gateway and returns what the client is given
 // for it.
-func (c *Conn) incoming(live *link, m acp.Message) []acp.Message {
+func (c *Conn) incoming(m acp.Message) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.IsResponse() {
@@ -32,7 +32,7 @@ func (c *Conn) incoming(live *link, m acp.Message) []acp.Message {
 		return []acp.Message{m}
 	}
 	if m.IsRequest() {
-		return c.askedLocked(live, s, seq, m)
+		return c.askedLocked(s, seq, m)
 	}
 	if seq <= s.after {
 		return nil
@@ -108,13 +108,12 @@ func (c *Conn) attachLocked(id string, params []byte, after uint64) *session {
 
 // askedLocked takes a request of the agent, which the client may have been shown
 // before.
-func (c *Conn) askedLocked(live *link, s *session, seq uint64, m acp.Message) []acp.Message {
+func (c *Conn) askedLocked(s *session, seq uint64, m acp.Message) []acp.Message {
 	s.after = max(s.after, seq)
 	if a := s.asks[seq]; a != nil {
 		a.id = m.ID()
 		if a.answer != nil {
-			answer := renamed(*a.answer, a.id)
-			c.work.Go(func() { _ = live.Write(c.ctx, answer) }) // the reader does not wait; a break offers it again
+			c.queueLocked(outgoing{m: *a.answer, ask: a})
 		}
 		return nil
 	}

@@ -2,7 +2,6 @@ package lasting
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -14,29 +13,27 @@ import (
 // errBroken says that the connection broke again.
 var errBroken = errors.New("the connection broke again")
 
-// restore brings a new connection to where the one before it was, and then lets
-// the client use it. When it fails the connection is closed, and the next one is
-// tried.
-func (c *Conn) restore(live *link) {
+// restore brings a new connection to where the one before it was. It reports
+// whether the client can use it; else the next one is tried.
+func (c *Conn) restore(live *link) bool {
 	if err := c.restored(live); err != nil {
 		c.o.Logger.Debug("the new connection cannot be used", "err", err)
-		_ = live.Close()
-		return
+		return false
 	}
 	c.o.Logger.Info("the connection to the gateway is there again")
-	c.ready(live)
+	return true
 }
 
 func (c *Conn) restored(live *link) error {
 	c.mu.Lock()
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
-	lost = slices.DeleteFunc(lost, func(r *request) bool { return !r.sent })
-	opening := map[string]bool{} // sessions that a lost request attaches to anyway
+	opening := map[string]bool{} // sessions that a request attaches to anyway
 	for _, r := range lost {
-		if r.opens() {
+		if r.opens() && (r.sent || !r.attached) {
 			opening[r.session] = true
 		}
 	}
+	lost = slices.DeleteFunc(lost, func(r *request) bool { return !r.sent })
 	ids := slices.Sorted(maps.Keys(c.sessions))
 	c.mu.Unlock()
 	for _, id := range ids {
@@ -74,6 +71,9 @@ func (c *Conn) reattach(live *link, id string) error {
 		c.gone(id, failure)
 		return nil
 	}
+	c.mu.Lock()
+	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
+	c.mu.Unlock()
 	about := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, id)) + `}`)
 	open, failure, err := c.call(live, "_sandboxagent/session/pending", about)
 	if err != nil || failure != nil {
@@ -89,8 +89,9 @@ func (c *Conn) reattach(live *link, id string) error {
 	}
 	var out []acp.Message
 	c.mu.Lock()
-	for seq, a := range s.asks {
-		if still[strconv.FormatUint(seq, 10)] || !forPeople[a.method] {
+	for _, seq := range known {
+		a := s.asks[seq]
+		if a == nil || still[strconv.FormatUint(seq, 10)] || !forPeople[a.method] {
 			continue
 		}
 		delete(s.asks, seq)
@@ -167,7 +168,7 @@ func (c *Conn) recover(live *link, r *request) error {
 			}
 			c.mu.Unlock()
 		}
-		return live.Write(c.ctx, frame)
+		return live.Write(live.ctx, frame)
 	}
 	c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "the connection to the gateway broke while %s was carried out: it may have been, or not", r.method)))
 	return nil
@@ -229,7 +230,7 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 	}
 	switch state := acp.MemberString(info, "state"); {
 	case !arrived:
-		return live.Write(c.ctx, r.frame)
+		return live.Write(live.ctx, r.frame)
 	case state == "running" || state == "waiting":
 		return nil // its end will be told
 	default:
@@ -254,15 +255,13 @@ func (c *Conn) call(live *link, method string, params []byte) (result []byte, fa
 	id := acp.ID(acp.AppendQuoted(nil, c.names+"-call-"+strconv.Itoa(c.lastOwn)))
 	c.own[id] = answered
 	c.mu.Unlock()
-	if err := live.Write(c.ctx, acp.NewRequest(id, method, params)); err != nil {
+	if err := live.Write(live.ctx, acp.NewRequest(id, method, params)); err != nil {
 		return nil, nil, err
 	}
 	select {
 	case m := <-answered:
 		return m.Result(), m.Err(), nil
-	case <-live.ended:
+	case <-live.ctx.Done():
 		return nil, nil, errBroken
-	case <-c.ctx.Done():
-		return nil, nil, context.Cause(c.ctx)
 	}
 }

@@ -61,7 +61,7 @@ func (c *Cursor) Next(dst []Entry, limit int) ([]Entry, error) {
 		}
 		return out, nil
 	}
-	if l.path == "" || c.after+1 < l.oldestLocked() {
+	if l.path == "" { // a file keeps everything
 		err := &TruncatedError{After: c.after, Oldest: l.oldestLocked()}
 		l.mu.Unlock()
 		return dst, err

@@ -308,17 +308,14 @@ func (l *Log) openLocked() error {
 	return nil
 }
 
-// evictLocked lets the oldest blocks go while more than the bound is held.
+// evictLocked lets the oldest blocks go while more than the bound is held, but
+// for the newest one.
 func (l *Log) evictLocked() {
 	n := 0
 	for l.held > l.memory && n < len(l.blocks)-1 {
 		b := l.blocks[n]
-		// What the file could not take stays up to four times the bound.
-		if b.saved < len(b.buf) && l.held <= 4*l.memory {
-			break
-		}
-		if i := slices.Index(l.unsaved, b); i >= 0 {
-			break // written out of order the file would have a hole
+		if slices.Contains(l.unsaved, b) {
+			break // what the file could not take stays: without it the file would have a hole
 		}
 		l.held -= cap(b.buf)
 		b.retire()
@@ -332,7 +329,7 @@ func (l *Log) evictLocked() {
 // oldestLocked returns the oldest entry that can be read.
 func (l *Log) oldestLocked() uint64 {
 	switch {
-	case l.path != "" && l.size > 0:
+	case l.path != "": // nothing leaves memory before the file has it
 		return 1
 	case len(l.blocks) > 0:
 		return l.blocks[0].first

@@ -24,6 +24,9 @@ func TestSeekSeq_FindsEveryEntry(t *testing.T) {
 		}
 		r := bytes.NewReader(b.Bytes())
 		for i, want := range seqs {
+			if testing.Short() && i > 100 && i%31 != 0 && i < len(seqs)-10 {
+				continue
+			}
 			off, err := seekSeq(r, int64(b.Len()), want)
 			if err != nil || off != starts[i] {
 				t.Fatalf("lines up to %d bytes: entry %d is at %d, %v, want %d", longest, want, off, err, starts[i])

@@ -1,0 +1,223 @@
+package lasting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// link is one connection to the gateway. Its life is one call of use, in which a
+// reader and a sender work on it. The next connection is opened when both have
+// ended, so nothing of one connection ever meets the state of another.
+type link struct {
+	acp.Conn
+	ctx    context.Context // ends with the connection, whoever ends it
+	end    context.CancelFunc
+	closed chan struct{} // closed when the connection is
+}
+
+func (c *Conn) newLink(conn acp.Conn) *link {
+	live := &link{Conn: conn, closed: make(chan struct{})}
+	live.ctx, live.end = context.WithCancel(c.ctx)
+	go func() {
+		defer close(live.closed)
+		<-live.ctx.Done()
+		_ = conn.Close() // a Read does not always notice that its ctx has ended
+	}()
+	return live
+}
+
+// close ends the connection and waits until nothing of it is left.
+func (l *link) close() {
+	l.end()
+	<-l.closed
+}
+
+// errGivenUp is what Read returns when no connection could be had.
+var errGivenUp = errors.New("the gateway cannot be reached")
+
+// run keeps a connection until it is closed or cannot be had.
+func (c *Conn) run() {
+	first := true
+	for c.ctx.Err() == nil {
+		live, err := c.connect(first)
+		if _, refused := errors.AsType[*refusal](err); refused && first {
+			c.cancel(err) // the client has the answer
+			return
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		err = c.use(live, first)
+		first = false
+		if c.ctx.Err() == nil {
+			c.o.Logger.Info("the connection to the gateway is broken", "err", err)
+		}
+	}
+}
+
+// fail ends the Conn: requests are answered with the reason.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	open := c.requests
+	c.requests = map[acp.ID]*request{}
+	hello, greeted := c.hello, c.greeted
+	c.mu.Unlock()
+	if c.ctx.Err() == nil {
+		for _, r := range open {
+			c.give(acp.NewError(r.id, ended(err)))
+		}
+		if !greeted {
+			c.give(acp.NewError(hello.ID(), ended(err)))
+		}
+	}
+	c.cancel(err)
+}
+
+// ended is the answer to requests that wait when the Conn ends.
+func ended(err error) *acp.Error {
+	e := acp.Errorf(acp.CodeInternal, "%v", err)
+	if errors.Is(err, errGivenUp) {
+		return e.WithData(problem.New(problem.Unavailable, "%v", err))
+	}
+	return e
+}
+
+// give hands a message to the client.
+func (c *Conn) give(m acp.Message) {
+	select {
+	case c.unread <- m:
+	case <-c.ctx.Done():
+	}
+}
+
+// connect opens a connection. The first is tried once, and its answer to
+// initialize is the client's.
+func (c *Conn) connect(first bool) (*link, error) {
+	deadline := time.Now().Add(c.o.GiveUp)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		live, err := c.attempt(first)
+		if err == nil || c.ctx.Err() != nil {
+			return live, err
+		}
+		var refused *refusal
+		switch {
+		case first, errors.As(err, &refused):
+			return nil, err
+		case time.Now().Add(pause).After(deadline):
+			return nil, fmt.Errorf("%w for %v: %w", errGivenUp, c.o.GiveUp, err)
+		}
+		c.o.Logger.Debug("connect again", "err", err, "pause", pause)
+		select {
+		case <-time.After(pause):
+		case <-c.ctx.Done():
+			return nil, context.Cause(c.ctx)
+		}
+	}
+}
+
+// refusal is an answer of the gateway that another attempt does not change.
+type refusal struct{ err *acp.Error }
+
+func (r *refusal) Error() string { return "the gateway refuses the connection: " + r.err.Message }
+
+func (c *Conn) attempt(first bool) (_ *link, err error) {
+	ctx, cancel := context.WithTimeout(c.ctx, dialBound)
+	defer cancel()
+	conn, err := c.o.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	live := c.newLink(conn)
+	bounded := context.AfterFunc(ctx, live.end)
+	defer func() {
+		bounded()
+		if err != nil {
+			live.close()
+		}
+	}()
+	if err = live.Write(ctx, c.hello); err != nil {
+		return nil, err
+	}
+	for {
+		m, err := live.Read(ctx) // what cannot be parsed is no answer
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case first && !(m.IsResponse() && m.ID() == c.hello.ID()):
+			c.give(m.Clone()) // how an installation goes on
+			continue
+		case !m.IsResponse() || m.ID() != c.hello.ID():
+			continue
+		case first:
+			c.mu.Lock()
+			c.greeted = true
+			c.up = m.Err() == nil // what the client writes when it knows is not left behind by a Close
+			c.mu.Unlock()
+			c.give(m.Clone())
+			if e := m.Err(); e != nil {
+				return nil, &refusal{e}
+			}
+			return live, nil
+		case m.Err() != nil:
+			return nil, &refusal{m.Err()}
+		}
+		return live, nil
+	}
+}
+
+// use works on a connection until it breaks or the Conn is closed. The first has
+// nothing to restore.
+func (c *Conn) use(live *link, first bool) error {
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		defer live.end()
+		if first || c.restore(live) {
+			c.send(live)
+		}
+	})
+	err := c.read(live)
+	live.close()
+	sender.Wait()
+	c.down()
+	return err
+}
+
+// down forgets what is true of one connection only.
+func (c *Conn) down() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessions {
+		for _, a := range s.asks {
+			a.id = ""
+		}
+	}
+	c.queue = slices.DeleteFunc(c.queue, func(o outgoing) bool { return o.ask != nil })
+	clear(c.own)
+}
+
+// read passes messages on until the connection breaks.
+func (c *Conn) read(live *link) error {
+	for {
+		m, err := live.Read(live.ctx)
+		if bad, ok := errors.AsType[*acp.ParseError](err); ok && bad != nil {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.order.Lock()
+		for _, out := range c.incoming(m.Clone()) {
+			c.give(out)
+		}
+		c.order.Unlock()
+	}
+}

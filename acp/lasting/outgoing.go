@@ -1,0 +1,233 @@
+package lasting
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// outgoing is a message on its way to the gateway. It is in one place at a time:
+// in the queue, or in the hands of the sender, which takes it from the queue and
+// puts it back if the connection did not take it. A connection has one sender, and
+// the next connection gets its own when that one has ended; so what is put back is
+// in front of whatever the next one sends.
+//
+// Two kinds are not put back. A request was noted as sent, and restore finds out
+// what became of it. An answer belongs to the connection on which its request was
+// offered; it is kept with the request until that is offered again.
+type outgoing struct {
+	m       acp.Message
+	request *request      // of one
+	ask     *ask          // of an answer
+	taken   chan struct{} // closed when it was sent, or waits for the next connection; nil when nobody waits for that
+}
+
+// Write sends a message, now or with the next connection. ctx bounds the wait for
+// room among what waits; what has found room is sent, also when ctx ends.
+func (c *Conn) Write(ctx context.Context, m acp.Message) error {
+	for {
+		c.mu.Lock()
+		if err := context.Cause(c.ctx); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+		if !c.begun {
+			refused, ok := c.beginLocked(m)
+			c.mu.Unlock()
+			if !ok {
+				c.give(refused)
+			}
+			return nil
+		}
+		if len(c.queue) >= maxWaiting {
+			room := c.room
+			c.mu.Unlock()
+			select {
+			case <-room:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-c.ctx.Done():
+				return context.Cause(c.ctx)
+			}
+		}
+		out, ok := c.outgoingLocked(m.Clone())
+		if !ok {
+			c.mu.Unlock()
+			return nil
+		}
+		if c.up {
+			out.taken = make(chan struct{})
+		}
+		c.queueLocked(out)
+		c.mu.Unlock()
+		if out.taken != nil {
+			select {
+			case <-out.taken:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+}
+
+// queueLocked puts a message behind what waits, and wakes the sender.
+func (c *Conn) queueLocked(out outgoing) {
+	c.queue = append(c.queue, out)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send sends what is in the queue until the connection ends. Only the sender of a
+// connection calls it.
+func (c *Conn) send(live *link) {
+	defer c.pause()
+	c.mu.Lock()
+	c.up = true
+	c.mu.Unlock()
+	for {
+		out, ok := c.next()
+		if !ok {
+			select {
+			case <-c.wake:
+				continue
+			case <-live.ctx.Done():
+				return
+			}
+		}
+		if live.Write(live.ctx, out.m) != nil {
+			c.putBack(out)
+			return
+		}
+		out.done()
+	}
+}
+
+// next takes the first message from the queue, as this connection knows it.
+func (c *Conn) next() (outgoing, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 {
+		out := c.queue[0]
+		c.queue[0] = outgoing{}
+		c.queue = c.queue[1:]
+		if len(c.queue) == maxWaiting-1 {
+			close(c.room)
+			c.room = make(chan struct{})
+		}
+		switch {
+		case out.request != nil:
+			out.request.sent = true
+		case out.ask != nil:
+			out.m = renamed(out.m, out.ask.id)
+		case out.m.IsResponse() && c.offeredLocked(out.m.ID()):
+			// It answers a request that nobody waits for any more, and another
+			// request has that number on this connection.
+			out.done()
+			continue
+		}
+		return out, true
+	}
+	return outgoing{}, false
+}
+
+// done lets the Write go on that brought the message.
+func (o *outgoing) done() {
+	if o.taken != nil {
+		close(o.taken)
+		o.taken = nil
+	}
+}
+
+// putBack takes a message that a connection did not take.
+func (c *Conn) putBack(out outgoing) {
+	out.done()
+	if out.request != nil || out.ask != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = slices.Insert(c.queue, 0, out)
+}
+
+// pause is the end of a connection's sender: what is in the queue waits for the
+// next connection.
+func (c *Conn) pause() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.up = false
+	for i := range c.queue {
+		c.queue[i].done()
+	}
+}
+
+// outgoingLocked notes a message of the client and returns what is sent for it;
+// false when nothing is.
+func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
+	switch {
+	case m.IsResponse():
+		return c.answerLocked(m)
+	case !m.IsRequest():
+		return outgoing{m: m}, true
+	}
+	c.lastOwn++
+	r := &request{id: m.ID(), frame: m, method: m.Method(), session: m.Session(), n: c.lastOwn}
+	if r.method == acp.MethodSessionPrompt {
+		r.name = acp.MemberString(m.Meta(), acp.MetaKey, "promptId")
+		if r.name == "" {
+			r.name = c.names + "-" + strconv.Itoa(r.n)
+			r.frame = acp.NewRequest(r.id, r.method, acp.SetMember(m.Params(), acp.AppendQuoted(nil, r.name), "_meta", acp.MetaKey, "promptId"))
+		}
+		if s := c.sessions[r.session]; s != nil {
+			r.after = s.after
+		}
+	}
+	if r.opens() {
+		after, given := uintOf(m.Meta(), "after")
+		r.attached = c.sessions[r.session] != nil
+		s := c.attachLocked(r.session, m.Params(), after)
+		if r.method == acp.MethodSessionLoad && (!given || after < s.after) {
+			s.after = after // what comes again is wanted again
+		}
+	}
+	c.requests[r.id] = r
+	return outgoing{m: r.frame, request: r}, true
+}
+
+// answerLocked finds the request of the agent that the client answers. The
+// answer is kept: it may not arrive.
+func (c *Conn) answerLocked(m acp.Message) (outgoing, bool) {
+	a := c.shownLocked(m.ID())
+	if a == nil {
+		return outgoing{m: m}, true // of a request without a session, or nobody waits for it
+	}
+	a.answer = &m
+	return outgoing{m: m, ask: a}, a.id != "" // else when it is offered again
+}
+
+// offeredLocked reports whether the connection has offered a request by id.
+func (c *Conn) offeredLocked(id acp.ID) bool {
+	for _, s := range c.sessions {
+		for _, a := range s.asks {
+			if a.id == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// renamed is a response with another id.
+func renamed(m acp.Message, id acp.ID) acp.Message {
+	if m.ID() == id {
+		return m
+	}
+	if e := m.Err(); e != nil {
+		return acp.NewError(id, e)
+	}
+	return acp.NewResult(id, m.Result())
+}

@@ -1,0 +1,2 @@
+// Package sometimes has a test that fails now and then.
+package sometimes

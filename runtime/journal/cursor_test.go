@@ -1,0 +1,307 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A batch holds at least one entry, and ends with the one that fills it.
+func TestCursor_BatchesAreBounded(t *testing.T) {
+	l, _ := open(t, 0)
+	fill(t, l, 1, 3000)
+	one := len(`{"seq":1000,"time":1795288465992,"kind":"u","to":0,"message":{"n":1000}`)
+	for _, from := range []string{"memory", "the file"} {
+		for _, limit := range []int{1, one, one + 1, 3 * one, 3*one + 1} {
+			c := l.Cursor(1000)
+			got, err := c.Next(nil, limit)
+			if want := (limit + one - 1) / one; err != nil || len(got) != want {
+				t.Errorf("from %s: %d entries of %d bytes in %d, want %d, %v", from, len(got), one, limit, want, err)
+			}
+			if c.After() != 1000+uint64(len(got)) {
+				t.Errorf("the cursor is behind %d", c.After())
+			}
+			before := []Entry{{Seq: 7}}
+			if got, err := c.Next(before, 1); err != nil || len(got) != 2 || got[0].Seq != 7 || got[1].Seq != c.After() {
+				t.Errorf("from %s: %v, %v", from, got, err)
+			}
+		}
+		l.Release(0)
+	}
+}
+
+// A cursor goes from the file to memory and back, and to where it is sent.
+func TestCursor_BetweenFileAndMemory(t *testing.T) {
+	l, _ := open(t, 2<<10)
+	fill(t, l, 1, 1000)
+	c := l.Cursor(0)
+	next := func(want uint64) {
+		t.Helper()
+		got, err := c.Next(nil, 1)
+		if err != nil || len(got) != 1 || got[0].Seq != want || string(got[0].Frame) != string(frame(int(want))) {
+			t.Fatalf("%v, %v, want %d", got, err, want)
+		}
+	}
+	next(1)
+	next(2)
+	c.Seek(998)
+	next(999)
+	next(1000)
+	if got, err := c.Next(nil, 1); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+	c.Seek(500)
+	next(501)
+	l.Release(0) // the file is closed meanwhile
+	next(502)
+	c.Seek(998)
+	next(999)
+	fill(t, l, 1001, 1001)
+	next(1000)
+	next(1001)
+	c.Seek(2000) // there is nothing yet
+	if got, err := c.Next(nil, 1); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A line that is longer than what is read at a time is read as a whole.
+func TestCursor_LongLines(t *testing.T) {
+	l, path := open(t, 0)
+	sizes := []int{10, fileChunk - 200, fileChunk, 3 * fileChunk, 10, 5 * fileChunk, 1}
+	check := func(l *Log) {
+		t.Helper()
+		got := readAll(t, l, 0)
+		for i, e := range got {
+			if len(e.Frame) != sizes[i]+8 {
+				t.Errorf("entry %d has %d bytes, want %d", i+1, len(e.Frame), sizes[i]+8)
+			}
+		}
+		if len(got) != len(sizes) {
+			t.Errorf("%d entries", len(got))
+		}
+		for i := range sizes {
+			if one, err := l.Cursor(uint64(i)).Next(nil, 1); err != nil || len(one) != 1 || one[0].Seq != uint64(i+1) {
+				t.Errorf("entry %d: %d, %v", i+1, len(one), err)
+			}
+		}
+	}
+	for _, n := range sizes {
+		if _, err := l.AppendFlush(Update, Everyone, []byte(`{"x":"`+strings.Repeat("x", n)+`"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(l)
+	l.Release(0)
+	check(l)
+	_ = l.Close()
+	again, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	check(again)
+}
+
+// A file that was damaged is an error for who reads it, and nothing else.
+func TestCursor_ADamagedFile(t *testing.T) {
+	for name, harm := range map[string]func(b []byte) []byte{
+		"a line":     func(b []byte) []byte { return bytes.Replace(b, []byte(`"seq":500,`), []byte(`"sEq":500,`), 1) },
+		"its number": func(b []byte) []byte { return bytes.Replace(b, []byte(`"seq":500,`), []byte(`"seq":x00,`), 1) },
+		"newlines":   func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("\n"), []byte(" ")) },
+		"missing": func(b []byte) []byte {
+			at := bytes.Index(b, []byte(`{"seq":500,`))
+			return bytes.Join([][]byte{b[:at], b[at+bytes.IndexByte(b[at:], '\n')+1:], []byte("}")}, nil)
+		},
+		"cut off": func(b []byte) []byte { return b[:len(b)/4] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, path := open(t, 0)
+			fill(t, l, 1, 1000)
+			l.Release(0)
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, harm(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := l.Cursor(499).Next(nil, 1); err == nil && (len(got) != 1 || got[0].Seq != 501) || name != "missing" && err == nil {
+				t.Errorf("%v, %v", got, err)
+			}
+			told := false
+			for e, err := range l.Follow(t.Context(), 499) {
+				told = err != nil || name == "missing" && e.Seq == 501
+				break
+			}
+			if !told {
+				t.Error("who follows is not told")
+			}
+			if seq, err := l.AppendFlush(Update, Everyone, frame(1001)); err != nil || seq != 1001 {
+				t.Errorf("%d, %v", seq, err)
+			}
+			if got, err := l.Cursor(1000).Next(nil, 1); err != nil || len(got) != 1 || got[0].Seq != 1001 {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}
+
+// Who follows waits for what comes, and ends with its context.
+func TestFollow_WaitsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := open(t, 0)
+		fill(t, l, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var got []uint64
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for e, err := range l.Follow(ctx, 0) {
+				if err != nil {
+					t.Error(err)
+				}
+				got = append(got, e.Seq)
+			}
+		}()
+		synctest.Wait() // it waits, and does nothing
+		fill(t, l, 3, 3)
+		synctest.Wait()
+		cancel()
+		<-ended
+		if diff := cmp.Diff([]uint64{1, 2, 3}, got); diff != "" {
+			t.Errorf("entries differ (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What is no complete entry at the end of a file is cut off; what is before is
+// kept, byte for byte.
+func TestOpen_FindsTheLastEntry(t *testing.T) {
+	head := func(seq uint64) string { return string(appendHead(nil, seq, 5, Update, 0)) }
+	good := head(1) + "{}}\n" + head(2) + "{}}\n"
+	long := head(3) + `{"x":"` + strings.Repeat("x", 200<<10) + `"}` + "}\n"
+	for name, tt := range map[string]struct {
+		file string
+		keep int
+		last uint64
+	}{
+		"empty":                   {"", 0, 0},
+		"good":                    {good, len(good), 2},
+		"no newline":              {good + head(3) + "{}}", len(good), 2},
+		"torn head":               {good + `{"seq":3`, len(good), 2},
+		"torn, then whole":        {good + `{"seq":3` + "\n", len(good), 2},
+		"empty lines":             {good + "\n\n\n", len(good), 2},
+		"rubbish":                 {"\n\x00\x00\n", 0, 0},
+		"one byte":                {"x", 0, 0},
+		"a newline":               {"\n", 0, 0},
+		"long":                    {good + long, len(good) + len(long), 3},
+		"long, torn":              {good + long[:len(long)-1], len(good), 2},
+		"long, alone":             {strings.Replace(long, `"seq":3`, `"seq":1`, 1), len(long), 1},
+		"zeros":                   {good + strings.Repeat("\x00", 100<<10), len(good), 2},
+		"newline at 64 KiB":       {good + strings.Repeat("y", 64<<10) + "\n", len(good), 2},
+		"newline right at 64 KiB": {good + strings.Repeat("y", 64<<10-1) + "\n", len(good), 2},
+		"number 0":                {good + head(0) + "{}}\n", len(good), 2},
+		"no object":               {good + head(3) + "[]}\n", len(good), 2},
+		"half an object":          {good + head(3) + "{}\n", len(good), 2},
+		"no end":                  {good + head(3) + "{}]\n", len(good), 2},
+		"no message":              {good + head(3) + "\n", len(good), 2},
+		"no kind":                 {good + `{"seq":3,"time":5,"kind":"` + "\n", len(good), 2},
+		"unknown kind":            {good + `{"seq":3,"time":5,"kind":"?","to":0,"message":{}}` + "\n", len(good), 2},
+		"no time":                 {good + `{"seq":3,"time":,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
+		"no recipient":            {good + `{"seq":3,"time":5,"kind":"u","to":,"message":{}}` + "\n", len(good), 2},
+		"only a sign":             {good + `{"seq":3,"time":5,"kind":"u","to":-,"message":{}}` + "\n", len(good), 2},
+		"a negative number":       {good + `{"seq":-3,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
+		"too large a number":      {good + `{"seq":92233720368547758070,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
+		"a colon in a number":     {good + `{"seq":3:,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
+		"something in between":    {good + `{"seq":3, "time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log.jsonl")
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Open(path, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			b, err := os.ReadFile(path)
+			if err != nil || string(b) != tt.file[:tt.keep] || l.Last() != tt.last {
+				t.Errorf("%d bytes are kept of %d, want %d; the last entry is %d, want %d; %v", len(b), len(tt.file), tt.keep, l.Last(), tt.last, err)
+			}
+			fill(t, l, int(tt.last)+1, int(tt.last)+1)
+			if got := len(readAll(t, l, 0)); got != int(tt.last)+1 {
+				t.Errorf("%d entries", got)
+			}
+		})
+	}
+	if _, err := Open(t.TempDir(), 0); err == nil {
+		t.Error("a folder is taken for a log")
+	}
+}
+
+// Entries are valid until the next call, whatever the log does meanwhile: their
+// memory is not used for others.
+func TestCursor_EntriesStayValidUntilTheNextCall(t *testing.T) {
+	text := func(i int, of byte) []byte {
+		return fmt.Appendf(nil, `{"n":%d,"x":"%s"}`, i, bytes.Repeat([]byte{of}, 5000))
+	}
+	const n = 100
+	l, _ := open(t, 2<<20)
+	other, _ := open(t, 256<<10)
+	for i := 1; i <= n; i++ {
+		l.Append(Update, Everyone, text(i, 'a'))
+	}
+	_ = l.Flush()
+	one, two := l.Cursor(0), l.Cursor(0)
+	read := func(c *Cursor, want int) []Entry {
+		t.Helper()
+		got, err := c.Next(nil, math.MaxInt)
+		if err != nil || len(got) != want {
+			t.Fatalf("%d entries, %v", len(got), err)
+		}
+		return got
+	}
+	burst := func() { // more than the other log and all spare memory hold
+		for i := range 300 {
+			other.Append(Update, Everyone, text(i, 'b'))
+			if i%10 == 0 {
+				_ = other.Flush()
+			}
+		}
+		other.Release(0)
+	}
+	check := func(got []Entry) {
+		t.Helper()
+		for i, e := range got {
+			if e.Seq != uint64(i+1) || !bytes.Equal(e.Frame, text(i+1, 'a')) {
+				t.Fatalf("entry %d has changed: %d %.40s", i+1, e.Seq, e.Frame)
+			}
+		}
+	}
+	first, second := read(one, n), read(two, n)
+	read(one, 0) // lets go of what the log still holds
+	burst()
+	check(second)
+	one.Seek(0)
+	first = read(one, n)
+	l.Release(0) // now the log does not hold it any more
+	burst()
+	check(first)
+	check(second)
+	read(one, 0)
+	burst()
+	check(second) // the other cursor does
+	read(two, 0)
+	burst()
+	check(readAll(t, l, 0))
+}

@@ -1,0 +1,339 @@
+package runtime
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// member is a member of a result's _meta, as the gateway says it.
+func member(result, name string) string {
+	v, _ := acp.Member([]byte(result), "_meta", acp.MetaKey, name)
+	return string(v)
+}
+
+func newParams(meta string) string {
+	return `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":` + meta + `}}`
+}
+
+// A session can be given an id, if that is free and can travel in a header.
+func TestNewSession_RequestedID(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := func(id string) string {
+		return newParams(`{"requestedSessionId":` + string(acp.AppendQuoted(nil, id)) + `}`)
+	}
+	for _, bad := range []string{"with blank", "ümlaut", "tab\t", "\x7f", strings.Repeat("x", 257)} {
+		if e := tc.callErr("session/new", id(bad)); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "1 to 256 visible ASCII") {
+			t.Errorf("%q: %v", bad, e)
+		}
+	}
+	for _, good := range []string{"!~", strings.Repeat("x", 256), "mine"} {
+		if got := acp.MemberString([]byte(tc.call("session/new", id(good))), "sessionId"); got != good {
+			t.Errorf("%q became %q", good, got)
+		}
+	}
+	e := tc.callErr("session/new", id("mine"))
+	if e.Code != acp.CodeInvalidParams || !strings.Contains(string(e.Data), string(problem.SessionAlreadyExists)) {
+		t.Errorf("taken: %v %s", e, e.Data)
+	}
+	if got := acp.MemberString([]byte(tc.call("session/new", newParams(`{"requestedSessionId":""}`))), "sessionId"); got != "native-4" {
+		t.Errorf("without an id it became %q", got)
+	}
+}
+
+// An id is kept for the session that is being made, and free again if that comes
+// to nothing.
+func TestNewSession_IDOfOneThatIsBeingMade(t *testing.T) {
+	answers := map[string]string{
+		"the agent refuses": `"error":{"code":-32000,"message":"not now"}`, "without an id": `"result":{"sessionId":""}`,
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{}
+			got := make(chan acp.Message, 8)
+			a.handle = func(_ *fakeConn, m acp.Message) { got <- m }
+			r := newRuntime(t, t.TempDir(), a)
+			tc, other := connect(t, r, ""), connect(t, r, "")
+			const params = `{"requestedSessionId":"mine"}`
+			id := tc.request("session/new", newParams(params))
+			m := <-got
+			if e := other.callErr("session/new", newParams(params)); !strings.Contains(string(e.Data), string(problem.SessionAlreadyExists)) {
+				t.Errorf("while it is being made: %v %s", e, e.Data)
+			}
+			a.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID(), answer))
+			if _, res := tc.until(id); res.Err() == nil {
+				t.Errorf("%s", res.Frame())
+			}
+			id = other.request("session/new", newParams(params))
+			m = <-got
+			a.conn().result(m, `{"sessionId":"n"}`)
+			if _, res := other.until(id); acp.MemberString(res.Result(), "sessionId") != "mine" {
+				t.Errorf("afterwards: %s", res.Frame())
+			}
+		})
+	}
+}
+
+// What cannot be made is refused with the reason before the agent hears of it.
+func TestNewSession_WhatIsRefused(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	for params, want := range map[string]string{
+		`{"mcpServers":[]}`:                  "absolute path",
+		`{"cwd":"tmp","mcpServers":[]}`:      "absolute path",
+		newParams(`{"agent":"nobody"}`):      "nobody",
+		newParams(`{"env":{"A":"B","C":7}}`): "env",
+	} {
+		if e := tc.callErr("session/new", params); !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %v", params, e)
+		}
+	}
+	a.conn().quiet(t, tc)
+}
+
+// What is known of a session is told with it, whoever opens it.
+func TestNewSession_WhatIsTold(t *testing.T) {
+	a, b := &fakeAgent{id: "fake"}, &fakeAgent{id: "other"}
+	r := newRuntime(t, t.TempDir(), a, b)
+	tc := connect(t, r, "")
+	res := tc.call("session/new", newParams(`{"agent":"other","requestedSessionId":"mine","title":"T"}`))
+	if acp.MemberString([]byte(res), "sessionId") != "mine" || !strings.Contains(res, `"extra":[true]`) {
+		t.Errorf("%s", res)
+	}
+	for name, want := range map[string]string{"agent": `"other"`, "agentSessionId": `"native-1"`, "continuity": `"native"`, "turn": `"idle"`, "seq": "0", "pending": "0"} {
+		if got := member(res, name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+	info, err := r.Session("mine")
+	if err != nil || info.Agent != "other" || info.AgentSessionID != "native-1" || info.Title != "T" || info.Cwd != "/tmp" || info.Continuity != ContinuityNative || time.Since(info.CreatedAt) > wait {
+		t.Errorf("%+v, %v", info, err)
+	}
+	tc.request("session/prompt", prompt("mine", "x"))
+	p := b.conn().next(t, "session/prompt")
+	b.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, methodPermission, permissionParams))
+	tc.nextRequest()
+	late := connect(t, r, "")
+	_, m := late.until(late.request("session/resume", `{"sessionId":"mine","cwd":"/tmp"}`))
+	res = string(m.Result())
+	if member(res, "turn") != `"running"` || member(res, "seq") != fmt.Sprint(info.EventCount+3) || member(res, "pending") != "1" {
+		t.Errorf("%s", res)
+	}
+	b.conn().result(p, `{"stopReason":"end_turn"}`)
+}
+
+// Ids of agents are theirs to choose: one that cannot be a session's, or is
+// taken, is another one here.
+func TestNewSession_IDsOfAgents(t *testing.T) {
+	a, b := &fakeAgent{id: "fake"}, &fakeAgent{id: "other"}
+	bad := `"with blank"`
+	b.handle = func(c *fakeConn, m acp.Message) {
+		if m.Method() == "session/new" {
+			c.result(m, `{"sessionId":`+bad+`}`)
+			return
+		}
+		c.got <- m
+	}
+	r := newRuntime(t, t.TempDir(), a, b)
+	tc := connect(t, r, "")
+	if got := tc.session(); got != "native-1" {
+		t.Errorf("the agent's own id became %q", got)
+	}
+	uuid := regexp.MustCompile(`^[0-9a-f-]{36}$`)
+	for _, bad = range []string{`"with blank"`, `"native-1"`} {
+		res := tc.call("session/new", newParams(`{"agent":"other"}`))
+		id := acp.MemberString([]byte(res), "sessionId")
+		if !uuid.MatchString(id) || member(res, "agentSessionId") != bad {
+			t.Errorf("%s became %s: %s", bad, id, res)
+		}
+		tc.request("session/prompt", prompt(id, "x"))
+		if m := b.conn().next(t, "session/prompt"); `"`+string(m.Session())+`"` != bad {
+			t.Errorf("the agent knows it as %s", m.Frame())
+		} else {
+			b.conn().result(m, `{"stopReason":"end_turn"}`)
+		}
+	}
+}
+
+// A session's modes and options are told by whoever opens it, as they are now.
+func TestOpen_ModesAndOptions(t *testing.T) {
+	const modes, options = `{"currentModeId":"m","availableModes":[{"id":"m","name":"M"}]}`, `[{"id":"o","name":"O","type":"select","currentValue":"v","options":[{"value":"v","name":"V"}]}]`
+	a := &fakeAgent{}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		if m.Method() == "session/new" {
+			c.result(m, `{"sessionId":"n","modes":`+modes+`,"configOptions":`+options+`}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	created := tc.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	late := connect(t, r, "")
+	resumed := late.call("session/resume", `{"sessionId":"n","cwd":"/tmp"}`)
+	for _, res := range []string{created, resumed} {
+		m, _ := acp.Member([]byte(res), "modes")
+		o, _ := acp.Member([]byte(res), "configOptions")
+		if string(m) != modes || string(o) != options {
+			t.Errorf("%s", res)
+		}
+	}
+}
+
+// Whoever opens a session is given it from the beginning, from a place, or from
+// now on.
+func TestOpen_FromWhere(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, `{"_meta":{"sandboxagent.dev":{"eventIds":true}}}`)
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	p := a.conn().next(t, "session/prompt")
+	for _, text := range []string{"one", "two", "three"} {
+		a.conn().chunk("native-1", text)
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	before, _ := tc.until(id)
+	second := seqOf(before[1])
+	count := func() uint64 { // who opens a session is answered in its log
+		info, err := r.Session(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.EventCount
+	}
+	open := func(method, meta string) (string, *acp.Error) {
+		c := connect(t, r, "")
+		defer c.close()
+		before, res := c.until(c.request(method, fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":%s}}`, s, meta)))
+		return texts(before), res.Err()
+	}
+	for _, method := range []string{"session/load", "session/resume"} {
+		for meta, want := range map[string]string{
+			`{}`: map[string]string{"session/load": "user:x one two three"}[method], `{"after":0}`: "user:x one two three",
+			`{"after":` + second + `}`: "three", `{"after":COUNT}`: "",
+		} {
+			meta = strings.Replace(meta, "COUNT", fmt.Sprint(count()), 1)
+			if got, err := open(method, meta); got != want || err != nil {
+				t.Errorf("%s with %s gives %q, %v, want %q", method, meta, got, err, want)
+			}
+		}
+		for _, meta := range []string{fmt.Sprintf(`{"after":%d}`, count()+1), `{"after":-1}`, `{"after":"1"}`, `{"after":1.5}`, `{"after":18446744073709551616}`} {
+			last := fmt.Sprintf("0 to %d", count())
+			if _, err := open(method, meta); err == nil || err.Code != acp.CodeInvalidParams || !strings.Contains(err.Message, last) {
+				t.Errorf("%s with %s: %v", method, meta, err)
+			}
+		}
+		if e := tc.callErr(method, `{"cwd":"/tmp","mcpServers":[]}`); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "sessionId") {
+			t.Errorf("%s without a session: %v", method, e)
+		}
+	}
+	tc.call("_sandboxagent/session/terminate", fmt.Sprintf(`{"sessionId":%q}`, s))
+	if e := tc.callErr("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s)); e.Code != acp.CodeResourceNotFound || !strings.Contains(e.Message, "has ended (terminated)") {
+		t.Errorf("ended: %v", e)
+	}
+}
+
+// A closed session is open again, also for the gateway that comes next.
+func TestOpen_ClosedOnes(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.call("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+	tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	tc = connect(t, r, "")
+	tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	id := tc.request("session/prompt", prompt(s, "x"))
+	m := a.conn().next(t, "session/resume")
+	a.conn().result(m, `{}`)
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+}
+
+// A session that the agent has from elsewhere is opened there: its replay is the
+// log, what it says of itself is told, and it is like any other from then on.
+func TestOpen_FromElsewhere(t *testing.T) {
+	const modes, options = `{"currentModeId":"m","availableModes":[{"id":"m","name":"M"}]}`, `[{"id":"o","name":"O","type":"select","currentValue":"v","options":[{"value":"v","name":"V"}]}]`
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	id := tc.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"after":0,"credentials":{"apiKey":"secret"},"agent":"fake"}}}`)
+	a.awaitOpened(t, 2) // with a login of its own
+	m := a.conn().next(t, "session/load")
+	if diff := cmp.Diff(`{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"agent":"fake"}}}`, string(m.Params())); diff != "" {
+		t.Errorf("the agent was asked (-want +got):\n%s", diff)
+	}
+	other := connect(t, r, "")
+	if e := other.callErr("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[]}`); e.Code != acp.CodeInternal || !strings.Contains(e.Message, "another request") {
+		t.Errorf("twice at a time: %v", e)
+	}
+	a.conn().chunk("theirs", "old")
+	a.conn().result(m, `{"modes":`+modes+`,"configOptions":`+options+`}`)
+	before, res := tc.until(id)
+	if texts(before) != "old" || member(string(res.Result()), "continuity") != `"native"` || member(string(res.Result()), "agentSessionId") != `"theirs"` {
+		t.Errorf("%q, %s", texts(before), res.Frame())
+	}
+	info, err := r.Session("theirs")
+	if err != nil || info.Cwd != "/w" || info.Agent != "fake" || info.AgentSessionID != "theirs" || info.Continuity != ContinuityNative || time.Since(info.CreatedAt) > wait {
+		t.Errorf("%+v, %v", info, err)
+	}
+	before, res = other.until(other.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[]}`))
+	got, _ := acp.Member(res.Result(), "modes")
+	opts, _ := acp.Member(res.Result(), "configOptions")
+	if texts(before) != "old" || string(got) != modes || string(opts) != options {
+		t.Errorf("%q, %s", texts(before), res.Frame())
+	}
+	pid := tc.request("session/prompt", prompt("theirs", "x"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(pid)
+}
+
+// What cannot be opened there leaves nothing behind, and can be tried again.
+func TestOpen_FromElsewhereFails(t *testing.T) {
+	a, cannot := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}, &fakeAgent{id: "other"}
+	r := newRuntime(t, t.TempDir(), a, cannot)
+	tc := connect(t, r, "")
+	const params = `{"sessionId":"theirs","cwd":"/w"}`
+	for range 2 {
+		id := tc.request("session/resume", params)
+		m := a.conn().next(t, "session/resume")
+		a.conn().chunk("theirs", "lost")
+		a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+		if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "no such session") {
+			t.Errorf("%s", res.Frame())
+		}
+		if _, err := r.Session("theirs"); err == nil {
+			t.Error("it is a session")
+		}
+	}
+	id := tc.request("session/resume", params)
+	m := a.conn().next(t, "session/resume")
+	a.conn().result(m, `{}`)
+	if before, _ := tc.until(id); texts(before) != "" {
+		t.Errorf("what it was given first: %q", texts(before))
+	}
+	for meta, want := range map[string]int64{`{"agent":"other"}`: acp.CodeResourceNotFound, `{"agent":"nobody"}`: acp.CodeInvalidParams} {
+		if e := tc.callErr("session/resume", `{"sessionId":"unknown","cwd":"/w","_meta":{"sandboxagent.dev":`+meta+`}}`); e.Code != want {
+			t.Errorf("%s: %v", meta, e)
+		}
+	}
+}

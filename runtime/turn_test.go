@@ -1,0 +1,290 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+func (tc *testClient) cancels(method, params string) {
+	tc.t.Helper()
+	tc.send(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params + `}`)
+}
+
+// Prompts wait in their order, up to a limit; one that is withdrawn leaves the
+// others in theirs.
+func TestTurn_QueueIsBoundedAndInOrder(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	ids := map[string]acp.ID{}
+	ids["0"] = tc.request("session/prompt", prompt(s, "0"))
+	running := a.conn().next(t, "session/prompt")
+	for i := 1; i <= maxQueued; i++ {
+		ids[fmt.Sprint(i)] = tc.request("session/prompt", prompt(s, fmt.Sprint(i)))
+	}
+	if e := tc.callErr("session/prompt", prompt(s, "too many")); e.Code != acp.CodeInternal || !strings.Contains(e.Message, "64 prompts") {
+		t.Errorf("one too many: %v", e)
+	}
+	for _, gone := range []string{"2", "64", "1"} {
+		tc.cancels(methodCancelReq, fmt.Sprintf(`{"requestId":%s}`, ids[gone]))
+		if _, res := tc.until(ids[gone]); res.Err() == nil || res.Err().Code != acp.CodeCancelled {
+			t.Errorf("withdrawn: %s", res.Frame())
+		}
+	}
+	ids["65"] = tc.request("session/prompt", prompt(s, "65")) // there is room again
+	for i := 3; i <= 65; i++ {
+		if i == 64 {
+			continue
+		}
+		a.conn().result(running, `{"stopReason":"end_turn"}`)
+		running = a.conn().next(t, "session/prompt")
+		if want := fmt.Sprintf(`"text":"%d"`, i); !strings.Contains(string(running.Params()), want) {
+			t.Fatalf("%s came, want %d", running.Params(), i)
+		}
+	}
+	a.conn().result(running, `{"stopReason":"end_turn"}`)
+	tc.until(ids["65"])
+}
+
+// What a client says is shown to the others and to those who come later, block by
+// block; the one who said it knows.
+func TestTurn_PromptIsShownToOthers(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	s := tc.session()
+	other.call("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+	id := tc.request("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}`, s))
+	p := a.conn().next(t, "session/prompt")
+	if texts([]acp.Message{other.next(), other.next()}) != "user:one user:two" { // before the agent says anything
+		t.Error("the other was shown something else")
+	}
+	a.conn().chunk("native-1", "three")
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	before, _ := tc.until(id)
+	if got := texts(before); got != "three" {
+		t.Errorf("who said it was shown %q", got)
+	}
+	late := connect(t, r, "")
+	before, _ = late.until(late.request("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s)))
+	if got := texts(before); got != "user:one user:two three" {
+		t.Errorf("who came later was shown %q", got)
+	}
+}
+
+// A session that takes no prompt says why.
+func TestTurn_SessionsThatTakeNone(t *testing.T) {
+	a := &fakeAgent{}
+	r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(withID(a)), DefaultAgent: a.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	ended, closed, open := tc.session(), tc.session(), tc.session()
+	tc.call("_sandboxagent/session/terminate", fmt.Sprintf(`{"sessionId":%q}`, ended))
+	if e := tc.callErr("session/prompt", prompt(ended, "x")); e.Code != acp.CodeResourceNotFound || !strings.Contains(e.Message, "has ended (terminated)") {
+		t.Errorf("ended: %v", e)
+	}
+	tc.call("session/close", fmt.Sprintf(`{"sessionId":%q}`, closed))
+	if e := tc.callErr("session/prompt", prompt(closed, "x")); e.Code != acp.CodeResourceNotFound || !strings.Contains(e.Message, "is closed") {
+		t.Errorf("closed: %v", e)
+	}
+	// While the gateway ends, a turn may; another one does not begin.
+	id := tc.request("session/prompt", prompt(open, "x"))
+	p := a.conn().next(t, "session/prompt")
+	down := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		down <- r.Shutdown(ctx)
+	}()
+	if m := a.conn().next(t, "session/cancel"); m.Session() != "native-3" {
+		t.Errorf("cancelled %s", m.Frame())
+	}
+	late := tc.request("session/prompt", prompt(open, "y"))
+	if _, res := tc.until(late); res.Err() == nil || res.Err().Code != acp.CodeInternal || !strings.Contains(res.Err().Message, "shutting down") {
+		t.Errorf("late: %s", res.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	tc.until(id)
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
+// A silent turn is cancelled, one that says something now and then is not, and
+// neither is anything when it is over.
+func TestTurn_IdleTimeoutCountsSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake"}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", TurnIdleTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		id := tc.request("session/prompt", prompt(s, "x"))
+		p := a.conn().next(t, "session/prompt")
+		for range 5 {
+			time.Sleep(50 * time.Second)
+			a.conn().chunk("native-1", "still at it")
+			tc.next()
+		}
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if len(a.conn().got) != 0 {
+			m := <-a.conn().got
+			t.Errorf("a turn that is not silent was sent %s", m.Frame())
+		}
+		time.Sleep(2 * time.Second)
+		a.conn().next(t, "session/cancel")
+		a.conn().result(p, `{"stopReason":"cancelled"}`)
+		tc.until(id)
+		id = tc.request("session/prompt", prompt(s, "x"))
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		time.Sleep(time.Hour)
+		if len(a.conn().got) != 0 {
+			m := <-a.conn().got
+			t.Errorf("after the turn the agent was sent %s", m.Frame())
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What comes while the agent is started for a prompt follows the prompt.
+func TestTurn_WithdrawnWhileTheSessionIsOpenedAnew(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	a.conn().crash(errCrash)
+	tc.next() // ended
+	id := tc.request("session/prompt", prompt(s, "x"))
+	a.awaitOpened(t, 2)
+	load := a.conn().next(t, "session/load")
+	tc.cancels(methodCancelReq, fmt.Sprintf(`{"requestId":%s}`, id))
+	tc.call("session/list", `{}`)
+	a.conn().result(load, `{}`)
+	p := a.conn().next(t, "session/prompt")
+	m := a.conn().next(t, methodCancelReq)
+	if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
+		t.Errorf("the agent was told %s, its request is %s", m.Frame(), p.ID())
+	}
+	a.conn().out <- acp.NewError(p.ID(), acp.Errorf(acp.CodeCancelled, "x"))
+	if _, res := tc.until(id); res.Err() == nil || res.Err().Code != acp.CodeCancelled {
+		t.Errorf("%s", res.Frame())
+	}
+}
+
+// An agent that dies ends the turn with the reason, and the prompt that waits is
+// given to the next one, whether that remembers the session or not.
+func TestTurn_TheNextOneSurvivesACrash(t *testing.T) {
+	l := &ledger{t: t, open: map[*entry]bool{}}
+	a := &fakeAgent{id: "fake", caps: `{"loadSession":true}`}
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Observer: l})
+	tc := connect(t, r, `{"_meta":{"sandboxagent.dev":{"turns":true}}}`)
+	s := tc.session()
+	other := connect(t, r, `{"_meta":{"sandboxagent.dev":{"turns":true}}}`)
+	other.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	first := a.conn()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	first.next(t, "session/prompt")
+	queued := tc.request("session/prompt", prompt(s, "y"))
+	first.crash(errCrash)
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(string(res.Err().Data), string(problem.AgentProcessExited)) {
+		t.Errorf("%s", res.Frame())
+	}
+	if m := other.nextOf("_sandboxagent/session/turn_ended"); !strings.Contains(string(m.Params()), `"error":{`) || m.Session() != s {
+		t.Errorf("the other was told %s", m.Frame())
+	}
+	a.awaitOpened(t, 2)
+	load := a.conn().next(t, "session/load")
+	a.conn().out <- acp.NewError(load.ID(), acp.Errorf(acp.CodeInternal, "it is gone"))
+	fresh := a.conn()
+	if m := fresh.next(t, "session/prompt"); !strings.Contains(string(m.Params()), `"text":"y"`) {
+		t.Errorf("%s", m.Frame())
+	} else {
+		fresh.result(m, `{"stopReason":"end_turn"}`)
+	}
+	tc.until(queued)
+}
+
+// A cancel with nothing to cancel tells the agent nothing, and a second one for
+// the same turn does no harm.
+func TestTurn_CancelWithoutATurn(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	about := fmt.Sprintf(`{"sessionId":%q}`, s)
+	tc.cancels("session/cancel", about)
+	a.conn().quiet(t, tc)
+	id := tc.request("session/prompt", prompt(s, "x"))
+	p := a.conn().next(t, "session/prompt")
+	tc.cancels("session/cancel", about)
+	if m := a.conn().next(t, "session/cancel"); m.Session() != "native-1" {
+		t.Errorf("%s", m.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`) // it was quicker
+	if _, res := tc.until(id); !strings.Contains(string(res.Result()), "end_turn") {
+		t.Errorf("%s", res.Frame())
+	}
+	tc.cancels("session/cancel", about)
+	tc.cancels(methodCancelReq, fmt.Sprintf(`{"requestId":%s}`, id))
+	a.conn().quiet(t, tc)
+}
+
+// Turns that were cancelled while they waited are told of like others.
+func TestTurn_OthersLearnOfWhatWasCancelledInTheQueue(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	wants := `{"_meta":{"sandboxagent.dev":{"turns":true}}}`
+	tc, other := connect(t, r, wants), connect(t, r, wants)
+	s := tc.session()
+	other.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	first := tc.request("session/prompt", prompt(s, "a"))
+	p := a.conn().next(t, "session/prompt")
+	named := tc.request("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}`, s))
+	odd := tc.request("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":7}}}`, s))
+	tc.cancels("session/cancel", fmt.Sprintf(`{"sessionId":%q}`, s))
+	for _, id := range []acp.ID{named, odd} {
+		if _, res := tc.until(id); string(res.Result()) != `{"stopReason":"cancelled"}` {
+			t.Errorf("%s", res.Frame())
+		}
+	}
+	one, two := other.nextOf("_sandboxagent/session/turn_ended"), other.nextOf("_sandboxagent/session/turn_ended")
+	if !strings.Contains(string(one.Params()), `"promptId":"mine","result":{"stopReason":"cancelled"}`) || strings.Contains(string(two.Params()), "promptId") {
+		t.Errorf("told %s and %s", one.Frame(), two.Frame())
+	}
+	a.conn().next(t, "session/cancel")
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	tc.until(first)
+}
+
+// A turn without a name is not recorded when nobody wants to know of its end.
+func TestTurn_EndThatNobodyWantsToKnow(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, other := connect(t, r, `{"_meta":{"sandboxagent.dev":{"turns":true}}}`), connect(t, r, "")
+	s := tc.session()
+	other.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	id := tc.request("session/prompt", prompt(s, "a"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	if err != nil || strings.Contains(fmt.Sprint(messages(events)), "turn_ended") {
+		t.Errorf("%v, %v", messages(events), err)
+	}
+}
