@@ -104,7 +104,7 @@ func TestLive_Exec(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){"early": (*world).early, "refused": (*world).withoutServer} {
 		t.Run(name, func(t *testing.T) {
 			if name == "early" {
-				agentcache.Long(t)
+				agentcache.Long(t, "an early version, which few still have")
 			}
 			w := newWorld(t)
 			prepare(w)

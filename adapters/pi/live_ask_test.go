@@ -190,7 +190,7 @@ func TestLive_GateFailsClosed(t *testing.T) {
 		t.Run(v, func(t *testing.T) {
 			t.Parallel()
 			if v != version {
-				agentcache.Long(t)
+				agentcache.Long(t, "an early version, which few still have")
 			}
 			w := newWorldOf(t, v)
 			script := w.Program

@@ -59,7 +59,7 @@ func onBoth(t *testing.T, test func(t *testing.T, w *world)) {
 		t.Run(v, func(t *testing.T) {
 			t.Parallel()
 			if v != version {
-				agentcache.Long(t)
+				agentcache.Long(t, "an early version, which few still have")
 			}
 			test(t, newWorldOf(t, v))
 		})

@@ -25,7 +25,7 @@ func testHostTools(t *testing.T, a *realAgent, writes string) {
 		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
 	}
 	flags, env := a.install(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, a.id)
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -176,6 +176,6 @@ func TestReal_Qwen(t *testing.T)    { testReal(t, &qwenAgent) }
 func TestReal_Copilot(t *testing.T) { testReal(t, &copilotAgent) }
 
 func TestReal_OpenCode(t *testing.T) {
-	long(t, "OpenCode is proven through its bridge, and what agents that speak ACP themselves need by three others")
+	agentcache.Long(t, "OpenCode is proven through its bridge, and what agents that speak ACP themselves need by three others")
 	testReal(t, &openCodeAgent)
 }

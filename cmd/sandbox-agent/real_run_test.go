@@ -43,14 +43,6 @@ type realRun struct {
 	base    []string         // of the environment
 }
 
-// long skips what is not worth its time in each run.
-func long(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("SANDBOX_AGENT_LONG") != "1" {
-		t.Skipf("left to long runs, SANDBOX_AGENT_LONG=1: %s", reason)
-	}
-}
-
 // real waits for the test's turn and makes everything, but starts no gateway.
 func (b *bridged) real(t *testing.T) *realRun {
 	t.Helper()
@@ -61,7 +53,7 @@ func (b *bridged) real(t *testing.T) *realRun {
 		t.Skipf("the SDK is not installed, run ./task node:deps: %v", err)
 	}
 	r := &realRun{bridged: b, t: t, restart: make(chan chan string), program: b.program(t)}
-	agentcache.Turn(t)
+	agentcache.Turn(t, b.id)
 	var err error
 	if r.home, err = filepath.EvalSymlinks(t.TempDir()); err != nil {
 		t.Fatal(err)

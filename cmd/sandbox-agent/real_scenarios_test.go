@@ -239,7 +239,7 @@ func TestReal_CodexEarly(t *testing.T) {
 // A version of Pi that does not say when it has settled.
 func TestReal_PiEarly(t *testing.T) {
 	t.Parallel()
-	long(t, "a version that few still have")
+	agentcache.Long(t, "a version that few still have")
 	legacy := pi
 	legacy.program = func(t *testing.T) string { return piProgram(t, agentcache.PiLegacy) }
 	r := legacy.real(t)

@@ -24,7 +24,7 @@ func testReal(t *testing.T, a *realAgent) {
 	}
 	t.Parallel()
 	flags, env := a.install(t)
-	agentcache.Turn(t)
+	agentcache.Turn(t, a.id)
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

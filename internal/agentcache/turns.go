@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,10 +30,10 @@ const maxWait = 30 * time.Minute
 // room until the test ends. Those who wait are served in the order in which they
 // came. While a run of the whole suite is under way, its packages share one queue
 // (see [Serve]); otherwise each test program has its own.
-func Turn(t testing.TB, agents ...string) {
+func Turn(t testing.TB, agent string) {
 	t.Helper()
-	agent, weight := strings.Join(agents, " and "), 1
-	if slices.ContainsFunc(agents, func(a string) bool { return slices.Contains(heavy, a) }) {
+	weight := 1
+	if slices.Contains(heavy, agent) {
 		weight = 2
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
@@ -49,12 +48,15 @@ func Turn(t testing.TB, agents ...string) {
 	t.Cleanup(leave)
 }
 
+// LongTier begins the reason of tests that [Long] skips.
+const LongTier = "long tier: "
+
 // Long skips tests that belong to the long tier: other versions of an agent, and
 // combinations that the normal suite shows in another way.
-func Long(t testing.TB) {
+func Long(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("SANDBOX_AGENT_LONG") == "" {
-		t.Skip("long tier: run by ./task test:long")
+		t.Skip(LongTier + reason)
 	}
 }
 

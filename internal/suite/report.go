@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 const startsVar = "SANDBOX_AGENT_TEST_STARTS"
@@ -52,6 +54,9 @@ func (s *suite) report(w io.Writer, startsFile string) error {
 		outcomes[r.outcome]++
 		if r.outcome != "skip" {
 			ran[r.kind]++
+			continue
+		}
+		if !s.long && strings.Contains(r.why, agentcache.LongTier) {
 			continue
 		}
 		if !slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(r.name) }) {
