@@ -31,7 +31,7 @@ func (r *Runtime) keepHouse(ctx context.Context) {
 			}
 			for _, a := range r.usedAgents() {
 				for _, p := range a.live() {
-					if p.unusedSince(now.Add(-procLinger)) {
+					if p.retire(now.Add(-procLinger)) {
 						r.work.Go(func() { p.close(errUnused) })
 					}
 				}

@@ -349,15 +349,18 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 	}
 	own := m.Clone()
 	c.r.work.Go(func() {
-		defer c.r.unreserve(id)
+		fail := func(err error) { // whoever hears of it may try again
+			c.r.unreserve(id)
+			q.fail(nil, err)
+		}
 		p, err := a.process(within(c.r.ctx, q.span.Context()), w)
 		if err != nil {
-			q.fail(nil, err)
+			fail(err)
 			return
 		}
 		defer p.release()
 		if !p.caps.load && !p.caps.resume {
-			q.fail(nil, notFound(id))
+			fail(notFound(id))
 			return
 		}
 		s := newSession(c.r, record{
@@ -371,7 +374,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 		s.serving.Store(p)
 		if err := p.bind(id, s); err != nil {
 			s.discard(kept > 0)
-			q.fail(nil, err)
+			fail(err)
 			return
 		}
 		if load {
@@ -388,7 +391,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			if kept > 0 {
 				err = acp.Errorf(acp.CodeInternal, "the record of session %s cannot be read, and its agent does not open it (%v): its log is kept in %s", id, err, c.r.store.path(id))
 			}
-			q.fail(nil, err)
+			fail(err)
 			return
 		}
 		s.mu.Lock()
@@ -401,6 +404,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 		s.mu.Unlock()
 		c.r.mu.Lock()
 		c.r.sessions[id] = s
+		delete(c.r.reserved, id)
 		c.r.mu.Unlock()
 		s.change(func(*record) {})
 		if c.loadsBeside() {

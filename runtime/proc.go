@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -15,7 +14,6 @@ import (
 )
 
 const (
-	outboxLimit = 64       // messages waiting for an agent to read; senders wait for room
 	flushBytes  = 64 << 10 // appended at most before it is shown
 	sampleEvery = 16       // the time of one batch of so many is taken
 	earlyLimit  = 4096     // messages of a session whose id is not known yet
@@ -40,9 +38,8 @@ type proc struct {
 	ownLogin bool
 	started  time.Time
 	backoff  *backoff      // of those who would start it again
-	outbox   chan []byte   // frames that could not be written at once, in order
-	waiting  atomic.Int64  // frames in outbox or on their way from it
 	wmu      sync.Mutex    // held while the agent's input is written
+	outbox   outbox        // frames that could not be written at once
 	gone     chan struct{} // closed by fail: nothing is sent any more
 	ended    chan struct{} // closed when pump and writer have returned
 
@@ -56,6 +53,7 @@ type proc struct {
 	hosted   map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
 	creating int                           // requests in flight that may create a session
 	holds    int                           // clients, sessions and callers that need the process
+	retired  bool                          // it is being ended as unused: nobody can hold it any more
 	idleAt   time.Time
 	cause    error // why it ended; set once
 }
@@ -85,7 +83,7 @@ func (k *call) finish(res *acp.Message, err error) {
 func newProc(a *agent, key string, conn acp.Conn, b *backoff) *proc {
 	p := &proc{
 		agent: a, key: key, conn: conn, backoff: b, started: time.Now(),
-		outbox: make(chan []byte, outboxLimit), gone: make(chan struct{}), ended: make(chan struct{}),
+		outbox: newOutbox(), gone: make(chan struct{}), ended: make(chan struct{}),
 		pending: map[int64]*call{}, sessions: map[string]*Session{}, idleAt: time.Now(),
 	}
 	var own sync.WaitGroup
@@ -115,7 +113,7 @@ func (p *proc) readCapabilities() {
 func (p *proc) hold() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cause != nil {
+	if p.cause != nil || p.retired {
 		return false
 	}
 	p.holds++
@@ -130,11 +128,16 @@ func (p *proc) release() {
 	p.idleAt = time.Now()
 }
 
-// unusedSince reports whether nobody has needed the process since t.
-func (p *proc) unusedSince(t time.Time) bool {
+// retire reports whether nobody has needed the process since t. If so nobody can
+// hold it from now on: the caller ends it.
+func (p *proc) retire(t time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.holds == 0 && len(p.pending) == 0 && p.idleAt.Before(t)
+	if p.retired || p.holds > 0 || len(p.pending) > 0 || !p.idleAt.Before(t) {
+		return false
+	}
+	p.retired = true
+	return true
 }
 
 // call sends a request. build writes the frame with the id it is given. done is
@@ -215,48 +218,27 @@ func (p *proc) askThen(ctx context.Context, method string, params []byte, then f
 // and waits for room in the queue. Only a goroutine that may wait for the agent
 // calls it; others use trySend.
 func (p *proc) send(ctx context.Context, frame []byte) error {
-	if p.waiting.Load() == 0 && p.wmu.TryLock() {
+	if p.outbox.empty() && p.wmu.TryLock() {
 		// Whoever queued a frame before us has counted it before.
-		if p.waiting.Load() == 0 {
+		if p.outbox.empty() {
 			defer p.wmu.Unlock()
 			return p.writeFrame(frame)
 		}
 		p.wmu.Unlock()
 	}
-	p.waiting.Add(1)
 	select {
-	case p.outbox <- frame:
-		return nil
-	default:
-	}
-	select {
-	case p.outbox <- frame:
+	case p.outbox.room <- struct{}{}:
+		p.outbox.put(frame, true)
 		return nil
 	case <-p.gone:
-		p.waiting.Add(-1)
 		return p.endCause()
 	case <-ctx.Done():
-		p.waiting.Add(-1)
 		return context.Cause(ctx)
 	}
 }
 
-// trySend queues a frame without waiting. When the queue is full another
-// goroutine waits in its place.
-func (p *proc) trySend(frame []byte) {
-	p.waiting.Add(1)
-	select {
-	case p.outbox <- frame:
-	default:
-		p.agent.r.work.Go(func() {
-			select {
-			case p.outbox <- frame:
-			case <-p.gone:
-				p.waiting.Add(-1)
-			}
-		})
-	}
-}
+// trySend queues a frame without waiting.
+func (p *proc) trySend(frame []byte) { p.outbox.put(frame, false) }
 
 func (p *proc) endCause() error {
 	p.mu.Lock()
@@ -268,16 +250,18 @@ func (p *proc) endCause() error {
 func (p *proc) write() {
 	for {
 		select {
-		case frame := <-p.outbox:
+		case <-p.outbox.wake:
+		case <-p.gone:
+			return
+		}
+		for !p.outbox.empty() {
 			p.wmu.Lock()
-			err := p.writeFrame(frame)
+			err := p.writeFrame(p.outbox.first())
+			p.outbox.drop()
 			p.wmu.Unlock()
-			p.waiting.Add(-1)
 			if err != nil {
 				return
 			}
-		case <-p.gone:
-			return
 		}
 	}
 }

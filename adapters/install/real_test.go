@@ -2,19 +2,17 @@ package install
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // TestReal installs the agents themselves, through the npm client.
 func TestReal(t *testing.T) {
-	if os.Getenv("SANDBOX_AGENT_TEST_REAL") != "1" {
-		t.Skip("real agents are installed with SANDBOX_AGENT_TEST_REAL=1 only")
-	}
+	agentcache.Long(t, "the other tests install each agent's program on their own way to it")
 	in := New(Options{DataDir: t.TempDir(), Sources: []Source{NPM}})
 	for _, agent := range []string{"claude", "codex", "opencode", "gemini", "qwen", "copilot"} {
 		t.Run(agent, func(t *testing.T) {
