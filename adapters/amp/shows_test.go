@@ -127,9 +127,10 @@ func (w *world) shows() bridgetest.Shows {
 			}
 		},
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
-			id := s.Session()
+			id := s.NewSession(nil).SessionID
 			s.Say(id, "say in a terminal")
-			s.Connect() // with a state of its own, so that nobody remembers making it
+			s.Call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}) // Amp has written all of it when it has ended
+			s.Connect()                                                             // with a state of its own, so that nobody remembers making it
 			listed := s.Call(acp.MethodSessionList, object{"cwd": s.Cwd})
 			if !bytes.Contains(listed, []byte(id)) || !bytes.Contains(listed, []byte(`"native":true`)) {
 				s.Fail("listed %s", listed)
