@@ -83,6 +83,7 @@ func (s *Session) rest(ctx context.Context) {
 	s.mu.Unlock()
 	s.tellAgent(ctx, p, "session/close", func(c agentCaps) bool { return c.closing })
 	p.unbind(native)
+	s.failCalls("the session was idle, and gave its process back")
 	s.mu.Lock()
 	close(s.opening)
 	s.opening = nil

@@ -137,6 +137,7 @@ func (s *Session) stopTurn(ctx context.Context) {
 	t := s.turn
 	s.mu.Unlock()
 	if t != nil {
+		s.failCalls("the agent did not end the call when it was cancelled")
 		s.finish(t, nil, nil)
 	}
 }

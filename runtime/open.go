@@ -262,6 +262,7 @@ func (c *Client) openSession(q *request, m *acp.Message) {
 	if reopened {
 		s.save()
 	}
+	s.settleCalls()
 	last := s.log().Last()
 	var after, replay uint64
 	raw, given := acp.Member(m.Meta(), acp.MetaKey, "after")

@@ -143,6 +143,7 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 		return nil, false, problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
 	}
 	events = []Event{}
+	s.settleCalls()
 	l := s.log()
 	cur := l.Cursor(after)
 	for len(events) < limit && ctx.Err() == nil {
@@ -169,6 +170,7 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			yield(Event{}, problem.New(problem.SessionNotFound, "session %q was not found", id))
 			return
 		}
+		s.settleCalls()
 		for e, err := range s.log().Follow(ctx, after) {
 			if err != nil {
 				yield(Event{}, logProblem(err))

@@ -44,6 +44,9 @@ type Session struct {
 
 	backoff backoff // of a process that the session has alone; agent.mu guards it
 
+	calls   calls
+	settled sync.Once // of settleCalls
+
 	awaited atomic.Pointer[turn] // its agent has shown nothing yet
 	priced  bool                 // cost is all that the agent has reported; mu guards it
 	cost    float64              // so far, as the agent reported it last; likewise
@@ -193,6 +196,7 @@ func (s *Session) fromAgent(p *proc, m *acp.Message) bool {
 			if s.awaited.Load() != nil {
 				s.shown()
 			}
+			s.noteCall(m)
 		case "usage_update":
 			s.charge(p, m)
 		case "current_mode_update", "config_option_update", "session_info_update":
@@ -317,6 +321,7 @@ func (s *Session) lostProcess(p *proc, cause error) {
 	s.muted.Store(false)
 	s.closeAsks(nil, every, Dropped)
 	s.endHostTools()
+	s.failCalls("the agent's process ended")
 	if errors.Is(cause, errShutdown) || errors.Is(cause, errUnused) {
 		return
 	}
@@ -343,6 +348,7 @@ func (s *Session) giveBack() {
 	s.closeAsks(p, every, Dropped)
 	if p != nil {
 		p.unbind(s.native())
+		s.failCalls("the session was closed")
 	}
 	s.endHostTools()
 }

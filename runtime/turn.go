@@ -78,6 +78,7 @@ func (s *Session) openErrorLocked() error {
 
 // begin records the turn's prompt and gives it to the agent.
 func (s *Session) begin(t *turn) {
+	s.settleCalls()
 	num := t.req.client.num
 	s.log().Append(journal.Client, num, t.prompt.Frame())
 	blocks, _ := acp.Member(t.prompt.Params(), "prompt")

@@ -1,0 +1,109 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+const callUpdate = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}}}`
+
+// statuses folds the updates of tool calls.
+func statuses(ms []acp.Message) string {
+	last := map[string]string{}
+	var order []string
+	for _, m := range ms {
+		id := acp.MemberString(m.Update(), "toolCallId")
+		if id == "" {
+			continue
+		}
+		if last[id] == "" {
+			order = append(order, id)
+		}
+		last[id] = acp.MemberString(m.Update(), "status")
+	}
+	for i, id := range order {
+		order[i] += " " + last[id]
+	}
+	return strings.Join(order, ", ")
+}
+
+// However the work on a session ends, no tool call stays open in its log, and
+// those of the agent that it ended itself stay as they are.
+func TestCalls_NoneStaysOpen(t *testing.T) {
+	const want = "a completed, b failed, c failed"
+	for _, end := range []string{"crash", "close", "terminate", "stubborn", "kill"} {
+		t.Run(end, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			turn := tc.request("session/prompt", prompt(s, "x"))
+			p := a.conn().next(t, "session/prompt")
+			for _, c := range [][3]string{
+				{"tool_call", "a", "pending"},
+				{"tool_call", "b", "pending"},
+				{"tool_call_update", "a", "in_progress"},
+				{"tool_call_update", "c", "in_progress"},
+				{"tool_call_update", "a", "completed"},
+			} {
+				a.conn().send(fmt.Sprintf(callUpdate, c[0], c[1], c[2]))
+			}
+			var seen []acp.Message
+			for statuses(seen) != "a completed, b pending, c in_progress" {
+				seen = append(seen, tc.next())
+			}
+			var before []acp.Message
+			switch end {
+			case "crash":
+				a.conn().crash(errCrash)
+				before, _ = tc.until(turn)
+			case "close", "terminate":
+				method := map[string]string{"close": "session/close", "terminate": "_sandboxagent/session/terminate"}[end]
+				closed := tc.request(method, `{"sessionId":"`+s+`"}`)
+				a.conn().next(t, "session/cancel")
+				a.conn().result(p, `{"stopReason":"cancelled"}`)
+				before, _ = tc.until(closed)
+			case "stubborn": // it neither ends its turn nor its calls
+				tc.request("session/close", `{"sessionId":"`+s+`"}`)
+				before, _ = tc.until(turn)
+			case "kill":
+				if err := r.session(s).log().Flush(); err != nil {
+					t.Fatal(err)
+				}
+				// Another gateway on the same data, as if this one had been killed.
+				tc = connect(t, newRuntime(t, dir, &fakeAgent{caps: a.caps}), "")
+				before, _ = tc.until(tc.request("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`))
+				seen = nil
+			}
+			// The answer to the close travels beside the session's own messages.
+			for seen = append(seen, before...); statuses(seen) != want; {
+				seen = append(seen, tc.next())
+			}
+			// Who comes later is told the same, once.
+			later := connect(t, r, "")
+			if end == "kill" || end == "terminate" {
+				later = tc
+			}
+			if end == "terminate" {
+				return // it cannot be opened any more
+			}
+			replay, _ := later.until(later.request("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`))
+			if got := statuses(replay); got != want {
+				t.Errorf("calls on load: %s", got)
+			}
+			ended := 0
+			for _, m := range replay {
+				if acp.MemberString(m.Update(), "status") == "failed" {
+					ended++
+				}
+			}
+			if ended != 2 {
+				t.Errorf("%d calls were ended, want 2", ended)
+			}
+		})
+	}
+}
