@@ -288,6 +288,24 @@ func TestCursor_EntriesStayValidUntilTheNextCall(t *testing.T) {
 			}
 		}
 	}
+	var logs []*Log // whose cursors have read once, and hold what their logs let go
+	var held [][]Entry
+	for range 3 {
+		l, _ := open(t, 2<<20)
+		for i := 1; i <= n; i++ {
+			l.Append(Update, Everyone, text(i, 'a'))
+		}
+		_ = l.Flush()
+		held = append(held, read(l.Cursor(0), n))
+		logs = append(logs, l)
+	}
+	for _, l := range logs {
+		l.Release(0)
+	}
+	burst()
+	for _, entries := range held {
+		check(entries)
+	}
 	first, second := read(one, n), read(two, n)
 	read(one, 0) // lets go of what the log still holds
 	burst()
