@@ -244,6 +244,10 @@ func TestTurn_CancelWithoutATurn(t *testing.T) {
 	tc.cancels("session/cancel", about)
 	tc.cancels(methodCancelReq, fmt.Sprintf(`{"requestId":%s}`, id))
 	a.conn().quiet(t, tc)
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	if err != nil || strings.Count(fmt.Sprint(messages(events)), `"method":"session/cancel"`) != 3 {
+		t.Errorf("the record has %v, %v", messages(events), err)
+	}
 }
 
 // Turns that were cancelled while they waited are told of like others.
