@@ -274,7 +274,10 @@ func TestOpen_FromElsewhere(t *testing.T) {
 	const modes, options = `{"currentModeId":"m","availableModes":[{"id":"m","name":"M"}]}`, `[{"id":"o","name":"O","type":"select","currentValue":"v","options":[{"value":"v","name":"V"}]}]`
 	dir := t.TempDir()
 	a := &fakeAgent{caps: `{"loadSession":true}`}
-	r := newRuntime(t, dir, a)
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(withID(a)), DefaultAgent: a.id})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tc := connect(t, r, "")
 	id := tc.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[],"_meta":{"k":1,"sandboxagent.dev":{"after":0,"credentials":{"apiKey":"secret"},"agent":"fake"}}}`)
 	a.awaitOpened(t, 2) // with a login of its own
@@ -305,6 +308,16 @@ func TestOpen_FromElsewhere(t *testing.T) {
 	pid := tc.request("session/prompt", prompt("theirs", "x"))
 	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 	tc.until(pid)
+	tc.close()
+	other.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late := connect(t, newRuntime(t, dir, a), "")
+	before, _ = late.until(late.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[]}`))
+	if texts(before) != "old user:x" {
+		t.Errorf("the next gateway shows %q", texts(before))
+	}
 }
 
 // What cannot be opened there leaves nothing behind, and can be tried again.

@@ -163,6 +163,42 @@ func TestTurn_IdleTimeoutCountsSilence(t *testing.T) {
 	})
 }
 
+// Who closes a session with a running turn waits for the turn's end, and no longer.
+func TestTurn_CloseWaitsForItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake"}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		id := tc.request("session/prompt", prompt(s, "x"))
+		p := a.conn().next(t, "session/prompt")
+		closing := tc.request("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+		a.conn().next(t, "session/cancel")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(tc.frames) > 0 {
+			m := tc.next()
+			t.Errorf("before the turn has ended the client is told %s", m.Frame())
+		}
+		began := time.Now()
+		a.conn().result(p, `{"stopReason":"cancelled"}`)
+		for open := map[acp.ID]bool{id: true, closing: true}; len(open) > 0; { // the two responses travel by different ways
+			m := tc.next()
+			delete(open, m.ID())
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v more", took)
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What comes while the agent is started for a prompt follows the prompt.
 func TestTurn_WithdrawnWhileTheSessionIsOpenedAnew(t *testing.T) {
 	a := &fakeAgent{caps: `{"loadSession":true}`}
@@ -244,6 +280,10 @@ func TestTurn_CancelWithoutATurn(t *testing.T) {
 	tc.cancels("session/cancel", about)
 	tc.cancels(methodCancelReq, fmt.Sprintf(`{"requestId":%s}`, id))
 	a.conn().quiet(t, tc)
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	if err != nil || strings.Count(fmt.Sprint(messages(events)), `"method":"session/cancel"`) != 3 {
+		t.Errorf("the record has %v, %v", messages(events), err)
+	}
 }
 
 // Turns that were cancelled while they waited are told of like others.

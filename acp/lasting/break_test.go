@@ -370,3 +370,111 @@ func randomBreaks(t *testing.T, rnd *rand.Rand) {
 		}
 	}
 }
+
+// A connection that takes nothing any more is replaced, also when its reader
+// notices nothing; who waited for it goes on, and what was written is sent next.
+func TestConn_OnlyWritingBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newWire(), newWire()
+		c := New(Options{Dial: dials(one, two)})
+		begin(t, c, one)
+		one.stuck = true
+		const n = 3
+		returned := make(chan int, n+1)
+		for i := range n {
+			go func() {
+				write(t, c, note(i))
+				returned <- i
+			}()
+			synctest.Wait()
+		}
+		if len(returned) > 0 {
+			t.Error("a Write returned before its message was taken")
+		}
+		one.breakWrite()
+		synctest.Wait()
+		if len(returned) != n {
+			t.Errorf("%d of %d went on when the connection broke", len(returned), n)
+		}
+		two.welcome(t)
+		for i := range n {
+			if m := <-two.toGateway; frame(m) != frame(note(i)) {
+				t.Errorf("%s came as number %d", m.Frame(), i)
+			}
+		}
+		// As on the first connection, Write returns when its message was taken.
+		synctest.Wait()
+		go func() {
+			write(t, c, note(n))
+			returned <- n
+		}()
+		synctest.Wait()
+		if len(returned) != n {
+			t.Error("a Write returned before its message was taken")
+		}
+		<-two.toGateway
+		synctest.Wait()
+		if len(returned) != n+1 {
+			t.Error("a Write did not return")
+		}
+		_ = c.Close()
+	})
+}
+
+// All who wait for room get it, one after another.
+func TestConn_ManyWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newWire(), newWire()
+		c := New(Options{Dial: dials(one, two)})
+		begin(t, c, one)
+		one.breakRead()
+		one.breakWrite()
+		for i := range maxWaiting {
+			write(t, c, note(i))
+		}
+		const more = 5
+		for range more {
+			go write(t, c, note(maxWaiting))
+		}
+		two.welcome(t)
+		for i := range maxWaiting + more {
+			if m := <-two.toGateway; frame(m) != frame(note(min(i, maxWaiting))) {
+				t.Fatalf("%s came as number %d", m.Frame(), i)
+			}
+		}
+		_ = c.Close()
+	})
+}
+
+// A connection on which initialize is refused, or not answered, is closed.
+func TestConn_AConnectionThatCannotBeUsedIsClosed(t *testing.T) {
+	for _, how := range []string{"refused", "silent"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				one, two := newWire(), newWire()
+				c := New(Options{Dial: dials(one, two), GiveUp: time.Minute})
+				begin(t, c, one)
+				one.breakRead()
+				m := two.takes(t, "initialize")
+				if how == "refused" {
+					two.toClient <- acp.NewError(m.ID(), acp.Errorf(acp.CodeAuthRequired, "log in first"))
+				}
+				began := time.Now()
+				if _, err := c.Read(t.Context()); err == nil {
+					t.Error("it is not given up")
+				}
+				for name, w := range map[string]*wire{"the first": one, "the second": two} {
+					select {
+					case <-w.closing:
+					default:
+						t.Errorf("%s is open", name)
+					}
+				}
+				if how == "refused" && time.Since(began) > 0 {
+					t.Errorf("it was tried again for %v", time.Since(began))
+				}
+				_ = c.Close()
+			})
+		})
+	}
+}

@@ -91,9 +91,9 @@ func TestPrompt_EndOfATurn(t *testing.T) {
 // What became of a prompt whose connection broke.
 func TestPrompt_IsFoundAgain(t *testing.T) {
 	const (
-		came   = `{"seq":6,"message":{"method":"session/prompt","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`
-		others = `{"seq":7,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"other"}}}}},{"seq":8,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"other","result":{"no":1}}}},{"seq":9,"message":{"method":"session/update","params":{"promptId":"mine","_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`
-		ended  = `{"seq":12,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"mine","result":{"stopReason":"end_turn"}}}}`
+		came   = `{"seq":16,"message":{"method":"session/prompt","params":{"sessionId":"s","_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`
+		others = `{"seq":17,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"other"}}}}},{"seq":18,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"other","result":{"no":1}}}},{"seq":19,"message":{"method":"session/update","params":{"promptId":"mine","_meta":{"sandboxagent.dev":{"promptId":"mine"}}}}}`
+		ended  = `{"seq":22,"message":{"method":"_sandboxagent/session/turn_ended","params":{"promptId":"mine","result":{"stopReason":"end_turn"}}}}`
 		page   = `{"events":[%s],"hasMore":%v}`
 	)
 	no := func(of string) []string { return []string{of, `!{"code":9,"message":"no"}`} }
@@ -106,20 +106,20 @@ func TestPrompt_IsFoundAgain(t *testing.T) {
 		sent  bool     // the prompt is sent again
 		want  string   // what the client is given in the end, "" for nothing
 	}{
-		{"never arrived", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, others, false)}, []int{5}, true, ""},
-		{"runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, came+","+others, false)}, []int{5}, false, ""},
-		{"waits for an answer", 0, `{"state":"waiting"}`, []string{fmt.Sprintf(page, came, false)}, []int{5}, false, ""},
-		{"was interrupted", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, false)}, []int{5}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew"}}`},
-		{"ended, and the client has all", 12, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+others+","+ended, false)}, []int{5}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},
-		{"ended, and more comes", 11, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+ended, false)}, []int{5}, false, ""},
-		{"on several pages", 13, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, true), fmt.Sprintf(page, others, true), fmt.Sprintf(page, ended, true)}, []int{5, 6, 9}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},
+		{"never arrived", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, others, false)}, []int{15}, true, ""},
+		{"runs", 0, `{"state":"running"}`, []string{fmt.Sprintf(page, came+","+others, false)}, []int{15}, false, ""},
+		{"waits for an answer", 0, `{"state":"waiting"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, ""},
+		{"was interrupted", 0, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"the turn was interrupted: the gateway was started anew"}}`},
+		{"ended, and the client has all", 22, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+others+","+ended, false)}, []int{15}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},
+		{"ended, and more comes", 21, `{"state":"idle"}`, []string{fmt.Sprintf(page, came+","+ended, false)}, []int{15}, false, ""},
+		{"on several pages", 23, `{"state":"idle"}`, []string{fmt.Sprintf(page, came, true), fmt.Sprintf(page, others, true), fmt.Sprintf(page, ended, true)}, []int{15, 16, 19}, false, `{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`},
 		{"the session is gone", 0, no("")[1], nil, nil, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`},
-		{"the events are gone", 0, `{"state":"idle"}`, no("")[1:], []int{5}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`},
+		{"the events are gone", 0, `{"state":"idle"}`, no("")[1:], []int{15}, false, `{"jsonrpc":"2.0","id":3,"error":{"code":9,"message":"no"}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			withPair(t, func(t *testing.T, p pair) {
-				p.one.says(update, 5)
-				p.got(update, 5)
+				p.one.says(update, 15)
+				p.got(update, 15)
 				p.sends(prompt)
 				p.one.takes(t, acp.MethodSessionPrompt)
 				p.breaks()

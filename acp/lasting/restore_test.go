@@ -80,22 +80,22 @@ func after(m acp.Message) uint64 { n, _ := uintOf(m.Meta(), "after"); return n }
 // again right behind the last one it was given.
 func TestRestore_EventsComeOnce(t *testing.T) {
 	withPair(t, func(t *testing.T, p pair) {
-		for _, seq := range []int{1, 2, 2, 1, 5} {
+		for _, seq := range []int{1, 2, 2, 1, 15} {
 			p.one.says(update, seq)
 		}
 		p.got(update, 1)
 		p.got(update, 2)
-		p.got(update, 5)
+		p.got(update, 15)
 		p.breaks()
 		resume := p.two.takes(t, acp.MethodSessionResume)
-		if after(resume) != 5 {
+		if after(resume) != 15 {
 			t.Errorf("attached again by %s", resume.Frame())
 		}
-		p.two.says(update, 5)
-		p.two.says(update, 6)
+		p.two.says(update, 15)
+		p.two.says(update, 16)
 		p.two.toClient <- acp.NewResult(resume.ID(), []byte(`{}`))
 		p.two.replies(t, "_sandboxagent/session/pending", `{"pending":[]}`)
-		p.got(update, 6)
+		p.got(update, 16)
 		p.quiet(p.two)
 		// What has no number, and what is of no known session, passes.
 		for _, other := range []string{`{"jsonrpc":"2.0","method":"x","params":{"sessionId":"s"}}`, strings.Replace(fmt.Sprintf(update, 1), `"s"`, `"other"`, 1)} {

@@ -288,12 +288,31 @@ func TestCursor_EntriesStayValidUntilTheNextCall(t *testing.T) {
 			}
 		}
 	}
-	first, second := read(one, n), read(two, n)
+	var logs []*Log // whose cursors have read once, and hold what their logs let go
+	var held [][]Entry
+	for range 3 {
+		l, _ := open(t, 2<<20)
+		for i := 1; i <= n; i++ {
+			l.Append(Update, Everyone, text(i, 'a'))
+		}
+		_ = l.Flush()
+		held = append(held, read(l.Cursor(0), n))
+		logs = append(logs, l)
+	}
+	for _, l := range logs {
+		l.Release(0)
+	}
+	burst()
+	for _, entries := range held {
+		check(entries)
+	}
+	second := read(two, n)
+	read(one, n)
 	read(one, 0) // lets go of what the log still holds
 	burst()
 	check(second)
 	one.Seek(0)
-	first = read(one, n)
+	first := read(one, n)
 	l.Release(0) // now the log does not hold it any more
 	burst()
 	check(first)

@@ -102,7 +102,6 @@ func (b *block) retire() {
 
 func (b *block) reuse() {
 	if b.dead && b.pins == 0 && cap(b.buf) == maxBlock {
-		b.dead = false
 		spare.Put(b)
 	}
 }
