@@ -144,7 +144,7 @@ export const last = {
       process.kill(await servedBy(a.id, w.dir, "WHERE=one"), "SIGKILL");
     }
     for (const e of await Promise.all(broken)) assert.match(e.all, /SIGKILL/);
-    if (a.oneProcess && a.closesLost) assert.deepEqual(callsOf(two.updates).map((c) => c.status), ["failed"], "what ran is closed");
+    if (a.oneProcess) assert.deepEqual(callsOf(two.updates).map((c) => c.status), ["failed"], "what ran is closed");
     const from = two.updates.length;
     assert.match((await one.prompt("recall")).text, /number one/, "the conversation goes on");
     assert.match((await two.prompt("recall")).text, /number two/);
@@ -202,8 +202,7 @@ export const last = {
     assert.ok(!existsSync(`${w.dir}/asked`) && existsSync(`${w.dir}/again`));
     const [lost, again] = callsOf(asked.updates).map((c) => c.status);
     assert.equal(again, "completed");
-    if (a.closesLost) assert.equal(lost, "failed", "the call that waited is closed");
-    else assert.notEqual(lost, "completed");
+    assert.equal(lost, "failed", "the call that waited is closed");
     assert.ok((await heard(`${w.dir}/again`)).at(-1).prompts.some((p) => p.includes("before the question")));
   },
 };

@@ -57,7 +57,6 @@ export default {
 
   terminal: (words) => ["--execute", words],
   titlesPrompt: false,
-  closesLost: true,
   deletes: false,
   unknown: "T-5a7e8a0c-0000-4000-8000-00000000abcd",
   restartOver: "ws",

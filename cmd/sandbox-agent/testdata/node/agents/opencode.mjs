@@ -100,7 +100,6 @@ export default {
   noEffect: { meta: { permissionMode: "nope", agentSpecific: { opencode: { nope: 1 } } }, fields: ["agentSpecific.opencode.nope", "permissionMode"] },
 
   terminal: (words) => ["run", ...words.split(" ")],
-  closesLost: true,
   listsWhileRunning: true,
   titlesPrompt: false,
   unknown: "ses_e040c9adbffeq90QCyI5xH6a73",
