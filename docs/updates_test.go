@@ -377,5 +377,6 @@ func (p *peer) shown(id, method string) string {
 	p.t.Helper()
 	frame := p.await(func(m *acp.Message) bool { return m.Method() == method })
 	frame = regexp.MustCompile(`"at":"[^"]*"`).ReplaceAllString(frame, `"at":"2026-01-01T12:00:00Z"`)
+	frame = regexp.MustCompile(`"(id|requestId)":\d+`).ReplaceAllString(frame, `"$1":7`) // another one each time
 	return strings.ReplaceAll(frame, id, "example")
 }

@@ -23,6 +23,17 @@ type vitest struct {
 
 // nodeTest runs the tests of a folder and notes each test's result.
 func (s *suite) nodeTest(ctx context.Context, dir string) error {
+	var pkg struct{ Scripts map[string]string }
+	b, err := os.ReadFile(filepath.Join(dir, "package.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &pkg)
+	}
+	if err != nil {
+		return fmt.Errorf("look for its tests: %w", err)
+	}
+	if pkg.Scripts["test"] == "" {
+		return nil // Go's tests run what is in it
+	}
 	tmp, err := os.MkdirTemp("", "suite-")
 	if err != nil {
 		return err
@@ -30,7 +41,7 @@ func (s *suite) nodeTest(ctx context.Context, dir string) error {
 	defer os.RemoveAll(tmp)
 	file := filepath.Join(tmp, "results.json")
 	ran := s.command(ctx, dir, "npm", "test", "--", "--reporter=default", "--reporter=json", "--outputFile.json="+file)
-	b, err := os.ReadFile(file)
+	b, err = os.ReadFile(file)
 	if err != nil {
 		return errors.Join(ran, fmt.Errorf("no results: %w", err))
 	}
