@@ -16,11 +16,13 @@ import (
 // not there it does not understand the answer, whoever gives it, because its
 // SDK's errors are no JavaScript errors.
 func TestReal_HostTools(t *testing.T) {
+	t.Parallel()
 	t.Run("gemini", func(t *testing.T) { testHostTools(t, &geminiAgent, "notes.txt") })
 	t.Run("qwen", func(t *testing.T) { testHostTools(t, &qwenAgent, "new.txt") })
 }
 
 func testHostTools(t *testing.T, a *realAgent, writes string) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
 	}

@@ -167,9 +167,11 @@ func TestSecrets(t *testing.T) {
 
 // The same for agents whose adapters do something with credentials.
 func TestReal_Secrets(t *testing.T) {
+	t.Parallel()
 	for _, b := range []*bridged{&claude, &codex, &opencode, &pi} {
 		agent := b.id
 		t.Run(agent, func(t *testing.T) {
+			t.Parallel()
 			r := b.real(t)
 			if b == &codex { // which sends the key that it was given
 				r.write(".codex/config.toml", strings.NewReplacer(`env_key = "SCRIPTED_KEY"`, "requires_openai_auth = true", "{model}", r.model.URL).Replace(codexConfig))

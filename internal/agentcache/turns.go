@@ -20,7 +20,7 @@ import (
 var heavy = []string{"claude", "copilot", "gemini", "opencode", "opencode-acp", "qwen"}
 
 // seats is how much of the machine real agents may use at once.
-func seats() int { return max(2, runtime.NumCPU()+1) }
+func seats() int { return 2 * runtime.NumCPU() }
 
 // maxWait bounds the wait for a turn: with a whole suite in front of it, a test
 // waits for minutes.

@@ -24,13 +24,14 @@ type goRun struct {
 }
 
 // goRuns are what the tier consists of. The long tier has the race detector
-// everywhere.
+// everywhere. More tests with real agents begin than the machine has processors,
+// since most of them wait: for their turn, for the agent, for the disk.
 func (s *suite) goRuns() []goRun {
 	if s.long {
 		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}
 	}
 	return []goRun{
-		{"plain", []string{"-run", plain, "-timeout", "40m"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
+		{"plain", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
 		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "30m"}, []string{"./..."}},
 	}
 }

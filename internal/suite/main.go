@@ -80,9 +80,11 @@ func (s *suite) all(ctx context.Context) error {
 	verb("generate:check")
 	var beside sync.WaitGroup
 	beside.Go(func() {
+		var runs sync.WaitGroup
 		for _, run := range s.goRuns() {
-			s.part("go test "+run.name, func() error { return s.goTest(ctx, run) })
+			runs.Go(func() { s.part("go test "+run.name, func() error { return s.goTest(ctx, run) }) })
 		}
+		runs.Wait()
 	})
 	beside.Go(func() {
 		verb("lint")

@@ -203,8 +203,10 @@ export default {
   async "cancel while a command runs"(w, a) {
     const { settings = free(a), command } = a.endless(w);
     const s = await w.borrow(settings);
+    const from = s.updates.length;
     const turn = s.begin(`run ${command}`);
     const pid = await pidIn(`${w.dir}/pid`);
+    await s.until("its call", (u) => u.sessionUpdate === "tool_call", from);
     if (a.showsLive) await s.until("output", (u) => u.sessionUpdate === "tool_call_update" && /tock/.test(contentOf(u)));
     const end = await s.cancelled(turn);
     assert.deepEqual(callsOf(end.updates).map((c) => [c.name, c.status]), [[a.shell, "failed"]]);
