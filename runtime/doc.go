@@ -14,6 +14,6 @@
 // # Locks
 //
 // Order: Session.saving, Runtime.mu, agent.mu, Session.mu, proc.mu, Client.mu, Session.asksMu, then
-// the Log's.
+// the Log's. Those of a session's calls and of a process's outbox are held for nothing but their own fields.
 // None is held while waiting for an agent or a client.
 package runtime
