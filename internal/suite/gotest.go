@@ -23,17 +23,30 @@ type goRun struct {
 	packages []string
 }
 
+// ofRepository are packages whose tests look at the repository and at what is
+// built from it: nothing of ours runs at the same time in them.
+var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mutate", "./internal/flaky", "./internal/suite"}
+
 // goRuns are what the tier consists of. The long tier has the race detector
 // everywhere. More tests with real agents begin than the machine has processors,
 // since most of them wait: for their turn, for the agent, for the disk.
-func (s *suite) goRuns() []goRun {
+func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	if s.long {
-		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}
+		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}, nil
 	}
+	list := program(ctx, ".", "go", "list", "-f", "{{.ImportPath}}", "./...")
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the packages: %w", err)
+	}
+	others := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
+		return slices.ContainsFunc(ofRepository, func(p string) bool { return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/") })
+	})
 	return []goRun{
 		{"plain", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
-		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "30m"}, []string{"./..."}},
-	}
+		{"of the repository", []string{"-timeout", "20m"}, ofRepository},
+		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "30m"}, others},
+	}, nil
 }
 
 // event is a line of go test -json.

@@ -80,8 +80,12 @@ func (s *suite) all(ctx context.Context) error {
 	verb("generate:check")
 	var beside sync.WaitGroup
 	beside.Go(func() {
+		goRuns, err := s.goRuns(ctx)
+		if err != nil {
+			s.part("go list", func() error { return err })
+		}
 		var runs sync.WaitGroup
-		for _, run := range s.goRuns() {
+		for _, run := range goRuns {
 			runs.Go(func() { s.part("go test "+run.name, func() error { return s.goTest(ctx, run) }) })
 		}
 		runs.Wait()
