@@ -3,6 +3,7 @@ package agentcache
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,22 +32,71 @@ const maxWait = 30 * time.Minute
 // room until the test ends. Those who wait are served in the order in which they
 // came. While a run of the whole suite is under way, its packages share one queue
 // (see [Serve]); otherwise each test program has its own.
+//
+// A test has one turn: it and its subtests do not wait again, since two tests that
+// each hold seats and wait for more would wait for each other. A parallel test asks
+// after t.Parallel: one that is paused there would keep its seats.
 func Turn(t testing.TB, agent string) {
 	t.Helper()
+	if hasTurn(t.Name()) {
+		return
+	}
 	weight := 1
 	if slices.Contains(heavy, agent) {
 		weight = 2
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	leave, err := ask(ctx, weight)
-	if err != nil {
-		leave, err = own().enter(ctx, weight)
-	}
+	leave, err := seat(ctx, weight)
 	if err != nil {
 		t.Fatalf("wait for a turn with %s: %v", agent, err)
 	}
-	t.Cleanup(leave)
+	turns.Store(t.Name(), nil)
+	t.Cleanup(func() {
+		turns.Delete(t.Name())
+		leave()
+	})
+}
+
+// turns has the names of this program's tests that have their turn.
+var turns sync.Map
+
+// hasTurn tells whether a test or one that it is a part of has its turn.
+func hasTurn(test string) bool {
+	for {
+		if _, ok := turns.Load(test); ok {
+			return true
+		}
+		i := strings.LastIndexByte(test, '/')
+		if i < 0 {
+			return false
+		}
+		test = test[:i]
+	}
+}
+
+// handover is how long a test waits for another run to keep the queue, after the
+// one that kept it has ended.
+const handover = time.Second
+
+// seat waits for seats in the queue of the run of the whole suite, and in this
+// program's own if there is no such run.
+func seat(ctx context.Context, weight int) (leave func(), err error) {
+	var until time.Time
+	for {
+		leave, err := ask(ctx, weight)
+		switch {
+		case err == nil:
+			return leave, nil
+		case ctx.Err() != nil:
+			return nil, err
+		case errors.Is(err, errEnded):
+			until = time.Now().Add(handover)
+		case time.Now().After(until):
+			return own().enter(ctx, weight)
+		}
+		time.Sleep(takeOver / 2)
+	}
 }
 
 // LongTier begins the reason of tests that [Long] skips.
@@ -115,40 +166,112 @@ func (q *queue) seatLocked() {
 	}
 }
 
-// address is where the run of the whole suite keeps the queue.
+// maxAddress is how long a socket's path may be; the smallest limit is that of
+// macOS, 104 bytes with the zero at the end.
+const maxAddress = 100
+
+// address is where the run of the whole suite keeps the queue: in the cache, or
+// where that has too long a name, in the folder for temporary files.
 func address() (string, error) {
 	dir, err := Dir()
-	return filepath.Join(dir, "turns.sock"), err
+	path := filepath.Join(dir, "turns.sock")
+	if len(path) > maxAddress {
+		sum := sha256.Sum256([]byte(path))
+		path = filepath.Join(os.TempDir(), fmt.Sprintf("agent-turns-%d-%x.sock", os.Getuid(), sum[:6]))
+	}
+	return path, err
 }
 
+// takeOver is how often a run looks whether the one that keeps the queue is gone.
+const takeOver = 100 * time.Millisecond
+
 // Serve keeps one queue for all test programs of this machine until ctx ends.
-// It returns false when another run serves them already. A test holds its seats
-// as long as its connection, so a test program that dies gives them back.
+// It returns false when another run serves them already; this one takes its place
+// when it ends. A test holds its seats as long as its connection, so a test program
+// that dies gives them back.
 func Serve(ctx context.Context) (bool, error) {
 	path, err := address()
 	if err != nil {
 		return false, err
 	}
-	if c, err := net.Dial("unix", path); err == nil {
-		return false, c.Close()
+	dir, err := Dir()
+	if err != nil {
+		return false, err
 	}
+	// Who has the lock serves. Whether somebody answers at the address tells less:
+	// two runs that begin at once would remove each other's socket.
+	f, err := os.OpenFile(filepath.Join(dir, "turns.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("open the lock of the queue: %w", err)
+	}
+	taken, err := tryLock(f)
+	if err != nil || taken {
+		if err == nil {
+			err = serve(ctx, path, f)
+		}
+		if err != nil {
+			_ = f.Close()
+		}
+		if errors.Is(err, errors.ErrUnsupported) {
+			return false, nil // each test program has its own queue
+		}
+		return err == nil, err
+	}
+	go func() {
+		tick := time.NewTicker(takeOver)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				_ = f.Close()
+				return
+			case <-tick.C:
+			}
+			taken, err := tryLock(f)
+			if err == nil && taken {
+				err = serve(ctx, path, f)
+			}
+			if err != nil {
+				_ = f.Close()
+			}
+			if err != nil || taken {
+				return
+			}
+		}
+	}()
+	return false, nil
+}
+
+// serve keeps the queue at path until ctx ends. It then closes the lock, which is
+// taken.
+func serve(ctx context.Context, path string, lock io.Closer) error {
 	_ = os.Remove(path) // left by a run that was killed
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err != nil {
-		return false, fmt.Errorf("listen for tests that want a turn: %w", err)
+		return fmt.Errorf("listen for tests that want a turn: %w", err)
 	}
 	q := &queue{free: seats()}
-	context.AfterFunc(ctx, func() { _ = l.Close() })
+	context.AfterFunc(ctx, func() {
+		_ = l.Close() // removes the socket, which must still be this run's
+		_ = lock.Close()
+	})
 	go func() {
 		for {
 			c, err := l.Accept()
-			if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				if err == nil {
+					_ = c.Close()
+				}
 				return
+			}
+			if err != nil { // too many open files, for example: those who wait are not forgotten
+				time.Sleep(takeOver)
+				continue
 			}
 			go q.serve(ctx, c)
 		}
 	}()
-	return true, nil
+	return nil
 }
 
 // serve is one test: it says its weight, hears that it has its turn, and closes
@@ -157,6 +280,7 @@ func (q *queue) serve(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	var weight int
 	r := bufio.NewReader(c)
 	if _, err := fmt.Fscanln(r, &weight); err != nil || weight < 1 || weight > seats() {
@@ -168,7 +292,6 @@ func (q *queue) serve(ctx context.Context, c net.Conn) {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, r)
 	}()
-	context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	leave, err := q.enter(ctx, weight)
 	if err == nil {
 		_, _ = io.WriteString(c, "go\n")
@@ -179,8 +302,11 @@ func (q *queue) serve(ctx context.Context, c net.Conn) {
 	<-gone
 }
 
+// errEnded says that the run that kept the queue has ended.
+var errEnded = errors.New("the queue of turns was closed")
+
 // ask waits for a turn in the queue of the run of the whole suite. It fails when
-// there is none, or when it ends meanwhile.
+// there is none, or with errEnded when it ends meanwhile.
 func ask(ctx context.Context, weight int) (leave func(), err error) {
 	path, err := address()
 	if err != nil {
@@ -191,14 +317,13 @@ func ask(ctx context.Context, weight int) (leave func(), err error) {
 		return nil, fmt.Errorf("no run of the whole suite: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
 	var word string
 	if _, err = fmt.Fprintln(c, weight); err == nil {
 		_, err = fmt.Fscanln(c, &word)
 	}
-	if err != nil || word != "go" {
+	if !stop() || err != nil || word != "go" {
 		_ = c.Close()
-		return nil, errors.Join(fmt.Errorf("the queue of turns was closed"), err, ctx.Err())
+		return nil, errors.Join(errEnded, err, ctx.Err())
 	}
 	return func() { _ = c.Close() }, nil
 }

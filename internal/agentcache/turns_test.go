@@ -1,11 +1,16 @@
 package agentcache
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,4 +135,167 @@ func TestServe_SharesOneQueue(t *testing.T) {
 	if _, err := ask(t.Context(), 1); err == nil {
 		t.Error("a turn was given after the end")
 	}
+}
+
+// cacheAt makes dir the cache, and with it the place of the queue.
+func cacheAt(t *testing.T, dir string) {
+	t.Helper()
+	t.Setenv("SANDBOX_AGENT_TEST_CACHE", dir)
+}
+
+// shortDir is a folder whose name leaves room for that of a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "turns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestServe_CacheWithALongName(t *testing.T) {
+	cacheAt(t, filepath.Join(shortDir(t), strings.Repeat("long/", 40)))
+	if first, err := Serve(t.Context()); err != nil || !first {
+		t.Fatalf("it serves: %t, %v", first, err)
+	}
+	leave, err := ask(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
+
+func TestServe_AfterARunThatWasKilled(t *testing.T) {
+	cacheAt(t, shortDir(t))
+	path, err := address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if first, err := Serve(t.Context()); err != nil || !first {
+		t.Fatalf("it serves: %t, %v", first, err)
+	}
+	leave, err := ask(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
+
+// Of runs that begin at once over what a killed one left, one serves.
+func TestServe_OneOfManyAtOnce(t *testing.T) {
+	cacheAt(t, shortDir(t))
+	var serving atomic.Int32
+	var runs sync.WaitGroup
+	for range 20 {
+		runs.Go(func() {
+			first, err := Serve(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			if first {
+				serving.Add(1)
+			}
+		})
+	}
+	runs.Wait()
+	if n := serving.Load(); n != 1 {
+		t.Errorf("%d serve", n)
+	}
+}
+
+func TestServe_AnotherRunTakesOver(t *testing.T) {
+	cacheAt(t, shortDir(t))
+	one, end := context.WithCancel(t.Context())
+	if first, err := Serve(one); err != nil || !first {
+		t.Fatalf("it serves: %t, %v", first, err)
+	}
+	if first, err := Serve(t.Context()); err != nil || first {
+		t.Fatalf("both serve: %v", err)
+	}
+	_, err := ask(t.Context(), seats())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It waits in the queue of the run that ends, and is given seats in the next one's.
+	got := make(chan error, 1)
+	go func() {
+		_, err := seat(t.Context(), seats())
+		got <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	end()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if free := own().free; free != seats() {
+		t.Errorf("it sits in its program's own queue, which has %d free seats of %d", free, seats())
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := seat(short, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a turn beside one that has all seats: %v", err)
+	}
+}
+
+// Two tests that each hold seats and wait for more would wait for each other.
+func TestTurn_ATestHasOne(t *testing.T) {
+	cacheAt(t, shortDir(t))
+	if _, err := Serve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("first", func(t *testing.T) {
+		for range 2 * seats() {
+			Turn(t, "pi")
+		}
+		t.Run("part", func(t *testing.T) {
+			for range seats() {
+				Turn(t, "claude")
+			}
+		})
+	})
+	leave, err := ask(t.Context(), seats())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
+
+func TestServe_KilledProgramGivesItsSeatsBack(t *testing.T) {
+	if os.Getenv("TEST_HOLDS_ALL_SEATS") != "" {
+		if _, err := ask(context.Background(), seats()); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = os.Stdout.WriteString("seated\n")
+		select {}
+	}
+	cacheAt(t, shortDir(t))
+	if _, err := Serve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestServe_KilledProgramGivesItsSeatsBack$")
+	cmd.Env = append(os.Environ(), "TEST_HOLDS_ALL_SEATS=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "seated\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	leave, err := seat(t.Context(), seats())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
 }
