@@ -190,7 +190,11 @@ func TestServe_AfterARunThatWasKilled(t *testing.T) {
 
 // Of runs that begin at once over what a killed one left, one serves.
 func TestServe_OneOfManyAtOnce(t *testing.T) {
-	cacheAt(t, shortDir(t))
+	dir := shortDir(t)
+	cacheAt(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "turns.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var serving atomic.Int32
 	var runs sync.WaitGroup
 	for range 20 {

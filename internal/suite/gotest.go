@@ -2,10 +2,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -68,20 +72,40 @@ func (s *suite) goTest(ctx context.Context, run goRun) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	s.readGoTest(out)
-	return cmd.Wait()
+	read := s.readGoTest(out)
+	return errors.Join(cmd.Wait(), read)
 }
 
-func (s *suite) readGoTest(out io.Reader) {
+// readGoTest notes what go test -json says. Its error tells what is wrong: also
+// what go test takes for success, as a test program that exits with 0 before its
+// tests end.
+func (s *suite) readGoTest(out io.Reader) error {
 	type key struct{ pkg, test string }
 	said := map[key]*strings.Builder{}
 	parents := map[key]bool{}
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 64<<20)
-	for lines.Scan() {
+	open := map[key]bool{}
+	began := map[string]bool{}   // packages of which a test ran
+	started := map[string]bool{} // packages whose end is not known
+	failed, packages := 0, 0
+	var wrong []error
+	note := func(k key, outcome, why string) {
+		if outcome == "fail" {
+			failed++
+		}
+		s.note(result{kind: goKind(k.pkg, k.test), name: strings.TrimPrefix(k.pkg, module) + "." + k.test, outcome: outcome, why: why})
+	}
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && len(line) == 0 {
+			if !errors.Is(err, io.EOF) {
+				wrong = append(wrong, fmt.Errorf("read what go test says: %w", err))
+			}
+			break
+		}
 		var e event
-		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Printf("%s\n", lines.Bytes())
+		if json.Unmarshal(line, &e) != nil {
+			fmt.Printf("%s\n", bytes.TrimSuffix(line, []byte("\n")))
 			continue
 		}
 		k := key{e.Package, e.Test}
@@ -93,7 +117,10 @@ func (s *suite) readGoTest(out io.Reader) {
 			said[k].WriteString(e.Output)
 		case "build-output":
 			fmt.Print(e.Output)
+		case "start":
+			started[e.Package] = true
 		case "run":
+			open[k], began[e.Package] = true, true
 			if i := strings.LastIndexByte(e.Test, '/'); i >= 0 {
 				parents[key{e.Package, e.Test[:i]}] = true
 			}
@@ -103,27 +130,60 @@ func (s *suite) readGoTest(out io.Reader) {
 				text = b.String()
 			}
 			delete(said, k)
+			delete(open, k)
 			if e.Action == "fail" {
 				fmt.Printf("%s", text)
 			}
 			if e.Test == "" {
-				if e.Action == "pass" {
-					fmt.Printf("ok\t%s\t%.1fs\n", e.Package, e.Elapsed)
+				packages++
+				delete(started, e.Package)
+				if e.Action != "pass" {
+					continue
 				}
+				// A test program that runs none says so, except one that exits before it looks.
+				if !began[e.Package] && !strings.Contains(text, "no tests to run") {
+					wrong = append(wrong, fmt.Errorf("the test program of %s ended without its tests", e.Package))
+				}
+				cached := ""
+				if strings.Contains(text, "(cached)") {
+					cached = " (cached)"
+				}
+				fmt.Printf("ok\t%s\t%.1fs%s\n", e.Package, e.Elapsed, cached)
 				continue
 			}
 			if parents[k] && e.Action == "pass" {
 				continue // its parts count
 			}
-			s.note(result{kind: goKind(e.Package, e.Test), name: strings.TrimPrefix(e.Package, module) + "." + e.Test, outcome: e.Action, why: text})
+			note(k, e.Action, text)
 		}
 	}
 	// A test program that died did not say how its tests ended.
-	for k, b := range said {
-		if k.test != "" {
-			fmt.Printf("%s", b.String())
+	unfinished := slices.SortedFunc(maps.Keys(open), func(a, b key) int {
+		return cmp.Or(strings.Compare(a.pkg, b.pkg), strings.Compare(a.test, b.test))
+	})
+	for _, k := range unfinished {
+		var text string
+		if b := said[k]; b != nil {
+			text = b.String()
 		}
+		fmt.Printf("did not end: %s.%s\n%s", k.pkg, k.test, text)
+		note(k, "fail", text)
 	}
+	// Go says that the last test passed, of a program that exits with 0 in its middle,
+	// and says nothing of the package.
+	for _, pkg := range slices.Sorted(maps.Keys(started)) {
+		wrong = append(wrong, fmt.Errorf("the test program of %s ended in the middle of its tests", pkg))
+	}
+	if len(unfinished) > 0 {
+		wrong = append(wrong, fmt.Errorf("%d tests did not end", len(unfinished)))
+	}
+	if failed > len(unfinished) {
+		wrong = append(wrong, fmt.Errorf("%d tests failed", failed-len(unfinished)))
+	}
+	if packages == 0 {
+		wrong = append(wrong, errors.New("no package was tested"))
+	}
+	return errors.Join(wrong...)
 }
 
 const module = "sandboxagent.dev/sandbox-agent/"

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,8 +35,11 @@ func main() {
 	node := flag.String("node", "", "folders with Node.js tests, separated by blanks")
 	flag.Parse()
 	s.node = strings.Fields(*node)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go whileParentLives(ctx, cancel)
 	err := s.all(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -43,6 +47,25 @@ func main() {
 	if err != nil || len(s.failed) > 0 {
 		os.Exit(1)
 	}
+}
+
+// markVar tells the processes of a run from all others. No test looks at it: Go
+// would run each one again that does.
+const markVar = "SANDBOX_AGENT_TEST_RUN"
+
+// whileParentLives cancels when the program that started this one is gone: go run
+// and the task runner do not pass on each signal that ends them.
+func whileParentLives(ctx context.Context, cancel func()) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for parent := os.Getppid(); os.Getppid() == parent; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	cancel()
 }
 
 // all runs every part and reports. Whatever fails, the others run: one run tells
@@ -53,6 +76,15 @@ func (s *suite) all(ctx context.Context) error {
 	if _, err := agentcache.Serve(serving); err != nil {
 		return err
 	}
+	mark := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	if err := os.Setenv(markVar, mark); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(ended)
+		endAll(markVar+"="+mark, grace)
+	})()
 	dir, err := agentcache.Dir()
 	if err != nil {
 		return err
@@ -98,6 +130,7 @@ func (s *suite) all(ctx context.Context) error {
 	})
 	beside.Wait()
 	if ctx.Err() != nil {
+		<-ended
 		return ctx.Err()
 	}
 	s.part("report", func() error { return s.report(os.Stdout, starts) })
@@ -119,13 +152,16 @@ func (s *suite) part(name string, run func() error) {
 	fmt.Printf("passed: %s, %.0fs\n", name, took)
 }
 
+// grace is how long a program may take to end after it was interrupted.
+const grace = 20 * time.Second
+
 // program returns a command that ends with ctx: interrupted first, for it has
 // processes of its own to end.
 func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 20 * time.Second
+	cmd.WaitDelay = grace
 	return cmd
 }
 

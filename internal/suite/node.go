@@ -12,8 +12,9 @@ import (
 
 // vitest is what its reporter "json" writes.
 type vitest struct {
+	Success     bool
 	TestResults []struct {
-		Name             string
+		Name, Status     string
 		AssertionResults []struct {
 			FullName, Status string
 			FailureMessages  []string
@@ -49,7 +50,13 @@ func (s *suite) nodeTest(ctx context.Context, dir string) error {
 	if err := json.Unmarshal(b, &v); err != nil {
 		return errors.Join(ran, fmt.Errorf("read the results: %w", err))
 	}
+	if ran == nil && !v.Success { // the script of package.json has the last word on how npm exits
+		ran = errors.New("the results tell of a failure")
+	}
 	for _, f := range v.TestResults {
+		if f.Status == "failed" && len(f.AssertionResults) == 0 {
+			ran = errors.Join(ran, fmt.Errorf("%s could not be loaded", f.Name))
+		}
 		at, rest, ok := strings.Cut(filepath.ToSlash(f.Name), "/"+dir+"/")
 		if !ok {
 			rest = at

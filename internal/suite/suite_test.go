@@ -19,11 +19,14 @@ func TestReadGoTest(t *testing.T) {
 {"Action":"fail","Package":"sandboxagent.dev/sandbox-agent/adapters/pi","Test":"TestLive_X"}
 {"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/adapters/pi","Test":"TestContract/load"}
 {"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent","Test":"TestReal_Turns/codex/thinking"}
+{"Action":"run","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent","Test":"TestStatus"}
 {"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent","Test":"TestStatus"}
 {"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent"}
 `
 	var s suite
-	s.readGoTest(strings.NewReader(out))
+	if err := s.readGoTest(strings.NewReader(out)); err == nil || err.Error() != "1 tests failed" {
+		t.Errorf("it says %v", err)
+	}
 	want := []result{
 		{"unit", "fs.TestA/one", "skip", "because of this\n"},
 		{"live pi", "adapters/pi.TestLive_X", "fail", ""},

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// files writes files into a folder and makes it the working one.
+func files(t *testing.T, content map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content[name]), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+}
+
+const top = "package p\n\nimport (\n\t\"os\"\n\t\"syscall\"\n\t\"testing\"\n\t\"time\"\n)\n\nvar _, _, _ = os.Exit, syscall.Exit, time.Sleep\n\n"
+
+func TestGoTest_EveryFailureFailsIt(t *testing.T) {
+	t.Setenv("GOFLAGS", "")
+	const good = "func TestGood(t *testing.T) {}\n"
+	for _, tt := range []struct{ name, code, want string }{
+		{"passes", good, ""},
+		{"none matches", "func TestGood_Left(t *testing.T) {}\n", ""},
+		{"fails", good + "func TestBad(t *testing.T) { t.Error(1) }\n", "1 tests failed"},
+		{"exits behind Go's back", good + "func TestBad(t *testing.T) { syscall.Exit(0) }\n", "in the middle of its tests"},
+		{"exits before its tests", good + "func TestMain(m *testing.M) { os.Exit(0) }\n", "without its tests"},
+		{"does not compile", good + "func TestBad(t *testing.T) { nothing() }\n", "exit status 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			files(t, map[string]string{"go.mod": "module p\n", "p_test.go": top + tt.code})
+			var s suite
+			err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left", "-vet=off"}, []string{"./..."}})
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestReadGoTest_NothingIsLost(t *testing.T) {
+	for _, tt := range []struct{ name, out, want string }{
+		{"nothing", "", "no package was tested"},
+		{"ends in the middle", `{"Action":"run","Package":"p","Test":"TestA"}`, "1 tests did not end"},
+		{"a long line", `{"Action":"build-output","Output":"` + strings.Repeat(" ", 65<<20) + "\"}\n" +
+			`{"Action":"fail","Package":"p","Test":"TestA"}` + "\n", "1 tests failed"},
+	} {
+		var s suite
+		if err := s.readGoTest(strings.NewReader(tt.out)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// What one of the two runs leaves to the other must be run there.
+func TestGoRuns_LeaveNoTestOut(t *testing.T) {
+	top := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+	left := regexp.MustCompile(plain)
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		rel, err := filepath.Rel(root, path)
+		rel = filepath.ToSlash(rel)
+		if err != nil || !strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, "adapters/") || strings.HasPrefix(rel, "cmd/sandbox-agent/") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, m := range top.FindAllSubmatch(b, -1) {
+			if left.Match(m[1]) {
+				t.Errorf("%s: %s is left out of the run with the race detector, and the other has only adapters and cmd/sandbox-agent", rel, m[1])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
+	const good = `{"success":true,"testResults":[{"name":"a.test.ts","status":"passed","assertionResults":[{"fullName":"a","status":"passed"}]}]}`
+	for _, tt := range []struct{ name, results, exit, want string }{
+		{"passes", good, "0", ""},
+		{"fails and npm says so", good, "1", "exit status 1"},
+		{"fails in silence", `{"success":false,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[{"fullName":"a","status":"failed"}]}]}`, "0", "tell of a failure"},
+		{"a file that cannot be loaded", `{"success":true,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[]}]}`, "0", "a.test.ts could not be loaded"},
+		{"no results", "", "0", "read the results"},
+		{"half of them", good[:len(good)/2], "0", "read the results"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			files(t, map[string]string{
+				"a/package.json": `{"scripts":{"test":"vitest run"}}`, "results": tt.results,
+				"bin/npm": "#!/bin/sh\nfor a; do case $a in --outputFile.json=*) cp ../results \"${a#*=}\";; esac; done\nexit " + tt.exit + "\n",
+			})
+			t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
+			var s suite
+			err := s.nodeTest(t.Context(), "a")
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("npm is missing", func(t *testing.T) {
+		files(t, map[string]string{"a/package.json": `{"scripts":{"test":"vitest run"}}`})
+		t.Setenv("PATH", t.TempDir())
+		if err := new(suite).nodeTest(t.Context(), "a"); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// What a run started ends with it: also what ignores the interrupt, what has a
+// session of its own, and what no longer has the environment.
+func TestEndAll(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // see endAll
+	}
+	files(t, map[string]string{"sh": `
+trap '' INT
+setsid sleep 300 & echo $! >>pids
+env -i /bin/sleep 300 & echo $! >>pids
+(sleep 300 & echo $! >>pids)
+echo $$ >>pids
+sleep 300 & echo $! >>pids
+wait; wait; wait; sleep 300
+`})
+	mark := "TEST_RUN=" + strconv.Itoa(os.Getpid())
+	t.Setenv("TEST_RUN", strconv.Itoa(os.Getpid()))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- new(suite).command(ctx, ".", "sh", "sh") }()
+	var pids []string
+	for len(pids) < 5 {
+		time.Sleep(10 * time.Millisecond)
+		b, _ := os.ReadFile("pids")
+		pids = strings.Fields(string(b))
+	}
+	cancel()
+	endAll(mark, 200*time.Millisecond)
+	if err := <-done; err == nil {
+		t.Error("the program that was killed succeeded")
+	}
+	for _, p := range pids {
+		stat, err := os.ReadFile("/proc/" + p + "/stat")
+		if err == nil && !strings.Contains(string(stat), ") Z ") {
+			t.Errorf("process %s is left: %s", p, stat)
+			_ = syscall.Kill(must(strconv.Atoi(p)), syscall.SIGKILL)
+		}
+	}
+}
