@@ -27,6 +27,9 @@ func Dir() (string, error) {
 		}
 		dir = filepath.Join(base, "sandbox-agent-test")
 	}
+	if !filepath.IsAbs(dir) { // each package's tests run in a folder of their own
+		return "", fmt.Errorf("the cache of agents, %q, must be an absolute path", dir)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make the cache of agents: %w", err)
 	}

@@ -303,3 +303,12 @@ func TestServe_KilledProgramGivesItsSeatsBack(t *testing.T) {
 	}
 	leave()
 }
+
+// Each package would have a cache of its own, and a queue.
+func TestDir_IsTheSameForAllPackages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cacheAt(t, "cache")
+	if dir, err := Dir(); err == nil {
+		t.Errorf("it is %s", dir)
+	}
+}

@@ -57,9 +57,9 @@ func (s *suite) nodeTest(ctx context.Context, dir string) error {
 		if f.Status == "failed" && len(f.AssertionResults) == 0 {
 			ran = errors.Join(ran, fmt.Errorf("%s could not be loaded", f.Name))
 		}
-		at, rest, ok := strings.Cut(filepath.ToSlash(f.Name), "/"+dir+"/")
-		if !ok {
-			rest = at
+		rest := filepath.ToSlash(f.Name)
+		if i := strings.LastIndex(rest, "/"+dir+"/"); i >= 0 { // folders above may have its name
+			rest = rest[i+len(dir)+2:]
 		}
 		for _, a := range f.AssertionResults {
 			outcome := map[string]string{"passed": "pass", "failed": "fail"}[a.Status]

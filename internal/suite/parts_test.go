@@ -125,6 +125,23 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	})
 }
 
+// The checkout may lie in a folder that is named as one of its own.
+func TestNodeTest_KindOfAFile(t *testing.T) {
+	files(t, map[string]string{
+		"inspector/package.json": `{"scripts":{"test":"vitest run"}}`,
+		"results":                `{"success":true,"testResults":[{"name":"/home/inspector/it/inspector/test/a.test.ts","status":"passed","assertionResults":[{"fullName":"a","status":"passed"}]}]}`,
+		"bin/npm":                "#!/bin/sh\nfor a; do case $a in --outputFile.json=*) cp ../results \"${a#*=}\";; esac; done\n",
+	})
+	t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
+	var s suite
+	if err := s.nodeTest(t.Context(), "inspector"); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.results) != 1 || s.results[0].kind != "browser" || s.results[0].name != "inspector/test/a.test.ts a" {
+		t.Errorf("%+v", s.results)
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

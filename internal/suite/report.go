@@ -111,6 +111,9 @@ func readFloors(file string) (map[string]int, error) {
 	out := map[string]int{}
 	err := table(file, func(first, kind string) error {
 		n, err := strconv.Atoi(first)
+		if err == nil && (n < 1 || kind == "" || out[kind] != 0) {
+			err = errors.New("want a number of at least 1 and a kind that has no other line")
+		}
 		out[kind] = n
 		return err
 	})
@@ -138,12 +141,22 @@ func readStarts(file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("count the starts of agents: %w", err)
 	}
+	dir := filepath.Dir(file)
+	resolved, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fmt.Errorf("count the starts of agents: %w", err)
+	}
 	counts, all := map[string]int{}, 0
 	for line := range strings.Lines(string(b)) {
-		line = strings.TrimSuffix(line, "\n")
-		if !strings.Contains(line, filepath.Dir(file)+string(filepath.Separator)) {
+		// The cache's own path may have an agent's name in it.
+		below := line
+		for _, d := range []string{dir, resolved} {
+			below = strings.ReplaceAll(below, d+string(filepath.Separator), "")
+		}
+		if below == line {
 			continue
 		}
+		line = below
 		all++
 		counts[startedAgent(line)]++
 	}

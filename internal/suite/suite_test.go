@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,5 +82,30 @@ func TestFiles_CanBeRead(t *testing.T) {
 	}
 	if _, err := readSkips(skipsFile); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestReadFloors_EachKindOnce(t *testing.T) {
+	for _, file := range []string{"1 unit\n", "1\t\n", "0\tunit\n", "-1\tunit\n", "500\tunit\n5\tunit\n"} {
+		if got, err := readFloors(file); err == nil {
+			t.Errorf("%q: %v", file, got)
+		}
+	}
+}
+
+func TestReadStarts_WhereverTheCacheIs(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	cache := filepath.Join(dir, "claude", "cache")
+	if err := errors.Join(os.MkdirAll(cache, 0o755), os.Symlink(cache, link)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(link, "starts.txt")
+	lines := cache + "/npm/codex/bin/codex\tapp-server\n" + link + "/npm/gemini/x\t--acp\nnode\t" + cache + "/npm/sourcegraph/main.js\n/home/claude/bin/claude\t-p\n"
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readStarts(file); err != nil || got != "3 (amp 1, codex 1, gemini 1)" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
