@@ -44,7 +44,9 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	others := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(ofRepository, func(p string) bool { return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/") })
+		return slices.ContainsFunc(ofRepository, func(p string) bool {
+			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
+		})
 	})
 	return []goRun{
 		{"plain", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
