@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 const root = "../.."
@@ -108,9 +110,7 @@ func TestRelease_Files(t *testing.T) {
 // The sources in another place, without git, and built from nothing, give the
 // same bytes.
 func TestRelease_Reproducible(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles everything again")
-	}
+	agentcache.Long(t, "it compiles everything again, Go's own packages too")
 	dir := release(t)
 	copied := filepath.Join(t.TempDir(), "elsewhere")
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "-coz", "--exclude-standard")
