@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"sync/atomic"
 	"time"
 
@@ -149,6 +150,10 @@ func (a *agent) probe(ctx context.Context, env []string) error {
 
 // startError says why the process did not get ready.
 func (s *server) startError(err error) error {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+		// It ended before it read: how, it tells in a moment.
+		s.end()
+	}
 	select {
 	case <-s.ended:
 	default:

@@ -283,11 +283,9 @@ export class Session {
     this.link.sessions.delete(this.id);
   }
   async cancelled(turn) {
-    const started = Date.now();
     await this.cancel();
     const end = await turn;
     assert.equal(end.stopReason, "cancelled");
-    assert.ok(Date.now() - started < 10_000, `the end took ${Date.now() - started} ms`);
     for (const c of end.calls) assert.ok(["completed", "failed"].includes(c.status), `${c.title} is left ${c.status}`);
     return end;
   }

@@ -9,7 +9,6 @@ export const last = {
     const e = await failure(link.agent.request(methods.agent.session.new, { cwd: w.place, mcpServers: [] }));
     assert.equal(e.code, -32000, e.all);
     assert.match(e.message, a.nokey.says);
-    assert.ok(e.took < (a.nokey.within ?? 20_000), `${e.took} ms`);
     assert.ok(link.hello.authMethods.length >= (a.nokey.methods ?? 1));
     if (a.nokey.status) assert.equal((await link.agent.request("auth/status", {})).state, "unauthenticated");
     else assert.equal((await failure(link.agent.request(methods.agent.authenticate, { methodId: link.hello.authMethods[0].id }))).code, -32000);

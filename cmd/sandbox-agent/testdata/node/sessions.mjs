@@ -115,7 +115,6 @@ export default {
         const e = await failure(link.agent.request(method, { sessionId, cwd: w.dir, mcpServers: [] }));
         assert.equal(e.code, -32002, e.all);
         assert.match(e.message, new RegExp(sessionId));
-        assert.ok(e.took < 20_000, `${e.took} ms`);
       }
       const e = await failure(link.agent.request(methods.agent.session.prompt, { sessionId, prompt: [{ type: "text", text: "hi" }] }));
       assert.match(e.all, new RegExp(sessionId));

@@ -162,7 +162,6 @@ export default {
     const e = await failure(s.begin(script([[{ fail: 401, words: `bad key of ${w.name}` }]])));
     assert.equal(e.code, -32000, e.all);
     assert.match(e.all, a.badKey);
-    assert.ok(e.took < 15_000, `${e.took} ms`);
     const attempts = (await heard(`bad key of ${w.name}`)).length;
     assert.ok(attempts === 1 || attempts === 2, `it was tried ${attempts} times`);
     await alive(s);
