@@ -50,8 +50,8 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	})
 	return []goRun{
 		{"plain", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
-		{"of the repository", []string{"-timeout", "20m"}, ofRepository},
-		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "30m"}, others},
+		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
+		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, others},
 	}, nil
 }
 
