@@ -110,10 +110,10 @@ func (d *daemon) current(ctx context.Context) (s *daemonState, answering bool, e
 // exclusive waits until no other command starts or stops the daemon, and keeps
 // them waiting until done is called. Who only looks calls done at once.
 func (d *daemon) exclusive(ctx context.Context) (done func(), err error) {
-	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
-		return nil, fmt.Errorf("make the daemon's folder: %w", err)
-	}
 	f, err := os.OpenFile(d.file("busy"), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) { // no daemon was ever started here, and to look makes no folder
+		return func() {}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the daemon's lock: %w", err)
 	}
@@ -199,6 +199,9 @@ version or with other flags is stopped first. Without flags those of the last st
 }
 
 func (d *daemon) start(ctx context.Context, args []string, asJSON bool, std stdio) error {
+	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
+		return fmt.Errorf("make the daemon's folder: %w", err)
+	}
 	done, err := d.exclusive(ctx)
 	if err != nil {
 		return err

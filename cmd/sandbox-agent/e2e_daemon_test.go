@@ -38,6 +38,9 @@ func TestDaemon(t *testing.T) {
 	if code, _, errOut := c.run("daemon", "stop"); code != 0 || !strings.Contains(errOut, "not running") {
 		t.Errorf("stopping nothing: exit %d, %s", code, errOut)
 	}
+	if _, err := os.Stat(filepath.Join(dir, "daemon")); err == nil {
+		t.Error("looking for a daemon made its folder")
+	}
 	if code, out, errOut := c.run("daemon", "start", "--", "--port", "0", "--default-agent", "mock"); code != 0 || !strings.Contains(out, "http://127.0.0.1:") {
 		t.Fatalf("start: exit %d\n%s%s", code, out, errOut)
 	}
