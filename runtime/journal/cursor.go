@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +9,12 @@ import (
 	"os"
 )
 
-const fileChunk = 256 << 10
-
-// Cursor is a position in a log. It holds no entries. It is not safe for
-// concurrent use.
+// Cursor is a position in a log. It is not safe for concurrent use.
 type Cursor struct {
 	log   *Log
 	after uint64
-	off   int64 // file offset of the entry after `after`, -1 when unknown
-	buf   []byte
 
+	file   *reading // its place in the file, nil while memory has what comes next
 	pinned []*block // hold the entries of the last Next; guarded by log.mu
 }
 
@@ -34,105 +29,182 @@ func (c *Cursor) unpinLocked() {
 }
 
 // Cursor returns a cursor whose first entry is the one after seq.
-func (l *Log) Cursor(after uint64) *Cursor { return &Cursor{log: l, after: after, off: -1} }
+func (l *Log) Cursor(after uint64) *Cursor { return &Cursor{log: l, after: after} }
 
 // After returns the sequence number of the entry read last.
 func (c *Cursor) After() uint64 { return c.after }
 
 // Seek moves the cursor so that its next entry is the one after seq.
-func (c *Cursor) Seek(after uint64) { c.after, c.off = after, -1 }
+func (c *Cursor) Seek(after uint64) { c.after, c.file = after, nil }
 
 // Next appends the next visible entries to dst, at least one if there is one,
 // and stops when they hold about limit bytes. Entries are valid until the next
-// call. The error is a *TruncatedError when entries are no longer kept.
+// call. The error is a *TruncatedError when entries are no longer kept; those
+// that are damaged come as one entry of the kind Damage.
 func (c *Cursor) Next(dst []Entry, limit int) ([]Entry, error) {
 	l := c.log
-	l.mu.Lock()
-	c.unpinLocked()
-	if c.after >= l.visible {
-		l.mu.Unlock()
-		return dst, nil
-	}
-	n := len(dst)
-	if out, ok := l.memoryLocked(dst, c, limit); ok {
-		l.mu.Unlock()
-		if len(out) > n {
-			c.after, c.off, c.buf = out[len(out)-1].Seq, -1, nil
-		}
-		return out, nil
-	}
-	if l.path == "" { // a file keeps everything
-		err := &TruncatedError{After: c.after, Oldest: l.oldestLocked()}
-		l.mu.Unlock()
-		return dst, err
-	}
-	// Reading holds no lock: what the file has up to size never changes.
-	err := l.openLocked()
-	f, size := l.file, l.size
-	l.mu.Unlock()
-	if err != nil {
-		return dst, err
-	}
-	out, err := c.fromFile(dst, f, size, limit)
-	if errors.Is(err, os.ErrClosed) { // released meanwhile
+	for {
 		l.mu.Lock()
-		if err = l.openLocked(); err == nil {
-			f = l.file
+		c.unpinLocked()
+		if c.after >= l.visible {
+			l.mu.Unlock()
+			return dst, nil
 		}
+		n := len(dst)
+		if out, ok := l.memoryLocked(dst, c, limit); ok {
+			l.mu.Unlock()
+			if len(out) > n {
+				c.after, c.file = out[len(out)-1].Seq, nil
+			}
+			return out, nil
+		}
+		if l.path == "" { // a file keeps everything
+			err := &TruncatedError{After: c.after, Oldest: l.oldestLocked()}
+			l.mu.Unlock()
+			return dst, err
+		}
+		err := l.openLocked(false)
+		if err != nil {
+			l.mu.Unlock()
+			return dst, err
+		}
+		if c.file == nil || c.file.version != l.version {
+			c.file = &reading{version: l.version, start: l.start, log: l}
+		}
+		r, visible := c.file, l.visible
+		r.f, r.end = l.file, l.size
 		l.mu.Unlock()
-		if err == nil {
-			out, err = c.fromFile(dst, f, size, limit)
+		// Reading holds no lock: what the file has up to end never changes.
+		out, err := r.entries(dst, c.after, visible, limit)
+		if errors.Is(err, os.ErrClosed) { // released meanwhile
+			c.file = nil
+			continue
 		}
+		if len(out) > n {
+			c.after = out[len(out)-1].Seq
+		}
+		return out, err
 	}
-	return out, err
 }
 
-// fromFile reads entries from the file's first size bytes.
-func (c *Cursor) fromFile(dst []Entry, f *os.File, size int64, limit int) ([]Entry, error) {
-	if c.off < 0 {
-		off, err := seekSeq(f, size, c.after+1)
+// reading is a cursor's place in the file.
+type reading struct {
+	walk
+	log     *Log
+	version int // of the log's file
+	start   int64
+	placed  bool // the walk is at the entries that come next
+
+	prev    header // the block before; its kind is 0 when there is none
+	bad     bool   // bytes before the next block cannot be read
+	lines   []byte // of the current block that were not given out yet
+	seq     uint64 // of the first of lines
+	ms      int64  // time of the entry before
+	decoded []byte // backs lines and entries of this call
+}
+
+// entries appends the entries after a number, which the file has.
+func (r *reading) entries(dst []Entry, after, visible uint64, limit int) ([]Entry, error) {
+	if !r.placed {
+		off, err := seek(r.f, r.start, r.end, after)
 		if err != nil {
 			return dst, err
 		}
-		c.off = off
-	}
-	if c.buf == nil {
-		c.buf = make([]byte, fileChunk)
+		r.off, r.placed = off, true
 	}
 	n := len(dst)
-	for len(dst) == n {
-		k, err := f.ReadAt(c.buf[:min(int64(len(c.buf)), size-c.off)], c.off)
-		if err != nil && err != io.EOF {
-			return dst, fmt.Errorf("read journal: %w", err)
-		}
-		chunk := c.buf[:k]
-		if bytes.IndexByte(chunk, '\n') < 0 {
-			if k < len(c.buf) {
-				return dst, fmt.Errorf("read journal: entry %d is missing", c.after+1)
+	if len(r.lines) == 0 {
+		r.decoded = r.decoded[:0]
+	}
+	for limit > 0 && after < visible {
+		if len(r.lines) == 0 {
+			damage, err := r.block(&after, visible)
+			if damage != nil {
+				dst = append(dst, *damage)
+				limit -= damage.size()
+				after = max(after, damage.Seq)
 			}
-			c.buf = make([]byte, 2*len(c.buf))
+			switch {
+			case err == io.EOF && len(dst) > n:
+				return dst, nil
+			case err == io.EOF:
+				return dst, fmt.Errorf("read journal: entry %d is missing", after+1)
+			case err != nil && len(dst) > n:
+				return dst, nil // the next call says it
+			case err != nil:
+				return dst, err
+			}
 			continue
 		}
-		for limit > 0 {
-			nl := bytes.IndexByte(chunk, '\n')
-			if nl < 0 {
-				break
-			}
-			e, ok := parseLine(chunk[:nl])
-			if !ok {
-				return dst, fmt.Errorf("read journal: line at byte %d is damaged", c.off)
-			}
-			chunk = chunk[nl+1:]
-			c.off += int64(nl + 1)
-			if e.Seq <= c.after {
-				continue
-			}
-			c.after = e.Seq
-			limit -= e.size()
-			dst = append(dst, e)
+		line, rest := cutLine(r.lines)
+		e, _ := parseLine(line) // block has parsed it
+		r.lines = rest
+		if e.Seq <= after {
+			continue
 		}
+		after = e.Seq
+		limit -= e.size()
+		dst = append(dst, e)
 	}
 	return dst, nil
+}
+
+// block makes the lines of the next block current. It returns an entry for what
+// was damaged before it, or instead of it.
+func (r *reading) block(after *uint64, visible uint64) (*Entry, error) {
+	p, err := r.next()
+	if err == io.EOF && r.bad && *after < visible {
+		r.bad = false
+		return r.damaged(*after+1, visible), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !p.known {
+		r.bad = true
+		return nil, nil
+	}
+	var lines []byte
+	if p.bad == "" && p.kind == entries && p.last() > *after {
+		start := len(r.decoded)
+		if cap(r.decoded)-start < int(p.raw) {
+			// Entries of this call refer to the old one.
+			r.decoded, start = make([]byte, 0, max(int(p.raw), 64<<10)), 0
+		}
+		if r.decoded, err = p.lines(r.decoded); err != nil {
+			p.bad, r.decoded = err.Error(), r.decoded[:start]
+		}
+		lines = r.decoded[start:]
+	}
+	var damage *Entry
+	prev := r.prev
+	r.prev = p.header
+	// Bytes between the blocks cannot be read, or the machine was stopped while
+	// numbers were given: what they had is lost.
+	cutOff := prev.kind != 0 && prev.kind != closed && prev.boot != p.boot
+	if (r.bad || cutOff) && p.first > *after+1 {
+		damage = r.damaged(*after+1, p.first-1)
+	}
+	r.bad = false
+	switch {
+	case p.kind == lost && p.last() > *after, p.kind == entries && p.bad != "" && p.last() > *after:
+		first := max(p.first, *after+1)
+		if damage != nil {
+			first = *after + 1 // the two become one
+		}
+		damage = r.damaged(first, p.last())
+	default:
+		r.lines = lines
+	}
+	return damage, nil
+}
+
+// damaged is the entry that stands for those from first to last.
+func (r *reading) damaged(first, last uint64) *Entry {
+	return &Entry{
+		Seq: last, Kind: Damage, To: Everyone, Frame: r.log.damage(first, last),
+		head: appendHead(nil, last, r.ms, Damage, Everyone),
+	}
 }
 
 // Follow yields the entries after seq, waiting for more, until ctx ends or an
@@ -145,7 +217,7 @@ func (l *Log) Follow(ctx context.Context, after uint64) iter.Seq2[Entry, error] 
 		var batch []Entry
 		for {
 			var err error
-			if batch, err = c.Next(batch[:0], fileChunk); err != nil {
+			if batch, err = c.Next(batch[:0], window); err != nil {
 				yield(Entry{}, err)
 				return
 			}

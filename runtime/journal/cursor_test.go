@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,7 +74,7 @@ func TestCursor_BetweenFileAndMemory(t *testing.T) {
 // A line that is longer than what is read at a time is read as a whole.
 func TestCursor_LongLines(t *testing.T) {
 	l, path := open(t, 0)
-	sizes := []int{10, fileChunk - 200, fileChunk, 3 * fileChunk, 10, 5 * fileChunk, 1}
+	sizes := []int{10, window - 200, window, 3 * window, 10, 5 * window, 1}
 	check := func(l *Log) {
 		t.Helper()
 		got := readAll(t, l, 0)
@@ -103,56 +101,12 @@ func TestCursor_LongLines(t *testing.T) {
 	l.Release(0)
 	check(l)
 	_ = l.Close()
-	again, err := Open(path, 0)
+	again, err := Open(path, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
 	check(again)
-}
-
-// A file that was damaged is an error for who reads it, and nothing else.
-func TestCursor_ADamagedFile(t *testing.T) {
-	for name, harm := range map[string]func(b []byte) []byte{
-		"a line":     func(b []byte) []byte { return bytes.Replace(b, []byte(`"seq":500,`), []byte(`"sEq":500,`), 1) },
-		"its number": func(b []byte) []byte { return bytes.Replace(b, []byte(`"seq":500,`), []byte(`"seq":x00,`), 1) },
-		"newlines":   func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("\n"), []byte(" ")) },
-		"missing": func(b []byte) []byte {
-			at := bytes.Index(b, []byte(`{"seq":500,`))
-			return bytes.Join([][]byte{b[:at], b[at+bytes.IndexByte(b[at:], '\n')+1:], []byte("}")}, nil)
-		},
-		"cut off": func(b []byte) []byte { return b[:len(b)/4] },
-	} {
-		t.Run(name, func(t *testing.T) {
-			l, path := open(t, 0)
-			fill(t, l, 1, 1000)
-			l.Release(0)
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, harm(b), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := l.Cursor(499).Next(nil, 1); err == nil && (len(got) != 1 || got[0].Seq != 501) || name != "missing" && err == nil {
-				t.Errorf("%v, %v", got, err)
-			}
-			told := false
-			for e, err := range l.Follow(t.Context(), 499) {
-				told = err != nil || name == "missing" && e.Seq == 501
-				break
-			}
-			if !told {
-				t.Error("who follows is not told")
-			}
-			if seq, err := l.AppendFlush(Update, Everyone, frame(1001)); err != nil || seq != 1001 {
-				t.Errorf("%d, %v", seq, err)
-			}
-			if got, err := l.Cursor(1000).Next(nil, 1); err != nil || len(got) != 1 || got[0].Seq != 1001 {
-				t.Errorf("%v, %v", got, err)
-			}
-		})
-	}
 }
 
 // Who follows waits for what comes, and ends with its context.
@@ -181,72 +135,6 @@ func TestFollow_WaitsAndEnds(t *testing.T) {
 			t.Errorf("entries differ (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// What is no complete entry at the end of a file is cut off; what is before is
-// kept, byte for byte.
-func TestOpen_FindsTheLastEntry(t *testing.T) {
-	head := func(seq uint64) string { return string(appendHead(nil, seq, 5, Update, 0)) }
-	good := head(1) + "{}}\n" + head(2) + "{}}\n"
-	long := head(3) + `{"x":"` + strings.Repeat("x", 200<<10) + `"}` + "}\n"
-	for name, tt := range map[string]struct {
-		file string
-		keep int
-		last uint64
-	}{
-		"empty":                   {"", 0, 0},
-		"good":                    {good, len(good), 2},
-		"no newline":              {good + head(3) + "{}}", len(good), 2},
-		"torn head":               {good + `{"seq":3`, len(good), 2},
-		"torn, then whole":        {good + `{"seq":3` + "\n", len(good), 2},
-		"empty lines":             {good + "\n\n\n", len(good), 2},
-		"rubbish":                 {"\n\x00\x00\n", 0, 0},
-		"one byte":                {"x", 0, 0},
-		"a newline":               {"\n", 0, 0},
-		"long":                    {good + long, len(good) + len(long), 3},
-		"long, torn":              {good + long[:len(long)-1], len(good), 2},
-		"long, alone":             {strings.Replace(long, `"seq":3`, `"seq":1`, 1), len(long), 1},
-		"zeros":                   {good + strings.Repeat("\x00", 100<<10), len(good), 2},
-		"newline at 64 KiB":       {good + strings.Repeat("y", 64<<10) + "\n", len(good), 2},
-		"newline right at 64 KiB": {good + strings.Repeat("y", 64<<10-1) + "\n", len(good), 2},
-		"number 0":                {good + head(0) + "{}}\n", len(good), 2},
-		"no object":               {good + head(3) + "[]}\n", len(good), 2},
-		"half an object":          {good + head(3) + "{}\n", len(good), 2},
-		"no end":                  {good + head(3) + "{}]\n", len(good), 2},
-		"no message":              {good + head(3) + "\n", len(good), 2},
-		"no kind":                 {good + `{"seq":3,"time":5,"kind":"` + "\n", len(good), 2},
-		"unknown kind":            {good + `{"seq":3,"time":5,"kind":"?","to":0,"message":{}}` + "\n", len(good), 2},
-		"no time":                 {good + `{"seq":3,"time":,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
-		"no recipient":            {good + `{"seq":3,"time":5,"kind":"u","to":,"message":{}}` + "\n", len(good), 2},
-		"only a sign":             {good + `{"seq":3,"time":5,"kind":"u","to":-,"message":{}}` + "\n", len(good), 2},
-		"a negative number":       {good + `{"seq":-3,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
-		"too large a number":      {good + `{"seq":92233720368547758070,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
-		"a colon in a number":     {good + `{"seq":3:,"time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
-		"something in between":    {good + `{"seq":3, "time":5,"kind":"u","to":0,"message":{}}` + "\n", len(good), 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "log.jsonl")
-			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			l, err := Open(path, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			b, err := os.ReadFile(path)
-			if err != nil || string(b) != tt.file[:tt.keep] || l.Last() != tt.last {
-				t.Errorf("%d bytes are kept of %d, want %d; the last entry is %d, want %d; %v", len(b), len(tt.file), tt.keep, l.Last(), tt.last, err)
-			}
-			fill(t, l, int(tt.last)+1, int(tt.last)+1)
-			if got := len(readAll(t, l, 0)); got != int(tt.last)+1 {
-				t.Errorf("%d entries", got)
-			}
-		})
-	}
-	if _, err := Open(t.TempDir(), 0); err == nil {
-		t.Error("a folder is taken for a log")
-	}
 }
 
 // Entries are valid until the next call, whatever the log does meanwhile: their

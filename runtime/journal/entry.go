@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -21,6 +22,10 @@ const (
 	AskDone  Kind = 'x' // an ask was settled; tells those who hold it
 	Echo     Kind = 'p' // a client's prompt as user_message_chunk
 	Client   Kind = 'c' // what a client sent; never delivered
+
+	// Damage stands in the place of entries that cannot be read. It has the
+	// number of the last of them, and is in no file.
+	Damage Kind = 'd'
 )
 
 func (k Kind) valid() bool {
@@ -118,6 +123,28 @@ func parseLine(line []byte) (Entry, bool) {
 	e.head = line[:len(line)-len(rest)]
 	e.Frame = rest[: len(rest)-1 : len(rest)-1]
 	return e, true
+}
+
+// cutLine returns the first line without its end, and what follows.
+func cutLine(b []byte) (line, rest []byte) {
+	line, rest, _ = bytes.Cut(b, []byte{'\n'})
+	return line, rest
+}
+
+// checkLines says what is wrong with the lines of a block.
+func checkLines(lines []byte, h *header) error {
+	seq := h.first
+	for rest := lines; len(rest) > 0; seq++ {
+		var line []byte
+		line, rest = cutLine(rest)
+		if e, ok := parseLine(line); !ok || e.Seq != seq {
+			return fmt.Errorf("the line of entry %d is not one of this version", seq)
+		}
+	}
+	if seq != h.first+uint64(h.count) {
+		return fmt.Errorf("it has %d entries and not %d", seq-h.first, h.count)
+	}
+	return nil
 }
 
 // leadingInt parses the integer that b begins with and returns its length, 0

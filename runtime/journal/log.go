@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"sort"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -28,120 +28,170 @@ func (e *TruncatedError) Error() string {
 // Is reports whether target is ErrTruncated.
 func (e *TruncatedError) Is(target error) bool { return target == ErrTruncated }
 
+// DefaultMemory bounds what a log keeps in memory.
+const DefaultMemory = 512 << 10
+
+// reopenTail is how much of a file is written again when a log is opened that was
+// not closed. A sync may have failed before, and the system then takes for durable
+// what never was.
+const reopenTail = 1 << 20 // bytes
+
+// Syncing says when the file is forced to the disk, beside [Log.Sync].
+type Syncing int
+
 const (
-	// DefaultMemory bounds what a log keeps in memory.
-	DefaultMemory = 512 << 10
-
-	writeOutEvery = 16 << 20 // bytes
-	writeOutLag   = 1 << 20  // bytes at the end of the file that are left alone
-
-	minBlock = 1 << 10
-	maxBlock = 128 << 10
-	maxBatch = 80 << 10 // what is appended between two flushes, but for large entries
+	// SyncAhead forces what keeps numbers from being given twice: the file's
+	// beginning, and each reservation of numbers.
+	SyncAhead Syncing = iota
+	// SyncEach forces every flush: what readers see survives a power cut.
+	SyncEach
+	// SyncNever leaves it to the system.
+	SyncNever
 )
+
+// Options are what a log is opened with. The zero value is of use.
+type Options struct {
+	Memory int // bytes kept in memory, 0 means DefaultMemory
+	Sync   Syncing
+	Stats  *Stats // is added to; nil counts nothing
+
+	// Old is the file of a log in the first format, "" for none. Its entries
+	// are taken over when there is no other file yet.
+	Old string
+
+	// About returns what the file says of the session at its beginning, for
+	// one whose record is lost; nil says nothing. It is called with the file's
+	// first flush, and must not use the log.
+	About func() []byte
+
+	// Damage returns the message that readers are given in the place of
+	// entries that cannot be read; nil makes a plain object.
+	Damage func(first, last uint64) []byte
+
+	// Trouble is called when the file stops taking entries, with the reason,
+	// and with nil when it takes them again. It may use the log.
+	Trouble func(err error)
+
+	disk disk // nil is the operating system's
+}
 
 // Log is the log of one session. All methods are safe for concurrent use; the
 // order of concurrent appends is the order of their sequence numbers.
 type Log struct {
-	path   string // "" keeps everything in memory
-	memory int    // bytes of blocks kept
-	counts *Stats // nil counts nothing
+	path string // "" keeps everything in memory
+	o    Options
 
 	mu       sync.Mutex
-	file     *os.File  // nil until needed, and after Release
-	size     int64     // bytes of the file that hold complete entries
+	file     file      // nil until needed, and after Release
+	start    int64     // of the file's blocks
+	size     int64     // bytes of the file that hold what was written
+	synced   int64     // bytes of the file that are known to be on disk
+	cut      bool      // the file may be longer: what is behind was never seen
+	folder   bool      // that the file exists must be made durable, too
+	due      bool      // what was written must be on disk before it is shown
+	redo     bool      // a sync failed: what is not synced must be written again
+	reserved bool      // numbers up to bound can be given; the file has no closing mark
+	bound    uint64    // numbers up to it are reserved in the file
+	loose    int64     // bytes of blocks that could be fewer and compressed
+	version  int       // counts files: positions in an earlier one mean nothing
 	blocks   []*block  // oldest first; the file's newest entries
 	held     int       // bytes of blocks
 	unsaved  []*block  // blocks with bytes the file does not have yet
 	next     uint64    // sequence number of the next append
+	appended uint64    // newest entry
 	visible  uint64    // newest entry that readers may see
+	total    uint64    // entries, without the numbers that were skipped
+	fresh    uint64    // entries that readers do not see yet
 	batch    int64     // time of the current batch, ms; 0 between batches
 	saveErr  error     // why the newest entries are not in the file
 	used     time.Time // the last write to or read from the file
 	watchers []chan<- struct{}
 	closed   bool
+	refused  error // why nothing can be written or read, ever
+	retrying bool
+	stop     chan struct{} // closed by Close
+	mended   chan struct{} // closed when the file takes entries again; nil when it does
 
-	written int64          // bytes of the file that were handed to writeOut
-	writing bool           // a range is being written out
-	work    sync.WaitGroup // the goroutine that does it
+	wroteOut int64          // bytes of the file that were handed to WriteOut
+	writing  bool           // a range is being written out
+	work     sync.WaitGroup // the goroutines that do that, and try again
 }
 
-// block is a run of entries. buf is never reallocated, so entries can refer to
-// it while later ones are appended.
-type block struct {
-	first uint64
-	buf   []byte
-	refs  []ref
-	saved int // bytes of buf that are in the file
-
-	// Guarded by the log's mu. A block is used again when no log holds it and
-	// no cursor has given out entries of it.
-	pins int
-	dead bool // the log holds it no more
-}
-
-// spare holds blocks of maxBlock bytes for further use: a burst then keeps to
-// memory that the caches know.
-var spare = sync.Pool{}
-
-func newBlock(first uint64, size int) *block {
-	if size == maxBlock {
-		if b, ok := spare.Get().(*block); ok {
-			*b = block{first: first, buf: b.buf[:0], refs: b.refs[:0]}
-			return b
-		}
+// Open opens the log in the file at path, which the first flush makes; "" makes
+// a log that lives in memory only. A file that cannot be opened, or is not
+// understood, is an error, and stays as it is.
+func Open(path string, o Options) (*Log, error) {
+	if o.Memory <= 0 {
+		o.Memory = DefaultMemory
 	}
-	return &block{first: first, buf: make([]byte, 0, size)}
-}
-
-// retire gives up the log's hold on the block.
-func (b *block) retire() {
-	b.dead = true
-	b.reuse()
-}
-
-func (b *block) reuse() {
-	if b.dead && b.pins == 0 && cap(b.buf) == maxBlock {
-		spare.Put(b)
+	if o.disk == nil {
+		o.disk = osDisk{}
 	}
-}
-
-type ref struct {
-	frame, end uint32 // the frame is buf[frame:end]; the line ends with lineEnd
-	to         Recipient
-	kind       Kind
-}
-
-func (b *block) entry(i int) Entry {
-	r := b.refs[i]
-	var start uint32
-	if i > 0 {
-		start = b.refs[i-1].end + uint32(len(lineEnd))
-	}
-	return Entry{
-		Seq: b.first + uint64(i), Kind: r.kind, To: r.to,
-		head:  b.buf[start:r.frame:r.frame],
-		Frame: b.buf[r.frame:r.end:r.end],
-	}
-}
-
-// Open opens the log in the file at path, creating it with the first flush; ""
-// makes a log that lives in memory only. memory bounds the bytes kept in
-// memory, 0 means [DefaultMemory].
-func Open(path string, memory int) (*Log, error) {
-	if memory <= 0 {
-		memory = DefaultMemory
-	}
-	l := &Log{path: path, memory: memory, next: 1}
+	l := &Log{path: path, o: o, next: 1, stop: make(chan struct{})}
 	if path == "" {
 		return l, nil
 	}
-	last, size, err := recoverTail(path)
+	f, err := o.disk.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && o.Old != "":
+		if f, err = takeOver(o.disk, o.Old, path, o.about()); errors.Is(err, fs.ErrNotExist) {
+			return l, nil
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		return l, nil
+	case err == nil && o.Old != "":
+		if err = putAside(o.disk, o.Old, f); err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	l.next, l.visible, l.size, l.written = last+1, last, size, size&^4095
+	t, err := readTail(f)
+	if err == nil && !t.closed && o.Sync != SyncNever {
+		// Whoever wrote it may have been killed before it was durable, and now
+		// readers will see it.
+		if err = rewriteEnd(f, max(0, t.size-reopenTail), t.size); err == nil || errors.Is(err, syscall.ENOSPC) {
+			err = f.Sync() // with a full disk, too, what is there can be read
+		}
+		if err == nil {
+			err = o.disk.SyncFolder(path)
+		}
+		l.synced = t.size
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	l.start, l.size, l.cut, l.wroteOut = t.start, t.size, t.cut, t.size&^4095
+	l.folder = t.closed // renamed in its place, perhaps, by a program that was killed
+	l.next, l.bound, l.total = t.next, t.bound, t.total
+	l.appended, l.visible = t.last, t.last
 	return l, nil
+}
+
+// Unavailable returns what stands for a log that could not be opened: it has no
+// entries, shows none that are appended, and every flush returns err.
+func Unavailable(err error) *Log {
+	l := &Log{path: "unavailable", next: 1, closed: true, refused: err, stop: make(chan struct{})}
+	l.o.Memory = DefaultMemory
+	return l
+}
+
+func (o *Options) about() []byte {
+	if o.About == nil {
+		return nil
+	}
+	return o.About()
+}
+
+// damage returns what stands for the entries first to last.
+func (l *Log) damage(first, last uint64) []byte {
+	if l.o.Damage != nil {
+		return l.o.Damage(first, last)
+	}
+	b := strconv.AppendUint([]byte(`{"damaged":{"first":`), first, 10)
+	b = strconv.AppendUint(append(b, `,"last":`...), last, 10)
+	return append(b, "}}"...)
 }
 
 // Append adds an entry whose frame is the concatenation of parts, one JSON
@@ -154,7 +204,7 @@ func (l *Log) Append(k Kind, to Recipient, parts ...[]byte) uint64 {
 }
 
 func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
-	need := 96 + len(lineEnd)
+	need := headerSize + 96 + len(lineEnd)
 	for _, p := range parts {
 		need += len(p)
 	}
@@ -164,165 +214,17 @@ func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
 	}
 	seq := l.next
 	l.next++
+	l.appended = seq
+	l.fresh++
+	line := len(b.buf)
 	b.buf = appendHead(b.buf, seq, l.batch, k, to)
 	frame := len(b.buf)
 	for _, p := range parts {
 		b.buf = append(b.buf, p...)
 	}
-	b.refs = append(b.refs, ref{frame: uint32(frame), end: uint32(len(b.buf)), to: to, kind: k})
+	b.refs = append(b.refs, ref{line: uint32(line), frame: uint32(frame), end: uint32(len(b.buf)), to: to, kind: k})
 	b.buf = append(b.buf, lineEnd...)
 	return seq
-}
-
-// roomLocked returns the newest block, with room for need more bytes.
-func (l *Log) roomLocked(need int) *block {
-	size := minBlock
-	if n := len(l.blocks); n > 0 {
-		b := l.blocks[n-1]
-		room, begins := cap(b.buf)-len(b.buf), b.saved == len(b.buf)
-		// A batch that fits one block is written with one call.
-		if room >= need && (!begins || room >= maxBatch || cap(b.buf) < maxBlock) {
-			if begins {
-				l.unsaved = append(l.unsaved, b)
-			}
-			return b
-		}
-		size = min(2*cap(b.buf), maxBlock)
-	}
-	b := newBlock(l.next, max(size, need))
-	l.blocks = append(l.blocks, b)
-	l.unsaved = append(l.unsaved, b)
-	l.held += cap(b.buf)
-	return b
-}
-
-// Flush writes what was appended since the last Flush to the file and shows it
-// to readers. When the file cannot be written the entries are shown all the
-// same and stay in memory, the error is returned, and the next Flush tries
-// again.
-func (l *Log) Flush() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.flushLocked()
-}
-
-// AppendFlush is Append and Flush in one step.
-func (l *Log) AppendFlush(k Kind, to Recipient, parts ...[]byte) (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seq := l.appendLocked(k, to, parts)
-	return seq, l.flushLocked()
-}
-
-func (l *Log) flushLocked() error {
-	if l.visible == l.next-1 && l.saveErr == nil {
-		return nil
-	}
-	l.batch = 0
-	if n := l.next - 1 - l.visible; n > 0 && l.counts != nil {
-		l.counts.Appended.Add(n)
-	}
-	l.saveErr = l.saveLocked()
-	if l.saveErr != nil && l.counts != nil {
-		l.counts.Errors.Add(1)
-	}
-	l.evictLocked()
-	l.visible = l.next - 1
-	for _, w := range l.watchers {
-		select {
-		case w <- struct{}{}:
-		default: // it has a wake-up pending
-		}
-	}
-	return l.saveErr
-}
-
-// saveLocked writes the unsaved bytes to the file.
-func (l *Log) saveLocked() error {
-	if l.path == "" {
-		for i, b := range l.unsaved {
-			b.saved, l.unsaved[i] = len(b.buf), nil
-		}
-		l.unsaved = l.unsaved[:0]
-		return nil
-	}
-	if err := l.openLocked(); err != nil {
-		return err
-	}
-	for len(l.unsaved) > 0 {
-		b := l.unsaved[0]
-		n, err := l.file.WriteAt(b.buf[b.saved:], l.size)
-		if err != nil {
-			return fmt.Errorf("write journal: %w", err) // the next try writes the same bytes at the same place
-		}
-		b.saved += n
-		l.size += int64(n)
-		if l.counts != nil {
-			l.counts.Written.Add(uint64(n))
-		}
-		l.unsaved = slices.Delete(l.unsaved, 0, 1)
-	}
-	l.writeOutLocked()
-	return nil
-}
-
-// writeOutLocked has what has piled up in the file since the last time written
-// to disk in the background. A burst then neither leaves hundreds of megabytes
-// for the next sync, nor takes ever more memory for the file's pages, which the
-// kernel would have to clear: the same pages are used again. The end of the file
-// is left out: writing to a page that is on its way to disk has to wait.
-func (l *Log) writeOutLocked() {
-	off, n := l.written, (l.size-writeOutLag)&^4095-l.written
-	if n < writeOutEvery || l.writing {
-		return
-	}
-	l.written, l.writing = off+n, true
-	f := l.file
-	l.work.Go(func() {
-		writeOut(f, off, n)
-		l.mu.Lock()
-		l.writing = false
-		l.mu.Unlock()
-	})
-}
-
-func (l *Log) openLocked() error {
-	l.used = time.Now()
-	if l.file != nil {
-		return nil
-	}
-	if l.closed {
-		return os.ErrClosed
-	}
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.Mkdir(filepath.Dir(l.path), 0o700); err == nil {
-			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("open journal: %w", err)
-	}
-	l.file = f
-	return nil
-}
-
-// evictLocked lets the oldest blocks go while more than the bound is held, but
-// for the newest one.
-func (l *Log) evictLocked() {
-	n := 0
-	for l.held > l.memory && n < len(l.blocks)-1 {
-		b := l.blocks[n]
-		if slices.Contains(l.unsaved, b) {
-			break // what the file could not take stays: without it the file would have a hole
-		}
-		l.held -= cap(b.buf)
-		b.retire()
-		n++
-	}
-	if n > 0 {
-		l.blocks = slices.Delete(l.blocks, 0, n)
-	}
 }
 
 // oldestLocked returns the oldest entry that can be read.
@@ -343,11 +245,19 @@ func (l *Log) Last() uint64 {
 	return l.visible
 }
 
+// Count returns how many entries were made visible: numbers that were skipped
+// are no entries.
+func (l *Log) Count() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total
+}
+
 // Appended returns the newest sequence number, visible or not.
 func (l *Log) Appended() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.next - 1
+	return l.appended
 }
 
 // Oldest returns the oldest sequence number that can be read.
@@ -362,6 +272,30 @@ func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.saveErr
+}
+
+// Room waits while the file does not take entries and the memory that may be
+// used instead is full. Whoever appends without end calls it between flushes. It
+// ends with stop as well, and when the log is closed.
+func (l *Log) Room(stop <-chan struct{}) {
+	for {
+		l.mu.Lock()
+		mended := l.mended
+		if l.held <= 2*l.o.Memory+maxBlock {
+			mended = nil
+		}
+		l.mu.Unlock()
+		if mended == nil {
+			return
+		}
+		select {
+		case <-mended:
+		case <-l.stop:
+			return
+		case <-stop:
+			return
+		}
+	}
 }
 
 // Watch makes every Flush that shows something send to wake, without waiting;
@@ -379,82 +313,7 @@ func (l *Log) Watch(wake chan<- struct{}) (stop func()) {
 	}
 }
 
-// Sync makes the file's content durable.
-func (l *Log) Sync() error {
-	l.mu.Lock()
-	err := l.flushLocked()
-	f := l.file
-	l.mu.Unlock()
-	if f == nil || err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("sync journal: %w", err)
-	}
-	return nil
-}
-
-// Release gives back memory and the file handle, unless the log was used within
-// the time given; it stays usable. A log without a file keeps its entries.
-func (l *Log) Release(idle time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.path == "" || l.file == nil && l.blocks == nil || time.Since(l.used) < idle || l.flushLocked() != nil {
-		return
-	}
-	for _, b := range l.blocks {
-		b.retire()
-	}
-	l.blocks, l.held = nil, 0
-	if l.file != nil {
-		_ = l.file.Close() // everything was written, reads open it again
-		l.file = nil
-	}
-}
-
-// Close flushes and closes the log. Entries that are still in memory can be
-// read, appends are kept in memory only.
-func (l *Log) Close() error {
-	l.mu.Lock()
-	err := l.flushLocked()
-	l.closed = true
-	if l.file != nil {
-		err = errors.Join(err, l.file.Close())
-		l.file = nil
-	}
-	l.mu.Unlock()
-	l.work.Wait()
-	return err
-}
-
-// memoryLocked appends to dst the cursor's next entries from memory, until the
-// batch holds limit bytes, and pins their blocks. ok is false when the next entry is not in memory.
-func (l *Log) memoryLocked(dst []Entry, c *Cursor, limit int) (_ []Entry, ok bool) {
-	after := c.after
-	if len(l.blocks) == 0 || after+1 < l.blocks[0].first {
-		return dst, false
-	}
-	i := len(l.blocks) - 1
-	if l.blocks[i].first > after+1 {
-		i = sort.Search(len(l.blocks), func(i int) bool { return l.blocks[i].first > after+1 }) - 1
-	}
-	seq := after + 1
-	for ; i < len(l.blocks); i++ {
-		b := l.blocks[i]
-		if seq > l.visible || limit <= 0 {
-			return dst, true
-		}
-		b.pins++
-		c.pinned = append(c.pinned, b)
-		for j := int(seq - b.first); j < len(b.refs); j++ {
-			if seq > l.visible || limit <= 0 {
-				return dst, true
-			}
-			e := b.entry(j)
-			dst = append(dst, e)
-			limit -= e.size()
-			seq++
-		}
-	}
-	return dst, true
+// tempPath is where a file is made before it gets its name.
+func tempPath(path string) string {
+	return filepath.Join(filepath.Dir(path), filepath.Base(path)+".tmp")
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -45,8 +44,8 @@ func checkRun(t *testing.T, got []Entry, first, last int) {
 
 func TestLog_ReadsFromMemoryAndFile(t *testing.T) {
 	for _, memory := range []int{2 << 10, 0} {
-		path := filepath.Join(t.TempDir(), "log.jsonl")
-		l, err := Open(path, memory)
+		path := filepath.Join(t.TempDir(), "log.journal")
+		l, err := Open(path, Options{Memory: memory})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,45 +76,8 @@ func TestLog_ReadsFromMemoryAndFile(t *testing.T) {
 	}
 }
 
-func TestOpen_DropsATornLineAndContinues(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log.jsonl")
-	l, _ := Open(path, 0)
-	for i := 1; i <= 100; i++ {
-		l.Append(Update, 0, frame(i))
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lastLine := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
-	for cut := lastLine; cut <= len(whole); cut++ {
-		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		want := 99
-		if cut == len(whole) {
-			want = 100
-		}
-		l, err := Open(path, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.Last() != uint64(want) {
-			t.Fatalf("cut at %d: last %d, want %d", cut, l.Last(), want)
-		}
-		if seq, err := l.AppendFlush(Update, 0, frame(want+1)); err != nil || seq != uint64(want+1) {
-			t.Fatalf("seq %d: %v", seq, err)
-		}
-		checkRun(t, readAll(t, l, 0), 1, want+1)
-		_ = l.Close()
-	}
-}
-
 func TestLog_InMemoryOnlySaysWhatIsGone(t *testing.T) {
-	l, _ := Open("", 4<<10)
+	l, _ := Open("", Options{Memory: 4 << 10})
 	for i := 1; i <= 1000; i++ {
 		_, _ = l.AppendFlush(Update, 0, frame(i))
 	}
@@ -127,35 +89,8 @@ func TestLog_InMemoryOnlySaysWhatIsGone(t *testing.T) {
 	checkRun(t, readAll(t, l, gone.Oldest-1), int(gone.Oldest), 1000)
 }
 
-func TestLog_DiskFailureKeepsEntriesAndRecovers(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "missing", "too")
-	path := filepath.Join(dir, "log.jsonl")
-	l, err := Open(path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.AppendFlush(Update, 0, frame(1)); err == nil {
-		t.Fatal("no error though the directory is missing")
-	}
-	checkRun(t, readAll(t, l, 0), 1, 1)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.AppendFlush(Update, 0, frame(2)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Open(path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkRun(t, readAll(t, again, 0), 1, 2)
-}
-
 func TestFollow_SeesEveryEntryOnceWhileAppending(t *testing.T) {
-	l, _ := Open(filepath.Join(t.TempDir(), "log.jsonl"), 8<<10)
+	l, _ := Open(filepath.Join(t.TempDir(), "log.journal"), Options{Memory: 8 << 10})
 	const n = 20000
 	done := make(chan error, 3)
 	for range 3 {
@@ -197,34 +132,8 @@ func TestRecipient_Includes(t *testing.T) {
 	}
 }
 
-func FuzzOpen(f *testing.F) {
-	good := append(appendHead(nil, 1, 2, Update, 0), "{}}\n"...)
-	f.Add(good)
-	f.Add(append(good, `{"seq":2,"time":3,"kind":"u","to":-4,"message":{"a":`...))
-	f.Add([]byte("{\"seq\":1\n\n\x00\x00"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		path := filepath.Join(t.TempDir(), "log.jsonl")
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l, err := Open(path, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		last := l.Last()
-		if _, err := l.AppendFlush(Update, 0, frame(1)); err != nil {
-			t.Fatal(err)
-		}
-		got, err := l.Cursor(last).Next(nil, 1)
-		if err != nil || len(got) != 1 || got[0].Seq != last+1 {
-			t.Fatalf("after recovery: %v %v", got, err)
-		}
-	})
-}
-
 func BenchmarkAppendFollow(b *testing.B) {
-	l, _ := Open(filepath.Join(b.TempDir(), "log.jsonl"), 0)
+	l, _ := Open(filepath.Join(b.TempDir(), "log.journal"), Options{})
 	defer l.Close()
 	line := bytes.Repeat([]byte("x"), 190)
 	c := l.Cursor(0)

@@ -9,6 +9,3 @@ type Stats struct {
 	Written  atomic.Uint64 // bytes that files took
 	Errors   atomic.Uint64 // flushes that a file did not take
 }
-
-// Count makes the log add to s what it does. Call it before the log is used.
-func (l *Log) Count(s *Stats) { l.counts = s }
