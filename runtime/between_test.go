@@ -403,9 +403,13 @@ func TestLoad_RefusedLeavesWhatIsStored(t *testing.T) {
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	log, record := filepath.Join(dir, "sessions", s, "log.jsonl"), filepath.Join(dir, "sessions", s, "session.json")
+	log, record := filepath.Join(dir, "sessions", s, "log.journal"), filepath.Join(dir, "sessions", s, "session.json")
 	before, err := os.ReadFile(log)
 	if err != nil {
+		t.Fatal(err)
+	}
+	clear(before[40:100]) // what the log says of the session is damaged, too
+	if err := os.WriteFile(log, before, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(record, nil, 0o600); err != nil { // as after a power failure

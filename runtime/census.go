@@ -56,9 +56,6 @@ func (r *Runtime) Census() Census {
 		c.Sessions[s.stateLocked()]++
 		c.Queued += len(s.queue)
 		s.mu.Unlock()
-		if l := s.logp.Load(); l != nil && l.Err() != nil {
-			c.Journal.Failing++
-		}
 		if path := r.store.logPath(s.id); path != "" {
 			if info, err := os.Stat(path); err == nil {
 				c.Journal.Bytes += info.Size()
@@ -75,6 +72,7 @@ func (r *Runtime) Census() Census {
 			c.Agents[a.id] = AgentCensus{Processes: len(a.live()), Started: started, Updates: a.updates.Load()}
 		}
 	}
+	c.Journal.Failing = r.logTrouble.count()
 	c.Journal.Appended, c.Journal.Written, c.Journal.Errors = r.counts.Appended.Load(), r.counts.Written.Load(), r.counts.Errors.Load()
 	return c
 }

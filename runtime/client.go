@@ -214,7 +214,7 @@ func (c *Client) Close() {
 // controlFeed returns the feed of what belongs to no session.
 func (c *Client) controlFeedLocked() *feed {
 	if c.control == nil {
-		c.control, _ = journal.Open("", 64<<20)
+		c.control, _ = journal.Open("", journal.Options{Memory: 64 << 20})
 		f := &feed{client: c, log: c.control}
 		c.feeds = append([]*feed{f}, c.feeds...)
 		c.watchLocked(f)

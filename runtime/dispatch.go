@@ -142,6 +142,10 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		c.listSessions(q, m)
 	case "session/prompt":
 		if s := c.sessionOf(q, m); s != nil {
+			if err := s.logWrites(); err != nil {
+				q.fail(nil, err)
+				return
+			}
 			c.ensureAttached(s)
 			s.submit(ctx, q, m)
 		}
@@ -218,6 +222,13 @@ func (c *Client) sessionOf(q *request, m *acp.Message) *Session {
 	s := c.r.session(m.Session())
 	if s == nil {
 		q.fail(nil, notFound(m.Session()))
+		return nil
+	}
+	if q.method != "session/delete" {
+		if err := s.logReady(); err != nil {
+			q.fail(nil, err)
+			return nil
+		}
 	}
 	return s
 }

@@ -49,6 +49,10 @@ func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *S
 
 // fork handles session/fork: the new session begins with the old one's history.
 func (c *Client) fork(ctx context.Context, q *request, m *acp.Message, s *Session) {
+	if err := c.r.roomForSession(); err != nil {
+		q.fail(nil, err)
+		return
+	}
 	c.forForking(ctx, q, m, s, func(p *proc, m *acp.Message) {
 		if !p.caps.fork {
 			q.fail(s, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.agent.id))

@@ -57,6 +57,10 @@ func (s *Session) withMeta(result json.RawMessage) json.RawMessage {
 
 // newSession handles session/new.
 func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
+	if err := c.r.roomForSession(); err != nil {
+		q.fail(nil, err)
+		return
+	}
 	cwd := acp.MemberString(m.Params(), "cwd")
 	if !filepath.IsAbs(cwd) {
 		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "session/new needs params.cwd, an absolute path"))
@@ -151,7 +155,15 @@ func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record
 	}
 	result = bytes.Clone(result)
 	c.r.work.Go(func() {
-		s.change(func(*record) {})
+		if err := s.keep(); err != nil {
+			s.giveBack()
+			c.r.mu.Lock()
+			delete(c.r.sessions, s.id)
+			c.r.mu.Unlock()
+			s.discard(false)
+			q.fail(nil, err)
+			return
+		}
 		if prepare != nil {
 			prepare(s)
 		}
@@ -248,6 +260,10 @@ func (c *Client) openSession(q *request, m *acp.Message) {
 		c.openForeign(q, m)
 		return
 	}
+	if err := s.logReady(); err != nil {
+		q.fail(nil, err)
+		return
+	}
 	s.mu.Lock()
 	if end := s.rec.Ended; end != nil {
 		s.mu.Unlock()
@@ -330,6 +346,10 @@ func (c *Client) loadsBeside() bool {
 // openForeign opens a session that the agent has and the gateway does not: one
 // that was made elsewhere. Its replay fills the log.
 func (c *Client) openForeign(q *request, m *acp.Message) {
+	if err := c.r.roomForSession(); err != nil {
+		q.fail(nil, err)
+		return
+	}
 	id := m.Session()
 	a := c.agent
 	if name := acp.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
@@ -368,6 +388,10 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			ID: id, AgentSessionID: id, Agent: a.id, Cwd: acp.MemberString(own.Params(), "cwd"), CreatedAt: time.Now().UTC(),
 			Continuity: ContinuityNative, Setup: setupOf(own.Params()), credentials: w.credentials, Capabilities: c.caps.raw,
 		})
+		if err := s.logReady(); err != nil {
+			fail(err)
+			return
+		}
 		// A log without a readable record: the session was known here.
 		kept := s.log().Last()
 		load := q.method == "session/load"

@@ -333,6 +333,7 @@ func (p *proc) pump() {
 		held = 0
 		for i, s := range dirty {
 			s.flush()
+			s.log().Room(p.gone) // while the disk takes nothing, the agent waits
 			dirty[i] = nil
 		}
 		if len(dirty) > 0 {

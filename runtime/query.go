@@ -24,7 +24,7 @@ const (
 
 // info describes the session.
 func (s *Session) info() SessionInfo {
-	last := s.log().Last()
+	count := s.log().Count()
 	updated := time.UnixMilli(s.active.Load()).UTC()
 	pending := len(s.pending())
 	s.mu.Lock()
@@ -36,7 +36,7 @@ func (s *Session) info() SessionInfo {
 	return SessionInfo{
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
 		Model: modelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
-		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, Clients: len(clients), Pending: pending,
+		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: count, Clients: len(clients), Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata,
 	}
 }
@@ -116,7 +116,7 @@ func event(e journal.Entry) Event {
 	switch e.Kind {
 	case journal.Client:
 		d = FromClient
-	case journal.AskDone, journal.Echo, journal.TurnEnd:
+	case journal.AskDone, journal.Echo, journal.TurnEnd, journal.Damage:
 		d = FromGateway
 	}
 	return Event{Seq: e.Seq, Time: e.Time().UTC(), Direction: d, Message: slices.Clone(e.Frame)}
@@ -141,6 +141,9 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 	}
 	if limit < 1 || limit > maxPage {
 		return nil, false, problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
+	}
+	if err := s.logReady(); err != nil {
+		return nil, false, err
 	}
 	events = []Event{}
 	s.settleCalls()
@@ -168,6 +171,10 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 		s := r.session(id)
 		if s == nil {
 			yield(Event{}, problem.New(problem.SessionNotFound, "session %q was not found", id))
+			return
+		}
+		if err := s.logReady(); err != nil {
+			yield(Event{}, err)
 			return
 		}
 		s.settleCalls()

@@ -36,7 +36,8 @@ type Options struct {
 
 	DataDir   string // sessions and agents' state live below it
 	Ephemeral bool   // keep sessions in memory only
-	Fsync     string // turn (default), always or never
+	Fsync     string // turn (default), always, interval or never
+	MinFree   int64  // bytes that the disk must have left for new sessions; 0 asks for none
 
 	RequestTimeout  time.Duration // for requests other than prompts; 0: 120 s
 	TurnIdleTimeout time.Duration // a turn without updates for this long is cancelled; 0: never
@@ -62,13 +63,14 @@ const catalogTimeout = 10 * time.Second
 
 // Runtime is the set of sessions of one gateway.
 type Runtime struct {
-	o      Options
-	log    *slog.Logger
-	names  []string // of Options.Adapters, in the order given
-	store  store
-	syncer syncer
-	watch  Observer      // never nil
-	counts journal.Stats // of all logs of sessions
+	o          Options
+	log        *slog.Logger
+	names      []string // of Options.Adapters, in the order given
+	store      store
+	syncer     syncer
+	watch      Observer      // never nil
+	counts     journal.Stats // of all logs of sessions
+	logTrouble logTrouble
 
 	lastClient atomic.Int64 // numbers grow over restarts too
 	askIDs     askIDs
@@ -114,9 +116,9 @@ func open(o Options) (_ *Runtime, err error) {
 	switch o.Fsync {
 	case "":
 		o.Fsync = "turn"
-	case "turn", "always", "never":
+	case "turn", "always", "interval", "never":
 	default:
-		return nil, fmt.Errorf("fsync %q: want turn, always or never", o.Fsync)
+		return nil, fmt.Errorf("fsync %q: want turn, always, interval or never", o.Fsync)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Runtime{
@@ -174,7 +176,26 @@ func (r *Runtime) Ready() error {
 	if r.closing.Load() {
 		return problem.New(problem.Unavailable, "the gateway is shutting down")
 	}
+	if err := r.roomForSession(); err != nil {
+		return err
+	}
 	return r.store.writable()
+}
+
+// roomForSession reports why no session can be made: there are some that cannot
+// be written, or the disk is nearly full.
+func (r *Runtime) roomForSession() error {
+	if err := r.logTrouble.ready(); err != nil {
+		return err
+	}
+	if r.store.dir == "" || r.o.MinFree <= 0 {
+		return nil
+	}
+	free, err := r.store.free()
+	if err == nil && free < r.o.MinFree {
+		return problem.New(problem.Unavailable, "the disk of the data directory has %d MiB left, and sessions are made with %d MiB or more (--min-free)", free>>20, r.o.MinFree>>20)
+	}
+	return nil
 }
 
 // agent returns an agent, nil when there is none with the name.

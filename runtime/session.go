@@ -26,7 +26,7 @@ type Session struct {
 	muted   atomic.Bool                 // the agent replays what the log has
 	serving atomic.Pointer[proc]        // the live process, nil when dormant
 	active  atomic.Int64                // unix ms of the last message
-	logOnce sync.Once                   // opens the log
+	logMu   sync.Mutex                  // held while the log is opened
 	logp    atomic.Pointer[journal.Log] // nil until opened
 
 	saving sync.Mutex // orders writes of the record: an older one must not come last
@@ -75,26 +75,6 @@ func shortHash(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// log returns the session's log. When its file cannot be read the log starts
-// anew in memory and the error is reported: the session itself must go on.
-func (s *Session) log() *journal.Log {
-	s.logOnce.Do(func() {
-		l, err := journal.Open(s.r.store.logPath(s.id), logMemory(s.r.o.Ephemeral))
-		if err != nil {
-			s.r.log.Error("open session log", "session", s.id, "err", err)
-			l, _ = journal.Open("", 0)
-		}
-		l.Count(&s.r.counts)
-		if last := l.Last(); last > 0 {
-			if newest, err := l.Cursor(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
-				s.active.Store(newest[0].Time().UnixMilli())
-			}
-		}
-		s.logp.Store(l)
-	})
-	return s.logp.Load()
-}
-
 // logMemory bounds a log's memory: without a file it is all there is.
 func logMemory(ephemeral bool) int {
 	if ephemeral {
@@ -103,15 +83,12 @@ func logMemory(ephemeral bool) int {
 	return journal.DefaultMemory
 }
 
-// flush shows what was appended. A file that cannot be written is reported and
-// loses nothing as long as memory lasts.
+// flush shows what was appended. When the file does not take it, it is shown
+// later: logTrouble hears of it.
 func (s *Session) flush() {
 	s.active.Store(time.Now().UnixMilli())
-	if err := s.log().Flush(); err != nil {
-		s.r.log.Error("write session log", "session", s.id, "err", err)
-	}
-	if s.r.syncer.policy == "always" {
-		_ = s.syncLog()
+	if s.log().Flush() == nil && s.r.syncer.policy == "interval" {
+		s.r.syncer.soon(s)
 	}
 }
 
@@ -284,7 +261,7 @@ func (s *Session) save() {
 	s.unsaved = false
 	rec := s.rec
 	s.mu.Unlock()
-	if err := s.r.store.save(rec); err != nil {
+	if err := s.r.store.save(rec, s.r.o.Fsync != "never"); err != nil {
 		s.r.log.Error("save session", "session", s.id, "err", err)
 		s.mu.Lock()
 		s.unsaved = true

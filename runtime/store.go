@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // record is what session.json holds of a session: all that its log does not.
@@ -53,7 +54,8 @@ type store struct {
 
 const (
 	recordFile = "session.json"
-	logFile    = "log.jsonl"
+	logFile    = "log.journal"
+	oldLogFile = "log.jsonl" // of versions before the second format
 )
 
 // path returns the session's directory. Ids come from clients and agents, so
@@ -74,28 +76,57 @@ func (st store) logPath(id string) string {
 	return filepath.Join(st.path(id), logFile)
 }
 
-// save replaces the session's record atomically.
-func (st store) save(rec record) error {
+// oldLogPath returns where a version before the second format kept the log.
+func (st store) oldLogPath(id string) string {
+	if st.dir == "" {
+		return ""
+	}
+	return filepath.Join(st.path(id), oldLogFile)
+}
+
+// save replaces the session's record. With durable it is on the disk when save
+// returns: a power cut leaves the old record or the new one.
+func (st store) save(rec record, durable bool) (err error) {
 	if st.dir == "" {
 		return nil
 	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("save session record: %w", err)
+		}
+	}()
 	rec.Version = recordVersion
 	b, err := json.MarshalIndent(rec, "", " ")
 	if err != nil {
-		return fmt.Errorf("encode session record: %w", err)
+		return err
 	}
 	dir := st.path(rec.ID)
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("save session record: %w", err)
+	err = os.Mkdir(dir, 0o700)
+	made := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
 	tmp := filepath.Join(dir, recordFile+".tmp")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return fmt.Errorf("save session record: %w", err)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil {
-		return fmt.Errorf("save session record: %w", err)
+	_, err = f.Write(b)
+	if err == nil && durable {
+		err = f.Sync()
 	}
-	return nil
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil || !durable {
+		return err
+	}
+	if made {
+		if err := journal.SyncFolder(st.dir); err != nil {
+			return err
+		}
+	}
+	return journal.SyncFolder(dir)
 }
 
 // remove deletes everything of the session.
@@ -109,8 +140,9 @@ func (st store) remove(id string) error {
 	return nil
 }
 
-// list reads every session's record. One that cannot be read is reported and
-// left alone.
+// list reads every session's record. One that cannot be read is made again from
+// what the log says of the session. Where that says nothing either, the session
+// is reported and left alone.
 func (st store) list(log *slog.Logger) ([]record, error) {
 	if st.dir == "" {
 		return nil, nil
@@ -126,6 +158,12 @@ func (st store) list(log *slog.Logger) ([]record, error) {
 		if err == nil {
 			err = json.Unmarshal(b, &rec)
 		}
+		if err != nil || rec.ID == "" {
+			if again, ok := st.rebuild(e.Name()); ok {
+				log.Warn("the record of a session was lost, its log had a copy", "directory", e.Name(), "err", err)
+				rec, err = again, st.save(again, true)
+			}
+		}
 		if err == nil && (rec.ID == "" || filepath.Base(st.path(rec.ID)) != e.Name()) {
 			err = errors.New("its id does not match the directory")
 		}
@@ -136,6 +174,15 @@ func (st store) list(log *slog.Logger) ([]record, error) {
 		out = append(out, rec)
 	}
 	return out, nil
+}
+
+// rebuild makes a record from what the log in a directory says of its session.
+func (st store) rebuild(name string) (rec record, ok bool) {
+	b, err := journal.About(filepath.Join(st.dir, name, logFile))
+	if err != nil || b == nil || json.Unmarshal(b, &rec) != nil {
+		return record{}, false
+	}
+	return rec, rec.ID != "" && filepath.Base(st.path(rec.ID)) == name
 }
 
 // writable reports whether sessions can be kept.

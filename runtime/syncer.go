@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// syncPause groups the syncs of turns that end close to each other.
-const syncPause = 25 * time.Millisecond
+const (
+	syncPause    = 25 * time.Millisecond // groups the syncs of turns that end close to each other
+	syncInterval = time.Second           // between the syncs of a log with --fsync interval
+)
 
 // syncer makes logs durable soon after a turn ended, off the path of messages.
 type syncer struct {
@@ -36,6 +38,10 @@ func (y *syncer) soon(s *Session) {
 }
 
 func (y *syncer) run(ctx context.Context) {
+	pause := syncPause
+	if y.policy == "interval" {
+		pause = syncInterval
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,7 +60,7 @@ func (y *syncer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(syncPause):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -81,6 +81,7 @@ func newApp(std stdio) *cli.App {
 			promptCommand(std),
 			rpcCommand(std),
 			sessionsCommand(std),
+			journalCommand(std),
 			agentsCommand(std),
 			fsCommand(std),
 			processCommand(std),

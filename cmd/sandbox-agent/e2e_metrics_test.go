@@ -266,7 +266,7 @@ func TestMetrics(t *testing.T) {
 		for _, s := range page.Sessions {
 			events += s.EventCount
 		}
-		logs, err := filepath.Glob(filepath.Join(g.dir, "sessions", "*", "log.jsonl"))
+		logs, err := filepath.Glob(filepath.Join(g.dir, "sessions", "*", "log.journal"))
 		if err != nil {
 			t.Fatal(err)
 		}

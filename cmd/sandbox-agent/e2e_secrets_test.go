@@ -149,7 +149,7 @@ func TestSecrets(t *testing.T) {
 	h.kept(nil, everything...)
 	// What was said is in the sessions' logs, and nowhere else.
 	h.kept(func(path string) bool {
-		return filepath.Base(path) == "log.jsonl" || strings.Contains(path, filepath.Join(g.dir, "state"))
+		return filepath.Base(path) == "log.journal" || strings.Contains(path, filepath.Join(g.dir, "state"))
 	}, promptCanary)
 	if b, err := g.journals(); err != nil || !bytes.Contains(b, []byte(promptCanary)) {
 		t.Errorf("the logs have not what was said: %v", err)

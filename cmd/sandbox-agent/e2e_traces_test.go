@@ -327,7 +327,7 @@ func TestTraces(t *testing.T) {
 
 // journals returns the logs of all sessions.
 func (g *gateway) journals() ([]byte, error) {
-	paths, err := filepath.Glob(filepath.Join(g.dir, "sessions", "*", "log.jsonl"))
+	paths, err := filepath.Glob(filepath.Join(g.dir, "sessions", "*", "log.journal"))
 	if err != nil {
 		return nil, err
 	}

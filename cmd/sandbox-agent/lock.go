@@ -47,9 +47,22 @@ func lockDataDir(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("the data directory %s is %w%s: stop that one, or give another --data-dir, or --ephemeral", dir, errLocked, who)
 	}
+	// The file can be removed while it is locked, the directory is what it is
+	// about.
+	folder, err := lockFolder(dir)
+	if err != nil {
+		defer f.Close()
+		if errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("the data directory %s is %w, and its lock file was removed: stop that one, or give another --data-dir, or --ephemeral", dir, errLocked)
+		}
+		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+	}
 	// The process id only makes the message above better.
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		_ = folder.Close()
+		_ = f.Close()
+	}, nil
 }

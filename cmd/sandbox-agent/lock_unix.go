@@ -23,3 +23,20 @@ func flock(f *os.File, how int) error {
 	}
 	return err
 }
+
+// lockFolder takes the lock of a folder.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = lockFile(f)
+	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) {
+		return f, nil // some network file systems lock files only
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

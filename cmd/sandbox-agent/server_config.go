@@ -28,6 +28,7 @@ type serverConfig struct {
 	dataDir         string
 	ephemeral       bool
 	fsync           string
+	minFree         int64 // bytes
 	defaultAgent    string
 	requestTimeout  time.Duration
 	turnIdleTimeout time.Duration
@@ -82,7 +83,8 @@ func gatewayFlags() []cli.Flag {
 	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
 	return append([]cli.Flag{
 		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
-		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: turn, always or never", Value: "turn", EnvVars: env("FSYNC")},
+		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: always (before a client sees it), interval (each second), turn (at the end of each turn) or never", Value: "turn", EnvVars: env("FSYNC")},
+		&cli.StringFlag{Name: "min-free", Usage: "room that the disk of the data directory must have for new sessions, 0 asks for none", Value: "64MiB", EnvVars: env("MIN_FREE")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
 		&cli.DurationFlag{Name: "request-timeout", Usage: "limit for agents' answers to all requests but prompts", Value: 120 * time.Second, EnvVars: env("REQUEST_TIMEOUT")},
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
@@ -153,8 +155,8 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		requirePreinstall: c.Bool("require-preinstall"),
 	}
 	switch {
-	case !slices.Contains([]string{"turn", "always", "never"}, cfg.fsync):
-		return cfg, usagef(c, "--fsync %s: use turn, always or never", cfg.fsync)
+	case !slices.Contains([]string{"turn", "always", "interval", "never"}, cfg.fsync):
+		return cfg, usagef(c, "--fsync %s: use turn, always, interval or never", cfg.fsync)
 	case cfg.requestTimeout <= 0:
 		return cfg, usagef(c, "--request-timeout must be more than 0")
 	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0:
@@ -170,6 +172,11 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef(c, "--log-format %s: use text or json", f)
 	}
 	var err error
+	if free := c.String("min-free"); free != "0" {
+		if cfg.minFree, err = parseSize(free); err != nil {
+			return cfg, usagef(c, "--min-free %s", err)
+		}
+	}
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
 		return cfg, usagef(c, "--max-body %s", err)
 	}

@@ -38,7 +38,7 @@ func TestServerConfig_Standard(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := serverConfig{
-		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn",
+		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn", minFree: 64 << 20,
 		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, maxBody: 32 << 20,
 		commands: map[string][]string{}, logLevel: slog.LevelInfo,
 		install: install.Options{DataDir: "/data/sandbox-agent"},
@@ -125,7 +125,7 @@ func TestServerConfig_Refusals(t *testing.T) {
 		{"--port 65536", "not a port"},
 		{"--port http", "not a port"},
 		{"--tls-cert c", "needed together"},
-		{"--fsync sometimes", "turn, always or never"},
+		{"--fsync sometimes", "turn, always, interval or never"},
 		{"--log-level loud", "debug, info"},
 		{"--log-format xml", "text or json"},
 		{"--max-body 0", "not a size"},

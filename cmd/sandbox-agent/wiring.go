@@ -70,6 +70,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		DataDir:           dataDir,
 		Ephemeral:         cfg.ephemeral,
 		Fsync:             cfg.fsync,
+		MinFree:           cfg.minFree,
 		RequestTimeout:    cfg.requestTimeout,
 		TurnIdleTimeout:   cfg.turnIdleTimeout,
 		IdleTimeout:       cfg.idleTimeout,

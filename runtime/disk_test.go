@@ -1,0 +1,156 @@
+package runtime
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A log that cannot be opened refuses work with the reason, and is opened when
+// it can be: nothing of the session is in memory only, and no number is given
+// twice.
+func TestLog_OpeningIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "first"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "sessions", s, "log.journal")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil { // as good as too many open files
+		t.Fatal(err)
+	}
+	b := &fakeAgent{}
+	r = newRuntime(t, dir, b)
+	tc = connect(t, r, "")
+	for _, method := range []string{"session/load", "session/prompt"} {
+		params := prompt(s, "lost?")
+		if method == "session/load" {
+			params = `{"sessionId":"` + s + `","cwd":"/","mcpServers":[]}`
+		}
+		_, res := tc.until(tc.request(method, params))
+		if e := res.Err(); e == nil || !strings.Contains(e.Error(), "cannot be opened") {
+			t.Errorf("%s: %v", method, e)
+		}
+	}
+	if _, _, err := r.Events(t.Context(), s, 0, 10); err == nil {
+		t.Error("the history of a log that cannot be opened is read")
+	}
+	if err := r.Ready(); err == nil {
+		t.Error("the gateway is ready")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := r.Events(t.Context(), s, 0, 100)
+	if err != nil || len(events) == 0 || !strings.Contains(string(events[len(events)-1].Message), "end_turn") {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+	if err := r.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+// On a full disk an agent is held back, the prompt is not answered, clients and
+// Ready are told, and no session is made; with room again it goes on.
+func TestLog_FullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full here")
+	}
+	dir := t.TempDir()
+	a := &fakeAgent{}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	r.session(s).log().Release(0) // the file is opened anew
+	path := filepath.Join(dir, "sessions", s, "log.journal")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", path); err != nil {
+		t.Fatal(err)
+	}
+	id := tc.request("session/prompt", prompt(s, "go"))
+	told := tc.nextOf("_sandboxagent/session/storage")
+	if !strings.Contains(string(told.Params()), "no space left") || !strings.Contains(string(told.Params()), `"writable":false`) {
+		t.Errorf("clients are told %s", told.Params())
+	}
+	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+		t.Errorf("ready: %v", err)
+	}
+	if _, res := tc.until(tc.request("session/new", `{"cwd":"/","mcpServers":[]}`)); res.Err() == nil {
+		t.Error("a session is made that cannot be written")
+	}
+	if _, res := tc.until(tc.request("session/prompt", prompt(s, "another"))); res.Err() == nil {
+		t.Error("a prompt is taken that cannot be written")
+	}
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, res := tc.until(id); res.Err() != nil {
+		t.Error(res.Err())
+	}
+	if err := r.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A session whose record is lost is made again from its log: with its history,
+// once, and its agent.
+func TestRecord_IsMadeAgainFromTheLog(t *testing.T) {
+	for name, harm := range map[string]func(record string) error{
+		"empty":   func(record string) error { return os.WriteFile(record, nil, 0o600) },
+		"missing": os.Remove,
+		"half":    func(record string) error { return os.WriteFile(record, []byte(`{"version":1,"id":"na`), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			id := tc.request("session/prompt", prompt(s, "precious"))
+			a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			tc.close()
+			before, _, err := r.Events(t.Context(), s, 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := harm(filepath.Join(dir, "sessions", s, "session.json")); err != nil {
+				t.Fatal(err)
+			}
+			r = newRuntime(t, dir, &fakeAgent{})
+			info, err := r.Session(s)
+			if err != nil || info.Agent != "fake" || info.EventCount != uint64(len(before)) {
+				t.Fatalf("%+v, %v", info, err)
+			}
+			tc = connect(t, r, "")
+			tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`)
+			after, _, err := r.Events(t.Context(), s, 0, 100)
+			if err != nil || len(after) < len(before) || !strings.Contains(string(after[1].Message), "precious") && !strings.Contains(string(after[0].Message), "precious") {
+				t.Errorf("%d events, and %d before, %v", len(after), len(before), err)
+			}
+		})
+	}
+}
