@@ -102,11 +102,14 @@ func seat(ctx context.Context, weight int) (leave func(), err error) {
 // LongTier begins the reason of tests that [Long] skips.
 const LongTier = "long tier: "
 
+// IsLong reports whether this is a run of the long tier.
+func IsLong() bool { return os.Getenv("SANDBOX_AGENT_LONG") != "" }
+
 // Long skips tests that belong to the long tier: other versions of an agent, and
 // combinations that the normal suite shows in another way.
 func Long(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv("SANDBOX_AGENT_LONG") == "" {
+	if !IsLong() {
 		t.Skip(LongTier + reason)
 	}
 }

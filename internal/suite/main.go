@@ -109,19 +109,19 @@ func (s *suite) all(ctx context.Context) error {
 			return err
 		}
 	}
-	verb := func(name string) { s.part(name, func() error { return s.command(ctx, ".", s.task, name) }) }
+	verb := func(name string) { s.part(name, func() (usage, error) { return s.command(ctx, ".", s.task, name) }) }
 	// It writes files that the others read.
 	verb("generate:check")
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		goRuns, err := s.goRuns(ctx)
 		if err != nil {
-			s.part("go list", func() error { return err })
+			s.part("go list", func() (usage, error) { return 0, err })
 		}
 		// The first waits for agents most of the time; the others fill that time, one
 		// after the other, since each of them keeps a processor busy.
 		var runs sync.WaitGroup
-		test := func(run goRun) { s.part("go test "+run.name, func() error { return s.goTest(ctx, run) }) }
+		test := func(run goRun) { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
 		for i, run := range goRuns {
 			if i == 0 {
 				runs.Go(func() { test(run) })
@@ -134,7 +134,7 @@ func (s *suite) all(ctx context.Context) error {
 	beside.Go(func() {
 		verb("lint")
 		for _, dir := range s.node {
-			s.part("npm test in "+dir, func() error { return s.nodeTest(ctx, dir) })
+			s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir) })
 		}
 	})
 	beside.Wait()
@@ -142,23 +142,33 @@ func (s *suite) all(ctx context.Context) error {
 		<-ended
 		return ctx.Err()
 	}
-	s.part("report", func() error { return s.report(s.out, starts) })
+	s.part("report", func() (usage, error) { return 0, s.report(s.out, starts) })
 	return nil
 }
 
+// usage is the processor time of a command and of all that it waited for.
+type usage time.Duration
+
+func usageOf(cmd *exec.Cmd) usage {
+	if cmd.ProcessState == nil {
+		return 0
+	}
+	return usage(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+}
+
 // part runs a part and says how it ended.
-func (s *suite) part(name string, run func() error) {
+func (s *suite) part(name string, run func() (usage, error)) {
 	began := time.Now()
-	err := run()
-	took := time.Since(began).Seconds()
+	used, err := run()
+	took := fmt.Sprintf("%.0fs, processor %.0fs", time.Since(began).Seconds(), time.Duration(used).Seconds())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.failed = append(s.failed, name)
-		fmt.Fprintf(s.out, "FAIL: %s, %.0fs: %v\n", name, took, err)
+		fmt.Fprintf(s.out, "FAIL: %s, %s: %v\n", name, took, err)
 		return
 	}
-	fmt.Fprintf(s.out, "passed: %s, %.0fs\n", name, took)
+	fmt.Fprintf(s.out, "passed: %s, %s\n", name, took)
 }
 
 // grace is how long a program may take to end after it was interrupted.
@@ -174,8 +184,9 @@ func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (s *suite) command(ctx context.Context, dir, name string, args ...string) error {
+func (s *suite) command(ctx context.Context, dir, name string, args ...string) (usage, error) {
 	cmd := program(ctx, dir, name, args...)
 	cmd.Stdout = s.out
-	return cmd.Run()
+	err := cmd.Run()
+	return usageOf(cmd), err
 }

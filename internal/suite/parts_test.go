@@ -42,7 +42,7 @@ func TestGoTest_EveryFailureFailsIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			files(t, map[string]string{"go.mod": "module p\n", "p_test.go": top + tt.code})
 			s := suite{out: io.Discard}
-			err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left", "-vet=off"}, []string{"./..."}})
+			_, err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left"}, []string{"./..."}})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -111,7 +111,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 			})
 			t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
 			s := suite{out: io.Discard}
-			err := s.nodeTest(t.Context(), "a")
+			_, err := s.nodeTest(t.Context(), "a")
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -120,7 +120,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	t.Run("npm is missing", func(t *testing.T) {
 		files(t, map[string]string{"a/package.json": `{"scripts":{"test":"vitest run"}}`})
 		t.Setenv("PATH", t.TempDir())
-		if err := new(suite).nodeTest(t.Context(), "a"); err == nil {
+		if _, err := new(suite).nodeTest(t.Context(), "a"); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -135,7 +135,7 @@ func TestNodeTest_KindOfAFile(t *testing.T) {
 	})
 	t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
 	s := suite{out: io.Discard}
-	if err := s.nodeTest(t.Context(), "inspector"); err != nil {
+	if _, err := s.nodeTest(t.Context(), "inspector"); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.results) != 1 || s.results[0].kind != "browser" || s.results[0].name != "inspector/test/a.test.ts a" {
