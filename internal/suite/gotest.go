@@ -223,9 +223,12 @@ func goKind(pkg, test string) string {
 	return "unit"
 }
 
+// agents have tests of their own; the first ones also a folder.
+var agents = []string{"claude", "codex", "opencode", "amp", "pi", "gemini", "qwen", "copilot"}
+
 // agentOf finds the agent in the name of a test.
 func agentOf(name string) string {
-	for _, a := range []string{"claude", "codex", "opencode", "amp", "pi", "gemini", "qwen", "copilot"} {
+	for _, a := range agents {
 		for part := range strings.SplitSeq(name, "/") {
 			if strings.HasPrefix(part, a) {
 				return a

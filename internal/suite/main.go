@@ -5,10 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,6 +102,12 @@ func (s *suite) all(ctx context.Context) error {
 	if err := os.Setenv(startsVar, starts); err != nil {
 		return err
 	}
+	if agents := changedAgents(ctx); agents != "" {
+		fmt.Fprintf(s.out, "changed, so with their long tier: %s\n", agents)
+		if err := os.Setenv(agentcache.LongAgentsVar, agents); err != nil {
+			return err
+		}
+	}
 	// A program with the race detector sleeps a second before it exits, otherwise.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		return err
@@ -144,6 +152,32 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	s.part("report", func() (usage, error) { return 0, s.report(s.out, starts) })
 	return nil
+}
+
+// changedAgents names the agents below whose folders something was changed since
+// the branch that this one follows. Without such a branch nothing was.
+func changedAgents(ctx context.Context) string {
+	git := func(args ...string) string {
+		out, err := program(ctx, ".", "git", args...).Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	base := git("merge-base", "HEAD", "@{upstream}")
+	if base == "" {
+		return ""
+	}
+	changed := git("diff", "--name-only", base, "--", "adapters") + "\n" +
+		git("ls-files", "--others", "--exclude-standard", "--", "adapters")
+	found := map[string]bool{}
+	for path := range strings.Lines(changed) {
+		parts := strings.Split(path, "/")
+		if len(parts) > 2 && slices.Contains(agents, parts[1]) {
+			found[parts[1]] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(found)), " ")
 }
 
 // usage is the processor time of a command and of all that it waited for.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -140,6 +141,44 @@ func TestNodeTest_KindOfAFile(t *testing.T) {
 	}
 	if len(s.results) != 1 || s.results[0].kind != "browser" || s.results[0].name != "inspector/test/a.test.ts a" {
 		t.Errorf("%+v", s.results)
+	}
+}
+
+// What is committed, changed and new counts, from where the branch left the one
+// that it follows.
+func TestChangedAgents(t *testing.T) {
+	files(t, map[string]string{"theirs/adapters/pi/pi.go": "1", "theirs/adapters/amp/amp.go": "1", "theirs/adapters/codex/a.go": "1", "theirs/adapters/native/x.go": "1", "theirs/README.md": "1"})
+	git := func(dir string, args ...string) {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=Test", "-c", "user.email=test@localhost"}, args...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	git("theirs", "init", "-q")
+	if got := changedAgents(t.Context()); got != "" {
+		t.Errorf("outside of a repository: %q", got)
+	}
+	git("theirs", "add", "-A")
+	git("theirs", "commit", "-qm", "one")
+	git(".", "clone", "-q", "theirs", "ours")
+	t.Chdir("ours")
+	if got := changedAgents(t.Context()); got != "" {
+		t.Errorf("nothing was changed, it says %q", got)
+	}
+	write := func(path string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("2"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("README.md")
+	write("adapters/native/x.go")
+	write("adapters/pi/pi.go")
+	git(".", "commit", "-qam", "two")
+	write("adapters/codex/a.go")
+	write("adapters/opencode/new/b.go")
+	if got := changedAgents(t.Context()); got != "codex opencode pi" {
+		t.Errorf("it says %q", got)
 	}
 }
 
