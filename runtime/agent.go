@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -85,9 +86,9 @@ func processCapabilities(caps json.RawMessage) json.RawMessage {
 	if len(caps) == 0 || caps[0] != '{' {
 		return json.RawMessage("{}")
 	}
-	caps = acp.DeleteMember(caps, "_meta", acp.MetaKey)
-	if meta, ok := acp.Member(caps, "_meta"); ok && string(meta) == "{}" {
-		caps = acp.DeleteMember(caps, "_meta")
+	caps = rawjson.DeleteMember(caps, "_meta", acp.MetaKey)
+	if meta, ok := rawjson.Member(caps, "_meta"); ok && string(meta) == "{}" {
+		caps = rawjson.DeleteMember(caps, "_meta")
 	}
 	return caps
 }
@@ -209,7 +210,7 @@ func (a *agent) open(ctx context.Context, key string, program adapters.Program, 
 		}
 	}
 	p.readCapabilities()
-	switch state := AuthState(acp.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
+	switch state := AuthState(rawjson.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
 	case AuthAuthenticated, AuthRequired:
 		if !p.ownLogin {
 			a.setAuth(state)

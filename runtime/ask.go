@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -118,20 +119,20 @@ func (a *ask) decision(m *acp.Message) Outcome {
 		return outcomeOf(e)
 	}
 	res := m.Result()
-	if action := acp.MemberString(res, "action"); action != "" { // of an elicitation
+	if action := rawjson.MemberString(res, "action"); action != "" { // of an elicitation
 		return Outcome{Result: action}
 	}
-	if acp.MemberString(res, "outcome", "outcome") != "selected" {
-		if outcome := acp.MemberString(res, "outcome"); outcome != "" { // of a question
+	if rawjson.MemberString(res, "outcome", "outcome") != "selected" {
+		if outcome := rawjson.MemberString(res, "outcome"); outcome != "" { // of a question
 			return Outcome{Result: outcome}
 		}
 		return Outcome{Result: Cancelled}
 	}
-	chosen := acp.MemberString(res, "outcome", "optionId")
-	options, _ := acp.Member(a.params, "options")
-	for _, o := range acp.Elements(options) {
-		if acp.MemberString(o, "optionId") == chosen {
-			return Outcome{Result: acp.MemberString(o, "kind")}
+	chosen := rawjson.MemberString(res, "outcome", "optionId")
+	options, _ := rawjson.Member(a.params, "options")
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "optionId") == chosen {
+			return Outcome{Result: rawjson.MemberString(o, "kind")}
 		}
 	}
 	return Outcome{Result: "answered"}
@@ -303,7 +304,7 @@ func (s *Session) askWithdrawn(p *proc, m *acp.Message) bool {
 // withdraw closes the ask that the agent no longer wants an answer to, and
 // answers it as cancelled, as JSON-RPC wants every request answered.
 func (p *proc) withdraw(m *acp.Message) {
-	raw, ok := acp.Member(m.Params(), "requestId")
+	raw, ok := rawjson.Member(m.Params(), "requestId")
 	if !ok {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const permissionParams = `{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"yes","name":"Y","kind":"allow_once"},{"optionId":"no","name":"N","kind":"reject_always"}]}`
@@ -307,7 +308,7 @@ func TestAgent_MessagesOfNoSession(t *testing.T) {
 	here, guest := connect(t, r, ""), connect(t, r, "")
 	s := here.session()
 	conn := a.conn()
-	g := acp.MemberString([]byte(guest.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"agent":"other"}}}`)), "sessionId")
+	g := rawjson.MemberString([]byte(guest.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"agent":"other"}}}`)), "sessionId")
 	conn.send(`{"jsonrpc":"2.0","method":"_x/news","params":{"n":1}}`)
 	for _, tc := range []*testClient{here, guest} { // both were opened with it
 		if m := tc.next(); m.Method() != "_x/news" {

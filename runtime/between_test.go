@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -357,7 +358,7 @@ func TestRequestedID_IsFreeAfterAFailedStart(t *testing.T) {
 		t.Errorf("the first: %v", e)
 	}
 	g.let <- nil
-	if got := tc.call("session/new", params); acp.MemberString([]byte(got), "sessionId") != "mine" {
+	if got := tc.call("session/new", params); rawjson.MemberString([]byte(got), "sessionId") != "mine" {
 		t.Errorf("the second: %s", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -18,11 +19,11 @@ type calls struct {
 
 // note takes what an update says of a call.
 func (c *calls) note(update []byte) {
-	id := acp.MemberString(update, "toolCallId")
+	id := rawjson.MemberString(update, "toolCallId")
 	if id == "" {
 		return
 	}
-	status := acp.MemberString(update, "status")
+	status := rawjson.MemberString(update, "status")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.open, id)
@@ -31,7 +32,7 @@ func (c *calls) note(update []byte) {
 		if i >= 0 {
 			c.open = slices.Delete(c.open, i, i+1)
 		}
-	case i < 0 && (status != "" || acp.MemberString(update, "sessionUpdate") == "tool_call"):
+	case i < 0 && (status != "" || rawjson.MemberString(update, "sessionUpdate") == "tool_call"):
 		c.open = append(c.open, id)
 	}
 }
@@ -55,9 +56,9 @@ func (s *Session) failCalls(reason string) {
 	for _, id := range open {
 		frame := append([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted...)
 		frame = append(frame, `,"update":{"sessionUpdate":"tool_call_update","toolCallId":`...)
-		frame = acp.AppendQuoted(frame, id)
+		frame = rawjson.AppendQuoted(frame, id)
 		frame = append(frame, `,"status":"failed","_meta":{"`+acp.MetaKey+`":{"ended":`...)
-		frame = acp.AppendQuoted(frame, reason)
+		frame = rawjson.AppendQuoted(frame, reason)
 		s.log().Append(journal.Update, journal.Everyone, append(frame, `}}}}}`...))
 	}
 }
@@ -117,7 +118,7 @@ func (s *Session) endsClean() bool {
 		}
 		switch {
 		case e.Kind == journal.Response:
-			_, turn := acp.Member(m.Result(), "stopReason")
+			_, turn := rawjson.Member(m.Result(), "stopReason")
 			clean = clean || turn
 		case string(m.UpdateKind()) == "tool_call", string(m.UpdateKind()) == "tool_call_update":
 			clean = false

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // unsupported names a field of _meta["sandboxagent.dev"] that had no effect.
@@ -31,7 +32,7 @@ var setupFields = []string{
 // configureNew sets what session/new asked for by the agent's own config
 // options, and returns what nobody acted on. Nothing is dropped in silence.
 func (s *Session) configureNew(ctx context.Context, p *proc, meta json.RawMessage) []unsupported {
-	own, ok := acp.Member(meta, acp.MetaKey)
+	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
 		return nil
 	}
@@ -44,7 +45,7 @@ func (s *Session) configureNew(ctx context.Context, p *proc, meta json.RawMessag
 	}
 	var out []unsupported
 	for _, c := range configFields {
-		want := acp.MemberString(own, c.field)
+		want := rawjson.MemberString(own, c.field)
 		if want == "" || slices.Contains(takes, c.field) {
 			continue
 		}
@@ -53,7 +54,7 @@ func (s *Session) configureNew(ctx context.Context, p *proc, meta json.RawMessag
 		}
 	}
 	for _, f := range setupFields {
-		v, given := acp.Member(own, f)
+		v, given := rawjson.Member(own, f)
 		if !given || slices.Contains(takes, f) || f == "permissionMode" && string(v) == `"default"` {
 			continue
 		}
@@ -69,24 +70,24 @@ func (s *Session) setOption(ctx context.Context, p *proc, category, want string)
 	options, modes := s.rec.ConfigOptions, s.rec.Modes
 	s.mu.Unlock()
 	id := ""
-	for _, o := range acp.Elements(options) {
-		if acp.MemberString(o, "category") == category {
-			if acp.MemberString(o, "currentValue") == want {
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "category") == category {
+			if rawjson.MemberString(o, "currentValue") == want {
 				return ""
 			}
-			id = acp.MemberString(o, "id")
+			id = rawjson.MemberString(o, "id")
 		}
 	}
-	native := acp.AppendQuoted(nil, s.native())
+	native := rawjson.AppendQuoted(nil, s.native())
 	var method string
 	var params []byte
 	switch {
 	case id != "":
 		method = "session/set_config_option"
-		params = bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"configId":`), acp.AppendQuoted(nil, id), []byte(`,"value":`), acp.AppendQuoted(nil, want), {'}'}}, nil)
+		params = bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"configId":`), rawjson.AppendQuoted(nil, id), []byte(`,"value":`), rawjson.AppendQuoted(nil, want), {'}'}}, nil)
 	case category == "mode" && len(modes) > 0:
 		method = "session/set_mode"
-		params = bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"modeId":`), acp.AppendQuoted(nil, want), {'}'}}, nil)
+		params = bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"modeId":`), rawjson.AppendQuoted(nil, want), {'}'}}, nil)
 	default:
 		return "agent " + p.agent.id + " offers no option for it"
 	}
@@ -94,15 +95,15 @@ func (s *Session) setOption(ctx context.Context, p *proc, category, want string)
 	if err != nil {
 		return callError(err).Message
 	}
-	quoted := acp.AppendQuoted(nil, want)
+	quoted := rawjson.AppendQuoted(nil, want)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chosenLocked(method, quoted, id, quoted)
-	if v, ok := acp.Member(res, "configOptions"); ok {
+	if v, ok := rawjson.Member(res, "configOptions"); ok {
 		s.rec.ConfigOptions = v
 	}
 	if method == "session/set_mode" {
-		s.rec.Modes = acp.SetMember(s.rec.Modes, acp.AppendQuoted(nil, want), "currentModeId")
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, want), "currentModeId")
 	}
 	s.unsaved = true
 	return ""
@@ -135,10 +136,10 @@ func (s *Session) chooseAgain(ctx context.Context, p *proc) {
 	chosen, mode := s.rec.Chosen, s.rec.ChosenMode
 	options, modes := s.rec.ConfigOptions, s.rec.Modes
 	s.mu.Unlock()
-	native := acp.AppendQuoted(nil, s.native())
+	native := rawjson.AppendQuoted(nil, s.native())
 	now := map[string]json.RawMessage{}
-	for _, o := range acp.Elements(options) {
-		now[acp.MemberString(o, "id")], _ = acp.Member(o, "currentValue")
+	for _, o := range rawjson.Elements(options) {
+		now[rawjson.MemberString(o, "id")], _ = rawjson.Member(o, "currentValue")
 	}
 	tell := func(method string, params []byte) {
 		res, err := p.ask(ctx, method, params)
@@ -148,21 +149,21 @@ func (s *Session) chooseAgain(ctx context.Context, p *proc) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if v, ok := acp.Member(res, "configOptions"); ok {
+		if v, ok := rawjson.Member(res, "configOptions"); ok {
 			s.rec.ConfigOptions = v
 		}
 		s.unsaved = true
 	}
-	if mode != "" && len(modes) > 0 && acp.MemberString(modes, "currentModeId") != mode {
-		quoted := acp.AppendQuoted(nil, mode)
+	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
+		quoted := rawjson.AppendQuoted(nil, mode)
 		tell("session/set_mode", bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"modeId":`), quoted, {'}'}}, nil))
 		s.mu.Lock()
-		s.rec.Modes = acp.SetMember(s.rec.Modes, quoted, "currentModeId")
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
 		s.mu.Unlock()
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
 		if current, there := now[id]; there && string(current) != string(chosen[id]) {
-			tell("session/set_config_option", bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"configId":`), acp.AppendQuoted(nil, id), []byte(`,"value":`), chosen[id], {'}'}}, nil))
+			tell("session/set_config_option", bytes.Join([][]byte{[]byte(`{"sessionId":`), native, []byte(`,"configId":`), rawjson.AppendQuoted(nil, id), []byte(`,"value":`), chosen[id], {'}'}}, nil))
 		}
 	}
 	s.save()

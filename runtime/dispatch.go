@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -71,7 +72,7 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 
 // cancelRequest passes a client's $/cancel_request on under the agent's id.
 func (c *Client) cancelRequest(ctx context.Context, m *acp.Message) {
-	raw, ok := acp.Member(m.Params(), "requestId")
+	raw, ok := rawjson.Member(m.Params(), "requestId")
 	if !ok {
 		return
 	}
@@ -189,7 +190,7 @@ func (c *Client) agentOf(m *acp.Message) string {
 		defer s.mu.Unlock()
 		return s.rec.Agent
 	}
-	if acp.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
+	if rawjson.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
 		return ""
 	}
 	return c.agent.id

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // extensionMethods are the gateway's own requests, in alphabetical order.
@@ -65,7 +66,7 @@ func (c *Client) extension(q *request, m *acp.Message) {
 			})
 		})
 	case "_sandboxagent/session/set_metadata":
-		meta, ok := acp.Member(m.Params(), "metadata")
+		meta, ok := rawjson.Member(m.Params(), "metadata")
 		if !ok || meta[0] != '{' {
 			q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.metadata must be an object"))
 			return
@@ -122,7 +123,7 @@ func (s *Session) pending() []pendingAsk {
 	out := []pendingAsk{}
 	for _, a := range s.asks {
 		if a.forPerson() {
-			params := acp.SetMember(a.params, s.quoted, "sessionId")
+			params := rawjson.SetMember(a.params, s.quoted, "sessionId")
 			out = append(out, pendingAsk{RequestID: a.id, Seq: a.seq, Since: a.at.UTC(), Method: a.method, Params: params})
 		}
 	}
@@ -149,19 +150,19 @@ type model struct {
 func modelsOf(options json.RawMessage) models {
 	out := models{Available: []model{}}
 	variants, current := []string{}, ""
-	for _, o := range acp.Elements(options) {
-		category := acp.MemberString(o, "category")
+	for _, o := range rawjson.Elements(options) {
+		category := rawjson.MemberString(o, "category")
 		if category == "thought_level" {
-			current = acp.MemberString(o, "currentValue")
+			current = rawjson.MemberString(o, "currentValue")
 			for _, v := range choices(o) {
-				variants = append(variants, acp.MemberString(v, "value"))
+				variants = append(variants, rawjson.MemberString(v, "value"))
 			}
 		}
 		if category == "model" {
-			out.Current = acp.MemberString(o, "currentValue")
+			out.Current = rawjson.MemberString(o, "currentValue")
 			for _, v := range choices(o) {
 				out.Available = append(out.Available, model{
-					ModelID: acp.MemberString(v, "value"), Name: acp.MemberString(v, "name"), Description: acp.MemberString(v, "description"),
+					ModelID: rawjson.MemberString(v, "value"), Name: rawjson.MemberString(v, "name"), Description: rawjson.MemberString(v, "description"),
 				})
 			}
 		}
@@ -174,11 +175,11 @@ func modelsOf(options json.RawMessage) models {
 
 // choices returns a select option's values, those in groups too.
 func choices(option json.RawMessage) []json.RawMessage {
-	raw, _ := acp.Member(option, "options")
+	raw, _ := rawjson.Member(option, "options")
 	var out []json.RawMessage
-	for _, v := range acp.Elements(raw) {
-		if group, ok := acp.Member(v, "options"); ok {
-			out = append(out, acp.Elements(group)...)
+	for _, v := range rawjson.Elements(raw) {
+		if group, ok := rawjson.Member(v, "options"); ok {
+			out = append(out, rawjson.Elements(group)...)
 			continue
 		}
 		out = append(out, v)
@@ -190,7 +191,7 @@ func choices(option json.RawMessage) []json.RawMessage {
 // a session, so one is opened for the question when none has been yet.
 func (c *Client) agentModels(q *request, m *acp.Message) {
 	a := c.agent
-	if name := acp.MemberString(m.Params(), "agent"); name != "" {
+	if name := rawjson.MemberString(m.Params(), "agent"); name != "" {
 		var err error
 		if a, err = c.r.agentNamed(name); err != nil {
 			q.fail(nil, err)
@@ -221,15 +222,15 @@ func (c *Client) agentModels(q *request, m *acp.Message) {
 		q.fail(nil, err)
 		return
 	}
-	params := append(append([]byte(`{"mcpServers":[],"cwd":`), acp.AppendQuoted(nil, cwd)...), '}')
+	params := append(append([]byte(`{"mcpServers":[],"cwd":`), rawjson.AppendQuoted(nil, cwd)...), '}')
 	res, err := p.ask(ctx, "session/new", params)
 	if err != nil {
 		q.fail(nil, err)
 		return
 	}
-	opts, _ := acp.Member(res, "configOptions")
+	opts, _ := rawjson.Member(res, "configOptions")
 	q.encode(nil, modelsOf(opts))
-	id := append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, acp.MemberString(res, "sessionId"))...), '}')
+	id := append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, rawjson.MemberString(res, "sessionId"))...), '}')
 	for _, end := range []struct {
 		method string
 		can    bool

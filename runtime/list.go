@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // listed is a session in the result of session/list.
@@ -36,8 +38,8 @@ type nativeCursor struct {
 // the last of its own sessions come those that the connection's agent has from
 // elsewhere, such as a terminal; session/load opens them.
 func (c *Client) listSessions(q *request, m *acp.Message) {
-	cwd, cursor := acp.MemberString(m.Params(), "cwd"), acp.MemberString(m.Params(), "cursor")
-	agent := acp.MemberString(m.Meta(), acp.MetaKey, "agent")
+	cwd, cursor := rawjson.MemberString(m.Params(), "cwd"), rawjson.MemberString(m.Params(), "cursor")
+	agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	res := listResult{Sessions: []any{}}
 	var at nativeCursor
 	if b, err := base64.RawURLEncoding.DecodeString(cursor); cursor != "" && err == nil {
@@ -88,7 +90,7 @@ func (c *Client) listNative(ctx context.Context, p *proc, cwd string, at nativeC
 	if at.Native != nil {
 		params["cursor"] = *at.Native
 	}
-	b, err := acp.Encode(params)
+	b, err := schema.Encode(params)
 	if err != nil {
 		return err
 	}
@@ -105,13 +107,13 @@ func (c *Client) listNative(ctx context.Context, p *proc, cwd string, at nativeC
 		}
 		s.mu.Unlock()
 	}
-	sessions, _ := acp.Member(own, "sessions")
-	for _, one := range acp.Elements(sessions) {
-		if id := acp.MemberString(one, "sessionId"); id != "" && !known[id] {
-			res.Sessions = append(res.Sessions, json.RawMessage(acp.SetMember(one, acp.AppendQuoted(nil, c.agent.id), "_meta", acp.MetaKey, "agent")))
+	sessions, _ := rawjson.Member(own, "sessions")
+	for _, one := range rawjson.Elements(sessions) {
+		if id := rawjson.MemberString(one, "sessionId"); id != "" && !known[id] {
+			res.Sessions = append(res.Sessions, json.RawMessage(rawjson.SetMember(one, rawjson.AppendQuoted(nil, c.agent.id), "_meta", acp.MetaKey, "agent")))
 		}
 	}
-	if next := acp.MemberString(own, "nextCursor"); next != "" {
+	if next := rawjson.MemberString(own, "nextCursor"); next != "" {
 		b, err := json.Marshal(nativeCursor{&next})
 		if err != nil {
 			return err
@@ -130,7 +132,7 @@ func listMeta(s SessionInfo) json.RawMessage {
 	if len(s.Metadata) > 0 {
 		meta["metadata"] = s.Metadata
 	}
-	b, err := acp.Encode(meta)
+	b, err := schema.Encode(meta)
 	if err != nil {
 		return json.RawMessage("{}")
 	}

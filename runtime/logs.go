@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -150,7 +151,7 @@ func (s *Session) logTrouble(err error) {
 	if err != nil {
 		params["reason"] = err.Error()
 	}
-	b, encodeErr := acp.Encode(params)
+	b, encodeErr := schema.Encode(params)
 	if encodeErr != nil {
 		return
 	}

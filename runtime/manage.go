@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -20,22 +21,22 @@ const (
 // gateway remembers.
 func (c *Client) configure(ctx context.Context, q *request, m *acp.Message, s *Session) {
 	c.ensureAttached(s)
-	mode, _ := acp.Member(m.Params(), "modeId")
+	mode, _ := rawjson.Member(m.Params(), "modeId")
 	mode = bytes.Clone(mode)
-	option, value := acp.MemberString(m.Params(), "configId"), json.RawMessage(nil)
-	if v, ok := acp.Member(m.Params(), "value"); ok {
+	option, value := rawjson.MemberString(m.Params(), "configId"), json.RawMessage(nil)
+	if v, ok := rawjson.Member(m.Params(), "value"); ok {
 		value = bytes.Clone(v)
 	}
 	c.withProcess(ctx, q, m, s, func(p *proc, m *acp.Message) {
 		q.toAgent(ctx, p, m, s.toAgent(), func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
-				opts, _ := acp.Member(res.Result(), "configOptions")
+				opts, _ := rawjson.Member(res.Result(), "configOptions")
 				s.mu.Lock()
 				if len(opts) > 0 {
 					s.rec.ConfigOptions = bytes.Clone(opts)
 				}
 				if q.method == "session/set_mode" && len(mode) > 0 && len(s.rec.Modes) > 0 {
-					s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
+					s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
 				}
 				s.chosenLocked(q.method, mode, option, value)
 				s.unsaved = true
@@ -65,7 +66,7 @@ func (c *Client) fork(ctx context.Context, q *request, m *acp.Message, s *Sessio
 			Capabilities: c.caps.raw, Modes: s.rec.Modes, ConfigOptions: s.rec.ConfigOptions,
 		}
 		s.mu.Unlock()
-		if cwd := acp.MemberString(m.Params(), "cwd"); cwd != "" {
+		if cwd := rawjson.MemberString(m.Params(), "cwd"); cwd != "" {
 			rec.Cwd = cwd
 			rec.Setup = setupOf(m.Params())
 		}
@@ -153,7 +154,7 @@ func (s *Session) tellAgent(ctx context.Context, p *proc, method string, can fun
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentBound)
 	defer cancel()
-	params := append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, s.native())...), '}')
+	params := append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, s.native())...), '}')
 	if _, err := p.ask(ctx, method, params); err != nil {
 		s.r.log.Warn("agent did not "+method, "session", s.id, "err", err)
 	}
@@ -265,7 +266,7 @@ func (s *Session) deleteAtAgent(ctx context.Context) {
 	if !can(p.caps) {
 		return
 	}
-	params := append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, rec.AgentSessionID)...), '}')
+	params := append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, rec.AgentSessionID)...), '}')
 	if _, err := p.ask(ctx, "session/delete", params); err != nil {
 		s.r.log.Warn("agent did not session/delete", "session", s.id, "err", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -128,8 +129,8 @@ func outcomeOfTurn(res *acp.Message) Outcome {
 	if e := res.Err(); e != nil {
 		return outcomeOf(e)
 	}
-	o := Outcome{Result: acp.MemberString(res.Result(), "stopReason")}
-	if usage, ok := acp.Member(res.Result(), "usage"); ok {
+	o := Outcome{Result: rawjson.MemberString(res.Result(), "stopReason")}
+	if usage, ok := rawjson.Member(res.Result(), "usage"); ok {
 		_ = json.Unmarshal(usage, &o.Usage) // what an agent says wrongly counts as nothing
 	}
 	return o
@@ -184,9 +185,9 @@ func withTrace(frame []byte, span Span) []byte {
 	if parent == "" {
 		return frame
 	}
-	frame = acp.SetMember(frame, acp.AppendQuoted(nil, parent), "params", "_meta", "traceparent")
+	frame = rawjson.SetMember(frame, rawjson.AppendQuoted(nil, parent), "params", "_meta", "traceparent")
 	if state != "" {
-		frame = acp.SetMember(frame, acp.AppendQuoted(nil, state), "params", "_meta", "tracestate")
+		frame = rawjson.SetMember(frame, rawjson.AppendQuoted(nil, state), "params", "_meta", "tracestate")
 	}
 	return frame
 }

@@ -14,6 +14,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -25,9 +27,9 @@ const replayBound = 30 * time.Second
 // secrets, and without what belongs to this one call.
 func setupOf(params json.RawMessage) json.RawMessage {
 	p := append(json.RawMessage(nil), params...)
-	p = acp.DeleteMember(p, "sessionId")
-	p = acp.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
-	return acp.DeleteMember(p, "_meta", acp.MetaKey, "after")
+	p = rawjson.DeleteMember(p, "sessionId")
+	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
+	return rawjson.DeleteMember(p, "_meta", acp.MetaKey, "after")
 }
 
 // sessionMeta is the gateway's _meta in the result of new, load, resume, fork.
@@ -48,8 +50,8 @@ func (s *Session) sessionMeta() map[string]any {
 func (s *Session) withMeta(result json.RawMessage) json.RawMessage {
 	meta := s.sessionMeta()
 	for _, name := range slices.Sorted(maps.Keys(meta)) {
-		if v, err := acp.Encode(meta[name]); err == nil {
-			result = acp.SetMember(result, v, "_meta", acp.MetaKey, name)
+		if v, err := schema.Encode(meta[name]); err == nil {
+			result = rawjson.SetMember(result, v, "_meta", acp.MetaKey, name)
 		}
 	}
 	return result
@@ -61,25 +63,25 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 		q.fail(nil, err)
 		return
 	}
-	cwd := acp.MemberString(m.Params(), "cwd")
+	cwd := rawjson.MemberString(m.Params(), "cwd")
 	if !filepath.IsAbs(cwd) {
 		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "session/new needs params.cwd, an absolute path"))
 		return
 	}
 	a := c.agent
-	if name := acp.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" && name != a.id {
+	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" && name != a.id {
 		var err error
 		if a, err = c.r.agentNamed(name); err != nil {
 			q.fail(nil, err)
 			return
 		}
 	}
-	w, bad := c.wantsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
+	w, bad := c.wantsFor(a, rawjson.MemberString(m.Params(), "cwd"), m.Meta())
 	if bad != nil {
 		q.fail(nil, bad)
 		return
 	}
-	wanted := acp.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
+	wanted := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if wanted != "" && !plainID(wanted) {
 		q.fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters: it travels in a header", maxSessionID))
 		return
@@ -101,7 +103,7 @@ func (c *Client) newSession(ctx context.Context, q *request, m *acp.Message) {
 			}
 			c.created(q, p, res.Result(), record{
 				ID: wanted, Agent: a.id, Cwd: cwd, Setup: setup, credentials: w.credentials, Capabilities: c.caps.raw,
-				Title: acp.MemberString(setup, "_meta", acp.MetaKey, "title"),
+				Title: rawjson.MemberString(setup, "_meta", acp.MetaKey, "title"),
 			}, asked, nil)
 		})
 	}
@@ -132,17 +134,17 @@ func taken(id string) *acp.Error {
 // touches the disk, and the response, follow on another goroutine; prepare runs
 // there first.
 func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record, asked json.RawMessage, prepare func(s *Session)) {
-	rec.AgentSessionID = acp.MemberString(result, "sessionId")
+	rec.AgentSessionID = rawjson.MemberString(result, "sessionId")
 	if rec.AgentSessionID == "" {
 		c.r.unreserve(rec.ID)
 		q.fail(nil, acp.Errorf(acp.CodeInternal, "agent %s answered %s without a sessionId", rec.Agent, q.method))
 		return
 	}
 	rec.CreatedAt, rec.Continuity = time.Now().UTC(), ContinuityNative
-	if modes, ok := acp.Member(result, "modes"); ok {
+	if modes, ok := rawjson.Member(result, "modes"); ok {
 		rec.Modes = bytes.Clone(modes)
 	}
-	if opts, ok := acp.Member(result, "configOptions"); ok {
+	if opts, ok := rawjson.Member(result, "configOptions"); ok {
 		rec.ConfigOptions = bytes.Clone(opts)
 	}
 	s := c.r.register(rec, c.num)
@@ -170,25 +172,25 @@ func (c *Client) created(q *request, p *proc, result json.RawMessage, rec record
 		missing := s.configureNew(c.r.ctx, p, asked)
 		s.mu.Lock()
 		if len(s.rec.Modes) > 0 {
-			result = acp.SetMember(result, s.rec.Modes, "modes")
+			result = rawjson.SetMember(result, s.rec.Modes, "modes")
 		}
 		if len(s.rec.ConfigOptions) > 0 {
-			result = acp.SetMember(result, s.rec.ConfigOptions, "configOptions")
+			result = rawjson.SetMember(result, s.rec.ConfigOptions, "configOptions")
 		}
 		s.mu.Unlock()
-		if said, ok := acp.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
+		if said, ok := rawjson.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
 			var more []unsupported
 			if json.Unmarshal(said, &more) == nil {
 				missing = append(more, missing...)
 			}
 		}
 		if len(missing) > 0 {
-			if b, err := acp.Encode(missing); err == nil {
-				result = acp.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
+			if b, err := schema.Encode(missing); err == nil {
+				result = rawjson.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
 			}
 		}
 		if s.id != s.native() {
-			result = acp.SetMember(result, s.quoted, "sessionId")
+			result = rawjson.SetMember(result, s.quoted, "sessionId")
 		}
 		c.welcome(q, s, s.withMeta(result))
 	})
@@ -281,7 +283,7 @@ func (c *Client) openSession(q *request, m *acp.Message) {
 	s.settleCalls()
 	last := s.log().Last()
 	var after, replay uint64
-	raw, given := acp.Member(m.Meta(), acp.MetaKey, "after")
+	raw, given := rawjson.Member(m.Meta(), acp.MetaKey, "after")
 	switch {
 	case given:
 		n, err := strconv.ParseUint(string(raw), 10, 64)
@@ -304,10 +306,10 @@ func (c *Client) openSession(q *request, m *acp.Message) {
 	s.mu.Lock()
 	result := json.RawMessage("{}")
 	if len(s.rec.Modes) > 0 {
-		result = acp.SetMember(result, s.rec.Modes, "modes")
+		result = rawjson.SetMember(result, s.rec.Modes, "modes")
 	}
 	if len(s.rec.ConfigOptions) > 0 {
-		result = acp.SetMember(result, s.rec.ConfigOptions, "configOptions")
+		result = rawjson.SetMember(result, s.rec.ConfigOptions, "configOptions")
 	}
 	s.mu.Unlock()
 	result = s.withMeta(result)
@@ -332,7 +334,7 @@ func (c *Client) withReplayed(f *feed, result json.RawMessage) json.RawMessage {
 	c.mu.Lock()
 	shown := f.shown
 	c.mu.Unlock()
-	return acp.SetMember(result, strconv.AppendUint(nil, shown, 10), "_meta", acp.MetaKey, "replayedSeq")
+	return rawjson.SetMember(result, strconv.AppendUint(nil, shown, 10), "_meta", acp.MetaKey, "replayedSeq")
 }
 
 // loadsBeside reports whether the response to session/load and the replay
@@ -352,14 +354,14 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 	}
 	id := m.Session()
 	a := c.agent
-	if name := acp.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
+	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
 		var err error
 		if a, err = c.r.agentNamed(name); err != nil {
 			q.fail(nil, err)
 			return
 		}
 	}
-	w, bad := c.wantsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
+	w, bad := c.wantsFor(a, rawjson.MemberString(m.Params(), "cwd"), m.Meta())
 	if bad != nil {
 		q.fail(nil, bad)
 		return
@@ -385,7 +387,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			return
 		}
 		s := newSession(c.r, record{
-			ID: id, AgentSessionID: id, Agent: a.id, Cwd: acp.MemberString(own.Params(), "cwd"), CreatedAt: time.Now().UTC(),
+			ID: id, AgentSessionID: id, Agent: a.id, Cwd: rawjson.MemberString(own.Params(), "cwd"), CreatedAt: time.Now().UTC(),
 			Continuity: ContinuityNative, Setup: setupOf(own.Params()), credentials: w.credentials, Capabilities: c.caps.raw,
 		})
 		if err := s.logReady(); err != nil {
@@ -407,7 +409,7 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 		} else {
 			c.attach(s, kept, 0)
 		}
-		params := acp.DeleteMember(withoutSecrets(own.Params()), "_meta", acp.MetaKey, "after")
+		params := rawjson.DeleteMember(withoutSecrets(own.Params()), "_meta", acp.MetaKey, "after")
 		res, err := p.askThen(c.r.ctx, q.method, params, func() { s.muted.Store(false) })
 		if err != nil {
 			c.leave(s)
@@ -420,10 +422,10 @@ func (c *Client) openForeign(q *request, m *acp.Message) {
 			return
 		}
 		s.mu.Lock()
-		if v, ok := acp.Member(res, "modes"); ok {
+		if v, ok := rawjson.Member(res, "modes"); ok {
 			s.rec.Modes = v
 		}
-		if v, ok := acp.Member(res, "configOptions"); ok {
+		if v, ok := rawjson.Member(res, "configOptions"); ok {
 			s.rec.ConfigOptions = v
 		}
 		s.mu.Unlock()

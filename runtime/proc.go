@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -97,13 +98,13 @@ func newProc(a *agent, key string, conn acp.Conn, b *backoff) *proc {
 }
 
 func (p *proc) readCapabilities() {
-	caps, _ := acp.Member(p.init, "agentCapabilities")
+	caps, _ := rawjson.Member(p.init, "agentCapabilities")
 	has := func(path ...string) bool {
-		v, ok := acp.Member(caps, path...)
+		v, ok := rawjson.Member(caps, path...)
 		return ok && string(v) != "null" && string(v) != "false"
 	}
 	p.caps = agentCaps{
-		load: acp.MemberBool(caps, "loadSession"), resume: has("sessionCapabilities", "resume"), fork: has("sessionCapabilities", "fork"),
+		load: rawjson.MemberBool(caps, "loadSession"), resume: has("sessionCapabilities", "resume"), fork: has("sessionCapabilities", "fork"),
 		list: has("sessionCapabilities", "list"), closing: has("sessionCapabilities", "close"), deleting: has("sessionCapabilities", "delete"),
 		logout: has("auth", "logout"),
 	}
@@ -419,7 +420,7 @@ func (p *proc) sessionFor(m *acp.Message) *Session {
 // bind makes the process's messages for the agent's session id go to s, those
 // that came early first. A caller that bound a session holds the process for it.
 func (p *proc) bind(native string, s *Session) error {
-	key := string(acp.AppendQuoted(nil, native))
+	key := string(rawjson.AppendQuoted(nil, native))
 	p.mu.Lock()
 	if p.cause != nil {
 		defer p.mu.Unlock()
@@ -443,7 +444,7 @@ func (p *proc) bind(native string, s *Session) error {
 func (p *proc) unbind(native string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := string(acp.AppendQuoted(nil, native))
+	key := string(rawjson.AppendQuoted(nil, native))
 	if _, ok := p.sessions[key]; ok {
 		delete(p.sessions, key)
 		p.holds--

@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -121,7 +122,7 @@ func (a *agent) announce() func(adapters.InstallProgress) {
 
 // progressFrame is the notification that tells a client of an installation.
 func progressFrame(p adapters.InstallProgress) []byte {
-	b, err := acp.Encode(p)
+	b, err := schema.Encode(p)
 	if err != nil {
 		return nil
 	}

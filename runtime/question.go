@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // Questions come from agents as _sandboxagent/session/request_question. A
@@ -44,8 +46,8 @@ func (c *Client) renderQuestion(a *ask, frame []byte) []byte {
 
 // elicitation is the question as a form: a property per question.
 func (a *ask) elicitation() []byte {
-	type schema = map[string]any
-	props, required := schema{}, []string{}
+	type node = map[string]any
+	props, required := node{}, []string{}
 	var lines []string
 	for i, q := range a.questions() {
 		labels := make([]any, 0, len(q.Options))
@@ -54,12 +56,12 @@ func (a *ask) elicitation() []byte {
 			if o.Description != "" {
 				title += ": " + o.Description
 			}
-			labels = append(labels, schema{"const": o.Label, "title": title})
+			labels = append(labels, node{"const": o.Label, "title": title})
 		}
-		prop := schema{"type": "string", "title": q.Header, "description": q.Question}
+		prop := node{"type": "string", "title": q.Header, "description": q.Question}
 		switch {
 		case q.MultiSelect:
-			prop = schema{"type": "array", "title": q.Header, "description": q.Question, "items": schema{"anyOf": labels}}
+			prop = node{"type": "array", "title": q.Header, "description": q.Question, "items": node{"anyOf": labels}}
 		case len(labels) > 0:
 			prop["oneOf"] = labels
 		}
@@ -67,9 +69,9 @@ func (a *ask) elicitation() []byte {
 		required = append(required, questionKey(q, i))
 		lines = append(lines, q.Question)
 	}
-	params, err := acp.Encode(map[string]any{
+	params, err := schema.Encode(map[string]any{
 		"sessionId": a.session.id, "mode": "form", "message": strings.Join(lines, "\n"),
-		"requestedSchema": schema{"type": "object", "properties": props, "required": required},
+		"requestedSchema": node{"type": "object", "properties": props, "required": required},
 	})
 	if err != nil {
 		return nil
@@ -90,7 +92,7 @@ func (a *ask) permission(id int64, i int) []byte {
 		options = append(options, map[string]any{"optionId": "answer-" + strconv.Itoa(k), "name": o.Label, "kind": "allow_once"})
 	}
 	options = append(options, map[string]any{"optionId": "reject", "name": "Do not answer", "kind": "reject_once"})
-	params, err := acp.Encode(map[string]any{
+	params, err := schema.Encode(map[string]any{
 		"sessionId": a.session.id, "options": options,
 		"toolCall": map[string]any{
 			"toolCallId": fmt.Sprintf("question-%d", a.id), "title": q.Question, "kind": "other", "status": "pending",
@@ -122,11 +124,11 @@ func (r *Runtime) interpret(c *Client, a *ask, m *acp.Message) (result []byte, m
 	if whole && c.caps.form {
 		return formAnswer(qs, m.Result()), nil
 	}
-	if acp.MemberString(m.Result(), "outcome", "outcome") != "selected" {
+	if rawjson.MemberString(m.Result(), "outcome", "outcome") != "selected" {
 		return encodeAnswer("cancelled", nil), nil
 	}
 	i := len(a.answers)
-	picked := acp.MemberString(m.Result(), "outcome", "optionId")
+	picked := rawjson.MemberString(m.Result(), "outcome", "optionId")
 	k, err := strconv.Atoi(strings.TrimPrefix(picked, "answer-"))
 	if i >= len(qs) || err != nil || k < 0 || k >= len(qs[i].Options) {
 		return encodeAnswer("rejected", nil), nil
@@ -140,7 +142,7 @@ func (r *Runtime) interpret(c *Client, a *ask, m *acp.Message) (result []byte, m
 
 // formAnswer reads the response to an elicitation.
 func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
-	switch acp.MemberString(res, "action") {
+	switch rawjson.MemberString(res, "action") {
 	case "accept":
 	case "decline":
 		return encodeAnswer("rejected", nil)
@@ -149,7 +151,7 @@ func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
 	}
 	answers := make([][]string, len(qs))
 	for i, q := range qs {
-		v, _ := acp.Member(res, "content", questionKey(q, i))
+		v, _ := rawjson.Member(res, "content", questionKey(q, i))
 		var one string
 		if json.Unmarshal(v, &answers[i]) != nil && json.Unmarshal(v, &one) == nil {
 			answers[i] = []string{one}
@@ -182,7 +184,7 @@ func encodeAnswer(outcome string, answers [][]string) []byte {
 			answers[i] = []string{}
 		}
 	}
-	b, err := acp.Encode(acp.QuestionResponse{Outcome: acp.QuestionOutcome(outcome), Answers: answers})
+	b, err := schema.Encode(acp.QuestionResponse{Outcome: acp.QuestionOutcome(outcome), Answers: answers})
 	if err != nil {
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -102,7 +104,7 @@ func (s *Session) reopen(ctx context.Context, c *Client) (*proc, error) {
 		return nil, err
 	}
 	s.chooseAgain(ctx, p)
-	n, err := acp.Encode(map[string]any{
+	n, err := schema.Encode(map[string]any{
 		"sessionId": s.id,
 		"update":    map[string]any{"sessionUpdate": "session_info_update", "_meta": map[string]any{acp.MetaKey: map[string]any{"continuity": ContinuityFresh}}},
 	})
@@ -122,7 +124,7 @@ func (s *Session) restore(ctx context.Context, p *proc, method string, rec recor
 		s.muted.Store(false)
 		return err
 	}
-	params := acp.SetMember(rec.Setup, acp.AppendQuoted(nil, rec.AgentSessionID), "sessionId")
+	params := rawjson.SetMember(rec.Setup, rawjson.AppendQuoted(nil, rec.AgentSessionID), "sessionId")
 	// On the pump: what the agent says behind its answer is new.
 	res, err := p.askThen(ctx, method, params, func() { s.muted.Store(false) })
 	if err != nil {
@@ -153,7 +155,7 @@ func (s *Session) startFresh(ctx context.Context, p *proc, rec record) error {
 				ch <- answer{err: err}
 				return
 			}
-			native := acp.MemberString(res.Result(), "sessionId")
+			native := rawjson.MemberString(res.Result(), "sessionId")
 			s.mu.Lock()
 			s.rec.AgentSessionID = native
 			s.mu.Unlock()
@@ -176,10 +178,10 @@ func (s *Session) startFresh(ctx context.Context, p *proc, rec record) error {
 func (s *Session) adopt(p *proc, res json.RawMessage, continuity Continuity) {
 	s.change(func(rec *record) {
 		rec.Continuity = continuity
-		if v, ok := acp.Member(res, "modes"); ok {
+		if v, ok := rawjson.Member(res, "modes"); ok {
 			rec.Modes = v
 		}
-		if v, ok := acp.Member(res, "configOptions"); ok {
+		if v, ok := rawjson.Member(res, "configOptions"); ok {
 			rec.ConfigOptions = v
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -66,7 +67,7 @@ func (q *request) result(s *Session, raw []byte) {
 
 // encode answers with the encoding of v.
 func (q *request) encode(s *Session, v any) {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		q.fail(s, err)
 		return

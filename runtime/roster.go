@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -45,9 +45,9 @@ func (s *Session) offers(row *AgentInfo) {
 	s.mu.Lock()
 	options, modes := s.rec.ConfigOptions, s.rec.Modes
 	s.mu.Unlock()
-	for _, o := range acp.Elements(options) {
+	for _, o := range rawjson.Elements(options) {
 		var to *[]Choice
-		switch acp.MemberString(o, "category") {
+		switch rawjson.MemberString(o, "category") {
 		case "model":
 			to = &row.Models
 		case "mode":
@@ -62,15 +62,15 @@ func (s *Session) offers(row *AgentInfo) {
 		}
 	}
 	if row.Modes == nil {
-		available, _ := acp.Member(modes, "availableModes")
-		for _, v := range acp.Elements(available) {
+		available, _ := rawjson.Member(modes, "availableModes")
+		for _, v := range rawjson.Elements(available) {
 			row.Modes = append(row.Modes, choice(v, "id"))
 		}
 	}
 }
 
 func choice(v json.RawMessage, id string) Choice {
-	return Choice{ID: acp.MemberString(v, id), Name: acp.MemberString(v, "name"), Description: acp.MemberString(v, "description")}
+	return Choice{ID: rawjson.MemberString(v, id), Name: rawjson.MemberString(v, "name"), Description: rawjson.MemberString(v, "description")}
 }
 
 // describe says what is known of the agent, without asking it.

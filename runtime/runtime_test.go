@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -143,7 +144,7 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 	for {
 		m := one.next()
 		if m.Method() == methodCancelReq {
-			if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
+			if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
 				t.Errorf("cancelled request %s, was given %s", got, ids[one])
 			}
 			break
@@ -343,7 +344,7 @@ func TestNewSession_EarlyUpdatesAndChosenID(t *testing.T) {
 	tc := connect(t, r, "")
 	params := `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"mine/../x","title":"T"}}}`
 	before, res := tc.until(tc.request("session/new", params))
-	if len(before) != 0 || acp.MemberString(res.Result(), "sessionId") != "mine/../x" || !strings.Contains(string(res.Result()), `"extra":[true]`) {
+	if len(before) != 0 || rawjson.MemberString(res.Result(), "sessionId") != "mine/../x" || !strings.Contains(string(res.Result()), `"extra":[true]`) {
 		t.Fatalf("%d frames, then %s", len(before), res.Frame())
 	}
 	if got := texts([]acp.Message{tc.next(), tc.next()}); got != "early late" {
@@ -431,7 +432,7 @@ func TestCancelRequest_QueuedAndRunning(t *testing.T) {
 	}
 	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%s}}`, first))
 	m := a.conn().next(t, "$/cancel_request")
-	if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
+	if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
 		t.Errorf("the agent was told to cancel %s, its request is %s", got, p.ID())
 	}
 	a.conn().out <- acp.NewError(p.ID(), acp.Errorf(acp.CodeCancelled, "x"))
@@ -462,7 +463,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 	var ids []string
 	for i := range 7 {
 		res := tc.call("session/new", fmt.Sprintf(`{"cwd":"/dir%d","mcpServers":[]}`, i%2))
-		ids = append([]string{acp.MemberString([]byte(res), "sessionId")}, ids...)
+		ids = append([]string{rawjson.MemberString([]byte(res), "sessionId")}, ids...)
 	}
 	var got []string
 	f := SessionFilter{Limit: 3}
@@ -574,7 +575,7 @@ func TestNewSession_ConfiguresAndReportsWhatHadNoEffect(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
 	res := tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"model":"large","mode":"plan","instructions":"x","credentials":{"apiKey":"k"},"permissionMode":"default"}}}`)
-	missing, _ := acp.Member([]byte(res), "_meta", acp.MetaKey, "unsupported")
+	missing, _ := rawjson.Member([]byte(res), "_meta", acp.MetaKey, "unsupported")
 	const want = `[{"field":"env","reason":"said by the adapter"},{"field":"mode","reason":"agent fake offers no option for it"},{"field":"instructions","reason":"agent fake does not take it from the gateway"},{"field":"credentials","reason":"agent fake does not take it from the gateway"}]`
 	if string(missing) != want || !strings.Contains(res, `"currentValue":"large"`) {
 		t.Errorf("got %s\nunsupported %s", res, missing)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -63,7 +65,7 @@ const (
 func newSession(r *Runtime, rec record) *Session {
 	s := &Session{
 		creator: journal.Nobody,
-		r:       r, id: rec.ID, quoted: acp.AppendQuoted(nil, rec.ID), rec: rec,
+		r:       r, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), rec: rec,
 		asks: map[uint64]*ask{}, feeds: map[*feed]struct{}{},
 	}
 	s.active.Store(rec.CreatedAt.UnixMilli())
@@ -203,11 +205,11 @@ func (s *Session) shown() {
 // it says first of a session that is older than the gateway, or was made
 // elsewhere, is where counting begins; a sum that shrinks has begun anew.
 func (s *Session) charge(p *proc, m *acp.Message) {
-	cost, ok := acp.Member(m.Update(), "cost")
+	cost, ok := rawjson.Member(m.Update(), "cost")
 	if !ok {
 		return
 	}
-	raw, _ := acp.Member(cost, "amount")
+	raw, _ := rawjson.Member(cost, "amount")
 	now, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || now < 0 {
 		return
@@ -223,7 +225,7 @@ func (s *Session) charge(p *proc, m *acp.Message) {
 	s.priced, s.cost = true, now
 	s.mu.Unlock()
 	if more > 0 {
-		s.r.watch.Charged(p.agent.id, acp.MemberString(cost, "currency"), more)
+		s.r.watch.Charged(p.agent.id, rawjson.MemberString(cost, "currency"), more)
 	}
 }
 
@@ -234,15 +236,15 @@ func (s *Session) track(m *acp.Message) {
 	defer s.mu.Unlock()
 	switch string(m.UpdateKind()) {
 	case "current_mode_update":
-		if mode, ok := acp.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
-			s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
+		if mode, ok := rawjson.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
 		}
 	case "config_option_update":
-		if opts, ok := acp.Member(u, "configOptions"); ok {
+		if opts, ok := rawjson.Member(u, "configOptions"); ok {
 			s.rec.ConfigOptions = append(json.RawMessage(nil), opts...)
 		}
 	case "session_info_update":
-		if t := acp.MemberString(u, "title"); t != "" {
+		if t := rawjson.MemberString(u, "title"); t != "" {
 			s.rec.Title = t
 		}
 	}
@@ -280,7 +282,7 @@ func (s *Session) change(edit func(rec *record)) {
 
 // notify appends a notification of the gateway for everyone and shows it.
 func (s *Session) notify(method string, params any) {
-	b, err := acp.Encode(params)
+	b, err := schema.Encode(params)
 	if err != nil {
 		s.r.log.Error("encode notification", "method", method, "err", err)
 		return

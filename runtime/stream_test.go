@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -75,7 +76,7 @@ func TestStream_LastEventIDReplaysExactlyWhatFollows(t *testing.T) {
 	var sessions []string
 	for i := range 2 {
 		rep := inlineCall(t, c, fmt.Sprint(i), "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-		sessions = append(sessions, acp.MemberString(rep.Frame, "result", "sessionId"))
+		sessions = append(sessions, rawjson.MemberString(rep.Frame, "result", "sessionId"))
 	}
 	for i := range 60 { // both sessions interleave, and responses leave holes
 		n := i % 2
@@ -229,7 +230,7 @@ func TestEphemeral_SaysWhatItNoLongerHas(t *testing.T) {
 	r := openRuntime(t, Options{Ephemeral: true, Adapters: adaptersOf(a), DefaultAgent: "fake"})
 	c := inlineClient(t, r)
 	rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-	s := acp.MemberString(rep.Frame, "result", "sessionId")
+	s := rawjson.MemberString(rep.Frame, "result", "sessionId")
 	ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +265,7 @@ func TestShutdown_ClientThatIsBehindIsGivenTheRest(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a)
 	c := inlineClient(t, r)
 	rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-	s := acp.MemberString(rep.Frame, "result", "sessionId")
+	s := rawjson.MemberString(rep.Frame, "result", "sessionId")
 	ch, err := c.Call(t.Context(), acp.NewRequest("2", "session/prompt", []byte(prompt(s, "x"))))
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +320,7 @@ func TestStream_ReplayedEventsCountAsWritten(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a)
 	c := inlineClient(t, r)
 	rep := inlineCall(t, c, "1", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-	s := acp.MemberString(rep.Frame, "result", "sessionId")
+	s := rawjson.MemberString(rep.Frame, "result", "sessionId")
 	broken, err := c.Stream("", nil)
 	if err != nil {
 		t.Fatal(err)

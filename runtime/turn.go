@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -30,7 +32,7 @@ var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 // submit takes a prompt: it starts the turn, or queues it behind the running one.
 func (s *Session) submit(ctx context.Context, req *request, m *acp.Message) {
 	t := &turn{req: req, prompt: m.Clone()}
-	if name, ok := acp.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
+	if name, ok := rawjson.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
 		t.name = bytes.Clone(name)
 	}
 	s.mu.Lock()
@@ -81,8 +83,8 @@ func (s *Session) begin(t *turn) {
 	s.settleCalls()
 	num := t.req.client.num
 	s.log().Append(journal.Client, num, t.prompt.Frame())
-	blocks, _ := acp.Member(t.prompt.Params(), "prompt")
-	for _, block := range acp.Elements(blocks) {
+	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
+	for _, block := range rawjson.Elements(blocks) {
 		// The sender knows what it sent; everybody else, and everybody later,
 		// is shown it as ACP shows a user's words.
 		s.log().Append(journal.Echo, journal.Except(num),
@@ -228,7 +230,7 @@ func (s *Session) turnEnded(t *turn, result []byte, failure *acp.Error) {
 		frame = append(append(frame, `,"promptId":`...), t.name...)
 	}
 	if failure != nil {
-		b, err := acp.Encode(failure)
+		b, err := schema.Encode(failure)
 		if err != nil {
 			return
 		}
@@ -312,7 +314,7 @@ func (s *Session) tellCancelled(t *turn) {
 // people.
 func (s *Session) tellCancel(p *proc) {
 	native := s.native()
-	n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, native)...), '}'))
+	n := acp.NewNotification("session/cancel", append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, native)...), '}'))
 	p.trySend(n.Frame())
 	s.dropAsks(p)
 }

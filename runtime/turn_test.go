@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 func (tc *testClient) cancels(method, params string) {
@@ -215,7 +216,7 @@ func TestTurn_WithdrawnWhileTheSessionIsOpenedAnew(t *testing.T) {
 	a.conn().result(load, `{}`)
 	p := a.conn().next(t, "session/prompt")
 	m := a.conn().next(t, methodCancelReq)
-	if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
+	if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
 		t.Errorf("the agent was told %s, its request is %s", m.Frame(), p.ID())
 	}
 	a.conn().out <- acp.NewError(p.ID(), acp.Errorf(acp.CodeCancelled, "x"))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -54,33 +55,33 @@ func (c *Client) wantsFor(a *agent, cwd string, meta json.RawMessage) (want, *ac
 
 // read takes the fields of _meta["sandboxagent.dev"] that concern the process.
 func (w *want) read(meta json.RawMessage) *acp.Error {
-	own, ok := acp.Member(meta, acp.MetaKey)
+	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
 		return nil
 	}
 	bad := func(field, need string) *acp.Error {
 		return acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].%s must be %s`, acp.MetaKey, field, need)
 	}
-	if raw, ok := acp.Member(own, "env"); ok {
+	if raw, ok := rawjson.Member(own, "env"); ok {
 		var env map[string]string
 		if json.Unmarshal(raw, &env) != nil {
 			return bad("env", "an object whose values are strings")
 		}
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			if !plainVariable(name, env[name]) {
-				return bad("env", "names without = and values without zero bytes; "+string(acp.AppendQuoted(nil, name))+" is not")
+				return bad("env", "names without = and values without zero bytes; "+string(rawjson.AppendQuoted(nil, name))+" is not")
 			}
 			w.env = append(w.env, name+"="+env[name])
 		}
 	}
-	if raw, ok := acp.Member(own, "credentials"); ok {
+	if raw, ok := rawjson.Member(own, "credentials"); ok {
 		if json.Unmarshal(raw, &w.credentials) != nil {
 			return bad("credentials", "an object with apiKey, oauthToken or baseUrl, which are strings")
 		}
 	}
-	w.version = acp.MemberString(own, "agentVersion")
-	if raw, ok := acp.Member(own, "isolation"); ok {
-		switch acp.MemberString(own, "isolation") {
+	w.version = rawjson.MemberString(own, "agentVersion")
+	if raw, ok := rawjson.Member(own, "isolation"); ok {
+		switch rawjson.MemberString(own, "isolation") {
 		case "session":
 			w.alone = true
 		case "agent":
@@ -93,7 +94,7 @@ func (w *want) read(meta json.RawMessage) *acp.Error {
 
 // wants adds to w what the session was created with.
 func (rec *record) wants(w want) want {
-	meta, _ := acp.Member(rec.Setup, "_meta")
+	meta, _ := rawjson.Member(rec.Setup, "_meta")
 	_ = w.read(meta) // it was valid when the session was created
 	w.credentials, w.dir = rec.credentials, rec.Cwd
 	return w
@@ -123,7 +124,7 @@ func takesCredentials(method string) bool {
 
 // shown returns the message as the agent may see it.
 func shown(m *acp.Message) acp.Message {
-	if _, secret := acp.Member(m.Meta(), acp.MetaKey, "credentials"); !secret {
+	if _, secret := rawjson.Member(m.Meta(), acp.MetaKey, "credentials"); !secret {
 		return *m
 	}
 	return acp.NewRequest(m.ID(), m.Method(), withoutSecrets(m.Params()))
@@ -132,5 +133,5 @@ func shown(m *acp.Message) acp.Message {
 // withoutSecrets returns params as the agent may see them: it was started with
 // the credentials, and agents log their input.
 func withoutSecrets(params json.RawMessage) json.RawMessage {
-	return acp.DeleteMember(params, "_meta", acp.MetaKey, "credentials")
+	return rawjson.DeleteMember(params, "_meta", acp.MetaKey, "credentials")
 }
