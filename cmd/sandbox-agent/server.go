@@ -46,8 +46,10 @@ within 10 seconds; a second one ends it at once.`,
 			if err != nil {
 				return err
 			}
-			// Agents inherit the environment; the token is not theirs.
-			_ = os.Unsetenv("SANDBOX_AGENT_TOKEN")
+			// Agents inherit the environment and see this process; the token is not
+			// theirs.
+			cfg.token = strings.Clone(cfg.token) // it may be where it is taken out
+			forgetToken(cfg.token)
 			signals := make(chan os.Signal, 2)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer signal.Stop(signals)
