@@ -100,6 +100,9 @@ func (c *check) wrap(next http.Handler) http.Handler {
 				problem.Write(w, err)
 				return
 			}
+			letIn(r.Context())
+		} else if !c.needAuth {
+			letIn(r.Context())
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -79,7 +79,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 
 // pump writes events until the stream, the client or the gateway ends.
 func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.ResponseController, st acp.Stream) {
-	heartbeat := time.NewTicker(h.o.Heartbeat)
+	heartbeat := time.NewTicker(h.o.Heartbeat / 2) // the second one in a silence is sent
 	defer heartbeat.Stop()
 	quiet := false
 	var deadline time.Time

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,6 +40,8 @@ const (
 	inboxBytes  = 64 << 20 // and their bytes
 	settleBound = time.Second
 	pollBytes   = 64 << 10
+	firstBuffer = 64 << 10 // of a body, before more of it came
+	slowestLine = 64 << 10 // bytes a second
 )
 
 // Options configure a Handler. Zero values mean the defaults.
@@ -46,6 +50,9 @@ type Options struct {
 	HoldHeaders  time.Duration // until a held response's headers are sent: 30 s
 	Heartbeat    time.Duration // of event streams and held responses: 15 s
 	PingInterval time.Duration // of WebSockets: 30 s
+	BodyTimeout  time.Duration // for a body to arrive, and more for a large one: 30 s
+	Handshake    time.Duration // for a WebSocket to send initialize: 30 s
+	MaxMemory    int64         // of bodies that are arriving, in all; 0 is no bound
 	WriteTimeout time.Duration // a client that takes nothing for this long is dropped: 60 s
 	Logger       *slog.Logger
 }
@@ -59,6 +66,7 @@ type Handler struct {
 	closing chan struct{} // closed by Shutdown
 	once    sync.Once
 	open    gauge // requests in progress
+	memory  budget
 
 	mu    sync.Mutex
 	conns map[string]*conn
@@ -85,7 +93,7 @@ func New(gw acp.Gateway, o Options) *Handler {
 	for _, d := range []struct {
 		value *time.Duration
 		def   time.Duration
-	}{{&o.HoldHeaders, 30 * time.Second}, {&o.Heartbeat, 15 * time.Second}, {&o.PingInterval, 30 * time.Second}, {&o.WriteTimeout, 60 * time.Second}} {
+	}{{&o.HoldHeaders, 30 * time.Second}, {&o.Heartbeat, 15 * time.Second}, {&o.PingInterval, 30 * time.Second}, {&o.BodyTimeout, 30 * time.Second}, {&o.Handshake, 30 * time.Second}, {&o.WriteTimeout, 60 * time.Second}} {
 		if *d.value <= 0 {
 			*d.value = d.def
 		}
@@ -93,7 +101,7 @@ func New(gw acp.Gateway, o Options) *Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), conns: map[string]*conn{}}
+	return &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), memory: budget{most: o.MaxMemory}, conns: map[string]*conn{}}
 }
 
 // Shutdown ends every stream and waits until all requests were answered, or ctx
@@ -191,7 +199,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 	if !accepts(r, "application/json", "application/*", "*/*") {
 		return problem.New(problem.NotAcceptable, "responses are application/json: Accept must allow it")
 	}
-	body, err := h.body(r)
+	body, err := h.body(w, r)
 	if err != nil {
 		return err
 	}
@@ -261,26 +269,65 @@ func accepted(w http.ResponseWriter) {
 
 // body reads the request's body within the limit. Of a larger one it takes as
 // much again before it refuses: a client that is still sending would otherwise
-// see its connection reset and not the answer.
-func (h *Handler) body(r *http.Request) ([]byte, error) {
-	var body []byte
-	var err error
-	src := io.LimitReader(r.Body, h.o.MaxBody+1)
-	if n := r.ContentLength; n >= 0 && n <= h.o.MaxBody {
-		body = make([]byte, n)
-		_, err = io.ReadFull(src, body)
-	} else if n < 0 {
-		body, err = io.ReadAll(src)
+// see its connection reset and not the answer. Memory is taken as the body
+// arrives, not as it was announced, and it must arrive in a time that a slow
+// line needs.
+func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	length := r.ContentLength
+	if length < 0 || length > h.o.MaxBody {
+		length = h.o.MaxBody
+	}
+	_ = rc.SetReadDeadline(time.Now().Add(h.o.BodyTimeout + time.Duration(length/slowestLine)*time.Second))
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	body := make([]byte, 0, min(max(r.ContentLength, 512)+1, firstBuffer))
+	taken := 0
+	defer func() { h.memory.give(taken) }() // from then on it is one of the connection's messages
+	for src := io.LimitReader(r.Body, h.o.MaxBody+1); ; {
+		if len(body) == cap(body) {
+			more := min(2*cap(body), int(h.o.MaxBody)+512)
+			if !h.memory.take(more - cap(body)) {
+				return nil, problem.New(problem.TooManyRequests, "the messages that clients are sending take all the memory that they may have: try again, or raise it with --max-memory")
+			}
+			taken += more - cap(body)
+			body = append(make([]byte, 0, more), body...)
+		}
+		n, err := src.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				w.Header().Set("Connection", "close")
+				return nil, problem.New(problem.Timeout, "the body did not arrive in time: %d of %d bytes came", len(body), r.ContentLength)
+			}
+			return nil, problem.Wrap(problem.InvalidRequest, err, "cannot read the body")
+		}
 	}
 	if r.ContentLength > h.o.MaxBody || int64(len(body)) > h.o.MaxBody {
 		_, _ = io.CopyN(io.Discard, r.Body, drainFactor*h.o.MaxBody)
 		return nil, problem.New(problem.PayloadTooLarge, "the body is over the limit of %d bytes: raise it with --max-body", h.o.MaxBody)
 	}
-	if err != nil && err != io.EOF {
-		return nil, problem.Wrap(problem.InvalidRequest, err, "cannot read the body")
-	}
 	return body, nil
 }
+
+// budget is memory that requests share. The zero value has no bound.
+type budget struct {
+	most int64
+	used atomic.Int64
+}
+
+// take takes n bytes, if there are.
+func (b *budget) take(n int) bool {
+	if b.used.Add(int64(n)) > b.most && b.most > 0 {
+		b.used.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int) { b.used.Add(-int64(n)) }
 
 // accepts reports whether the Accept header is absent or names one of the types.
 func accepts(r *http.Request, types ...string) bool {

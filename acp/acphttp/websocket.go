@@ -88,6 +88,8 @@ func (s *socket) serve(r *http.Request, id string) {
 // handshake reads messages until one is a valid initialize. nil means that the
 // socket was closed.
 func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.Client {
+	late := time.AfterFunc(s.h.o.Handshake, func() { _ = s.ws.CloseNow() })
+	defer late.Stop()
 	for {
 		m, ok, err := s.next(ctx)
 		switch {
@@ -99,6 +101,7 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 			_ = s.ws.Close(websocket.StatusProtocolError, "the first message must be an initialize request")
 			return nil
 		}
+		late.Stop() // agents may take longer to start
 		client, reply, err := s.h.gw.Connect(ctx, m, acp.ConnectOptions{
 			ID: id, Shape: acp.OneStream, Agent: r.URL.Query().Get("agent"),
 			Notify: func(frame []byte) { _ = s.send(frame) }, // a dead socket shows at the reply

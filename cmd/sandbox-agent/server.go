@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 
 const (
 	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute  // of a connection without a request
 	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
 	flushBound        = 3 * time.Second  // for the last traces to be sent
 	streamsPerConn    = 1000             // of HTTP/2: one per session and more
@@ -114,6 +116,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 			}
 		}
 	}
+	debug.SetMemoryLimit(cfg.maxMemory)
 	gw, err := openGateway(cfg, told, log)
 	if err != nil {
 		_ = ln.Close()
@@ -125,6 +128,8 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	})
 	silent := &silentConns{open: map[net.Conn]bool{}}
 	srv := newHTTPServer(api, certificates, silent, log)
+	connections := boundConnections(cfg.maxConnections)
+	ln, srv.ConnContext = connections.Listen(ln), connections.Context
 
 	served := make(chan error, 1)
 	go func() {
@@ -212,6 +217,7 @@ func newHTTPServer(h http.Handler, certificates []tls.Certificate, silent *silen
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
 		// "OPTIONS *" goes through the guard like everything else.

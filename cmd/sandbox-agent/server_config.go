@@ -29,6 +29,8 @@ type serverConfig struct {
 	ephemeral       bool
 	fsync           string
 	minFree         int64 // bytes
+	maxMemory       int64 // bytes
+	maxConnections  int   // 0 is what the limit of open files allows
 	defaultAgent    string
 	requestTimeout  time.Duration
 	turnIdleTimeout time.Duration
@@ -73,6 +75,7 @@ func serverFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "no-metrics", Usage: "keep no metrics; /metrics then answers with an error", EnvVars: env("NO_METRICS")},
 		&cli.BoolFlag{Name: "share-otel", Usage: "let agents inherit the OTEL_ variables by which this gateway sends its traces; without it they are its own", EnvVars: env("SHARE_OTEL")},
 		&cli.BoolFlag{Name: "log-requests", Usage: "log each HTTP request at the level info instead of debug: its id, method, route and status, never its query, headers or body", EnvVars: env("LOG_REQUESTS")},
+		&cli.IntFlag{Name: "max-connections", Usage: "connections of clients at one time, 0 is what the limit of open files allows", EnvVars: env("MAX_CONNECTIONS")},
 		&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 		&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 	}, gatewayFlags()...)
@@ -90,6 +93,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
+		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages that clients are sending get a quarter of it (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
 		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
@@ -113,6 +117,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.tlsCert, cfg.tlsKey = c.String("tls-cert"), c.String("tls-key")
 	cfg.fsRoot, cfg.noProcesses = c.String("fs-root"), c.Bool("no-processes")
 	cfg.shareOTEL = c.Bool("share-otel")
+	if cfg.maxConnections = c.Int("max-connections"); cfg.maxConnections < 0 {
+		return cfg, usagef(c, "--max-connections cannot be negative")
+	}
 	cfg.noMetrics, cfg.logRequests = c.Bool("no-metrics"), c.Bool("log-requests")
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
 		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
@@ -175,6 +182,12 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	if free := c.String("min-free"); free != "0" {
 		if cfg.minFree, err = parseSize(free); err != nil {
 			return cfg, usagef(c, "--min-free %s", err)
+		}
+	}
+	cfg.maxMemory = defaultMemory()
+	if size := c.String("max-memory"); size != "" {
+		if cfg.maxMemory, err = parseSize(size); err != nil {
+			return cfg, usagef(c, "--max-memory %s", err)
 		}
 	}
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {

@@ -87,7 +87,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		runtime:   rt,
 		installer: installer,
 		catalog:   catalog,
-		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Logger: log}),
+		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, MaxMemory: cfg.maxMemory / 4, Logger: log}),
 		ui:        inspector.Dist(),
 		files:     files,
 		processes: processes,

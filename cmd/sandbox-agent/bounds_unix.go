@@ -1,0 +1,14 @@
+//go:build unix
+
+package main
+
+import "golang.org/x/sys/unix"
+
+// openFiles returns how many files this process may have open, 0 for no limit.
+func openFiles() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || uint64(limit.Cur) > 1<<30 {
+		return 0
+	}
+	return int(limit.Cur)
+}

@@ -1,0 +1,140 @@
+package control
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Connections bounds the connections of clients, so that peers cannot use up
+// what the gateway needs for its own files. Zero values mean no bound.
+type Connections struct {
+	Most       int // in all; further ones are closed at once
+	PerAddress int // of one address, but for those of this machine
+	// Strangers is how many may be open on which nothing was let in by the
+	// guard. Beyond it the oldest is closed: one that wants something is let in
+	// at once.
+	Strangers int
+
+	mu        sync.Mutex
+	open      int
+	addresses map[netip.Addr]int
+	strangers list.List // of *peer, oldest first
+}
+
+// peer is a connection that was accepted.
+type peer struct {
+	*net.TCPConn
+	from    *Connections
+	addr    netip.Addr
+	once    sync.Once
+	strange *list.Element // nil when something was let in; guarded by from.mu
+}
+
+// Listen returns ln within the bounds.
+func (c *Connections) Listen(ln net.Listener) net.Listener { return &bounded{ln, c} }
+
+type bounded struct {
+	net.Listener
+	c *Connections
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := conn.(*net.TCPConn)
+		if !ok {
+			return conn, nil
+		}
+		if p := b.c.admit(tcp); p != nil {
+			return p, nil
+		}
+		_ = tcp.SetLinger(0) // nothing is kept of it
+		_ = tcp.Close()
+	}
+}
+
+// admit counts a connection, nil when there is no room for it.
+func (c *Connections) admit(tcp *net.TCPConn) *peer {
+	p := &peer{TCPConn: tcp, from: c}
+	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
+		p.addr = a.AddrPort().Addr().Unmap().WithZone("")
+	}
+	c.mu.Lock()
+	if c.addresses == nil {
+		c.addresses = map[netip.Addr]int{}
+	}
+	var leaves *peer
+	if c.Strangers > 0 && c.strangers.Len() >= c.Strangers || c.Most > 0 && c.open >= c.Most && c.strangers.Len() > 0 {
+		leaves = c.strangers.Front().Value.(*peer)
+		c.knownLocked(leaves)
+	}
+	if c.Most > 0 && c.open >= c.Most && leaves == nil ||
+		c.PerAddress > 0 && !p.addr.IsLoopback() && c.addresses[p.addr] >= c.PerAddress && (leaves == nil || leaves.addr != p.addr) {
+		c.mu.Unlock()
+		if leaves != nil {
+			_ = leaves.Close()
+		}
+		return nil
+	}
+	c.open++
+	c.addresses[p.addr]++
+	p.strange = c.strangers.PushBack(p)
+	c.mu.Unlock()
+	if leaves != nil {
+		_ = leaves.Close()
+	}
+	return p
+}
+
+func (c *Connections) knownLocked(p *peer) {
+	if p.strange != nil {
+		c.strangers.Remove(p.strange)
+		p.strange = nil
+	}
+}
+
+// Close closes the connection and makes room for another.
+func (p *peer) Close() error {
+	p.once.Do(func() {
+		c := p.from
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.knownLocked(p)
+		c.open--
+		if c.addresses[p.addr]--; c.addresses[p.addr] == 0 {
+			delete(c.addresses, p.addr)
+		}
+	})
+	return p.TCPConn.Close()
+}
+
+type peerKey struct{}
+
+// Context is the http.Server's ConnContext: requests know their connection.
+func (c *Connections) Context(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if p, ok := conn.(*peer); ok {
+		return context.WithValue(ctx, peerKey{}, p)
+	}
+	return ctx
+}
+
+// letIn notes that the guard let a request of this connection in.
+func letIn(ctx context.Context) {
+	p, ok := ctx.Value(peerKey{}).(*peer)
+	if !ok {
+		return
+	}
+	p.from.mu.Lock()
+	defer p.from.mu.Unlock()
+	p.from.knownLocked(p)
+}
