@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -81,6 +82,65 @@ func TestTurn_SecondInterruptLeaves(t *testing.T) {
 	// The session is named before the prompt is sent; what comes first of
 	// signal and prompt does not matter for the outcome.
 	signals <- os.Interrupt
+	signals <- os.Interrupt
+	if code := exitCode(endOf(t, end)); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+}
+
+// An agent that goes on after the cancel does not keep the program.
+func TestTurn_InterruptOfAStubbornAgent(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	_, errOut, signals, end := startTurn(t, url, "hang", strings.NewReader(""))
+	errOut.await(t, "session ")
+	signals <- os.Interrupt
+	err := endOf(t, end)
+	if code := exitCode(err); code != exitInterrupted {
+		t.Errorf("exit %d, want %d: %v", code, exitInterrupted, err)
+	}
+}
+
+// A gateway that takes and says nothing more does not keep it either.
+func TestTurn_InterruptWithAFrozenGateway(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	frozen := make(chan struct{})
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			gateway, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				return
+			}
+			pass := func(to, from net.Conn) {
+				buf := make([]byte, 64<<10)
+				for {
+					n, err := from.Read(buf)
+					select {
+					case <-frozen: // it is read no more, and not closed
+						return
+					default:
+					}
+					if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+						_, _ = client.Close(), gateway.Close()
+						return
+					}
+				}
+			}
+			go pass(client, gateway)
+			go pass(gateway, client)
+		}
+	}()
+	out, _, signals, end := startTurn(t, "http://"+ln.Addr().String(), "slow", strings.NewReader(""))
+	out.await(t, `\S`)
+	close(frozen)
 	signals <- os.Interrupt
 	if code := exitCode(endOf(t, end)); code != exitInterrupted {
 		t.Errorf("exit %d, want %d", code, exitInterrupted)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/urfave/cli/v2"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
@@ -42,13 +44,15 @@ func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (
 	return newLink(conn, receive), nil
 }
 
-// goOnBound limits how long a command looks for a gateway that is gone.
-const goOnBound = time.Minute
+// retryFlag says how long a command looks for a gateway that is gone.
+func retryFlag(standard time.Duration) cli.Flag {
+	return &cli.DurationFlag{Name: "retry", Usage: "look for a gateway that is gone for this time", Value: standard}
+}
 
 // dialLastingLink is dialLink for commands that go on when the connection
-// breaks: note tells of it, and no message is lost. The first connection is
-// tried once.
-func dialLastingLink(ctx context.Context, t target, note func(string), receive func(*link, acp.Message)) (*link, error) {
+// breaks: note tells of it, no message is lost, and a gateway that is gone is
+// looked for as long as retry says. The first connection is tried once.
+func dialLastingLink(ctx context.Context, t target, retry time.Duration, note func(string), receive func(*link, acp.Message)) (*link, error) {
 	first, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	if err != nil {
 		return nil, err
@@ -60,7 +64,7 @@ func dialLastingLink(ctx context.Context, t target, note func(string), receive f
 		}
 		return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	}
-	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: goOnBound, Logger: slog.New(noteHandler(note))}), receive), nil
+	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Logger: slog.New(noteHandler(note))}), receive), nil
 }
 
 // noteHandler gives the messages of a log to people, as lines.
@@ -192,4 +196,18 @@ func (l *link) refuse(ctx context.Context, id acp.ID, method string) error {
 func (l *link) close() {
 	_ = l.conn.Close() // a goodbye that fails changes nothing
 	l.reader.Wait()
+}
+
+// closeWithin is close, but leaves a gateway that does not take the goodbye in
+// this time: the end of the process ends the connection as well.
+func (l *link) closeWithin(d time.Duration) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		l.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(d):
+	}
 }

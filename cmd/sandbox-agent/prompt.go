@@ -32,8 +32,9 @@ rules: --permission reject,read=allow,edit=allow
 
 --attach lets a file go along, - for the standard input, or an address.
 
-Ctrl-C cancels the turn, a second one ends the program; so does --timeout. The
-session lives on and can be continued with --session.
+Ctrl-C cancels the turn, and so does --timeout; a second one ends the program at
+once, and 3 seconds do if the turn goes on. The session lives on and can be
+continued with --session.
 
 With --json every message is printed as it came, one per line, the answer to the
 prompt last, and nothing but an error on the standard error.`,
@@ -46,6 +47,7 @@ prompt last, and nothing but an error on the standard error.`,
 			permissionFlag("how permission requests are answered: allow, reject, ask or KIND=ANSWER; may be repeated (default: ask)"),
 			&cli.StringSliceFlag{Name: "attach", Usage: "file, - or address that goes along with the prompt; may be repeated"},
 			timeoutFlag(0),
+			retryFlag(15*time.Second),
 		),
 		Action: func(c *cli.Context) error {
 			o, err := promptOptionsOf(c, std)
@@ -69,13 +71,14 @@ type promptOptions struct {
 	permission                 permissionRules
 	attachments                []enclosure
 	timeout                    time.Duration // 0 is never
+	retry                      time.Duration // to look for a gateway that is gone
 	json, interactive, colours bool
 }
 
 func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	o := promptOptions{
 		agent: c.String("agent"), session: c.String("session"), model: c.String("model"), mode: c.String("mode"),
-		timeout: c.Duration("timeout"), json: c.Bool("json"),
+		timeout: c.Duration("timeout"), retry: max(c.Duration("retry"), 1), json: c.Bool("json"),
 		text:        strings.Join(c.Args().Slice(), " "),
 		interactive: terminal(std.in) && terminal(std.err),
 		colours:     terminal(std.err) && os.Getenv("NO_COLOR") == "",

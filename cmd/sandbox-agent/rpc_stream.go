@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,6 +19,7 @@ func rpcStreamCommand(std stdio) *cli.Command {
 session's first message, without --after only new ones are shown. Nothing is
 answered. With --json every message is printed as it came.`,
 		Flags: targetFlags(
+			retryFlag(time.Minute),
 			&cli.StringFlag{Name: "session", Usage: "the session"},
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this sequence number", DefaultText: "the newest"},
 		),
@@ -46,7 +48,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 		return err
 	}
 	asJSON := c.Bool("json")
-	l, err := dialLastingLink(ctx, t, func(s string) { fmt.Fprintln(std.err, s) }, func(_ *link, m acp.Message) {
+	l, err := dialLastingLink(ctx, t, max(c.Duration("retry"), 1), func(s string) { fmt.Fprintln(std.err, s) }, func(_ *link, m acp.Message) {
 		switch {
 		case m.IsResponse():
 		case asJSON:

@@ -56,7 +56,7 @@ func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	for reason, want := range map[schema.StopReason]int{
 		schema.StopReasonEndTurn: exitOK, schema.StopReasonMaxTokens: exitEndedEarly, schema.StopReasonMaxTurnRequests: exitEndedEarly,
-		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitInterrupted, "of_tomorrow": exitEndedEarly,
+		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitEndedEarly, "of_tomorrow": exitEndedEarly,
 	} {
 		if code, _, errOut := tool(t, "", "prompt", "stop "+string(reason)); code != want || (want != exitOK) != strings.Contains(errOut, "error: ") {
 			t.Errorf("%s: exit %d, want %d\n%s", reason, code, want, errOut)

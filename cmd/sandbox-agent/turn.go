@@ -65,11 +65,11 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	} else {
 		agent = o.agent
 	}
-	link, err := dialLastingLink(ctx, o.target, t.view.note, t.receive)
+	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
-	defer link.close()
+	defer link.closeWithin(goodbye)
 	t.mu.Lock()
 	t.link = link
 	t.mu.Unlock()
@@ -101,8 +101,10 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	return t.outcome(rawjson.MemberString(res, "stopReason"))
 }
 
-// cancelPatience is how long a turn whose time is over has to end by itself.
-const cancelPatience = 10 * time.Second
+const (
+	cancelPatience = 3 * time.Second        // for a turn that was cancelled to end by itself
+	goodbye        = 500 * time.Millisecond // for the connection to be closed in good order
+)
 
 // after is time.After, and never for 0.
 func after(d time.Duration) <-chan time.Time {
@@ -112,47 +114,56 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// watch cancels the turn at the first signal or when its time is over. At the
-// second signal, after the patience, or when there is no turn yet it gives up.
+// watch cancels the turn at the first signal or when its time is over. After the
+// patience, at a second signal, or when there is no turn yet, it gives up.
 func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-chan struct{}, kill context.CancelCauseFunc) {
-	for {
-		why := errInterrupted
-		select {
-		case <-done:
-			return
-		case <-signals:
-		case <-timeUp:
-			why, timeUp = errTimeUp, time.After(cancelPatience)
-		}
-		t.mu.Lock()
-		first := t.running && t.stopped == nil
-		if t.stopped == nil {
-			t.stopped = why
-		}
-		link, session, running := t.link, t.session, t.running
-		t.mu.Unlock()
-		if !first {
-			if why == errTimeUp && running {
-				why = fmt.Errorf("the turn was cancelled, but the agent goes on: %w", why)
-			}
-			kill(why)
-			return
-		}
-		if why == errTimeUp {
-			t.view.note("the time is over, cancelling")
-		} else {
-			t.view.note("cancelling, Ctrl-C again to leave at once")
-		}
+	var why error
+	select {
+	case <-done:
+		return
+	case <-signals:
+		why = errInterrupted
+	case <-timeUp:
+		why = errTimeUp
+	}
+	patience := time.After(cancelPatience)
+	t.mu.Lock()
+	t.stopped = why
+	link, session, running := t.link, t.session, t.running
+	t.mu.Unlock()
+	if !running {
+		kill(why)
+		return
+	}
+	if why == errTimeUp {
+		t.view.note("the time is over, cancelling")
+	} else {
+		t.view.note("cancelling, Ctrl-C again to leave at once")
+	}
+	// A gateway that takes nothing must not hold this up.
+	cancelled := make(chan error, 1)
+	t.work.Go(func() {
 		select {
 		case <-t.sent: // a cancel that comes before its prompt cancels nothing
+			cancelled <- link.notify(t.ctx, "session/cancel", object{"sessionId": session})
+		case <-t.ctx.Done():
+		}
+	})
+	for {
+		select {
 		case <-done:
 			return
 		case <-signals:
 			kill(errInterrupted)
 			return
-		}
-		if link.notify(t.ctx, "session/cancel", object{"sessionId": session}) != nil {
-			kill(why)
+		case err := <-cancelled:
+			if err != nil {
+				kill(why)
+				return
+			}
+			cancelled = nil
+		case <-patience:
+			kill(fmt.Errorf("the turn was cancelled, but the agent goes on: %w", why))
 			return
 		}
 	}
@@ -248,7 +259,7 @@ func stopError(reason string) error {
 	case schema.StopReasonEndTurn:
 		return nil
 	case schema.StopReasonCancelled:
-		return errInterrupted
+		return fmt.Errorf("%w: it was cancelled, and not from here", errEndedEarly)
 	case schema.StopReasonRefusal:
 		return fmt.Errorf("the agent %w the prompt", errRefused)
 	}
