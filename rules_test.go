@@ -42,6 +42,7 @@ var forbidden = map[edge]string{
 	{from: "./acp/...", to: "./cmd/...", deep: true}:       "acp is the bottom layer",
 	{from: "./acp/...", to: "./fs/...", deep: true}:        "acp is the bottom layer",
 	{from: "./acp/...", to: "./inspector/...", deep: true}: "acp is the bottom layer",
+	{from: "./acp/schema", to: "./acp", deep: true}:        "types know nothing of messages and connections",
 
 	{from: "./adapters/...", to: "./runtime/...", deep: true}:                           "an adapter opens a connection; it does not know sessions",
 	{from: "./adapters/...", to: "./control/...", deep: true}:                           "adapters lie below the HTTP API",
@@ -86,6 +87,7 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./adapters/adaptertest ./acp/acptest/...", to: "github.com/santhosh-tekuri/jsonschema/v6/..."}: "schemas are checked in tests only",
 
 	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                       stdReason,
+	{from: "./acp/rawjson/...", to: "...", unless: "std"}:                                                                   stdReason,
 	{from: "./acp/problem/...", to: "...", unless: "std"}:                                                                   stdReason,
 	{from: "./runtime/journal/...", to: "...", unless: "std"}:                                                               stdReason,
 	{from: "./fs/...", to: "...", unless: "std"}:                                                                            stdReason,
@@ -217,6 +219,8 @@ func TestViolations_BrokenGraph(t *testing.T) {
 		{"traces in control", in("control", "go.opentelemetry.io/otel/trace"), telemetryReason},
 		{"metrics in telemetry", in("control/telemetry", "github.com/prometheus/client_golang/prometheus"), ""},
 		{"schemas in the product", in("runtime", "github.com/santhosh-tekuri/jsonschema/v6"), "tests only"},
+
+		{"messages in the types", in("acp/schema", "acp"), "types know nothing"},
 
 		{"downwards", in("runtime", "acp", "adapters", "runtime/journal", "context"), ""},
 		{"a standard package of the same name", pkg{ImportPath: module + "/acp", Deps: []string{"runtime", "io/fs"}}, ""},

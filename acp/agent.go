@@ -3,6 +3,8 @@ package acp
 import (
 	"context"
 	"encoding/json"
+
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // Agent is the decoded agent side of a connection, served by [ServeAgent].
@@ -16,14 +18,14 @@ import (
 // interface the agent lacks goes to its [Extender], or is answered with
 // [CodeMethodNotFound].
 type Agent interface {
-	Initialize(ctx context.Context, r *InitializeRequest) (*InitializeResponse, error)
-	NewSession(ctx context.Context, r *NewSessionRequest) (*NewSessionResponse, error)
+	Initialize(ctx context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error)
+	NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error)
 	// Prompt runs one turn. session/cancel does not end ctx, since the turn has
 	// to end well: [TurnCancelled] tells.
-	Prompt(ctx context.Context, r *PromptRequest) (*PromptResponse, error)
+	Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error)
 	// Cancel is called for session/cancel after TurnCancelled of the session's
 	// prompts was closed. It may run before Prompt was entered.
-	Cancel(ctx context.Context, n *CancelNotification) error
+	Cancel(ctx context.Context, n *schema.CancelNotification) error
 	// Close is called once, when the stream has ended and the contexts of all
 	// requests have too. Requests may still be about to return.
 	Close() error
@@ -31,52 +33,52 @@ type Agent interface {
 
 // SessionLoader handles session/load.
 type SessionLoader interface {
-	LoadSession(ctx context.Context, r *LoadSessionRequest) (*LoadSessionResponse, error)
+	LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error)
 }
 
 // Resumer handles session/resume.
 type Resumer interface {
-	ResumeSession(ctx context.Context, r *ResumeSessionRequest) (*ResumeSessionResponse, error)
+	ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error)
 }
 
 // Forker handles session/fork.
 type Forker interface {
-	ForkSession(ctx context.Context, r *ForkSessionRequest) (*ForkSessionResponse, error)
+	ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error)
 }
 
 // ModeSetter handles session/set_mode.
 type ModeSetter interface {
-	SetSessionMode(ctx context.Context, r *SetSessionModeRequest) (*SetSessionModeResponse, error)
+	SetSessionMode(ctx context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error)
 }
 
 // ConfigSetter handles session/set_config_option.
 type ConfigSetter interface {
-	SetSessionConfigOption(ctx context.Context, r *SetSessionConfigOptionRequest) (*SetSessionConfigOptionResponse, error)
+	SetSessionConfigOption(ctx context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error)
 }
 
 // Lister handles session/list.
 type Lister interface {
-	ListSessions(ctx context.Context, r *ListSessionsRequest) (*ListSessionsResponse, error)
+	ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error)
 }
 
 // Closer handles session/close.
 type Closer interface {
-	CloseSession(ctx context.Context, r *CloseSessionRequest) (*CloseSessionResponse, error)
+	CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error)
 }
 
 // Deleter handles session/delete.
 type Deleter interface {
-	DeleteSession(ctx context.Context, r *DeleteSessionRequest) (*DeleteSessionResponse, error)
+	DeleteSession(ctx context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error)
 }
 
 // Authenticator handles authenticate.
 type Authenticator interface {
-	Authenticate(ctx context.Context, r *AuthenticateRequest) (*AuthenticateResponse, error)
+	Authenticate(ctx context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error)
 }
 
 // Logouter handles logout.
 type Logouter interface {
-	Logout(ctx context.Context, r *LogoutRequest) (*LogoutResponse, error)
+	Logout(ctx context.Context, r *schema.LogoutRequest) (*schema.LogoutResponse, error)
 }
 
 // Extender handles every request that nothing else handles, extensions and
@@ -92,11 +94,11 @@ type ExtNotifier interface {
 }
 
 // Peer is the client as an agent sees it. Its methods are safe for concurrent
-// use; what one goroutine sends arrives in order. Values are encoded as [Encode]
+// use; what one goroutine sends arrives in order. Values are encoded as [schema.Encode]
 // does.
 type Peer interface {
 	// Update sends a session/update. It returns when the frame is written.
-	Update(ctx context.Context, session SessionID, update any) error
+	Update(ctx context.Context, session schema.SessionID, update any) error
 	// Ask sends a request and decodes the answer into result, a pointer or nil.
 	// The error is an *Error when the client answered with one, and wraps
 	// io.ErrClosedPipe when the connection has ended. When ctx ends first, the

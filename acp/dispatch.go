@@ -34,7 +34,7 @@ func on[I, P, R any](method func(I, context.Context, *P) (*R, error)) handler {
 			return nil, false, nil
 		}
 		p := new(P)
-		if err := any(p).(decoder).decodeJSON(params); err != nil {
+		if err := any(p).(json.Unmarshaler).UnmarshalJSON(params); err != nil {
 			return nil, true, Errorf(CodeInvalidParams, "invalid params: %v", err)
 		}
 		r, err := method(target, ctx, p)

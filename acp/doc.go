@@ -1,6 +1,6 @@
 // Package acp is the Agent Client Protocol as this gateway needs it: frames
-// that are routed without being decoded, and decoded types for the endpoints
-// that act on them.
+// that are routed without being decoded, and endpoints that decode them and act
+// on them. The types are in package schema.
 //
 // # Guarantees
 //

@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 
 	"github.com/sourcegraph/jsonrpc2"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // maxNotifications bounds the notifications that wait for an earlier one to be
@@ -142,7 +145,7 @@ func (e *endpoint) start(ctx context.Context, m Message) {
 func (e *endpoint) response(ctx context.Context, id ID, result any, err error) Message {
 	if err == nil {
 		var b []byte
-		if b, err = Encode(result); err == nil {
+		if b, err = schema.Encode(result); err == nil {
 			return NewResult(id, b)
 		}
 		err = fmt.Errorf("encode result: %w", err)
@@ -161,7 +164,7 @@ func (e *endpoint) response(ctx context.Context, id ID, result any, err error) M
 func (e *endpoint) reply(m Message) { _ = e.stream.writeFrame(m.Frame()) }
 
 func (e *endpoint) cancelRequest(m Message) {
-	id, _ := Member(m.Params(), "requestId")
+	id, _ := rawjson.Member(m.Params(), "requestId")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r := e.running[ID(id)]; r != nil {
@@ -184,8 +187,8 @@ func (e *endpoint) cancelTurns(session string) {
 func (e *endpoint) notify(ctx context.Context) {
 	for m := range e.notifications {
 		if m.Method() == MethodSessionCancel {
-			n := new(CancelNotification)
-			if n.decodeJSON(m.Params()) == nil {
+			n := new(schema.CancelNotification)
+			if n.UnmarshalJSON(m.Params()) == nil {
 				_ = e.agent.Cancel(ctx, n) // a notification has no answer
 			}
 		} else if x, ok := e.agent.(ExtNotifier); ok {
@@ -195,10 +198,10 @@ func (e *endpoint) notify(ctx context.Context) {
 }
 
 // Update implements [Peer].
-func (e *endpoint) Update(_ context.Context, session SessionID, update any) error {
+func (e *endpoint) Update(_ context.Context, session schema.SessionID, update any) error {
 	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`...)
-	b = append(AppendQuoted(b, string(session)), `,"update":`...)
-	b, err := marshal(b, update)
+	b = append(rawjson.AppendQuoted(b, string(session)), `,"update":`...)
+	b, err := schema.Append(b, update)
 	if err != nil {
 		return fmt.Errorf("encode update: %w", err)
 	}
@@ -233,7 +236,7 @@ func (e *endpoint) Ask(ctx context.Context, method string, params, result any) e
 	}
 	err = call.Wait(ctx, result)
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		_ = e.Notify(ctx, MethodCancelRequest, &CancelRequestNotification{RequestID: json.RawMessage(IntID(n))})
+		_ = e.Notify(ctx, MethodCancelRequest, &schema.CancelRequestNotification{RequestID: json.RawMessage(IntID(n))})
 	}
 	return askError(method, err)
 }
@@ -259,5 +262,5 @@ func encodeParams(params any) ([]byte, error) {
 	if params == nil {
 		return nil, nil
 	}
-	return Encode(params)
+	return schema.Encode(params)
 }

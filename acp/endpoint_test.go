@@ -14,30 +14,31 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // fakeAgent is a struct of funcs; what is nil does nothing.
 type fakeAgent struct {
 	peer   acp.Peer
-	prompt func(ctx context.Context, p acp.Peer, r *acp.PromptRequest) (*acp.PromptResponse, error)
-	cancel func(*acp.CancelNotification)
+	prompt func(ctx context.Context, p acp.Peer, r *schema.PromptRequest) (*schema.PromptResponse, error)
+	cancel func(*schema.CancelNotification)
 	ext    func(ctx context.Context, method string, params json.RawMessage) (any, error)
 	notice func(method string, params json.RawMessage)
 }
 
-func (a *fakeAgent) Initialize(context.Context, *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	return &acp.InitializeResponse{ProtocolVersion: 1}, nil
+func (a *fakeAgent) Initialize(context.Context, *schema.InitializeRequest) (*schema.InitializeResponse, error) {
+	return &schema.InitializeResponse{ProtocolVersion: 1}, nil
 }
 
-func (a *fakeAgent) NewSession(_ context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
-	return &acp.NewSessionResponse{SessionID: acp.SessionID("<" + r.Cwd + ">")}, nil
+func (a *fakeAgent) NewSession(_ context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
+	return &schema.NewSessionResponse{SessionID: schema.SessionID("<" + r.Cwd + ">")}, nil
 }
 
-func (a *fakeAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *fakeAgent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	return a.prompt(ctx, a.peer, r)
 }
 
-func (a *fakeAgent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *fakeAgent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if a.cancel != nil {
 		a.cancel(n)
 	}
@@ -129,7 +130,7 @@ func TestServeAgent_IDsSurvive(t *testing.T) {
 }
 
 func TestServeAgent_Errors(t *testing.T) {
-	w := serve(t, &fakeAgent{prompt: func(_ context.Context, _ acp.Peer, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+	w := serve(t, &fakeAgent{prompt: func(_ context.Context, _ acp.Peer, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 		if r.SessionID == "typed" {
 			return nil, fmt.Errorf("wrapped: %w", acp.Errorf(-32002, "no <such> session").WithData(map[string]string{"id": "typed"}))
 		}
@@ -156,12 +157,12 @@ func TestServeAgent_Errors(t *testing.T) {
 
 func TestServeAgent_CancelArrivesDuringPrompt(t *testing.T) {
 	w := serve(t, &fakeAgent{
-		prompt: func(ctx context.Context, p acp.Peer, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+		prompt: func(ctx context.Context, p acp.Peer, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 			<-acp.TurnCancelled(ctx)
-			if err := p.Update(ctx, r.SessionID, acp.AgentMessage(acp.TextBlock("bye <&> \u2028"))); err != nil {
+			if err := p.Update(ctx, r.SessionID, schema.AgentMessage(schema.TextBlock("bye <&> \u2028"))); err != nil {
 				return nil, err
 			}
-			return &acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+			return &schema.PromptResponse{StopReason: schema.StopReasonCancelled}, nil
 		},
 	})
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
@@ -174,7 +175,7 @@ func TestServeAgent_CancelArrivesDuringPrompt(t *testing.T) {
 
 func TestServeAgent_CancelRequest(t *testing.T) {
 	w := serve(t, &fakeAgent{
-		prompt: func(ctx context.Context, _ acp.Peer, _ *acp.PromptRequest) (*acp.PromptResponse, error) {
+		prompt: func(ctx context.Context, _ acp.Peer, _ *schema.PromptRequest) (*schema.PromptResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
@@ -189,9 +190,9 @@ func TestServeAgent_CancelRequest(t *testing.T) {
 
 func TestServeAgent_Ask(t *testing.T) {
 	w := serve(t, &fakeAgent{
-		prompt: func(ctx context.Context, p acp.Peer, _ *acp.PromptRequest) (*acp.PromptResponse, error) {
-			var read acp.ReadTextFileResponse
-			if err := p.Ask(ctx, acp.MethodFSReadTextFile, &acp.ReadTextFileRequest{SessionID: "s", Path: "/<a>"}, &read); err != nil {
+		prompt: func(ctx context.Context, p acp.Peer, _ *schema.PromptRequest) (*schema.PromptResponse, error) {
+			var read schema.ReadTextFileResponse
+			if err := p.Ask(ctx, acp.MethodFSReadTextFile, &schema.ReadTextFileRequest{SessionID: "s", Path: "/<a>"}, &read); err != nil {
 				return nil, err
 			}
 			err := p.Ask(ctx, "_x", map[string]string{"content": read.Content}, nil)
@@ -212,7 +213,7 @@ func TestServeAgent_Ask(t *testing.T) {
 func TestServeAgent_AskEndsWithTheConnection(t *testing.T) {
 	asked := make(chan error, 1)
 	w := serve(t, &fakeAgent{
-		prompt: func(_ context.Context, p acp.Peer, _ *acp.PromptRequest) (*acp.PromptResponse, error) {
+		prompt: func(_ context.Context, p acp.Peer, _ *schema.PromptRequest) (*schema.PromptResponse, error) {
 			err := p.Ask(context.Background(), "_x", nil, nil)
 			asked <- err
 			return nil, err
@@ -228,7 +229,7 @@ func TestServeAgent_AskEndsWithTheConnection(t *testing.T) {
 
 func TestServeAgent_AskCancelled(t *testing.T) {
 	w := serve(t, &fakeAgent{
-		prompt: func(ctx context.Context, p acp.Peer, _ *acp.PromptRequest) (*acp.PromptResponse, error) {
+		prompt: func(ctx context.Context, p acp.Peer, _ *schema.PromptRequest) (*schema.PromptResponse, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			go func() {
 				<-acp.TurnCancelled(ctx)
@@ -237,7 +238,7 @@ func TestServeAgent_AskCancelled(t *testing.T) {
 			if err := p.Ask(ctx, "_x", nil, nil); !errors.Is(err, context.Canceled) {
 				return nil, err
 			}
-			return &acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+			return &schema.PromptResponse{StopReason: schema.StopReasonCancelled}, nil
 		},
 	})
 	w.send(`{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
@@ -283,8 +284,8 @@ func TestServeAgent_ContextEnds(t *testing.T) {
 }
 
 func TestServeAgent_LongLine(t *testing.T) {
-	w := serve(t, &fakeAgent{prompt: func(ctx context.Context, p acp.Peer, r *acp.PromptRequest) (*acp.PromptResponse, error) {
-		return nil, p.Update(ctx, r.SessionID, acp.AgentMessage(r.Prompt[0]))
+	w := serve(t, &fakeAgent{prompt: func(ctx context.Context, p acp.Peer, r *schema.PromptRequest) (*schema.PromptResponse, error) {
+		return nil, p.Update(ctx, r.SessionID, schema.AgentMessage(r.Prompt[0]))
 	}})
 	text := strings.Repeat("ä\\n<x>", 1<<20)
 	go func() {

@@ -1,5 +1,7 @@
 package acp
 
+import "sandboxagent.dev/sandbox-agent/acp/rawjson"
+
 // methods that travel often; looking one up costs no allocation.
 var interned = func() map[string]string {
 	m := map[string]string{}
@@ -28,5 +30,5 @@ func internMethod(tok []byte) string {
 	if s, ok := interned[string(name)]; ok {
 		return s
 	}
-	return unquote(tok)
+	return rawjson.Unquote(tok)
 }

@@ -3,6 +3,8 @@ package acp
 import (
 	"encoding/json"
 	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // Message is one JSON-RPC frame: the sender's bytes, and where in them the
@@ -12,18 +14,13 @@ type Message struct {
 	frame  []byte
 	method string
 
-	id, params, result, err span
-	session                 span // value of params.sessionId, with quotes
-	update                  span // value of params.update
-	meta                    span // value of params._meta
+	id, params, result, err rawjson.Span
+	session                 rawjson.Span // value of params.sessionId, with quotes
+	update                  rawjson.Span // value of params.update
+	meta                    rawjson.Span // value of params._meta
 }
 
-// span is a half-open range of a frame; the zero span is an absent member.
-type span struct{ from, to int }
-
-func (s span) set() bool { return s.to > 0 }
-
-func (m *Message) at(s span) []byte { return m.frame[s.from:s.to:s.to] }
+func (m *Message) at(s rawjson.Span) []byte { return m.frame[s.From:s.To:s.To] }
 
 // Frame returns the whole frame, without a newline in or after it.
 func (m *Message) Frame() []byte { return m.frame }
@@ -49,8 +46,34 @@ func (m *Message) Update() json.RawMessage { return m.raw(m.update) }
 // Meta returns the raw params._meta, nil when absent.
 func (m *Message) Meta() json.RawMessage { return m.raw(m.meta) }
 
-func (m *Message) raw(s span) json.RawMessage {
-	if !s.set() {
+// UpdateKind returns params.update.sessionUpdate without decoding the rest, nil
+// when there is none. It costs no allocation where that is the update's first
+// member.
+func (m *Message) UpdateKind() []byte {
+	u := m.Update()
+	const first = `{"sessionUpdate":"`
+	if len(u) > len(first) && string(u[:len(first)]) == first {
+		if i := indexQuote(u[len(first):]); i >= 0 {
+			return u[len(first) : len(first)+i]
+		}
+	}
+	return []byte(rawjson.MemberString(u, "sessionUpdate"))
+}
+
+func indexQuote(b []byte) int {
+	for i, c := range b {
+		switch c {
+		case '"':
+			return i
+		case '\\':
+			return -1
+		}
+	}
+	return -1
+}
+
+func (m *Message) raw(s rawjson.Span) json.RawMessage {
+	if !s.IsSet() {
 		return nil
 	}
 	return m.at(s)
@@ -58,7 +81,7 @@ func (m *Message) raw(s span) json.RawMessage {
 
 // Err decodes the error member, nil when the frame has none.
 func (m *Message) Err() *Error {
-	if !m.err.set() {
+	if !m.err.IsSet() {
 		return nil
 	}
 	e := new(Error)
@@ -69,24 +92,24 @@ func (m *Message) Err() *Error {
 }
 
 // IsRequest reports whether the frame has a method and a non-null id.
-func (m *Message) IsRequest() bool { return m.method != "" && m.id.set() && !m.nullID() }
+func (m *Message) IsRequest() bool { return m.method != "" && m.id.IsSet() && !m.nullID() }
 
 // IsNotification reports whether the frame has a method and no id.
-func (m *Message) IsNotification() bool { return m.method != "" && !m.id.set() }
+func (m *Message) IsNotification() bool { return m.method != "" && !m.id.IsSet() }
 
 // IsResponse reports whether the frame answers a request.
 func (m *Message) IsResponse() bool { return m.method == "" }
 
-func (m *Message) nullID() bool { return m.id.set() && m.frame[m.id.from] == 'n' }
+func (m *Message) nullID() bool { return m.id.IsSet() && m.frame[m.id.From] == 'n' }
 
 // HasSession reports whether params.sessionId is a string.
-func (m *Message) HasSession() bool { return m.session.set() }
+func (m *Message) HasSession() bool { return m.session.IsSet() }
 
 // SessionRaw returns the JSON string token of params.sessionId, nil when
 // absent. Two equal tokens name the same session; use it to avoid the
 // allocation of [Message.Session].
 func (m *Message) SessionRaw() []byte {
-	if !m.session.set() {
+	if !m.session.IsSet() {
 		return nil
 	}
 	return m.at(m.session)
@@ -94,35 +117,35 @@ func (m *Message) SessionRaw() []byte {
 
 // Session returns params.sessionId, "" when absent.
 func (m *Message) Session() string {
-	if !m.session.set() {
+	if !m.session.IsSet() {
 		return ""
 	}
-	return unquote(m.at(m.session))
+	return rawjson.Unquote(m.at(m.session))
 }
 
 // AppendRewritten appends the frame to dst with its id and its params.sessionId
 // replaced; an empty argument, or a member the frame lacks, is left alone.
 func (m *Message) AppendRewritten(dst []byte, id ID, session string) []byte {
 	type edit struct {
-		span
+		rawjson.Span
 		text string
 	}
 	var edits [2]edit
 	n := 0
-	if id != "" && m.id.set() {
+	if id != "" && m.id.IsSet() {
 		edits[n], n = edit{m.id, string(id)}, n+1
 	}
-	if session != "" && m.session.set() {
-		edits[n], n = edit{m.session, string(AppendQuoted(nil, session))}, n+1
+	if session != "" && m.session.IsSet() {
+		edits[n], n = edit{m.session, string(rawjson.AppendQuoted(nil, session))}, n+1
 	}
-	if n == 2 && edits[1].from < edits[0].from {
+	if n == 2 && edits[1].From < edits[0].From {
 		edits[0], edits[1] = edits[1], edits[0]
 	}
 	pos := 0
 	for _, e := range edits[:n] {
-		dst = append(dst, m.frame[pos:e.from]...)
+		dst = append(dst, m.frame[pos:e.From]...)
 		dst = append(dst, e.text...)
-		pos = e.to
+		pos = e.To
 	}
 	return append(dst, m.frame[pos:]...)
 }
@@ -132,6 +155,12 @@ func (m *Message) AppendRewritten(dst []byte, id ID, session string) []byte {
 func (m *Message) Rewritten(id ID, session string) Message {
 	b := m.AppendRewritten(make([]byte, 0, len(m.frame)+len(id)+len(session)+8), id, session)
 	return MustParse(b)
+}
+
+// SplitSession returns the frame's bytes before and after the value of
+// params.sessionId, which must be present.
+func (m *Message) SplitSession() (before, after []byte) {
+	return m.frame[:m.session.From], m.frame[m.session.To:]
 }
 
 // Clone returns a message that shares no memory with m.
@@ -145,22 +174,18 @@ func (m *Message) Clone() Message {
 // params._meta["sandboxagent.dev"].seq, and everything else as it was. A frame
 // whose params are not an object is appended unchanged.
 func (m *Message) AppendSeq(dst []byte, n uint64) []byte {
-	if !m.params.set() || m.frame[m.params.from] != '{' {
+	if !m.params.IsSet() || m.frame[m.params.From] != '{' {
 		return append(dst, m.frame...)
 	}
-	if m.meta.set() {
+	if m.meta.IsSet() {
 		var num [20]byte
-		edited, ok := appendSet(nil, m.at(m.params), strconv.AppendUint(num[:0], n, 10), []string{"_meta", MetaKey, "seq"})
-		if !ok {
-			return append(dst, m.frame...)
-		}
-		dst = append(dst, m.frame[:m.params.from]...)
-		dst = append(dst, edited...)
-		return append(dst, m.frame[m.params.to:]...)
+		dst = append(dst, m.frame[:m.params.From]...)
+		dst = append(dst, rawjson.SetMember(m.Params(), strconv.AppendUint(num[:0], n, 10), "_meta", MetaKey, "seq")...)
+		return append(dst, m.frame[m.params.To:]...)
 	}
-	end := m.params.to - 1 // the closing brace
+	end := m.params.To - 1 // the closing brace
 	dst = append(dst, m.frame[:end]...)
-	if !emptyObject(m.at(m.params)) {
+	if !rawjson.IsEmptyObject(m.at(m.params)) {
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"_meta":{"`+MetaKey+`":{"seq":`...)
@@ -189,7 +214,7 @@ func appendCall(b []byte, id ID, method string, params []byte) []byte {
 		b = append(b, id...)
 	}
 	b = append(b, `,"method":`...)
-	b = AppendQuoted(b, method)
+	b = rawjson.AppendQuoted(b, method)
 	if params != nil {
 		b = append(b, `,"params":`...)
 		b = append(b, params...)
@@ -220,7 +245,7 @@ func NewError(id ID, e *Error) Message {
 	b = append(b, `,"error":{"code":`...)
 	b = strconv.AppendInt(b, e.Code, 10)
 	b = append(b, `,"message":`...)
-	b = AppendQuoted(b, e.Message)
+	b = rawjson.AppendQuoted(b, e.Message)
 	if len(e.Data) > 0 {
 		b = append(b, `,"data":`...)
 		b = append(b, e.Data...)

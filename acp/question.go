@@ -1,5 +1,7 @@
 package acp
 
+import "sandboxagent.dev/sandbox-agent/acp/schema"
+
 // MethodRequestQuestion is the gateway's extension by which an agent asks the
 // person behind the client to choose among answers. The gateway gives each client
 // the form that it can answer.
@@ -7,9 +9,9 @@ const MethodRequestQuestion = "_sandboxagent/session/request_question"
 
 // QuestionRequest is the params of [MethodRequestQuestion].
 type QuestionRequest struct {
-	SessionID  SessionID  `json:"sessionId"`
-	ToolCallID ToolCallID `json:"toolCallId,omitempty"` // that asks
-	Questions  []Question `json:"questions"`
+	SessionID  schema.SessionID  `json:"sessionId"`
+	ToolCallID schema.ToolCallID `json:"toolCallId,omitempty"` // that asks
+	Questions  []Question        `json:"questions"`
 }
 
 // Question is one question of a request. Without options it wants a text.

@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -86,7 +87,7 @@ func (h *HostTools) call(ctx context.Context, session, cwd, method string, p too
 	switch method {
 	case acp.MethodFSReadTextFile:
 		text, err := h.read(cwd, p)
-		return acp.ReadTextFileResponse{Content: text}, err
+		return schema.ReadTextFileResponse{Content: text}, err
 	case acp.MethodFSWriteTextFile:
 		path, err := h.files.Resolve(p.Path, cwd)
 		if err != nil {
@@ -217,7 +218,7 @@ func (h *HostTools) create(ctx context.Context, session, cwd string, p toolParam
 		h.processes.Delete(started)
 		return nil, context.Cause(ctx)
 	}
-	return acp.CreateTerminalResponse{TerminalID: acp.TerminalID(t.p.ID())}, nil
+	return schema.CreateTerminalResponse{TerminalID: schema.TerminalID(t.p.ID())}, nil
 }
 
 // terminal returns a session's terminal, and forgets it if wanted.
@@ -238,7 +239,7 @@ func (h *HostTools) terminal(session, id string, forget bool) (*toolTerminal, er
 }
 
 // output is the end of what the command wrote, cut before a character.
-func (t *toolTerminal) output() acp.TerminalOutputResponse {
+func (t *toolTerminal) output() schema.TerminalOutputResponse {
 	ended := false
 	select {
 	case <-t.p.Done(): // before the output is read: that is all of it then
@@ -260,17 +261,17 @@ func (t *toolTerminal) output() acp.TerminalOutputResponse {
 			}
 		}
 	}
-	r := acp.TerminalOutputResponse{Output: strings.ToValidUTF8(string(text), "\uFFFD"), Truncated: truncated}
+	r := schema.TerminalOutputResponse{Output: strings.ToValidUTF8(string(text), "\uFFFD"), Truncated: truncated}
 	if ended {
 		exit := t.exit()
-		r.ExitStatus = &acp.TerminalExitStatus{ExitCode: exit.ExitCode, Signal: exit.Signal}
+		r.ExitStatus = &schema.TerminalExitStatus{ExitCode: exit.ExitCode, Signal: exit.Signal}
 	}
 	return r
 }
 
-func (t *toolTerminal) exit() acp.WaitForTerminalExitResponse {
+func (t *toolTerminal) exit() schema.WaitForTerminalExitResponse {
 	i := t.p.Info()
-	var r acp.WaitForTerminalExitResponse
+	var r schema.WaitForTerminalExitResponse
 	if i.ExitCode != nil {
 		r.ExitCode = new(uint32(*i.ExitCode))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
 
@@ -24,7 +25,7 @@ func TestHostTools(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		b, err := acp.Encode(result)
+		b, err := schema.Encode(result)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func TestHostTools(t *testing.T) {
 
 	create := func(params string) string {
 		t.Helper()
-		var r acp.CreateTerminalResponse
+		var r schema.CreateTerminalResponse
 		if err := json.Unmarshal([]byte(must(acp.MethodTerminalCreate, params)), &r); err != nil || r.TerminalID == "" {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // Observer is told of requests. Its methods are safe for concurrent use and do
@@ -180,7 +180,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	}
 	if w.status >= http.StatusBadRequest && w.problem == "" && w.Header().Get("Content-Type") == problem.ContentType {
 		// Whoever wrote it: the document says what it is.
-		if kind, ok := strings.CutPrefix(acp.MemberString(b, "type"), problem.Prefix); ok {
+		if kind, ok := strings.CutPrefix(rawjson.MemberString(b, "type"), problem.Prefix); ok {
 			w.problem = problem.Kind(kind)
 		}
 	}

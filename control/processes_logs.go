@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
@@ -152,7 +152,7 @@ func (w *eventWriter) followLog(ctx context.Context, p *process.Process, q logQu
 			if !q.wants(c) {
 				continue
 			}
-			data, err := acp.Encode(logChunk(c))
+			data, err := schema.Encode(logChunk(c))
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
 
@@ -198,7 +198,7 @@ func (v *viewer) send(ctx context.Context, kind websocket.MessageType, b []byte)
 }
 
 func (v *viewer) control(ctx context.Context, f TerminalFrame) error {
-	b, err := acp.Encode(f)
+	b, err := schema.Encode(f)
 	if err != nil {
 		return err
 	}

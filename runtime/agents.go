@@ -3,7 +3,7 @@ package runtime
 import (
 	"encoding/json"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
@@ -30,9 +30,9 @@ func (r *Runtime) Agents() []AgentInfo {
 
 // addChoices adds what the agent offered in a session.
 func addChoices(row *AgentInfo, s session.About) {
-	for _, o := range acp.Elements(s.ConfigOptions) {
+	for _, o := range rawjson.Elements(s.ConfigOptions) {
 		var to *[]Choice
-		switch acp.MemberString(o, "category") {
+		switch rawjson.MemberString(o, "category") {
 		case "model":
 			to = &row.Models
 		case "mode":
@@ -47,13 +47,13 @@ func addChoices(row *AgentInfo, s session.About) {
 		}
 	}
 	if row.Modes == nil {
-		available, _ := acp.Member(s.Modes, "availableModes")
-		for _, v := range acp.Elements(available) {
+		available, _ := rawjson.Member(s.Modes, "availableModes")
+		for _, v := range rawjson.Elements(available) {
 			row.Modes = append(row.Modes, choice(v, "id"))
 		}
 	}
 }
 
 func choice(v json.RawMessage, id string) Choice {
-	return Choice{ID: acp.MemberString(v, id), Name: acp.MemberString(v, "name"), Description: acp.MemberString(v, "description")}
+	return Choice{ID: rawjson.MemberString(v, id), Name: rawjson.MemberString(v, "name"), Description: rawjson.MemberString(v, "description")}
 }

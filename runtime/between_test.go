@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // What happens when two events meet: a start and an end, a turn's end and a
@@ -111,7 +113,7 @@ func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
 	a.conn().next(t, "session/prompt")
 	a.conn().send(fmt.Sprintf(permission, "rm"))
 	ask := tc.next()
-	for ask.Method() != methodPermission {
+	for ask.Method() != viewer.MethodPermission {
 		ask = tc.next()
 	}
 	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, ask.ID())
@@ -119,31 +121,6 @@ func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
 	nothing(t, a.conn(), "an answer of who was not asked")
 	tc.send(answer)
 	a.conn().next(t, "")
-}
-
-func TestAskIDs_NeverRepeat(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "request-ids")
-	seen := map[int64]bool{}
-	for range 3 {
-		ids := askIDs{path: path}
-		for range askBlock + 10 {
-			id, err := ids.take()
-			if err != nil || id < 1 || id > askLimit || seen[id] {
-				t.Fatalf("id %d, %v; seen before: %t", id, err, seen[id])
-			}
-			seen[id] = true
-		}
-	}
-	// A file that cannot be used is told of, and no reason to have no ids.
-	for _, content := range []string{"none", "-5", "99999999999"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ids := askIDs{path: path}
-		if id, err := ids.take(); id < 1 || id > askLimit || (content == "99999999999") != (err == nil) {
-			t.Errorf("with %q in the file: id %d, %v", content, id, err)
-		}
-	}
 }
 
 func TestAsk_OutlivesItsTurn(t *testing.T) {
@@ -248,7 +225,7 @@ func TestShutdown_IsBounded(t *testing.T) {
 		t.Errorf("shutdown beside an agent that does not end: %v", err)
 	}
 	close(a.release)
-	if err := r.work.Wait(context.Background()); err != nil {
+	if err := r.tasks.Wait(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
@@ -292,13 +269,12 @@ func TestDelete_MeetsAStart(t *testing.T) {
 				t.Errorf("the prompt was answered %s", res.Frame())
 			}
 			g.let <- nil
-			second := awaitConn(t, g, 2)
-			second.result(second.next(t, "session/resume"), `{}`)
 			for answered(ended, seen) == nil {
 				seen = append(seen, tc.next())
 			}
+			awaitConn(t, g, 2)
 			// The process that was started ends as any that nobody needs.
-			for deadline := time.Now().Add(wait); len(r.agent("fake").live()) > 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(wait); len(r.agents.Find("fake").Processes()) > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("a process without a session lives on")
 				}
@@ -346,7 +322,7 @@ func TestRequestedID_IsFreeAfterAFailedStart(t *testing.T) {
 	tc := connect(t, r, "")
 	<-g.starting
 	g.conn().crash(errCrash)
-	for deadline := time.Now().Add(wait); len(r.agent("fake").live()) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(wait); len(r.agents.Find("fake").Processes()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the process lives on")
 		}
@@ -357,7 +333,7 @@ func TestRequestedID_IsFreeAfterAFailedStart(t *testing.T) {
 		t.Errorf("the first: %v", e)
 	}
 	g.let <- nil
-	if got := tc.call("session/new", params); acp.MemberString([]byte(got), "sessionId") != "mine" {
+	if got := tc.call("session/new", params); rawjson.MemberString([]byte(got), "sessionId") != "mine" {
 		t.Errorf("the second: %s", got)
 	}
 }
@@ -382,7 +358,8 @@ func TestLoad_WhatFollowsTheAnswerIsKept(t *testing.T) {
 	tc := connect(t, r, "")
 	s := tc.session()
 	for i := range 20 {
-		r.session(s).giveBack()
+		tc.call("session/close", `{"sessionId":"`+s+`"}`)
+		tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/"}`)
 		before, _ := tc.until(tc.request("session/prompt", prompt(s, "x")))
 		if got := texts(before); !strings.Contains(got, "behind") || strings.Contains(got, "replayed") {
 			t.Fatalf("load %d showed %q", i, got)
@@ -452,7 +429,7 @@ func TestStream_KeepsNothingOfDeletedSessions(t *testing.T) {
 		tc.call("session/delete", `{"sessionId":"`+s+`"}`)
 	}
 	tc.close() // the stream is read no more
-	if kept := len(tc.st.(*Stream).cursors); kept > 3 {
+	if kept := tc.st.(*viewer.Stream).Kept(); kept > 3 {
 		t.Errorf("%d cursors are kept of 50 deleted sessions", kept)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const callUpdate = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}}}`
@@ -15,14 +16,14 @@ func statuses(ms []acp.Message) string {
 	last := map[string]string{}
 	var order []string
 	for _, m := range ms {
-		id := acp.MemberString(m.Update(), "toolCallId")
+		id := rawjson.MemberString(m.Update(), "toolCallId")
 		if id == "" {
 			continue
 		}
 		if last[id] == "" {
 			order = append(order, id)
 		}
-		last[id] = acp.MemberString(m.Update(), "status")
+		last[id] = rawjson.MemberString(m.Update(), "status")
 	}
 	for i, id := range order {
 		order[i] += " " + last[id]
@@ -71,7 +72,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 				tc.request("session/close", `{"sessionId":"`+s+`"}`)
 				before, _ = tc.until(turn)
 			case "kill":
-				if err := r.session(s).log().Flush(); err != nil {
+				if err := r.sessions.Find(s).Log().Flush(); err != nil {
 					t.Fatal(err)
 				}
 				// Another gateway on the same data, as if this one had been killed.
@@ -97,7 +98,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 			}
 			ended := 0
 			for _, m := range replay {
-				if acp.MemberString(m.Update(), "status") == "failed" {
+				if rawjson.MemberString(m.Update(), "status") == "failed" {
 					ended++
 				}
 			}

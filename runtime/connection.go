@@ -12,6 +12,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -38,7 +40,7 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if r.closing.Load() {
 		return nil, acp.Reply{}, agents.ErrShutdown
 	}
-	name := acp.MemberString(m.Meta(), acp.MetaKey, "agent")
+	name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	if name == "" {
 		name = o.Agent
 	}
@@ -49,12 +51,12 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if err != nil {
 		return nil, acp.Reply{}, err
 	}
-	if v, ok := acp.Member(m.Params(), "protocolVersion"); !ok || (v[0] != '"' && (v[0] < '0' || v[0] > '9')) {
+	if v, ok := rawjson.Member(m.Params(), "protocolVersion"); !ok || (v[0] != '"' && (v[0] < '0' || v[0] > '9')) {
 		e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidParams, "initialize needs params.protocolVersion"))
 		return nil, acp.Reply{Frame: e.Frame()}, problem.New(problem.InvalidRequest, "initialize needs params.protocolVersion, a number: send 1")
 	}
-	caps, _ := acp.Member(m.Params(), "clientCapabilities")
-	info, _ := acp.Member(m.Params(), "clientInfo")
+	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
+	info, _ := rawjson.Member(m.Params(), "clientInfo")
 	c := &Client{
 		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), viewer.ReadCapabilities(bytes.Clone(caps)), o.Shape, r.sessions.Asks()),
 		r:      r, onClose: o.OnClose, agent: a, info: bytes.Clone(info),
@@ -91,22 +93,22 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 // initializeResult is the agent's own answer with what the gateway adds.
 func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
 	res, agent := p.Initialized(), p.Agent().ID()
-	set := func(value string, path ...string) { res = acp.SetMember(res, []byte(value), path...) }
+	set := func(value string, path ...string) { res = rawjson.SetMember(res, []byte(value), path...) }
 	set("1", "protocolVersion")
 	set("true", "agentCapabilities", "loadSession")
 	for _, name := range []string{"list", "resume", "close", "delete"} {
-		if _, ok := acp.Member(res, "agentCapabilities", "sessionCapabilities", name); !ok {
+		if _, ok := rawjson.Member(res, "agentCapabilities", "sessionCapabilities", name); !ok {
 			set("{}", "agentCapabilities", "sessionCapabilities", name)
 		}
 	}
-	if _, ok := acp.Member(res, "agentInfo"); !ok {
-		info, _ := acp.Encode(map[string]string{"name": agent, "version": r.o.Version})
+	if _, ok := rawjson.Member(res, "agentInfo"); !ok {
+		info, _ := schema.Encode(map[string]string{"name": agent, "version": r.o.Version})
 		set(string(info), "agentInfo")
 	}
-	if _, ok := acp.Member(res, "authMethods"); !ok {
+	if _, ok := rawjson.Member(res, "authMethods"); !ok {
 		set("[]", "authMethods")
 	}
-	own, _ := acp.Encode(map[string]any{
+	own, _ := schema.Encode(map[string]any{
 		"agent": agent, "agents": r.agents.Names(), "version": r.o.Version, "extensions": r.extensions(),
 	})
 	set(string(own), "agentCapabilities", "_meta", acp.MetaKey)
@@ -134,7 +136,7 @@ func (c *Client) needsFor(a *agents.Agent, cwd string, meta json.RawMessage) (ag
 
 // progressFrame is the notification that tells a client of an installation.
 func progressFrame(p adapters.InstallProgress) []byte {
-	b, err := acp.Encode(p)
+	b, err := schema.Encode(p)
 	if err != nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -68,7 +69,7 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 			})
 		})
 	case "_sandboxagent/session/set_metadata":
-		meta, ok := acp.Member(m.Params(), "metadata")
+		meta, ok := rawjson.Member(m.Params(), "metadata")
 		if !ok || meta[0] != '{' {
 			q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.metadata must be an object"))
 			return
@@ -111,7 +112,7 @@ func (c *Client) events(q *viewer.Request, m *acp.Message, s *session.Session) {
 // a session, so one is opened for the question when none has been yet.
 func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 	a := c.agent
-	if name := acp.MemberString(m.Params(), "agent"); name != "" {
+	if name := rawjson.MemberString(m.Params(), "agent"); name != "" {
 		var err error
 		if a, err = c.r.agents.Named(name); err != nil {
 			q.Fail(nil, err)
@@ -139,15 +140,15 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	params := append(append([]byte(`{"mcpServers":[],"cwd":`), acp.AppendQuoted(nil, cwd)...), '}')
+	params := append(append([]byte(`{"mcpServers":[],"cwd":`), rawjson.AppendQuoted(nil, cwd)...), '}')
 	res, err := p.Ask(ctx, "session/new", params)
 	if err != nil {
 		q.Fail(nil, err)
 		return
 	}
-	opts, _ := acp.Member(res, "configOptions")
+	opts, _ := rawjson.Member(res, "configOptions")
 	q.Encode(nil, session.ModelsOf(opts))
-	id := append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, acp.MemberString(res, "sessionId"))...), '}')
+	id := append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, rawjson.MemberString(res, "sessionId"))...), '}')
 	for _, end := range []struct {
 		method string
 		can    bool

@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -315,7 +316,7 @@ func (tc *testClient) callErr(method, params string) *acp.Error {
 // session makes a session and returns its id.
 func (tc *testClient) session() string {
 	tc.t.Helper()
-	return acp.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`)), "sessionId")
+	return rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`)), "sessionId")
 }
 
 func prompt(session, text string) string {
@@ -328,16 +329,16 @@ func texts(ms []acp.Message) string {
 	for _, m := range ms {
 		switch string(m.UpdateKind()) {
 		case "agent_message_chunk":
-			out = append(out, acp.MemberString(m.Update(), "content", "text"))
+			out = append(out, rawjson.MemberString(m.Update(), "content", "text"))
 		case "user_message_chunk":
-			out = append(out, "user:"+acp.MemberString(m.Update(), "content", "text"))
+			out = append(out, "user:"+rawjson.MemberString(m.Update(), "content", "text"))
 		}
 	}
 	return strings.Join(out, " ")
 }
 
 func seqOf(m acp.Message) string {
-	v, _ := acp.Member(m.Params(), "_meta", acp.MetaKey, "seq")
+	v, _ := rawjson.Member(m.Params(), "_meta", acp.MetaKey, "seq")
 	return string(v)
 }
 

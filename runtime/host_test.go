@@ -12,6 +12,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // hostTools answers reads with what it was asked, and waits at wait_for_exit.
@@ -25,11 +27,11 @@ type hostTools struct {
 func (h *hostTools) Call(ctx context.Context, session, cwd, method string, params json.RawMessage) (any, error) {
 	switch method {
 	case acp.MethodFSReadTextFile:
-		path := acp.MemberString(params, "path")
+		path := rawjson.MemberString(params, "path")
 		if path == "/none" {
 			return nil, problem.New(problem.NotFound, "there is no %s", path)
 		}
-		return map[string]string{"content": cwd + path + " of " + acp.MemberString(params, "sessionId")}, nil
+		return map[string]string{"content": cwd + path + " of " + rawjson.MemberString(params, "sessionId")}, nil
 	case acp.MethodTerminalWaitForExit:
 		h.waiting <- struct{}{}
 		<-ctx.Done()
@@ -62,7 +64,7 @@ func TestHostTools_AnswerForClientsThatOfferNone(t *testing.T) {
 		c.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"sessionId":"native-1"` + params + `}}`)
 		return c.next(t, "")
 	}
-	if m := ask("7", "fs/read_text_file", `,"path":"/f"`); m.ID() != "7" || acp.MemberString(m.Result(), "content") != "/tmp/f of native-1" {
+	if m := ask("7", "fs/read_text_file", `,"path":"/f"`); m.ID() != "7" || rawjson.MemberString(m.Result(), "content") != "/tmp/f of native-1" {
 		t.Errorf("answer %s", m.Frame())
 	}
 	if m := ask(`"x"`, "fs/read_text_file", `,"path":"/none"`); m.ID() != `"x"` || m.Err() == nil || m.Err().Code != acp.CodeResourceNotFound {
@@ -82,7 +84,7 @@ func TestHostTools_AnswerForClientsThatOfferNone(t *testing.T) {
 		t.Errorf("answer %s", m.Frame())
 	}
 	// There is a bound, which is said.
-	for i := range maxHosted {
+	for i := range 256 {
 		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"terminal/wait_for_exit","params":{"sessionId":"native-1","terminalId":"t"}}`, 1000+i))
 		<-h.waiting
 	}
@@ -98,7 +100,7 @@ func TestHostTools_AnswerForClientsThatOfferNone(t *testing.T) {
 		m = offers.next()
 	}
 	offers.send(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{"content":"the client's"}}`)
-	if m := c.next(t, ""); m.ID() != "11" || acp.MemberString(m.Result(), "content") != "the client's" {
+	if m := c.next(t, ""); m.ID() != "11" || rawjson.MemberString(m.Result(), "content") != "the client's" {
 		t.Errorf("answer %s", m.Frame())
 	}
 	// The agent's end is that of its calls and of what it left.
@@ -162,11 +164,12 @@ func TestHostTools_Capabilities(t *testing.T) {
 		`{"elicitation":{"form":{}}}`:    `{"elicitation":{"form":{}},` + all[1:],
 		`{"fs":{"_meta":{"a":1}}}`:       `{"fs":{"_meta":{"a":1},"readTextFile":true,"writeTextFile":true},"terminal":true}`,
 	} {
-		r := &Runtime{o: Options{HostTools: &hostTools{}}}
-		if got := string(r.offered([]byte(caps))); got != want {
+		with, _ := session.NewSet(session.Options{HostTools: &hostTools{}})
+		if got := string(with.Offered([]byte(caps))); got != want {
 			t.Errorf("%s became %s, want %s", caps, got, want)
 		}
-		if got := string((&Runtime{}).offered([]byte(caps))); got != caps {
+		without, _ := session.NewSet(session.Options{})
+		if got := string(without.Offered([]byte(caps))); got != caps {
 			t.Errorf("without tools %s became %s", caps, got)
 		}
 	}

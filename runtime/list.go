@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -41,8 +43,8 @@ type nativeCursor struct {
 // the last of its own sessions come those that the connection's agent has from
 // elsewhere, such as a terminal; session/load opens them.
 func (c *Client) listSessions(q *viewer.Request, m *acp.Message) {
-	cwd, cursor := acp.MemberString(m.Params(), "cwd"), acp.MemberString(m.Params(), "cursor")
-	agent := acp.MemberString(m.Meta(), acp.MetaKey, "agent")
+	cwd, cursor := rawjson.MemberString(m.Params(), "cwd"), rawjson.MemberString(m.Params(), "cursor")
+	agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	res := listResult{Sessions: []any{}}
 	var at nativeCursor
 	if b, err := base64.RawURLEncoding.DecodeString(cursor); cursor != "" && err == nil {
@@ -93,7 +95,7 @@ func (c *Client) listNative(ctx context.Context, p *agents.Process, cwd string, 
 	if at.Native != nil {
 		params["cursor"] = *at.Native
 	}
-	b, err := acp.Encode(params)
+	b, err := schema.Encode(params)
 	if err != nil {
 		return err
 	}
@@ -108,13 +110,13 @@ func (c *Client) listNative(ctx context.Context, p *agents.Process, cwd string, 
 			known[about.AgentSessionID] = true
 		}
 	}
-	sessions, _ := acp.Member(own, "sessions")
-	for _, one := range acp.Elements(sessions) {
-		if id := acp.MemberString(one, "sessionId"); id != "" && !known[id] {
-			res.Sessions = append(res.Sessions, json.RawMessage(acp.SetMember(one, acp.AppendQuoted(nil, c.agent.ID()), "_meta", acp.MetaKey, "agent")))
+	sessions, _ := rawjson.Member(own, "sessions")
+	for _, one := range rawjson.Elements(sessions) {
+		if id := rawjson.MemberString(one, "sessionId"); id != "" && !known[id] {
+			res.Sessions = append(res.Sessions, json.RawMessage(rawjson.SetMember(one, rawjson.AppendQuoted(nil, c.agent.ID()), "_meta", acp.MetaKey, "agent")))
 		}
 	}
-	if next := acp.MemberString(own, "nextCursor"); next != "" {
+	if next := rawjson.MemberString(own, "nextCursor"); next != "" {
 		b, err := json.Marshal(nativeCursor{&next})
 		if err != nil {
 			return err
@@ -133,7 +135,7 @@ func listMeta(s SessionInfo) json.RawMessage {
 	if len(s.Metadata) > 0 {
 		meta["metadata"] = s.Metadata
 	}
-	b, err := acp.Encode(meta)
+	b, err := schema.Encode(meta)
 	if err != nil {
 		return json.RawMessage("{}")
 	}

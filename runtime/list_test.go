@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 func TestList_HasWhatTheAgentHasFromElsewhere(t *testing.T) {
@@ -19,19 +20,19 @@ func TestList_HasWhatTheAgentHasFromElsewhere(t *testing.T) {
 			c.result(m, `{}`)
 		case fails:
 			c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "the disk is on fire"))
-		case acp.MemberString(m.Params(), "cursor") == "":
+		case rawjson.MemberString(m.Params(), "cursor") == "":
 			c.result(m, `{"sessions":[{"sessionId":"native-1","cwd":"/tmp"},{"sessionId":"elsewhere-1","cwd":"/tmp","kept":[1.0]}],"nextCursor":"c2"}`)
 		default:
-			c.result(m, fmt.Sprintf(`{"sessions":[{"sessionId":"elsewhere-2","cwd":%q,"title":%q}]}`, acp.MemberString(m.Params(), "cwd"), acp.MemberString(m.Params(), "cursor")))
+			c.result(m, fmt.Sprintf(`{"sessions":[{"sessionId":"elsewhere-2","cwd":%q,"title":%q}]}`, rawjson.MemberString(m.Params(), "cwd"), rawjson.MemberString(m.Params(), "cursor")))
 		}
 	}
 	tc := connect(t, newRuntime(t, t.TempDir(), a, &fakeAgent{id: "other"}), "")
 	own := tc.session()
 	ids := func(res string) string {
 		var out []string
-		list, _ := acp.Member([]byte(res), "sessions")
-		for _, s := range acp.Elements(list) {
-			out = append(out, acp.MemberString(s, "sessionId"))
+		list, _ := rawjson.Member([]byte(res), "sessions")
+		for _, s := range rawjson.Elements(list) {
+			out = append(out, rawjson.MemberString(s, "sessionId"))
 		}
 		return strings.Join(out, " ")
 	}
@@ -42,7 +43,7 @@ func TestList_HasWhatTheAgentHasFromElsewhere(t *testing.T) {
 	if !strings.Contains(first, `"kept":[1.0]`) || !strings.Contains(first, `{"sandboxagent.dev":{"agent":"fake"}}`) {
 		t.Errorf("the agent's session is listed as %s", first)
 	}
-	second := tc.call("session/list", fmt.Sprintf(`{"cwd":"/tmp","cursor":%q}`, acp.MemberString([]byte(first), "nextCursor")))
+	second := tc.call("session/list", fmt.Sprintf(`{"cwd":"/tmp","cursor":%q}`, rawjson.MemberString([]byte(first), "nextCursor")))
 	if got := ids(second); got != "elsewhere-2" || !strings.Contains(second, `"title":"c2"`) || strings.Contains(second, "nextCursor") {
 		t.Errorf("the second page is %s", second)
 	}

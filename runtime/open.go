@@ -10,6 +10,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -21,7 +23,7 @@ const replayBound = 30 * time.Second
 
 // agentFor returns the agent that the request names, or the connection's.
 func (c *Client) agentFor(m *acp.Message) (*agents.Agent, error) {
-	if name := acp.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" && name != c.agent.ID() {
+	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" && name != c.agent.ID() {
 		return c.r.agents.Named(name)
 	}
 	return c.agent, nil
@@ -29,7 +31,7 @@ func (c *Client) agentFor(m *acp.Message) (*agents.Agent, error) {
 
 // newSession handles session/new.
 func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Message) {
-	cwd := acp.MemberString(m.Params(), "cwd")
+	cwd := rawjson.MemberString(m.Params(), "cwd")
 	if !filepath.IsAbs(cwd) {
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "session/new needs params.cwd, an absolute path"))
 		return
@@ -44,7 +46,7 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 		q.Fail(nil, err)
 		return
 	}
-	id := acp.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
+	id := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if id != "" && !session.PlainID(id) {
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters: it travels in a header", session.MaxID))
 		return
@@ -64,7 +66,7 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 				return
 			}
 			c.created(q, p, res.Result(), asked, session.New{
-				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: acp.MemberString(setup, "_meta", acp.MetaKey, "title"),
+				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: rawjson.MemberString(setup, "_meta", acp.MetaKey, "title"),
 			}, func(*session.Session) {})
 		})
 	}
@@ -95,7 +97,7 @@ func taken(id string) *acp.Error {
 // its log from now on. What touches the disk, and the response, follow on another
 // goroutine; prepare runs there first.
 func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked json.RawMessage, n session.New, prepare func(s *session.Session)) {
-	if acp.MemberString(result, "sessionId") == "" {
+	if rawjson.MemberString(result, "sessionId") == "" {
 		c.r.sessions.Unreserve(n.ID)
 		q.Fail(nil, acp.Errorf(acp.CodeInternal, "agent %s answered %s without a sessionId", p.Agent().ID(), q.Method()))
 		return
@@ -106,19 +108,19 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 	c.r.tasks.Go(func() {
 		prepare(s)
 		missing := s.Finish(c.r.ctx, asked)
-		if said, ok := acp.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
+		if said, ok := rawjson.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
 			var more []session.Unsupported
 			if json.Unmarshal(said, &more) == nil {
 				missing = append(more, missing...)
 			}
 		}
 		if len(missing) > 0 {
-			if b, err := acp.Encode(missing); err == nil {
-				result = acp.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
+			if b, err := schema.Encode(missing); err == nil {
+				result = rawjson.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
 			}
 		}
-		if acp.MemberString(result, "sessionId") != s.ID() {
-			result = acp.SetMember(result, acp.AppendQuoted(nil, s.ID()), "sessionId")
+		if rawjson.MemberString(result, "sessionId") != s.ID() {
+			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
 		}
 		c.Created(q, s, s.Describe(result))
 		s.Answered()
@@ -134,7 +136,7 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 			return
 		}
 		upTo, n := s.Log().Last(), s.ForkFrom()
-		if cwd := acp.MemberString(own.Params(), "cwd"); cwd != "" {
+		if cwd := rawjson.MemberString(own.Params(), "cwd"); cwd != "" {
 			n.Cwd, n.Setup = cwd, session.Setup(own.Params())
 		}
 		created := p.Creating()
@@ -202,7 +204,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 	s.EndLostCalls()
 	last := s.Log().Last()
 	var after, replay uint64
-	raw, given := acp.Member(m.Meta(), acp.MetaKey, "after")
+	raw, given := rawjson.Member(m.Meta(), acp.MetaKey, "after")
 	switch {
 	case given:
 		n, err := strconv.ParseUint(string(raw), 10, 64)
@@ -235,7 +237,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 // was the last before it.
 func (c *Client) answerBeside(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	q.Result(nil, acp.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq"))
+	q.Result(nil, rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq"))
 }
 
 // openForeign opens a session that the agent has and the gateway does not: one
@@ -247,7 +249,7 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	n, err := c.needsFor(a, acp.MemberString(m.Params(), "cwd"), m.Meta())
+	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m.Meta())
 	if err != nil {
 		q.Fail(nil, err)
 		return
@@ -274,10 +276,10 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 		}
 		load := q.Method() == "session/load"
 		f := c.r.sessions.NewForeign(p, session.New{
-			ID: id, Cwd: acp.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
+			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		})
 		shown := withoutCredentials(&own)
-		params := acp.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
+		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
 		s, res, err := f.Open(c.r.ctx, p, q.Method(), params, func(s *session.Session, kept uint64) {
 			if load {
 				c.Attach(s, 0, kept)

@@ -11,11 +11,13 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // member is a member of a result's _meta, as the gateway says it.
 func member(result, name string) string {
-	v, _ := acp.Member([]byte(result), "_meta", acp.MetaKey, name)
+	v, _ := rawjson.Member([]byte(result), "_meta", acp.MetaKey, name)
 	return string(v)
 }
 
@@ -29,7 +31,7 @@ func TestNewSession_RequestedID(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
 	id := func(id string) string {
-		return newParams(`{"requestedSessionId":` + string(acp.AppendQuoted(nil, id)) + `}`)
+		return newParams(`{"requestedSessionId":` + string(rawjson.AppendQuoted(nil, id)) + `}`)
 	}
 	for _, bad := range []string{"with blank", "ümlaut", "tab\t", "\x7f", strings.Repeat("x", 257)} {
 		if e := tc.callErr("session/new", id(bad)); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "1 to 256 visible ASCII") {
@@ -37,7 +39,7 @@ func TestNewSession_RequestedID(t *testing.T) {
 		}
 	}
 	for _, good := range []string{"!~", strings.Repeat("x", 256), "mine"} {
-		if got := acp.MemberString([]byte(tc.call("session/new", id(good))), "sessionId"); got != good {
+		if got := rawjson.MemberString([]byte(tc.call("session/new", id(good))), "sessionId"); got != good {
 			t.Errorf("%q became %q", good, got)
 		}
 	}
@@ -45,7 +47,7 @@ func TestNewSession_RequestedID(t *testing.T) {
 	if e.Code != acp.CodeInvalidParams || !strings.Contains(string(e.Data), string(problem.SessionAlreadyExists)) {
 		t.Errorf("taken: %v %s", e, e.Data)
 	}
-	if got := acp.MemberString([]byte(tc.call("session/new", newParams(`{"requestedSessionId":""}`))), "sessionId"); got != "native-4" {
+	if got := rawjson.MemberString([]byte(tc.call("session/new", newParams(`{"requestedSessionId":""}`))), "sessionId"); got != "native-4" {
 		t.Errorf("without an id it became %q", got)
 	}
 }
@@ -76,7 +78,7 @@ func TestNewSession_IDOfOneThatIsBeingMade(t *testing.T) {
 			id = other.request("session/new", newParams(params))
 			m = <-got
 			a.conn().result(m, `{"sessionId":"n"}`)
-			if _, res := other.until(id); acp.MemberString(res.Result(), "sessionId") != "mine" {
+			if _, res := other.until(id); rawjson.MemberString(res.Result(), "sessionId") != "mine" {
 				t.Errorf("afterwards: %s", res.Frame())
 			}
 		})
@@ -107,7 +109,7 @@ func TestNewSession_WhatIsTold(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a, b)
 	tc := connect(t, r, "")
 	res := tc.call("session/new", newParams(`{"agent":"other","requestedSessionId":"mine","title":"T"}`))
-	if acp.MemberString([]byte(res), "sessionId") != "mine" || !strings.Contains(res, `"extra":[true]`) {
+	if rawjson.MemberString([]byte(res), "sessionId") != "mine" || !strings.Contains(res, `"extra":[true]`) {
 		t.Errorf("%s", res)
 	}
 	for name, want := range map[string]string{"agent": `"other"`, "agentSessionId": `"native-1"`, "continuity": `"native"`, "turn": `"idle"`, "seq": "0", "pending": "0"} {
@@ -121,7 +123,7 @@ func TestNewSession_WhatIsTold(t *testing.T) {
 	}
 	tc.request("session/prompt", prompt("mine", "x"))
 	p := b.conn().next(t, "session/prompt")
-	b.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, methodPermission, permissionParams))
+	b.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, viewer.MethodPermission, permissionParams))
 	tc.nextRequest()
 	late := connect(t, r, "")
 	_, m := late.until(late.request("session/resume", `{"sessionId":"mine","cwd":"/tmp"}`))
@@ -152,7 +154,7 @@ func TestNewSession_IDsOfAgents(t *testing.T) {
 	uuid := regexp.MustCompile(`^[0-9a-f-]{36}$`)
 	for _, bad = range []string{`"with blank"`, `"native-1"`} {
 		res := tc.call("session/new", newParams(`{"agent":"other"}`))
-		id := acp.MemberString([]byte(res), "sessionId")
+		id := rawjson.MemberString([]byte(res), "sessionId")
 		if !uuid.MatchString(id) || member(res, "agentSessionId") != bad {
 			t.Errorf("%s became %s: %s", bad, id, res)
 		}
@@ -180,8 +182,8 @@ func TestOpen_ModesAndOptions(t *testing.T) {
 	late := connect(t, r, "")
 	resumed := late.call("session/resume", `{"sessionId":"n","cwd":"/tmp"}`)
 	for _, res := range []string{created, resumed} {
-		m, _ := acp.Member([]byte(res), "modes")
-		o, _ := acp.Member([]byte(res), "configOptions")
+		m, _ := rawjson.Member([]byte(res), "modes")
+		o, _ := rawjson.Member([]byte(res), "configOptions")
 		if string(m) != modes || string(o) != options {
 			t.Errorf("%s", res)
 		}
@@ -300,8 +302,8 @@ func TestOpen_FromElsewhere(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	before, res = other.until(other.request("session/load", `{"sessionId":"theirs","cwd":"/w","mcpServers":[]}`))
-	got, _ := acp.Member(res.Result(), "modes")
-	opts, _ := acp.Member(res.Result(), "configOptions")
+	got, _ := rawjson.Member(res.Result(), "modes")
+	opts, _ := rawjson.Member(res.Result(), "configOptions")
 	if texts(before) != "old" || string(got) != modes || string(opts) != options {
 		t.Errorf("%q, %s", texts(before), res.Frame())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
@@ -72,7 +73,7 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 
 // cancelRequest handles a client's $/cancel_request: who works on the request decides.
 func (c *Client) cancelRequest(ctx context.Context, m *acp.Message) {
-	if id, ok := acp.Member(m.Params(), "requestId"); ok {
+	if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
 		if q := c.Request(acp.ID(id)); q != nil {
 			q.Withdraw(ctx)
 		}
@@ -140,7 +141,7 @@ func (c *Client) agentOf(m *acp.Message) string {
 	if s := c.r.sessions.Find(m.Session()); s != nil {
 		return s.About().Agent
 	}
-	if acp.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
+	if rawjson.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
 		return ""
 	}
 	return c.agent.ID()
@@ -251,8 +252,8 @@ func takesCredentials(method string) bool {
 // withoutCredentials returns the message as the agent may see it: it was started with
 // the credentials, and agents log their input.
 func withoutCredentials(m *acp.Message) acp.Message {
-	if _, secret := acp.Member(m.Meta(), acp.MetaKey, "credentials"); !secret {
+	if _, secret := rawjson.Member(m.Meta(), acp.MetaKey, "credentials"); !secret {
 		return *m
 	}
-	return acp.NewRequest(m.ID(), m.Method(), acp.DeleteMember(m.Params(), "_meta", acp.MetaKey, "credentials"))
+	return acp.NewRequest(m.ID(), m.Method(), rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "credentials"))
 }

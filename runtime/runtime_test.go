@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -95,7 +97,7 @@ func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
 	second := tc.request("session/prompt", prompt(s, "b"))
 	a.conn().send(`{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]}}`)
 	ask := tc.next()
-	if ask.Method() != methodPermission || ask.Session() != s {
+	if ask.Method() != viewer.MethodPermission || ask.Session() != s {
 		t.Fatalf("got %s", ask.Frame())
 	}
 	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
@@ -109,7 +111,7 @@ func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
 	}
 	a.conn().result(p, `{"stopReason":"cancelled"}`)
 	before, _ := tc.until(first)
-	if len(before) != 1 || before[0].Method() != methodCancelReq {
+	if len(before) != 1 || before[0].Method() != methodCancelRequest {
 		t.Errorf("before the response: %v", before)
 	}
 }
@@ -130,7 +132,7 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 		method := map[bool]string{true: "session/load", false: "session/resume"}[tc == one]
 		tc.request(method, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
 		for ids[tc] == "" {
-			if m := tc.next(); m.Method() == methodPermission {
+			if m := tc.next(); m.Method() == viewer.MethodPermission {
 				ids[tc] = m.ID()
 			}
 		}
@@ -142,8 +144,8 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 	}
 	for {
 		m := one.next()
-		if m.Method() == methodCancelReq {
-			if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
+		if m.Method() == methodCancelRequest {
+			if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
 				t.Errorf("cancelled request %s, was given %s", got, ids[one])
 			}
 			break
@@ -186,7 +188,7 @@ func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":"answered","answers":[["red"],["S","L"]]}}`, m.ID()))
 		}, `{"outcome":"answered","answers":[["red"],["S","L"]]}`},
 		"elicitation": {`{"elicitation":{"form":{}}}`, func(tc *testClient, m acp.Message) {
-			if m.Method() != methodElicit {
+			if m.Method() != viewer.MethodElicit {
 				tc.t.Errorf("asked by %s", m.Frame())
 			}
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"color":"red","sizes":["S","L"]}}}`, m.ID()))
@@ -197,7 +199,7 @@ func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
 		"permission": {"", func(tc *testClient, m acp.Message) {
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-1"}}}`, m.ID()))
 			m = tc.next()
-			if m.Method() != methodPermission || !strings.Contains(string(m.Frame()), "How big?") {
+			if m.Method() != viewer.MethodPermission || !strings.Contains(string(m.Frame()), "How big?") {
 				tc.t.Errorf("second question: %s", m.Frame())
 			}
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-0"}}}`, m.ID()))
@@ -343,7 +345,7 @@ func TestNewSession_EarlyUpdatesAndChosenID(t *testing.T) {
 	tc := connect(t, r, "")
 	params := `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"mine/../x","title":"T"}}}`
 	before, res := tc.until(tc.request("session/new", params))
-	if len(before) != 0 || acp.MemberString(res.Result(), "sessionId") != "mine/../x" || !strings.Contains(string(res.Result()), `"extra":[true]`) {
+	if len(before) != 0 || rawjson.MemberString(res.Result(), "sessionId") != "mine/../x" || !strings.Contains(string(res.Result()), `"extra":[true]`) {
 		t.Fatalf("%d frames, then %s", len(before), res.Frame())
 	}
 	if got := texts([]acp.Message{tc.next(), tc.next()}); got != "early late" {
@@ -431,7 +433,7 @@ func TestCancelRequest_QueuedAndRunning(t *testing.T) {
 	}
 	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%s}}`, first))
 	m := a.conn().next(t, "$/cancel_request")
-	if got, _ := acp.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
+	if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
 		t.Errorf("the agent was told to cancel %s, its request is %s", got, p.ID())
 	}
 	a.conn().out <- acp.NewError(p.ID(), acp.Errorf(acp.CodeCancelled, "x"))
@@ -462,7 +464,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 	var ids []string
 	for i := range 7 {
 		res := tc.call("session/new", fmt.Sprintf(`{"cwd":"/dir%d","mcpServers":[]}`, i%2))
-		ids = append([]string{acp.MemberString([]byte(res), "sessionId")}, ids...)
+		ids = append([]string{rawjson.MemberString([]byte(res), "sessionId")}, ids...)
 	}
 	var got []string
 	f := SessionFilter{Limit: 3}
@@ -574,7 +576,7 @@ func TestNewSession_ConfiguresAndReportsWhatHadNoEffect(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
 	res := tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"model":"large","mode":"plan","instructions":"x","credentials":{"apiKey":"k"},"permissionMode":"default"}}}`)
-	missing, _ := acp.Member([]byte(res), "_meta", acp.MetaKey, "unsupported")
+	missing, _ := rawjson.Member([]byte(res), "_meta", acp.MetaKey, "unsupported")
 	const want = `[{"field":"env","reason":"said by the adapter"},{"field":"mode","reason":"agent fake offers no option for it"},{"field":"instructions","reason":"agent fake does not take it from the gateway"},{"field":"credentials","reason":"agent fake does not take it from the gateway"}]`
 	if string(missing) != want || !strings.Contains(res, `"currentValue":"large"`) {
 		t.Errorf("got %s\nunsupported %s", res, missing)

@@ -16,13 +16,14 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // newWith makes a session with the given _meta of ours.
 func (tc *testClient) newWith(meta string) string {
 	tc.t.Helper()
-	return acp.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":`+meta+`}}`)), "sessionId")
+	return rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":`+meta+`}}`)), "sessionId")
 }
 
 func TestProcess_SharedByThoseWhoWantTheSame(t *testing.T) {
@@ -146,7 +147,7 @@ func TestPerSession_EverySessionHasItsProcess(t *testing.T) {
 	one, two := tc.session(), tc.session()
 	tc.call("session/prompt", prompt(one, "hi"))
 	tc.call("session/prompt", prompt(two, "hi"))
-	fork := acp.MemberString([]byte(tc.call("session/fork", `{"sessionId":"`+one+`","cwd":"/tmp"}`)), "sessionId")
+	fork := rawjson.MemberString([]byte(tc.call("session/fork", `{"sessionId":"`+one+`","cwd":"/tmp"}`)), "sessionId")
 	tc.call("session/prompt", prompt(fork, "hi"))
 	tc.call("session/load", `{"sessionId":"elsewhere","cwd":"/tmp","mcpServers":[]}`)
 	mu.Lock()
@@ -212,7 +213,7 @@ func TestInstall_OnFirstUseTellsItsProgress(t *testing.T) {
 	params := `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"agent":"missing","agentVersion":"1.2"}}}`
 	ids := map[*testClient]acp.ID{one: one.request("session/new", params), two: two.request("session/new", params)}
 	m := one.next()
-	if m.Method() != "_sandboxagent/agent/install_progress" || acp.MemberString(m.Params(), "agent") != "missing" || acp.MemberString(m.Params(), "step") != "download" {
+	if m.Method() != "_sandboxagent/agent/install_progress" || rawjson.MemberString(m.Params(), "agent") != "missing" || rawjson.MemberString(m.Params(), "step") != "download" {
 		t.Fatalf("the first frame is %s", m.Frame())
 	}
 	close(in.gate)

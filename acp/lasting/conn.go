@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const (
@@ -149,12 +150,12 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 		}
 		return acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidRequest, "the first message must be an initialize request")), false
 	}
-	caps, _ := acp.Member(m.Params(), "clientCapabilities")
-	own, _ := acp.Member(caps, "_meta", acp.MetaKey)
-	c.turns = acp.MemberBool(own, "turns")
+	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
+	own, _ := rawjson.Member(caps, "_meta", acp.MetaKey)
+	c.turns = rawjson.MemberBool(own, "turns")
 	params := m.Params()
 	for _, want := range []string{"eventIds", "turns"} {
-		params = acp.SetMember(params, []byte("true"), "clientCapabilities", "_meta", acp.MetaKey, want)
+		params = rawjson.SetMember(params, []byte("true"), "clientCapabilities", "_meta", acp.MetaKey, want)
 	}
 	c.hello = acp.NewRequest(m.ID(), "initialize", params)
 	c.begun = true
@@ -163,7 +164,7 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 }
 
 func uintOf(meta []byte, name string) (uint64, bool) {
-	v, ok := acp.Member(meta, acp.MetaKey, name)
+	v, ok := rawjson.Member(meta, acp.MetaKey, name)
 	if !ok {
 		return 0, false
 	}

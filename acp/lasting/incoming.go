@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const (
@@ -64,7 +65,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	}
 	switch r.method {
 	case acp.MethodSessionNew, acp.MethodSessionFork:
-		if id := acp.MemberString(m.Result(), "sessionId"); id != "" {
+		if id := rawjson.MemberString(m.Result(), "sessionId"); id != "" {
 			seq, _ := uintOf(resultMeta(m), "seq")
 			c.attachLocked(id, r.frame.Params(), seq)
 		}
@@ -80,7 +81,7 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 }
 
 func resultMeta(m acp.Message) []byte {
-	meta, _ := acp.Member(m.Result(), "_meta")
+	meta, _ := rawjson.Member(m.Result(), "_meta")
 	return meta
 }
 
@@ -91,16 +92,16 @@ func (c *Conn) attachLocked(id string, params []byte, after uint64) *session {
 		s = &session{asks: map[uint64]*ask{}}
 		c.sessions[id] = s
 	}
-	again := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, id)))
+	again := []byte(`{"sessionId":` + string(rawjson.AppendQuoted(nil, id)))
 	for _, name := range []string{"cwd", "mcpServers", "additionalDirectories"} {
-		if v, ok := acp.Member(params, name); ok {
+		if v, ok := rawjson.Member(params, name); ok {
 			again = append(append(append(again, `,"`...), name...), `":`...)
 			again = append(again, v...)
 		}
 	}
 	again = append(again, '}')
-	if meta, ok := acp.Member(params, "_meta"); ok {
-		again = acp.SetMember(again, meta, "_meta")
+	if meta, ok := rawjson.Member(params, "_meta"); ok {
+		again = rawjson.SetMember(again, meta, "_meta")
 	}
 	s.params, s.after = again, max(s.after, after)
 	return s
@@ -160,7 +161,7 @@ func (c *Conn) shownLocked(id acp.ID) *ask {
 // withdrawnLocked takes a $/cancel_request: it names the request as this
 // connection knows it.
 func (c *Conn) withdrawnLocked(m acp.Message) []acp.Message {
-	raw, _ := acp.Member(m.Params(), "requestId")
+	raw, _ := rawjson.Member(m.Params(), "requestId")
 	for _, s := range c.sessions {
 		for seq, a := range s.asks {
 			if a.id != acp.ID(raw) || a.id == "" {
@@ -183,7 +184,7 @@ func withdrawal(a *ask) acp.Message {
 // turnEndedLocked makes the response of a prompt from the news of its end. It is
 // nil for other prompts, unless the client wants to hear of those.
 func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
-	name := acp.MemberString(params, "promptId")
+	name := rawjson.MemberString(params, "promptId")
 	for id, r := range c.requests {
 		if r.name == "" || r.name != name {
 			continue
@@ -200,10 +201,10 @@ func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
 // outcome is the response that a turn_ended stands for.
 func outcome(id acp.ID, params []byte) acp.Message {
 	which := "result"
-	raw, ok := acp.Member(params, which)
+	raw, ok := rawjson.Member(params, which)
 	if !ok {
 		which = "error"
-		raw, ok = acp.Member(params, which)
+		raw, ok = rawjson.Member(params, which)
 	}
 	if !ok {
 		return acp.NewError(id, acp.Errorf(acp.CodeInternal, "the turn ended without a result"))

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // outgoing is a message on its way to the gateway. It is in one place at a time:
@@ -177,10 +178,10 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 	c.lastOwn++
 	r := &request{id: m.ID(), frame: m, method: m.Method(), session: m.Session(), n: c.lastOwn}
 	if r.method == acp.MethodSessionPrompt {
-		r.name = acp.MemberString(m.Meta(), acp.MetaKey, "promptId")
+		r.name = rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
 		if r.name == "" {
 			r.name = c.names + "-" + strconv.Itoa(r.n)
-			r.frame = acp.NewRequest(r.id, r.method, acp.SetMember(m.Params(), acp.AppendQuoted(nil, r.name), "_meta", acp.MetaKey, "promptId"))
+			r.frame = acp.NewRequest(r.id, r.method, rawjson.SetMember(m.Params(), rawjson.AppendQuoted(nil, r.name), "_meta", acp.MetaKey, "promptId"))
 		}
 		if s := c.sessions[r.session]; s != nil {
 			r.after = s.after

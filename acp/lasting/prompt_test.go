@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // A prompt is given a name, by which it is found again, unless the client named
@@ -24,7 +25,7 @@ func TestPrompt_HasAName(t *testing.T) {
 		for id := 4; id <= 5; id++ {
 			p.sends(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, id)
 			m := p.one.takes(t, acp.MethodSessionPrompt)
-			name := acp.MemberString(m.Meta(), acp.MetaKey, "promptId")
+			name := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
 			if names[name] || string(m.ID()) != fmt.Sprint(id) || !strings.Contains(frame(m), `"sessionId":"s","prompt":[],"_meta":{`) {
 				t.Errorf("%s was sent", m.Frame())
 			}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // errBroken says that the connection broke again.
@@ -61,7 +62,7 @@ func (c *Conn) reattach(live *link, id string) error {
 		c.mu.Unlock()
 		return nil
 	}
-	params := acp.SetMember(s.params, strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after")
+	params := rawjson.SetMember(s.params, strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after")
 	c.mu.Unlock()
 	_, failure, err := c.call(live, acp.MethodSessionResume, params)
 	if err != nil {
@@ -74,16 +75,16 @@ func (c *Conn) reattach(live *link, id string) error {
 	c.mu.Lock()
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
-	about := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, id)) + `}`)
+	about := []byte(`{"sessionId":` + string(rawjson.AppendQuoted(nil, id)) + `}`)
 	open, failure, err := c.call(live, "_sandboxagent/session/pending", about)
 	if err != nil || failure != nil {
 		return err
 	}
 	// What is not open any more was answered by somebody else, or its agent is gone.
 	still := map[string]bool{}
-	list, _ := acp.Member(open, "pending")
-	for _, one := range acp.Elements(list) {
-		if seq, ok := acp.Member(one, "seq"); ok {
+	list, _ := rawjson.Member(open, "pending")
+	for _, one := range rawjson.Elements(list) {
+		if seq, ok := rawjson.Member(one, "seq"); ok {
 			still[string(seq)] = true
 		}
 	}
@@ -164,7 +165,7 @@ func (c *Conn) recover(live *link, r *request) error {
 		if r.opens() {
 			c.mu.Lock()
 			if s := c.sessions[r.session]; s != nil && s.after > 0 {
-				frame = acp.NewRequest(r.id, r.method, acp.SetMember(r.frame.Params(), strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after"))
+				frame = acp.NewRequest(r.id, r.method, rawjson.SetMember(r.frame.Params(), strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after"))
 			}
 			c.mu.Unlock()
 		}
@@ -187,7 +188,7 @@ func (c *Conn) answer(m acp.Message) {
 
 // recoverPrompt finds out what became of a prompt.
 func (c *Conn) recoverPrompt(live *link, r *request) error {
-	about := []byte(`{"sessionId":` + string(acp.AppendQuoted(nil, r.session)) + `}`)
+	about := []byte(`{"sessionId":` + string(rawjson.AppendQuoted(nil, r.session)) + `}`)
 	// The state first: a turn that ends behind it is told of.
 	info, failure, err := c.call(live, "_sandboxagent/session/get", about)
 	if err != nil {
@@ -199,7 +200,7 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 	}
 	arrived := false
 	for after := r.after; ; {
-		page, failure, err := c.call(live, "_sandboxagent/session/events", acp.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
+		page, failure, err := c.call(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
 		if err != nil {
 			return err
 		}
@@ -207,15 +208,15 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 			c.answer(acp.NewError(r.id, failure))
 			return nil
 		}
-		events, _ := acp.Member(page, "events")
-		for _, e := range acp.Elements(events) {
-			raw, _ := acp.Member(e, "seq")
+		events, _ := rawjson.Member(page, "events")
+		for _, e := range rawjson.Elements(events) {
+			raw, _ := rawjson.Member(e, "seq")
 			after, _ = strconv.ParseUint(string(raw), 10, 64)
-			params, _ := acp.Member(e, "message", "params")
-			switch method := acp.MemberString(e, "message", "method"); {
-			case method == acp.MethodSessionPrompt && acp.MemberString(params, "_meta", acp.MetaKey, "promptId") == r.name:
+			params, _ := rawjson.Member(e, "message", "params")
+			switch method := rawjson.MemberString(e, "message", "method"); {
+			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == r.name:
 				arrived = true
-			case method == methodTurnEnded && acp.MemberString(params, "promptId") == r.name:
+			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == r.name:
 				c.order.Lock()
 				defer c.order.Unlock()
 				if c.told(r.session, after) {
@@ -224,11 +225,11 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 				return nil // else it comes on the stream, behind the turn's updates
 			}
 		}
-		if !acp.MemberBool(page, "hasMore") {
+		if !rawjson.MemberBool(page, "hasMore") {
 			break
 		}
 	}
-	switch state := acp.MemberString(info, "state"); {
+	switch state := rawjson.MemberString(info, "state"); {
 	case !arrived:
 		return live.Write(live.ctx, r.frame)
 	case state == "running" || state == "waiting":
@@ -252,7 +253,7 @@ func (c *Conn) call(live *link, method string, params []byte) (result []byte, fa
 	answered := make(chan acp.Message, 1)
 	c.mu.Lock()
 	c.lastOwn++
-	id := acp.ID(acp.AppendQuoted(nil, c.names+"-call-"+strconv.Itoa(c.lastOwn)))
+	id := acp.ID(rawjson.AppendQuoted(nil, c.names+"-call-"+strconv.Itoa(c.lastOwn)))
 	c.own[id] = answered
 	c.mu.Unlock()
 	if err := live.Write(live.ctx, acp.NewRequest(id, method, params)); err != nil {

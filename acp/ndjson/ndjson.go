@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // MethodUnparsed is the notification that stands for a line that is no message.
@@ -93,9 +94,9 @@ func (c *Conn) Read(ctx context.Context) (acp.Message, error) {
 func Unparsed(line []byte, reason error) acp.Message {
 	sum := sha256.Sum256(line)
 	p := append([]byte(nil), `{"error":`...)
-	p = acp.AppendQuoted(p, reason.Error())
+	p = rawjson.AppendQuoted(p, reason.Error())
 	p = append(p, `,"raw":`...)
-	p = acp.AppendQuoted(p, strings.ToValidUTF8(string(line[:min(len(line), rawKept)]), "\uFFFD"))
+	p = rawjson.AppendQuoted(p, strings.ToValidUTF8(string(line[:min(len(line), rawKept)]), "\uFFFD"))
 	p = append(p, `,"rawHash":"sha256:`...)
 	p = hex.AppendEncode(p, sum[:])
 	return acp.NewNotification(MethodUnparsed, append(p, `"}`...))

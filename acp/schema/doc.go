@@ -1,24 +1,11 @@
-// Package schema holds the official JSON Schema of ACP version 1, as published
-// in the package and version that the file VERSION names, with the checksums
-// recorded there. The types of package acp are generated from these files and
-// package acptest validates frames against them, so both work offline.
-// "go run ./internal/gen -update" in the acp directory refreshes them.
+// Package schema has the types of ACP version 1, their codec, and the official
+// JSON Schema they are generated from, so that all of it works offline.
+//
+// The codec loses nothing: a member that the schema does not know is kept in
+// Extra, a variant that it does not know in Raw. What is only passed on is not
+// decoded at all; see package acp.
+//
+// The schema files are as published in the package and version that the file
+// VERSION names, with the checksums recorded there. "go run ../internal/gen
+// -update" in this directory refreshes them.
 package schema
-
-import _ "embed" // the schema files
-
-// Stable is the schema of what every implementation may rely on.
-//
-//go:embed v1.json
-var Stable []byte
-
-// Unstable is a superset of [Stable] with the drafts.
-//
-//go:embed v1.unstable.json
-var Unstable []byte
-
-// Version names the package the files came from, its version, and their
-// checksums, one per line.
-//
-//go:embed VERSION
-var Version string

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -42,13 +44,13 @@ var broken = []struct {
 	{"tool-call-lifecycle", "no end", func(f *fake) {
 		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
 			c.toolCall(p, "tool_call", "pending")
-			c.finish(p, acp.StopReasonEndTurn)
+			c.finish(p, schema.StopReasonEndTurn)
 		}
 	}},
 	{"tool-call-lifecycle", "no beginning", func(f *fake) {
 		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
 			c.toolCall(p, "tool_call_update", "completed")
-			c.finish(p, acp.StopReasonEndTurn)
+			c.finish(p, schema.StopReasonEndTurn)
 		}
 	}},
 	{"tool-call-lifecycle", "two beginnings", func(f *fake) {
@@ -62,17 +64,17 @@ var broken = []struct {
 			c.toolCall(p, "tool_call", "completed")
 			c.toolCall(p, "tool_call_update", "in_progress")
 			c.toolCall(p, "tool_call_update", "completed")
-			c.finish(p, acp.StopReasonEndTurn)
+			c.finish(p, schema.StopReasonEndTurn)
 		}
 	}},
 	{"tool-call-lifecycle", "none", func(f *fake) { f.prompts["tool"] = says("done") }},
-	{"permission-allow", "not done", func(f *fake) { answers(f, "yes", "failed", acp.StopReasonEndTurn) }},
-	{"permission-reject", "done all the same", func(f *fake) { answers(f, "no", "completed", acp.StopReasonEndTurn) }},
-	{"permission-cancelled", "done all the same", func(f *fake) { answers(f, "", "completed", acp.StopReasonCancelled) }},
-	{"permission-cancelled", "a regular end", func(f *fake) { answers(f, "", "failed", acp.StopReasonEndTurn) }},
+	{"permission-allow", "not done", func(f *fake) { answers(f, "yes", "failed", schema.StopReasonEndTurn) }},
+	{"permission-reject", "done all the same", func(f *fake) { answers(f, "no", "completed", schema.StopReasonEndTurn) }},
+	{"permission-cancelled", "done all the same", func(f *fake) { answers(f, "", "completed", schema.StopReasonCancelled) }},
+	{"permission-cancelled", "a regular end", func(f *fake) { answers(f, "", "failed", schema.StopReasonEndTurn) }},
 	{"cancel-ends-the-turn", "ignored", func(f *fake) { f.cancel = func(*fakeConn, *fakeTurn) {} }},
 	{"cancel-ends-the-turn", "a regular end", func(f *fake) {
-		f.cancel = func(c *fakeConn, p *fakeTurn) { c.finish(p, acp.StopReasonEndTurn) }
+		f.cancel = func(c *fakeConn, p *fakeTurn) { c.finish(p, schema.StopReasonEndTurn) }
 	}},
 	{"cancel-ends-the-turn", "an error", func(f *fake) {
 		f.cancel = func(c *fakeConn, p *fakeTurn) {
@@ -81,7 +83,7 @@ var broken = []struct {
 	}},
 	{"cancel-ends-the-turn", "a late chunk", func(f *fake) {
 		f.cancel = func(c *fakeConn, p *fakeTurn) {
-			c.finish(p, acp.StopReasonCancelled)
+			c.finish(p, schema.StopReasonCancelled)
 			c.say(p, "one more")
 		}
 	}},
@@ -174,7 +176,7 @@ var broken = []struct {
 	}},
 	{"meta-preserved", "unknown members refused", func(f *fake) {
 		f.methods[acp.MethodSessionPrompt] = func(c *fakeConn, m acp.Message) {
-			if _, there := acp.Member(m.Params(), "futureField"); there {
+			if _, there := rawjson.Member(m.Params(), "futureField"); there {
 				c.refuse(m, acp.CodeInvalidParams, "unknown field futureField")
 				return
 			}
@@ -198,7 +200,7 @@ var broken = []struct {
 	{"crash-fails-pending", "answered as if well", func(f *fake) {
 		crash := f.prompts["crash"]
 		f.prompts["crash"] = func(c *fakeConn, p *fakeTurn) {
-			c.finish(p, acp.StopReasonEndTurn)
+			c.finish(p, schema.StopReasonEndTurn)
 			crash(c, p)
 		}
 	}},
@@ -263,7 +265,7 @@ var broken = []struct {
 }
 
 // answers makes a turn end otherwise after one answer to its question.
-func answers(f *fake, option, status string, stop acp.StopReason) {
+func answers(f *fake, option, status string, stop schema.StopReason) {
 	answer := f.answer
 	f.answer = func(c *fakeConn, p *fakeTurn, chosen string) {
 		if chosen != option {

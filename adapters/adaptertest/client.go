@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const (
@@ -42,9 +43,9 @@ type client struct {
 	end    error         // why; valid when ended is closed
 	lastID int64
 
-	hello  *acp.InitializeResponse
-	first  acp.SessionID // "" until a contract needed it
-	second acp.SessionID // "" until a contract needed two
+	hello  *schema.InitializeResponse
+	first  schema.SessionID // "" until a contract needed it
+	second schema.SessionID // "" until a contract needed two
 
 	mu     sync.Mutex
 	where  string        // name of t
@@ -338,7 +339,7 @@ func (c *client) notify(method string, params any) {
 
 func (c *client) encode(v any) []byte {
 	c.t.Helper()
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // ask is a permission request that waits for an answer.
 type ask struct {
 	*turn
 	request acp.ID
-	params  acp.RequestPermissionRequest
+	params  schema.RequestPermissionRequest
 }
 
 // asks starts a turn and waits until it asks for a permission.
@@ -38,25 +39,25 @@ func (s *suite) asks(t testing.TB) *ask {
 // is one: an agent may remember the others for later sessions.
 func (a *ask) choose(kind string) {
 	a.c.t.Helper()
-	once := func(o acp.PermissionOption) bool { return string(o.Kind) == kind+"_once" }
+	once := func(o schema.PermissionOption) bool { return string(o.Kind) == kind+"_once" }
 	any := !slices.ContainsFunc(a.params.Options, once)
 	for _, o := range a.params.Options {
 		if once(o) || any && strings.HasPrefix(string(o.Kind), kind) {
-			a.answer(acp.RequestPermissionOutcome{Selected: &acp.SelectedPermissionOutcome{OptionID: o.OptionID}})
+			a.answer(schema.RequestPermissionOutcome{Selected: &schema.SelectedPermissionOutcome{OptionID: o.OptionID}})
 			return
 		}
 	}
 	a.c.fatalf("no option of the permission would %s", kind)
 }
 
-func (a *ask) answer(o acp.RequestPermissionOutcome) {
+func (a *ask) answer(o schema.RequestPermissionOutcome) {
 	a.c.t.Helper()
-	a.c.write(acp.NewResult(a.request, a.c.encode(&acp.RequestPermissionResponse{Outcome: o})))
+	a.c.write(acp.NewResult(a.request, a.c.encode(&schema.RequestPermissionResponse{Outcome: o})))
 }
 
 // status returns how the tool call ended that was asked about, "" when the
 // agent never announced it.
-func (a *ask) status() acp.ToolCallStatus {
+func (a *ask) status() schema.ToolCallStatus {
 	a.c.t.Helper()
 	return a.toolCalls()[a.params.ToolCall.ToolCallID]
 }
@@ -65,12 +66,12 @@ func (a *ask) status() acp.ToolCallStatus {
 func (s *suite) permissionAllow(t testing.TB) {
 	a := s.asks(t)
 	a.choose("allow")
-	if a.end(); a.stop != acp.StopReasonEndTurn {
-		a.c.fatalf("the turn ended with %s, want %s", a.stop, acp.StopReasonEndTurn)
+	if a.end(); a.stop != schema.StopReasonEndTurn {
+		a.c.fatalf("the turn ended with %s, want %s", a.stop, schema.StopReasonEndTurn)
 	}
 	a.says(s.Prompts.Ask.Says)
-	if got := a.status(); got != acp.ToolCallStatusCompleted {
-		a.c.fatalf("the allowed tool call is %q, want %s", got, acp.ToolCallStatusCompleted)
+	if got := a.status(); got != schema.ToolCallStatusCompleted {
+		a.c.fatalf("the allowed tool call is %q, want %s", got, schema.ToolCallStatusCompleted)
 	}
 }
 
@@ -79,7 +80,7 @@ func (s *suite) permissionReject(t testing.TB) {
 	a := s.asks(t)
 	a.choose("reject")
 	a.end()
-	if got := a.status(); got == acp.ToolCallStatusCompleted {
+	if got := a.status(); got == schema.ToolCallStatusCompleted {
 		a.c.fatalf("the rejected tool call is %s", got)
 	}
 }
@@ -88,11 +89,11 @@ func (s *suite) permissionReject(t testing.TB) {
 func (s *suite) permissionCancelled(t testing.TB) {
 	a := s.asks(t)
 	a.c.cancel(a.session)
-	a.answer(acp.RequestPermissionOutcome{Cancelled: &acp.RequestPermissionOutcomeCancelled{}})
-	if a.end(); a.stop != acp.StopReasonCancelled {
-		a.c.fatalf("the cancelled turn ended with %s, want %s", a.stop, acp.StopReasonCancelled)
+	a.answer(schema.RequestPermissionOutcome{Cancelled: &schema.RequestPermissionOutcomeCancelled{}})
+	if a.end(); a.stop != schema.StopReasonCancelled {
+		a.c.fatalf("the cancelled turn ended with %s, want %s", a.stop, schema.StopReasonCancelled)
 	}
-	if got := a.status(); got == acp.ToolCallStatusCompleted {
+	if got := a.status(); got == schema.ToolCallStatusCompleted {
 		a.c.fatalf("the tool call nobody allowed is %s", got)
 	}
 	a.quiet()

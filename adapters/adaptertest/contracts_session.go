@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // initialize: the agent speaks the version it was asked for.
@@ -30,7 +31,7 @@ func (s *suite) new(t testing.TB) {
 
 // past is a conversation of one prompt, Say, at least.
 type past struct {
-	session acp.SessionID
+	session schema.SessionID
 	answer  string // to the first prompt
 }
 
@@ -61,7 +62,7 @@ func (s *suite) load(t testing.TB) {
 	}
 	id := past.session
 	p := &turn{c: c, session: id}
-	p.id, p.from = c.request(acp.MethodSessionLoad, c.encode(&acp.LoadSessionRequest{SessionID: id, Cwd: c.cwd, MCPServers: []acp.MCPServer{}}))
+	p.id, p.from = c.request(acp.MethodSessionLoad, c.encode(&schema.LoadSessionRequest{SessionID: id, Cwd: c.cwd, MCPServers: []schema.MCPServer{}}))
 	at, m := c.response(p.id, acp.MethodSessionLoad, p.from)
 	if e := m.Err(); e != nil {
 		c.fatalf("%s failed: %v", acp.MethodSessionLoad, e)
@@ -90,7 +91,7 @@ func (s *suite) resume(t testing.TB) {
 		c.fatalf("the agent does not claim to resume sessions")
 	}
 	from := c.seen()
-	c.must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: past.session, Cwd: c.cwd, MCPServers: []acp.MCPServer{}}, nil)
+	c.must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: past.session, Cwd: c.cwd, MCPServers: []schema.MCPServer{}}, nil)
 	for _, u := range c.updates(past.session, from, c.barrier()) {
 		if ofTurn(&u) {
 			c.fatalf("resuming replays the session")
@@ -100,7 +101,7 @@ func (s *suite) resume(t testing.TB) {
 	c.first = past.session // as good as any for what follows
 }
 
-func resumes(r *acp.InitializeResponse) bool {
+func resumes(r *schema.InitializeResponse) bool {
 	caps := r.AgentCapabilities
 	return caps != nil && caps.SessionCapabilities != nil && caps.SessionCapabilities.Resume != nil
 }
@@ -111,7 +112,7 @@ func (s *suite) lacks(c *client, method string, claimed bool) {
 	if claimed {
 		c.fatalf("the agent claims to have %s", method)
 	}
-	params := &acp.LoadSessionRequest{SessionID: "no-such-session", Cwd: c.cwd, MCPServers: []acp.MCPServer{}}
+	params := &schema.LoadSessionRequest{SessionID: "no-such-session", Cwd: c.cwd, MCPServers: []schema.MCPServer{}}
 	if c.call(method, params, nil) == nil {
 		c.fatalf("%s succeeded, want an error", method)
 	}
@@ -141,7 +142,7 @@ func (s *suite) unknownSession(t testing.TB) {
 	}
 	c.cancel(none)
 	if !s.NoLoad {
-		e := c.call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: none, Cwd: c.cwd, MCPServers: []acp.MCPServer{}}, nil)
+		e := c.call(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: none, Cwd: c.cwd, MCPServers: []schema.MCPServer{}}, nil)
 		if e == nil {
 			c.fatalf("loading an unknown session succeeded, want an error")
 		}

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // updatesPrecedeResponse: who has read the response has the whole answer.
@@ -28,12 +29,12 @@ func (s *suite) updatesPrecedeResponse(t testing.TB) {
 
 // toolCalls checks that calls are announced once, only known calls change and
 // none comes back after its end. It returns the last status by call.
-func (p *turn) toolCalls() map[acp.ToolCallID]acp.ToolCallStatus {
+func (p *turn) toolCalls() map[schema.ToolCallID]schema.ToolCallStatus {
 	p.c.t.Helper()
-	calls := map[acp.ToolCallID]acp.ToolCallStatus{}
+	calls := map[schema.ToolCallID]schema.ToolCallStatus{}
 	for _, u := range p.updates {
-		var id acp.ToolCallID
-		var next acp.ToolCallStatus
+		var id schema.ToolCallID
+		var next schema.ToolCallStatus
 		switch {
 		case u.ToolCall != nil:
 			id, next = u.ToolCall.ToolCallID, u.ToolCall.Status
@@ -59,8 +60,8 @@ func (p *turn) toolCalls() map[acp.ToolCallID]acp.ToolCallStatus {
 	return calls
 }
 
-func ended(s acp.ToolCallStatus) bool {
-	return s == acp.ToolCallStatusCompleted || s == acp.ToolCallStatusFailed
+func ended(s schema.ToolCallStatus) bool {
+	return s == schema.ToolCallStatusCompleted || s == schema.ToolCallStatusFailed
 }
 
 // toolCallLifecycle: a call is announced, changes, and ends within its turn.
@@ -84,8 +85,8 @@ func (s *suite) cancelEndsTheTurn(t testing.TB) {
 	p := c.begin(id, s.Prompts.Run.Text)
 	p.started()
 	c.cancel(id)
-	if p.end(); p.stop != acp.StopReasonCancelled {
-		c.fatalf("the cancelled turn ended with %s, want %s", p.stop, acp.StopReasonCancelled)
+	if p.end(); p.stop != schema.StopReasonCancelled {
+		c.fatalf("the cancelled turn ended with %s, want %s", p.stop, schema.StopReasonCancelled)
 	}
 	p.quiet()
 	c.prompt(id, s.Prompts.Say)
@@ -143,14 +144,14 @@ func (s *suite) largeMessage(t testing.TB) {
 func (s *suite) metaPreserved(t testing.TB) {
 	const meta = `{"example.com/trace":{"id":12345678901234567890,"deep":[{"a":null},1.50,"<&>"]},"example.com/empty":{}}`
 	c, id := s.ready(t)
-	params := c.encode(&acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock(s.Prompts.Say.Text)}})
+	params := c.encode(&schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock(s.Prompts.Say.Text)}})
 	params = append(bytes.TrimSuffix(params, []byte("}")), `,"futureField":{"nested":[1,2,{}]},"_meta":`+meta+`}`...)
 	p := c.beginRaw(id, params).end()
 	p.says(s.Prompts.Say.Says)
 	if !s.EchoesMeta {
 		return
 	}
-	raw, _ := acp.Member(p.result, "_meta")
+	raw, _ := rawjson.Member(p.result, "_meta")
 	var got, want map[string]any
 	decode(t, []byte(meta), &want)
 	if raw == nil {

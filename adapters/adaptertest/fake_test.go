@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -86,7 +88,7 @@ type fakeTurn struct {
 	meta     []byte
 	asking   acp.ID
 	tool     string
-	response func(c *fakeConn, p *fakeTurn, stop acp.StopReason)
+	response func(c *fakeConn, p *fakeTurn, stop schema.StopReason)
 }
 
 func (c *fakeConn) Read(context.Context) (acp.Message, error) {
@@ -121,7 +123,7 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 	case m.IsResponse():
 		p := c.asks[m.ID()]
 		delete(c.asks, m.ID())
-		c.answer(c, p, acp.MemberString(m.Result(), "outcome", "optionId"))
+		c.answer(c, p, rawjson.MemberString(m.Result(), "outcome", "optionId"))
 	case known:
 		do(c, m)
 	case m.IsRequest():
@@ -175,7 +177,7 @@ func sessionUpdate(session, update string) acp.Message {
 }
 
 func chunk(kind, text string) string {
-	return `{"sessionUpdate":"` + kind + `","content":{"type":"text","text":` + string(acp.AppendQuoted(nil, text)) + `}}`
+	return `{"sessionUpdate":"` + kind + `","content":{"type":"text","text":` + string(rawjson.AppendQuoted(nil, text)) + `}}`
 }
 
 func (c *fakeConn) say(p *fakeTurn, text string) {
@@ -191,12 +193,12 @@ func (c *fakeConn) toolCall(p *fakeTurn, kind, status string) {
 }
 
 // finish answers a prompt.
-func (c *fakeConn) finish(p *fakeTurn, stop acp.StopReason) {
+func (c *fakeConn) finish(p *fakeTurn, stop schema.StopReason) {
 	delete(c.turns, p.session)
 	p.response(c, p, stop)
 }
 
-func respond(c *fakeConn, p *fakeTurn, stop acp.StopReason) {
+func respond(c *fakeConn, p *fakeTurn, stop schema.StopReason) {
 	meta := ""
 	if p.meta != nil {
 		meta = `,"_meta":` + string(p.meta)
@@ -220,19 +222,19 @@ func newFake() *fake {
 			c.endLocked(errFakeClosed)
 			return nil
 		},
-		cancel: func(c *fakeConn, p *fakeTurn) { c.finish(p, acp.StopReasonCancelled) },
+		cancel: func(c *fakeConn, p *fakeTurn) { c.finish(p, schema.StopReasonCancelled) },
 		answer: func(c *fakeConn, p *fakeTurn, option string) {
 			switch {
 			case option == "yes":
 				c.say(p, "allowed")
 				c.toolCall(p, "tool_call_update", "completed")
-				c.finish(p, acp.StopReasonEndTurn)
+				c.finish(p, schema.StopReasonEndTurn)
 			case option == "no":
 				c.toolCall(p, "tool_call_update", "failed")
-				c.finish(p, acp.StopReasonEndTurn)
+				c.finish(p, schema.StopReasonEndTurn)
 			default:
 				c.toolCall(p, "tool_call_update", "failed")
-				c.finish(p, acp.StopReasonCancelled)
+				c.finish(p, schema.StopReasonCancelled)
 			}
 		},
 		methods: map[string]func(c *fakeConn, m acp.Message){
@@ -254,7 +256,7 @@ func newFake() *fake {
 			"say": says("hello there"),
 			"plan": func(c *fakeConn, p *fakeTurn) {
 				c.update(p.session, `{"sessionUpdate":"plan","entries":[{"content":"it","priority":"medium","status":"pending"}]}`)
-				c.finish(p, acp.StopReasonEndTurn)
+				c.finish(p, schema.StopReasonEndTurn)
 			},
 			"echo":    func(c *fakeConn, p *fakeTurn) { says(p.text)(c, p) },
 			"stream":  stream,
@@ -305,9 +307,9 @@ func prompt(c *fakeConn, m acp.Message) {
 		c.refuse(m, acp.CodeResourceNotFound, "no such session")
 		return
 	}
-	text := acp.MemberString(m.Params(), "prompt")
-	if blocks, ok := acp.Member(m.Params(), "prompt"); ok {
-		text = acp.MemberString(blocks[1:len(blocks)-1], "text") // the only block
+	text := rawjson.MemberString(m.Params(), "prompt")
+	if blocks, ok := rawjson.Member(m.Params(), "prompt"); ok {
+		text = rawjson.MemberString(blocks[1:len(blocks)-1], "text") // the only block
 	}
 	c.keep(m.Session(), chunk("user_message_chunk", text))
 	word, rest, _ := strings.Cut(text, " ")
@@ -319,7 +321,7 @@ func prompt(c *fakeConn, m acp.Message) {
 func says(text string) func(c *fakeConn, p *fakeTurn) {
 	return func(c *fakeConn, p *fakeTurn) {
 		c.say(p, text)
-		c.finish(p, acp.StopReasonEndTurn)
+		c.finish(p, schema.StopReasonEndTurn)
 	}
 }
 
@@ -327,14 +329,14 @@ func stream(c *fakeConn, p *fakeTurn) {
 	for i := range 20 {
 		c.say(p, strconv.Itoa(i)+" ")
 	}
-	c.finish(p, acp.StopReasonEndTurn)
+	c.finish(p, schema.StopReasonEndTurn)
 }
 
 func tool(c *fakeConn, p *fakeTurn) {
 	c.toolCall(p, "tool_call", "pending")
 	c.toolCall(p, "tool_call_update", "in_progress")
 	c.toolCall(p, "tool_call_update", "completed")
-	c.finish(p, acp.StopReasonEndTurn)
+	c.finish(p, schema.StopReasonEndTurn)
 }
 
 func askFirst(c *fakeConn, p *fakeTurn) {

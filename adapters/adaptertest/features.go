@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -92,7 +93,7 @@ func (s *suite) show(t testing.TB, f adapters.Feature, show func(s *Scene)) {
 type Scene struct {
 	testing.TB
 	// Capabilities are what initialize says of the client; nil is nothing.
-	Capabilities *acp.ClientCapabilities
+	Capabilities *schema.ClientCapabilities
 	// Answer gives the result of a request of the agent's; the default allows
 	// what asks for a permission, once.
 	Answer func(method string, params json.RawMessage) (result any, err *acp.Error)
@@ -102,12 +103,12 @@ type Scene struct {
 	s    *suite
 	c    *client
 	open []*client
-	init *acp.InitializeResponse
+	init *schema.InitializeResponse
 }
 
 // Session returns a session that scenes share, made without any wishes. No turn
 // runs in it; what was said in it stays.
-func (s *Scene) Session() acp.SessionID {
+func (s *Scene) Session() schema.SessionID {
 	s.Helper()
 	if s.c != nil {
 		return s.NewSession(nil).SessionID
@@ -140,7 +141,7 @@ func (s *Scene) connected() {
 
 // Connect opens a connection of the scene's own, in place of the one before, and
 // initializes it.
-func (s *Scene) Connect() *acp.InitializeResponse {
+func (s *Scene) Connect() *schema.InitializeResponse {
 	s.Helper()
 	if s.c != nil && s.c != s.s.shared {
 		s.c.close()
@@ -152,22 +153,22 @@ func (s *Scene) Connect() *acp.InitializeResponse {
 	}
 	caps := s.Capabilities
 	if caps == nil {
-		caps = &acp.ClientCapabilities{}
+		caps = &schema.ClientCapabilities{}
 	}
-	s.init = new(acp.InitializeResponse)
-	s.c.must(acp.MethodInitialize, &acp.InitializeRequest{ProtocolVersion: protocolVersion, ClientCapabilities: caps}, s.init)
+	s.init = new(schema.InitializeResponse)
+	s.c.must(acp.MethodInitialize, &schema.InitializeRequest{ProtocolVersion: protocolVersion, ClientCapabilities: caps}, s.init)
 	return s.init
 }
 
 // NewSession makes a session; edit may change the params, or be nil.
-func (s *Scene) NewSession(edit func(p *acp.NewSessionRequest)) *acp.NewSessionResponse {
+func (s *Scene) NewSession(edit func(p *schema.NewSessionRequest)) *schema.NewSessionResponse {
 	s.Helper()
 	s.connected()
-	p := &acp.NewSessionRequest{Cwd: s.Cwd, MCPServers: []acp.MCPServer{}}
+	p := &schema.NewSessionRequest{Cwd: s.Cwd, MCPServers: []schema.MCPServer{}}
 	if edit != nil {
 		edit(p)
 	}
-	r := new(acp.NewSessionResponse)
+	r := new(schema.NewSessionResponse)
 	s.c.must(acp.MethodSessionNew, p, r)
 	return r
 }
@@ -183,11 +184,11 @@ func (s *Scene) Call(method string, params any) json.RawMessage {
 
 // Act is a turn of a scene.
 type Act struct {
-	Updates []acp.SessionUpdate
+	Updates []schema.SessionUpdate
 	Raw     []json.RawMessage // Updates as they were sent
 	Asked   []acp.Message     // requests of the agent's
 	Result  json.RawMessage
-	Stop    acp.StopReason
+	Stop    schema.StopReason
 	Err     *acp.Error
 }
 
@@ -195,10 +196,10 @@ type Act struct {
 func (a *Act) Said() string { return said(a.Updates) }
 
 // Prompt runs a turn and answers what the agent asks in it.
-func (s *Scene) Prompt(session acp.SessionID, blocks ...acp.ContentBlock) *Act {
+func (s *Scene) Prompt(session schema.SessionID, blocks ...schema.ContentBlock) *Act {
 	s.Helper()
 	s.connected()
-	turn := s.c.beginRaw(session, s.c.encode(&acp.PromptRequest{SessionID: session, Prompt: blocks}))
+	turn := s.c.beginRaw(session, s.c.encode(&schema.PromptRequest{SessionID: session, Prompt: blocks}))
 	act := &Act{}
 	for from := turn.from; ; {
 		at, m := s.c.await(from, "the response to the prompt", func(m *acp.Message) bool {
@@ -222,24 +223,24 @@ func (s *Scene) Prompt(session acp.SessionID, blocks ...acp.ContentBlock) *Act {
 }
 
 // Say is Prompt with a text; the turn must end regularly.
-func (s *Scene) Say(session acp.SessionID, text string) *Act {
+func (s *Scene) Say(session schema.SessionID, text string) *Act {
 	s.Helper()
-	a := s.Prompt(session, acp.TextBlock(text))
-	if a.Err != nil || a.Stop != acp.StopReasonEndTurn {
+	a := s.Prompt(session, schema.TextBlock(text))
+	if a.Err != nil || a.Stop != schema.StopReasonEndTurn {
 		s.c.fatalf("the turn ended with %q, %v", a.Stop, a.Err)
 	}
 	return a
 }
 
 // Await waits for an update of the session, also one that came before.
-func (s *Scene) Await(session acp.SessionID, what string, match func(u *acp.SessionUpdate) bool) {
+func (s *Scene) Await(session schema.SessionID, what string, match func(u *schema.SessionUpdate) bool) {
 	s.Helper()
 	s.connected()
 	s.c.await(0, what, func(m *acp.Message) bool {
 		if m.Method() != acp.MethodSessionUpdate || m.Session() != string(session) {
 			return false
 		}
-		var u acp.SessionUpdate
+		var u schema.SessionUpdate
 		return json.Unmarshal(m.Update(), &u) == nil && match(&u)
 	})
 }
@@ -264,12 +265,12 @@ func Allow(method string, params json.RawMessage) (any, *acp.Error) {
 	if method != acp.MethodSessionRequestPermission {
 		return nil, acp.Errorf(acp.CodeMethodNotFound, "this client does not offer %s", method)
 	}
-	var p acp.RequestPermissionRequest
+	var p schema.RequestPermissionRequest
 	if err := json.Unmarshal(params, &p); err != nil {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "%s", err)
 	}
 	for _, o := range p.Options {
-		if o.Kind == acp.PermissionOptionKindAllowOnce {
+		if o.Kind == schema.PermissionOptionKindAllowOnce {
 			return map[string]any{"outcome": map[string]any{"outcome": "selected", "optionId": o.OptionID}}, nil
 		}
 	}

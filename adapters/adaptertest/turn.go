@@ -7,27 +7,28 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 var discard = slog.New(slog.DiscardHandler)
 
 const protocolVersion = 1
 
-func (c *client) initialize() *acp.InitializeResponse {
+func (c *client) initialize() *schema.InitializeResponse {
 	c.t.Helper()
-	r := new(acp.InitializeResponse)
-	c.must(acp.MethodInitialize, &acp.InitializeRequest{
-		ProtocolVersion: protocolVersion, ClientCapabilities: &acp.ClientCapabilities{},
+	r := new(schema.InitializeResponse)
+	c.must(acp.MethodInitialize, &schema.InitializeRequest{
+		ProtocolVersion: protocolVersion, ClientCapabilities: &schema.ClientCapabilities{},
 	}, r)
 	c.hello = r
 	return r
 }
 
 // newSession makes a session of an initialized agent.
-func (c *client) newSession() acp.SessionID {
+func (c *client) newSession() schema.SessionID {
 	c.t.Helper()
-	var r acp.NewSessionResponse
-	c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: c.cwd, MCPServers: []acp.MCPServer{}}, &r)
+	var r schema.NewSessionResponse
+	c.must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: c.cwd, MCPServers: []schema.MCPServer{}}, &r)
 	if r.SessionID == "" {
 		c.fatalf("the new session has no id")
 	}
@@ -36,7 +37,7 @@ func (c *client) newSession() acp.SessionID {
 
 // ready returns the shared connection and its first session, in which no turn
 // runs.
-func (s *suite) ready(t testing.TB) (*client, acp.SessionID) {
+func (s *suite) ready(t testing.TB) (*client, schema.SessionID) {
 	t.Helper()
 	c := s.connected(t)
 	if c.first == "" {
@@ -46,7 +47,7 @@ func (s *suite) ready(t testing.TB) (*client, acp.SessionID) {
 }
 
 // other is another session of the connection, in which nothing was said.
-func (c *client) other() acp.SessionID {
+func (c *client) other() schema.SessionID {
 	c.t.Helper()
 	if c.second == "" {
 		c.second = c.newSession()
@@ -57,25 +58,25 @@ func (c *client) other() acp.SessionID {
 // turn is a prompt and what came of it.
 type turn struct {
 	c       *client
-	session acp.SessionID
+	session schema.SessionID
 	id      acp.ID
 	from    int // where to look for what it causes
 
 	// Valid after end.
 	at      int // position of the response
-	updates []acp.SessionUpdate
+	updates []schema.SessionUpdate
 	result  json.RawMessage
-	stop    acp.StopReason
+	stop    schema.StopReason
 	err     *acp.Error
 }
 
 // begin starts a turn.
-func (c *client) begin(session acp.SessionID, text string) *turn {
+func (c *client) begin(session schema.SessionID, text string) *turn {
 	c.t.Helper()
-	return c.beginRaw(session, c.encode(&acp.PromptRequest{SessionID: session, Prompt: []acp.ContentBlock{acp.TextBlock(text)}}))
+	return c.beginRaw(session, c.encode(&schema.PromptRequest{SessionID: session, Prompt: []schema.ContentBlock{schema.TextBlock(text)}}))
 }
 
-func (c *client) beginRaw(session acp.SessionID, params []byte) *turn {
+func (c *client) beginRaw(session schema.SessionID, params []byte) *turn {
 	c.t.Helper()
 	id, from := c.request(acp.MethodSessionPrompt, params)
 	return &turn{c: c, session: session, id: id, from: from}
@@ -97,7 +98,7 @@ func (p *turn) over() *turn {
 	p.updates = p.c.updates(p.session, p.from, p.at)
 	p.err, p.result = m.Err(), m.Result()
 	if p.err == nil {
-		var r acp.PromptResponse
+		var r schema.PromptResponse
 		if err := json.Unmarshal(p.result, &r); err != nil {
 			p.c.fatalf("the result of a prompt: %v", err)
 		}
@@ -116,11 +117,11 @@ func (p *turn) end() *turn {
 }
 
 // prompt runs a turn to its regular end.
-func (c *client) prompt(session acp.SessionID, prompt Prompt) *turn {
+func (c *client) prompt(session schema.SessionID, prompt Prompt) *turn {
 	c.t.Helper()
 	p := c.begin(session, prompt.Text).end()
-	if p.stop != acp.StopReasonEndTurn {
-		c.fatalf("the turn ended with %s, want %s", p.stop, acp.StopReasonEndTurn)
+	if p.stop != schema.StopReasonEndTurn {
+		c.fatalf("the turn ended with %s, want %s", p.stop, schema.StopReasonEndTurn)
 	}
 	p.says(prompt.Says)
 	return p
@@ -133,21 +134,21 @@ func (p *turn) says(want string) {
 	}
 }
 
-func (c *client) cancel(session acp.SessionID) {
+func (c *client) cancel(session schema.SessionID) {
 	c.t.Helper()
-	c.notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: session})
+	c.notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: session})
 }
 
 // updates decodes the updates of a session among the frames between two
 // positions.
-func (c *client) updates(session acp.SessionID, from, to int) []acp.SessionUpdate {
+func (c *client) updates(session schema.SessionID, from, to int) []schema.SessionUpdate {
 	c.t.Helper()
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, m := range c.between(from, to) {
 		if m.Method() != acp.MethodSessionUpdate || m.Session() != string(session) {
 			continue
 		}
-		var u acp.SessionUpdate
+		var u schema.SessionUpdate
 		if err := json.Unmarshal(m.Update(), &u); err != nil {
 			c.fatalf("an update: %v", err)
 		}
@@ -168,22 +169,22 @@ func (p *turn) quiet() {
 
 // ofTurn reports whether an update belongs to a turn. Names, modes and the like
 // may change at any time.
-func ofTurn(u *acp.SessionUpdate) bool {
+func ofTurn(u *schema.SessionUpdate) bool {
 	return u.UserMessageChunk != nil || u.AgentMessageChunk != nil || u.AgentThoughtChunk != nil ||
 		u.ToolCall != nil || u.ToolCallUpdate != nil || u.Plan != nil
 }
 
 // said joins what the agent said.
-func said(updates []acp.SessionUpdate) string {
-	return join(updates, func(u *acp.SessionUpdate) *acp.ContentChunk { return u.AgentMessageChunk })
+func said(updates []schema.SessionUpdate) string {
+	return join(updates, func(u *schema.SessionUpdate) *schema.ContentChunk { return u.AgentMessageChunk })
 }
 
 // asked joins what the user said.
-func asked(updates []acp.SessionUpdate) string {
-	return join(updates, func(u *acp.SessionUpdate) *acp.ContentChunk { return u.UserMessageChunk })
+func asked(updates []schema.SessionUpdate) string {
+	return join(updates, func(u *schema.SessionUpdate) *schema.ContentChunk { return u.UserMessageChunk })
 }
 
-func join(updates []acp.SessionUpdate, chunk func(u *acp.SessionUpdate) *acp.ContentChunk) string {
+func join(updates []schema.SessionUpdate, chunk func(u *schema.SessionUpdate) *schema.ContentChunk) string {
 	var b strings.Builder
 	for i := range updates {
 		if c := chunk(&updates[i]); c != nil && c.Content.Text != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -41,16 +42,16 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 }
 
 // Initialize starts no program.
-func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	hello := bridge.Hello("amp", "Amp", a.o)
 	can := hello.AgentCapabilities
 	can.PromptCapabilities.Image = false
 	can.MCPCapabilities.SSE = true
-	can.SessionCapabilities = &acp.SessionCapabilities{
-		List:         &acp.SessionListCapabilities{},
-		SystemPrompt: &acp.SessionSystemPromptCapabilities{},
-		Resume:       &acp.SessionResumeCapabilities{},
-		Close:        &acp.SessionCloseCapabilities{},
+	can.SessionCapabilities = &schema.SessionCapabilities{
+		List:         &schema.SessionListCapabilities{},
+		SystemPrompt: &schema.SessionSystemPromptCapabilities{},
+		Resume:       &schema.SessionResumeCapabilities{},
+		Close:        &schema.SessionCloseCapabilities{},
 	}
 	hello.AuthMethods = authMethods(r.ClientCapabilities, a.o.Program.Path)
 	return hello, nil
@@ -76,7 +77,7 @@ func (a *agent) open(ctx context.Context, s *session) (err error) {
 	}
 	s.mu.Lock()
 	if s.id == "" {
-		s.id = acp.SessionID(s.thread)
+		s.id = schema.SessionID(s.thread)
 	}
 	id := s.id
 	s.mu.Unlock()
@@ -105,7 +106,7 @@ func (a *agent) sessionMeta(s *session) map[string]json.RawMessage {
 }
 
 // NewSession starts a thread.
-func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
 	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
 	if err != nil {
 		return nil, err
@@ -115,29 +116,29 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if err := a.open(ctx, s); err != nil {
 		return nil, err
 	}
-	return &acp.NewSessionResponse{SessionID: s.name(), Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
+	return &schema.NewSessionResponse{SessionID: s.name(), Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
 }
 
 // LoadSession opens a thread, wherever it was made, and replays it if there is a
 // copy of it on this machine.
-func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
 	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.LoadSessionResponse{Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
+	return &schema.LoadSessionResponse{Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
 }
 
 // ResumeSession opens a thread and replays nothing.
-func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modeState(), ConfigOptions: s.options(), Meta: a.sessionMeta(s)}, nil
 }
 
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, error) {
+func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Request, replay bool) (*session, error) {
 	if !isThread(string(id)) {
 		return nil, bridge.NotFound(id)
 	}
@@ -162,9 +163,9 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 		}
 	}
 	if !replay {
-		s.emit(func(*translator) (out []acp.SessionUpdate) {
+		s.emit(func(*translator) (out []schema.SessionUpdate) {
 			for _, id := range known.Open {
-				out = append(out, status(id, acp.ToolCallStatusFailed)...)
+				out = append(out, status(id, schema.ToolCallStatusFailed)...)
 			}
 			return out
 		})
@@ -176,7 +177,7 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 }
 
 // CloseSession ends a session's process.
-func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	if !a.sessions.Remove(r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // decide answers a delegate: by what was allowed before, by the session's mode,
@@ -31,7 +32,7 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 	}()
 	s.announced(ctx, r.ID)
 	var c tool
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		out := t.asked(r)
 		if known := t.tools[r.ID]; known != nil {
 			c = *known
@@ -40,7 +41,7 @@ func (s *session) decide(ctx context.Context, r *request) reply {
 	})
 	s.keep()
 	a := s.answer(ctx, r, &c)
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		if a.Allow {
 			return t.allowed(r.ID)
 		}
@@ -87,7 +88,7 @@ func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
 	if known || s.l.permit == permitWrite && slices.Contains(edits, r.Tool) && key != "" {
 		return reply{Allow: true}
 	}
-	var resp acp.RequestPermissionResponse
+	var resp schema.RequestPermissionResponse
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, s.cwd, r, c), &resp); err != nil {
 		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}
 	}

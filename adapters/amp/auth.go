@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -31,22 +32,22 @@ func authRequired(reason string) *acp.Error {
 
 // authMethods lists the ways to log in. Only a client that can run a terminal
 // is offered one.
-func authMethods(c *acp.ClientCapabilities, program string) []acp.AuthMethod {
+func authMethods(c *schema.ClientCapabilities, program string) []schema.AuthMethod {
 	about := "Set AMP_API_KEY in the agent's environment, or send credentials with the session."
-	key := &acp.AuthMethodAgent{ID: methodKey, Name: "Amp access token", Description: &about}
+	key := &schema.AuthMethodAgent{ID: methodKey, Name: "Amp access token", Description: &about}
 	what := "Run `amp login` in a terminal on the agent's machine."
 	command := bridge.Meta(map[string]any{"command": []string{program, "login"}})
 	if c != nil && c.Auth != nil && c.Auth.Terminal {
-		return []acp.AuthMethod{{Agent: key}, {Terminal: &acp.AuthMethodTerminal{
+		return []schema.AuthMethod{{Agent: key}, {Terminal: &schema.AuthMethodTerminal{
 			ID: methodLogin, Name: "Amp login", Description: &what, Args: []string{"login"}, Meta: command,
 		}}}
 	}
-	return []acp.AuthMethod{{Agent: key}, {Agent: &acp.AuthMethodAgent{ID: methodLogin, Name: "Amp login", Description: &what, Meta: command}}}
+	return []schema.AuthMethod{{Agent: key}, {Agent: &schema.AuthMethodAgent{ID: methodLogin, Name: "Amp login", Description: &what, Meta: command}}}
 }
 
 // Authenticate checks that there is a key, or what a login leaves in a file. A
 // login that is kept by the system's keyring is found only by a start.
-func (a *agent) Authenticate(_ context.Context, r *acp.AuthenticateRequest) (*acp.AuthenticateResponse, error) {
+func (a *agent) Authenticate(_ context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error) {
 	switch r.MethodID {
 	case methodKey:
 		if bridge.Lookup(a.environ(), varKey) == "" {

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // DelegateName is the name under which the gateway's binary runs as the program
@@ -61,7 +61,7 @@ func RunDelegate(arg0 string, in io.Reader, stderr io.Writer) int {
 		return refuse("The gateway that decides about permissions is gone.")
 	}
 	defer func() { _ = conn.Close() }()
-	line, err := acp.Encode(&request{
+	line, err := schema.Encode(&request{
 		Tool: os.Getenv("AGENT_TOOL_NAME"), ID: os.Getenv("AGENT_TOOL_USE_ID"), Thread: os.Getenv("AMP_THREAD_ID"), Input: raw,
 	})
 	if err == nil {
@@ -162,7 +162,7 @@ func attend(ctx context.Context, conn net.Conn, decide func(ctx context.Context,
 		_, _ = in.ReadByte()
 		cancel()
 	}()
-	if b, err := acp.Encode(decide(ctx, r)); err == nil {
+	if b, err := schema.Encode(decide(ctx, r)); err == nil {
 		_, _ = conn.Write(b)
 	}
 	_ = conn.Close()

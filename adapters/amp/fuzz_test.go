@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -15,7 +16,7 @@ import (
 // about. Whatever comes out must be valid.
 func FuzzTranslate(f *testing.F) {
 	kind := func(line []byte) string {
-		return "of " + acp.MemberString(line, "type") + acp.MemberString(line, "subtype")
+		return "of " + rawjson.MemberString(line, "type") + rawjson.MemberString(line, "subtype")
 	}
 	bridgetest.Seed(f, 5, kind, func(line string) { f.Add([]byte(line)) })
 	f.Add([]byte(`{"role":"user","content":[{"type":"tool_result","toolUseID":"toolu_4","run":{"status":"error","error":{"message":"no"}}}]}`))

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -69,7 +69,7 @@ func (l *launch) mcp() error {
 	for name, config := range named {
 		l.servers[name] = config
 	}
-	headers := func(list []acp.HTTPHeader) map[string]string {
+	headers := func(list []schema.HTTPHeader) map[string]string {
 		out := map[string]string{}
 		for _, h := range list {
 			out[h.Name] = h.Value
@@ -128,7 +128,7 @@ func (l *launch) files(dir string, own settings, delegate string) error {
 		return err
 	}
 	if len(l.servers) > 0 {
-		b, err := acp.Encode(l.servers)
+		b, err := schema.Encode(l.servers)
 		if err != nil {
 			return fmt.Errorf("write amp's MCP servers: %w", err)
 		}

@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 // calls are the tool calls of updates as they are at the end, by the tool.
-func calls(list []acp.SessionUpdate) map[string]acp.ToolCallStatus {
-	names := map[acp.ToolCallID]string{}
-	out := map[string]acp.ToolCallStatus{}
+func calls(list []schema.SessionUpdate) map[string]schema.ToolCallStatus {
+	names := map[schema.ToolCallID]string{}
+	out := map[string]schema.ToolCallStatus{}
 	for _, u := range list {
 		switch {
 		case u.ToolCall != nil:
@@ -70,20 +72,20 @@ func TestLive_Shared(t *testing.T) {
 func livePermissionModes(t *testing.T, w *world) {
 	file := filepath.Join(w.Cwd, "made.txt")
 	c := w.open(bridgetest.Pick(optionAllow))
-	ids := map[string]acp.SessionID{"default": c.New("")}
+	ids := map[string]schema.SessionID{"default": c.New("")}
 	for _, one := range []struct {
 		mode, prompt string
 		asks         int
-		status       acp.ToolCallStatus
+		status       schema.ToolCallStatus
 	}{
-		{"default", "write " + file + " text", 1, acp.ToolCallStatusCompleted},
-		{"write", "write " + file + " text", 0, acp.ToolCallStatusCompleted},
-		{"write", "write " + w.Cwd + "/.amp/settings.json {}", 1, acp.ToolCallStatusCompleted},
-		{"write", "write " + w.Home + "/elsewhere.txt text", 1, acp.ToolCallStatusCompleted},
-		{"write", "run touch " + file, 1, acp.ToolCallStatusCompleted},
-		{"readonly", "write " + file + " text", 0, acp.ToolCallStatusFailed},
-		{"readonly", "run touch " + file, 0, acp.ToolCallStatusFailed},
-		{"bypass", "run touch " + file, 0, acp.ToolCallStatusCompleted},
+		{"default", "write " + file + " text", 1, schema.ToolCallStatusCompleted},
+		{"write", "write " + file + " text", 0, schema.ToolCallStatusCompleted},
+		{"write", "write " + w.Cwd + "/.amp/settings.json {}", 1, schema.ToolCallStatusCompleted},
+		{"write", "write " + w.Home + "/elsewhere.txt text", 1, schema.ToolCallStatusCompleted},
+		{"write", "run touch " + file, 1, schema.ToolCallStatusCompleted},
+		{"readonly", "write " + file + " text", 0, schema.ToolCallStatusFailed},
+		{"readonly", "run touch " + file, 0, schema.ToolCallStatusFailed},
+		{"bypass", "run touch " + file, 0, schema.ToolCallStatusCompleted},
 	} {
 		if ids[one.mode] == "" {
 			ids[one.mode] = c.New(`{"permissionMode":"` + one.mode + `"}`)
@@ -110,14 +112,14 @@ func TestLive_SettingsStayTheUsers(t *testing.T) {
 	own := w.Write(".config/amp/settings.json", `{"amp.dangerouslyAllowAll":true,"amp.permissions":[{"tool":"Bash","matches":{"cmd":"ls *"},"action":"ask"},{"tool":"Bash","matches":{"cmd":"pwd"},"action":"reject","message":"no pwd here"}]}`, 0o640)
 	before, info := sha256.Sum256([]byte(w.Read(own))), must(os.Stat(own))
 	c := w.open(bridgetest.Pick(optionAllow))
-	r := &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{{HTTP: &acp.MCPServerHTTP{
-		Name: "far", URL: "http://127.0.0.1:9/mcp", Headers: []acp.HTTPHeader{{Name: "Authorization", Value: "Bearer hidden-in-a-file"}},
+	r := &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{{HTTP: &schema.MCPServerHTTP{
+		Name: "far", URL: "http://127.0.0.1:9/mcp", Headers: []schema.HTTPHeader{{Name: "Authorization", Value: "Bearer hidden-in-a-file"}},
 	}}}}
-	id := acp.SessionID(acp.MemberString(c.Must(acp.MethodSessionNew, r), "sessionId"))
-	if _, got := c.Turn(id, "run ls -a"); asked(c, 0) != 1 || calls(got)["Bash"] != acp.ToolCallStatusCompleted {
+	id := schema.SessionID(rawjson.MemberString(c.Must(acp.MethodSessionNew, r), "sessionId"))
+	if _, got := c.Turn(id, "run ls -a"); asked(c, 0) != 1 || calls(got)["Bash"] != schema.ToolCallStatusCompleted {
 		t.Errorf("the user's rule that asks: asked %d times, %v", asked(c, 0), calls(got))
 	}
-	if _, got := c.Turn(id, "run pwd"); calls(got)["Bash"] != acp.ToolCallStatusFailed || !strings.Contains(c.Quote(), "no pwd here") {
+	if _, got := c.Turn(id, "run pwd"); calls(got)["Bash"] != schema.ToolCallStatusFailed || !strings.Contains(c.Quote(), "no pwd here") {
 		t.Errorf("the user's rule that rejects: %v", calls(got))
 	}
 	pid := c.Conn.(interface{ PID() int }).PID()
@@ -155,7 +157,7 @@ func liveWorkspaceSettingsThatDecide(t *testing.T, w *world) {
 	c := w.open(nil)
 	for _, content := range []string{`{"amp.dangerouslyAllowAll":true}`, `{"amp.permissions":[{"tool":"Bash","action":"ask"}]}`} {
 		w.Write(filepath.Join(w.Cwd, ".amp", "settings.json"), content, 0o600)
-		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 		if e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "permissionMode bypass") {
 			t.Errorf("%s: %v", content, e)
 		}
@@ -187,7 +189,7 @@ func liveRejectedWithAReason(t *testing.T, w *world) {
 	})
 	id := c.New("")
 	stop, got := c.Turn(id, "run touch "+w.Cwd+"/x")
-	if stop != acp.StopReasonEndTurn || calls(got)["Bash"] != acp.ToolCallStatusFailed {
+	if stop != schema.StopReasonEndTurn || calls(got)["Bash"] != schema.ToolCallStatusFailed {
 		t.Errorf("%s, %v", stop, calls(got))
 	}
 	if turns := w.Turns(); !turns[len(turns)-1].Says(scriptedmodel.ToolRole, "rather not today") {
@@ -200,18 +202,18 @@ func livePermissionOfASubagent(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("delegate it"), scriptedmodel.Step{scriptedmodel.Call(toolTask, object{"prompt": "run touch " + w.Cwd + "/sub", "description": "touches"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(bridgetest.Pick(optionAllow))
 	_, got := c.Turn(c.New(""), "delegate it")
-	want := map[string]acp.ToolCallStatus{toolTask: acp.ToolCallStatusCompleted, "Bash": acp.ToolCallStatusCompleted}
+	want := map[string]schema.ToolCallStatus{toolTask: schema.ToolCallStatusCompleted, "Bash": schema.ToolCallStatusCompleted}
 	if now := calls(got); asked(c, 0) != 1 || len(now) != 2 || now[toolTask] != want[toolTask] || now["Bash"] != want["Bash"] {
 		t.Errorf("asked %d times, %v\n%s", asked(c, 0), now, c.Quote())
 	}
-	task := acp.ToolCallID("")
+	task := schema.ToolCallID("")
 	for _, u := range got {
 		if u.ToolCall == nil {
 			continue
 		}
 		if *u.ToolCall.Name == toolTask {
 			task = u.ToolCall.ToolCallID
-		} else if p := acp.MemberString(u.ToolCall.Meta[acp.MetaKey], "parentToolCallId"); p != string(task) {
+		} else if p := rawjson.MemberString(u.ToolCall.Meta[acp.MetaKey], "parentToolCallId"); p != string(task) {
 			t.Errorf("the call belongs to %q, want %q", p, task)
 		}
 	}
@@ -233,13 +235,13 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 		from := c.Seen()
 		turn := c.Prompt(id, prompt)
 		ready(from)
-		c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+		c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 		r, e := c.Result(turn)
-		if e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		if e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 			t.Fatalf("%s: %s, %v", what, r, e)
 		}
 		for tool, status := range calls(c.Updates(from)) {
-			if status != acp.ToolCallStatusFailed {
+			if status != schema.ToolCallStatusFailed {
 				t.Errorf("%s: %s is %s", what, tool, status)
 			}
 		}
@@ -289,13 +291,13 @@ func liveEndsOfTurns(t *testing.T, w *world) {
 	stop("refusal")
 	c := w.open(nil)
 	id := c.New("")
-	for _, reason := range []acp.StopReason{acp.StopReasonMaxTokens, acp.StopReasonRefusal} {
+	for _, reason := range []schema.StopReason{schema.StopReasonMaxTokens, schema.StopReasonRefusal} {
 		if got, updates := c.Turn(id, "stop "+string(reason)); got != reason || bridgetest.Said(updates) != "so far" {
 			t.Errorf("%s ended with %s, said %q", reason, got, bridgetest.Said(updates))
 		}
 	}
 	_, e := c.Result(c.Prompt(id, "fail 400"))
-	if e == nil || e.Code != acp.CodeInternal || !strings.Contains(e.Message, "scripted failure 400") || acp.MemberString(e.Data, "kind") == "" {
+	if e == nil || e.Code != acp.CodeInternal || !strings.Contains(e.Message, "scripted failure 400") || rawjson.MemberString(e.Data, "kind") == "" {
 		t.Errorf("fail 400: %v", e)
 	}
 	if _, e = c.Result(c.Prompt(id, "fail 401")); e == nil || e.Code != acp.CodeAuthRequired {
@@ -304,8 +306,8 @@ func liveEndsOfTurns(t *testing.T, w *world) {
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "stop refusal") {
 		t.Errorf("the thread goes on with %q", bridgetest.Said(got))
 	}
-	image := acp.ContentBlock{Image: &acp.ImageContent{Data: "AAAA", MimeType: "image/png"}}
-	if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{image}}); e == nil || !strings.Contains(e.Message, "no images") {
+	image := schema.ContentBlock{Image: &schema.ImageContent{Data: "AAAA", MimeType: "image/png"}}
+	if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{image}}); e == nil || !strings.Contains(e.Message, "no images") {
 		t.Errorf("an image: %v", e)
 	}
 }
@@ -324,13 +326,13 @@ func liveLargePrompt(t *testing.T, w *world) {
 }
 
 func liveResumeTellsTheModel(t *testing.T, w *world) {
-	c := w.OpenAlone(acp.ClientCapabilities{}, nil)
+	c := w.OpenAlone(schema.ClientCapabilities{}, nil)
 	id, unused := c.Fresh(), c.Fresh()
 	c.Turn(id, "say before the end")
 	c.Close()
-	c = w.OpenAlone(acp.ClientCapabilities{}, nil)
-	for _, id := range []acp.SessionID{id, unused} {
-		c.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+	c = w.OpenAlone(schema.ClientCapabilities{}, nil)
+	for _, id := range []schema.SessionID{id, unused} {
+		c.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
 	}
 	c.Turn(id, "say after it")
 	turns := w.Turns()
@@ -340,7 +342,7 @@ func liveResumeTellsTheModel(t *testing.T, w *world) {
 	if _, got := c.Turn(unused, "say something"); bridgetest.Said(got) != "something" {
 		t.Errorf("a session in which nothing was said says %q", bridgetest.Said(got))
 	}
-	_, e := c.Call(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: "T-00000000-0000-4000-8000-000000000000", Cwd: w.Cwd})
+	_, e := c.Call(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: "T-00000000-0000-4000-8000-000000000000", Cwd: w.Cwd})
 	if e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("a thread that does not exist: %v", e)
 	}
@@ -349,8 +351,8 @@ func liveResumeTellsTheModel(t *testing.T, w *world) {
 func liveModeIsTheThreads(t *testing.T, w *world) {
 	c := w.open(nil)
 	id := c.Fresh()
-	set := func(id acp.SessionID, mode string) *acp.Error {
-		_, e := c.Call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: acp.SessionModeID(mode)})
+	set := func(id schema.SessionID, mode string) *acp.Error {
+		_, e := c.Call(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: schema.SessionModeID(mode)})
 		return e
 	}
 	if e := set(id, "rush"); e == nil || !strings.Contains(e.Message, "not permitted") {
@@ -373,12 +375,12 @@ func TestLive_NoKeyIsSaidAtOnce(t *testing.T) {
 	for _, key := range []string{"", scriptedmodel.AmpRefusedKey} {
 		w.Env = append(w.Env, varKey+"="+key)
 		c := w.open(nil)
-		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 		if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "AMP_API_KEY") {
 			t.Errorf("with key %q: %v", key, e)
 		}
 		if key == "" {
-			_, e = c.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey})
+			_, e = c.Call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey})
 			if e == nil || e.Code != acp.CodeAuthRequired {
 				t.Errorf("authenticate: %v", e)
 			}

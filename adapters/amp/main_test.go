@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
@@ -54,5 +54,5 @@ func with(t *testing.T, p adapters.Program) *world {
 
 func (w *world) open(answer bridgetest.Answer) *bridgetest.Client {
 	w.T.Helper()
-	return w.Open(acp.ClientCapabilities{}, answer)
+	return w.Open(schema.ClientCapabilities{}, answer)
 }

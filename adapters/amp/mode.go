@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
@@ -104,29 +105,29 @@ func (f facts) usual() string {
 }
 
 // modeState lists the modes.
-func (s *session) modeState() *acp.SessionModeState {
+func (s *session) modeState() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := bridge.FirstOf(s.mode, s.facts.usual())
-	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(now)}
+	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(now)}
 	list := s.facts.modes
 	if !slices.Contains(list, now) {
 		list = append(slices.Clone(list), now)
 	}
 	for _, m := range list {
-		out.AvailableModes = append(out.AvailableModes, acp.SessionMode{ID: acp.SessionModeID(m), Name: strings.ToUpper(m[:1]) + m[1:]})
+		out.AvailableModes = append(out.AvailableModes, schema.SessionMode{ID: schema.SessionModeID(m), Name: strings.ToUpper(m[:1]) + m[1:]})
 	}
 	return out
 }
 
-func (s *session) options() []acp.SessionConfigOption {
-	return []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modeState())}
+func (s *session) options() []schema.SessionConfigOption {
+	return []schema.SessionConfigOption{bridge.ModeOption(configMode, s.modeState())}
 }
 
 // setMode changes the mode: by another process, which must begin.
 func (s *session) setMode(ctx context.Context, want string) error {
 	state := s.modeState()
-	i := slices.IndexFunc(state.AvailableModes, func(m acp.SessionMode) bool { return string(m.ID) == want })
+	i := slices.IndexFunc(state.AvailableModes, func(m schema.SessionMode) bool { return string(m.ID) == want })
 	if i < 0 {
 		var ids []string
 		for _, m := range state.AvailableModes {
@@ -163,10 +164,10 @@ func (s *session) setMode(ctx context.Context, want string) error {
 		return acp.Errorf(acp.CodeInvalidRequest, "amp refuses mode %s: %s", want, words)
 	}
 	s.keep()
-	s.emit(func(*translator) []acp.SessionUpdate {
-		return []acp.SessionUpdate{
-			{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(want)}},
-			{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}},
+	s.emit(func(*translator) []schema.SessionUpdate {
+		return []schema.SessionUpdate{
+			{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(want)}},
+			{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.options()}},
 		}
 	})
 	return nil
@@ -184,7 +185,7 @@ func (s *session) become(mode string) (before string) {
 }
 
 // SetSessionMode sets the mode.
-func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *agent) SetSessionMode(ctx context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -193,7 +194,7 @@ func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest
 }
 
 // SetSessionConfigOption sets the mode.
-func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(ctx context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -205,5 +206,5 @@ func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionCon
 	if err := s.setMode(ctx, string(value)); err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
 }

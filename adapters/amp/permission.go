@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -58,7 +60,7 @@ func newRule(tool, action string, more ...string) rule {
 }
 
 func quoted(s string) json.RawMessage {
-	b, _ := acp.Encode(s)
+	b, _ := schema.Encode(s)
 	return b
 }
 
@@ -87,7 +89,7 @@ func rulesOf(mode string, own []rule, delegate string) []rule {
 			guarding = false
 			for _, tool := range edits {
 				r := newRule(tool, "delegate", "to", delegate)
-				r["matches"], _ = acp.Encode(map[string]any{"path": sensitive})
+				r["matches"], _ = schema.Encode(map[string]any{"path": sensitive})
 				out = append(out, r)
 			}
 		}
@@ -161,34 +163,34 @@ func resolved(path string) string {
 }
 
 // permissionRequest is the request for the client.
-func permissionRequest(id acp.SessionID, cwd string, r *request, c *tool) *acp.RequestPermissionRequest {
+func permissionRequest(id schema.SessionID, cwd string, r *request, c *tool) *schema.RequestPermissionRequest {
 	var before *string
 	parent := ""
 	if c != nil {
 		before, parent = c.before, c.parent
 	}
 	l := describe(r.Tool, r.Input, before)
-	out := &acp.RequestPermissionRequest{SessionID: id, ToolCall: acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(r.ID), Title: &l.title, Name: &r.Tool, Kind: l.kind, Status: acp.ToolCallStatusPending,
+	out := &schema.RequestPermissionRequest{SessionID: id, ToolCall: schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(r.ID), Title: &l.title, Name: &r.Tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: r.Input,
 	}}
 	if parent != "" {
 		out.ToolCall.Meta = bridge.Meta(map[string]string{"parentToolCallId": parent})
 	}
-	offer := func(id, name string, kind acp.PermissionOptionKind) {
-		out.Options = append(out.Options, acp.PermissionOption{OptionID: acp.PermissionOptionID(id), Name: name, Kind: kind})
+	offer := func(id, name string, kind schema.PermissionOptionKind) {
+		out.Options = append(out.Options, schema.PermissionOption{OptionID: schema.PermissionOptionID(id), Name: name, Kind: kind})
 	}
-	offer(optionAllow, "Allow", acp.PermissionOptionKindAllowOnce)
+	offer(optionAllow, "Allow", schema.PermissionOptionKindAllowOnce)
 	if key, name := grant(cwd, r); key != "" {
-		offer(optionAlways, "Always allow "+name+" in this session", acp.PermissionOptionKindAllowAlways)
+		offer(optionAlways, "Always allow "+name+" in this session", schema.PermissionOptionKindAllowAlways)
 	}
-	offer(optionReject, "Reject", acp.PermissionOptionKindRejectOnce)
+	offer(optionReject, "Reject", schema.PermissionOptionKindRejectOnce)
 	return out
 }
 
 // chosen turns the client's response into the answer. always says that it counts
 // for the session; stop that the turn is to end.
-func chosen(resp *acp.RequestPermissionResponse) (a reply, always, stop bool) {
+func chosen(resp *schema.RequestPermissionResponse) (a reply, always, stop bool) {
 	picked := resp.Outcome.Selected
 	if picked == nil {
 		return reply{Reason: saidCancel}, false, true
@@ -199,7 +201,7 @@ func chosen(resp *acp.RequestPermissionResponse) (a reply, always, stop bool) {
 	case optionAlways:
 		return reply{Allow: true}, true, false
 	case optionReject:
-		if s := acp.MemberString(resp.Meta[acp.MetaKey], "message"); s != "" {
+		if s := rawjson.MemberString(resp.Meta[acp.MetaKey], "message"); s != "" {
 			return reply{Reason: s}, false, false
 		}
 		return reply{Reason: saidReject}, false, false

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
@@ -23,7 +24,7 @@ const maxPrompt = 256 << 10
 const cutPause = 500 * time.Millisecond
 
 // Prompt runs one turn. Prompts of a session run one after another.
-func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -33,13 +34,13 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 		return nil, err
 	}
 	gone := func() error { return bridge.NotFound(r.SessionID) }
-	return s.slot.Prompt(ctx, s.ctx.Done(), gone, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+	return s.slot.Prompt(ctx, s.ctx.Done(), gone, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		return s.run(ctx, w, r.Prompt, parts)
 	})
 }
 
 // run runs one turn.
-func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []acp.ContentBlock, parts []any) (*acp.PromptResponse, error) {
+func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []schema.ContentBlock, parts []any) (*schema.PromptResponse, error) {
 	p, err := s.spawn(ctx)
 	if err == nil {
 		err = s.begun(ctx, p, w.Cancelled)
@@ -55,7 +56,7 @@ func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []acp.Conte
 	s.mu.Lock()
 	s.turn, p.well = t, false
 	s.mu.Unlock()
-	line, err := acp.Encode(map[string]any{
+	line, err := schema.Encode(map[string]any{
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
 	})
 	if err == nil {
@@ -70,8 +71,8 @@ func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []acp.Conte
 	s.mu.Lock()
 	s.turn = nil
 	s.mu.Unlock()
-	well := v.err == nil && v.reason != acp.StopReasonCancelled
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandoned(well) })
+	well := v.err == nil && v.reason != schema.StopReasonCancelled
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandoned(well) })
 	s.keep()
 	s.out.Lock()
 	used := s.tr.ofTurn()
@@ -79,7 +80,7 @@ func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []acp.Conte
 	if v.err != nil {
 		return nil, v.err
 	}
-	return &acp.PromptResponse{StopReason: v.reason, Usage: used}, nil
+	return &schema.PromptResponse{StopReason: v.reason, Usage: used}, nil
 }
 
 // await waits for the end of a turn, and ends it when somebody wants that.
@@ -121,7 +122,7 @@ func (s *session) await(ctx context.Context, t *turn, p *proc, cancelled <-chan 
 		p.child.Stop(process.Ladder{Term: ladder.Term})
 		<-p.ended
 	}
-	return verdict{reason: acp.StopReasonCancelled}
+	return verdict{reason: schema.StopReasonCancelled}
 }
 
 // last is the verdict of a turn whose process has ended.
@@ -136,19 +137,19 @@ func (s *session) last(t *turn, p *proc) verdict {
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled, and nothing else
 // runs.
-func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	_, err := a.sessions.Get(n.SessionID)
 	return err
 }
 
 // entitle names a new session after its first prompt.
-func (s *session) entitle(prompt []acp.ContentBlock) {
+func (s *session) entitle(prompt []schema.ContentBlock) {
 	s.mu.Lock()
 	first := !s.titled
 	s.titled = true
 	s.mu.Unlock()
 	if first {
-		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(prompt) })
+		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
 	}
 }
 
@@ -168,8 +169,8 @@ func errImage() error {
 }
 
 // promptParts turns a prompt's blocks into texts, within the program's bounds.
-func promptParts(prompt []acp.ContentBlock) ([]any, error) {
-	if slices.ContainsFunc(prompt, func(b acp.ContentBlock) bool { return b.Image != nil }) {
+func promptParts(prompt []schema.ContentBlock) ([]any, error) {
+	if slices.ContainsFunc(prompt, func(b schema.ContentBlock) bool { return b.Image != nil }) {
 		return nil, errImage()
 	}
 	parts, err := content.Parts(prompt)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -23,7 +24,7 @@ func TestLive_ServerLoopRefusesAStart(t *testing.T) {
 	w := with(t, adapters.Program{Path: path, Version: agentcache.AmpServer})
 	c := w.open(nil)
 	begun := time.Now()
-	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	if e == nil || e.Code != acp.CodeInternal || !strings.Contains(e.Message, "Amp's server") || !strings.Contains(e.Message, Verified) {
 		t.Errorf("a server that refuses: %v", e)
 	}
@@ -36,7 +37,7 @@ func TestLive_ServerLoopRefusesAStart(t *testing.T) {
 	t.Logf("after %v: %v", time.Since(begun), e)
 	w.Env = append(w.Env, varKey+"=")
 	c = w.open(nil)
-	if _, e = c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeAuthRequired {
+	if _, e = c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}); e == nil || e.Code != acp.CodeAuthRequired {
 		t.Errorf("without a key: %v", e)
 	}
 	w.Program.Version = "" // as of one that was found in PATH

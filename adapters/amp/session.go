@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -38,7 +38,7 @@ type session struct {
 	tr  *translator // guarded by out
 
 	mu      sync.Mutex
-	id      acp.SessionID
+	id      schema.SessionID
 	p       *proc // nil before the first
 	thread  string
 	said    bool // the thread has something to go on with
@@ -51,7 +51,7 @@ type session struct {
 	closed  bool // its end is wanted
 }
 
-func (a *agent) newSession(id acp.SessionID, l *launch) *session {
+func (a *agent) newSession(id schema.SessionID, l *launch) *session {
 	s := &session{
 		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, slot: bridge.NewSlot(), granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
 		dir: filepath.Join(a.o.StateDir, "run", runs.name()),
@@ -84,7 +84,7 @@ func (s *session) prepare() error {
 	return s.l.files(s.dir, own, program)
 }
 
-func (s *session) name() acp.SessionID {
+func (s *session) name() schema.SessionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.id
@@ -107,7 +107,7 @@ func (s *session) take(p *proc, e *event) {
 	if late {
 		return
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.translate(e) })
 	s.mu.Lock()
 	close(s.lines)
 	s.lines = make(chan struct{})
@@ -127,7 +127,7 @@ func (s *session) take(p *proc, e *event) {
 	switch v, ends, cut := over(e); {
 	case ends:
 		s.mu.Lock()
-		p.well = v.reason == acp.StopReasonEndTurn
+		p.well = v.reason == schema.StopReasonEndTurn
 		s.mu.Unlock()
 		s.settle(v)
 	case cut:
@@ -178,7 +178,7 @@ func (s *session) settle(v verdict) {
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
-func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	id := s.name()

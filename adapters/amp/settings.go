@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -131,7 +132,7 @@ func (l *launch) write(path string, own settings, delegate string) error {
 	bypass := l.permit == permitBypass
 	s[setAllowAll], s[setUpdates] = json.RawMessage(fmt.Sprint(bypass)), quoted("disabled")
 	if !bypass {
-		rules, err := acp.Encode(rulesOf(l.permit, s.rules(), delegate))
+		rules, err := schema.Encode(rulesOf(l.permit, s.rules(), delegate))
 		if err != nil {
 			return fmt.Errorf("write amp's settings: %w", err)
 		}
@@ -151,7 +152,7 @@ func (l *launch) write(path string, own settings, delegate string) error {
 		}
 		s[setSkills] = quoted(dir)
 	}
-	b, err := acp.Encode(s)
+	b, err := schema.Encode(s)
 	if err != nil {
 		return fmt.Errorf("write amp's settings: %w", err)
 	}

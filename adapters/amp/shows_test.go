@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -35,19 +36,19 @@ for line in sys.stdin:
 // shows has the real program show each feature that is claimed.
 func (w *world) shows() bridgetest.Shows {
 	// wished is one session with all that a client may wish for.
-	var wished acp.SessionID
+	var wished schema.SessionID
 	asked := false
-	wish := func(s *adaptertest.Scene) acp.SessionID {
+	wish := func(s *adaptertest.Scene) schema.SessionID {
 		s.Helper()
 		if wished == "" {
 			skill := w.Write("skills/greeting/SKILL.md", "---\nname: greeting\ndescription: GREET PEOPLE WELL\n---\nsay hello\n", 0o600)
 			own := bridgetest.Own(object{
 				"skills": object{"paths": []string{filepath.Dir(filepath.Dir(skill))}}, "instructions": "BE INSTRUCTED", "appendSystemPrompt": "AND THIS AS WELL",
 			})
-			wished = s.NewSession(func(p *acp.NewSessionRequest) {
+			wished = s.NewSession(func(p *schema.NewSessionRequest) {
 				own(p)
-				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-					Name: "teller", Command: "python3", Args: []string{w.Write("mcp.py", mcpScript, 0o600)}, Env: []acp.EnvVariable{{Name: "WORD", Value: "a-secret-word"}},
+				p.MCPServers = []schema.MCPServer{{Stdio: &schema.MCPServerStdio{
+					Name: "teller", Command: "python3", Args: []string{w.Write("mcp.py", mcpScript, 0o600)}, Env: []schema.EnvVariable{{Name: "WORD", Value: "a-secret-word"}},
 				}}}
 			}).SessionID
 		}
@@ -67,15 +68,15 @@ func (w *world) shows() bridgetest.Shows {
 		adapters.Reasoning: func(s *adaptertest.Scene) {
 			id := s.Session()
 			s.Say(id, "think deep thoughts")
-			s.Await(id, "a thought", func(u *acp.SessionUpdate) bool {
+			s.Await(id, "a thought", func(u *schema.SessionUpdate) bool {
 				return u.AgentThoughtChunk != nil && strings.Contains(u.AgentThoughtChunk.Content.Text.Text, "deep")
 			})
 		},
 		adapters.Attachments: func(s *adaptertest.Scene) {
-			s.Prompt(s.Session(), acp.TextBlock("say attached"),
-				acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
-				acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{
-					TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
+			s.Prompt(s.Session(), schema.TextBlock("say attached"),
+				schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
+				schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{
+					TextResourceContents: &schema.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
 				}}})
 			w.Heard(s, "say attached", "linked.go", "embedded-4711")
 		},
@@ -129,19 +130,19 @@ func (w *world) shows() bridgetest.Shows {
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
 			id := s.NewSession(nil).SessionID
 			s.Say(id, "say in a terminal")
-			s.Call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}) // Amp has written all of it when it has ended
-			s.Connect()                                                             // with a state of its own, so that nobody remembers making it
+			s.Call(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}) // Amp has written all of it when it has ended
+			s.Connect()                                                                // with a state of its own, so that nobody remembers making it
 			listed := s.Call(acp.MethodSessionList, object{"cwd": s.Cwd})
 			if !bytes.Contains(listed, []byte(id)) || !bytes.Contains(listed, []byte(`"native":true`)) {
 				s.Fail("listed %s", listed)
 			}
-			s.Call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: s.Cwd, MCPServers: []acp.MCPServer{}})
-			s.Await(id, "the replay", func(u *acp.SessionUpdate) bool {
+			s.Call(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: s.Cwd, MCPServers: []schema.MCPServer{}})
+			s.Await(id, "the replay", func(u *schema.SessionUpdate) bool {
 				return u.UserMessageChunk != nil && u.UserMessageChunk.Content.Text.Text == "say in a terminal"
 			})
 		},
 		adapters.Usage: func(s *adaptertest.Scene) {
-			bridgetest.Used(s, s.Session(), func(u *acp.UsageUpdate) bool { return u.Used == 120 && u.Size > 1000 })
+			bridgetest.Used(s, s.Session(), func(u *schema.UsageUpdate) bool { return u.Used == 120 && u.Size > 1000 })
 		},
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -34,9 +36,9 @@ func TestStuck_CancelIsEnforced(t *testing.T) {
 	id := c.New("")
 	turn := c.Prompt(id, "say nothing")
 	c.Await("the title", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionUpdate })
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	r, e := c.Result(turn)
-	if e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	if e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("%s, %v", r, e)
 	}
 }
@@ -52,7 +54,7 @@ func TestStuck_StartIsBounded(t *testing.T) {
 		"echo 'No API key found. Starting login flow...' >&2; sleep 600":         "AMP_API_KEY",
 	} {
 		c := program(t, help+script+"\n").open(nil)
-		_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []acp.MCPServer{}})
+		_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []schema.MCPServer{}})
 		if e == nil || !strings.Contains(e.Message, want) {
 			t.Errorf("%s: %v", script, e)
 		}
@@ -67,7 +69,7 @@ func TestStuck_StrayLines(t *testing.T) {
 	c := w.open(nil)
 	id := c.New("")
 	for range 2 {
-		if stop, _ := c.Turn(id, "say well"); stop != acp.StopReasonEndTurn {
+		if stop, _ := c.Turn(id, "say well"); stop != schema.StopReasonEndTurn {
 			t.Errorf("the turn ended with %s", stop)
 		}
 	}
@@ -90,8 +92,8 @@ func TestStuck_LateLinesAreDropped(t *testing.T) {
 	id := c.New("")
 	turn := c.Prompt(id, "say nothing")
 	c.Await("the title", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodSessionUpdate })
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
-	if r, e := c.Result(turn); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
+	if r, e := c.Result(turn); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("%s, %v", r, e)
 	}
 	c.Close()

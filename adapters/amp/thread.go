@@ -14,7 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -132,25 +133,25 @@ func (s *session) replay() error {
 		return nil
 	}
 	for _, m := range t.Messages {
-		s.emit(func(tr *translator) []acp.SessionUpdate { return tr.past(&m) })
+		s.emit(func(tr *translator) []schema.SessionUpdate { return tr.past(&m) })
 	}
-	s.emit(func(tr *translator) []acp.SessionUpdate { return tr.abandoned(false) })
+	s.emit(func(tr *translator) []schema.SessionUpdate { return tr.abandoned(false) })
 	return nil
 }
 
 // past translates a message of a copy.
-func (t *translator) past(m *threadPart) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) past(m *threadPart) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	e := &event{Type: m.Role, Message: message{Content: m.Content}}
 	switch m.Role {
 	case "assistant":
 		out = t.assistant(e)
 	case "user":
-		id := acp.MessageID(t.mint())
-		for _, raw := range acp.Elements(m.Content) {
-			switch acp.MemberString(raw, "type") {
+		id := schema.MessageID(t.mint())
+		for _, raw := range rawjson.Elements(m.Content) {
+			switch rawjson.MemberString(raw, "type") {
 			case "text":
-				u := acp.UserMessage(acp.TextBlock(acp.MemberString(raw, "text")))
+				u := schema.UserMessage(schema.TextBlock(rawjson.MemberString(raw, "text")))
 				u.UserMessageChunk.MessageID = id
 				out = append(out, u)
 			case "tool_result":
@@ -180,7 +181,7 @@ func pastResult(raw json.RawMessage) block {
 	case r.Run.Status == "done":
 		text = bridge.FirstOf(bridge.Text(r.Run.Result), string(r.Run.Result))
 	case len(r.Run.Error) > 0:
-		text = bridge.FirstOf(bridge.Text(r.Run.Error), acp.MemberString(r.Run.Error, "message"))
+		text = bridge.FirstOf(bridge.Text(r.Run.Error), rawjson.MemberString(r.Run.Error, "message"))
 	default:
 		text = bridge.FirstOf(r.Run.Reason, r.Run.Status)
 	}
@@ -199,7 +200,7 @@ func (h held) key() string { return fmt.Sprintf("%020d-%s", h.changed.UnixNano()
 
 // ListSessions lists the threads that the program has copies of. Those that were
 // not made here are marked as native.
-func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
 	var all []held
 	found, _ := filepath.Glob(a.threadFile("T-*"))
 	for _, f := range found {
@@ -213,7 +214,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 	for id, r := range a.store.All() {
 		ours[r.Thread] = id
 	}
-	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}}
 	last := ""
 	for _, h := range all {
 		if r.Cursor != nil && h.key() >= *r.Cursor {
@@ -231,7 +232,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 			continue
 		}
 		id, made := ours[h.id]
-		info := acp.SessionInfo{SessionID: acp.SessionID(bridge.FirstOf(id, h.id)), Cwd: t.cwd(), UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
+		info := schema.SessionInfo{SessionID: schema.SessionID(bridge.FirstOf(id, h.id)), Cwd: t.cwd(), UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
 		if title := bridge.FirstOf(t.Title, bridge.TitleOf(t.first())); title != "" {
 			info.Title = &title
 		}

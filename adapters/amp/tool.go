@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -26,9 +27,9 @@ var (
 // look is how a call is shown.
 type look struct {
 	title     string
-	kind      acp.ToolKind
-	content   []acp.ToolCallContent
-	locations []acp.ToolCallLocation
+	kind      schema.ToolKind
+	content   []schema.ToolCallContent
+	locations []schema.ToolCallLocation
 }
 
 // input has the members of the tools' inputs that are shown.
@@ -58,26 +59,26 @@ type input struct {
 func describe(name string, raw json.RawMessage, before *string) look {
 	var in input
 	_ = bridge.Lenient(raw, &in) // what cannot be read is not shown
-	l := look{title: name, kind: acp.ToolKindOther}
+	l := look{title: name, kind: schema.ToolKindOther}
 	titled := func(s string) {
 		if s = bridge.OneLine(s); s != "" {
 			l.title = s
 		}
 	}
 	if slices.Contains(edits, name) {
-		l.kind = acp.ToolKindEdit
+		l.kind = schema.ToolKindEdit
 	}
 	if slices.Contains(searches, name) {
-		l.kind = acp.ToolKindSearch
+		l.kind = schema.ToolKindSearch
 		titled(strings.TrimSpace(name + " " + bridge.FirstOf(in.Pattern, in.FilePattern, in.Query, in.Objective)))
 		l.locations = bridge.At(in.Path, 0)
 	}
 	switch name {
 	case "Bash":
-		l.kind = acp.ToolKindExecute
+		l.kind = schema.ToolKindExecute
 		titled(in.Command)
 	case "Read", "look_at":
-		l.kind = acp.ToolKindRead
+		l.kind = schema.ToolKindRead
 		if in.Path != "" {
 			titled("Read " + in.Path)
 			l.locations = bridge.At(in.Path, 0)
@@ -99,22 +100,22 @@ func describe(name string, raw json.RawMessage, before *string) look {
 		titled(name + " " + in.Path)
 		l.locations = bridge.At(in.Path, 0)
 	case "delete_file":
-		l.kind = acp.ToolKindDelete
+		l.kind = schema.ToolKindDelete
 		titled("Delete " + in.Path)
 		l.locations = bridge.At(in.Path, 0)
 	case "read_web_page":
-		l.kind = acp.ToolKindFetch
+		l.kind = schema.ToolKindFetch
 		if in.URL != "" {
 			titled("Fetch " + in.URL)
 		}
 	case toolTask, "oracle":
-		l.kind = acp.ToolKindThink
+		l.kind = schema.ToolKindThink
 		titled(bridge.FirstOf(in.Description, in.Task))
 		if s := bridge.FirstOf(in.Prompt, in.Task); s != "" {
 			l.content = bridge.TextContent(s)
 		}
 	case "task_list":
-		l.kind = acp.ToolKindThink
+		l.kind = schema.ToolKindThink
 		titled("Tasks: " + strings.TrimSpace(in.Action+" "+in.Title))
 	case "skill":
 		titled("Skill " + in.Name)
@@ -138,7 +139,7 @@ func changes(name string, raw json.RawMessage) string {
 }
 
 // editDiff shows an edit: of the whole file when it is known and small.
-func editDiff(in *input, before *string) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func editDiff(in *input, before *string) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	if before != nil && in.Old != "" {
 		if i := strings.Index(*before, in.Old); i >= 0 {
 			line := uint32(strings.Count((*before)[:i], "\n") + 1)
@@ -165,25 +166,25 @@ type output struct {
 
 // outcome is the update that a call's result means. Results with a structure are
 // JSON in a text.
-func outcome(c *tool, b *block) *acp.ToolCallUpdate {
+func outcome(c *tool, b *block) *schema.ToolCallUpdate {
 	text := b.text()
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	var o output
 	if strings.HasPrefix(text, "{") && json.Valid([]byte(text)) {
 		u.RawOutput = json.RawMessage(text)
 		_ = bridge.Lenient(u.RawOutput, &o) // what cannot be read is not shown
-	} else if encoded, err := acp.Encode(text); err == nil {
+	} else if encoded, err := schema.Encode(text); err == nil {
 		u.RawOutput = encoded
 	}
 	if b.IsError {
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 		u.Content = bridge.TextContent(bridge.Fenced(text, ""))
 		return u
 	}
 	switch c.name {
 	case "Bash":
 		if o.ExitCode != nil && *o.ExitCode != 0 {
-			u.Status = acp.ToolCallStatusFailed
+			u.Status = schema.ToolCallStatusFailed
 		}
 		if o.Output != nil {
 			text = *o.Output
@@ -192,7 +193,7 @@ func outcome(c *tool, b *block) *acp.ToolCallUpdate {
 	case "Read":
 		if o.Content != nil {
 			text = *o.Content
-			u.RawOutput = acp.DeleteMember(u.RawOutput, "content") // it is shown
+			u.RawOutput = rawjson.DeleteMember(u.RawOutput, "content") // it is shown
 		}
 		u.Content = bridge.TextContent(bridge.Fenced(text, ""))
 	case "create_file": // the diff of the announcement stays
@@ -205,13 +206,13 @@ func outcome(c *tool, b *block) *acp.ToolCallUpdate {
 }
 
 // editOutcome shows what an edit changed, when the file was not read in time.
-func editOutcome(c *tool, diff string) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func editOutcome(c *tool, diff string) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	var in input
 	_ = bridge.Lenient(c.input, &in)
 	if c.before != nil && strings.Contains(*c.before, in.Old) || in.Path == "" {
 		return nil, nil // the diff of the announcement stays
 	}
-	var out []acp.ToolCallContent
+	var out []schema.ToolCallContent
 	line := uint32(0)
 	diff = strings.TrimSuffix(strings.TrimSuffix(diff, "```"), "\n")
 	for _, h := range bridge.Hunks(diff) {

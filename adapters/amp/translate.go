@@ -3,7 +3,7 @@ package amp
 import (
 	"encoding/json"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -25,9 +25,9 @@ type translator struct {
 	mint func() string
 
 	tools map[string]*tool
-	order []string  // their ids, oldest first
-	turn  acp.Usage // of the turn so far
-	shown acp.UsageUpdate
+	order []string     // their ids, oldest first
+	turn  schema.Usage // of the turn so far
+	shown schema.UsageUpdate
 }
 
 // tool is a call of a tool.
@@ -47,7 +47,7 @@ func newTranslator(file func(path string) (string, bool), mint func() string) *t
 }
 
 // translate returns the updates that a line means.
-func (t *translator) translate(e *event) []acp.SessionUpdate {
+func (t *translator) translate(e *event) []schema.SessionUpdate {
 	switch e.Type {
 	case "assistant":
 		return t.assistant(e)
@@ -62,9 +62,9 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 }
 
 // assistant takes a whole message.
-func (t *translator) assistant(e *event) []acp.SessionUpdate {
-	id := acp.MessageID(t.mint())
-	var out []acp.SessionUpdate
+func (t *translator) assistant(e *event) []schema.SessionUpdate {
+	id := schema.MessageID(t.mint())
+	var out []schema.SessionUpdate
 	for _, b := range e.Message.blocks() {
 		switch {
 		case b.Type == "tool_use":
@@ -72,11 +72,11 @@ func (t *translator) assistant(e *event) []acp.SessionUpdate {
 		case e.Parent != "":
 			out = append(out, t.subagentSaid(e.Parent, b.Text)...)
 		case b.Type == "text" && b.Text != "":
-			u := acp.AgentMessage(acp.TextBlock(b.Text))
+			u := schema.AgentMessage(schema.TextBlock(b.Text))
 			u.AgentMessageChunk.MessageID = id
 			out = append(out, u)
 		case b.Type == "thinking" && b.Thinking != "":
-			u := acp.AgentThought(acp.TextBlock(b.Thinking))
+			u := schema.AgentThought(schema.TextBlock(b.Thinking))
 			u.AgentThoughtChunk.MessageID = id
 			out = append(out, u)
 		}
@@ -85,8 +85,8 @@ func (t *translator) assistant(e *event) []acp.SessionUpdate {
 }
 
 // user takes results of tools. The rest is an echo.
-func (t *translator) user(e *event) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) user(e *event) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, b := range e.Message.blocks() {
 		if b.Type == "tool_result" {
 			out = append(out, t.ended(&b)...)
@@ -97,7 +97,7 @@ func (t *translator) user(e *event) []acp.SessionUpdate {
 
 // announce takes notice of a call and shows it. A question about the call may
 // have done so before.
-func (t *translator) announce(id, name string, input json.RawMessage, parent string) []acp.SessionUpdate {
+func (t *translator) announce(id, name string, input json.RawMessage, parent string) []schema.SessionUpdate {
 	if id == "" {
 		return nil
 	}
@@ -113,8 +113,8 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	}
 	t.remember(c)
 	l := describe(name, input, c.before)
-	return []acp.SessionUpdate{{ToolCall: &acp.ToolCall{
-		ToolCallID: acp.ToolCallID(id), Title: l.title, Name: &c.name, Kind: l.kind, Status: acp.ToolCallStatusPending,
+	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
+		ToolCallID: schema.ToolCallID(id), Title: l.title, Name: &c.name, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: input, Meta: c.meta(),
 	}}}
 }
@@ -138,7 +138,7 @@ func (c *tool) meta() map[string]json.RawMessage {
 
 // asked takes a question about a call. While a subagent runs, a call that no line
 // has told of is the subagent's; of several nobody knows which.
-func (t *translator) asked(r *request) []acp.SessionUpdate {
+func (t *translator) asked(r *request) []schema.SessionUpdate {
 	if t.tools[r.ID] != nil {
 		return nil
 	}
@@ -160,44 +160,44 @@ func (t *translator) asked(r *request) []acp.SessionUpdate {
 }
 
 // allowed says that a call that was asked about goes on.
-func (t *translator) allowed(id string) []acp.SessionUpdate {
+func (t *translator) allowed(id string) []schema.SessionUpdate {
 	c := t.tools[id]
 	if c == nil || c.over {
 		return nil
 	}
 	c.allowed = true
-	return status(id, acp.ToolCallStatusInProgress)
+	return status(id, schema.ToolCallStatusInProgress)
 }
 
 // refused ends a call that was asked about and whose result nobody tells.
-func (t *translator) refused(id string) []acp.SessionUpdate {
+func (t *translator) refused(id string) []schema.SessionUpdate {
 	if c := t.tools[id]; c == nil || c.over || !c.hidden {
 		return nil
 	}
 	t.tools[id].end()
-	return status(id, acp.ToolCallStatusFailed)
+	return status(id, schema.ToolCallStatusFailed)
 }
 
 // ended takes the result of a call.
-func (t *translator) ended(b *block) []acp.SessionUpdate {
+func (t *translator) ended(b *block) []schema.SessionUpdate {
 	c := t.tools[b.ToolUseID]
 	if c == nil || c.over {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, id := range t.order { // what its subagent did has no results of its own
 		if child := t.tools[id]; child.parent == c.id && child.hidden && !child.over {
 			child.end()
-			now := acp.ToolCallStatusCompleted
+			now := schema.ToolCallStatusCompleted
 			if b.IsError {
-				now = acp.ToolCallStatusFailed
+				now = schema.ToolCallStatusFailed
 			}
 			out = append(out, status(id, now)...)
 		}
 	}
 	u := outcome(c, b)
 	c.end()
-	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	return append(out, schema.SessionUpdate{ToolCallUpdate: u})
 }
 
 // end gives up what is needed of a running call only.
@@ -205,16 +205,16 @@ func (c *tool) end() { c.over, c.input, c.before, c.said = true, nil, nil, "" }
 
 // abandoned ends the calls of a turn that is over, which get no result. Those of
 // subagents never do: they count as done when the turn has ended well.
-func (t *translator) abandoned(well bool) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) abandoned(well bool) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		c := t.tools[id]
 		if c.over {
 			continue
 		}
-		now := acp.ToolCallStatusFailed
+		now := schema.ToolCallStatusFailed
 		if well && c.hidden && c.allowed {
-			now = acp.ToolCallStatusCompleted
+			now = schema.ToolCallStatusCompleted
 		}
 		c.end()
 		out = append(out, status(id, now)...)
@@ -233,12 +233,12 @@ func (t *translator) open() []string {
 	return out
 }
 
-func status(id string, now acp.ToolCallStatus) []acp.SessionUpdate {
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: now}}}
+func status(id string, now schema.ToolCallStatus) []schema.SessionUpdate {
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: now}}}
 }
 
 // subagentSaid shows the words of a subagent in the call that it works for.
-func (t *translator) subagentSaid(parent, s string) []acp.SessionUpdate {
+func (t *translator) subagentSaid(parent, s string) []schema.SessionUpdate {
 	c := t.tools[parent]
 	if c == nil || c.over || s == "" {
 		return nil
@@ -247,13 +247,13 @@ func (t *translator) subagentSaid(parent, s string) []acp.SessionUpdate {
 		c.said += "\n\n"
 	}
 	c.said = bridge.Capped(c.said+s, maxSaid)
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(parent), Content: bridge.TextContent(c.said),
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(parent), Content: bridge.TextContent(c.said),
 	}}}
 }
 
 // used takes a message's tokens.
-func (t *translator) used(e *event) []acp.SessionUpdate {
+func (t *translator) used(e *event) []schema.SessionUpdate {
 	u := e.Message.Usage
 	if u == nil || e.Parent != "" {
 		return nil
@@ -264,12 +264,12 @@ func (t *translator) used(e *event) []acp.SessionUpdate {
 	t.turn.CachedWriteTokens = add(t.turn.CachedWriteTokens, u.CacheWrite)
 	context := u.Input + u.CacheRead + u.CacheWrite
 	t.turn.TotalTokens += context + u.Output
-	now := acp.UsageUpdate{Used: context + u.Output, Size: u.Size}
+	now := schema.UsageUpdate{Used: context + u.Output, Size: u.Size}
 	if now.Size == 0 || now.Used == t.shown.Used && now.Size == t.shown.Size {
 		return nil
 	}
 	t.shown = now
-	return []acp.SessionUpdate{{UsageUpdate: &now}}
+	return []schema.SessionUpdate{{UsageUpdate: &now}}
 }
 
 func add(sum *uint64, n uint64) *uint64 {
@@ -280,9 +280,9 @@ func add(sum *uint64, n uint64) *uint64 {
 }
 
 // ofTurn returns the tokens since the last call of it.
-func (t *translator) ofTurn() *acp.Usage {
+func (t *translator) ofTurn() *schema.Usage {
 	u := t.turn
-	t.turn = acp.Usage{}
+	t.turn = schema.Usage{}
 	if u.TotalTokens == 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // turn is a prompt that the program works on.
@@ -19,7 +20,7 @@ type turn struct {
 
 // verdict is how a turn ended.
 type verdict struct {
-	reason acp.StopReason
+	reason schema.StopReason
 	err    error
 }
 
@@ -34,13 +35,13 @@ func over(e *event) (v verdict, ends, cut bool) {
 	case "tool_use", "pause_turn":
 		return verdict{}, false, false
 	case "max_tokens":
-		return verdict{reason: acp.StopReasonMaxTokens}, true, false
+		return verdict{reason: schema.StopReasonMaxTokens}, true, false
 	case "refusal":
-		return verdict{reason: acp.StopReasonRefusal}, true, false
+		return verdict{reason: schema.StopReasonRefusal}, true, false
 	case "":
 		return verdict{}, false, true
 	}
-	return verdict{reason: acp.StopReasonEndTurn}, true, false
+	return verdict{reason: schema.StopReasonEndTurn}, true, false
 }
 
 // statusOf finds the HTTP status that an error begins with.
@@ -58,11 +59,11 @@ func judge(e *event) verdict {
 	}
 	switch {
 	case !e.IsError:
-		return verdict{reason: acp.StopReasonEndTurn}
+		return verdict{reason: schema.StopReasonEndTurn}
 	case strings.HasPrefix(text, "User cancelled"):
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	case e.Subtype == "error_max_turns":
-		return verdict{reason: acp.StopReasonMaxTurnRequests}
+		return verdict{reason: schema.StopReasonMaxTurnRequests}
 	case status == 401 || unauthorized.MatchString(text):
 		return verdict{err: authRequired(text)}
 	case text == "":
@@ -80,9 +81,9 @@ func judge(e *event) verdict {
 func judgeCut(reason string) verdict {
 	switch {
 	case reason == "" || reason == "max_tokens":
-		return verdict{reason: acp.StopReasonMaxTokens}
+		return verdict{reason: schema.StopReasonMaxTokens}
 	case strings.Contains(reason, "refused to respond"):
-		return verdict{reason: acp.StopReasonRefusal}
+		return verdict{reason: schema.StopReasonRefusal}
 	}
 	return judge(&event{Type: "result", Subtype: "error_during_execution", IsError: true, Error: reason})
 }

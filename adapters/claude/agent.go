@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -51,11 +52,11 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 }
 
 // Initialize starts no program.
-func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("claude-code", "Claude Code", a.o)
 	hello.AgentCapabilities.MCPCapabilities.SSE = true
-	hello.AgentCapabilities.Auth = &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}}
+	hello.AgentCapabilities.Auth = &schema.AgentAuthCapabilities{Status: &schema.AuthStatusCapabilities{}}
 	hello.AuthMethods = authMethods(r.ClientCapabilities, a.o.Program.Path)
 	return hello, nil
 }
@@ -85,7 +86,7 @@ func (a *agent) open(ctx context.Context, s *session, l *launch, args ...string)
 		a.conn.Fail(s.exit)
 	default:
 	}
-	s.emit(func(*translator) []acp.SessionUpdate { return commandsUpdate(g.Commands) })
+	s.emit(func(*translator) []schema.SessionUpdate { return commandsUpdate(g.Commands) })
 	return g, nil
 }
 
@@ -102,7 +103,7 @@ func sessionMeta(g *greeting, l *launch) map[string]json.RawMessage {
 }
 
 // NewSession starts a conversation.
-func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
 	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, a.bypass())
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if err := a.store.made(id, r.Cwd, ""); err != nil {
 		return nil, err
 	}
-	s := a.newSession(acp.SessionID(id), r.Cwd)
+	s := a.newSession(schema.SessionID(id), r.Cwd)
 	s.titled = l.initialize["title"] != nil
 	g, err := a.open(ctx, s, l, "--session-id", id)
 	if err == nil && g.Account.missing() {
@@ -121,10 +122,10 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if err != nil {
 		return nil, errors.Join(err, a.store.Forget(id))
 	}
-	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
 
-func (s *session) modes() *acp.SessionModeState {
+func (s *session) modes() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set.modes()
@@ -132,24 +133,24 @@ func (s *session) modes() *acp.SessionModeState {
 
 // LoadSession opens a conversation of this program, wherever it was made, and
 // replays it.
-func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
 	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+	return &schema.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
 
 // ResumeSession opens a conversation and replays nothing.
-func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
 
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, *greeting, *launch, error) {
+func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Request, replay bool) (*session, *greeting, *launch, error) {
 	if err := a.sessions.Free(id); err != nil {
 		return nil, nil, nil, err
 	}
@@ -191,7 +192,7 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Reques
 }
 
 // ForkSession starts a conversation that knows all of another one.
-func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
 	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, a.bypass())
 	if err != nil {
 		return nil, err
@@ -205,13 +206,13 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	if err := a.store.made(id, r.Cwd, native); err != nil {
 		return nil, err
 	}
-	s := a.newSession(acp.SessionID(id), r.Cwd)
+	s := a.newSession(schema.SessionID(id), r.Cwd)
 	s.titled = true
 	g, err := a.open(ctx, s, l, "--resume", native, "--fork-session", "--session-id", id)
 	if err != nil {
 		return nil, errors.Join(err, a.store.Forget(id))
 	}
-	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
+	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: sessionMeta(g, l)}, nil
 }
 
 // written waits for the transcript of a session that was made here: the program
@@ -234,7 +235,7 @@ func (a *agent) written(ctx context.Context, native, cwd string, made bool) erro
 }
 
 // CloseSession ends a session's process.
-func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	if !a.sessions.Remove(r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}
@@ -243,7 +244,7 @@ func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*ac
 
 // DeleteSession removes a conversation that was made here. What people made in a
 // terminal is theirs.
-func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	if !ok || !known.Made {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -34,17 +35,17 @@ func authRequired(reason string) *acp.Error {
 
 // authMethods lists the ways to log in. Only a client that can run a terminal
 // is offered one.
-func authMethods(c *acp.ClientCapabilities, program string) []acp.AuthMethod {
+func authMethods(c *schema.ClientCapabilities, program string) []schema.AuthMethod {
 	about := "Set ANTHROPIC_API_KEY in the agent's environment, or send credentials with the session."
-	key := &acp.AuthMethodAgent{ID: methodKey, Name: "Anthropic API key", Description: &about}
+	key := &schema.AuthMethodAgent{ID: methodKey, Name: "Anthropic API key", Description: &about}
 	what := "Run `claude auth login` in a terminal on the agent's machine."
 	command := bridge.Meta(map[string]any{"command": []string{program, "auth", "login"}})
 	if c != nil && c.Auth != nil && c.Auth.Terminal {
-		return []acp.AuthMethod{{Agent: key}, {Terminal: &acp.AuthMethodTerminal{
+		return []schema.AuthMethod{{Agent: key}, {Terminal: &schema.AuthMethodTerminal{
 			ID: methodLogin, Name: "Claude login", Description: &what, Args: []string{"auth", "login"}, Meta: command,
 		}}}
 	}
-	return []acp.AuthMethod{{Agent: key}, {Agent: &acp.AuthMethodAgent{ID: methodLogin, Name: "Claude login", Description: &what, Meta: command}}}
+	return []schema.AuthMethod{{Agent: key}, {Agent: &schema.AuthMethodAgent{ID: methodLogin, Name: "Claude login", Description: &what, Meta: command}}}
 }
 
 // account is what the program says of its credentials.
@@ -77,9 +78,9 @@ func (a *account) attempts() int {
 
 // state is the account for a session's _meta. It holds no secret.
 func (a *account) state() map[string]string {
-	out := map[string]string{"state": string(acp.AuthStateAuthenticated)}
+	out := map[string]string{"state": string(schema.AuthStateAuthenticated)}
 	if a.missing() {
-		out["state"] = string(acp.AuthStateUnauthenticated)
+		out["state"] = string(schema.AuthStateUnauthenticated)
 	}
 	for k, v := range map[string]string{
 		"apiKeySource": a.APIKeySource, "tokenSource": a.TokenSource, "provider": a.Provider,
@@ -97,7 +98,7 @@ func (a *account) state() map[string]string {
 const statusBound = 15 * time.Second
 
 // authStatus asks the program whether it has credentials. It asks no network.
-func (a *agent) authStatus(ctx context.Context) (*acp.AuthStatusResponse, error) {
+func (a *agent) authStatus(ctx context.Context) (*schema.AuthStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a.o.Program.Path, append(a.o.Program.Args, "auth", "status")...)
@@ -117,21 +118,21 @@ func (a *agent) authStatus(ctx context.Context) (*acp.AuthStatusResponse, error)
 		return nil, fmt.Errorf("ask claude for its login: %w", err)
 	}
 	if !s.LoggedIn {
-		return &acp.AuthStatusResponse{State: acp.AuthStateUnauthenticated}, nil
+		return &schema.AuthStatusResponse{State: schema.AuthStateUnauthenticated}, nil
 	}
-	one := acp.AuthAccount{Label: bridge.FirstOf(s.Email, s.Method, "claude"), Active: new(true)}
+	one := schema.AuthAccount{Label: bridge.FirstOf(s.Email, s.Method, "claude"), Active: new(true)}
 	if s.Email != "" {
 		one.Email = &s.Email
 	}
 	if s.Org != "" {
 		one.Organization = &s.Org
 	}
-	return &acp.AuthStatusResponse{State: acp.AuthStateAuthenticated, Accounts: []acp.AuthAccount{one}}, nil
+	return &schema.AuthStatusResponse{State: schema.AuthStateAuthenticated, Accounts: []schema.AuthAccount{one}}, nil
 }
 
 // Authenticate checks that the chosen way to log in was gone. Credentials come
 // with the session or the environment, a login is made in a terminal.
-func (a *agent) Authenticate(ctx context.Context, r *acp.AuthenticateRequest) (*acp.AuthenticateResponse, error) {
+func (a *agent) Authenticate(ctx context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error) {
 	switch r.MethodID {
 	case methodKey:
 		env := a.environ()
@@ -144,7 +145,7 @@ func (a *agent) Authenticate(ctx context.Context, r *acp.AuthenticateRequest) (*
 		if err != nil {
 			return nil, err
 		}
-		if s.State != acp.AuthStateAuthenticated {
+		if s.State != schema.AuthStateAuthenticated {
 			return nil, authRequired("nobody is logged in")
 		}
 		return nil, nil

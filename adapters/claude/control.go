@@ -11,6 +11,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const (
@@ -24,7 +25,7 @@ var errEnded = errors.New("the claude process has ended")
 
 // send writes one line.
 func (s *session) send(v any) error {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		return fmt.Errorf("encode a line for claude: %w", err)
 	}
@@ -107,7 +108,7 @@ func (s *session) asked(e *event) {
 		return
 	}
 	if r.Subtype == "can_use_tool" {
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.asked(r) })
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.asked(r) })
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
@@ -153,7 +154,7 @@ func (s *session) answer(ctx context.Context, id string, r *controlRequest) {
 			return
 		}
 		if a.Behavior == "allow" {
-			s.emit(func(t *translator) []acp.SessionUpdate { return t.allowed(r.ToolUse) })
+			s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(r.ToolUse) })
 		}
 		s.respond(id, a)
 	case "elicitation":
@@ -177,7 +178,7 @@ func (s *session) decide(ctx context.Context, r *controlRequest) (answer, error)
 		return answered(q, r, &resp), nil
 	}
 	list := choicesOf(r, s.modeIDs())
-	var resp acp.RequestPermissionResponse
+	var resp schema.RequestPermissionResponse
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(s.id, r, list), &resp); err != nil {
 		return answer{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -15,9 +15,9 @@ const maxWholeFile = 256 << 10
 // look is how a call is shown.
 type look struct {
 	title     string
-	kind      acp.ToolKind
-	content   []acp.ToolCallContent
-	locations []acp.ToolCallLocation
+	kind      schema.ToolKind
+	content   []schema.ToolCallContent
+	locations []schema.ToolCallLocation
 }
 
 // input has the members of the tools' inputs that are shown.
@@ -58,7 +58,7 @@ func describe(name string, raw json.RawMessage, before *string) look {
 	if raw != nil {
 		_ = bridge.Lenient(raw, &in) // what cannot be read is not shown
 	}
-	l := look{title: name, kind: acp.ToolKindOther}
+	l := look{title: name, kind: schema.ToolKindOther}
 	titled := func(s string) {
 		if s = bridge.OneLine(s); s != "" {
 			l.title = s
@@ -66,66 +66,66 @@ func describe(name string, raw json.RawMessage, before *string) look {
 	}
 	switch name {
 	case "Bash", "PowerShell":
-		l.kind = acp.ToolKindExecute
+		l.kind = schema.ToolKindExecute
 		titled(in.Command)
 		if in.Description != "" {
 			l.content = bridge.TextContent(in.Description)
 		}
 	case "BashOutput", "TaskOutput", "KillShell", "TaskStop", "Monitor":
-		l.kind = acp.ToolKindExecute
+		l.kind = schema.ToolKindExecute
 	case "Read", "NotebookRead":
-		l.kind = acp.ToolKindRead
+		l.kind = schema.ToolKindRead
 		path := bridge.FirstOf(in.FilePath, in.Notebook)
 		if path != "" {
 			titled("Read " + path + lineRange(in.Offset, in.Limit))
 			l.locations = bridge.At(path, max(in.Offset, 1))
 		}
 	case "Edit":
-		l.kind = acp.ToolKindEdit
+		l.kind = schema.ToolKindEdit
 		if in.FilePath != "" {
 			titled("Edit " + in.FilePath)
 			l.content, l.locations = editDiff(&in, before)
 		}
 	case "Write":
-		l.kind = acp.ToolKindEdit
+		l.kind = schema.ToolKindEdit
 		if in.FilePath != "" {
 			titled("Write " + in.FilePath)
 			l.content, l.locations = bridge.DiffContent(in.FilePath, before, in.Content), bridge.At(in.FilePath, 0)
 		}
 	case "NotebookEdit":
-		l.kind = acp.ToolKindEdit
+		l.kind = schema.ToolKindEdit
 		if in.Notebook != "" {
 			titled("Edit notebook " + in.Notebook)
 			l.content, l.locations = bridge.DiffContent(in.Notebook, cell(before, in.CellID, in.EditMode), in.NewSource), bridge.At(in.Notebook, 0)
 		}
 	case "Glob", "Grep", "LS":
-		l.kind = acp.ToolKindSearch
+		l.kind = schema.ToolKindSearch
 		titled(strings.TrimSpace(name + " " + bridge.FirstOf(in.Pattern, in.Glob) + " " + in.Path))
 		if in.Path != "" {
 			l.locations = bridge.At(in.Path, 0)
 		}
 	case "WebSearch", "ToolSearch":
-		l.kind = acp.ToolKindSearch
+		l.kind = schema.ToolKindSearch
 		titled(in.Query)
 	case "WebFetch":
-		l.kind = acp.ToolKindFetch
+		l.kind = schema.ToolKindFetch
 		if in.URL != "" {
 			titled("Fetch " + in.URL)
 		}
 	case "Agent", "Task":
-		l.kind = acp.ToolKindThink
+		l.kind = schema.ToolKindThink
 		titled(in.Description)
 		if in.Prompt != "" {
 			l.content = bridge.TextContent(in.Prompt)
 		}
 	case "TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet":
-		l.kind = acp.ToolKindThink
+		l.kind = schema.ToolKindThink
 		titled(strings.TrimSpace(name + " " + in.Subject))
 	case "EnterPlanMode":
-		l.kind = acp.ToolKindSwitchMode
+		l.kind = schema.ToolKindSwitchMode
 		l.title = "Enter plan mode"
 	case "ExitPlanMode":
-		l.kind = acp.ToolKindSwitchMode
+		l.kind = schema.ToolKindSwitchMode
 		l.title = "Ready to code?"
 		if in.Plan != "" {
 			l.content = bridge.TextContent(in.Plan)
@@ -166,7 +166,7 @@ func changes(name string, raw json.RawMessage) string {
 }
 
 // editDiff shows an edit: of the whole file when it is known and small.
-func editDiff(in *input, before *string) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func editDiff(in *input, before *string) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	if before != nil && in.OldString != "" {
 		if i := strings.Index(*before, in.OldString); i >= 0 {
 			line := uint32(strings.Count((*before)[:i], "\n") + 1)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -45,8 +45,8 @@ func liveThoughts(t *testing.T, w *world) {
 		t.Errorf("thought %q, said %q", thought, bridgetest.Said(got))
 	}
 	_, got = c.Turn(id, "read "+w.Write("result.txt", "what it says\n", 0o600))
-	if !slices.ContainsFunc(got, func(u acp.SessionUpdate) bool {
-		return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && bytes.Contains(bridgetest.Encoded(u.ToolCallUpdate.Content), []byte("what it says"))
+	if !slices.ContainsFunc(got, func(u schema.SessionUpdate) bool {
+		return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted && bytes.Contains(bridgetest.Encoded(u.ToolCallUpdate.Content), []byte("what it says"))
 	}) {
 		t.Errorf("the result is not shown\n%s", c.Quote())
 	}

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -14,7 +15,7 @@ import (
 // transcript. Whatever comes out must be valid.
 func FuzzTranslate(f *testing.F) {
 	kind := func(line []byte) string {
-		return "of " + acp.MemberString(line, "type") + acp.MemberString(line, "subtype") + acp.MemberString(line, "event", "type")
+		return "of " + rawjson.MemberString(line, "type") + rawjson.MemberString(line, "subtype") + rawjson.MemberString(line, "event", "type")
 	}
 	bridgetest.Seed(f, 5, kind, func(line string) { f.Add([]byte(line)) })
 	f.Fuzz(func(t *testing.T, lines []byte) {
@@ -45,7 +46,7 @@ func FuzzTranslate(f *testing.F) {
 				if bridge.Lenient(e.Request, r) == nil {
 					out.Updates(tr.asked(r))
 					list := choicesOf(r, []string{modeDefault, modeBypass})
-					if _, err := acp.Encode(permissionRequest("S", r, list)); err != nil {
+					if _, err := schema.Encode(permissionRequest("S", r, list)); err != nil {
 						t.Fatal(err)
 					}
 				}

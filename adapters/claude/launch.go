@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -133,7 +133,7 @@ func (l *launch) mcp() error {
 	return nil
 }
 
-func headers(list []acp.HTTPHeader) map[string]string {
+func headers(list []schema.HTTPHeader) map[string]string {
 	out := map[string]string{}
 	for _, h := range list {
 		out[h.Name] = h.Value

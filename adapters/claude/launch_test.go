@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -24,12 +25,12 @@ func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
 	}`
 	l, err := newLaunch(bridge.Request{
 		Cwd: t.TempDir(), Directories: []string{"/extra"}, Meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(own)},
-		Servers: []acp.MCPServer{
-			{Stdio: &acp.MCPServerStdio{Name: "both", Command: "acp", Env: []acp.EnvVariable{{Name: "K", Value: "SECRET"}}}},
-			{SSE: &acp.MCPServerSSE{Name: "sse", URL: "https://sse", Headers: []acp.HTTPHeader{{Name: "K", Value: "SECRET"}}}},
-			{ACP: &acp.MCPServerACP{Name: "acp"}},
+		Servers: []schema.MCPServer{
+			{Stdio: &schema.MCPServerStdio{Name: "both", Command: "acp", Env: []schema.EnvVariable{{Name: "K", Value: "SECRET"}}}},
+			{SSE: &schema.MCPServerSSE{Name: "sse", URL: "https://sse", Headers: []schema.HTTPHeader{{Name: "K", Value: "SECRET"}}}},
+			{ACP: &schema.MCPServerACP{Name: "acp"}},
 		},
-		System: &acp.SystemPrompt{Mode: acp.SystemPromptModeAppend, Content: []acp.ContentBlock{acp.TextBlock("S")}},
+		System: &schema.SystemPrompt{Mode: schema.SystemPromptModeAppend, Content: []schema.ContentBlock{schema.TextBlock("S")}},
 	}, false)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func TestLaunch_NothingIsDroppedAndNothingSecretIsAnArgument(t *testing.T) {
 	if info, _ := os.Stat(filepath.Join(dir, "settings.json")); err != nil || !strings.Contains(string(b), "SECRET") || info.Mode().Perm() != 0o600 {
 		t.Errorf("settings.json: %s, %v", b, err)
 	}
-	servers, _ := acp.Encode(l.servers)
+	servers, _ := schema.Encode(l.servers)
 	if want := `{"both":{"args":[],"command":"acp","env":{"K":"SECRET"},"type":"stdio"},` +
 		`"meta":{"type":"sse","url":"https://meta","headers":{"k":"SECRET"}},"sse":{"headers":{"K":"SECRET"},"type":"sse","url":"https://sse"}}`; string(servers) != want {
 		t.Errorf("servers %s", servers)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -49,7 +51,7 @@ func liveDenyWithMessage(t *testing.T, w *world) {
 	})
 	id := c.New("")
 	stop, got := c.Turn(id, "run touch "+filepath.Join(w.Home, "never"))
-	if stop != acp.StopReasonEndTurn || !strings.Contains(bridgetest.Said(got), "not on a Sunday") {
+	if stop != schema.StopReasonEndTurn || !strings.Contains(bridgetest.Said(got), "not on a Sunday") {
 		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
 	}
 	if _, err := os.Stat(filepath.Join(w.Home, "never")); err == nil {
@@ -70,9 +72,9 @@ func liveDiffs(t *testing.T, w *world) {
 		scriptedmodel.Step{scriptedmodel.Say("edited")})
 	id := c.New("")
 	_, got := c.Turn(id, "edit")
-	diffs := map[string]*acp.Diff{}
-	first := map[string]*acp.Diff{}
-	note := func(content []acp.ToolCallContent) {
+	diffs := map[string]*schema.Diff{}
+	first := map[string]*schema.Diff{}
+	note := func(content []schema.ToolCallContent) {
 		for _, one := range content {
 			if d := one.Diff; d != nil {
 				diffs[d.Path] = d
@@ -90,7 +92,7 @@ func liveDiffs(t *testing.T, w *world) {
 			note(u.ToolCallUpdate.Content)
 		}
 	}
-	for when, m := range map[string]map[string]*acp.Diff{"before": first, "after": diffs} {
+	for when, m := range map[string]map[string]*schema.Diff{"before": first, "after": diffs} {
 		if d := m[file]; d == nil || d.OldText == nil || *d.OldText != "alpha\nbeta\ngamma\n" || d.NewText != "alpha\nBETA\ngamma\n" {
 			t.Errorf("%s the edit its diff is %+v", when, d)
 		}
@@ -133,7 +135,7 @@ func liveQuestion(t *testing.T, w *world) {
 		t.Errorf("the model heard %q", bridgetest.Said(got))
 	}
 	answer = object{"outcome": "cancelled", "answers": []string{}}
-	if stop, _ := c.Turn(id, "ask me"); stop != acp.StopReasonCancelled {
+	if stop, _ := c.Turn(id, "ask me"); stop != schema.StopReasonCancelled {
 		t.Errorf("ended with %s", stop)
 	}
 }
@@ -156,7 +158,7 @@ func livePlanApproval(t *testing.T, w *world) {
 		return bridgetest.Pick(option)(method, params)
 	})
 	id := c.New("")
-	modes := func(list []acp.SessionUpdate) string {
+	modes := func(list []schema.SessionUpdate) string {
 		var out []string
 		for _, u := range list {
 			if u.CurrentModeUpdate != nil {
@@ -194,18 +196,18 @@ func liveSubagents(t *testing.T, w *world) {
 		c := w.open(noticing, bridgetest.Pick(optionAllow))
 		id := c.New("")
 		from := c.Seen()
-		if stop, _ := c.Turn(id, "delegate"); stop != acp.StopReasonEndTurn {
+		if stop, _ := c.Turn(id, "delegate"); stop != schema.StopReasonEndTurn {
 			t.Fatalf("ended with %s", stop)
 		}
 		if background {
 			c.Await("the turn about the end", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "noticed") })
 		}
-		var parent, child acp.ToolCallID
-		status := map[acp.ToolCallID]acp.ToolCallStatus{}
+		var parent, child schema.ToolCallID
+		status := map[schema.ToolCallID]schema.ToolCallStatus{}
 		report := ""
 		for _, u := range c.Updates(from) {
 			if call := u.ToolCall; call != nil {
-				switch of := acp.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
+				switch of := rawjson.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
 				case *call.Name == "Agent":
 					parent = call.ToolCallID
 				case of != "" && of == string(parent):
@@ -216,12 +218,12 @@ func liveSubagents(t *testing.T, w *world) {
 				if up.Status != "" {
 					status[up.ToolCallID] = up.Status
 				}
-				if b, _ := acp.Encode(up); up.ToolCallID == parent {
+				if b, _ := schema.Encode(up); up.ToolCallID == parent {
 					report += string(b)
 				}
 			}
 		}
-		if parent == "" || child == "" || status[parent] != acp.ToolCallStatusCompleted || status[child] != acp.ToolCallStatusCompleted {
+		if parent == "" || child == "" || status[parent] != schema.ToolCallStatusCompleted || status[child] != schema.ToolCallStatusCompleted {
 			t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.Quote())
 		}
 		for _, want := range []string{"looking", "the report"} {

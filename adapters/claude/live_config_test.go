@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -20,20 +22,20 @@ func liveAttachments(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Contains("look at"), scriptedmodel.Step{scriptedmodel.Say("seen")})
 	c := w.open(noticing, nil)
 	id := c.New("")
-	prompt := func(blocks ...acp.ContentBlock) *acp.Error {
-		_, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: blocks})
+	prompt := func(blocks ...schema.ContentBlock) *acp.Error {
+		_, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: blocks})
 		return e
 	}
-	text := acp.TextResourceContents{Text: "EMBEDDED TEXT", URI: "file:///w/notes.md"}
+	text := schema.TextResourceContents{Text: "EMBEDDED TEXT", URI: "file:///w/notes.md"}
 	pdf, plainText := "application/pdf", "text/plain"
-	e := prompt(acp.TextBlock("look at this"),
-		acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}},
-		acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
-		acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{TextResourceContents: &text}}},
-		acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{
+	e := prompt(schema.TextBlock("look at this"),
+		schema.ContentBlock{Image: &schema.ImageContent{Data: dot, MimeType: "image/png"}},
+		schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}},
+		schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{TextResourceContents: &text}}},
+		schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{BlobResourceContents: &schema.BlobResourceContents{
 			Blob: base64.StdEncoding.EncodeToString([]byte("BLOB TEXT")), URI: "file:///w/blob.txt", MimeType: &plainText,
 		}}}},
-		acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{
+		schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{BlobResourceContents: &schema.BlobResourceContents{
 			Blob: base64.StdEncoding.EncodeToString([]byte("%PDF-1.4 tiny")), URI: "file:///w/paper.pdf", MimeType: &pdf,
 		}}}})
 	if e != nil {
@@ -45,11 +47,11 @@ func liveAttachments(t *testing.T, w *world) {
 			t.Errorf("the model did not get %.30s", want)
 		}
 	}
-	if e := prompt(acp.ContentBlock{Audio: &acp.AudioContent{Data: "AAAA", MimeType: "audio/wav"}}); e == nil || e.Code != acp.CodeInvalidParams {
+	if e := prompt(schema.ContentBlock{Audio: &schema.AudioContent{Data: "AAAA", MimeType: "audio/wav"}}); e == nil || e.Code != acp.CodeInvalidParams {
 		t.Errorf("audio: %v", e)
 	}
 	zip := "application/zip"
-	if e := prompt(acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{
+	if e := prompt(schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{BlobResourceContents: &schema.BlobResourceContents{
 		Blob: "AAAA", URI: "file:///w/a.zip", MimeType: &zip,
 	}}}}); e == nil || !strings.Contains(e.Message, "a.zip") {
 		t.Errorf("an archive: %v", e)
@@ -77,24 +79,24 @@ func liveAttachments(t *testing.T, w *world) {
 func liveModesModelsEffort(t *testing.T, w *world) {
 	c := w.open(noticing, nil)
 	r := c.NewResult("")
-	id := acp.SessionID(acp.MemberString(r, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	value := func(options json.RawMessage, name string) string {
-		for _, o := range acp.Elements(options) {
-			if acp.MemberString(o, "id") == name {
-				return acp.MemberString(o, "currentValue")
+		for _, o := range rawjson.Elements(options) {
+			if rawjson.MemberString(o, "id") == name {
+				return rawjson.MemberString(o, "currentValue")
 			}
 		}
 		return ""
 	}
 	set := func(option, v string) (json.RawMessage, *acp.Error) {
-		quoted, _ := acp.Encode(v)
-		r, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{
-			SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted,
+		quoted, _ := schema.Encode(v)
+		r, e := c.Call(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{
+			SessionID: id, ConfigID: schema.SessionConfigID(option), Value: quoted,
 		})
-		options, _ := acp.Member(r, "configOptions")
+		options, _ := rawjson.Member(r, "configOptions")
 		return options, e
 	}
-	options, _ := acp.Member(r, "configOptions")
+	options, _ := rawjson.Member(r, "configOptions")
 	defer func(model, effort string) {
 		for option, was := range map[string]string{configModel: model, configEffort: effort} {
 			if _, e := set(option, was); e != nil {
@@ -117,8 +119,8 @@ func liveModesModelsEffort(t *testing.T, w *world) {
 	if os.Geteuid() == 0 && (e == nil || !strings.Contains(e.Message, "IS_SANDBOX")) {
 		t.Errorf("bypass as root: %v", e)
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 
 	if options, e := set(configModel, "sonnet"); e != nil || value(options, configModel) != "sonnet" {
 		t.Fatalf("model sonnet: %v, %s", e, options)
@@ -158,10 +160,10 @@ func TestMCPServer(t *testing.T) {
 
 // mcpAnswer is what a server with one tool answers; the tool asks the user.
 func mcpAnswer(line []byte, call *json.RawMessage) string {
-	id, _ := acp.Member(line, "id")
-	switch acp.MemberString(line, "method") {
+	id, _ := rawjson.Member(line, "id")
+	switch rawjson.MemberString(line, "method") {
 	case "initialize":
-		version := acp.MemberString(line, "params", "protocolVersion")
+		version := rawjson.MemberString(line, "params", "protocolVersion")
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"demo","version":"1"}}}`, id, version)
 	case "tools/list":
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"ask","description":"asks","inputSchema":{"type":"object","properties":{}}}]}}`, id)
@@ -173,8 +175,8 @@ func mcpAnswer(line []byte, call *json.RawMessage) string {
 		return `{"jsonrpc":"2.0","id":"e1","method":"elicitation/create","params":{"message":"Your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}}`
 	case "":
 		if call != nil && *call != nil {
-			result, _ := acp.Member(line, "result")
-			text, _ := acp.Encode(string(result) + " env " + os.Getenv("TEST_MCP_SECRET"))
+			result, _ := rawjson.Member(line, "result")
+			text, _ := schema.Encode(string(result) + " env " + os.Getenv("TEST_MCP_SECRET"))
 			out := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`, *call, text)
 			*call = nil
 			return out

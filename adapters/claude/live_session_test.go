@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -31,7 +33,7 @@ func (w *world) terminal(id string, prompts ...string) {
 	}
 }
 
-func heard(list []acp.SessionUpdate) string {
+func heard(list []schema.SessionUpdate) string {
 	var out []string
 	for _, u := range list {
 		if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Text != nil {
@@ -41,8 +43,8 @@ func heard(list []acp.SessionUpdate) string {
 	return strings.Join(out, "|")
 }
 
-func (w *world) load(id acp.SessionID) *acp.LoadSessionRequest {
-	return &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}
+func (w *world) load(id schema.SessionID) *schema.LoadSessionRequest {
+	return &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}
 }
 
 // env is the environment of the client's programs.
@@ -56,13 +58,13 @@ func TestLive_OpenedAgain(t *testing.T) {
 	w := newWorld(t)
 	notes := w.Write("notes.txt", "the notes\n", 0o600)
 	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	w.ofATerminal(c, notes)
 
 	id := c.New("")
 	for option, value := range map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan} {
-		quoted, _ := acp.Encode(value)
-		c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+		quoted, _ := schema.Encode(value)
+		c.Must(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: quoted})
 	}
 	_, got := c.Turn(id, "say one")
 	first, model := cost(got), w.Turns()[len(w.Turns())-1].Model
@@ -74,15 +76,15 @@ func TestLive_OpenedAgain(t *testing.T) {
 	silent := c.New("")
 	c.Close()
 
-	again := w.open(acp.ClientCapabilities{}, nil)
+	again := w.open(schema.ClientCapabilities{}, nil)
 	from := again.Seen()
 	r := again.Must(acp.MethodSessionLoad, w.load(id))
 	threeCalls(t, "replayed", again.Updates(from))
-	options, _ := acp.Member(r, "configOptions")
+	options, _ := rawjson.Member(r, "configOptions")
 	want := map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan}
-	for _, o := range acp.Elements(options) {
-		if name := acp.MemberString(o, "id"); acp.MemberString(o, "currentValue") != want[name] {
-			t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])
+	for _, o := range rawjson.Elements(options) {
+		if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
+			t.Errorf("%s is %s, want %s", name, rawjson.MemberString(o, "currentValue"), want[name])
 		}
 	}
 	_, got = again.Turn(id, "say two")
@@ -94,10 +96,10 @@ func TestLive_OpenedAgain(t *testing.T) {
 	}
 	// Nothing was said in it.
 	again.Must(acp.MethodSessionResume, w.load(silent))
-	if stop, got := again.Turn(silent, "say hi"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "hi" {
+	if stop, got := again.Turn(silent, "say hi"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "hi" {
 		t.Errorf("%s, %q", stop, bridgetest.Said(got))
 	}
-	fork := acp.SessionID(acp.MemberString(again.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd}), "sessionId"))
+	fork := schema.SessionID(rawjson.MemberString(again.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: w.Cwd}), "sessionId"))
 	if fork == id || fork == "" {
 		t.Fatalf("the fork has the id %q", fork)
 	}
@@ -106,7 +108,7 @@ func TestLive_OpenedAgain(t *testing.T) {
 	again.Turn(id, "say after")
 	again.Close()
 
-	third := w.open(acp.ClientCapabilities{}, nil)
+	third := w.open(schema.ClientCapabilities{}, nil)
 	from = third.Seen()
 	third.Must(acp.MethodSessionLoad, w.load(id))
 	if got := heard(third.Updates(from)); !strings.HasSuffix(got, "say after") || strings.Contains(got, "say one") {
@@ -128,7 +130,7 @@ func TestLive_OpenedAgain(t *testing.T) {
 }
 
 // cost is what a session has cost so far.
-func cost(list []acp.SessionUpdate) (last float64) {
+func cost(list []schema.SessionUpdate) (last float64) {
 	for _, u := range list {
 		if u.UsageUpdate != nil && u.UsageUpdate.Cost != nil {
 			last = u.UsageUpdate.Cost.Amount
@@ -138,9 +140,9 @@ func cost(list []acp.SessionUpdate) (last float64) {
 }
 
 // threeCalls checks three parallel calls, of which one failed.
-func threeCalls(t *testing.T, what string, list []acp.SessionUpdate) {
+func threeCalls(t *testing.T, what string, list []schema.SessionUpdate) {
 	t.Helper()
-	calls, ends := 0, map[acp.ToolCallStatus]int{}
+	calls, ends := 0, map[schema.ToolCallStatus]int{}
 	for _, u := range list {
 		if u.ToolCall != nil {
 			calls++
@@ -149,7 +151,7 @@ func threeCalls(t *testing.T, what string, list []acp.SessionUpdate) {
 			ends[u.ToolCallUpdate.Status]++
 		}
 	}
-	if calls != 3 || ends[acp.ToolCallStatusCompleted] != 2 || ends[acp.ToolCallStatusFailed] != 1 {
+	if calls != 3 || ends[schema.ToolCallStatusCompleted] != 2 || ends[schema.ToolCallStatusFailed] != 1 {
 		t.Errorf("%s: %d calls, %v", what, calls, ends)
 	}
 }
@@ -161,15 +163,15 @@ func (w *world) ofATerminal(c *client, notes string) {
 	t := w.T
 	t.Helper()
 	w.terminal(id, "read "+notes)
-	var list acp.ListSessionsResponse
-	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &list); err != nil {
+	var list schema.ListSessionsResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{Cwd: &w.Cwd}), &list); err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Sessions) != 1 || list.Sessions[0].SessionID != id || *list.Sessions[0].Title != "read "+notes || !bridge.SameDir(list.Sessions[0].Cwd, w.Cwd) ||
-		!acp.MemberBool(list.Sessions[0].Meta[acp.MetaKey], "native") {
+		!rawjson.MemberBool(list.Sessions[0].Meta[acp.MetaKey], "native") {
 		t.Errorf("listed %s", bridgetest.Encoded(list))
 	}
-	for _, bad := range []acp.SessionID{unknown, "abc", "../../etc/passwd", ""} {
+	for _, bad := range []schema.SessionID{unknown, "abc", "../../etc/passwd", ""} {
 		for _, method := range []string{acp.MethodSessionLoad, acp.MethodSessionResume, acp.MethodSessionFork} {
 			if _, e := c.Call(method, w.load(bad)); e == nil || e.Code != acp.CodeResourceNotFound {
 				t.Errorf("%s of %q: %v", method, bad, e)
@@ -181,7 +183,7 @@ func (w *world) ofATerminal(c *client, notes string) {
 	if _, e := c.Call(acp.MethodSessionLoad, &other); e == nil || !strings.Contains(e.Message, w.Cwd) {
 		t.Errorf("loading in another directory: %v", e)
 	}
-	if _, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: "/no/such/dir", MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
+	if _, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: "/no/such/dir", MCPServers: []schema.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
 		t.Errorf("a session in no directory: %v", e)
 	}
 
@@ -193,7 +195,7 @@ func (w *world) ofATerminal(c *client, notes string) {
 	}
 	calls := 0
 	for _, u := range got {
-		if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted {
+		if u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted {
 			calls++
 		}
 	}
@@ -203,30 +205,30 @@ func (w *world) ofATerminal(c *client, notes string) {
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "read "+notes) {
 		t.Errorf("it remembers %q", bridgetest.Said(got))
 	}
-	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "not made here") {
+	if _, e := c.Call(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}); e == nil || !strings.Contains(e.Message, "not made here") {
 		t.Errorf("a terminal's session was deleted: %v", e)
 	}
 }
 
 // deleted deletes sessions: first a fork, which leaves its origin there.
-func (w *world) deleted(c *client, id, fork, silent acp.SessionID) {
+func (w *world) deleted(c *client, id, fork, silent schema.SessionID) {
 	t := w.T
 	t.Helper()
-	listed := func() []acp.SessionID {
-		var list acp.ListSessionsResponse
-		if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{}), &list); err != nil {
+	listed := func() []schema.SessionID {
+		var list schema.ListSessionsResponse
+		if err := json.Unmarshal(c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{}), &list); err != nil {
 			t.Fatal(err)
 		}
-		var out []acp.SessionID
+		var out []schema.SessionID
 		for _, s := range list.Sessions {
-			if !acp.MemberBool(s.Meta[acp.MetaKey], "native") {
+			if !rawjson.MemberBool(s.Meta[acp.MetaKey], "native") {
 				out = append(out, s.SessionID)
 			}
 		}
 		slices.Sort(out)
 		return out
 	}
-	sorted := func(ids ...acp.SessionID) []acp.SessionID { slices.Sort(ids); return ids }
+	sorted := func(ids ...schema.SessionID) []schema.SessionID { slices.Sort(ids); return ids }
 	files := transcriptsOf(c.env())
 	if _, err := files.find(string(fork), w.Cwd); err != nil {
 		t.Fatal(err)
@@ -234,7 +236,7 @@ func (w *world) deleted(c *client, id, fork, silent acp.SessionID) {
 	if got, want := listed(), sorted(id, fork, silent); !slices.Equal(got, want) {
 		t.Errorf("listed %q, want %q", got, want)
 	}
-	c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
+	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: fork})
 	if _, err := files.find(string(fork), ""); err == nil {
 		t.Error("the deleted transcript is there")
 	}
@@ -244,8 +246,8 @@ func (w *world) deleted(c *client, id, fork, silent acp.SessionID) {
 	if _, e := c.Call(acp.MethodSessionLoad, w.load(fork)); e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("loading the deleted session: %v", e)
 	}
-	for _, one := range []acp.SessionID{id, silent} {
-		c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: one})
+	for _, one := range []schema.SessionID{id, silent} {
+		c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: one})
 	}
 	if left, _ := filepath.Glob(filepath.Join(w.Home, ".claude", "projects", "*", "*.jsonl")); len(left) != 1 {
 		t.Errorf("left after deletion: %v, want that of the terminal", left)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -19,32 +20,32 @@ func TestLive_Credentials(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Env = append(w.Env, "ANTHROPIC_API_KEY=")
-	c := w.open(acp.ClientCapabilities{}, nil)
-	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	c := w.open(schema.ClientCapabilities{}, nil)
+	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "ANTHROPIC_API_KEY") {
 		t.Fatalf("session/new without credentials: %v", e)
 	}
 	if left, _ := filepath.Glob(filepath.Join(w.State, "*", "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	var s acp.AuthStatusResponse
-	if err := json.Unmarshal(c.Must(acp.MethodAuthStatus, struct{}{}), &s); err != nil || s.State != acp.AuthStateUnauthenticated {
+	var s schema.AuthStatusResponse
+	if err := json.Unmarshal(c.Must(acp.MethodAuthStatus, struct{}{}), &s); err != nil || s.State != schema.AuthStateUnauthenticated {
 		t.Errorf("auth/status says %+v, %v", s, err)
 	}
-	if _, e := c.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
+	if _, e := c.Call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
 		t.Errorf("authenticate without a key: %v", e)
 	}
 	c.Close()
 	w.Env = append(w.Env, "ANTHROPIC_API_KEY=sk-ant-not-a-key")
 	w.Credentials = adapters.Credentials{OAuthToken: "sk-ant-oat-of-the-session"}
-	c = w.open(acp.ClientCapabilities{}, nil)
+	c = w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say hi")
 	r := w.Model.Turns()[0]
 	if got := r.Header.Get("Authorization"); got != "Bearer sk-ant-oat-of-the-session" || r.Header.Get("X-Api-Key") != "" {
 		t.Errorf("the model got Authorization %q and key %q", got, r.Header.Get("X-Api-Key"))
 	}
-	c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey})
+	c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey})
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(c.Conn.(adapters.Process).PID()) + "/cmdline")
 	if err == nil && strings.Contains(string(cmdline), "oat-of-the-session") {
 		t.Error("the token is among the arguments")
@@ -57,7 +58,7 @@ func TestLive_WithoutRetries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Env = append(w.Env, "CLAUDE_CODE_MAX_RETRIES=0", "IS_SANDBOX=1")
-	c := w.open(acp.ClientCapabilities{}, nil) // answers no request
+	c := w.open(schema.ClientCapabilities{}, nil) // answers no request
 	id := c.New(`{"permissionMode":"bypass"}`)
 	for _, status := range []int{400, 404, 500, 529} {
 		_, e := c.Result(c.Prompt(id, "fail "+strconv.Itoa(status)))

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 // noticing are the capabilities of a client that shows notices.
-var noticing = acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{
-	Notices: &acp.NoticeCapabilities{}, Compaction: &acp.CompactionCapabilities{},
+var noticing = schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{
+	Notices: &schema.NoticeCapabilities{}, Compaction: &schema.CompactionCapabilities{},
 }}
 
 func liveBadKeyEndsAtTheFirstRetry(t *testing.T, w *world) {
@@ -32,18 +34,18 @@ func liveBadKeyEndsAtTheFirstRetry(t *testing.T, w *world) {
 		if d := time.Since(began); d > 10*time.Second {
 			t.Errorf("it took %v", d)
 		}
-		if stop, _ := c.Turn(id, "say good again"); stop != acp.StopReasonEndTurn {
+		if stop, _ := c.Turn(id, "say good again"); stop != schema.StopReasonEndTurn {
 			t.Errorf("the next prompt ended with %s", stop)
 		}
 	}
 }
 
 // cancelled cancels a running prompt and checks how it ends.
-func (c *client) cancelled(id acp.SessionID, prompt acp.ID) {
+func (c *client) cancelled(id schema.SessionID, prompt acp.ID) {
 	c.W.T.Helper()
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	r, e := c.Result(prompt)
-	if e != nil || acp.MemberString(r, "stopReason") != string(acp.StopReasonCancelled) {
+	if e != nil || rawjson.MemberString(r, "stopReason") != string(schema.StopReasonCancelled) {
 		c.W.T.Fatalf("the cancelled prompt ended with %s, %v\n%s", r, e, c.Quote())
 	}
 }
@@ -62,7 +64,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	c := w.open(noticing, nil)
 	id := c.Fresh()
 
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id}) // idle: harmless
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id}) // idle: harmless
 
 	from := c.Seen()
 	p := c.Prompt(id, "forever")
@@ -82,7 +84,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 		}
 	}
 	c.cancelled(id, p)
-	calls := map[acp.ToolCallID]acp.ToolCallStatus{}
+	calls := map[schema.ToolCallID]schema.ToolCallStatus{}
 	for _, u := range c.Updates(from) {
 		if u.ToolCall != nil {
 			calls[u.ToolCall.ToolCallID] = u.ToolCall.Status
@@ -92,7 +94,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 		}
 	}
 	for call, status := range calls {
-		if status != acp.ToolCallStatusFailed {
+		if status != schema.ToolCallStatusFailed {
 			t.Errorf("call %s of the cancelled turn is %s", call, status)
 		}
 	}
@@ -108,10 +110,10 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 		p = c.Prompt(id, "forever")
 		c.cancelled(id, p)
 	}
-	if stop, got := c.Turn(id, "say still here"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "still here" {
+	if stop, got := c.Turn(id, "say still here"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "still here" {
 		t.Errorf("after all that: %s, %q", stop, bridgetest.Said(got))
 	}
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	if pid == 0 || alive(pid) {
 		t.Errorf("the tool's process %d is left", pid)
 	}
@@ -129,7 +131,7 @@ func liveSecondPromptWaits(t *testing.T, w *world) {
 	third := c.Prompt(id, "say four")
 	close(gate)
 	for _, p := range []acp.ID{first, second, third} {
-		if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+		if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 			t.Fatalf("prompt %s: %s, %v", p, r, e)
 		}
 	}
@@ -153,13 +155,13 @@ func liveTurnsThatNobodyPrompted(t *testing.T, w *world) {
 	c := w.open(noticing, nil)
 	id := c.Fresh() // the model looks for its first notification
 	from := c.Seen()
-	if stop, got := c.Turn(id, "in the background"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "started" {
+	if stop, got := c.Turn(id, "in the background"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "started" {
 		t.Fatalf("ended with %s, said %q\n%s", stop, bridgetest.Said(got), c.Quote())
 	}
 	c.Await("the turn that nobody prompted", from, func(m *acp.Message) bool { return strings.Contains(string(m.Frame()), "it is over") })
 	p := c.Prompt(id, "say next")
 	close(gate)
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 		t.Fatalf("the next prompt: %s, %v", r, e)
 	}
 	if got := bridgetest.Said(c.Updates(from)); got != "startedit is over nownext" {
@@ -167,7 +169,7 @@ func liveTurnsThatNobodyPrompted(t *testing.T, w *world) {
 	}
 	done := false
 	for _, u := range c.Updates(from) {
-		done = done || u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted
+		done = done || u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted
 	}
 	if !done {
 		t.Errorf("the background command never ended\n%s", c.Quote())
@@ -227,7 +229,7 @@ func liveUsageCostTitle(t *testing.T, w *world) {
 	}
 	_, got := c.Turn(id, "count\nwell")
 	var title string
-	var use *acp.UsageUpdate
+	var use *schema.UsageUpdate
 	for _, u := range got {
 		if u.SessionInfoUpdate != nil {
 			title = *u.SessionInfoUpdate.Title

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -30,13 +32,13 @@ func TestLive_Wishes(t *testing.T) {
 	for _, name := range []string{"demo", "web"} {
 		w.Model.On(scriptedmodel.Exactly("use "+name), scriptedmodel.Step{scriptedmodel.Call("mcp__"+name+"__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	}
-	own, _ := acp.Encode(map[string]any{
+	own, _ := schema.Encode(map[string]any{
 		"instructions": "PROJECT INSTRUCTIONS", "appendSystemPrompt": "APPENDED PROMPT", "title": "Given title", "permissionMode": "write",
 		"skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}}, "additionalDirectories": []string{extra},
 		"agentSpecific": json.RawMessage(`{"claude":{"includeHookEvents":true,"settings":{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"echo from the hook"}]}]}}}}`),
 	})
 	forms := noticing
-	forms.Elicitation = &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}}
+	forms.Elicitation = &schema.ElicitationCapabilities{Form: &schema.ElicitationFormCapabilities{}}
 	var asked []string
 	c := w.open(forms, func(method string, params json.RawMessage) any {
 		asked = append(asked, method)
@@ -45,19 +47,19 @@ func TestLive_Wishes(t *testing.T) {
 		}
 		return bridgetest.Pick(optionAllow)(method, params)
 	})
-	var r acp.NewSessionResponse
-	if err := json.Unmarshal(c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{
+	var r schema.NewSessionResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{
 		Cwd: w.Cwd, MCPServers: w.servers(), Meta: map[string]json.RawMessage{acp.MetaKey: own},
 	}), &r); err != nil {
 		t.Fatal(err)
 	}
-	unsupported, _ := acp.Member(r.Meta[acp.MetaKey], "unsupported")
-	if list := acp.Elements(unsupported); len(list) != 1 || acp.MemberString(list[0], "field") != "mcpServers.broken" {
+	unsupported, _ := rawjson.Member(r.Meta[acp.MetaKey], "unsupported")
+	if list := rawjson.Elements(unsupported); len(list) != 1 || rawjson.MemberString(list[0], "field") != "mcpServers.broken" {
 		t.Errorf("unsupported is %s, want the broken server", unsupported)
 	}
 	id := r.SessionID
 	_, got := c.Turn(id, "say hi")
-	if !slices.ContainsFunc(got, func(u acp.SessionUpdate) bool {
+	if !slices.ContainsFunc(got, func(u schema.SessionUpdate) bool {
 		return u.Notice != nil && u.Notice.Description != nil && strings.Contains(*u.Notice.Description, "from the hook")
 	}) {
 		t.Errorf("the hook's output was not shown\n%s", c.Quote())
@@ -95,7 +97,7 @@ func TestLive_Wishes(t *testing.T) {
 
 // servers are MCP servers of each kind; the first one asks the user, the second
 // one wants a header, and the third one does not exist.
-func (w *world) servers() []acp.MCPServer {
+func (w *world) servers() []schema.MCPServer {
 	w.T.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.Header.Get("X-Secret") != "sesame" {
@@ -117,17 +119,17 @@ func (w *world) servers() []acp.MCPServer {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	return []acp.MCPServer{
-		{Stdio: &acp.MCPServerStdio{Name: "demo", Command: exe, Args: []string{"-test.run=^TestMCPServer$"}, Env: []acp.EnvVariable{
+	return []schema.MCPServer{
+		{Stdio: &schema.MCPServerStdio{Name: "demo", Command: exe, Args: []string{"-test.run=^TestMCPServer$"}, Env: []schema.EnvVariable{
 			{Name: "TEST_MCP_SERVER", Value: "1"}, {Name: "TEST_MCP_SECRET", Value: "hidden"},
 		}}},
-		{HTTP: &acp.MCPServerHTTP{Name: "web", URL: web.URL, Headers: []acp.HTTPHeader{{Name: "X-Secret", Value: "sesame"}}}},
-		{Stdio: &acp.MCPServerStdio{Name: "broken", Command: "/no/such/program", Args: []string{}, Env: []acp.EnvVariable{}}},
+		{HTTP: &schema.MCPServerHTTP{Name: "web", URL: web.URL, Headers: []schema.HTTPHeader{{Name: "X-Secret", Value: "sesame"}}}},
+		{Stdio: &schema.MCPServerStdio{Name: "broken", Command: "/no/such/program", Args: []string{}, Env: []schema.EnvVariable{}}},
 	}
 }
 
 // tasks shows a list of tasks as a plan.
-func (w *world) tasks(c *client, id acp.SessionID) {
+func (w *world) tasks(c *client, id schema.SessionID) {
 	w.T.Helper()
 	w.Model.On(scriptedmodel.Exactly("by task"),
 		scriptedmodel.Step{scriptedmodel.Call("TaskCreate", map[string]any{"subject": "First", "description": "d"})},
@@ -152,7 +154,7 @@ func (w *world) tasks(c *client, id acp.SessionID) {
 func liveWithoutForms(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("use demo"), scriptedmodel.Step{scriptedmodel.Call("mcp__demo__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(noticing, bridgetest.Pick(optionAllow))
-	r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{
+	r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{
 		Cwd: w.Cwd, MCPServers: w.servers()[:1],
 		Meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"permissionMode":"whatever","agentSpecific":{"claude":{"noSuchThing":1}},"skills":{"paths":["/no/such"]}}`)},
 	})
@@ -161,11 +163,11 @@ func liveWithoutForms(t *testing.T, w *world) {
 			t.Errorf("%s is not among the unsupported: %s", field, r)
 		}
 	}
-	id := acp.SessionID(acp.MemberString(r, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	if _, got := c.Turn(id, "use demo"); !strings.Contains(bridgetest.Said(got), "decline") {
 		t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
 	}
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 }
 
 func liveReadonly(t *testing.T, w *world) {
@@ -187,7 +189,7 @@ func liveBudget(t *testing.T, w *world) {
 	}
 	w.Model.On(scriptedmodel.Exactly("loop"), loop...)
 	c := w.open(noticing, nil)
-	if stop, _ := c.Turn(c.New(`{"agentSpecific":{"claude":{"maxBudgetUsd":0.000001}}}`), "loop"); stop != acp.StopReasonMaxTurnRequests {
+	if stop, _ := c.Turn(c.New(`{"agentSpecific":{"claude":{"maxBudgetUsd":0.000001}}}`), "loop"); stop != schema.StopReasonMaxTurnRequests {
 		t.Errorf("ended with %s\n%s", stop, c.Quote())
 	}
 }

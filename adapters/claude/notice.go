@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -14,43 +14,43 @@ import (
 const errAuth = "authentication_failed"
 
 // notice shows what the program reports beside the conversation.
-func (t *translator) notice(e *event) []acp.SessionUpdate {
+func (t *translator) notice(e *event) []schema.SessionUpdate {
 	said := bridge.FirstOf(bridge.Text(e.Content), e.messageText(), e.Text)
 	switch e.Subtype {
 	case "api_retry":
 		if e.Error == errAuth {
 			return nil // the prompt ends with it
 		}
-		return t.say(acp.NoticeSeverityWarning, retryTitle(e), "")
+		return t.say(schema.NoticeSeverityWarning, retryTitle(e), "")
 	case "model_fallback", "model_refusal_fallback":
 		title := "The model was changed"
 		if e.FallbackModel != "" {
 			title = fmt.Sprintf("Model %s instead of %s", e.FallbackModel, e.OriginalModel)
 		}
-		return t.say(acp.NoticeSeverityWarning, title, bridge.FirstOf(said, e.Trigger))
+		return t.say(schema.NoticeSeverityWarning, title, bridge.FirstOf(said, e.Trigger))
 	case "model_refusal_no_fallback":
-		return t.say(acp.NoticeSeverityWarning, "The model refused to answer", said)
+		return t.say(schema.NoticeSeverityWarning, "The model refused to answer", said)
 	case "permission_denied":
-		return t.say(acp.NoticeSeverityInfo, e.ToolName+" was denied", said)
+		return t.say(schema.NoticeSeverityInfo, e.ToolName+" was denied", said)
 	case "hook_response":
 		output := bridge.FirstOf(e.HookOutput, e.HookStdout, e.HookStderr)
 		if output == "" {
 			return nil
 		}
-		severity := acp.NoticeSeverityInfo
+		severity := schema.NoticeSeverityInfo
 		if e.HookOutcome == "error" {
-			severity = acp.NoticeSeverityWarning
+			severity = schema.NoticeSeverityWarning
 		}
 		return t.say(severity, "Hook "+bridge.FirstOf(e.HookName, e.HookEvent), output)
 	case "mirror_error":
-		return t.say(acp.NoticeSeverityWarning, "The conversation could not be saved", bridge.FirstOf(e.Error, said))
+		return t.say(schema.NoticeSeverityWarning, "The conversation could not be saved", bridge.FirstOf(e.Error, said))
 	}
 	if said == "" && e.Title == "" {
 		return nil
 	}
-	severity := acp.NoticeSeverityInfo
+	severity := schema.NoticeSeverityInfo
 	if e.Level == "warning" || e.Level == "error" {
-		severity = acp.NoticeSeverity(e.Level)
+		severity = schema.NoticeSeverity(e.Level)
 	}
 	return t.say(severity, bridge.FirstOf(e.Title, bridge.OneLine(said)), said)
 }
@@ -72,13 +72,13 @@ func retryTitle(e *event) string {
 }
 
 // limited shows the state of the plan's limits when it matters.
-func (t *translator) limited(r *rateLimit) []acp.SessionUpdate {
+func (t *translator) limited(r *rateLimit) []schema.SessionUpdate {
 	if r == nil || r.Status == "allowed" || r.Status == "" {
 		return nil
 	}
-	severity, title := acp.NoticeSeverityWarning, "The usage limit is near"
+	severity, title := schema.NoticeSeverityWarning, "The usage limit is near"
 	if r.Status == "rejected" {
-		severity, title = acp.NoticeSeverityError, "The usage limit is reached"
+		severity, title = schema.NoticeSeverityError, "The usage limit is reached"
 	}
 	var about []string
 	if r.Type != "" {
@@ -93,46 +93,46 @@ func (t *translator) limited(r *rateLimit) []acp.SessionUpdate {
 	return t.say(severity, title, strings.Join(about, ", "))
 }
 
-func (t *translator) say(severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
+func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
 	return bridge.Notice(t.notices, severity, title, description)
 }
 
 // compacting takes the start and the failure of a compaction.
-func (t *translator) compacting(e *event) []acp.SessionUpdate {
+func (t *translator) compacting(e *event) []schema.SessionUpdate {
 	switch {
 	case e.Status != nil && *e.Status == "compacting":
 		t.compact++
-		return t.compactionIs(acp.CompactionStatusInProgress, "")
+		return t.compactionIs(schema.CompactionStatusInProgress, "")
 	case e.CompactResult != "" && e.CompactResult != "success" || e.CompactError != "":
-		return t.compactionIs(acp.CompactionStatusFailed, bridge.FirstOf(e.CompactError, e.CompactResult))
+		return t.compactionIs(schema.CompactionStatusFailed, bridge.FirstOf(e.CompactError, e.CompactResult))
 	}
 	return nil
 }
 
 // compacted takes the end of a compaction.
-func (t *translator) compacted(f *compactFacts) []acp.SessionUpdate {
+func (t *translator) compacted(f *compactFacts) []schema.SessionUpdate {
 	if t.compact == 0 {
 		t.compact++ // it was not announced
 	}
-	out := t.compactionIs(acp.CompactionStatusCompleted, "")
+	out := t.compactionIs(schema.CompactionStatusCompleted, "")
 	if f != nil && f.PostTokens > 0 {
 		t.usage.used = f.PostTokens
 		out = append(out, t.usage.update()...)
 	}
 	if !t.compaction && f != nil {
 		s := fmt.Sprintf("The conversation was compacted from %d to %d tokens.\n", f.PreTokens, f.PostTokens)
-		out = append(out, acp.AgentThought(acp.TextBlock(s)))
+		out = append(out, schema.AgentThought(schema.TextBlock(s)))
 	}
 	return out
 }
 
-func (t *translator) compactionIs(status acp.CompactionStatus, failure string) []acp.SessionUpdate {
+func (t *translator) compactionIs(status schema.CompactionStatus, failure string) []schema.SessionUpdate {
 	if !t.compaction {
 		return nil
 	}
-	u := &acp.CompactionUpdate{CompactionID: acp.CompactionID("compaction-" + strconv.Itoa(t.compact)), Status: status}
+	u := &schema.CompactionUpdate{CompactionID: schema.CompactionID("compaction-" + strconv.Itoa(t.compact)), Status: status}
 	if failure != "" {
 		u.Error = &failure
 	}
-	return []acp.SessionUpdate{{CompactionUpdate: u}}
+	return []schema.SessionUpdate{{CompactionUpdate: u}}
 }

@@ -5,7 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -41,7 +42,7 @@ type hunk struct {
 }
 
 // outcome returns what a call's result shows.
-func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	if b.IsError {
 		return bridge.TextContent(bridge.Fenced(untagged(plain(b.Content)), "")), nil
 	}
@@ -94,7 +95,7 @@ func shellOutput(o *output, b contentBlock) string {
 
 // editOutcome shows an edit that was made: the whole file, or each changed place
 // of a large one.
-func editOutcome(o *output) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func editOutcome(o *output) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	line := uint32(0)
 	if len(o.Patch) > 0 {
 		line = o.Patch[0].NewStart
@@ -108,7 +109,7 @@ func editOutcome(o *output) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
 	if len(*o.OriginalFile) <= maxWholeFile {
 		return bridge.DiffContent(o.FilePath, o.OriginalFile, replace(*o.OriginalFile, o.OldString, o.NewString, o.ReplaceAll)), bridge.At(o.FilePath, line)
 	}
-	var out []acp.ToolCallContent
+	var out []schema.ToolCallContent
 	for _, h := range o.Patch {
 		var before, after []string
 		for _, l := range h.Lines {
@@ -128,15 +129,15 @@ func editOutcome(o *output) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
 }
 
 // shownBlocks shows the content that a tool gave the model.
-func shownBlocks(content json.RawMessage) []acp.ToolCallContent {
-	var out []acp.ToolCallContent
+func shownBlocks(content json.RawMessage) []schema.ToolCallContent {
+	var out []schema.ToolCallContent
 	for _, b := range blocks(content) {
 		switch {
 		case b.Type == "text" && b.Text != "":
 			out = append(out, bridge.TextContent(b.Text)...)
 		case b.Type == "image" && b.Source != nil && b.Source.Type == "base64":
-			out = append(out, acp.ToolCallContent{Content: &acp.Content{Content: acp.ContentBlock{
-				Image: &acp.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType},
+			out = append(out, schema.ToolCallContent{Content: &schema.Content{Content: schema.ContentBlock{
+				Image: &schema.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType},
 			}}})
 		}
 	}
@@ -167,14 +168,14 @@ func rawOutput(b contentBlock, raw json.RawMessage) json.RawMessage {
 	case raw[0] != '{':
 		return raw
 	}
-	raw = acp.DeleteMember(raw, "originalFile")
-	raw = acp.DeleteMember(raw, "file", "base64")
-	raw = acp.DeleteMember(raw, "file", "content")
-	if c, ok := acp.Member(raw, "content"); ok && c[0] == '"' {
-		if _, ok := acp.Member(raw, "filePath"); ok {
-			raw = acp.DeleteMember(raw, "content")
+	raw = rawjson.DeleteMember(raw, "originalFile")
+	raw = rawjson.DeleteMember(raw, "file", "base64")
+	raw = rawjson.DeleteMember(raw, "file", "content")
+	if c, ok := rawjson.Member(raw, "content"); ok && c[0] == '"' {
+		if _, ok := rawjson.Member(raw, "filePath"); ok {
+			raw = rawjson.DeleteMember(raw, "content")
 		}
 	}
-	raw = acp.DeleteMember(raw, "original_file")
-	return acp.DeleteMember(raw, "updated_file")
+	raw = rawjson.DeleteMember(raw, "original_file")
+	return rawjson.DeleteMember(raw, "updated_file")
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -33,12 +35,12 @@ func play(in io.Reader, out io.Writer) {
 			return
 		}
 		mode := os.Getenv(playerVar)
-		switch acp.MemberString(line, "type") {
+		switch rawjson.MemberString(line, "type") {
 		case "control_request":
-			if mode == "silent" || mode == "deaf" && acp.MemberString(line, "request", "subtype") == "interrupt" {
+			if mode == "silent" || mode == "deaf" && rawjson.MemberString(line, "request", "subtype") == "interrupt" {
 				continue
 			}
-			id, _ := acp.Member(line, "request_id")
+			id, _ := rawjson.Member(line, "request_id")
 			fmt.Fprintf(out, `{"type":"control_response","response":{"subtype":"success","request_id":%s,"response":{"account":{"apiKeySource":"test"}}}}`+"\n", id)
 		case "user":
 			fmt.Fprintln(out, `{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}}}`)
@@ -105,8 +107,8 @@ func request(tb testing.TB, conn acp.Conn, method, params string, each func(m *a
 
 func newPlayed(tb testing.TB, conn acp.Conn) string {
 	tb.Helper()
-	cwd, _ := acp.Encode(tb.TempDir())
-	return acp.MemberString(request(tb, conn, acp.MethodSessionNew, `{"cwd":`+string(cwd)+`,"mcpServers":[]}`, nil), "sessionId")
+	cwd, _ := schema.Encode(tb.TempDir())
+	return rawjson.MemberString(request(tb, conn, acp.MethodSessionNew, `{"cwd":`+string(cwd)+`,"mcpServers":[]}`, nil), "sessionId")
 }
 
 // TestOverhead_OfOneLine measures the time from a line of the program to the
@@ -116,7 +118,7 @@ func TestOverhead_OfOneLine(t *testing.T) {
 	id := newPlayed(t, conn)
 	var took []time.Duration
 	request(t, conn, acp.MethodSessionPrompt, `{"sessionId":"`+id+`","prompt":[{"type":"text","text":"go"}]}`, func(m *acp.Message) {
-		if n, err := strconv.ParseInt(acp.MemberString(m.Update(), "content", "text"), 10, 64); err == nil {
+		if n, err := strconv.ParseInt(rawjson.MemberString(m.Update(), "content", "text"), 10, 64); err == nil {
 			took = append(took, time.Since(time.Unix(0, n)))
 		}
 	})

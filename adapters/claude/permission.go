@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -59,12 +61,12 @@ func allow(r *controlRequest, more ...suggestion) answer {
 
 // choice is one option of a request for a permission, and what it means.
 type choice struct {
-	option acp.PermissionOption
+	option schema.PermissionOption
 	answer answer
 }
 
-func offer(id, name string, kind acp.PermissionOptionKind, a answer) choice {
-	return choice{acp.PermissionOption{OptionID: acp.PermissionOptionID(id), Name: name, Kind: kind}, a}
+func offer(id, name string, kind schema.PermissionOptionKind, a answer) choice {
+	return choice{schema.PermissionOption{OptionID: schema.PermissionOptionID(id), Name: name, Kind: kind}, a}
 }
 
 // choicesOf returns what can be answered to a request. modes are those that the
@@ -73,7 +75,7 @@ func choicesOf(r *controlRequest, modes []string) []choice {
 	if r.ToolName == "ExitPlanMode" {
 		return planChoices(r, modes)
 	}
-	out := []choice{offer(optionAllow, "Allow", acp.PermissionOptionKindAllowOnce, allow(r))}
+	out := []choice{offer(optionAllow, "Allow", schema.PermissionOptionKindAllowOnce, allow(r))}
 	var always []suggestion
 	var names []string
 	for _, s := range r.Suggestions {
@@ -94,14 +96,14 @@ func choicesOf(r *controlRequest, modes []string) []choice {
 			if s.Mode == modeAcceptEdits {
 				name = "Allow, and accept all edits in this session"
 			}
-			out = append(out, offer("allow_mode_"+s.Mode, name, acp.PermissionOptionKindAllowAlways, allow(r, s)))
+			out = append(out, offer("allow_mode_"+s.Mode, name, schema.PermissionOptionKindAllowAlways, allow(r, s)))
 		}
 	}
 	if len(always) > 0 {
 		name := "Always allow " + strings.Join(names, " and ") + " in this session"
-		out = slices.Insert(out, 1, offer(optionAlways, name, acp.PermissionOptionKindAllowAlways, allow(r, always...)))
+		out = slices.Insert(out, 1, offer(optionAlways, name, schema.PermissionOptionKindAllowAlways, allow(r, always...)))
 	}
-	return append(out, offer(optionReject, "Reject", acp.PermissionOptionKindRejectOnce, deny(saidReject)))
+	return append(out, offer(optionReject, "Reject", schema.PermissionOptionKindRejectOnce, deny(saidReject)))
 }
 
 func ruleName(r permissionRule) string {
@@ -117,20 +119,20 @@ func planChoices(r *controlRequest, modes []string) []choice {
 		return allow(r, suggestion{Type: "setMode", Mode: mode, Destination: forSession})
 	}
 	out := []choice{
-		offer(modeDefault, "Yes, and ask before each edit", acp.PermissionOptionKindAllowOnce, in(modeDefault)),
-		offer(modeAcceptEdits, "Yes, and accept all edits", acp.PermissionOptionKindAllowAlways, in(modeAcceptEdits)),
+		offer(modeDefault, "Yes, and ask before each edit", schema.PermissionOptionKindAllowOnce, in(modeDefault)),
+		offer(modeAcceptEdits, "Yes, and accept all edits", schema.PermissionOptionKindAllowAlways, in(modeAcceptEdits)),
 	}
 	if slices.Contains(modes, modeAuto) {
-		out = append(out, offer(modeAuto, "Yes, and let the model decide what needs a permission", acp.PermissionOptionKindAllowAlways, in(modeAuto)))
+		out = append(out, offer(modeAuto, "Yes, and let the model decide what needs a permission", schema.PermissionOptionKindAllowAlways, in(modeAuto)))
 	}
 	if slices.Contains(modes, modeBypass) {
-		out = append(out, offer(modeBypass, "Yes, and allow everything", acp.PermissionOptionKindAllowAlways, in(modeBypass)))
+		out = append(out, offer(modeBypass, "Yes, and allow everything", schema.PermissionOptionKindAllowAlways, in(modeBypass)))
 	}
-	return append(out, offer(optionReject, "No, keep planning", acp.PermissionOptionKindRejectOnce, deny(saidKeepPlan)))
+	return append(out, offer(optionReject, "No, keep planning", schema.PermissionOptionKindRejectOnce, deny(saidKeepPlan)))
 }
 
 // permissionRequest is the request for the client.
-func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.RequestPermissionRequest {
+func permissionRequest(id schema.SessionID, r *controlRequest, list []choice) *schema.RequestPermissionRequest {
 	in := r.Input
 	if r.shown != nil {
 		in = r.shown
@@ -139,8 +141,8 @@ func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.
 	if r.DisplayName != "" && l.title == r.ToolName {
 		l.title = r.DisplayName
 	}
-	out := &acp.RequestPermissionRequest{SessionID: id, ToolCall: acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(r.ToolUse), Title: &l.title, Name: &r.ToolName, Kind: l.kind, Status: acp.ToolCallStatusPending,
+	out := &schema.RequestPermissionRequest{SessionID: id, ToolCall: schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(r.ToolUse), Title: &l.title, Name: &r.ToolName, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: in,
 	}}
 	if r.parent != "" {
@@ -163,7 +165,7 @@ func permissionRequest(id acp.SessionID, r *controlRequest, list []choice) *acp.
 }
 
 // chosen turns the client's response into the answer.
-func chosen(resp *acp.RequestPermissionResponse, list []choice) answer {
+func chosen(resp *schema.RequestPermissionResponse, list []choice) answer {
 	picked := resp.Outcome.Selected
 	if picked == nil {
 		a := deny(saidCancel)
@@ -175,7 +177,7 @@ func chosen(resp *acp.RequestPermissionResponse, list []choice) answer {
 			continue
 		}
 		a := c.answer
-		if s := acp.MemberString(resp.Meta[acp.MetaKey], "message"); s != "" && a.Behavior == "deny" {
+		if s := rawjson.MemberString(resp.Meta[acp.MetaKey], "message"); s != "" && a.Behavior == "deny" {
 			a.Message = s
 		}
 		return a

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -24,7 +24,7 @@ type planEntry struct {
 }
 
 // write takes a whole list.
-func (p *plan) write(input json.RawMessage) []acp.SessionUpdate {
+func (p *plan) write(input json.RawMessage) []schema.SessionUpdate {
 	var in struct {
 		Todos []struct {
 			Content string `json:"content"`
@@ -42,7 +42,7 @@ func (p *plan) write(input json.RawMessage) []acp.SessionUpdate {
 }
 
 // result takes the result of a call that changed a task.
-func (p *plan) result(name string, input, output json.RawMessage) []acp.SessionUpdate {
+func (p *plan) result(name string, input, output json.RawMessage) []schema.SessionUpdate {
 	var in struct {
 		TaskID  string `json:"taskId"`
 		Subject string `json:"subject"`
@@ -122,7 +122,7 @@ func (p *plan) change(id, text, status string) {
 }
 
 // clear empties a plan that was shown.
-func (p *plan) clear() []acp.SessionUpdate {
+func (p *plan) clear() []schema.SessionUpdate {
 	if len(p.entries) == 0 {
 		return nil
 	}
@@ -130,16 +130,16 @@ func (p *plan) clear() []acp.SessionUpdate {
 	return p.update()
 }
 
-func (p *plan) update() []acp.SessionUpdate {
-	out := make([]acp.PlanEntry, 0, len(p.entries))
+func (p *plan) update() []schema.SessionUpdate {
+	out := make([]schema.PlanEntry, 0, len(p.entries))
 	for _, e := range p.entries {
-		status := acp.PlanEntryStatus(e.status)
+		status := schema.PlanEntryStatus(e.status)
 		switch status {
-		case acp.PlanEntryStatusInProgress, acp.PlanEntryStatusCompleted:
+		case schema.PlanEntryStatusInProgress, schema.PlanEntryStatusCompleted:
 		default:
-			status = acp.PlanEntryStatusPending
+			status = schema.PlanEntryStatusPending
 		}
-		out = append(out, acp.PlanEntry{Content: e.text, Priority: acp.PlanEntryPriorityMedium, Status: status})
+		out = append(out, schema.PlanEntry{Content: e.text, Priority: schema.PlanEntryPriorityMedium, Status: status})
 	}
-	return []acp.SessionUpdate{{Plan: &acp.Plan{Entries: out}}}
+	return []schema.SessionUpdate{{Plan: &schema.Plan{Entries: out}}}
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
@@ -19,7 +20,7 @@ var cancelBound = 20 * time.Second
 
 // Prompt runs one turn. Prompts of a session run one after another: the program
 // would fold a second one into the running turn.
-func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -28,7 +29,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.ended, func() error { return s.exit }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+	return s.slot.Prompt(ctx, s.ended, func() error { return s.exit }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		t, idle := s.begin()
 		for idle != nil { // a turn runs that nobody prompted
 			if err := w.For(idle); err != nil {
@@ -55,7 +56,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 		if v.err != nil {
 			return nil, v.err
 		}
-		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
 	})
 }
 
@@ -108,7 +109,7 @@ func (s *session) await(ctx context.Context, t *turn, cancelled <-chan struct{})
 	case v := <-t.done:
 		return v
 	case <-removed:
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	case <-s.ended:
 		return s.last(t)
 	case <-limit.C:
@@ -129,7 +130,7 @@ func (s *session) last(t *turn) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.cancelled {
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	}
 	return verdict{err: s.exit}
 }
@@ -138,7 +139,7 @@ func (s *session) last(t *turn) verdict {
 // prompt and took it out of its queue: there is no result then.
 func (s *session) interrupt(ctx context.Context, t *turn) (removed bool) {
 	raw, err := s.control(ctx, map[string]string{"subtype": "cancel_async_message", "message_uuid": t.uuid})
-	if err == nil && acp.MemberBool(raw, "cancelled") {
+	if err == nil && rawjson.MemberBool(raw, "cancelled") {
 		return true
 	}
 	if _, err := s.control(ctx, map[string]string{"subtype": "interrupt"}); err != nil {
@@ -148,7 +149,7 @@ func (s *session) interrupt(ctx context.Context, t *turn) (removed bool) {
 }
 
 // Cancel ends a turn that nobody prompted. Prompts watch acp.TurnCancelled.
-func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	s, err := a.sessions.Get(n.SessionID)
 	if err != nil {
 		return err
@@ -176,7 +177,7 @@ func (s *session) take(e *event) {
 		return
 	}
 	s.observe(e)
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.translate(e) })
 	s.remember(e)
 	switch {
 	case e.Type == "system" && e.Subtype == "elicitation_complete":
@@ -250,7 +251,7 @@ func (s *session) dropped(uuid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.turn; t != nil && t.uuid == uuid {
-		t.done <- verdict{reason: acp.StopReasonCancelled}
+		t.done <- verdict{reason: schema.StopReasonCancelled}
 		s.turn = nil
 	}
 }
@@ -285,13 +286,13 @@ func (s *session) keep(edit func(r *record)) {
 }
 
 // entitle names a new session after its first prompt.
-func (s *session) entitle(prompt []acp.ContentBlock) {
+func (s *session) entitle(prompt []schema.ContentBlock) {
 	s.mu.Lock()
 	first := !s.titled
 	s.titled = true
 	s.mu.Unlock()
 	if first {
-		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(prompt) })
+		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
 	}
 }
 
@@ -303,7 +304,7 @@ var content = bridge.Content{
 	Image: func(mime, data string) any {
 		return map[string]any{"type": "image", "source": base64Source(mime, data)}
 	},
-	ImageAt: func(i *acp.ImageContent) (any, error) {
+	ImageAt: func(i *schema.ImageContent) (any, error) {
 		return map[string]any{"type": "image", "source": map[string]any{"type": "url", "url": *i.URI}}, nil
 	},
 	File: func(mime, uri, data string) ([]any, bool) {

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // questionsOf reads the questions of a call of AskUserQuestion.
-func questionsOf(session acp.SessionID, r *controlRequest) (*acp.QuestionRequest, bool) {
+func questionsOf(session schema.SessionID, r *controlRequest) (*acp.QuestionRequest, bool) {
 	var in struct {
 		Questions []acp.Question `json:"questions"`
 	}
@@ -24,7 +26,7 @@ func questionsOf(session acp.SessionID, r *controlRequest) (*acp.QuestionRequest
 			in.Questions[i].Options = []acp.QuestionOption{}
 		}
 	}
-	return &acp.QuestionRequest{SessionID: session, ToolCallID: acp.ToolCallID(r.ToolUse), Questions: in.Questions}, true
+	return &acp.QuestionRequest{SessionID: session, ToolCallID: schema.ToolCallID(r.ToolUse), Questions: in.Questions}, true
 }
 
 // answered turns the client's answers into the answer for the program: the
@@ -45,12 +47,12 @@ func answered(q *acp.QuestionRequest, r *controlRequest, resp *acp.QuestionRespo
 			answers[one.Question] = strings.Join(resp.Answers[i], ", ")
 		}
 	}
-	b, err := acp.Encode(answers)
+	b, err := schema.Encode(answers)
 	if err != nil {
 		return deny("The answers cannot be read.")
 	}
 	a := allow(r)
-	a.Input = acp.SetMember(a.Input, b, "answers")
+	a.Input = rawjson.SetMember(a.Input, b, "answers")
 	return a
 }
 

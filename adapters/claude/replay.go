@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -97,7 +98,7 @@ func conversation(path string) (map[int]bool, error) {
 		}
 		l := link{line: n, parent: e.Parent, logical: e.Logical}
 		if e.Type == "assistant" {
-			l.message = bridge.FirstOf(acp.MemberString(e.Message, "id"), e.UUID)
+			l.message = bridge.FirstOf(rawjson.MemberString(e.Message, "id"), e.UUID)
 			parts[l.message] = append(parts[l.message], e.UUID)
 		}
 		links[e.UUID] = l
@@ -135,11 +136,11 @@ func conversation(path string) (map[int]bool, error) {
 
 // replay sends what was said in a conversation as updates.
 func (s *session) replay(path string) error {
-	return replayFile(path, func(f func(t *translator) []acp.SessionUpdate) { s.emit(f) })
+	return replayFile(path, func(f func(t *translator) []schema.SessionUpdate) { s.emit(f) })
 }
 
 // replayFile translates a transcript, subagents' own files included.
-func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate)) error {
+func replayFile(path string, emit func(func(t *translator) []schema.SessionUpdate)) error {
 	wanted, err := conversation(path)
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 		if !wanted[n] {
 			return nil
 		}
-		emit(func(t *translator) []acp.SessionUpdate { return t.entry(e, "") })
+		emit(func(t *translator) []schema.SessionUpdate { return t.entry(e, "") })
 		for _, call := range calls(e) {
 			file := agents[call]
 			if file == "" {
@@ -157,7 +158,7 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 			}
 			delete(agents, call)
 			err := bridge.EachEntry(file, func(_ int, e *entry) error {
-				emit(func(t *translator) []acp.SessionUpdate { return t.entry(e, call) })
+				emit(func(t *translator) []schema.SessionUpdate { return t.entry(e, call) })
 				return nil
 			})
 			if err != nil {
@@ -169,7 +170,7 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 	if err != nil {
 		return err
 	}
-	emit(func(t *translator) []acp.SessionUpdate { return t.leftOpen() })
+	emit(func(t *translator) []schema.SessionUpdate { return t.leftOpen() })
 	return nil
 }
 
@@ -200,7 +201,7 @@ func subagents(dir string) map[string]string {
 		if err != nil {
 			continue
 		}
-		if call := acp.MemberString(b, "toolUseId"); call != "" {
+		if call := rawjson.MemberString(b, "toolUseId"); call != "" {
 			out[call] = strings.TrimSuffix(f, ".meta.json") + ".jsonl"
 		}
 	}
@@ -208,7 +209,7 @@ func subagents(dir string) map[string]string {
 }
 
 // entry translates an entry. parent is the call that a subagent works for.
-func (t *translator) entry(e *entry, parent string) []acp.SessionUpdate {
+func (t *translator) entry(e *entry, parent string) []schema.SessionUpdate {
 	ev := &event{Type: e.Type, UUID: e.UUID, Parent: parent, Message: e.Message, Error: e.Error, Output: e.Output}
 	if e.Meta || e.Compact || e.Sidechain && parent == "" {
 		return nil
@@ -228,43 +229,43 @@ func (t *translator) entry(e *entry, parent string) []acp.SessionUpdate {
 	case e.Type == "system" && e.Subtype == "local_command":
 		s := bridge.Text(e.Content)
 		if shown := tagged(s, "local-command-stdout"); shown != "" {
-			return []acp.SessionUpdate{t.chunk(acp.AgentMessage(acp.TextBlock(shown)), e.UUID)}
+			return []schema.SessionUpdate{t.chunk(schema.AgentMessage(schema.TextBlock(shown)), e.UUID)}
 		}
 		if s = strings.TrimSpace(typed(s)); s != "" {
-			return []acp.SessionUpdate{t.chunk(acp.UserMessage(acp.TextBlock(s)), e.UUID)}
+			return []schema.SessionUpdate{t.chunk(schema.UserMessage(schema.TextBlock(s)), e.UUID)}
 		}
 	}
 	return nil
 }
 
 // prompted shows what the user said.
-func (t *translator) prompted(e *event) []acp.SessionUpdate {
+func (t *translator) prompted(e *event) []schema.SessionUpdate {
 	m := e.message()
 	if m == nil {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, b := range blocks(m.Content) {
 		switch {
 		case b.Type == "text":
 			if s := typed(b.Text); strings.TrimSpace(s) != "" {
-				out = append(out, t.chunk(acp.UserMessage(acp.TextBlock(s)), e.UUID))
+				out = append(out, t.chunk(schema.UserMessage(schema.TextBlock(s)), e.UUID))
 			}
 		case b.Type == "image" && b.Source != nil && b.Source.Type == "base64":
-			image := acp.ContentBlock{Image: &acp.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType}}
-			out = append(out, t.chunk(acp.UserMessage(image), e.UUID))
+			image := schema.ContentBlock{Image: &schema.ImageContent{Data: b.Source.Data, MimeType: b.Source.MediaType}}
+			out = append(out, t.chunk(schema.UserMessage(image), e.UUID))
 		}
 	}
 	return out
 }
 
 // leftOpen ends the calls that had no end when the conversation was left.
-func (t *translator) leftOpen() []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) leftOpen() []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		if c := t.tools[id]; !c.over && c.shown {
 			c.end()
-			out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusFailed}})
+			out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusFailed}})
 		}
 	}
 	clear(t.tasks)

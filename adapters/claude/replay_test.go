@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
@@ -15,7 +15,7 @@ func TestTranslate_Transcripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := newTranslator(nil)
 			got := bridgetest.NewTranscript(t)
-			err := replayFile(filepath.Join("testdata/transcript", name+".jsonl"), func(f func(*translator) []acp.SessionUpdate) {
+			err := replayFile(filepath.Join("testdata/transcript", name+".jsonl"), func(f func(*translator) []schema.SessionUpdate) {
 				got.Updates(f(tr))
 			})
 			if err != nil {

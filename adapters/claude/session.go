@@ -16,6 +16,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -27,7 +28,7 @@ const startBound = 90 * time.Second
 // session is a session and the process that serves it.
 type session struct {
 	a   *agent
-	id  acp.SessionID
+	id  schema.SessionID
 	cwd string
 	log *slog.Logger
 
@@ -59,7 +60,7 @@ type session struct {
 	closed bool          // its end is wanted
 }
 
-func (a *agent) newSession(id acp.SessionID, cwd string) *session {
+func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 	s := &session{
 		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}), slot: bridge.NewSlot(),
 		calls: map[string]chan *controlResponse{}, asks: map[string]context.CancelFunc{},
@@ -244,14 +245,14 @@ func (s *session) unparsed(line []byte, reason error) {
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
-func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	if mode := s.emitLocked(f); mode != "" {
 		s.keep(func(r *record) { r.Mode = mode })
 	}
 }
 
 // emitLocked is emit but for what goes to disk: it returns a new mode.
-func (s *session) emitLocked(f func(t *translator) []acp.SessionUpdate) (mode string) {
+func (s *session) emitLocked(f func(t *translator) []schema.SessionUpdate) (mode string) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {
@@ -263,14 +264,14 @@ func (s *session) emitLocked(f func(t *translator) []acp.SessionUpdate) (mode st
 		s.mu.Lock()
 		s.set.mode = mode
 		s.mu.Unlock()
-		s.update(acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}})
+		s.update(schema.SessionUpdate{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.options()}})
 	}
 	return mode
 }
 
 // update sends one update. It fails only when the connection has ended, which
 // others notice.
-func (s *session) update(u acp.SessionUpdate) {
+func (s *session) update(u schema.SessionUpdate) {
 	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
 		s.log.Debug("send an update", "session", s.id, "err", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -71,10 +72,10 @@ func (s *settings) current() *model {
 	return nil
 }
 
-func (s *settings) modes() *acp.SessionModeState {
-	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.mode)}
+func (s *settings) modes() *schema.SessionModeState {
+	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.mode)}
 	for _, id := range s.modeIDs() {
-		m := acp.SessionMode{ID: acp.SessionModeID(id), Name: id}
+		m := schema.SessionMode{ID: schema.SessionModeID(id), Name: id}
 		if n, ok := modeNames[id]; ok {
 			m.Name, m.Description = n[0], &n[1]
 		}
@@ -83,8 +84,8 @@ func (s *settings) modes() *acp.SessionModeState {
 	return out
 }
 
-func (s *settings) options() []acp.SessionConfigOption {
-	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
+func (s *settings) options() []schema.SessionConfigOption {
+	out := []schema.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
 	if len(s.models) > 0 {
 		var list []bridge.Choice
 		for _, m := range s.models {
@@ -159,7 +160,7 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	if _, err := s.control(ctx, map[string]any{"subtype": "set_permission_mode", "mode": mode}); err != nil {
 		return fmt.Errorf("set mode %s: %w", mode, err)
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.modeIs(mode) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.modeIs(mode) })
 	return nil
 }
 
@@ -238,19 +239,19 @@ func (s *session) setEffort(ctx context.Context, want string) error {
 
 // showOptions tells the clients what is in effect.
 func (s *session) showOptions() {
-	s.emit(func(*translator) []acp.SessionUpdate {
-		return []acp.SessionUpdate{{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}}}
+	s.emit(func(*translator) []schema.SessionUpdate {
+		return []schema.SessionUpdate{{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.options()}}}
 	})
 }
 
-func (s *session) options() []acp.SessionConfigOption {
+func (s *session) options() []schema.SessionConfigOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set.options()
 }
 
 // SetSessionMode sets the permission mode.
-func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *agent) SetSessionMode(ctx context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -259,7 +260,7 @@ func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest
 }
 
 // SetSessionConfigOption sets the mode, the model or the effort.
-func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(ctx context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -281,5 +282,5 @@ func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionCon
 	if err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
 }

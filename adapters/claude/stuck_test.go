@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -18,7 +20,7 @@ import (
 func TestStuck_AtTheStart(t *testing.T) {
 	state := t.TempDir()
 	conn := openPlayerAs(t, state, "silent")
-	cwd, _ := acp.Encode(t.TempDir())
+	cwd, _ := schema.Encode(t.TempDir())
 	if err := conn.Write(t.Context(), acp.NewRequest("1", acp.MethodSessionNew, []byte(`{"cwd":`+string(cwd)+`,"mcpServers":[]}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +60,7 @@ func TestStuck_InATurn(t *testing.T) {
 			}
 			return
 		}
-		if m.IsResponse() && acp.MemberString(m.Result(), "stopReason") != "cancelled" { // if it is answered at all
+		if m.IsResponse() && rawjson.MemberString(m.Result(), "stopReason") != "cancelled" { // if it is answered at all
 			t.Errorf("the prompt was answered: %s", m.Frame())
 		}
 		if strings.Contains(string(m.Frame()), "on and on") {
@@ -131,7 +133,7 @@ func TestStart_WithoutAProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	cwd, _ := acp.Encode(t.TempDir())
+	cwd, _ := schema.Encode(t.TempDir())
 	if err := conn.Write(t.Context(), acp.NewRequest("1", acp.MethodSessionNew, []byte(`{"cwd":`+string(cwd)+`,"mcpServers":[]}`))); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package claude
 
 import (
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -11,7 +11,7 @@ const maxSaid = 32 << 10
 
 // subagentSaid shows a subagent's words as content of the call that it works
 // for: they are not the agent's answer.
-func (t *translator) subagentSaid(parent string, b contentBlock) []acp.SessionUpdate {
+func (t *translator) subagentSaid(parent string, b contentBlock) []schema.SessionUpdate {
 	c := t.tools[parent]
 	s := b.Text
 	if b.Type == "thinking" {
@@ -26,14 +26,14 @@ func (t *translator) subagentSaid(parent string, b contentBlock) []acp.SessionUp
 		c.saidLen -= len(c.said[0].Content.Content.Text.Text)
 		c.said = c.said[1:]
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(parent), Content: append([]acp.ToolCallContent(nil), c.said...), Meta: c.meta(),
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(parent), Content: append([]schema.ToolCallContent(nil), c.said...), Meta: c.meta(),
 	}}}
 }
 
 // taskStarted takes the start of what a call runs beside the conversation: a
 // subagent, or a command that takes long.
-func (t *translator) taskStarted(e *event) []acp.SessionUpdate {
+func (t *translator) taskStarted(e *event) []schema.SessionUpdate {
 	c := t.tools[e.ToolUse]
 	if c == nil || len(t.tasks) >= maxTools {
 		return nil
@@ -42,11 +42,11 @@ func (t *translator) taskStarted(e *event) []acp.SessionUpdate {
 	if c.over || !c.shown {
 		return nil
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusInProgress}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusInProgress}}}
 }
 
 // taskProgress shows what a subagent does at the moment.
-func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
+func (t *translator) taskProgress(e *event) []schema.SessionUpdate {
 	c := t.tools[bridge.FirstOf(e.ToolUse, t.tasks[e.TaskID])]
 	if c == nil || c.over || !c.shown || e.Description == "" {
 		return nil
@@ -59,31 +59,31 @@ func (t *translator) taskProgress(e *event) []acp.SessionUpdate {
 	if in.Description != "" && in.Description != e.Description {
 		title = bridge.OneLine(in.Description) + ": " + title
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Title: &title}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Title: &title}}}
 }
 
 // taskEnded takes the end of a task. That of one in the background is the end of
 // its call; others have a result as well.
-func (t *translator) taskEnded(e *event) []acp.SessionUpdate {
+func (t *translator) taskEnded(e *event) []schema.SessionUpdate {
 	c := t.tools[bridge.FirstOf(e.ToolUse, t.tasks[e.TaskID])]
 	delete(t.tasks, e.TaskID)
 	if c == nil || c.over || c.task == "" {
 		return nil
 	}
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if e.Status != nil && *e.Status != "completed" {
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 	}
 	if e.Summary != "" {
 		u.Content = said(c, bridge.TextContent(e.Summary))
 	}
 	c.end()
-	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 
 // said puts a subagent's report behind its words, of which it may be the last.
-func said(c *tool, report []acp.ToolCallContent) []acp.ToolCallContent {
-	out := append([]acp.ToolCallContent(nil), c.said...)
+func said(c *tool, report []schema.ToolCallContent) []schema.ToolCallContent {
+	out := append([]schema.ToolCallContent(nil), c.said...)
 	if n := len(out); n > 0 && len(report) > 0 && report[0].Content != nil && report[0].Content.Content.Text != nil &&
 		out[n-1].Content.Content.Text.Text == report[0].Content.Content.Text.Text {
 		out = out[:n-1]

@@ -5,7 +5,8 @@ import (
 	"reflect"
 	"slices"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -17,9 +18,9 @@ type tool struct {
 	shown    bool   // it was announced
 	task     string // the background task that it became
 	over     bool
-	said     []acp.ToolCallContent // what its subagent said
-	saidLen  int                   // bytes of it
-	before   *string               // of the file that it changes, when it was read in time
+	said     []schema.ToolCallContent // what its subagent said
+	saidLen  int                      // bytes of it
+	before   *string                  // of the file that it changes, when it was read in time
 }
 
 // planTools are shown as the plan and not as calls.
@@ -27,7 +28,7 @@ var planTools = []string{"TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "T
 
 // announce takes notice of a call and shows it, or what is new about it. input
 // is nil while it streams.
-func (t *translator) announce(id, name string, input json.RawMessage, parent string) []acp.SessionUpdate {
+func (t *translator) announce(id, name string, input json.RawMessage, parent string) []schema.SessionUpdate {
 	if id == "" {
 		return nil
 	}
@@ -53,14 +54,14 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	look := describe(name, input, c.before)
 	if !c.shown {
 		c.shown = true
-		call := &acp.ToolCall{
-			ToolCallID: acp.ToolCallID(id), Title: look.title, Name: &c.name, Kind: look.kind, Status: acp.ToolCallStatusPending,
+		call := &schema.ToolCall{
+			ToolCallID: schema.ToolCallID(id), Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
 			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
 		}
-		return []acp.SessionUpdate{{ToolCall: call}}
+		return []schema.SessionUpdate{{ToolCall: call}}
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(id), Title: &look.title, Kind: look.kind,
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(id), Title: &look.title, Kind: look.kind,
 		Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
 	}}}
 }
@@ -97,7 +98,7 @@ func (t *translator) readBefore(name string, input json.RawMessage) *string {
 }
 
 // named gives a call the name that its server shows for it.
-func (t *translator) named(id string, metas []toolMeta) []acp.SessionUpdate {
+func (t *translator) named(id string, metas []toolMeta) []schema.SessionUpdate {
 	for _, m := range metas {
 		c := t.tools[id]
 		if m.ID != id || c == nil || !c.shown || m.Name == "" {
@@ -107,14 +108,14 @@ func (t *translator) named(id string, metas []toolMeta) []acp.SessionUpdate {
 		if m.Server != "" {
 			title = m.Server + ": " + m.Name
 		}
-		return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Title: &title}}}
+		return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Title: &title}}}
 	}
 	return nil
 }
 
 // asked takes a request for a permission. It may come before the call's own
 // line.
-func (t *translator) asked(r *controlRequest) []acp.SessionUpdate {
+func (t *translator) asked(r *controlRequest) []schema.SessionUpdate {
 	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent])
 	if c := t.tools[r.ToolUse]; c != nil {
 		r.before, r.parent, r.shown = c.before, c.parent, c.input
@@ -123,15 +124,15 @@ func (t *translator) asked(r *controlRequest) []acp.SessionUpdate {
 }
 
 // allowed says that a call that was asked about goes on.
-func (t *translator) allowed(id string) []acp.SessionUpdate {
+func (t *translator) allowed(id string) []schema.SessionUpdate {
 	if c := t.tools[id]; c == nil || c.over || !c.shown {
 		return nil
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress}}}
 }
 
 // ended takes the result of a call.
-func (t *translator) ended(b contentBlock, output json.RawMessage) []acp.SessionUpdate {
+func (t *translator) ended(b contentBlock, output json.RawMessage) []schema.SessionUpdate {
 	c := t.tools[b.ToolUseID]
 	if c == nil || c.over {
 		return nil
@@ -140,31 +141,31 @@ func (t *translator) ended(b contentBlock, output json.RawMessage) []acp.Session
 		c.over = true
 		return t.plan.result(c.name, c.input, output)
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	if !c.shown {
 		c.shown = true
 		look := describe(c.name, c.input, nil)
-		out = append(out, acp.SessionUpdate{ToolCall: &acp.ToolCall{
-			ToolCallID: acp.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: acp.ToolCallStatusPending, RawInput: c.input,
+		out = append(out, schema.SessionUpdate{ToolCall: &schema.ToolCall{
+			ToolCallID: schema.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending, RawInput: c.input,
 		}})
 	}
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if !launched(output) {
 		u.Content, u.Locations = outcome(c, b, output)
 	}
 	u.RawOutput = rawOutput(b, output)
 	switch task := backgroundTask(output); {
 	case b.IsError:
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 	case task != "":
 		// It goes on behind the turn; a notification ends it.
-		c.task, u.Status = task, acp.ToolCallStatusInProgress
+		c.task, u.Status = task, schema.ToolCallStatusInProgress
 		t.tasks[task] = c.id
 	}
-	if u.Status != acp.ToolCallStatusInProgress {
+	if u.Status != schema.ToolCallStatusInProgress {
 		c.end()
 	}
-	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	return append(out, schema.SessionUpdate{ToolCallUpdate: u})
 }
 
 // end gives up what is needed of a running call only.
@@ -173,18 +174,18 @@ func (c *tool) end() {
 }
 
 // abandoned ends the calls of a turn that was broken off, which get no result.
-func (t *translator) abandoned(e *event) []acp.SessionUpdate {
+func (t *translator) abandoned(e *event) []schema.SessionUpdate {
 	if !e.IsError {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		c := t.tools[id]
 		if c.over || !c.shown || c.task != "" || t.tools[c.parent] != nil && t.tools[c.parent].task != "" {
 			continue
 		}
 		c.end()
-		out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusFailed}})
+		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusFailed}})
 	}
 	return out
 }
@@ -202,7 +203,7 @@ func sameJSON(a, b json.RawMessage) bool {
 // launched reports whether a result says only that a subagent works in the
 // background, in words for the model.
 func launched(output json.RawMessage) bool {
-	return len(output) > 0 && output[0] == '{' && acp.MemberBool(output, "isAsync")
+	return len(output) > 0 && output[0] == '{' && rawjson.MemberBool(output, "isAsync")
 }
 
 func backgroundTask(output json.RawMessage) string {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -81,7 +82,7 @@ func (t transcripts) find(id, cwd string) (string, error) {
 		}
 	}
 	if elsewhere == "" {
-		return "", bridge.NotFound(acp.SessionID(id))
+		return "", bridge.NotFound(schema.SessionID(id))
 	}
 	there := summarize(elsewhere).cwd
 	return "", acp.Errorf(acp.CodeInvalidParams, "session %s was held in %s: claude cannot continue it in %s", id, bridge.FirstOf(there, "another directory"), cwd).
@@ -167,7 +168,7 @@ func summarize(path string) summary {
 
 // ListSessions lists the conversations of this program, those that were held in
 // a terminal too. The latter are marked as native.
-func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
 	cwd, after := "", ""
 	if r.Cwd != nil {
 		cwd = *r.Cwd
@@ -175,7 +176,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 	if r.Cursor != nil {
 		after = *r.Cursor
 	}
-	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}}
 	ours := a.store.aliases()
 	var last string
 	for _, h := range a.files.list(cwd) {
@@ -197,7 +198,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 		if known && id == "" {
 			continue // an earlier part of a conversation that is listed
 		}
-		info := acp.SessionInfo{SessionID: acp.SessionID(bridge.FirstOf(id, h.id)), Cwd: s.cwd, UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
+		info := schema.SessionInfo{SessionID: schema.SessionID(bridge.FirstOf(id, h.id)), Cwd: s.cwd, UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
 		if s.title != "" {
 			info.Title = &s.title
 		}

@@ -14,6 +14,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -56,10 +58,10 @@ func TestTranscripts_List(t *testing.T) {
 	if err := newStore(state).made(id(2), cwd, ""); err != nil {
 		t.Fatal(err)
 	}
-	seen := map[acp.SessionID]acp.SessionInfo{}
+	seen := map[schema.SessionID]schema.SessionInfo{}
 	params := `{"cwd":"` + cwd + `"}`
 	for pages := 1; ; pages++ {
-		var r acp.ListSessionsResponse
+		var r schema.ListSessionsResponse
 		if err := json.Unmarshal(request(t, conn, acp.MethodSessionList, params, nil), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -81,9 +83,9 @@ func TestTranscripts_List(t *testing.T) {
 		t.Errorf("%d sessions are listed, want %d", len(seen), all-3)
 	}
 	for i, title := range map[int]string{1: "Given", 2: "prompt 2"} {
-		s := seen[acp.SessionID(id(i))]
-		if s.Title == nil || *s.Title != title || s.Cwd != cwd || acp.MemberBool(s.Meta[acp.MetaKey], "native") != (i != 2) {
-			b, _ := acp.Encode(s)
+		s := seen[schema.SessionID(id(i))]
+		if s.Title == nil || *s.Title != title || s.Cwd != cwd || rawjson.MemberBool(s.Meta[acp.MetaKey], "native") != (i != 2) {
+			b, _ := schema.Encode(s)
 			t.Errorf("session %d is %s", i, b)
 		}
 	}
@@ -125,15 +127,15 @@ func TestReplay_DamagedTranscripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := newTranslator(nil)
-	var got []acp.SessionUpdate
-	err := replayFile(path, func(f func(*translator) []acp.SessionUpdate) { got = append(got, f(tr)...) })
+	var got []schema.SessionUpdate
+	err := replayFile(path, func(f func(*translator) []schema.SessionUpdate) { got = append(got, f(tr)...) })
 	if err != nil || heard(got) != "in a circle|last" || bridgetest.Said(got) != "answer" {
 		t.Errorf("%q, %q, %v", heard(got), bridgetest.Said(got), err)
 	}
-	if last := got[len(got)-1].ToolCallUpdate; last == nil || last.Status != acp.ToolCallStatusFailed {
+	if last := got[len(got)-1].ToolCallUpdate; last == nil || last.Status != schema.ToolCallStatusFailed {
 		t.Errorf("the open call did not end: %+v", got[len(got)-1])
 	}
-	if replayFile(filepath.Join(t.TempDir(), "none"), func(func(*translator) []acp.SessionUpdate) {}) == nil {
+	if replayFile(filepath.Join(t.TempDir(), "none"), func(func(*translator) []schema.SessionUpdate) {}) == nil {
 		t.Error("a file that is not there was replayed")
 	}
 }

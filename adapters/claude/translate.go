@@ -5,7 +5,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const (
@@ -49,7 +49,7 @@ func newTranslator(file func(path string) (string, bool)) *translator {
 
 // translate returns the updates that a line means. Control lines mean none by
 // themselves: see [translator.asked].
-func (t *translator) translate(e *event) []acp.SessionUpdate {
+func (t *translator) translate(e *event) []schema.SessionUpdate {
 	switch e.Type {
 	case "stream_event":
 		return t.stream(e)
@@ -71,7 +71,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 }
 
 // stream takes a piece of a message of the main thread.
-func (t *translator) stream(e *event) []acp.SessionUpdate {
+func (t *translator) stream(e *event) []schema.SessionUpdate {
 	s := e.Event
 	if s == nil || e.Parent != "" {
 		return nil
@@ -92,10 +92,10 @@ func (t *translator) stream(e *event) []acp.SessionUpdate {
 		case d == nil:
 		case d.Type == "text_delta" && d.Text != "":
 			t.said = true
-			return []acp.SessionUpdate{t.chunk(acp.AgentMessage(acp.TextBlock(d.Text)), t.streaming)}
+			return []schema.SessionUpdate{t.chunk(schema.AgentMessage(schema.TextBlock(d.Text)), t.streaming)}
 		case d.Type == "thinking_delta" && d.Thinking != "":
 			t.thought = true
-			return []acp.SessionUpdate{t.chunk(acp.AgentThought(acp.TextBlock(d.Thinking)), t.streaming)}
+			return []schema.SessionUpdate{t.chunk(schema.AgentThought(schema.TextBlock(d.Thinking)), t.streaming)}
 		}
 	case "message_delta":
 		return t.usage.delta(s.Usage)
@@ -104,8 +104,8 @@ func (t *translator) stream(e *event) []acp.SessionUpdate {
 }
 
 // chunk gives a chunk its message's id.
-func (t *translator) chunk(u acp.SessionUpdate, message string) acp.SessionUpdate {
-	switch id := acp.MessageID(message); {
+func (t *translator) chunk(u schema.SessionUpdate, message string) schema.SessionUpdate {
+	switch id := schema.MessageID(message); {
 	case u.AgentMessageChunk != nil:
 		u.AgentMessageChunk.MessageID = id
 	case u.AgentThoughtChunk != nil:
@@ -117,12 +117,12 @@ func (t *translator) chunk(u acp.SessionUpdate, message string) acp.SessionUpdat
 }
 
 // assistant takes a whole message, which repeats what was streamed of it.
-func (t *translator) assistant(e *event) []acp.SessionUpdate {
+func (t *translator) assistant(e *event) []schema.SessionUpdate {
 	m := e.message()
 	if m == nil || e.Replay || t.repeated(e, m) {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, b := range blocks(m.Content) {
 		switch {
 		case b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use":
@@ -131,9 +131,9 @@ func (t *translator) assistant(e *event) []acp.SessionUpdate {
 		case e.Parent != "":
 			out = append(out, t.subagentSaid(e.Parent, b)...)
 		case b.Type == "text" && !(m.ID == t.streaming && t.said) && !t.silent(e, m, b.Text):
-			out = append(out, t.chunk(acp.AgentMessage(acp.TextBlock(b.Text)), m.ID))
+			out = append(out, t.chunk(schema.AgentMessage(schema.TextBlock(b.Text)), m.ID))
 		case b.Type == "thinking" && !(m.ID == t.streaming && t.thought) && b.Thinking != "":
-			out = append(out, t.chunk(acp.AgentThought(acp.TextBlock(b.Thinking)), m.ID))
+			out = append(out, t.chunk(schema.AgentThought(schema.TextBlock(b.Thinking)), m.ID))
 		}
 	}
 	return out
@@ -165,12 +165,12 @@ func (t *translator) repeated(e *event, m *apiMessage) bool {
 
 // user takes results of tools. Everything else that looks like the user's words
 // is an echo or the program's own.
-func (t *translator) user(e *event) []acp.SessionUpdate {
+func (t *translator) user(e *event) []schema.SessionUpdate {
 	m := e.message()
 	if m == nil || e.Replay {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, b := range blocks(m.Content) {
 		if strings.HasSuffix(b.Type, "tool_result") {
 			out = append(out, t.ended(b, e.Output)...)
@@ -180,7 +180,7 @@ func (t *translator) user(e *event) []acp.SessionUpdate {
 }
 
 // system takes the program's reports about itself.
-func (t *translator) system(e *event) []acp.SessionUpdate {
+func (t *translator) system(e *event) []schema.SessionUpdate {
 	switch e.Subtype {
 	case "init":
 		t.session = e.Session
@@ -200,7 +200,7 @@ func (t *translator) system(e *event) []acp.SessionUpdate {
 		return t.taskEnded(e)
 	case "local_command_output":
 		if s := bridge.Text(e.Content); s != "" {
-			return []acp.SessionUpdate{acp.AgentMessage(acp.TextBlock(s))}
+			return []schema.SessionUpdate{schema.AgentMessage(schema.TextBlock(s))}
 		}
 	case "api_retry", "model_fallback", "model_refusal_fallback", "model_refusal_no_fallback", "informational",
 		"notification", "permission_denied", "hook_response", "mirror_error":
@@ -210,16 +210,16 @@ func (t *translator) system(e *event) []acp.SessionUpdate {
 }
 
 // modeIs notes the permission mode and says so when it changed.
-func (t *translator) modeIs(mode string) []acp.SessionUpdate {
+func (t *translator) modeIs(mode string) []schema.SessionUpdate {
 	if mode == "" || mode == t.mode {
 		return nil
 	}
 	t.mode = mode
-	return []acp.SessionUpdate{{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(mode)}}}
+	return []schema.SessionUpdate{{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(mode)}}}
 }
 
 // result takes the end of a turn.
-func (t *translator) result(e *event) []acp.SessionUpdate {
+func (t *translator) result(e *event) []schema.SessionUpdate {
 	if e.Session != "" {
 		t.session = e.Session
 	}
@@ -228,14 +228,14 @@ func (t *translator) result(e *event) []acp.SessionUpdate {
 }
 
 // commandsUpdate lists the slash commands.
-func commandsUpdate(list []command) []acp.SessionUpdate {
-	out := make([]acp.AvailableCommand, 0, len(list))
+func commandsUpdate(list []command) []schema.SessionUpdate {
+	out := make([]schema.AvailableCommand, 0, len(list))
 	for _, c := range list {
-		a := acp.AvailableCommand{Name: c.Name, Description: c.Description}
+		a := schema.AvailableCommand{Name: c.Name, Description: c.Description}
 		if c.ArgumentHint != "" {
-			a.Input = &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: c.ArgumentHint}}
+			a.Input = &schema.AvailableCommandInput{Unstructured: &schema.UnstructuredCommandInput{Hint: c.ArgumentHint}}
 		}
 		out = append(out, a)
 	}
-	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: out}}}
+	return []schema.SessionUpdate{{AvailableCommandsUpdate: &schema.AvailableCommandsUpdate{AvailableCommands: out}}}
 }

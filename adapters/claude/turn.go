@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -20,9 +21,9 @@ type turn struct {
 
 // verdict is how a turn ended.
 type verdict struct {
-	reason acp.StopReason
+	reason schema.StopReason
 	err    error
-	usage  *acp.Usage
+	usage  *schema.Usage
 }
 
 // answers reports whether a result ends the turn. Turns that nobody prompted
@@ -57,15 +58,15 @@ func (t *turn) judge(e *event) verdict {
 	aborted := strings.HasPrefix(e.TerminalReason, "aborted_")
 	switch {
 	case t.cancelled || aborted:
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	case e.Subtype == "error_max_turns" || e.Subtype == "error_max_budget_usd":
-		return verdict{reason: acp.StopReasonMaxTurnRequests}
+		return verdict{reason: schema.StopReasonMaxTurnRequests}
 	case e.StopReason == "refusal":
-		return verdict{reason: acp.StopReasonRefusal}
+		return verdict{reason: schema.StopReasonRefusal}
 	case t.failure == "max_output_tokens" || !e.IsError && e.StopReason == "max_tokens":
-		return verdict{reason: acp.StopReasonMaxTokens}
+		return verdict{reason: schema.StopReasonMaxTokens}
 	case !e.IsError:
-		return verdict{reason: acp.StopReasonEndTurn}
+		return verdict{reason: schema.StopReasonEndTurn}
 	}
 	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": bridge.FirstOf(t.failure, e.TerminalReason, e.Subtype)}
 	if e.APIStatus != nil {

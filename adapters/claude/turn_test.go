@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 func TestAccount_AttemptsBeforeCredentialsAreBad(t *testing.T) {
@@ -53,15 +54,15 @@ func TestTurn_Judge(t *testing.T) {
 	for _, tt := range []struct {
 		name, line string
 		turn       turn
-		reason     acp.StopReason
+		reason     schema.StopReason
 		code       int64
 	}{
 		{"success that is an error", `{"subtype":"success","is_error":true,"result":"API Error"}`, turn{}, "", acp.CodeInternal},
 		{"bad key after its interrupt", `{"subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_streaming"}`, turn{failure: errAuth, status: 401}, "", acp.CodeAuthRequired},
-		{"an error after a cancel", `{"subtype":"success","is_error":true,"result":"API Error"}`, turn{cancelled: true}, acp.StopReasonCancelled, 0},
-		{"a late success after a cancel", `{"subtype":"success"}`, turn{cancelled: true}, acp.StopReasonCancelled, 0},
-		{"a regular end", `{"subtype":"success","stop_reason":"end_turn"}`, turn{}, acp.StopReasonEndTurn, 0},
-		{"a local command", `{"subtype":"success","stop_reason":null}`, turn{}, acp.StopReasonEndTurn, 0},
+		{"an error after a cancel", `{"subtype":"success","is_error":true,"result":"API Error"}`, turn{cancelled: true}, schema.StopReasonCancelled, 0},
+		{"a late success after a cancel", `{"subtype":"success"}`, turn{cancelled: true}, schema.StopReasonCancelled, 0},
+		{"a regular end", `{"subtype":"success","stop_reason":"end_turn"}`, turn{}, schema.StopReasonEndTurn, 0},
+		{"a local command", `{"subtype":"success","stop_reason":null}`, turn{}, schema.StopReasonEndTurn, 0},
 	} {
 		e, err := parse([]byte(`{"type":"result",` + tt.line[1:]))
 		if err != nil {

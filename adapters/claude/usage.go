@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // usageState knows how full the context is and what the session cost.
@@ -17,7 +17,7 @@ type usageState struct {
 	before float64 // what earlier processes of the session cost
 	last   float64 // what this process said last
 	turnIn usage   // of the last turn, summed over its calls
-	shown  acp.UsageUpdate
+	shown  schema.UsageUpdate
 }
 
 func (s *usage) context() uint64 { return s.Input + s.CacheRead + s.CacheWrite }
@@ -30,7 +30,7 @@ func (u *usageState) begin(m *apiMessage) {
 }
 
 // delta takes the end of a call of the main thread.
-func (u *usageState) delta(d *usage) []acp.SessionUpdate {
+func (u *usageState) delta(d *usage) []schema.SessionUpdate {
 	if d == nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (u *usageState) delta(d *usage) []acp.SessionUpdate {
 }
 
 // result takes the end of a turn.
-func (u *usageState) result(e *event) []acp.SessionUpdate {
+func (u *usageState) result(e *event) []schema.SessionUpdate {
 	// The model's name here may have a suffix that the init line has as well,
 	// and calls have not.
 	for name, use := range e.ModelUsage {
@@ -64,25 +64,25 @@ func (u *usageState) result(e *event) []acp.SessionUpdate {
 	return u.update()
 }
 
-func (u *usageState) update() []acp.SessionUpdate {
+func (u *usageState) update() []schema.SessionUpdate {
 	if u.size == 0 || u.used == 0 {
 		return nil
 	}
-	out := &acp.UsageUpdate{Used: u.used, Size: u.size}
+	out := &schema.UsageUpdate{Used: u.used, Size: u.size}
 	if u.cost != nil {
-		out.Cost = &acp.Cost{Amount: *u.cost, Currency: "USD"}
+		out.Cost = &schema.Cost{Amount: *u.cost, Currency: "USD"}
 	}
 	if reflect.DeepEqual(*out, u.shown) {
 		return nil
 	}
 	u.shown = *out
-	return []acp.SessionUpdate{{UsageUpdate: out}}
+	return []schema.SessionUpdate{{UsageUpdate: out}}
 }
 
 // ofTurn is the usage of the turn that has just ended.
-func (u *usageState) ofTurn() *acp.Usage {
+func (u *usageState) ofTurn() *schema.Usage {
 	t := u.turnIn
-	return &acp.Usage{
+	return &schema.Usage{
 		InputTokens: t.Input, OutputTokens: t.Output, CachedReadTokens: &t.CacheRead, CachedWriteTokens: &t.CacheWrite,
 		TotalTokens: t.context() + t.Output,
 	}

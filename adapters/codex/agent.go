@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -30,7 +31,7 @@ type agent struct {
 
 	mu       sync.Mutex
 	srv      *server
-	sessions map[acp.SessionID]*session
+	sessions map[schema.SessionID]*session
 	threads  map[string]*session // by thread, those of subagents included
 	orphans  []*event
 	closed   bool
@@ -54,16 +55,16 @@ var (
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
 		o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir),
-		sessions: map[acp.SessionID]*session{}, threads: map[string]*session{},
+		sessions: map[schema.SessionID]*session{}, threads: map[string]*session{},
 	}
 	return a
 }
 
 // Initialize starts no process.
-func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("codex", "Codex", a.o)
-	hello.AgentCapabilities.Auth = &acp.AgentAuthCapabilities{Status: &acp.AuthStatusCapabilities{}, Logout: &acp.LogoutCapabilities{}}
+	hello.AgentCapabilities.Auth = &schema.AgentAuthCapabilities{Status: &schema.AuthStatusCapabilities{}, Logout: &schema.LogoutCapabilities{}}
 	hello.AuthMethods = authMethods()
 	return hello, nil
 }
@@ -192,7 +193,7 @@ func (a *agent) take(srv *server, e *event) {
 	}
 }
 
-func (a *agent) session(id acp.SessionID) (*session, error) {
+func (a *agent) session(id schema.SessionID) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.sessions[id]; s != nil {
@@ -219,7 +220,7 @@ func (a *agent) remove(ctx context.Context, s *session) {
 }
 
 // CloseSession ends what a session runs and gives its thread back.
-func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -230,7 +231,7 @@ func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*
 
 // DeleteSession removes a conversation that was made here. What people made in a
 // terminal is theirs.
-func (a *agent) DeleteSession(ctx context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	srv, err := a.server(ctx)
@@ -303,7 +304,7 @@ func (a *agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
 	srv, all := a.srv, a.sessions
-	a.sessions, a.threads = map[acp.SessionID]*session{}, map[string]*session{}
+	a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
 	a.mu.Unlock()
 	for _, s := range all {
 		s.finish()

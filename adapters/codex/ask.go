@@ -10,6 +10,7 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -137,7 +138,7 @@ func (s *session) decide(ctx context.Context, q *question) (any, error) {
 	s.out.Lock()
 	req, list := s.tr.permission(s.id, q)
 	s.out.Unlock()
-	var resp acp.RequestPermissionResponse
+	var resp schema.RequestPermissionResponse
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, req, &resp); err != nil {
 		return nil, err
 	}
@@ -154,8 +155,8 @@ func (s *session) decide(ctx context.Context, q *question) (any, error) {
 		if c.option.OptionID != picked.OptionID {
 			continue
 		}
-		if c.option.Kind == acp.PermissionOptionKindAllowOnce || c.option.Kind == acp.PermissionOptionKindAllowAlways {
-			s.emit(func(t *translator) []acp.SessionUpdate { return t.allowed(string(req.ToolCall.ToolCallID)) })
+		if c.option.Kind == schema.PermissionOptionKindAllowOnce || c.option.Kind == schema.PermissionOptionKindAllowAlways {
+			s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(string(req.ToolCall.ToolCallID)) })
 		}
 		return c.answer, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -30,18 +31,18 @@ func authRequired(reason string) *acp.Error {
 	})
 }
 
-func authMethods() []acp.AuthMethod {
+func authMethods() []schema.AuthMethod {
 	about := func(s string) *string { return &s }
-	return []acp.AuthMethod{
-		{Agent: &acp.AuthMethodAgent{
+	return []schema.AuthMethod{
+		{Agent: &schema.AuthMethodAgent{
 			ID: methodKey, Name: "OpenAI API key",
 			Description: about("Set OPENAI_API_KEY in the agent's environment, or send credentials with the session. The key stays in memory."),
 		}},
-		{Agent: &acp.AuthMethodAgent{
+		{Agent: &schema.AuthMethodAgent{
 			ID: methodChatGPT, Name: "ChatGPT",
 			Description: about("The result's _meta has an address to open in a browser on the agent's machine."),
 		}},
-		{Agent: &acp.AuthMethodAgent{
+		{Agent: &schema.AuthMethodAgent{
 			ID: methodDevice, Name: "ChatGPT, by a code",
 			Description: about("The result's _meta has an address to open on any machine, and the code to enter there."),
 		}},
@@ -100,7 +101,7 @@ func (a *agent) key(env []string) string {
 
 // Authenticate begins a login. That of ChatGPT goes on in a browser: its end is
 // an auth/status_update.
-func (a *agent) Authenticate(ctx context.Context, r *acp.AuthenticateRequest) (*acp.AuthenticateResponse, error) {
+func (a *agent) Authenticate(ctx context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error) {
 	s, err := a.server(ctx)
 	if err != nil {
 		return nil, err
@@ -131,11 +132,11 @@ func (a *agent) Authenticate(ctx context.Context, r *acp.AuthenticateRequest) (*
 	if err := s.call(ctx, "account/login/start", map[string]string{"type": kind}, &login); err != nil {
 		return nil, acp.Errorf(acp.CodeInternal, "codex cannot begin the login: %v", err)
 	}
-	return &acp.AuthenticateResponse{Meta: bridge.Meta(map[string]any{"login": login})}, nil
+	return &schema.AuthenticateResponse{Meta: bridge.Meta(map[string]any{"login": login})}, nil
 }
 
 // Logout forgets the credentials.
-func (a *agent) Logout(ctx context.Context, _ *acp.LogoutRequest) (*acp.LogoutResponse, error) {
+func (a *agent) Logout(ctx context.Context, _ *schema.LogoutRequest) (*schema.LogoutResponse, error) {
 	s, err := a.server(ctx)
 	if err != nil {
 		return nil, err
@@ -157,17 +158,17 @@ func (s *server) readAccount(ctx context.Context) (account, error) {
 	return now, nil
 }
 
-func statusOf(now *account) *acp.AuthStatusResponse {
+func statusOf(now *account) *schema.AuthStatusResponse {
 	if now.missing() {
-		return &acp.AuthStatusResponse{State: acp.AuthStateUnauthenticated}
+		return &schema.AuthStatusResponse{State: schema.AuthStateUnauthenticated}
 	}
-	out := &acp.AuthStatusResponse{State: acp.AuthStateAuthenticated}
+	out := &schema.AuthStatusResponse{State: schema.AuthStateAuthenticated}
 	if own := now.Account; own != nil {
-		one := acp.AuthAccount{Label: bridge.FirstOf(own.Email, own.Type, ID), Active: new(true)}
+		one := schema.AuthAccount{Label: bridge.FirstOf(own.Email, own.Type, ID), Active: new(true)}
 		if own.Email != "" {
 			one.Email = &own.Email
 		}
-		out.Accounts = []acp.AuthAccount{one}
+		out.Accounts = []schema.AuthAccount{one}
 	}
 	return out
 }
@@ -175,7 +176,7 @@ func statusOf(now *account) *acp.AuthStatusResponse {
 // authChanged tells the client of a login, one that failed as well, or a logout.
 func (s *server) authChanged(e *event) {
 	ctx := context.Background()
-	note := &acp.AuthStatusUpdateNotification{State: acp.AuthStateUnknown}
+	note := &schema.AuthStatusUpdateNotification{State: schema.AuthStateUnknown}
 	login := map[string]any{"loginId": e.LoginID, "success": e.Success}
 	if why := bridge.Text(e.Error); why != "" {
 		login["error"] = why

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // initPrompt is what the command init asks the model.
@@ -91,22 +91,22 @@ func (s *session) listSkills(ctx context.Context) {
 	}
 }
 
-func (s *session) commandsUpdate() []acp.SessionUpdate {
+func (s *session) commandsUpdate() []schema.SessionUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := []acp.AvailableCommand{}
+	list := []schema.AvailableCommand{}
 	for _, b := range builtins {
-		c := acp.AvailableCommand{Name: b.name, Description: b.about}
+		c := schema.AvailableCommand{Name: b.name, Description: b.about}
 		if b.hint != "" {
-			c.Input = &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: b.hint}}
+			c.Input = &schema.AvailableCommandInput{Unstructured: &schema.UnstructuredCommandInput{Hint: b.hint}}
 		}
 		list = append(list, c)
 	}
 	for _, one := range s.skills {
-		list = append(list, acp.AvailableCommand{
+		list = append(list, schema.AvailableCommand{
 			Name: one.Name, Description: one.Description,
-			Input: &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: "what to do with the skill"}},
+			Input: &schema.AvailableCommandInput{Unstructured: &schema.UnstructuredCommandInput{Hint: "what to do with the skill"}},
 		})
 	}
-	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: list}}}
+	return []schema.SessionUpdate{{AvailableCommandsUpdate: &schema.AvailableCommandsUpdate{AvailableCommands: list}}}
 }

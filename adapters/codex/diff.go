@@ -3,13 +3,13 @@ package codex
 import (
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // changed shows changes of files. The files themselves are not read: when a
 // change is announced they may hold the old text, the new one, or nothing.
-func changed(list []change) (content []acp.ToolCallContent, at []acp.ToolCallLocation) {
+func changed(list []change) (content []schema.ToolCallContent, at []schema.ToolCallLocation) {
 	for _, c := range list {
 		switch c.Kind.Type {
 		case "add":

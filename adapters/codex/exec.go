@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -94,7 +95,7 @@ var (
 // execSession is a session, whose thread begins with its first prompt.
 type execSession struct {
 	a    *execAgent
-	id   acp.SessionID
+	id   schema.SessionID
 	cwd  string
 	dirs []string // further folders that it may write to
 	slot bridge.Slot
@@ -120,14 +121,14 @@ func newExecAgent(o adapters.Options, p acp.Peer) *execAgent {
 }
 
 // Initialize says in _meta what this connection lacks.
-func (a *execAgent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+func (a *execAgent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("codex", "Codex", a.o)
-	hello.AgentCapabilities = &acp.AgentCapabilities{
-		PromptCapabilities: &acp.PromptCapabilities{EmbeddedContext: true},
-		SessionCapabilities: &acp.SessionCapabilities{
-			AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-			Resume:                &acp.SessionResumeCapabilities{}, Close: &acp.SessionCloseCapabilities{},
+	hello.AgentCapabilities = &schema.AgentCapabilities{
+		PromptCapabilities: &schema.PromptCapabilities{EmbeddedContext: true},
+		SessionCapabilities: &schema.SessionCapabilities{
+			AdditionalDirectories: &schema.SessionAdditionalDirectoriesCapabilities{},
+			Resume:                &schema.SessionResumeCapabilities{}, Close: &schema.SessionCloseCapabilities{},
 		},
 	}
 	hello.Meta = bridge.Meta(a.fallback())
@@ -149,8 +150,8 @@ func oldest() string {
 }
 
 // NewSession makes a session. Codex hears of it with the first prompt.
-func (a *execAgent) NewSession(_ context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
-	s, up, err := a.setUp(acp.SessionID(uuid.NewString()), bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+func (a *execAgent) NewSession(_ context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
+	s, up, err := a.setUp(schema.SessionID(uuid.NewString()), bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
 	if err != nil {
 		return nil, err
 	}
@@ -160,12 +161,12 @@ func (a *execAgent) NewSession(_ context.Context, r *acp.NewSessionRequest) (*ac
 	if err := a.open(s); err != nil {
 		return nil, err
 	}
-	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: a.meta(up)}, nil
+	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: a.meta(up)}, nil
 }
 
 // ResumeSession goes on with a session that was made here, or with a thread that
 // codex has kept.
-func (a *execAgent) ResumeSession(_ context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *execAgent) ResumeSession(_ context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	if !ok {
@@ -185,13 +186,13 @@ func (a *execAgent) ResumeSession(_ context.Context, r *acp.ResumeSessionRequest
 	if err := a.open(s); err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: a.meta(up)}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: a.meta(up)}, nil
 }
 
 // setUp reads what the client wishes. Nothing but its folders, its mode and the
 // model can be had: the rest would have to go through the command line, which
 // everybody can read.
-func (a *execAgent) setUp(id acp.SessionID, r bridge.Request) (*execSession, *bridge.Setup, error) {
+func (a *execAgent) setUp(id schema.SessionID, r bridge.Request) (*execSession, *bridge.Setup, error) {
 	up, err := bridge.NewSetup(r)
 	if err != nil {
 		return nil, nil, err
@@ -252,14 +253,14 @@ func (a *execAgent) open(s *execSession) error {
 	if err := a.sessions.Add(s.id, s); err != nil {
 		return err
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate {
-		return t.say(acp.NoticeSeverityWarning, "This version of Codex runs with less: install "+oldest()+" or newer", strings.Join(lacks, "; "))
+	s.emit(func(t *translator) []schema.SessionUpdate {
+		return t.say(schema.NoticeSeverityWarning, "This version of Codex runs with less: install "+oldest()+" or newer", strings.Join(lacks, "; "))
 	})
 	return nil
 }
 
 // CloseSession ends what a session runs. It can be resumed.
-func (a *execAgent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *execAgent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	if !a.sessions.Remove(r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}
@@ -282,22 +283,22 @@ func (s *execSession) end() {
 // execModes are the modes that ask nothing.
 var execModes = []string{modeReadOnly, modeAgent, modeFullAccess}
 
-func (s *execSession) modes() *acp.SessionModeState {
+func (s *execSession) modes() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.mode), AvailableModes: []acp.SessionMode{
+	return &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.mode), AvailableModes: []schema.SessionMode{
 		{ID: modeReadOnly, Name: "Read only", Description: new("Reads and runs commands that change nothing; what would need more fails")},
 		{ID: modeAgent, Name: "Agent", Description: new("Edits files in the workspace and runs commands there; what would need more fails")},
 		{ID: modeFullAccess, Name: "Full access", Description: new("Does everything without asking, with network access")},
 	}}
 }
 
-func (s *execSession) options() []acp.SessionConfigOption {
-	return []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
+func (s *execSession) options() []schema.SessionConfigOption {
+	return []schema.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
 }
 
 // SetSessionMode sets the mode of the next prompts.
-func (a *execAgent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *execAgent) SetSessionMode(_ context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -306,7 +307,7 @@ func (a *execAgent) SetSessionMode(_ context.Context, r *acp.SetSessionModeReque
 }
 
 // SetSessionConfigOption sets the mode, the only option.
-func (a *execAgent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *execAgent) SetSessionConfigOption(_ context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -318,7 +319,7 @@ func (a *execAgent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionC
 	if err := s.setMode(string(value)); err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
 }
 
 func (s *execSession) setMode(mode string) error {
@@ -331,8 +332,8 @@ func (s *execSession) setMode(mode string) error {
 	s.mu.Unlock()
 	s.keep(func(r *record) { r.Mode = mode })
 	if changed {
-		s.emit(func(*translator) []acp.SessionUpdate {
-			return []acp.SessionUpdate{{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(mode)}}}
+		s.emit(func(*translator) []schema.SessionUpdate {
+			return []schema.SessionUpdate{{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(mode)}}}
 		})
 	}
 	return nil

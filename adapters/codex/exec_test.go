@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
@@ -108,7 +110,7 @@ func TestLive_Exec(t *testing.T) {
 			}
 			w := newWorld(t)
 			prepare(w)
-			c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
+			c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}}}, nil)
 			result := c.NewResult(`{"permissionMode":"bypass","instructions":"I","mcp":{"x":{"command":"x"}},"agentSpecific":{"codex":{"config":{}}}}`)
 			for _, s := range []string{`"by":"codex exec --json"`, `"field":"instructions"`, `"field":"mcpServers"`, `"field":"agentSpecific.codex.config"`} {
 				if !bytes.Contains(result, []byte(s)) {
@@ -116,49 +118,49 @@ func TestLive_Exec(t *testing.T) {
 				}
 			}
 			c.Await("a notice of what it lacks", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "runs with less") })
-			id := acp.SessionID(acp.MemberString(result, "sessionId"))
+			id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 
 			stop, got := c.Turn(id, "say an apple")
-			if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "an apple" {
+			if stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "an apple" {
 				t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
 			}
 			_, got = c.Turn(id, "run echo one; exit 3")
-			if call := only(t, got); call.Status != acp.ToolCallStatusFailed || !strings.Contains(contentText(call), "one") {
+			if call := only(t, got); call.Status != schema.ToolCallStatusFailed || !strings.Contains(contentText(call), "one") {
 				t.Errorf("the command is %s: %q", call.Status, contentText(call))
 			}
 			if _, got = c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "an apple") {
 				t.Errorf("it recalls %q", bridgetest.Said(got))
 			}
 			// A run that resumes has the mode of the moment.
-			modes := map[acp.SessionModeID]bool{modeReadOnly: false, modeAgent: true}
+			modes := map[schema.SessionModeID]bool{modeReadOnly: false, modeAgent: true}
 			if name == "early" { // of others TestLive_ExecModesCancelFailures shows it
 				modes[modeFullAccess] = true
 			}
 			for mode, writes := range modes {
-				c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: mode})
+				c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: mode})
 				if c.Turn(id, "run touch "+filepath.Join(w.Cwd, string(mode))); w.made(string(mode)) != writes {
 					t.Errorf("mode %s writes: %v\n%s", mode, !writes, c.Quote())
 				}
 			}
-			r, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("say tokens")}})
-			if e != nil || acp.MemberString(r, "stopReason") != "end_turn" || !bytes.Contains(r, []byte(`"usage":{`)) {
+			r, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock("say tokens")}})
+			if e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" || !bytes.Contains(r, []byte(`"usage":{`)) {
 				t.Errorf("it ended with %s, %v", r, e)
 			}
-			if _, e := c.Call(acp.MethodSessionList, &acp.ListSessionsRequest{}); e == nil || e.Code != acp.CodeMethodNotFound {
+			if _, e := c.Call(acp.MethodSessionList, &schema.ListSessionsRequest{}); e == nil || e.Code != acp.CodeMethodNotFound {
 				t.Errorf("session/list: %v", e)
 			}
-			if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{{Image: &acp.ImageContent{Data: "AA==", MimeType: "image/png"}}}}); e == nil || e.Code != acp.CodeInvalidParams {
+			if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{{Image: &schema.ImageContent{Data: "AA==", MimeType: "image/png"}}}}); e == nil || e.Code != acp.CodeInvalidParams {
 				t.Errorf("an image: %v", e)
 			}
 			c.Close()
 
 			// The next connection goes on with the thread.
-			again := w.open(acp.ClientCapabilities{}, nil)
+			again := w.open(schema.ClientCapabilities{}, nil)
 			again.Must(acp.MethodSessionResume, w.again(id))
 			if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "an apple") {
 				t.Errorf("after a restart it recalls %q", bridgetest.Said(got))
 			}
-			for _, unknown := range []acp.SessionID{"01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c", "../../x"} {
+			for _, unknown := range []schema.SessionID{"01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c", "../../x"} {
 				if _, e := again.Call(acp.MethodSessionResume, w.again(unknown)); e == nil || e.Code != acp.CodeResourceNotFound {
 					t.Errorf("session %s: %v", unknown, e)
 				}
@@ -175,7 +177,7 @@ func TestLive_ExecModesCancelFailures(t *testing.T) {
 	w.Model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
 		"cmd": "touch " + filepath.Join(w.Cwd, "escalated"), "sandbox_permissions": "require_escalated", "justification": "because",
 	})}, scriptedmodel.Step{scriptedmodel.Say("gave up")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(`{"permissionMode":"readonly"}`)
 	made := func(name string) bool { _, err := os.Stat(filepath.Join(w.Cwd, name)); return err == nil }
 	c.Turn(id, "run touch "+filepath.Join(w.Cwd, "read-only"))
@@ -183,11 +185,11 @@ func TestLive_ExecModesCancelFailures(t *testing.T) {
 	if made("read-only") || made("escalated") {
 		t.Error("mode read-only writes")
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
 	if c.Turn(id, "run touch "+filepath.Join(w.Cwd, "full")); !made("full") {
 		t.Errorf("mode full-access does not write\n%s", c.Quote())
 	}
-	if _, e := c.Call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan}); e == nil || e.Code != acp.CodeInvalidParams {
+	if _, e := c.Call(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modePlan}); e == nil || e.Code != acp.CodeInvalidParams {
 		t.Errorf("mode plan: %v", e)
 	}
 
@@ -212,7 +214,7 @@ func TestLive_ExecModesCancelFailures(t *testing.T) {
 	q := c.Prompt(id, "say waited")
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
 	for _, one := range []acp.ID{p, q} {
-		if r, e := c.Result(one); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		if r, e := c.Result(one); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 			t.Errorf("a cancelled prompt ended with %s, %v", r, e)
 		}
 	}
@@ -220,7 +222,7 @@ func TestLive_ExecModesCancelFailures(t *testing.T) {
 		t.Error("the command runs on")
 	}
 	for _, call := range calls(c.Updates(0)) {
-		if call.Status != acp.ToolCallStatusFailed && call.Status != acp.ToolCallStatusCompleted {
+		if call.Status != schema.ToolCallStatusFailed && call.Status != schema.ToolCallStatusCompleted {
 			t.Errorf("%s was left %s", call.Title, call.Status)
 		}
 	}
@@ -246,7 +248,7 @@ func TestLive_ExecKeyStaysOffDisk(t *testing.T) {
 	w.openAI()
 	w.withoutServer()
 	w.Credentials = adapters.Credentials{APIKey: "sk-brought-along", BaseURL: w.Model.URL + "/v1"}
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	if _, got := c.Turn(c.New(""), "say mine"); bridgetest.Said(got) != "mine" {
 		t.Errorf("said %q\n%s", bridgetest.Said(got), c.Quote())
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
@@ -65,7 +66,7 @@ func (s *execSession) arguments() []string {
 
 // quoted is a value of the configuration, as JSON, which is TOML as well.
 func quoted(v any) string {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		return `""`
 	}
@@ -73,7 +74,7 @@ func quoted(v any) string {
 }
 
 // Prompt runs codex once. Prompts of a session run one after another.
-func (a *execAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *execAgent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (a *execAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.Prom
 		return nil, err
 	}
 	gone := func() error { return bridge.NotFound(s.id) }
-	return s.slot.Prompt(ctx, s.ctx.Done(), gone, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+	return s.slot.Prompt(ctx, s.ctx.Done(), gone, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		s.mu.Lock()
 		first := !s.titled
 		s.titled = true
@@ -97,20 +98,20 @@ func (a *execAgent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.Prom
 		}
 		defer s.work.Done()
 		if first {
-			s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(r.Prompt) })
+			s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(r.Prompt) })
 		}
 		return s.run(ctx, text, w.Cancelled)
 	})
 }
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled.
-func (a *execAgent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *execAgent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	_, err := a.sessions.Get(n.SessionID)
 	return err
 }
 
 // wordsOf is a prompt as text.
-func wordsOf(prompt []acp.ContentBlock) (string, error) {
+func wordsOf(prompt []schema.ContentBlock) (string, error) {
 	for _, b := range prompt {
 		if b.Image != nil {
 			return "", acp.Errorf(acp.CodeInvalidParams, "this version of codex runs without its app-server and takes text only: install %s or newer for images", oldest())
@@ -132,7 +133,7 @@ func wordsOf(prompt []acp.ContentBlock) (string, error) {
 }
 
 // run runs the program for one prompt.
-func (s *execSession) run(ctx context.Context, text string, cancelled <-chan struct{}) (*acp.PromptResponse, error) {
+func (s *execSession) run(ctx context.Context, text string, cancelled <-chan struct{}) (*schema.PromptResponse, error) {
 	child, err := bridge.Start(ctx, process.Spec{Path: s.a.o.Program.Path, Args: s.arguments(), Env: s.a.environ(), Dir: s.cwd})
 	if err != nil {
 		return nil, err
@@ -172,12 +173,12 @@ func (s *execSession) run(ctx context.Context, text string, cancelled <-chan str
 	<-watch
 	close(stop)
 	over := &event{Method: "turn/completed", Turn: &turn{ID: run.id, Status: "interrupted"}}
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.turnOver(over, "") })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.turnOver(over, "") })
 	select {
 	case <-cancelled:
-		return &acp.PromptResponse{StopReason: acp.StopReasonCancelled, Usage: run.usage}, nil
+		return &schema.PromptResponse{StopReason: schema.StopReasonCancelled, Usage: run.usage}, nil
 	case <-s.ctx.Done():
-		return &acp.PromptResponse{StopReason: acp.StopReasonCancelled, Usage: run.usage}, nil
+		return &schema.PromptResponse{StopReason: schema.StopReasonCancelled, Usage: run.usage}, nil
 	default:
 	}
 	switch {
@@ -195,11 +196,11 @@ func (s *execSession) run(ctx context.Context, text string, cancelled <-chan str
 		if v.err != nil {
 			return nil, v.err
 		}
-		return &acp.PromptResponse{StopReason: v.reason, Usage: run.usage}, nil
+		return &schema.PromptResponse{StopReason: v.reason, Usage: run.usage}, nil
 	case !run.done:
 		return nil, &acp.Error{Code: acp.CodeInternal, Message: fmt.Sprintf("codex ended in the middle of the turn: %v", exit), Data: exit.Data()}
 	}
-	return &acp.PromptResponse{StopReason: acp.StopReasonEndTurn, Usage: run.usage}, nil
+	return &schema.PromptResponse{StopReason: schema.StopReasonEndTurn, Usage: run.usage}, nil
 }
 
 func (s *execSession) unparsed(line []byte, reason error) {
@@ -240,11 +241,11 @@ func (s *execSession) take(run *execRun, line []byte) {
 		s.counted = true
 		s.mu.Unlock()
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate { return run.translate(t, &e) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return run.translate(t, &e) })
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
-func (s *execSession) emit(f func(t *translator) []acp.SessionUpdate) {
+func (s *execSession) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {

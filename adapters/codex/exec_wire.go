@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -62,7 +62,7 @@ type execUsage struct {
 }
 
 // since returns what was used since total, and makes total what is used now.
-func (u *execUsage) since(total *tokens) *acp.Usage {
+func (u *execUsage) since(total *tokens) *schema.Usage {
 	now := tokens{Total: u.Input + u.Output, Input: u.Input, Cached: u.Cached, Written: u.Written, Output: u.Output}
 	if u.Reasoning == nil {
 		*total = tokens{}
@@ -82,15 +82,15 @@ type execRun struct {
 	failed  *turnError
 	foreign string // the thread that it went on with, when it is not the session's
 	problem string // that it reported last; the turn may end with it
-	usage   *acp.Usage
+	usage   *schema.Usage
 }
 
 // translate returns the updates that a line means. What it says of items is put
 // in the app-server's words, which are translated already.
-func (r *execRun) translate(t *translator, e *execEvent) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (r *execRun) translate(t *translator, e *execEvent) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	if r.problem != "" && e.Type != "turn.failed" {
-		out = t.say(acp.NoticeSeverityWarning, bridge.OneLine(r.problem), r.problem)
+		out = t.say(schema.NoticeSeverityWarning, bridge.OneLine(r.problem), r.problem)
 	}
 	r.problem = ""
 	switch e.Type {
@@ -113,7 +113,7 @@ func (r *execRun) translate(t *translator, e *execEvent) []acp.SessionUpdate {
 	return out
 }
 
-func (r *execRun) item(t *translator, what string, raw *execItem) []acp.SessionUpdate {
+func (r *execRun) item(t *translator, what string, raw *execItem) []schema.SessionUpdate {
 	it := &item{
 		ID: r.id + "-" + raw.ID, Text: raw.Text, Command: raw.Command, Cwd: r.cwd, Output: raw.Output, ExitCode: raw.ExitCode, Status: raw.Status,
 		Server: raw.Server, Tool: raw.Tool, Arguments: raw.Arguments, Query: raw.Query, Error: raw.Error,
@@ -148,7 +148,7 @@ func (r *execRun) item(t *translator, what string, raw *execItem) []acp.SessionU
 		}
 		return t.translate(plan)
 	case "error":
-		return t.say(acp.NoticeSeverityWarning, bridge.OneLine(raw.Message), raw.Message)
+		return t.say(schema.NoticeSeverityWarning, bridge.OneLine(raw.Message), raw.Message)
 	default:
 		it.Type = bridge.FirstOf(kind, "item")
 	}
@@ -156,7 +156,7 @@ func (r *execRun) item(t *translator, what string, raw *execItem) []acp.SessionU
 }
 
 // native translates an item as if the app-server had sent it.
-func (r *execRun) native(t *translator, what string, it *item) []acp.SessionUpdate {
+func (r *execRun) native(t *translator, what string, it *item) []schema.SessionUpdate {
 	e := &event{Method: "item/completed", Thread: t.thread, TurnID: r.id, Item: it}
 	if what != "item.completed" {
 		e.Method = "item/started"
@@ -165,7 +165,7 @@ func (r *execRun) native(t *translator, what string, it *item) []acp.SessionUpda
 }
 
 // files shows a change of files, of which only the paths are known.
-func (r *execRun) files(t *translator, what string, it *item, raw *execItem) []acp.SessionUpdate {
+func (r *execRun) files(t *translator, what string, it *item, raw *execItem) []schema.SessionUpdate {
 	it.Type = "fileChange"
 	for _, c := range raw.Changes {
 		one := change{Path: c.Path}

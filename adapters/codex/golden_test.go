@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -41,19 +42,19 @@ func (p *player) open(thread string) *translator {
 
 func (p *player) line(line []byte) {
 	if sent, ok := bytes.CutPrefix(line, []byte("> ")); ok {
-		id, _ := acp.Member(sent, "id")
-		if method := acp.MemberString(sent, "method"); method != "" {
+		id, _ := rawjson.Member(sent, "id")
+		if method := rawjson.MemberString(sent, "method"); method != "" {
 			p.sent[string(id)] = method
 			p.WriteString("> " + method + "\n")
-			if tr := p.threads[acp.MemberString(sent, "params", "threadId")]; tr != nil && method == "turn/start" {
+			if tr := p.threads[rawjson.MemberString(sent, "params", "threadId")]; tr != nil && method == "turn/start" {
 				p.turns[tr.thread] = &running{ids: map[string]bool{}}
 			}
 		}
 		return
 	}
-	method := acp.MemberString(line, "method")
-	id, isRequest := acp.Member(line, "id")
-	params, _ := acp.Member(line, "params")
+	method := rawjson.MemberString(line, "method")
+	id, isRequest := rawjson.Member(line, "id")
+	params, _ := rawjson.Member(line, "params")
 	switch {
 	case method == "":
 		p.response(p.sent[string(id)], line)
@@ -66,18 +67,18 @@ func (p *player) line(line []byte) {
 
 // response takes an answer to the bridge: it opens threads and has the past.
 func (p *player) response(method string, line []byte) {
-	if said := acp.MemberString(line, "error", "message"); said != "" {
+	if said := rawjson.MemberString(line, "error", "message"); said != "" {
 		p.WriteString("refused " + bridge.OneLine(said) + "\n")
 		return
 	}
-	if id := acp.MemberString(line, "result", "thread", "id"); id != "" {
+	if id := rawjson.MemberString(line, "result", "thread", "id"); id != "" {
 		p.open(id)
 	}
 	if method != "thread/turns/list" {
 		return
 	}
-	data, _ := acp.Member(line, "result", "data")
-	for _, raw := range acp.Elements(data) {
+	data, _ := rawjson.Member(line, "result", "data")
+	for _, raw := range rawjson.Elements(data) {
 		var one turn
 		if err := bridge.Lenient(raw, &one); err != nil {
 			p.WriteString("unparsed " + err.Error() + "\n")
@@ -122,7 +123,7 @@ func (p *player) notification(method string, params, line []byte) {
 		p.WriteString("unparsed " + err.Error() + "\n")
 		return
 	}
-	at, _ := acp.Member(line, "emittedAtMs")
+	at, _ := rawjson.Member(line, "emittedAtMs")
 	_ = json.Unmarshal(at, &e.At) // 0 where it is missing
 	tr := p.threads[e.Thread]
 	if tr == nil && e.Thread == "" && len(p.threads) == 1 {

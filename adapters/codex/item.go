@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -21,14 +22,14 @@ const (
 type look struct {
 	title     string
 	name      string
-	kind      acp.ToolKind
-	content   []acp.ToolCallContent
-	locations []acp.ToolCallLocation
+	kind      schema.ToolKind
+	content   []schema.ToolCallContent
+	locations []schema.ToolCallLocation
 	input     any
 }
 
 func describe(it *item) look {
-	l := look{title: it.Type, name: it.Type, kind: acp.ToolKindOther}
+	l := look{title: it.Type, name: it.Type, kind: schema.ToolKindOther}
 	titled := func(s string) {
 		if s = bridge.OneLine(s); s != "" {
 			l.title = s
@@ -58,14 +59,14 @@ func describe(it *item) look {
 		l.name = it.Tool
 		l.title = it.Server + "." + it.Tool
 		if it.ReadOnly {
-			l.kind = acp.ToolKindRead
+			l.kind = schema.ToolKindRead
 		}
 		l.input = rawOrNil(it.Arguments)
 	case "dynamicToolCall":
 		l.name, l.title = it.Tool, bridge.FirstOf(it.Tool, it.Type)
 		l.input = rawOrNil(it.Arguments)
 	case "webSearch":
-		l.name, l.kind, l.title = "web_search", acp.ToolKindSearch, "Search the web"
+		l.name, l.kind, l.title = "web_search", schema.ToolKindSearch, "Search the web"
 		titled(it.Query)
 		in := map[string]any{"query": it.Query}
 		if a := it.WebAction; a != nil {
@@ -74,20 +75,20 @@ func describe(it *item) look {
 				in["url"] = a.URL
 			}
 			if a.Type == "openPage" || a.Type == "findInPage" {
-				l.kind = acp.ToolKindFetch
+				l.kind = schema.ToolKindFetch
 				titled(bridge.FirstOf(a.URL, it.Query))
 			}
 		}
 		l.input = in
 	case "imageView":
-		l.name, l.kind = "view_image", acp.ToolKindRead
+		l.name, l.kind = "view_image", schema.ToolKindRead
 		titled("View " + it.Path)
 		l.locations = bridge.At(it.Path, 0)
 		l.input = map[string]any{"path": it.Path}
 	case "imageGeneration":
 		l.title = "Generate an image"
 	case "collabAgentToolCall":
-		l.name, l.kind, l.title = it.Tool, acp.ToolKindThink, agentTool(it.Tool)
+		l.name, l.kind, l.title = it.Tool, schema.ToolKindThink, agentTool(it.Tool)
 		if it.Prompt != "" {
 			l.content = bridge.TextContent(it.Prompt)
 			l.input = map[string]any{"prompt": it.Prompt}
@@ -126,7 +127,7 @@ func encoded(v any) json.RawMessage {
 	if v == nil {
 		return nil
 	}
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		return nil
 	}
@@ -146,24 +147,24 @@ func commandOf(command string, actions []action) string {
 }
 
 // actionsOf says what a command does, as far as codex understood it.
-func actionsOf(actions []action, cwd string) (acp.ToolKind, []acp.ToolCallLocation) {
-	kind := acp.ToolKind("")
-	var at []acp.ToolCallLocation
+func actionsOf(actions []action, cwd string) (schema.ToolKind, []schema.ToolCallLocation) {
+	kind := schema.ToolKind("")
+	var at []schema.ToolCallLocation
 	for _, a := range actions {
-		one := acp.ToolKindExecute
+		one := schema.ToolKindExecute
 		switch a.Type {
 		case "read":
-			one = acp.ToolKindRead
+			one = schema.ToolKindRead
 		case "search", "listFiles":
-			one = acp.ToolKindSearch
+			one = schema.ToolKindSearch
 		}
 		switch {
 		case kind == "":
 			kind = one
 		case kind != one:
-			kind = acp.ToolKindExecute
+			kind = schema.ToolKindExecute
 		}
-		if a.Path != "" && one != acp.ToolKindExecute {
+		if a.Path != "" && one != schema.ToolKindExecute {
 			path := a.Path
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(cwd, path)
@@ -172,12 +173,12 @@ func actionsOf(actions []action, cwd string) (acp.ToolKind, []acp.ToolCallLocati
 		}
 	}
 	if kind == "" {
-		kind = acp.ToolKindExecute
+		kind = schema.ToolKindExecute
 	}
 	return kind, at
 }
 
-func changeTitle(list []change) (string, acp.ToolKind) {
+func changeTitle(list []change) (string, schema.ToolKind) {
 	removed, moved := 0, 0
 	for _, c := range list {
 		if c.Kind.Type == "delete" {
@@ -199,15 +200,15 @@ func changeTitle(list []change) (string, acp.ToolKind) {
 	all := bridge.OneLine(strings.Join(names, ", "))
 	switch n := len(list); {
 	case n == 0:
-		return "Edit files", acp.ToolKindEdit
+		return "Edit files", schema.ToolKindEdit
 	case removed == n:
-		return "Delete " + all, acp.ToolKindDelete
+		return "Delete " + all, schema.ToolKindDelete
 	case moved == n:
-		return "Move " + all, acp.ToolKindMove
+		return "Move " + all, schema.ToolKindMove
 	case n == 1 && list[0].Kind.Type == "add":
-		return "Write " + all, acp.ToolKindEdit
+		return "Write " + all, schema.ToolKindEdit
 	}
-	return "Edit " + all, acp.ToolKindEdit
+	return "Edit " + all, schema.ToolKindEdit
 }
 
 // parentMeta says whose subagent makes a call.
@@ -219,7 +220,7 @@ func parentMeta(parent string) map[string]json.RawMessage {
 }
 
 // announce shows an item as a tool call.
-func (t *translator) announce(s *shown, parent string) []acp.SessionUpdate {
+func (t *translator) announce(s *shown, parent string) []schema.SessionUpdate {
 	if s.call {
 		return nil
 	}
@@ -229,18 +230,18 @@ func (t *translator) announce(s *shown, parent string) []acp.SessionUpdate {
 		t.spawned = it.ID
 	}
 	l := describe(it)
-	status := acp.ToolCallStatusInProgress
+	status := schema.ToolCallStatusInProgress
 	if it.Type == "commandExecution" && it.Source == "agent" {
-		status = acp.ToolCallStatusPending // it waits for a permission
+		status = schema.ToolCallStatusPending // it waits for a permission
 	}
-	return []acp.SessionUpdate{{ToolCall: &acp.ToolCall{
-		ToolCallID: acp.ToolCallID(it.ID), Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
+	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
+		ToolCallID: schema.ToolCallID(it.ID), Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
 		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: parentMeta(parent),
 	}}}
 }
 
 // outputs takes a piece of a command's output.
-func (t *translator) outputs(e *event) []acp.SessionUpdate {
+func (t *translator) outputs(e *event) []schema.SessionUpdate {
 	s := t.items[e.ItemID]
 	if s == nil || s.over || !s.call || e.Delta == "" {
 		return nil
@@ -258,16 +259,16 @@ func (t *translator) outputs(e *event) []acp.SessionUpdate {
 }
 
 // showOutputs shows the output that came since it was shown last.
-func (t *translator) showOutputs() []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) showOutputs() []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.dirty {
 		s := t.items[id]
 		if s == nil || s.over || !s.waits {
 			continue
 		}
 		s.waits = false
-		out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{
-			ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress, Content: shownOutput(s.output.text()),
+		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{
+			ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress, Content: shownOutput(s.output.text()),
 			Meta: parentMeta(t.children[s.thread]),
 		}})
 	}
@@ -275,26 +276,26 @@ func (t *translator) showOutputs() []acp.SessionUpdate {
 	return out
 }
 
-func shownOutput(s string) []acp.ToolCallContent {
+func shownOutput(s string) []schema.ToolCallContent {
 	return bridge.TextContent(bridge.Fenced(strings.ReplaceAll(s, "\r\n", "\n"), "console"))
 }
 
 // allowed says that a call that was asked about goes on.
-func (t *translator) allowed(id string) []acp.SessionUpdate {
+func (t *translator) allowed(id string) []schema.SessionUpdate {
 	s := t.items[id]
 	if s == nil || s.over || !s.call {
 		return nil
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress, Meta: parentMeta(t.children[s.thread]),
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress, Meta: parentMeta(t.children[s.thread]),
 	}}}
 }
 
 // ended takes the end of an item that is a tool call.
-func (t *translator) ended(s *shown, parent string) []acp.SessionUpdate {
+func (t *translator) ended(s *shown, parent string) []schema.SessionUpdate {
 	out := t.announce(s, parent)
 	it := s.item
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(it.ID), Status: acp.ToolCallStatusCompleted, Meta: parentMeta(parent)}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(it.ID), Status: schema.ToolCallStatusCompleted, Meta: parentMeta(parent)}
 	s.over = true
 	switch it.Type {
 	case "commandExecution":
@@ -311,7 +312,7 @@ func (t *translator) ended(s *shown, parent string) []acp.SessionUpdate {
 		}
 		u.RawOutput = encoded(raw)
 		if it.ExitCode == nil || *it.ExitCode != 0 {
-			u.Status = acp.ToolCallStatusFailed
+			u.Status = schema.ToolCallStatusFailed
 		}
 		if output != "" || s.output.len() > 0 {
 			u.Content = shownOutput(output)
@@ -322,7 +323,7 @@ func (t *translator) ended(s *shown, parent string) []acp.SessionUpdate {
 	case "fileChange":
 		u.Content, u.Locations = changed(it.Changes)
 		if it.Status != "completed" {
-			u.Status = acp.ToolCallStatusFailed
+			u.Status = schema.ToolCallStatusFailed
 		}
 		u.RawOutput = encoded(map[string]string{"status": it.Status})
 	case "mcpToolCall":
@@ -331,7 +332,7 @@ func (t *translator) ended(s *shown, parent string) []acp.SessionUpdate {
 		u.Content = dynamicContent(it.ContentItems)
 		u.RawOutput = encoded(rawOrNil(it.ContentItems))
 		if it.Success != nil && !*it.Success {
-			u.Status = acp.ToolCallStatusFailed
+			u.Status = schema.ToolCallStatusFailed
 		}
 	case "webSearch":
 		l := describe(it) // what is looked for is known at the end only
@@ -340,15 +341,15 @@ func (t *translator) ended(s *shown, parent string) []acp.SessionUpdate {
 		t.spawn(s, it, u)
 	default:
 		if it.Status == "failed" {
-			u.Status = acp.ToolCallStatusFailed
+			u.Status = schema.ToolCallStatusFailed
 		}
 	}
-	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	return append(out, schema.SessionUpdate{ToolCallUpdate: u})
 }
 
-func (t *translator) mcpEnded(it *item, u *acp.ToolCallUpdate) {
+func (t *translator) mcpEnded(it *item, u *schema.ToolCallUpdate) {
 	if it.Status != "completed" {
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 	}
 	if it.Error != nil {
 		u.Content = bridge.TextContent(it.Error.Message)
@@ -358,20 +359,20 @@ func (t *translator) mcpEnded(it *item, u *acp.ToolCallUpdate) {
 	if it.Result == nil {
 		return
 	}
-	for _, raw := range acp.Elements(it.Result.Content) {
-		var b acp.ContentBlock
+	for _, raw := range rawjson.Elements(it.Result.Content) {
+		var b schema.ContentBlock
 		if json.Unmarshal(raw, &b) == nil && (b.Text != nil || b.Image != nil || b.Audio != nil || b.ResourceLink != nil || b.Resource != nil) {
-			u.Content = append(u.Content, acp.ToolCallContent{Content: &acp.Content{Content: b}})
+			u.Content = append(u.Content, schema.ToolCallContent{Content: &schema.Content{Content: b}})
 		}
 	}
 	u.RawOutput = encoded(rawOrNil(it.Result.Structured))
 }
 
 // dynamicContent shows the result of a tool.
-func dynamicContent(items json.RawMessage) []acp.ToolCallContent {
-	var out []acp.ToolCallContent
-	for _, raw := range acp.Elements(items) {
-		if s := acp.MemberString(raw, "text"); s != "" {
+func dynamicContent(items json.RawMessage) []schema.ToolCallContent {
+	var out []schema.ToolCallContent
+	for _, raw := range rawjson.Elements(items) {
+		if s := rawjson.MemberString(raw, "text"); s != "" {
 			out = append(out, bridge.TextContent(s)...)
 		}
 	}
@@ -380,9 +381,9 @@ func dynamicContent(items json.RawMessage) []acp.ToolCallContent {
 
 // spawn takes the end of a call that has to do with subagents. The one that made
 // a subagent goes on as long as the subagent.
-func (t *translator) spawn(s *shown, it *item, u *acp.ToolCallUpdate) {
+func (t *translator) spawn(s *shown, it *item, u *schema.ToolCallUpdate) {
 	if it.Status == "failed" {
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 		return
 	}
 	if it.Tool != "spawnAgent" || len(it.Receivers) == 0 {
@@ -395,11 +396,11 @@ func (t *translator) spawn(s *shown, it *item, u *acp.ToolCallUpdate) {
 		t.children[id] = it.ID
 	}
 	s.over = false
-	u.Status = acp.ToolCallStatusInProgress
+	u.Status = schema.ToolCallStatusInProgress
 }
 
 // subagentSaid takes a text of a subagent, and shows it in its call's content.
-func (t *translator) subagentSaid(parent string, m *shown, text string, thought bool) []acp.SessionUpdate {
+func (t *translator) subagentSaid(parent string, m *shown, text string, thought bool) []schema.SessionUpdate {
 	s := t.items[parent]
 	if s == nil || s.over || thought || s.words.Len()+len(text) > maxSubagent {
 		return nil
@@ -409,13 +410,13 @@ func (t *translator) subagentSaid(parent string, m *shown, text string, thought 
 	}
 	m.words.WriteString("w")
 	s.words.WriteString(text)
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(parent), Status: acp.ToolCallStatusInProgress, Content: t.subagentContent(s),
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(parent), Status: schema.ToolCallStatusInProgress, Content: t.subagentContent(s),
 	}}}
 }
 
-func (t *translator) subagentContent(s *shown) []acp.ToolCallContent {
-	var out []acp.ToolCallContent
+func (t *translator) subagentContent(s *shown) []schema.ToolCallContent {
+	var out []schema.ToolCallContent
 	if s.item.Prompt != "" {
 		out = bridge.TextContent(s.item.Prompt)
 	}
@@ -426,18 +427,18 @@ func (t *translator) subagentContent(s *shown) []acp.ToolCallContent {
 }
 
 // subagentOver takes the end of a subagent's turn.
-func (t *translator) subagentOver(e *event, parent string) []acp.SessionUpdate {
+func (t *translator) subagentOver(e *event, parent string) []schema.SessionUpdate {
 	s := t.items[parent]
 	if s == nil || s.over {
 		return nil
 	}
 	s.over = true
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(parent), Status: acp.ToolCallStatusCompleted, Content: t.subagentContent(s)}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(parent), Status: schema.ToolCallStatusCompleted, Content: t.subagentContent(s)}
 	if e.Turn.Status != "completed" {
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 		if e.Turn.Error != nil {
 			u.Content = append(u.Content, bridge.TextContent(e.Turn.Error.Message)...)
 		}
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }

@@ -14,28 +14,30 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-func (c *client) set(id acp.SessionID, option, value string) json.RawMessage {
+func (c *client) set(id schema.SessionID, option, value string) json.RawMessage {
 	c.W.T.Helper()
-	quoted, _ := acp.Encode(value)
-	return c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+	quoted, _ := schema.Encode(value)
+	return c.Must(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: quoted})
 }
 
 // chosen are the values of config options.
 func chosen(result json.RawMessage) map[string]string {
 	out := map[string]string{}
-	options, _ := acp.Member(result, "configOptions")
-	for _, o := range acp.Elements(options) {
-		out[acp.MemberString(o, "id")] = acp.MemberString(o, "currentValue")
+	options, _ := rawjson.Member(result, "configOptions")
+	for _, o := range rawjson.Elements(options) {
+		out[rawjson.MemberString(o, "id")] = rawjson.MemberString(o, "currentValue")
 	}
 	return out
 }
 
-func (w *world) again(id acp.SessionID) *acp.ResumeSessionRequest {
-	return &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd}
+func (w *world) again(id schema.SessionID) *schema.ResumeSessionRequest {
+	return &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd}
 }
 
 // last is the newest call of the model.
@@ -52,7 +54,7 @@ func (w *world) last() *scriptedmodel.Request {
 // codex itself forgets in part.
 func restartModesModelsEffort(t *testing.T, w *world, c *client) (after func(again *client)) {
 	result := c.NewResult("")
-	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 	if got := chosen(result); got[configMode] != modeReadOnly || got[configModel] != "gpt-5.5" {
 		t.Errorf("at first %v", got)
 	}
@@ -61,7 +63,7 @@ func restartModesModelsEffort(t *testing.T, w *world, c *client) (after func(aga
 	}
 	c.set(id, configModel, "gpt-6.1-sol")
 	c.set(id, configEffort, "high")
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
 	if _, got := c.Turn(id, "run touch "+filepath.Join(w.Cwd, "made")); !strings.Contains(bridgetest.Said(got), "ran:") {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
@@ -71,9 +73,9 @@ func restartModesModelsEffort(t *testing.T, w *world, c *client) (after func(aga
 	if r := w.last(); r.Model != "gpt-6.1-sol" || r.Effort != "high" {
 		t.Errorf("model %s with effort %s", r.Model, r.Effort)
 	}
-	quoted, _ := acp.Encode("nope")
+	quoted, _ := schema.Encode("nope")
 	for _, option := range []string{configMode, configModel, configEffort, "nope"} {
-		r := &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted}
+		r := &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: quoted}
 		if _, e := c.Call(acp.MethodSessionSetConfigOption, r); e == nil || e.Code != acp.CodeInvalidParams {
 			t.Errorf("option %s: %v", option, e)
 		}
@@ -104,7 +106,7 @@ func livePermissions(t *testing.T, w *world) {
 		w.Model.On(scriptedmodel.Exactly("make "+name), scriptedmodel.Step{ask(name)}, scriptedmodel.Step{scriptedmodel.Say("went on")})
 	}
 	option, asked := "", 0
-	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+	c := w.open(schema.ClientCapabilities{}, func(method string, params json.RawMessage) any {
 		asked++
 		if option == "cancelled" {
 			return map[string]any{"outcome": map[string]string{"outcome": "cancelled"}}
@@ -115,16 +117,16 @@ func livePermissions(t *testing.T, w *world) {
 	made := func(name string) bool { _, err := os.Stat(filepath.Join(w.Cwd, name)); return err == nil }
 	for _, one := range []struct {
 		option, name string
-		stop         acp.StopReason
+		stop         schema.StopReason
 		made         bool
 		asked        int
 	}{
-		{"reject_once", "a", acp.StopReasonEndTurn, false, 1},
-		{"cancelled", "a", acp.StopReasonCancelled, false, 1},
-		{"allow_once", "a", acp.StopReasonEndTurn, true, 1},
-		{"allow_session", "b", acp.StopReasonEndTurn, true, 1},
-		{"reject_once", "b", acp.StopReasonEndTurn, true, 0}, // allowed already
-		{"allow_rule", "c", acp.StopReasonEndTurn, true, 1},
+		{"reject_once", "a", schema.StopReasonEndTurn, false, 1},
+		{"cancelled", "a", schema.StopReasonCancelled, false, 1},
+		{"allow_once", "a", schema.StopReasonEndTurn, true, 1},
+		{"allow_session", "b", schema.StopReasonEndTurn, true, 1},
+		{"reject_once", "b", schema.StopReasonEndTurn, true, 0}, // allowed already
+		{"allow_rule", "c", schema.StopReasonEndTurn, true, 1},
 	} {
 		option, asked = one.option, 0
 		stop, got := c.Turn(id, "make "+one.name)
@@ -132,7 +134,7 @@ func livePermissions(t *testing.T, w *world) {
 			t.Errorf("%s: it ended with %s, made %v, asked %d times\n%s", one.option, stop, made(one.name), asked, c.Quote())
 		}
 		call := only(t, got)
-		if ok := call.Status == acp.ToolCallStatusCompleted; ok != one.made {
+		if ok := call.Status == schema.ToolCallStatusCompleted; ok != one.made {
 			t.Errorf("%s: the call is %s", one.option, call.Status)
 		}
 	}
@@ -146,18 +148,18 @@ func liveQuestion(t *testing.T, w *world) {
 		"id": "color", "header": "Color", "question": "Which color?",
 		"options": []any{map[string]string{"label": "Red", "description": "warm"}, map[string]string{"label": "Blue", "description": "cold"}},
 	}}})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	c := w.open(acp.ClientCapabilities{}, func(method string, _ json.RawMessage) any {
+	c := w.open(schema.ClientCapabilities{}, func(method string, _ json.RawMessage) any {
 		if method != acp.MethodRequestQuestion {
 			return nil
 		}
 		return &acp.QuestionResponse{Outcome: acp.QuestionAnswered, Answers: [][]string{{"Blue"}}}
 	})
 	id := c.New("")
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modePlan})
 	if _, got := c.Turn(id, "ask me"); !strings.Contains(bridgetest.Said(got), "Blue") {
 		t.Errorf("the model was told %q\n%s", bridgetest.Said(got), c.Quote())
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadOnly})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeReadOnly})
 	if _, got := c.Turn(id, "say back"); bridgetest.Said(got) != "back" {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
@@ -198,20 +200,20 @@ func liveMCP(t *testing.T, w *world) {
 		}
 		return bridgetest.Pick("allow_session")(method, params)
 	})
-	result := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{
-		{Stdio: &acp.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}, Env: []acp.EnvVariable{{Name: "DEMO", Value: "from-env"}}}},
-		{SSE: &acp.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []acp.HTTPHeader{}}},
+	result := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{
+		{Stdio: &schema.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}, Env: []schema.EnvVariable{{Name: "DEMO", Value: "from-env"}}}},
+		{SSE: &schema.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []schema.HTTPHeader{}}},
 	}})
 	if !bytes.Contains(result, []byte(`"unsupported":[{"field":"mcpServers"`)) {
 		t.Errorf("a server that codex cannot have is not reported: %s", result)
 	}
-	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 	if _, got := c.Turn(id, "mcp echo"); !strings.Contains(bridgetest.Said(got), "hello from-env") || len(asked) != 0 {
 		t.Errorf("said %q, asked %q\n%s", bridgetest.Said(got), asked, c.Quote())
 	}
 	for range 2 {
 		_, got := c.Turn(id, "mcp write")
-		if call := only(t, got); call.Title != "demo.write" || call.Status != acp.ToolCallStatusCompleted {
+		if call := only(t, got); call.Title != "demo.write" || call.Status != schema.ToolCallStatusCompleted {
 			t.Errorf("%s is %s", call.Title, call.Status)
 		}
 	}
@@ -228,17 +230,17 @@ func liveInstructionsSkillsDirectories(t *testing.T, w *world) {
 	extra := outside(t)
 	w.Write("skills/demo-skill/SKILL.md", "---\nname: demo-skill\ndescription: does demos\n---\nSKILL BODY\n", 0o600)
 	w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS\n", 0o600)
-	own, _ := acp.Encode(map[string]any{
+	own, _ := schema.Encode(map[string]any{
 		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}},
 		"additionalDirectories": []string{extra}, "permissionMode": "write",
 		"agentSpecific": map[string]any{"codex": map[string]any{"config": map[string]any{"model_reasoning_effort": "low"}, "nope": 1}},
 	})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	result := c.NewResult(string(own))
 	if !bytes.Contains(result, []byte(`"field":"agentSpecific.codex.nope"`)) {
 		t.Errorf("what has no effect is not reported: %s", result)
 	}
-	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 	c.Await("the skill among the commands", 0, func(m *acp.Message) bool {
 		return strings.Contains(string(m.Update()), `"name":"demo-skill"`) && strings.Contains(string(m.Update()), `"name":"compact"`)
 	})
@@ -272,11 +274,11 @@ func liveTrustIsNotWritten(t *testing.T, w *world) {
 	}
 	path := filepath.Join(w.Home, ".codex/config.toml")
 	before := w.Read(path)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	for _, own := range []string{"", `{"permissionMode":"write"}`, full} {
 		id := c.New(own)
 		c.Turn(id, "say hello")
-		c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeAgent})
+		c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeAgent})
 		c.Turn(id, "run touch "+filepath.Join(w.Cwd, "x"))
 	}
 	if _, err := os.Stat(filepath.Join(w.Cwd, "x")); err != nil {
@@ -304,25 +306,25 @@ func TestLive_SandboxMissing(t *testing.T) {
 	}
 	w.Write("installation/codex-resources/bwrap", "#!/bin/sh\nexit 1\n", 0o700)
 	w.Program.Path = filepath.Join(to, "bin/codex")
-	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}}}, nil)
+	c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}}}, nil)
 	result := c.NewResult("")
-	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 	if !bytes.Contains(result, []byte(`"sandbox":{"available":false`)) || !bytes.Contains(result, []byte("On this machine commands fail in this mode")) {
 		t.Errorf("nothing says that there is no sandbox: %s", result)
 	}
 	c.Await("a notice", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "cannot confine") })
 	_, got := c.Turn(id, "run echo hello")
 	for _, call := range calls(got) {
-		if call.Status != acp.ToolCallStatusFailed {
+		if call.Status != schema.ToolCallStatusFailed {
 			t.Errorf("without a sandbox a command is %s: %s", call.Status, contentText(call))
 		}
 	}
 	if strings.Contains(bridgetest.Said(got), "\nhello\n") {
 		t.Errorf("the command ran: %s", bridgetest.Said(got))
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeFullAccess})
 	_, got = c.Turn(id, "run echo hello")
-	if call := only(t, got); call.Status != acp.ToolCallStatusCompleted || !strings.Contains(contentText(call), "hello") {
+	if call := only(t, got); call.Status != schema.ToolCallStatusCompleted || !strings.Contains(contentText(call), "hello") {
 		t.Errorf("with full access a command is %s: %s", call.Status, contentText(call))
 	}
 }
@@ -336,25 +338,25 @@ func TestLive_Credentials(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.openAI()
-	c := w.open(acp.ClientCapabilities{}, nil)
-	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	c := w.open(schema.ClientCapabilities{}, nil)
+	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, varOpenAI) {
 		t.Errorf("without credentials: %v", e)
 	}
-	if s := acp.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(acp.AuthStateUnauthenticated) {
+	if s := rawjson.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(schema.AuthStateUnauthenticated) {
 		t.Errorf("state %s", s)
 	}
-	login := c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodChatGPT})
-	if u := acp.MemberString(login, "_meta", acp.MetaKey, "login", "authUrl"); !strings.HasPrefix(u, "https://") {
+	login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodChatGPT})
+	if u := rawjson.MemberString(login, "_meta", acp.MetaKey, "login", "authUrl"); !strings.HasPrefix(u, "https://") {
 		t.Errorf("the login has no address: %s", login)
 	}
-	if _, e := c.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
+	if _, e := c.Call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
 		t.Errorf("no key: %v", e)
 	}
 	c.Close()
 
 	w.Credentials = adapters.Credentials{APIKey: "sk-brought-along", BaseURL: w.Model.URL + "/v1"}
-	again := w.open(acp.ClientCapabilities{}, nil)
+	again := w.open(schema.ClientCapabilities{}, nil)
 	id := again.New("")
 	if _, got := again.Turn(id, "say with my own"); bridgetest.Said(got) != "with my own" {
 		t.Errorf("said %q", bridgetest.Said(got))

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -54,21 +56,21 @@ func liveFilePermissions(t *testing.T, w *world) {
 	dir := outside(t)
 	file := filepath.Join(dir, "file.txt")
 	d := &decider{}
-	c := w.open(acp.ClientCapabilities{}, d.answer)
+	c := w.open(schema.ClientCapabilities{}, d.answer)
 	id := c.New(`{"permissionMode":"write"}`)
 	content := "zero\n"
 	w.Write(file, content, 0o600)
 	for i, one := range []struct {
 		option string
-		stop   acp.StopReason
-		status acp.ToolCallStatus
+		stop   schema.StopReason
+		status schema.ToolCallStatus
 		asked  int
 	}{
-		{"reject_once", acp.StopReasonEndTurn, acp.ToolCallStatusFailed, 1},
-		{"cancelled", acp.StopReasonCancelled, acp.ToolCallStatusFailed, 1},
-		{"allow_once", acp.StopReasonEndTurn, acp.ToolCallStatusCompleted, 1},
-		{"allow_session", acp.StopReasonEndTurn, acp.ToolCallStatusCompleted, 1},
-		{"reject_once", acp.StopReasonEndTurn, acp.ToolCallStatusCompleted, 0}, // allowed already
+		{"reject_once", schema.StopReasonEndTurn, schema.ToolCallStatusFailed, 1},
+		{"cancelled", schema.StopReasonCancelled, schema.ToolCallStatusFailed, 1},
+		{"allow_once", schema.StopReasonEndTurn, schema.ToolCallStatusCompleted, 1},
+		{"allow_session", schema.StopReasonEndTurn, schema.ToolCallStatusCompleted, 1},
+		{"reject_once", schema.StopReasonEndTurn, schema.ToolCallStatusCompleted, 0}, // allowed already
 	} {
 		prompt, changed := fmt.Sprintf("edit %d", i), fmt.Sprintf("changed %d\n", i)
 		patch := "*** Begin Patch\n*** Update File: " + file + "\n@@\n-" + content + "+" + changed + "*** End Patch\n"
@@ -84,7 +86,7 @@ func liveFilePermissions(t *testing.T, w *world) {
 				t.Errorf("%s: the request does not show the change: %s", one.option, r)
 			}
 		}
-		if one.status == acp.ToolCallStatusCompleted {
+		if one.status == schema.ToolCallStatusCompleted {
 			content = changed
 		}
 		if now := w.Read(file); now != content {
@@ -103,23 +105,23 @@ func liveMCPPermissions(t *testing.T, w *world) {
 	script := w.Write("mcp.cjs", mcpServer, 0o600)
 	w.Model.On(scriptedmodel.Exactly("mcp write"), scriptedmodel.Step{scriptedmodel.Call("mcp__demo/write", map[string]string{"text": "hello"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	d := &decider{}
-	c := w.open(acp.ClientCapabilities{}, d.answer)
-	open := func() acp.SessionID {
-		r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{{Stdio: &acp.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}}}}})
-		return acp.SessionID(acp.MemberString(r, "sessionId"))
+	c := w.open(schema.ClientCapabilities{}, d.answer)
+	open := func() schema.SessionID {
+		r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{{Stdio: &schema.MCPServerStdio{Name: "demo", Command: node, Args: []string{script}}}}})
+		return schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	}
 	id := open()
 	for _, one := range []struct {
 		option string
-		stop   acp.StopReason
-		status acp.ToolCallStatus
+		stop   schema.StopReason
+		status schema.ToolCallStatus
 		asked  int
 	}{
-		{"reject_once", acp.StopReasonEndTurn, acp.ToolCallStatusFailed, 1},
-		{"cancelled", acp.StopReasonCancelled, acp.ToolCallStatusFailed, 1}, // codex itself would go on
-		{"allow_once", acp.StopReasonEndTurn, acp.ToolCallStatusCompleted, 1},
-		{"allow_session", acp.StopReasonEndTurn, acp.ToolCallStatusCompleted, 1},
-		{"reject_once", acp.StopReasonEndTurn, acp.ToolCallStatusCompleted, 0}, // allowed already
+		{"reject_once", schema.StopReasonEndTurn, schema.ToolCallStatusFailed, 1},
+		{"cancelled", schema.StopReasonCancelled, schema.ToolCallStatusFailed, 1}, // codex itself would go on
+		{"allow_once", schema.StopReasonEndTurn, schema.ToolCallStatusCompleted, 1},
+		{"allow_session", schema.StopReasonEndTurn, schema.ToolCallStatusCompleted, 1},
+		{"reject_once", schema.StopReasonEndTurn, schema.ToolCallStatusCompleted, 0}, // allowed already
 	} {
 		d.next(one.option)
 		stop, got := c.Turn(id, "mcp write")
@@ -137,7 +139,7 @@ func liveMCPPermissions(t *testing.T, w *world) {
 // liveModesConfine: what each mode lets a command do.
 func liveModesConfine(t *testing.T, w *world) {
 	dir := outside(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	writes := func(path string) bool {
 		t.Helper()
@@ -152,7 +154,7 @@ func liveModesConfine(t *testing.T, w *world) {
 	}{
 		{modeReadOnly, false, false}, {modeAgent, true, false}, {modePlan, false, false}, {modeFullAccess, true, true}, {modeReadOnly, false, false},
 	} {
-		c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: acp.SessionModeID(one.mode)})
+		c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: schema.SessionModeID(one.mode)})
 		if in, out := writes(filepath.Join(w.Cwd, "x")), writes(filepath.Join(dir, "x")); in != one.inside || out != one.outside {
 			t.Errorf("mode %s writes inside %v, outside %v\n%s", one.mode, in, out, c.Quote())
 		}
@@ -167,9 +169,9 @@ func liveImageView(t *testing.T, w *world) {
 	}
 	file := w.Write(filepath.Join(w.Cwd, "dot.png"), string(png), 0o600)
 	w.Model.On(scriptedmodel.Exactly("look"), scriptedmodel.Step{scriptedmodel.Call("view_image", map[string]string{"path": file})}, scriptedmodel.Step{scriptedmodel.Say("seen")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	_, got := c.Turn(c.New(""), "look")
-	if call := only(t, got); call.Kind != acp.ToolKindRead || call.Status != acp.ToolCallStatusCompleted || len(call.Locations) != 1 || call.Locations[0].Path != file {
+	if call := only(t, got); call.Kind != schema.ToolKindRead || call.Status != schema.ToolCallStatusCompleted || len(call.Locations) != 1 || call.Locations[0].Path != file {
 		t.Errorf("the call is %+v\n%s", call, c.Quote())
 	}
 }
@@ -184,7 +186,7 @@ func restartLoadPages(t *testing.T, w *world, c *client) (after func(again *clie
 	}
 	return func(again *client) {
 		from := again.Seen()
-		again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		again.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 		past := again.Updates(from)
 		if got := userSaid(past); got != want.String() {
 			t.Errorf("the replay is\n%s", got)
@@ -200,7 +202,7 @@ func TestLive_BadKeyIsStoppedEarly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Write(".codex/config.toml", strings.Replace(w.Read(filepath.Join(w.Home, ".codex/config.toml")), "request_max_retries = 1\nstream_max_retries = 2", "stream_max_retries = 30", 1), 0o600)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	began := time.Now()
 	_, e := c.Result(c.Prompt(id, "fail 401"))

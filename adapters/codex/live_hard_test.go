@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -37,7 +39,7 @@ func liveAnswersLateTwiceAfterCancel(t *testing.T, w *world) {
 	for _, name := range []string{"late", "twice", "cancelled", "closed"} {
 		w.escalates(name, name)
 	}
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(`{"permissionMode":"write"}`)
 	begin := func(prompt string) (p acp.ID, ask acp.ID) {
 		from := c.Seen()
@@ -47,7 +49,7 @@ func liveAnswersLateTwiceAfterCancel(t *testing.T, w *world) {
 	}
 	answer := func(ask acp.ID, option string) {
 		t.Helper()
-		b, err := acp.Encode(bridgetest.Pick(option)(acp.MethodSessionRequestPermission, nil))
+		b, err := schema.Encode(bridgetest.Pick(option)(acp.MethodSessionRequestPermission, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,9 +57,9 @@ func liveAnswersLateTwiceAfterCancel(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 	}
-	ends := func(p acp.ID, want acp.StopReason) {
+	ends := func(p acp.ID, want schema.StopReason) {
 		t.Helper()
-		if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != string(want) {
+		if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != string(want) {
 			t.Errorf("it ended with %s, %v, want %s\n%s", r, e, want, c.Quote())
 		}
 	}
@@ -71,7 +73,7 @@ func liveAnswersLateTwiceAfterCancel(t *testing.T, w *world) {
 		}
 	}
 	answer(ask, "allow_once")
-	ends(p, acp.StopReasonEndTurn)
+	ends(p, schema.StopReasonEndTurn)
 	if !w.made("late") {
 		t.Error("a late answer was not taken")
 	}
@@ -79,21 +81,21 @@ func liveAnswersLateTwiceAfterCancel(t *testing.T, w *world) {
 	p, ask = begin("twice")
 	answer(ask, "reject_once")
 	answer(ask, "allow_once")
-	ends(p, acp.StopReasonEndTurn)
+	ends(p, schema.StopReasonEndTurn)
 	if w.made("twice") {
 		t.Error("the second answer was taken")
 	}
 
 	p, ask = begin("cancelled")
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
-	ends(p, acp.StopReasonCancelled)
+	ends(p, schema.StopReasonCancelled)
 	answer(ask, "allow_once")
 	if _, got := c.Turn(id, "say on"); bridgetest.Said(got) != "on" {
 		t.Errorf("afterwards it said %q", bridgetest.Said(got))
 	}
 
 	_, ask = begin("closed")
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	answer(ask, "allow_once")
 	if _, got := c.Turn(other, "say still here"); bridgetest.Said(got) != "still here" {
 		t.Errorf("another session said %q", bridgetest.Said(got))
@@ -121,7 +123,7 @@ func liveExtraPermissions(t *testing.T, w *world) {
 	}
 	var mu sync.Mutex
 	option, asked := "", []string{}
-	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+	c := w.open(schema.ClientCapabilities{}, func(method string, params json.RawMessage) any {
 		mu.Lock()
 		defer mu.Unlock()
 		asked = append(asked, string(params))
@@ -147,7 +149,7 @@ func liveExtraPermissions(t *testing.T, w *world) {
 		stop, _ := c.Turn(id, name)
 		_, err := os.Stat(filepath.Join(extra, name))
 		mu.Lock()
-		if stop != acp.StopReasonEndTurn || (err == nil) != one.made || one.ask != (len(asked) == 1) {
+		if stop != schema.StopReasonEndTurn || (err == nil) != one.made || one.ask != (len(asked) == 1) {
 			t.Errorf("%q: it ended with %s, made %v, asked %q\n%s", one.option, stop, err == nil, asked, c.Quote())
 		}
 		for _, a := range asked {
@@ -167,7 +169,7 @@ func liveCodeMode(t *testing.T, w *world) {
 		"await tools.apply_patch(\"*** Begin Patch\\n*** Update File: old.txt\\n@@\\n-two\\n+TWO\\n*** End Patch\\n\");\n" +
 		"await tools.update_plan({plan:[{step:\"A\",status:\"in_progress\"}]}); text(a.output + b.output);"
 	w.Model.On(scriptedmodel.Exactly("program"), scriptedmodel.Step{scriptedmodel.Call("exec", program)}, scriptedmodel.Step{scriptedmodel.Say("done")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(`{"permissionMode":"write","agentSpecific":{"codex":{"model":"gpt-6.1-sol"}}}`)
 	stop, got := c.Turn(id, "program")
 	plan := false
@@ -185,7 +187,7 @@ func liveCodeMode(t *testing.T, w *world) {
 	}
 	slices.Sort(titles)
 	want := []string{"Edit " + filepath.Join(w.Cwd, "old.txt") + " completed", "echo first completed", "echo second; exit 3 failed"}
-	if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "done" || !plan || !slices.Equal(titles, want) {
+	if stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "done" || !plan || !slices.Equal(titles, want) {
 		t.Errorf("it ended with %s, said %q, plan %v, calls %q, want %q\n%s", stop, bridgetest.Said(got), plan, titles, want, c.Quote())
 	}
 
@@ -195,12 +197,12 @@ func liveCodeMode(t *testing.T, w *world) {
 	p := c.Prompt(id, "run while true; do echo tock | tee -a "+beat+"; sleep 0.1; done")
 	c.output(from, "tock")
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
 	}
 	falls(t, beat)
 	for _, call := range calls(c.Updates(from)) {
-		if call.Status != acp.ToolCallStatusFailed {
+		if call.Status != schema.ToolCallStatusFailed {
 			t.Errorf("%s was left %s", call.Title, call.Status)
 		}
 	}
@@ -257,21 +259,21 @@ func liveCancelKeepsEarlierTerminals(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("leave it"),
 		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "echo $$ > " + early + "; while true; do sleep 0.2; done", "yield_time_ms": 300})},
 		scriptedmodel.Step{scriptedmodel.Say("left")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(full)
 	c.Turn(id, "leave it")
 	from := c.Seen()
 	p := c.Prompt(id, "run echo $$ > "+late+"; while true; do echo tock; sleep 0.2; done")
 	c.output(from, "tock")
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
 	}
 	ends(t, late)
 	if !alive(t, early) {
 		t.Error("what an earlier turn left running was ended")
 	}
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	ends(t, early)
 }
 
@@ -289,16 +291,16 @@ func mcpOverHTTP(t *testing.T) (url string, keys func() []string) {
 			return
 		}
 		body, err := io.ReadAll(r.Body)
-		id, isRequest := acp.Member(body, "id")
+		id, isRequest := rawjson.Member(body, "id")
 		if err != nil || !isRequest {
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}
 		var result any = map[string]any{}
-		switch acp.MemberString(body, "method") {
+		switch rawjson.MemberString(body, "method") {
 		case "initialize":
 			result = map[string]any{
-				"protocolVersion": acp.MemberString(body, "params", "protocolVersion"), "capabilities": map[string]any{"tools": map[string]any{}},
+				"protocolVersion": rawjson.MemberString(body, "params", "protocolVersion"), "capabilities": map[string]any{"tools": map[string]any{}},
 				"serverInfo": map[string]string{"name": "far", "version": "1"},
 			}
 		case "tools/list":
@@ -324,11 +326,11 @@ func mcpOverHTTP(t *testing.T) (url string, keys func() []string) {
 func liveMCPOverHTTP(t *testing.T, w *world) {
 	url, keys := mcpOverHTTP(t)
 	w.Model.On(scriptedmodel.Exactly("greet"), scriptedmodel.Step{scriptedmodel.Call("mcp__far/greet", map[string]string{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	c := w.open(acp.ClientCapabilities{}, nil)
-	result := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{
-		{HTTP: &acp.MCPServerHTTP{Name: "far", URL: url + "/mcp", Headers: []acp.HTTPHeader{{Name: "X-Key", Value: "a-secret"}}}},
+	c := w.open(schema.ClientCapabilities{}, nil)
+	result := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{
+		{HTTP: &schema.MCPServerHTTP{Name: "far", URL: url + "/mcp", Headers: []schema.HTTPHeader{{Name: "X-Key", Value: "a-secret"}}}},
 	}})
-	_, got := c.Turn(acp.SessionID(acp.MemberString(result, "sessionId")), "greet")
+	_, got := c.Turn(schema.SessionID(rawjson.MemberString(result, "sessionId")), "greet")
 	if call := only(t, got); call.Title != "far.greet" || !strings.Contains(contentText(call), "greetings from afar") || !strings.Contains(bridgetest.Said(got), "greetings from afar") {
 		t.Errorf("%s shows %q, the model was told %q\n%s", call.Title, contentText(call), bridgetest.Said(got), c.Quote())
 	}

@@ -13,11 +13,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-func userSaid(list []acp.SessionUpdate) string {
+func userSaid(list []schema.SessionUpdate) string {
 	var b strings.Builder
 	for _, u := range list {
 		if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Text != nil {
@@ -30,10 +32,10 @@ func userSaid(list []acp.SessionUpdate) string {
 // listed are the sessions of the world's folder.
 func (c *client) listed() []string {
 	c.W.T.Helper()
-	data, _ := acp.Member(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &c.W.Cwd}), "sessions")
+	data, _ := rawjson.Member(c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{Cwd: &c.W.Cwd}), "sessions")
 	var out []string
-	for _, s := range acp.Elements(data) {
-		out = append(out, acp.MemberString(s, "sessionId"))
+	for _, s := range rawjson.Elements(data) {
+		out = append(out, rawjson.MemberString(s, "sessionId"))
 	}
 	return out
 }
@@ -47,14 +49,14 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	ids := c.listed()
 	if len(ids) != 1 {
 		t.Fatalf("%d sessions are listed", len(ids))
 	}
-	id := acp.SessionID(ids[0])
+	id := schema.SessionID(ids[0])
 	from := c.Seen()
-	c.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	c.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	past := c.Updates(from)
 	if !strings.Contains(userSaid(past), "run echo from the terminal") || !strings.Contains(bridgetest.Said(past), "ran:") || !strings.Contains(contentText(only(t, past)), "from the terminal") {
 		t.Errorf("the replay is not whole\n%s", c.Quote())
@@ -62,10 +64,10 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "from the terminal") {
 		t.Errorf("the model recalls %q", bridgetest.Said(got))
 	}
-	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil || e.Code != acp.CodeInvalidRequest {
+	if _, e := c.Call(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}); e == nil || e.Code != acp.CodeInvalidRequest {
 		t.Errorf("a session of the user's was deleted: %v", e)
 	}
-	for _, unknown := range []acp.SessionID{"01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c", "no-uuid", "../../x"} {
+	for _, unknown := range []schema.SessionID{"01a1fbe6-5ec2-7403-ba5c-c9e13d7fed9c", "no-uuid", "../../x"} {
 		if _, e := c.Call(acp.MethodSessionResume, w.again(unknown)); e == nil || e.Code != acp.CodeResourceNotFound {
 			t.Errorf("session %s: %v", unknown, e)
 		}
@@ -73,13 +75,13 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 }
 
 func liveForkDeleteTitle(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say apple")
 	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "A title"})
 	c.Await("the title", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), `"title":"A title"`) })
-	r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})
-	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
+	r := c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})
+	fork := schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	c.Turn(fork, "say pear")
 	if _, got := c.Turn(fork, "recall"); !strings.Contains(bridgetest.Said(got), "apple") {
 		t.Errorf("the fork recalls %q", bridgetest.Said(got))
@@ -90,14 +92,14 @@ func liveForkDeleteTitle(t *testing.T, w *world) {
 	if ids := c.listed(); !slices.Contains(ids, string(id)) || !slices.Contains(ids, string(fork)) {
 		t.Errorf("listed %q", ids)
 	}
-	c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: fork})
+	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: fork})
 	if ids := c.listed(); slices.Contains(ids, string(fork)) {
 		t.Errorf("listed after its deletion: %q", ids)
 	}
-	if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: fork, Prompt: []acp.ContentBlock{acp.TextBlock("say x")}}); e == nil || e.Code != acp.CodeResourceNotFound {
+	if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: fork, Prompt: []schema.ContentBlock{schema.TextBlock("say x")}}); e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("a prompt after the deletion: %v", e)
 	}
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	c.Must(acp.MethodSessionResume, w.again(id))
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "apple") {
 		t.Errorf("closed and resumed, it recalls %q", bridgetest.Said(got))
@@ -109,7 +111,7 @@ func liveForkDeleteTitle(t *testing.T, w *world) {
 func TestLive_Restart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	var after []func(again *client)
 	for _, before := range []func(t *testing.T, w *world, c *client) func(again *client){restartModesModelsEffort, restartLoadPages, restartWords} {
 		after = append(after, before(t, w, c))
@@ -128,12 +130,12 @@ func TestLive_Restart(t *testing.T) {
 		t.Errorf("reading ended with %v", end)
 	}
 
-	again := w.open(acp.ClientCapabilities{}, nil)
+	again := w.open(schema.ClientCapabilities{}, nil)
 	for _, check := range after {
 		check(again)
 	}
 	// Codex keeps no thread that nobody has prompted.
-	r := again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: silent, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	r := again.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: silent, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	if got := chosen(r); got[configMode] != modeFullAccess {
 		t.Errorf("resumed with %v", got)
 	}
@@ -141,7 +143,7 @@ func TestLive_Restart(t *testing.T) {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
 	again.Close()
-	third := w.open(acp.ClientCapabilities{}, nil)
+	third := w.open(schema.ClientCapabilities{}, nil)
 	if ids := third.listed(); !slices.Contains(ids, string(silent)) {
 		t.Errorf("listed %q, and not %s", ids, silent)
 	}
@@ -154,7 +156,7 @@ func TestLive_Restart(t *testing.T) {
 // restartWords has sessions with a past, two of them in a turn.
 func restartWords(t *testing.T, w *world, c *client) (after func(again *client)) {
 	words := []string{"alpha", "beta", "gamma", "delta"}
-	var ids []acp.SessionID
+	var ids []schema.SessionID
 	for _, word := range words {
 		id := c.New("")
 		c.Turn(id, "say "+word)
@@ -179,19 +181,19 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 	id := c.New("")
 	c.Turn(id, "say before")
 	stop, got := c.Turn(id, "/compact")
-	var states []acp.CompactionStatus
+	var states []schema.CompactionStatus
 	for _, u := range got {
 		if u.CompactionUpdate != nil {
 			states = append(states, u.CompactionUpdate.Status)
 		}
 	}
-	if stop != acp.StopReasonEndTurn || !slices.Equal(states, []acp.CompactionStatus{acp.CompactionStatusInProgress, acp.CompactionStatusCompleted}) {
+	if stop != schema.StopReasonEndTurn || !slices.Equal(states, []schema.CompactionStatus{schema.CompactionStatusInProgress, schema.CompactionStatusCompleted}) {
 		t.Errorf("the compaction ended with %s: %v\n%s", stop, states, c.Quote())
 	}
 	review := `{"findings":[],"overall_correctness":"patch is correct","overall_explanation":"nothing is wrong","overall_confidence_score":0.9}`
 	w.Model.On(scriptedmodel.Contains("REVIEW THIS"), scriptedmodel.Step{scriptedmodel.Say(review)})
 	stop, got = c.Turn(id, "/review REVIEW THIS")
-	if said := bridgetest.Said(got); stop != acp.StopReasonEndTurn || !strings.Contains(said, "nothing is wrong") || strings.Count(said, "nothing is wrong") != 1 || strings.Contains(said, "findings") {
+	if said := bridgetest.Said(got); stop != schema.StopReasonEndTurn || !strings.Contains(said, "nothing is wrong") || strings.Count(said, "nothing is wrong") != 1 || strings.Contains(said, "findings") {
 		t.Errorf("the review ended with %s and said %q\n%s", stop, said, c.Quote())
 	}
 	w.Model.On(scriptedmodel.Contains("AGENTS.md"), scriptedmodel.Step{scriptedmodel.Say("written")})
@@ -213,23 +215,23 @@ func liveSubagents(t *testing.T, w *world) {
 	gate := make(chan struct{})
 	w.Model.On(scriptedmodel.Exactly("leave behind"), spawn("be slow"), scriptedmodel.Step{scriptedmodel.Say("parent gone")})
 	w.Model.On(scriptedmodel.Exactly("be slow"), scriptedmodel.Step{scriptedmodel.Say("slow "), scriptedmodel.Gate(gate), scriptedmodel.Say("child")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(full)
 	for _, one := range []struct {
 		prompt, parent, child string
 		behind                bool
 	}{{"delegate", "parent done", "child ran", false}, {"leave behind", "parent gone", "slow child", true}} {
 		from := c.Seen()
-		if stop, got := c.Turn(id, one.prompt); stop != acp.StopReasonEndTurn || !strings.HasPrefix(bridgetest.Said(got), one.parent) {
+		if stop, got := c.Turn(id, one.prompt); stop != schema.StopReasonEndTurn || !strings.HasPrefix(bridgetest.Said(got), one.parent) {
 			t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
 		}
 		if one.behind {
 			close(gate)
 		}
-		_, m := c.Await("the call that made the subagent", from, func(m *acp.Message) bool { return acp.MemberString(m.Update(), "name") == "spawnAgent" })
-		call := acp.MemberString(m.Update(), "toolCallId")
+		_, m := c.Await("the call that made the subagent", from, func(m *acp.Message) bool { return rawjson.MemberString(m.Update(), "name") == "spawnAgent" })
+		call := rawjson.MemberString(m.Update(), "toolCallId")
 		c.Await("the end of the subagent", from, func(m *acp.Message) bool {
-			return acp.MemberString(m.Update(), "toolCallId") == call && acp.MemberString(m.Update(), "status") == "completed"
+			return rawjson.MemberString(m.Update(), "toolCallId") == call && rawjson.MemberString(m.Update(), "status") == "completed"
 		})
 		if made := calls(c.Updates(from))[call]; made == nil || !strings.Contains(contentText(made), one.child) {
 			t.Errorf("the subagent's words are not in its call: %+v", made)
@@ -248,7 +250,7 @@ func liveSubagents(t *testing.T, w *world) {
 	}
 	nested := false
 	for _, m := range c.Frames() {
-		nested = nested || acp.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && acp.MemberString(m.Update(), "sessionUpdate") == "tool_call"
+		nested = nested || rawjson.MemberString(m.Update(), "_meta", acp.MetaKey, "parentToolCallId") != "" && rawjson.MemberString(m.Update(), "sessionUpdate") == "tool_call"
 	}
 	if !nested {
 		t.Errorf("the subagent's command is not its own\n%s", c.Quote())
@@ -261,14 +263,14 @@ func liveBackgroundTerminal(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("leave it"),
 		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "sleep 2; echo over > " + filepath.Join(w.Cwd, "over"), "yield_time_ms": 300})},
 		scriptedmodel.Step{scriptedmodel.Say("left")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(full)
 	_, got := c.Turn(id, "leave it")
-	if call := only(t, got); call.Status != acp.ToolCallStatusInProgress {
+	if call := only(t, got); call.Status != schema.ToolCallStatusInProgress {
 		t.Errorf("behind its turn the command is %s", call.Status)
 	}
 	c.Await("its end", 0, func(m *acp.Message) bool {
-		return acp.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && acp.MemberString(m.Update(), "status") == "completed"
+		return rawjson.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && rawjson.MemberString(m.Update(), "status") == "completed"
 	})
 	w.Read(filepath.Join(w.Cwd, "over"))
 }

@@ -4,13 +4,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // showing are the capabilities of a client that shows all there is.
-var showing = acp.ClientCapabilities{
-	Session:     &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}, Compaction: &acp.CompactionCapabilities{}},
-	Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}},
+var showing = schema.ClientCapabilities{
+	Session:     &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}, Compaction: &schema.CompactionCapabilities{}},
+	Elicitation: &schema.ElicitationCapabilities{Form: &schema.ElicitationFormCapabilities{}},
 }
 
 // TestLive_Shared runs what needs no program of its own with the sessions of two: one

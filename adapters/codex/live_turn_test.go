@@ -14,6 +14,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -23,8 +25,8 @@ const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 const full = `{"permissionMode":"bypass"}`
 
 // calls are the tool calls of updates, each as it is at the end.
-func calls(list []acp.SessionUpdate) map[string]*acp.ToolCall {
-	out := map[string]*acp.ToolCall{}
+func calls(list []schema.SessionUpdate) map[string]*schema.ToolCall {
+	out := map[string]*schema.ToolCall{}
 	for _, u := range list {
 		switch {
 		case u.ToolCall != nil:
@@ -46,7 +48,7 @@ func calls(list []acp.SessionUpdate) map[string]*acp.ToolCall {
 }
 
 // only is the one tool call of updates.
-func only(t *testing.T, list []acp.SessionUpdate) *acp.ToolCall {
+func only(t *testing.T, list []schema.SessionUpdate) *schema.ToolCall {
 	t.Helper()
 	all := calls(list)
 	if len(all) != 1 {
@@ -58,7 +60,7 @@ func only(t *testing.T, list []acp.SessionUpdate) *acp.ToolCall {
 	return nil
 }
 
-func contentText(c *acp.ToolCall) string {
+func contentText(c *schema.ToolCall) string {
 	var b strings.Builder
 	for _, one := range c.Content {
 		if one.Content != nil && one.Content.Content.Text != nil {
@@ -68,7 +70,7 @@ func contentText(c *acp.ToolCall) string {
 	return b.String()
 }
 
-func thoughts(list []acp.SessionUpdate) string {
+func thoughts(list []schema.SessionUpdate) string {
 	var b strings.Builder
 	for _, u := range list {
 		if u.AgentThoughtChunk != nil && u.AgentThoughtChunk.Content.Text != nil {
@@ -79,7 +81,7 @@ func thoughts(list []acp.SessionUpdate) string {
 }
 
 func liveTurn(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(full)
 	_, got := c.Turn(id, "think deeply about it")
 	if thoughts(got) != "deeply about it" || bridgetest.Said(got) != "thought" {
@@ -88,15 +90,15 @@ func liveTurn(t *testing.T, w *world) {
 	_, got = c.Turn(id, "run for i in 1 2 3 4; do echo out $i; sleep 0.4; done")
 	call, live := only(t, got), 0
 	for _, u := range got {
-		if up := u.ToolCallUpdate; up != nil && up.Status == acp.ToolCallStatusInProgress && up.Content != nil {
+		if up := u.ToolCallUpdate; up != nil && up.Status == schema.ToolCallStatusInProgress && up.Content != nil {
 			live++
 		}
 	}
-	if live == 0 || contentText(call) != "```console\nout 1\nout 2\nout 3\nout 4\n```" || call.Status != acp.ToolCallStatusCompleted {
+	if live == 0 || contentText(call) != "```console\nout 1\nout 2\nout 3\nout 4\n```" || call.Status != schema.ToolCallStatusCompleted {
 		t.Errorf("%d live updates, then %s: %q", live, call.Status, contentText(call))
 	}
 	_, got = c.Turn(id, "run exit 3")
-	if call := only(t, got); call.Status != acp.ToolCallStatusFailed {
+	if call := only(t, got); call.Status != schema.ToolCallStatusFailed {
 		t.Errorf("a command that failed is %s", call.Status)
 	}
 	// A title from the first prompt, and tokens.
@@ -126,7 +128,7 @@ func liveDiffs(t *testing.T, w *world) {
 	patch := "*** Begin Patch\n*** Add File: new.txt\n+alpha\n*** Update File: old.txt\n@@\n-two\n+TWO\n*** Delete File: gone.txt\n" +
 		"*** Update File: mv.txt\n*** Move to: sub/moved.txt\n@@\n-m1\n+M1\n*** End Patch\n"
 	w.Model.On(scriptedmodel.Exactly("patch"), scriptedmodel.Step{scriptedmodel.Call("apply_patch", patch)}, scriptedmodel.Step{scriptedmodel.Say("patched")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(`{"permissionMode":"write"}`)
 	_, got := c.Turn(id, "patch")
 	call := only(t, got)
@@ -144,7 +146,7 @@ func liveDiffs(t *testing.T, w *world) {
 		"new.txt": {"-", "alpha\n"}, "old.txt": {"one\ntwo\nthree\n", "one\nTWO\nthree\n"}, "gone.txt": {"bye\n", ""},
 		"sub/moved.txt": {"m1\nm2\n", "M1\nm2\n"},
 	}
-	if fmt.Sprint(diffs) != fmt.Sprint(want) || call.Status != acp.ToolCallStatusCompleted {
+	if fmt.Sprint(diffs) != fmt.Sprint(want) || call.Status != schema.ToolCallStatusCompleted {
 		t.Errorf("%s with %q, want %q", call.Status, diffs, want)
 	}
 	if s := w.Read(filepath.Join(w.Cwd, "sub/moved.txt")); s != "M1\nm2\n" {
@@ -157,11 +159,11 @@ func livePlan(t *testing.T, w *world) {
 		scriptedmodel.Step{scriptedmodel.Call("update_plan", map[string]any{"plan": []any{
 			map[string]string{"step": "First", "status": "completed"}, map[string]string{"step": "Second", "status": "in_progress"},
 		}})}, scriptedmodel.Step{scriptedmodel.Say("planned")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	_, got := c.Turn(c.New(""), "plan it")
 	for _, u := range got {
 		if u.Plan != nil {
-			b, _ := acp.Encode(u.Plan.Entries)
+			b, _ := schema.Encode(u.Plan.Entries)
 			want := `[{"content":"First","priority":"medium","status":"completed"},{"content":"Second","priority":"medium","status":"in_progress"}]`
 			if string(b) != want {
 				t.Errorf("got %s", b)
@@ -173,13 +175,13 @@ func livePlan(t *testing.T, w *world) {
 }
 
 func liveAttachments(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
-	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
-		{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}},
-		{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{TextResourceContents: &acp.TextResourceContents{URI: "file:///w/a.txt", Text: "EMBEDDED"}}}},
-		{ResourceLink: &acp.ResourceLink{Name: "linked", URI: "https://example.com/x"}},
-		acp.TextBlock("say seen"),
+	c.Must(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{
+		{Image: &schema.ImageContent{Data: dot, MimeType: "image/png"}},
+		{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{TextResourceContents: &schema.TextResourceContents{URI: "file:///w/a.txt", Text: "EMBEDDED"}}}},
+		{ResourceLink: &schema.ResourceLink{Name: "linked", URI: "https://example.com/x"}},
+		schema.TextBlock("say seen"),
 	}})
 	turns := w.Turns()
 	body := turns[len(turns)-1].Body
@@ -211,14 +213,14 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
 		"cmd": "touch " + filepath.Join(w.Cwd, "escalated"), "sandbox_permissions": "require_escalated", "justification": "because",
 	})}, scriptedmodel.Step{scriptedmodel.Say("escalated")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(`{"permissionMode":"write"}`)
 	cancel := func() { c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id}) }
 	ends := func(what string, p acp.ID) {
 		t.Helper()
 		began := time.Now()
 		r, e := c.Result(p)
-		if e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+		if e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 			t.Errorf("%s: it ended with %s, %v\n%s", what, r, e, c.Quote())
 		}
 		if d := time.Since(began); d > 8*time.Second {
@@ -244,7 +246,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	cancel()
 	ends("a command", p)
 	for _, call := range calls(c.Updates(from)) {
-		if call.Status != acp.ToolCallStatusFailed {
+		if call.Status != schema.ToolCallStatusFailed {
 			t.Errorf("the command was left %s", call.Status)
 		}
 	}
@@ -260,7 +262,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	cancel()
 	ends("a permission", p)
 	// Answered after the cancellation, and twice: nothing happens.
-	yes, _ := acp.Encode(bridgetest.Pick("allow_once")(acp.MethodSessionRequestPermission, nil))
+	yes, _ := schema.Encode(bridgetest.Pick("allow_once")(acp.MethodSessionRequestPermission, nil))
 	for range 2 {
 		if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), yes)); err != nil {
 			t.Fatal(err)
@@ -279,13 +281,13 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 func (c *client) output(from int, text string) {
 	c.W.T.Helper()
 	c.Await("output", from, func(m *acp.Message) bool {
-		return acp.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && strings.Contains(string(m.Update()), "console\\n"+text)
+		return rawjson.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && strings.Contains(string(m.Update()), "console\\n"+text)
 	})
 }
 
 // liveCancelEndsTheCommand: codex itself lets it run on.
 func liveCancelEndsTheCommand(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(full)
 	pid := filepath.Join(w.Cwd, "pid")
 	from := c.Seen()
@@ -295,7 +297,7 @@ func liveCancelEndsTheCommand(t *testing.T, w *world) {
 		t.Fatal("the command does not run")
 	}
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
 	}
 	for end := time.Now().Add(5 * time.Second); alive(t, pid); {
@@ -311,16 +313,16 @@ func liveCancelEndsTheCommand(t *testing.T, w *world) {
 func liveBusyIsNotSteered(t *testing.T, w *world) {
 	gate := make(chan struct{})
 	w.Model.On(scriptedmodel.Exactly("first"), scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	p := c.Prompt(id, "first")
 	c.Await("text", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "one") })
 	q := c.Prompt(id, "say second")
 	close(gate)
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 		t.Errorf("the first ended with %s, %v", r, e)
 	}
-	if r, e := c.Result(q); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+	if r, e := c.Result(q); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 		t.Errorf("the second ended with %s, %v", r, e)
 	}
 	if s := bridgetest.Said(c.Updates(0)); s != "one twosecond" {
@@ -354,7 +356,7 @@ func liveFailures(t *testing.T, w *world) {
 	if !noticed {
 		t.Errorf("nobody was told of the retry\n%s", c.Quote())
 	}
-	if stop, _ := c.Turn(id, "cut off"); stop != acp.StopReasonMaxTokens {
+	if stop, _ := c.Turn(id, "cut off"); stop != schema.StopReasonMaxTokens {
 		t.Errorf("it ended with %s, want max_tokens", stop)
 	}
 	if _, e := c.Result(c.Prompt(id, "fail 400")); e == nil || e.Code != acp.CodeInternal {
@@ -373,8 +375,8 @@ func liveFailures(t *testing.T, w *world) {
 // liveManyThreads runs turns of many sessions in one process at once.
 func liveManyThreads(t *testing.T, w *world) {
 	const many = 20
-	c := w.open(acp.ClientCapabilities{}, nil)
-	var ids []acp.SessionID
+	c := w.open(schema.ClientCapabilities{}, nil)
+	var ids []schema.SessionID
 	for range many {
 		ids = append(ids, c.New(""))
 	}
@@ -383,15 +385,15 @@ func liveManyThreads(t *testing.T, w *world) {
 		prompts = append(prompts, c.Prompt(id, fmt.Sprintf("say I am number %d of them", i)))
 	}
 	for i, p := range prompts {
-		if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+		if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 			t.Errorf("session %d ended with %s, %v", i, r, e)
 		}
 	}
 	said := map[string]string{}
 	for _, m := range c.Frames() {
-		var u acp.SessionUpdate
+		var u schema.SessionUpdate
 		if m.Method() == acp.MethodSessionUpdate && json.Unmarshal(m.Update(), &u) == nil {
-			said[m.Session()] += bridgetest.Said([]acp.SessionUpdate{u})
+			said[m.Session()] += bridgetest.Said([]schema.SessionUpdate{u})
 		}
 	}
 	for i, id := range ids {
@@ -402,7 +404,7 @@ func liveManyThreads(t *testing.T, w *world) {
 }
 
 func liveLargePrompt(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	const most = 1 << 20
 	text := "say " + strings.Repeat("0123456789abcdef", most/16)[:most-len("say ")]

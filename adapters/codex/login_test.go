@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
@@ -145,11 +147,11 @@ func TestLive_LoginFails(t *testing.T) {
 	w.known(i)
 	i.approved.Store(true)
 	i.refuses.Store(true)
-	c := w.open(acp.ClientCapabilities{}, nil)
-	login := c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodDevice})
+	c := w.open(schema.ClientCapabilities{}, nil)
+	login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodDevice})
 	_, m := c.Await("the end of the login", 0, func(m *acp.Message) bool { return m.Method() == acp.MethodAuthStatusUpdate })
-	about := func(name string) string { return acp.MemberString(m.Params(), "_meta", acp.MetaKey, "login", name) }
-	if id := acp.MemberString(login, "_meta", acp.MetaKey, "login", "loginId"); about("loginId") != id || about("error") == "" || acp.MemberString(m.Params(), "state") != string(acp.AuthStateUnauthenticated) {
+	about := func(name string) string { return rawjson.MemberString(m.Params(), "_meta", acp.MetaKey, "login", name) }
+	if id := rawjson.MemberString(login, "_meta", acp.MetaKey, "login", "loginId"); about("loginId") != id || about("error") == "" || rawjson.MemberString(m.Params(), "state") != string(schema.AuthStateUnauthenticated) {
 		t.Errorf("login %s ended with %s", id, m.Params())
 	}
 }
@@ -162,9 +164,9 @@ func TestLive_Login(t *testing.T) {
 			t.Parallel()
 			w, i := newWorld(t), newIssuer(t)
 			w.known(i)
-			c := w.open(acp.ClientCapabilities{}, nil)
-			login := c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: acp.AuthMethodID(method)})
-			about := func(name string) string { return acp.MemberString(login, "_meta", acp.MetaKey, "login", name) }
+			c := w.open(schema.ClientCapabilities{}, nil)
+			login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: schema.AuthMethodID(method)})
+			about := func(name string) string { return rawjson.MemberString(login, "_meta", acp.MetaKey, "login", name) }
 			if method == methodDevice {
 				if about("userCode") != "ABCD-1234" || !strings.HasPrefix(about("verificationUrl"), i.URL) {
 					t.Fatalf("the login is %s; asked was for %q", login, i.requests())
@@ -184,7 +186,7 @@ func TestLive_Login(t *testing.T) {
 				_ = r.Body.Close()
 			}
 			c.Await("the end of the login", 0, func(m *acp.Message) bool {
-				return m.Method() == acp.MethodAuthStatusUpdate && acp.MemberString(m.Params(), "state") == string(acp.AuthStateAuthenticated)
+				return m.Method() == acp.MethodAuthStatusUpdate && rawjson.MemberString(m.Params(), "state") == string(schema.AuthStateAuthenticated)
 			})
 			if s := string(c.Must(acp.MethodAuthStatus, struct{}{})); !strings.Contains(s, "ada@example.com") {
 				t.Errorf("the account is %s", s)
@@ -200,8 +202,8 @@ func TestLive_Login(t *testing.T) {
 			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("the login is kept as %v, %v", info, err)
 			}
-			c.Must(acp.MethodLogout, &acp.LogoutRequest{})
-			if s := acp.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(acp.AuthStateUnauthenticated) {
+			c.Must(acp.MethodLogout, &schema.LogoutRequest{})
+			if s := rawjson.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(schema.AuthStateUnauthenticated) {
 				t.Errorf("after the logout the state is %s", s)
 			}
 			if _, err := os.Stat(file); err == nil {

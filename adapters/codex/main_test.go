@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 // client is the gateway's end of a connection.
 type client struct{ *bridgetest.Client }
 
-func (w *world) open(caps acp.ClientCapabilities, answer bridgetest.Answer) *client {
+func (w *world) open(caps schema.ClientCapabilities, answer bridgetest.Answer) *client {
 	w.T.Helper()
 	return &client{w.Open(caps, answer)}
 }

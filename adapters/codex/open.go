@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -19,17 +21,17 @@ const (
 )
 
 // NewSession starts a thread.
-func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
 	s, up, err := a.begin(ctx, "", bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, record{})
 	if err != nil {
 		return nil, err
 	}
-	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
 // begin starts a thread for a session; with the id "" it is a new one with the
 // thread's id.
-func (a *agent) begin(ctx context.Context, id acp.SessionID, r bridge.Request, known record) (*session, *setup, error) {
+func (a *agent) begin(ctx context.Context, id schema.SessionID, r bridge.Request, known record) (*session, *setup, error) {
 	up, srv, err := a.prepare(ctx, r)
 	if err != nil {
 		return nil, nil, err
@@ -39,7 +41,7 @@ func (a *agent) begin(ctx context.Context, id acp.SessionID, r bridge.Request, k
 		return nil, nil, openError(err, id)
 	}
 	if id == "" {
-		id = acp.SessionID(got.Thread.ID)
+		id = schema.SessionID(got.Thread.ID)
 	}
 	err = a.store.change(string(id), r.Cwd, func(r *record) {
 		r.Made = true
@@ -91,7 +93,7 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request) (*setup, *server,
 }
 
 // openError says why a thread could not be opened.
-func openError(err error, id acp.SessionID) error {
+func openError(err error, id schema.SessionID) error {
 	said := refused(err)
 	switch {
 	case said == "":
@@ -105,24 +107,24 @@ func openError(err error, id acp.SessionID) error {
 }
 
 // LoadSession opens a thread, wherever it was made, and replays it.
-func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
 	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	return &schema.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
 // ResumeSession opens a thread and replays nothing.
-func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
+func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
 	if _, err := a.session(id); err == nil {
 		return nil, nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
 	}
@@ -151,7 +153,7 @@ func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, 
 }
 
 // ForkSession starts a thread that knows all of another one.
-func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
 	from := bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}
 	known, made := a.store.Load(string(r.SessionID))
 	up, srv, err := a.prepare(ctx, from)
@@ -168,9 +170,9 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 		if err != nil {
 			return nil, err
 		}
-		return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+		return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 	}
-	id := acp.SessionID(got.Thread.ID)
+	id := schema.SessionID(got.Thread.ID)
 	if err := a.store.change(string(id), r.Cwd, func(r *record) { r.Made = true }); err != nil {
 		return nil, err
 	}
@@ -179,12 +181,12 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	if err := s.open(ctx, up, known); err != nil {
 		return nil, err
 	}
-	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
 // ListSessions lists the threads that people can go on with, those of a terminal
 // included.
-func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
 	srv, err := a.server(ctx)
 	if err != nil {
 		return nil, err
@@ -207,9 +209,9 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 		return nil, err
 	}
 	names := a.store.aliases()
-	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}, NextCursor: page.Next}
+	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}, NextCursor: page.Next}
 	for _, t := range page.Data {
-		info := acp.SessionInfo{SessionID: acp.SessionID(bridge.FirstOf(names[t.ID], t.ID)), Cwd: t.Cwd}
+		info := schema.SessionInfo{SessionID: schema.SessionID(bridge.FirstOf(names[t.ID], t.ID)), Cwd: t.Cwd}
 		if title := bridge.TitleOf(bridge.FirstOf(t.Name, t.Preview)); title != "" {
 			info.Title = &title
 		}
@@ -236,7 +238,7 @@ func (s *session) replay(ctx context.Context) error {
 			return openError(err, s.id)
 		}
 		for i := range page.Data {
-			s.emit(func(t *translator) []acp.SessionUpdate { return t.replay(&page.Data[i]) })
+			s.emit(func(t *translator) []schema.SessionUpdate { return t.replay(&page.Data[i]) })
 		}
 		if page.Next == nil || *page.Next == "" {
 			return nil
@@ -247,8 +249,8 @@ func (s *session) replay(ctx context.Context) error {
 }
 
 // replay shows a turn of the past.
-func (t *translator) replay(one *turn) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) replay(one *turn) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	t.echo.Begin()
 	for i := range one.Items {
 		it := &one.Items[i]
@@ -266,14 +268,14 @@ func (t *translator) replay(one *turn) []acp.SessionUpdate {
 }
 
 // userMessage shows what the user said.
-func userMessage(it *item) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
-	say := func(b acp.ContentBlock) {
-		u := acp.UserMessage(b)
-		u.UserMessageChunk.MessageID = acp.MessageID(it.ID)
+func userMessage(it *item) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
+	say := func(b schema.ContentBlock) {
+		u := schema.UserMessage(b)
+		u.UserMessageChunk.MessageID = schema.MessageID(it.ID)
 		out = append(out, u)
 	}
-	for _, raw := range acp.Elements(it.Content) {
+	for _, raw := range rawjson.Elements(it.Content) {
 		var in input
 		if bridge.Lenient(raw, &in) != nil {
 			continue
@@ -281,11 +283,11 @@ func userMessage(it *item) []acp.SessionUpdate {
 		mime, data, inline := strings.Cut(strings.TrimPrefix(in.URL, "data:"), ";base64,")
 		switch {
 		case in.Type == "text" && in.Text != "":
-			say(acp.TextBlock(in.Text))
+			say(schema.TextBlock(in.Text))
 		case in.Type == "image" && inline:
-			say(acp.ContentBlock{Image: &acp.ImageContent{Data: data, MimeType: mime}})
+			say(schema.ContentBlock{Image: &schema.ImageContent{Data: data, MimeType: mime}})
 		case in.Path != "":
-			say(acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: bridge.FirstOf(in.Name, in.Path), URI: "file://" + in.Path}})
+			say(schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: bridge.FirstOf(in.Name, in.Path), URI: "file://" + in.Path}})
 		}
 	}
 	return out

@@ -5,18 +5,18 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // choice is one option of a request for a permission, and what it means.
 type choice struct {
-	option acp.PermissionOption
+	option schema.PermissionOption
 	answer any
 }
 
-func offer(id, name string, kind acp.PermissionOptionKind, answer any) choice {
-	return choice{acp.PermissionOption{OptionID: acp.PermissionOptionID(id), Name: name, Kind: kind}, answer}
+func offer(id, name string, kind schema.PermissionOptionKind, answer any) choice {
+	return choice{schema.PermissionOption{OptionID: schema.PermissionOptionID(id), Name: name, Kind: kind}, answer}
 }
 
 func decision(d any) any { return map[string]any{"decision": d} }
@@ -40,7 +40,7 @@ func (q *question) cancelled() any {
 
 // choices are what can be answered to a question about a permission.
 func (q *question) choices() []choice {
-	const once, always, reject = acp.PermissionOptionKindAllowOnce, acp.PermissionOptionKindAllowAlways, acp.PermissionOptionKindRejectOnce
+	const once, always, reject = schema.PermissionOptionKindAllowOnce, schema.PermissionOptionKindAllowAlways, schema.PermissionOptionKindRejectOnce
 	switch q.Method {
 	case "item/permissions/requestApproval":
 		granted := q.Permissions
@@ -76,9 +76,9 @@ func (q *question) choices() []choice {
 }
 
 // permission is the request for the client, with what can be answered.
-func (t *translator) permission(id acp.SessionID, q *question) (*acp.RequestPermissionRequest, []choice) {
+func (t *translator) permission(id schema.SessionID, q *question) (*schema.RequestPermissionRequest, []choice) {
 	list := q.choices()
-	req := &acp.RequestPermissionRequest{SessionID: id, ToolCall: t.about(q)}
+	req := &schema.RequestPermissionRequest{SessionID: id, ToolCall: t.about(q)}
 	for _, c := range list {
 		req.Options = append(req.Options, c.option)
 	}
@@ -102,11 +102,11 @@ func (t *translator) permission(id acp.SessionID, q *question) (*acp.RequestPerm
 }
 
 // about is the tool call that a question is about.
-func (t *translator) about(q *question) acp.ToolCallUpdate {
+func (t *translator) about(q *question) schema.ToolCallUpdate {
 	if q.Method == "mcpServer/elicitation/request" {
 		q.ItemID = t.calling(q)
 	}
-	out := acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(q.ItemID), Status: acp.ToolCallStatusPending, Meta: parentMeta(t.children[q.Thread])}
+	out := schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(q.ItemID), Status: schema.ToolCallStatusPending, Meta: parentMeta(t.children[q.Thread])}
 	if s := t.items[q.ItemID]; s != nil && s.call {
 		l := describe(s.item)
 		out.Title, out.Kind, out.Content, out.Locations, out.RawInput = &l.title, l.kind, l.content, l.locations, encoded(l.input)
@@ -116,7 +116,7 @@ func (t *translator) about(q *question) acp.ToolCallUpdate {
 		return out
 	}
 	// It is shown by the request alone.
-	out.Kind = acp.ToolKindOther
+	out.Kind = schema.ToolKindOther
 	title := bridge.FirstOf(bridge.OneLine(q.Message), "Permission")
 	switch q.Method {
 	case "item/commandExecution/requestApproval":
@@ -124,7 +124,7 @@ func (t *translator) about(q *question) acp.ToolCallUpdate {
 		out.Kind, out.Locations = actionsOf(q.Actions, q.Cwd)
 		out.RawInput = encoded(map[string]any{"command": commandOf(q.Command, q.Actions), "cwd": q.Cwd})
 	case "item/fileChange/requestApproval":
-		title, out.Kind = "Edit files", acp.ToolKindEdit
+		title, out.Kind = "Edit files", schema.ToolKindEdit
 	case "item/permissions/requestApproval":
 		title = "More permissions"
 		out.RawInput = encoded(rawOrNil(q.Permissions))
@@ -138,7 +138,7 @@ func (t *translator) about(q *question) acp.ToolCallUpdate {
 	}
 	out.Title = &title
 	if out.ToolCallID == "" {
-		out.ToolCallID = acp.ToolCallID("permission-" + bridge.FirstOf(q.TurnID, q.Thread))
+		out.ToolCallID = schema.ToolCallID("permission-" + bridge.FirstOf(q.TurnID, q.Thread))
 	}
 	return out
 }

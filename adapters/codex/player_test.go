@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
@@ -62,12 +64,12 @@ func play(what string, in io.Reader, out io.Writer) {
 			}
 			line = l
 		}
-		id, isRequest := acp.Member(line, "id")
+		id, isRequest := rawjson.Member(line, "id")
 		if !isRequest {
 			continue
 		}
 		result := func() { send(`{"id":%s,"result":{"turn":{"id":%q,"status":"inProgress"},"data":[]}}`, id, turn) }
-		switch acp.MemberString(line, "method") {
+		switch rawjson.MemberString(line, "method") {
 		case "thread/start":
 			send(`{"id":%s,"result":{"thread":{"id":%q},"model":"m","sandbox":{"type":"readOnly"}}}`, id, thread)
 		case "turn/start":
@@ -123,7 +125,7 @@ func played(t *testing.T, what string) *client {
 		t.Fatal(err)
 	}
 	w := &world{bridgetest.With(t, New(), adapters.Program{Path: exe, Env: []string{playerVar + "=" + what}, Version: agentcache.Codex})}
-	return w.open(acp.ClientCapabilities{}, nil)
+	return w.open(schema.ClientCapabilities{}, nil)
 }
 
 // TestTurn_StartedBeforeOrAfterTheResponse: a prompt ends with its turn, in
@@ -134,7 +136,7 @@ func TestTurn_StartedBeforeOrAfterTheResponse(t *testing.T) {
 			c := played(t, what)
 			id := c.New("")
 			for range 3 {
-				if stop, got := c.Turn(id, "go"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "well" {
+				if stop, got := c.Turn(id, "go"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "well" {
 					t.Errorf("it ended with %s and said %q\n%s", stop, bridgetest.Said(got), c.Quote())
 				}
 			}
@@ -150,7 +152,7 @@ func TestTurn_CancelIsHeldAndRetried(t *testing.T) {
 	p := c.Prompt(id, "go")
 	c.Await("a sign that codex has the prompt", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "sent") })
 	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "cancelled" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
 		t.Errorf("it ended with %s, %v", r, e)
 	}
 	if said := bridgetest.Said(c.Updates(0)); said != "sent, attempt 3, early false" {

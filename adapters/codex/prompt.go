@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -15,7 +16,7 @@ var cancelBound = 20 * time.Second
 
 // Prompt runs one turn. Prompts of a session run one after another: codex would
 // steer the running turn with a second one.
-func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -24,7 +25,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		t, idle := s.begin()
 		for idle != nil { // a turn runs that nobody prompted
 			if err := w.For(idle); err != nil {
@@ -56,7 +57,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 		if v.err != nil {
 			return nil, v.err
 		}
-		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
 	})
 }
 
@@ -91,7 +92,7 @@ func (s *session) over(t *running) {
 }
 
 // Cancel ends turns that nobody prompted. Prompts watch acp.TurnCancelled.
-func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	s, err := a.session(n.SessionID)
 	if err != nil {
 		return err
@@ -107,13 +108,13 @@ func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
 }
 
 // entitle names a new session after its first prompt.
-func (s *session) entitle(prompt []acp.ContentBlock) {
+func (s *session) entitle(prompt []schema.ContentBlock) {
 	s.mu.Lock()
 	first := !s.titled
 	s.titled = true
 	s.mu.Unlock()
 	if first {
-		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(prompt) })
+		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
 	}
 }
 
@@ -124,7 +125,7 @@ type call struct {
 }
 
 // prompted turns a prompt into codex's request: a turn, or a command.
-func (s *session) prompted(prompt []acp.ContentBlock) (*call, error) {
+func (s *session) prompted(prompt []schema.ContentBlock) (*call, error) {
 	if len(prompt) == 1 && prompt[0].Text != nil {
 		if c, ok, err := s.command(prompt[0].Text.Text); ok || err != nil {
 			return c, err
@@ -157,14 +158,14 @@ var content = bridge.Content{
 	Image: func(mime, data string) any {
 		return map[string]any{"type": "image", "url": "data:" + mime + ";base64," + data}
 	},
-	ImageAt: func(i *acp.ImageContent) (any, error) {
+	ImageAt: func(i *schema.ImageContent) (any, error) {
 		path, ok := bridge.LocalFile(*i.URI)
 		if !ok {
 			return nil, acp.Errorf(acp.CodeInvalidParams, "codex takes images as data or as files on its machine, not from %s", *i.URI)
 		}
 		return map[string]any{"type": "localImage", "path": path}, nil
 	},
-	Link: func(l *acp.ResourceLink) []any {
+	Link: func(l *schema.ResourceLink) []any {
 		text := say(bridge.Link(l.Name, l.URI))
 		if path, ok := bridge.LocalFile(l.URI); ok {
 			return []any{map[string]any{"type": "mention", "name": bridge.FirstOf(l.Name, path), "path": path}, text}

@@ -21,6 +21,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -69,7 +70,7 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 		args = append(args, "-c", `cli_auth_credentials_store="ephemeral"`)
 	}
 	if url := a.o.Credentials.BaseURL; url != "" {
-		quoted, err := acp.Encode(url)
+		quoted, err := schema.Encode(url)
 		if err != nil {
 			return nil, fmt.Errorf("encode the provider's address: %w", err)
 		}

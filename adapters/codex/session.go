@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -14,7 +14,7 @@ import (
 type session struct {
 	a      *agent
 	srv    *server
-	id     acp.SessionID
+	id     schema.SessionID
 	thread string
 	cwd    string
 	roots  []string // further folders that it may write to
@@ -42,7 +42,7 @@ type session struct {
 	tooled  chan struct{}   // closed when servers is empty
 }
 
-func (a *agent) newSession(srv *server, id acp.SessionID, got *opened, up *setup) *session {
+func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *setup) *session {
 	s := &session{
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, log: a.log.With("session", id),
 		slot: bridge.NewSlot(), tr: newTranslator(), own: up.skills,
@@ -73,10 +73,10 @@ func (s *session) open(ctx context.Context, up *setup, known record) error {
 		return err
 	}
 	s.listSkills(ctx)
-	s.emit(func(*translator) []acp.SessionUpdate { return s.commandsUpdate() })
+	s.emit(func(*translator) []schema.SessionUpdate { return s.commandsUpdate() })
 	if s.srv.confined != nil {
-		s.emit(func(t *translator) []acp.SessionUpdate {
-			return t.say(acp.NoticeSeverityWarning, "Codex cannot confine commands on this machine",
+		s.emit(func(t *translator) []schema.SessionUpdate {
+			return t.say(schema.NoticeSeverityWarning, "Codex cannot confine commands on this machine",
 				s.srv.confined.Error()+"; commands fail in modes "+modeReadOnly+" and "+modeAgent+", mode "+modeFullAccess+" works")
 		})
 	}
@@ -94,7 +94,7 @@ func (s *session) take(e *event) {
 		s.tooling(e.Name)
 	}
 	s.observe(e)
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.translate(e) })
 	switch {
 	case e.Method == "turn/completed" && e.Turn != nil && e.Thread == s.thread:
 		s.settle(e.Turn)
@@ -138,12 +138,12 @@ func (s *session) showLater() {
 		s.mu.Lock()
 		s.showing = false
 		s.mu.Unlock()
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.showOutputs() })
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.showOutputs() })
 	})
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
-func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -60,8 +61,8 @@ var modeInfo = []struct{ id, name, about string }{
 	{modePlan, "Plan", "Asks questions, makes a plan and changes nothing"},
 }
 
-func (s *settings) modes() *acp.SessionModeState {
-	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.mode)}
+func (s *settings) modes() *schema.SessionModeState {
+	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.mode)}
 	known := false
 	for _, m := range modeInfo {
 		about := m.about
@@ -69,10 +70,10 @@ func (s *settings) modes() *acp.SessionModeState {
 			about += ". On this machine commands fail in this mode: " + s.confined.Error()
 		}
 		known = known || m.id == s.mode
-		out.AvailableModes = append(out.AvailableModes, acp.SessionMode{ID: acp.SessionModeID(m.id), Name: m.name, Description: &about})
+		out.AvailableModes = append(out.AvailableModes, schema.SessionMode{ID: schema.SessionModeID(m.id), Name: m.name, Description: &about})
 	}
 	if !known {
-		out.AvailableModes = append(out.AvailableModes, acp.SessionMode{ID: acp.SessionModeID(s.mode), Name: s.mode, Description: new("As codex is configured")})
+		out.AvailableModes = append(out.AvailableModes, schema.SessionMode{ID: schema.SessionModeID(s.mode), Name: s.mode, Description: new("As codex is configured")})
 	}
 	return out
 }
@@ -109,8 +110,8 @@ func (s *settings) level() string {
 	return s.effort
 }
 
-func (s *settings) options() []acp.SessionConfigOption {
-	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
+func (s *settings) options() []schema.SessionConfigOption {
+	out := []schema.SessionConfigOption{bridge.ModeOption(configMode, s.modes())}
 	if len(s.models) > 0 {
 		var list []bridge.Choice
 		for _, m := range s.models {
@@ -174,22 +175,22 @@ func (s *session) changed(t *threadSettings) {
 
 // show tells the clients what is in effect.
 func (s *session) show(mode bool, now string) {
-	s.emit(func(*translator) []acp.SessionUpdate {
-		var out []acp.SessionUpdate
+	s.emit(func(*translator) []schema.SessionUpdate {
+		var out []schema.SessionUpdate
 		if mode {
-			out = append(out, acp.SessionUpdate{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(now)}})
+			out = append(out, schema.SessionUpdate{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(now)}})
 		}
-		return append(out, acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}})
+		return append(out, schema.SessionUpdate{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.options()}})
 	})
 }
 
-func (s *session) options() []acp.SessionConfigOption {
+func (s *session) options() []schema.SessionConfigOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set.options()
 }
 
-func (s *session) modes() *acp.SessionModeState {
+func (s *session) modes() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set.modes()
@@ -352,7 +353,7 @@ func (s *session) setEffort(ctx context.Context, want string) error {
 }
 
 // SetSessionMode sets the mode.
-func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *agent) SetSessionMode(ctx context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -361,7 +362,7 @@ func (a *agent) SetSessionMode(ctx context.Context, r *acp.SetSessionModeRequest
 }
 
 // SetSessionConfigOption sets the mode, the model or the effort.
-func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(ctx context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -383,5 +384,5 @@ func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionCon
 	if err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sourcegraph/jsonrpc2"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -22,7 +22,7 @@ type stream struct {
 var _ jsonrpc2.ObjectStream = (*stream)(nil)
 
 func (s *stream) WriteObject(v any) error {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		return fmt.Errorf("encode a message for codex: %w", err)
 	}

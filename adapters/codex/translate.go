@@ -5,7 +5,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // maxItems bounds the items that are remembered: the oldest is forgotten, and what
@@ -50,7 +51,7 @@ func newTranslator() *translator {
 }
 
 // translate returns the updates that a notification means.
-func (t *translator) translate(e *event) []acp.SessionUpdate {
+func (t *translator) translate(e *event) []schema.SessionUpdate {
 	parent := t.children[e.Thread]
 	switch e.Method {
 	case "turn/started":
@@ -94,7 +95,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 			return nil
 		}
 		t.title = e.ThreadName
-		return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &e.ThreadName}}}
+		return []schema.SessionUpdate{{SessionInfoUpdate: &schema.SessionInfoUpdate{Title: &e.ThreadName}}}
 	}
 	return t.notice(e)
 }
@@ -119,7 +120,7 @@ func (t *translator) remember(e *event, it *item) *shown {
 }
 
 // words takes a piece of a text.
-func (t *translator) words(e *event, parent string, thought bool) []acp.SessionUpdate {
+func (t *translator) words(e *event, parent string, thought bool) []schema.SessionUpdate {
 	s := t.items[e.ItemID]
 	if s == nil {
 		s = t.remember(e, &item{ID: e.ItemID})
@@ -142,7 +143,7 @@ func (t *translator) words(e *event, parent string, thought bool) []acp.SessionU
 }
 
 // whole shows a text that came without pieces.
-func (t *translator) whole(s *shown, parent, text string, thought bool) []acp.SessionUpdate {
+func (t *translator) whole(s *shown, parent, text string, thought bool) []schema.SessionUpdate {
 	if s.said || s.over || text == "" {
 		return nil
 	}
@@ -153,23 +154,23 @@ func (t *translator) whole(s *shown, parent, text string, thought bool) []acp.Se
 	return t.echo.Say(s.item.ID, text, thought)
 }
 
-func (t *translator) planned(e *event) []acp.SessionUpdate {
-	p := &acp.Plan{Entries: []acp.PlanEntry{}}
+func (t *translator) planned(e *event) []schema.SessionUpdate {
+	p := &schema.Plan{Entries: []schema.PlanEntry{}}
 	for _, step := range e.Plan {
-		status := acp.PlanEntryStatusPending
+		status := schema.PlanEntryStatusPending
 		switch step.Status {
 		case "inProgress":
-			status = acp.PlanEntryStatusInProgress
+			status = schema.PlanEntryStatusInProgress
 		case "completed":
-			status = acp.PlanEntryStatusCompleted
+			status = schema.PlanEntryStatusCompleted
 		}
-		p.Entries = append(p.Entries, acp.PlanEntry{Content: step.Step, Priority: acp.PlanEntryPriorityMedium, Status: status})
+		p.Entries = append(p.Entries, schema.PlanEntry{Content: step.Step, Priority: schema.PlanEntryPriorityMedium, Status: status})
 	}
-	return []acp.SessionUpdate{{Plan: p}}
+	return []schema.SessionUpdate{{Plan: p}}
 }
 
 // started takes the begin of an item.
-func (t *translator) started(e *event, parent string) []acp.SessionUpdate {
+func (t *translator) started(e *event, parent string) []schema.SessionUpdate {
 	it := e.Item
 	if it == nil || it.ID == "" {
 		return nil
@@ -186,13 +187,13 @@ func (t *translator) started(e *event, parent string) []acp.SessionUpdate {
 	case "reasoning":
 		return t.whole(s, parent, reasoned(it), true)
 	case "contextCompaction":
-		return t.compacting(s, acp.CompactionStatusInProgress)
+		return t.compacting(s, schema.CompactionStatusInProgress)
 	}
 	return t.announce(s, parent)
 }
 
 // completed takes the end of an item.
-func (t *translator) completed(e *event, parent string) []acp.SessionUpdate {
+func (t *translator) completed(e *event, parent string) []schema.SessionUpdate {
 	it := e.Item
 	if it == nil || it.ID == "" {
 		return nil
@@ -201,7 +202,7 @@ func (t *translator) completed(e *event, parent string) []acp.SessionUpdate {
 		return nil
 	}
 	s := t.remember(e, it)
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	switch it.Type {
 	case "userMessage", "enteredReviewMode", "exitedReviewMode", "hookPrompt":
 	case "agentMessage", "plan":
@@ -209,7 +210,7 @@ func (t *translator) completed(e *event, parent string) []acp.SessionUpdate {
 	case "reasoning":
 		out = t.whole(s, parent, reasoned(it), true)
 	case "contextCompaction":
-		out = t.compacting(s, acp.CompactionStatusCompleted)
+		out = t.compacting(s, schema.CompactionStatusCompleted)
 	default:
 		return t.ended(s, parent)
 	}
@@ -219,11 +220,11 @@ func (t *translator) completed(e *event, parent string) []acp.SessionUpdate {
 
 // turnOver takes the end of a turn and closes what it left open. A command that
 // the turn left running goes on, unless the turn was broken off.
-func (t *translator) turnOver(e *event, parent string) []acp.SessionUpdate {
+func (t *translator) turnOver(e *event, parent string) []schema.SessionUpdate {
 	if e.Turn == nil {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		s := t.items[id]
 		if s.over || s.thread != e.Thread {
@@ -242,22 +243,22 @@ func (t *translator) turnOver(e *event, parent string) []acp.SessionUpdate {
 }
 
 // abandon closes an item that gets no end of its own.
-func (t *translator) abandon(s *shown, parent string) []acp.SessionUpdate {
+func (t *translator) abandon(s *shown, parent string) []schema.SessionUpdate {
 	s.over = true
 	if s.item.Type == "commandExecution" {
 		s.process = s.item.Process
 	}
 	switch {
 	case s.item.Type == "contextCompaction":
-		return t.compacting(s, acp.CompactionStatusFailed)
+		return t.compacting(s, schema.CompactionStatusFailed)
 	case !s.call:
 		return nil
 	}
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(s.item.ID), Status: acp.ToolCallStatusFailed, Meta: parentMeta(parent)}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(s.item.ID), Status: schema.ToolCallStatusFailed, Meta: parentMeta(parent)}
 	if s.output.len() > 0 {
 		u.Content = shownOutput(s.output.text())
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 
 // running are the processes of commands that turns left running when they were
@@ -285,8 +286,8 @@ func (t *translator) working() []string {
 }
 
 // abandonTurns closes everything that turns left open, their subagents included.
-func (t *translator) abandonTurns(turns map[string]bool) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) abandonTurns(turns map[string]bool) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		s := t.items[id]
 		if !s.over && (turns[s.turn] || t.children[s.thread] != "") {
@@ -302,7 +303,7 @@ func reasoned(it *item) string {
 		return strings.Join(it.Summary, "\n\n")
 	}
 	var parts []string
-	for _, raw := range acp.Elements(it.Content) {
+	for _, raw := range rawjson.Elements(it.Content) {
 		if s := bridge.Text(raw); s != "" {
 			parts = append(parts, s)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // running is a prompt that codex works on.
@@ -25,9 +26,9 @@ type running struct {
 
 // verdict is how a turn ended.
 type verdict struct {
-	reason  acp.StopReason
+	reason  schema.StopReason
 	err     error
-	usage   *acp.Usage
+	usage   *schema.Usage
 	ids     map[string]bool
 	aborted bool
 }
@@ -132,25 +133,25 @@ func (t *running) judge(one *turn) verdict {
 	}
 	switch {
 	case one.Status == "interrupted":
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	case one.Status != "failed":
-		return verdict{reason: acp.StopReasonEndTurn}
+		return verdict{reason: schema.StopReasonEndTurn}
 	}
 	f := one.Error
 	if f == nil {
 		f = &turnError{Message: "the turn failed"}
 	}
 	if t.cancelled {
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	}
 	kind, status := f.kind()
 	switch {
 	case f.unauthorized():
 		return verdict{err: authRequired(f.Message)}
 	case strings.Contains(f.Message, "max_output_tokens"):
-		return verdict{reason: acp.StopReasonMaxTokens}
+		return verdict{reason: schema.StopReasonMaxTokens}
 	case kind == "cyberPolicy" || kind == "misalignmentPolicyViolation" || strings.Contains(f.Message, "content_filter"):
-		return verdict{reason: acp.StopReasonRefusal}
+		return verdict{reason: schema.StopReasonRefusal}
 	}
 	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": kind}
 	if status != 0 {
@@ -193,8 +194,8 @@ func (s *session) await(ctx context.Context, t *running, cancelled <-chan struct
 	select {
 	case v := <-t.done:
 		v = s.tidy(v)
-		if v.reason == acp.StopReasonEndTurn || v.err == nil {
-			v.reason = acp.StopReasonCancelled
+		if v.reason == schema.StopReasonEndTurn || v.err == nil {
+			v.reason = schema.StopReasonCancelled
 		}
 		return v
 	case <-s.srv.ended:
@@ -205,7 +206,7 @@ func (s *session) await(ctx context.Context, t *running, cancelled <-chan struct
 	s.mu.Lock()
 	ids := t.ids
 	s.mu.Unlock()
-	return s.tidy(verdict{reason: acp.StopReasonCancelled, ids: ids, aborted: true})
+	return s.tidy(verdict{reason: schema.StopReasonCancelled, ids: ids, aborted: true})
 }
 
 // last is the verdict of a turn whose process has ended.
@@ -290,6 +291,6 @@ func (s *session) tidy(v verdict) verdict {
 		}
 		break
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandonTurns(v.ids) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandonTurns(v.ids) })
 	return v
 }

@@ -1,19 +1,19 @@
 package codex
 
 import (
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // usageState knows how full the context is and what a turn cost.
 type usageState struct {
 	total  tokens // of the thread
 	before tokens // of the thread when the turn began
-	shown  acp.UsageUpdate
+	shown  schema.UsageUpdate
 }
 
 func (u *usageState) begin() { u.before = u.total }
 
-func (u *usageState) take(now *tokenUsage) []acp.SessionUpdate {
+func (u *usageState) take(now *tokenUsage) []schema.SessionUpdate {
 	if now == nil {
 		return nil
 	}
@@ -25,12 +25,12 @@ func (u *usageState) take(now *tokenUsage) []acp.SessionUpdate {
 	if now.Window == nil || *now.Window == 0 {
 		return nil
 	}
-	out := acp.UsageUpdate{Used: now.Last.Total, Size: *now.Window}
+	out := schema.UsageUpdate{Used: now.Last.Total, Size: *now.Window}
 	if out.Used == u.shown.Used && out.Size == u.shown.Size {
 		return nil
 	}
 	u.shown = out
-	return []acp.SessionUpdate{{UsageUpdate: &out}}
+	return []schema.SessionUpdate{{UsageUpdate: &out}}
 }
 
 func (t tokens) minus(o tokens) tokens {
@@ -47,13 +47,13 @@ func (t tokens) minus(o tokens) tokens {
 }
 
 // ofTurn is the usage of the turn that began last.
-func (u *usageState) ofTurn() *acp.Usage {
+func (u *usageState) ofTurn() *schema.Usage {
 	d := u.total.minus(u.before)
 	if d.Total == 0 {
 		return nil
 	}
 	fresh := d.Input - min(d.Input, d.Cached)
-	return &acp.Usage{
+	return &schema.Usage{
 		InputTokens: fresh, OutputTokens: d.Output, TotalTokens: d.Total,
 		CachedReadTokens: &d.Cached, CachedWriteTokens: &d.Written, ThoughtTokens: &d.Reasoning,
 	}

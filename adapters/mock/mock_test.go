@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 	"sandboxagent.dev/sandbox-agent/adapters/mock"
@@ -56,7 +57,7 @@ func TestAdapter_KeepsTheContract(t *testing.T) {
 }
 
 // says runs a turn and looks for an update.
-func says(prompt string, match func(u *acp.SessionUpdate) bool) func(s *adaptertest.Scene) {
+func says(prompt string, match func(u *schema.SessionUpdate) bool) func(s *adaptertest.Scene) {
 	return func(s *adaptertest.Scene) {
 		s.Helper()
 		act := s.Say(s.NewSession(nil).SessionID, prompt)
@@ -70,14 +71,14 @@ func says(prompt string, match func(u *acp.SessionUpdate) bool) func(s *adaptert
 }
 
 // sets chooses a value of an option of the category, and finds it chosen.
-func sets(category acp.SessionConfigOptionCategory, to acp.SessionConfigValueID) func(s *adaptertest.Scene) {
+func sets(category schema.SessionConfigOptionCategory, to schema.SessionConfigValueID) func(s *adaptertest.Scene) {
 	return func(s *adaptertest.Scene) {
 		s.Helper()
 		r := s.NewSession(nil)
 		for _, o := range r.ConfigOptions {
 			if o.Category == category {
 				s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": r.SessionID, "configId": o.ID, "value": to})
-				s.Await(r.SessionID, "the new value", func(u *acp.SessionUpdate) bool {
+				s.Await(r.SessionID, "the new value", func(u *schema.SessionUpdate) bool {
 					if u.ConfigOptionUpdate == nil {
 						return false
 					}
@@ -95,7 +96,7 @@ func sets(category acp.SessionConfigOptionCategory, to acp.SessionConfigValueID)
 	}
 }
 
-func sendsBlock(b acp.ContentBlock) func(s *adaptertest.Scene) {
+func sendsBlock(b schema.ContentBlock) func(s *adaptertest.Scene) {
 	return func(s *adaptertest.Scene) {
 		s.Helper()
 		act := s.Prompt(s.NewSession(nil).SessionID, b)
@@ -106,22 +107,22 @@ func sendsBlock(b acp.ContentBlock) func(s *adaptertest.Scene) {
 }
 
 var shows = map[adapters.Feature]func(s *adaptertest.Scene){
-	adapters.ToolResults: says("tool", func(u *acp.SessionUpdate) bool {
+	adapters.ToolResults: says("tool", func(u *schema.SessionUpdate) bool {
 		return u.ToolCallUpdate != nil && len(u.ToolCallUpdate.Content) > 0 && len(u.ToolCallUpdate.RawOutput) > 0
 	}),
-	adapters.Diffs: says("diff", func(u *acp.SessionUpdate) bool {
+	adapters.Diffs: says("diff", func(u *schema.SessionUpdate) bool {
 		return u.ToolCall != nil && len(u.ToolCall.Content) > 0 && u.ToolCall.Content[0].Diff != nil
 	}),
-	adapters.Plan:        says("plan", func(u *acp.SessionUpdate) bool { return u.Plan != nil && len(u.Plan.Entries) == 3 }),
-	adapters.Images:      sendsBlock(acp.ContentBlock{Image: &acp.ImageContent{Data: "AA==", MimeType: "image/png"}}),
-	adapters.Attachments: sendsBlock(acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "a", URI: "file:///a"}}),
+	adapters.Plan:        says("plan", func(u *schema.SessionUpdate) bool { return u.Plan != nil && len(u.Plan.Entries) == 3 }),
+	adapters.Images:      sendsBlock(schema.ContentBlock{Image: &schema.ImageContent{Data: "AA==", MimeType: "image/png"}}),
+	adapters.Attachments: sendsBlock(schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: "a", URI: "file:///a"}}),
 	adapters.Questions: func(s *adaptertest.Scene) {
 		asked := false
 		s.Answer = func(method string, params json.RawMessage) (any, *acp.Error) {
 			asked = method == "_sandboxagent/session/request_question"
 			return map[string]any{"outcome": "cancelled", "answers": []any{}}, nil
 		}
-		s.Prompt(s.NewSession(nil).SessionID, acp.TextBlock("question"))
+		s.Prompt(s.NewSession(nil).SessionID, schema.TextBlock("question"))
 		if !asked {
 			s.Fail("the agent asked no question")
 		}
@@ -129,16 +130,16 @@ var shows = map[adapters.Feature]func(s *adaptertest.Scene){
 	adapters.Modes: func(s *adaptertest.Scene) {
 		r := s.NewSession(nil)
 		s.Call(acp.MethodSessionSetMode, map[string]any{"sessionId": r.SessionID, "modeId": "plan"})
-		s.Await(r.SessionID, "the new mode", func(u *acp.SessionUpdate) bool {
+		s.Await(r.SessionID, "the new mode", func(u *schema.SessionUpdate) bool {
 			return u.CurrentModeUpdate != nil && u.CurrentModeUpdate.CurrentModeID == "plan"
 		})
 	},
-	adapters.Models:        sets(acp.SessionConfigOptionCategoryModel, "mock-large"),
-	adapters.ThoughtLevels: sets(acp.SessionConfigOptionCategoryThoughtLevel, "high"),
+	adapters.Models:        sets(schema.SessionConfigOptionCategoryModel, "mock-large"),
+	adapters.ThoughtLevels: sets(schema.SessionConfigOptionCategoryThoughtLevel, "high"),
 	adapters.Fork: func(s *adaptertest.Scene) {
 		r := s.NewSession(nil)
 		s.Say(r.SessionID, "hello")
-		var f acp.ForkSessionResponse
+		var f schema.ForkSessionResponse
 		if err := json.Unmarshal(s.Call(acp.MethodSessionFork, map[string]any{"sessionId": r.SessionID, "cwd": s.Cwd}), &f); err != nil || f.SessionID == "" || f.SessionID == r.SessionID {
 			s.Fail("the fork of %s is %+v, %v", r.SessionID, f, err)
 		}
@@ -150,9 +151,9 @@ var shows = map[adapters.Feature]func(s *adaptertest.Scene){
 			s.Fail("session %s is not in %s", r.SessionID, list)
 		}
 	},
-	adapters.Usage:    says("usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Used > 0 }),
-	adapters.Cost:     says("usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Cost != nil }),
-	adapters.Commands: says("commands", func(u *acp.SessionUpdate) bool { return u.AvailableCommandsUpdate != nil }),
+	adapters.Usage:    says("usage", func(u *schema.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Used > 0 }),
+	adapters.Cost:     says("usage", func(u *schema.SessionUpdate) bool { return u.UsageUpdate != nil && u.UsageUpdate.Cost != nil }),
+	adapters.Commands: says("commands", func(u *schema.SessionUpdate) bool { return u.AvailableCommandsUpdate != nil }),
 }
 
 // Without its load powers the agent neither claims nor has them.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
@@ -83,12 +85,12 @@ func (w *world) asked(s *adaptertest.Scene, what string, found func(q scriptedmo
 	}
 }
 
-func image() acp.ContentBlock {
+func image() schema.ContentBlock {
 	const png = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\b\x06\x00\x00\x00\x1f\x15\xc4\x89\x00\x00\x00\rIDATx\x9cc\xf8\x0f\x00\x00\x01\x01\x00\x05\x18\xd8N\x00\x00\x00\x00IEND\xaeB`\x82"
-	return acp.ContentBlock{Image: &acp.ImageContent{Data: base64.StdEncoding.EncodeToString([]byte(png)), MimeType: "image/png"}}
+	return schema.ContentBlock{Image: &schema.ImageContent{Data: base64.StdEncoding.EncodeToString([]byte(png)), MimeType: "image/png"}}
 }
 
-func anyUpdate(act *adaptertest.Act, match func(u *acp.SessionUpdate) bool) bool {
+func anyUpdate(act *adaptertest.Act, match func(u *schema.SessionUpdate) bool) bool {
 	for i := range act.Updates {
 		if match(&act.Updates[i]) {
 			return true
@@ -99,7 +101,7 @@ func anyUpdate(act *adaptertest.Act, match func(u *acp.SessionUpdate) bool) bool
 
 // shows are the features that agents of the table show in the same way.
 func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scene) {
-	session := func(s *adaptertest.Scene) acp.SessionID {
+	session := func(s *adaptertest.Scene) schema.SessionID {
 		s.Helper()
 		id := s.Session()
 		if mode != "" {
@@ -107,7 +109,7 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 		}
 		return id
 	}
-	says := func(prompt, what string, match func(u *acp.SessionUpdate) bool) func(s *adaptertest.Scene) {
+	says := func(prompt, what string, match func(u *schema.SessionUpdate) bool) func(s *adaptertest.Scene) {
 		return func(s *adaptertest.Scene) {
 			s.Helper()
 			if act := s.Say(session(s), prompt); !anyUpdate(act, match) {
@@ -116,32 +118,32 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 		}
 	}
 	return map[adapters.Feature]func(s *adaptertest.Scene){
-		adapters.Reasoning: says("think deep thoughts", "thought", func(u *acp.SessionUpdate) bool {
+		adapters.Reasoning: says("think deep thoughts", "thought", func(u *schema.SessionUpdate) bool {
 			c := u.AgentThoughtChunk
 			return c != nil && c.Content.Text != nil && strings.Contains(c.Content.Text.Text, "deep thoughts")
 		}),
-		adapters.ToolResults: says("write "+w.dir+"/made.txt some text", "finished call", func(u *acp.SessionUpdate) bool {
-			return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && len(u.ToolCallUpdate.Content) > 0
+		adapters.ToolResults: says("write "+w.dir+"/made.txt some text", "finished call", func(u *schema.SessionUpdate) bool {
+			return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted && len(u.ToolCallUpdate.Content) > 0
 		}),
-		adapters.Diffs: says("write "+w.dir+"/other.txt some text", "diff", func(u *acp.SessionUpdate) bool {
-			content := []acp.ToolCallContent{}
+		adapters.Diffs: says("write "+w.dir+"/other.txt some text", "diff", func(u *schema.SessionUpdate) bool {
+			content := []schema.ToolCallContent{}
 			if u.ToolCall != nil {
 				content = append(content, u.ToolCall.Content...)
 			}
 			if u.ToolCallUpdate != nil {
 				content = append(content, u.ToolCallUpdate.Content...)
 			}
-			return slices.ContainsFunc(content, func(c acp.ToolCallContent) bool {
+			return slices.ContainsFunc(content, func(c schema.ToolCallContent) bool {
 				return c.Diff != nil && strings.Contains(c.Diff.NewText, "some text")
 			})
 		}),
 		adapters.Images: func(s *adaptertest.Scene) {
-			s.Prompt(session(s), acp.TextBlock("say an image"), image())
+			s.Prompt(session(s), schema.TextBlock("say an image"), image())
 			w.asked(s, "an image", func(q scriptedmodel.Request) bool { return strings.Contains(string(q.Body), "image/png") })
 		},
 		adapters.Attachments: func(s *adaptertest.Scene) {
-			s.Prompt(session(s), acp.TextBlock("say an attachment"), acp.ContentBlock{Resource: &acp.EmbeddedResource{
-				Resource: acp.EmbeddedResourceResource{TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711", MimeType: new("text/plain")}},
+			s.Prompt(session(s), schema.TextBlock("say an attachment"), schema.ContentBlock{Resource: &schema.EmbeddedResource{
+				Resource: schema.EmbeddedResourceResource{TextResourceContents: &schema.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711", MimeType: new("text/plain")}},
 			}})
 			w.asked(s, "the attached text", func(q scriptedmodel.Request) bool { return strings.Contains(string(q.Body), "embedded-4711") })
 		},
@@ -154,12 +156,12 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 		},
 		adapters.MCPServers: func(s *adaptertest.Scene) {
 			mark := filepath.Join(w.dir, "mcp-was-started")
-			r := s.NewSession(func(p *acp.NewSessionRequest) {
-				p.MCPServers = []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-					Name: "probe", Command: w.write("mcp.sh", "#!/bin/sh\ntouch "+mark+"\nexit 1\n"), Args: []string{}, Env: []acp.EnvVariable{},
+			r := s.NewSession(func(p *schema.NewSessionRequest) {
+				p.MCPServers = []schema.MCPServer{{Stdio: &schema.MCPServerStdio{
+					Name: "probe", Command: w.write("mcp.sh", "#!/bin/sh\ntouch "+mark+"\nexit 1\n"), Args: []string{}, Env: []schema.EnvVariable{},
 				}}}
 			})
-			s.Prompt(r.SessionID, acp.TextBlock("say with a server"))
+			s.Prompt(r.SessionID, schema.TextBlock("say with a server"))
 			// An agent may start it beside the turn, and nothing tells when.
 			for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				if _, err := os.Stat(mark); err == nil {
@@ -170,7 +172,7 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 			}
 		},
 		adapters.Commands: func(s *adaptertest.Scene) {
-			s.Await(session(s), "commands", func(u *acp.SessionUpdate) bool {
+			s.Await(session(s), "commands", func(u *schema.SessionUpdate) bool {
 				return u.AvailableCommandsUpdate != nil && len(u.AvailableCommandsUpdate.AvailableCommands) > 0
 			})
 		},
@@ -194,7 +196,7 @@ func (w *world) shows(mode string) map[adapters.Feature]func(s *adaptertest.Scen
 func toBytes(raw []json.RawMessage) [][]byte {
 	var out [][]byte
 	for _, r := range raw {
-		if strings.HasPrefix(acp.MemberString(r, "sessionUpdate"), "tool_call") {
+		if strings.HasPrefix(rawjson.MemberString(r, "sessionUpdate"), "tool_call") {
 			out = append(out, r)
 		}
 	}
@@ -273,7 +275,7 @@ func (w *world) choosesModel(s *adaptertest.Scene) {
 	s.Helper()
 	r := s.NewSession(nil)
 	for _, o := range r.ConfigOptions {
-		if o.Category == acp.SessionConfigOptionCategoryModel {
+		if o.Category == schema.SessionConfigOptionCategoryModel {
 			s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": r.SessionID, "configId": o.ID, "value": o.Select.CurrentValue})
 			return
 		}
@@ -287,7 +289,7 @@ func TestReal_Copilot(t *testing.T) {
 	shows := w.shows("")
 	delete(shows, adapters.MCPServers)
 	shows[adapters.Attachments] = func(s *adaptertest.Scene) {
-		s.Prompt(s.Session(), acp.TextBlock("say an attachment"), acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "notes.txt", URI: "file://" + w.dir + "/notes.txt"}})
+		s.Prompt(s.Session(), schema.TextBlock("say an attachment"), schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: "notes.txt", URI: "file://" + w.dir + "/notes.txt"}})
 		w.asked(s, "the attached file", func(q scriptedmodel.Request) bool { return strings.Contains(string(q.Body), "notes.txt") })
 	}
 	shows[adapters.Modes] = func(s *adaptertest.Scene) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -197,7 +198,7 @@ func (c *settled) settle(m *acp.Message) []acp.Message {
 	case m.IsResponse():
 		return c.answered(m)
 	case m.Method() == "session/request_permission":
-		call, _ := acp.Member(m.Params(), "toolCall")
+		call, _ := rawjson.Member(m.Params(), "toolCall")
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if s, id := c.callLocked(m, call); s != nil && !s.has(id) && s.set(id, false) {
@@ -269,7 +270,7 @@ func (c *settled) answered(m *acp.Message) []acp.Message {
 // callLocked returns the session's calls and the id that u names, nil when it
 // names none.
 func (c *settled) callLocked(m *acp.Message, u json.RawMessage) (*toolCalls, string) {
-	id, ok := acp.Member(u, "toolCallId")
+	id, ok := rawjson.Member(u, "toolCallId")
 	if !ok || !m.HasSession() {
 		return nil, ""
 	}
@@ -313,7 +314,7 @@ func (s *toolCalls) forgetEnded() bool {
 
 // over reports whether a tool call's status is a last one.
 func over(call json.RawMessage) bool {
-	switch acp.MemberString(call, "status") {
+	switch rawjson.MemberString(call, "status") {
 	case "completed", "failed":
 		return true
 	}
@@ -323,13 +324,13 @@ func over(call json.RawMessage) bool {
 // introduction is the tool_call update that tells of a call which something else
 // was said of first.
 func introduction(call json.RawMessage) json.RawMessage {
-	u := acp.SetMember(call, []byte(`"tool_call"`), "sessionUpdate")
-	if title, ok := acp.Member(u, "title"); !ok || len(title) == 0 || title[0] != '"' {
-		id, _ := acp.Member(u, "toolCallId")
-		u = acp.SetMember(u, id, "title")
+	u := rawjson.SetMember(call, []byte(`"tool_call"`), "sessionUpdate")
+	if title, ok := rawjson.Member(u, "title"); !ok || len(title) == 0 || title[0] != '"' {
+		id, _ := rawjson.Member(u, "toolCallId")
+		u = rawjson.SetMember(u, id, "title")
 	}
-	if status, ok := acp.Member(u, "status"); !ok || len(status) == 0 || status[0] != '"' {
-		u = acp.SetMember(u, []byte(`"pending"`), "status")
+	if status, ok := rawjson.Member(u, "status"); !ok || len(status) == 0 || status[0] != '"' {
+		u = rawjson.SetMember(u, []byte(`"pending"`), "status")
 	}
 	return u
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // script is a Conn whose messages are given.
@@ -321,10 +322,10 @@ func TestSettle_RealAgents(t *testing.T) {
 					}
 					call, kind := got.Update(), string(got.UpdateKind())
 					if got.Method() == "session/request_permission" {
-						call, _ = acp.Member(got.Params(), "toolCall")
+						call, _ = rawjson.Member(got.Params(), "toolCall")
 						kind = "permission"
 					}
-					id := acp.MemberString(call, "toolCallId")
+					id := rawjson.MemberString(call, "toolCallId")
 					switch kind {
 					case "tool_call":
 						told[id], open[id] = true, !over(call)
@@ -336,7 +337,7 @@ func TestSettle_RealAgents(t *testing.T) {
 							open[id] = false
 						}
 					}
-					if got.IsResponse() && acp.MemberString(got.Result(), "stopReason") != "" {
+					if got.IsResponse() && rawjson.MemberString(got.Result(), "stopReason") != "" {
 						for id, is := range open {
 							if is {
 								t.Errorf("call %s is open although its turn has ended", id)

@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -48,9 +49,9 @@ type agent struct {
 
 	mu       sync.Mutex
 	servers  map[kind]*server
-	sessions map[acp.SessionID]*session
+	sessions map[schema.SessionID]*session
 	natives  map[string]*session // by native session, those of subagents included
-	opening  map[acp.SessionID]bool
+	opening  map[schema.SessionID]bool
 	closed   bool
 
 	tools tools // MCP servers
@@ -73,14 +74,14 @@ var (
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
 		o: o, conn: c, peer: p, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
-		servers: map[kind]*server{}, sessions: map[acp.SessionID]*session{}, natives: map[string]*session{}, opening: map[acp.SessionID]bool{},
+		servers: map[kind]*server{}, sessions: map[schema.SessionID]*session{}, natives: map[string]*session{}, opening: map[schema.SessionID]bool{},
 	}
 	a.guard = newGuard(filepath.Join(o.StateDir, "folders"), a.log)
 	return a
 }
 
 // Initialize starts no process.
-func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("opencode", "OpenCode", a.o)
 	hello.AgentCapabilities.MCPCapabilities.SSE = true
@@ -149,7 +150,7 @@ func (a *agent) died(s *server) {
 	a.mu.Unlock()
 	if mine {
 		for _, one := range all {
-			one.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+			one.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 		}
 		a.conn.Fail(s.exit) // before their turns end as cancelled
 	}
@@ -185,7 +186,7 @@ func (a *agent) take(srv *server, e *event) {
 }
 
 // claim keeps a session from being opened twice; release gives it back.
-func (a *agent) claim(id acp.SessionID) (release func(), err error) {
+func (a *agent) claim(id schema.SessionID) (release func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -216,7 +217,7 @@ func (a *agent) register(s *session) error {
 	return nil
 }
 
-func (a *agent) session(id acp.SessionID) (*session, error) {
+func (a *agent) session(id schema.SessionID) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.sessions[id]; s != nil {
@@ -260,7 +261,7 @@ func (a *agent) remove(ctx context.Context, s *session) {
 }
 
 // CloseSession ends what a session runs.
-func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (a *agent) CloseSession(ctx context.Context, r *acp.CloseSessionRequest) (*
 
 // DeleteSession removes a conversation that was made here. What people made in a
 // terminal is theirs.
-func (a *agent) DeleteSession(ctx context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, _ := a.store.Load(id)
 	srv, err := a.any(ctx)

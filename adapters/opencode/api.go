@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const (
@@ -77,7 +77,7 @@ func (s *server) send(ctx context.Context, method, path string, body, result any
 	what := method + " " + strings.SplitN(path, "?", 2)[0]
 	var content io.Reader
 	if body != nil {
-		b, err := acp.Encode(body)
+		b, err := schema.Encode(body)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", what, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // maxAsks bounds OpenCode's open questions of a session. At the bound a question
@@ -44,10 +46,10 @@ func (s *session) asked(e *event) {
 		s.asks[q.ID] = q
 	}
 	s.mu.Unlock()
-	var req *acp.RequestPermissionRequest
+	var req *schema.RequestPermissionRequest
 	if !full && !granted && len(q.Questions) == 0 {
-		s.emit(func(t *translator) []acp.SessionUpdate {
-			var before []acp.SessionUpdate
+		s.emit(func(t *translator) []schema.SessionUpdate {
+			var before []schema.SessionUpdate
 			req, before = t.permission(s.id, q.native, q.ask)
 			return before
 		})
@@ -124,19 +126,19 @@ func (s *session) reply(ctx context.Context, q *asked, how, message string) {
 }
 
 // decide asks the client for a permission.
-func (s *session) decide(ctx context.Context, q *asked, req *acp.RequestPermissionRequest) {
-	var resp acp.RequestPermissionResponse
+func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermissionRequest) {
+	var resp schema.RequestPermissionResponse
 	err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, req, &resp)
 	if ctx.Err() != nil {
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.decided(q.ask, false) })
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.decided(q.ask, false) })
 		return
 	}
-	option := acp.PermissionOptionID("")
+	option := schema.PermissionOptionID("")
 	if resp.Outcome.Selected != nil {
 		option = resp.Outcome.Selected.OptionID
 	}
 	allowed := option == optionOnce || option == optionAlways && len(q.Always) > 0
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.decided(q.ask, allowed) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.decided(q.ask, allowed) })
 	switch {
 	case err != nil:
 		s.log.Debug("ask the client for a permission", "err", err)
@@ -161,7 +163,7 @@ func (s *session) decide(ctx context.Context, q *asked, req *acp.RequestPermissi
 		s.reply(ctx, q, "once", "")
 	case option == optionReject:
 		message := rejected
-		if said := acp.MemberString(resp.Meta[acp.MetaKey], "message"); said != "" {
+		if said := rawjson.MemberString(resp.Meta[acp.MetaKey], "message"); said != "" {
 			message = said
 		}
 		s.refuse(ctx, q, message)
@@ -220,7 +222,7 @@ func (s *session) inquire(ctx context.Context, q *asked) {
 	req := &acp.QuestionRequest{SessionID: s.id, Questions: []acp.Question{}}
 	s.out.Lock()
 	if call := s.tr.asking(q.ask); call != nil {
-		req.ToolCallID = acp.ToolCallID(call.id)
+		req.ToolCallID = schema.ToolCallID(call.id)
 	}
 	s.out.Unlock()
 	for i, one := range q.Questions {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -55,9 +56,9 @@ func authRequired(reason string) *acp.Error {
 	})
 }
 
-func authMethods() []acp.AuthMethod {
+func authMethods() []schema.AuthMethod {
 	about := "Set the variable of a model provider in the agent's environment, send credentials with the session, or run `opencode auth login` in a terminal."
-	return []acp.AuthMethod{{Agent: &acp.AuthMethodAgent{ID: methodKey, Name: "API key of a model provider", Description: &about}}}
+	return []schema.AuthMethod{{Agent: &schema.AuthMethodAgent{ID: methodKey, Name: "API key of a model provider", Description: &about}}}
 }
 
 // environ is the environment of a process. Its configuration goes there, where
@@ -72,7 +73,7 @@ func (a *agent) environ(k kind, password string) ([]string, error) {
 		id := providers[i].id
 		if key != "" {
 			drop = append(keyVars(), "OPENCODE_AUTH_CONTENT")
-			content, err := acp.Encode(map[string]any{id: map[string]string{"type": "api", "key": key}})
+			content, err := schema.Encode(map[string]any{id: map[string]string{"type": "api", "key": key}})
 			if err != nil {
 				return nil, fmt.Errorf("encode the credentials: %w", err)
 			}
@@ -109,7 +110,7 @@ func merged(was string, more map[string]any) (string, error) {
 		}
 	}
 	merge(all, more)
-	b, err := acp.Encode(all)
+	b, err := schema.Encode(all)
 	return string(b), err
 }
 
@@ -128,7 +129,7 @@ func merge(into, more map[string]any) {
 
 // Authenticate checks that there is a provider to talk to: OpenCode's own logins
 // write the user's files, so they are left to its command line.
-func (a *agent) Authenticate(ctx context.Context, r *acp.AuthenticateRequest) (*acp.AuthenticateResponse, error) {
+func (a *agent) Authenticate(ctx context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error) {
 	if r.MethodID != methodKey {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "unknown login method %q: it is %s", r.MethodID, methodKey)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -17,7 +18,7 @@ var builtins = []struct{ name, about string }{
 
 // command turns a prompt that is a command into OpenCode's request. It returns
 // nil for one that is none.
-func (s *session) command(said string, more []acp.ContentBlock) (*call, error) {
+func (s *session) command(said string, more []schema.ContentBlock) (*call, error) {
 	name, rest, _ := strings.Cut(strings.TrimSpace(said), " ")
 	name, ok := strings.CutPrefix(name, "/")
 	if !ok || name == "" {
@@ -59,17 +60,17 @@ func (s *session) command(said string, more []acp.ContentBlock) (*call, error) {
 	return nil, nil
 }
 
-func (s *session) commandsUpdate() []acp.SessionUpdate {
+func (s *session) commandsUpdate() []schema.SessionUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := []acp.AvailableCommand{}
+	list := []schema.AvailableCommand{}
 	add := func(name, about, hint string) {
-		if slices.ContainsFunc(list, func(c acp.AvailableCommand) bool { return c.Name == name }) {
+		if slices.ContainsFunc(list, func(c schema.AvailableCommand) bool { return c.Name == name }) {
 			return
 		}
-		c := acp.AvailableCommand{Name: name, Description: bridge.FirstOf(about, name)}
+		c := schema.AvailableCommand{Name: name, Description: bridge.FirstOf(about, name)}
 		if hint != "" {
-			c.Input = &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: hint}}
+			c.Input = &schema.AvailableCommandInput{Unstructured: &schema.UnstructuredCommandInput{Hint: hint}}
 		}
 		list = append(list, c)
 	}
@@ -82,5 +83,5 @@ func (s *session) commandsUpdate() []acp.SessionUpdate {
 	for _, one := range s.skills {
 		add(one.Name, one.About, "what to do with the skill")
 	}
-	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: list}}}
+	return []schema.SessionUpdate{{AvailableCommandsUpdate: &schema.AvailableCommandsUpdate{AvailableCommands: list}}}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -36,8 +37,8 @@ func (p *player) open(id string) *translator {
 }
 
 func (p *player) line(line []byte) {
-	body, _ := acp.Member(line, "body")
-	if sent := acp.MemberString(line, "send"); sent != "" {
+	body, _ := rawjson.Member(line, "body")
+	if sent := rawjson.MemberString(line, "send"); sent != "" {
 		p.WriteString("> " + sent + "\n")
 		if id, ok := strings.CutSuffix(strings.TrimPrefix(sent, "POST /session/"), "/abort"); ok {
 			p.off[id] = true
@@ -47,22 +48,22 @@ func (p *player) line(line []byte) {
 		}
 		return
 	}
-	if answer := acp.MemberString(line, "answer"); answer != "" {
+	if answer := rawjson.MemberString(line, "answer"); answer != "" {
 		p.answer(answer, line, body)
 		return
 	}
-	raw, ok := acp.Member(line, "event")
+	raw, ok := rawjson.Member(line, "event")
 	if !ok {
 		p.WriteString("unparsed\n")
 		return
 	}
 	var e *event
 	var err error
-	if _, global := acp.Member(raw, "payload"); global {
+	if _, global := rawjson.Member(raw, "payload"); global {
 		e, err = parse(raw)
 	} else {
-		properties, _ := acp.Member(raw, "properties")
-		e, err = newEvent("", acp.MemberString(raw, "type"), properties)
+		properties, _ := rawjson.Member(raw, "properties")
+		e, err = newEvent("", rawjson.MemberString(raw, "type"), properties)
 	}
 	if err != nil {
 		p.WriteString("unparsed " + err.Error() + "\n")
@@ -74,7 +75,7 @@ func (p *player) line(line []byte) {
 }
 
 func (p *player) answer(answer string, line, body []byte) {
-	if raw, _ := acp.Member(line, "status"); string(raw) != "200" && string(raw) != "204" {
+	if raw, _ := rawjson.Member(line, "status"); string(raw) != "200" && string(raw) != "204" {
 		p.WriteString("refused " + refusalOf(500, body).Message + "\n")
 		return
 	}
@@ -167,11 +168,11 @@ func TestTranslate_Fixtures(t *testing.T) {
 // be valid.
 func FuzzTranslate(f *testing.F) {
 	kind := func(line []byte) string {
-		return acp.MemberString(line, "event", "type") + acp.MemberString(line, "event", "properties", "part", "type") +
-			acp.MemberString(line, "event", "properties", "part", "tool") + acp.MemberString(line, "answer")
+		return rawjson.MemberString(line, "event", "type") + rawjson.MemberString(line, "event", "properties", "part", "type") +
+			rawjson.MemberString(line, "event", "properties", "part", "tool") + rawjson.MemberString(line, "answer")
 	}
 	bridgetest.Seed(f, 2, kind, func(line string) {
-		session := acp.MemberString(json.RawMessage(line), "event", "properties", "sessionID")
+		session := rawjson.MemberString(json.RawMessage(line), "event", "properties", "sessionID")
 		f.Add([]byte(strings.ReplaceAll(line, session+`"`, `ses_1"`)))
 	})
 	f.Fuzz(func(t *testing.T, lines []byte) {

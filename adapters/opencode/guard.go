@@ -13,7 +13,7 @@ import (
 	"slices"
 	"sync"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -102,7 +102,7 @@ func (g *guard) remember(folder string) {
 	}
 	b.Modules = exists(filepath.Join(folder, "node_modules"))
 	b.Ignore = exists(filepath.Join(folder, ".gitignore"))
-	raw, err := acp.Encode(b)
+	raw, err := schema.Encode(b)
 	if err == nil {
 		err = bridge.WritePrivate(g.note(folder), raw)
 	}
@@ -194,7 +194,7 @@ func installed(was, now []byte) bool {
 	if _, was := before["dependencies"]; !was && len(list) == 0 {
 		delete(after, "dependencies")
 	}
-	a, errA := acp.Encode(before)
-	b, errB := acp.Encode(after)
+	a, errA := schema.Encode(before)
+	b, errB := schema.Encode(after)
 	return errA == nil && errB == nil && slices.Equal(a, b)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -27,7 +29,7 @@ func (w *world) last() scriptedmodel.Request {
 	return all[len(all)-1]
 }
 
-func (c *client) set(id acp.SessionID, option, value string) {
+func (c *client) set(id schema.SessionID, option, value string) {
 	c.W.T.Helper()
 	c.Must(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": value})
 }
@@ -51,8 +53,8 @@ func restartModesModelsEffort(t *testing.T, w *world, c *client) (after func(aga
 		}
 	}
 	return func(again *client) { // the next process is told again
-		r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
-		if now := acp.MemberString(r, "modes", "currentModeId"); now != "plan" {
+		r := again.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		if now := rawjson.MemberString(r, "modes", "currentModeId"); now != "plan" {
 			t.Errorf("the mode is %s", now)
 		}
 		again.Turn(id, "say three")
@@ -67,16 +69,16 @@ func liveWishes(t *testing.T, w *world) {
 	w.Write(filepath.Join(more, "a.txt"), "MORE\n", 0o600)
 	w.Write(filepath.Join(skills, "demo/SKILL.md"), "---\nname: demo\ndescription: does demos\n---\nBODY\n", 0o600)
 	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": {"external_directory": "ask"}}`, 0o600)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	own, _ := json.Marshal(map[string]any{
 		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{more},
 		"skills": map[string]any{"paths": []string{skills}}, "permissionMode": "nope",
 		"agentSpecific": map[string]any{"opencode": map[string]any{"permission": []rule{{"bash", "rm *", "deny"}}, "x": 1}},
 	})
 	r := c.NewResult(string(own))
-	id := acp.SessionID(acp.MemberString(r, "sessionId"))
-	raw, _ := acp.Member(r, "_meta", acp.MetaKey, "unsupported")
-	if list := acp.Elements(raw); len(list) != 2 {
+	id := schema.SessionID(rawjson.MemberString(r, "sessionId"))
+	raw, _ := rawjson.Member(r, "_meta", acp.MetaKey, "unsupported")
+	if list := rawjson.Elements(raw); len(list) != 2 {
 		t.Errorf("unsupported are %s", raw)
 	}
 	if _, got := c.Turn(id, "read "+filepath.Join(more, "a.txt")); !strings.Contains(bridgetest.Said(got), "MORE") {
@@ -88,7 +90,7 @@ func liveWishes(t *testing.T, w *world) {
 			t.Errorf("the model is not told %q", part)
 		}
 	}
-	if _, got := c.Turn(id, "run rm x"); len(calls(got)) != 1 || calls(got)[0].Status != acp.ToolCallStatusFailed {
+	if _, got := c.Turn(id, "run rm x"); len(calls(got)) != 1 || calls(got)[0].Status != schema.ToolCallStatusFailed {
 		t.Errorf("what was denied is %+v", calls(got))
 	}
 }
@@ -96,12 +98,12 @@ func liveWishes(t *testing.T, w *world) {
 func restartAttachments(t *testing.T, w *world, c *client) (after func(again *client)) {
 	id := c.New("")
 	mime := "text/plain"
-	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{
-		acp.TextBlock("say seen"),
-		{Image: &acp.ImageContent{Data: pixel, MimeType: "image/png"}},
-		{ResourceLink: &acp.ResourceLink{Name: "elsewhere", URI: "https://example.com/x"}},
-		{ResourceLink: &acp.ResourceLink{Name: "notes", URI: "file://" + w.Write("notes.txt", "LINKED\n", 0o600)}},
-		{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{URI: "file:///w/b.txt", MimeType: &mime, Blob: "QkxPQg=="}}}},
+	c.Must(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{
+		schema.TextBlock("say seen"),
+		{Image: &schema.ImageContent{Data: pixel, MimeType: "image/png"}},
+		{ResourceLink: &schema.ResourceLink{Name: "elsewhere", URI: "https://example.com/x"}},
+		{ResourceLink: &schema.ResourceLink{Name: "notes", URI: "file://" + w.Write("notes.txt", "LINKED\n", 0o600)}},
+		{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{BlobResourceContents: &schema.BlobResourceContents{URI: "file:///w/b.txt", MimeType: &mime, Blob: "QkxPQg=="}}}},
 	}})
 	body := string(w.last().Body)
 	for _, part := range []string{pixel, "https://example.com/x", "LINKED", "BLOB"} {
@@ -111,7 +113,7 @@ func restartAttachments(t *testing.T, w *world, c *client) (after func(again *cl
 	}
 	return func(again *client) {
 		from := again.Seen()
-		again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		again.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 		images := 0
 		for _, u := range again.Updates(from) {
 			if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Image != nil {
@@ -129,7 +131,7 @@ func restartAttachments(t *testing.T, w *world, c *client) (after func(again *cl
 func liveNoNetwork(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/x.md"), "say x\n", 0o600)
 	begun := time.Now()
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	if _, got := c.Turn(id, "/x"); bridgetest.Said(got) != "x" {
 		t.Errorf("said %q", bridgetest.Said(got))
@@ -141,14 +143,14 @@ func liveNoNetwork(t *testing.T, w *world) {
 	if took := time.Since(begun); took > 45*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	if got := names(t, filepath.Join(w.Cwd, ".opencode")); len(got) != 1 || got[0] != "command" {
 		t.Errorf("in .opencode there are %q", got)
 	}
 }
 
 func liveFailures(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	id := c.New("")
 	for prompt, want := range map[string]int64{"fail 401": acp.CodeAuthRequired, "fail 400": acp.CodeInternal, "fail 403": acp.CodeInternal} {
@@ -157,7 +159,7 @@ func liveFailures(t *testing.T, w *world) {
 			t.Errorf("%s: %v", prompt, e)
 		}
 	}
-	if _, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: filepath.Join(w.Cwd, "none"), MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
+	if _, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: filepath.Join(w.Cwd, "none"), MCPServers: []schema.MCPServer{}}); e == nil || e.Code != acp.CodeInvalidParams {
 		t.Errorf("a directory that does not exist: %v", e)
 	}
 	// OpenCode itself answers with a bare 500, and goes on with what was wrong.
@@ -190,7 +192,7 @@ func liveFailures(t *testing.T, w *world) {
 	// A wrong configuration is explained by what OpenCode says of it.
 	broken := t.TempDir()
 	w.Write(filepath.Join(broken, "opencode.json"), `{"permission": 5}`, 0o600)
-	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: broken, MCPServers: []acp.MCPServer{}})
+	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: broken, MCPServers: []schema.MCPServer{}})
 	if e == nil || !strings.Contains(e.Message, "configuration") {
 		t.Errorf("a wrong configuration: %v", e)
 	}
@@ -201,7 +203,7 @@ func liveFailures(t *testing.T, w *world) {
 
 // livePassword shows that nobody can use the server without its password.
 func livePassword(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	c.New("")
 	a.mu.Lock()
@@ -231,7 +233,7 @@ func livePassword(t *testing.T, w *world) {
 // liveMemoryIsGivenBack shows that a directory is forgotten with its last
 // session.
 func liveMemoryIsGivenBack(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	id := c.New("")
 	other := c.New("")
@@ -242,7 +244,7 @@ func liveMemoryIsGivenBack(t *testing.T, w *world) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	events := watchEvents(ctx, t, srv, disposed)
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	if _, got := c.Turn(other, "say alive"); bridgetest.Said(got) != "alive" {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
@@ -251,7 +253,7 @@ func liveMemoryIsGivenBack(t *testing.T, w *world) {
 		t.Error("a directory was forgotten that is in use")
 	default:
 	}
-	c.Must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: other})
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: other})
 	select {
 	case <-disposed:
 	case <-time.After(bridgetest.Patience):

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -32,10 +34,10 @@ func answering(option string, labels ...string) bridgetest.Answer {
 
 func liveQuestion(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("ask"), scriptedmodel.Step{scriptedmodel.Call("question", asks("Which?"))}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	c := w.open(acp.ClientCapabilities{}, answering("", "B"))
+	c := w.open(schema.ClientCapabilities{}, answering("", "B"))
 	id := c.New("")
 	_, got := c.Turn(id, "ask")
-	if !strings.Contains(bridgetest.Said(got), "B") || len(calls(got)) != 1 || calls(got)[0].Status != acp.ToolCallStatusCompleted {
+	if !strings.Contains(bridgetest.Said(got), "B") || len(calls(got)) != 1 || calls(got)[0].Status != schema.ToolCallStatusCompleted {
 		t.Errorf("said %q with %+v", bridgetest.Said(got), calls(got))
 	}
 }
@@ -48,16 +50,16 @@ func livePlanAndDiffs(t *testing.T, w *world) {
 		scriptedmodel.Step{scriptedmodel.ReadFile(old)},
 		scriptedmodel.Step{scriptedmodel.EditFile(old, "two", "TWO"), scriptedmodel.WriteFile(made, "new\n")},
 		scriptedmodel.Step{scriptedmodel.Say("done")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	_, got := c.Turn(id, "work")
-	var plan []acp.PlanEntry
+	var plan []schema.PlanEntry
 	for _, u := range got {
 		if u.Plan != nil {
 			plan = u.Plan.Entries
 		}
 	}
-	if len(plan) != 1 || plan[0].Content != "Do it" || plan[0].Status != acp.PlanEntryStatusInProgress {
+	if len(plan) != 1 || plan[0].Content != "Do it" || plan[0].Status != schema.PlanEntryStatusInProgress {
 		t.Errorf("the plan is %+v", plan)
 	}
 	diffs := map[string][2]string{}
@@ -80,19 +82,19 @@ func livePlanAndDiffs(t *testing.T, w *world) {
 func liveSubagent(t *testing.T, w *world) {
 	task := scriptedmodel.Call("task", map[string]any{"description": "Sub job", "prompt": "run touch " + w.Home + "/child", "subagent_type": "general"})
 	w.Model.On(scriptedmodel.Exactly("delegate"), scriptedmodel.Step{task}, scriptedmodel.Step{scriptedmodel.Say("parent done")})
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	c := w.open(schema.ClientCapabilities{}, bridgetest.Pick("once"))
 	id := c.New("")
 	from := c.Seen()
 	how, got := c.Turn(id, "delegate")
 	all := calls(got)
-	if how != acp.StopReasonEndTurn || len(all) != 2 || all[0].Status != acp.ToolCallStatusCompleted || all[1].Status != acp.ToolCallStatusCompleted {
+	if how != schema.StopReasonEndTurn || len(all) != 2 || all[0].Status != schema.ToolCallStatusCompleted || all[1].Status != schema.ToolCallStatusCompleted {
 		t.Fatalf("%s with %+v", how, all)
 	}
-	if parent := acp.MemberString(all[1].Meta[acp.MetaKey], "parentToolCallId"); parent != string(all[0].ToolCallID) {
+	if parent := rawjson.MemberString(all[1].Meta[acp.MetaKey], "parentToolCallId"); parent != string(all[0].ToolCallID) {
 		t.Errorf("the subagent's call belongs to %q", parent)
 	}
 	_, m := c.Await("the request", from, func(m *acp.Message) bool { return m.IsRequest() })
-	if title := acp.MemberString(m.Params(), "toolCall", "title"); !strings.HasPrefix(title, "Subagent: touch") {
+	if title := rawjson.MemberString(m.Params(), "toolCall", "title"); !strings.HasPrefix(title, "Subagent: touch") {
 		t.Errorf("it asks for %q", title)
 	}
 	if bridgetest.Said(got) != "parent done" || !strings.Contains(textOf(all[0]), "ran: ") {
@@ -102,7 +104,7 @@ func liveSubagent(t *testing.T, w *world) {
 
 func liveCommandsAndCompaction(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/greet.md"), "---\ndescription: greets\n---\nsay greetings to $ARGUMENTS\n", 0o600)
-	c := w.open(acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Compaction: &acp.CompactionCapabilities{}}}, nil)
+	c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Compaction: &schema.CompactionCapabilities{}}}, nil)
 	id := c.New("")
 	var names []string
 	for _, u := range c.Updates(0) {
@@ -121,7 +123,7 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
 	_, got := c.Turn(id, "/compact")
-	var states []acp.CompactionStatus
+	var states []schema.CompactionStatus
 	summary := 0
 	for _, u := range got {
 		if u.CompactionUpdate != nil {
@@ -131,7 +133,7 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 			summary++
 		}
 	}
-	if !slices.Equal(states, []acp.CompactionStatus{acp.CompactionStatusInProgress, acp.CompactionStatusCompleted}) || summary == 0 || bridgetest.Said(got) != "" {
+	if !slices.Equal(states, []schema.CompactionStatus{schema.CompactionStatusInProgress, schema.CompactionStatusCompleted}) || summary == 0 || bridgetest.Said(got) != "" {
 		t.Errorf("compaction is %q with %d pieces of a summary, said %q", states, summary, bridgetest.Said(got))
 	}
 }
@@ -160,12 +162,12 @@ func liveMCP(t *testing.T, w *world) {
 	}
 	w.Model.On(scriptedmodel.Exactly("use"), scriptedmodel.Step{scriptedmodel.Call("tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	w.Model.On(scriptedmodel.Exactly("use 2"), scriptedmodel.Step{scriptedmodel.Call("s2_tools_word", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	c := w.open(acp.ClientCapabilities{}, nil)
-	make := func(word string) acp.SessionID {
-		r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-			Name: "tools", Command: python, Args: []string{script}, Env: []acp.EnvVariable{{Name: "WORD", Value: word}},
+	c := w.open(schema.ClientCapabilities{}, nil)
+	make := func(word string) schema.SessionID {
+		r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{{Stdio: &schema.MCPServerStdio{
+			Name: "tools", Command: python, Args: []string{script}, Env: []schema.EnvVariable{{Name: "WORD", Value: word}},
 		}}}})
-		return acp.SessionID(acp.MemberString(r, "sessionId"))
+		return schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	}
 	one, two := make("heron"), make("egret")
 	if _, got := c.Turn(one, "use"); !strings.Contains(bridgetest.Said(got), "heron") {
@@ -174,7 +176,7 @@ func liveMCP(t *testing.T, w *world) {
 	if _, got := c.Turn(two, "use 2"); !strings.Contains(bridgetest.Said(got), "egret") {
 		t.Errorf("the second session said %q", bridgetest.Said(got))
 	}
-	for id, prompt := range map[acp.SessionID]string{one: "use 2", two: "use"} {
+	for id, prompt := range map[schema.SessionID]string{one: "use 2", two: "use"} {
 		if _, got := c.Turn(id, prompt); strings.Contains(bridgetest.Said(got), "the word is") {
 			t.Errorf("a session uses another's server: %q", bridgetest.Said(got))
 		}
@@ -185,18 +187,18 @@ func liveMCP(t *testing.T, w *world) {
 }
 
 func liveForkListDeleteTitle(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say the past")
-	r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})
-	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
+	r := c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})
+	fork := schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	if _, got := c.Turn(fork, "recall"); fork == id || !strings.Contains(bridgetest.Said(got), "the past") {
 		t.Errorf("the fork %s recalls %q", fork, bridgetest.Said(got))
 	}
 	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "Named by hand"})
 	list := func() map[string]string {
-		var r acp.ListSessionsResponse
-		if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &r); err != nil {
+		var r schema.ListSessionsResponse
+		if err := json.Unmarshal(c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{Cwd: &w.Cwd}), &r); err != nil {
 			t.Fatal(err)
 		}
 		out := map[string]string{}
@@ -208,11 +210,11 @@ func liveForkListDeleteTitle(t *testing.T, w *world) {
 	if got := list(); len(got) != 2 || got[string(id)] != "Named by hand" {
 		t.Errorf("listed are %q", got)
 	}
-	c.Must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id})
+	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id})
 	if got := list(); len(got) != 1 || got[string(fork)] == "" {
 		t.Errorf("then listed are %q", got)
 	}
-	if _, e := c.Call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}); e == nil || e.Code != acp.CodeResourceNotFound {
+	if _, e := c.Call(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}); e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("the deleted session: %v", e)
 	}
 }
@@ -224,18 +226,18 @@ func liveSessionOfATerminal(t *testing.T, w *world) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	c := w.open(acp.ClientCapabilities{}, nil)
-	var r acp.ListSessionsResponse
-	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &w.Cwd}), &r); err != nil || len(r.Sessions) != 1 {
+	c := w.open(schema.ClientCapabilities{}, nil)
+	var r schema.ListSessionsResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{Cwd: &w.Cwd}), &r); err != nil || len(r.Sessions) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	id := r.Sessions[0].SessionID
 	from := c.Seen()
-	c.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	c.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	if got := bridgetest.Said(c.Updates(from)); got != "in a terminal" {
 		t.Errorf("the replay says %q", got)
 	}
-	if _, e := c.Call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}); e == nil {
+	if _, e := c.Call(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}); e == nil {
 		t.Error("it was deleted")
 	}
 }
@@ -248,17 +250,17 @@ func liveLinkedDirectory(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.Cwd = link
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once"))
+	c := w.open(schema.ClientCapabilities{}, bridgetest.Pick("once"))
 	id := c.New("")
 	_, got := c.Turn(id, "run touch made; pwd")
-	if all := calls(got); len(all) != 1 || all[0].Status != acp.ToolCallStatusCompleted {
+	if all := calls(got); len(all) != 1 || all[0].Status != schema.ToolCallStatusCompleted {
 		t.Errorf("calls %+v", all)
 	}
 	if _, err := os.Stat(filepath.Join(link, "made")); err != nil {
 		t.Error(err)
 	}
-	var r acp.ListSessionsResponse
-	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: &link}), &r); err != nil || len(r.Sessions) != 1 {
+	var r schema.ListSessionsResponse
+	if err := json.Unmarshal(c.Must(acp.MethodSessionList, &schema.ListSessionsRequest{Cwd: &link}), &r); err != nil || len(r.Sessions) != 1 {
 		t.Errorf("listed are %+v, %v", r.Sessions, err)
 	}
 }

@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 // calls are the tool calls of updates, each as it is at the end, in order.
-func calls(list []acp.SessionUpdate) []*acp.ToolCall {
-	var out []*acp.ToolCall
-	byID := map[acp.ToolCallID]*acp.ToolCall{}
+func calls(list []schema.SessionUpdate) []*schema.ToolCall {
+	var out []*schema.ToolCall
+	byID := map[schema.ToolCallID]*schema.ToolCall{}
 	for _, u := range list {
 		if u.ToolCall != nil {
 			byID[u.ToolCall.ToolCallID] = u.ToolCall
@@ -39,7 +41,7 @@ func calls(list []acp.SessionUpdate) []*acp.ToolCall {
 	return out
 }
 
-func textOf(c *acp.ToolCall) string {
+func textOf(c *schema.ToolCall) string {
 	var b strings.Builder
 	for _, one := range c.Content {
 		if one.Content != nil && one.Content.Content.Text != nil {
@@ -49,7 +51,7 @@ func textOf(c *acp.ToolCall) string {
 	return b.String()
 }
 
-func thoughts(list []acp.SessionUpdate) string {
+func thoughts(list []schema.SessionUpdate) string {
 	var b strings.Builder
 	for _, u := range list {
 		if u.AgentThoughtChunk != nil && u.AgentThoughtChunk.Content.Text != nil {
@@ -66,16 +68,16 @@ func (c *client) saidSoFar(from int, text string) {
 }
 
 func liveTurn(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	how, got := c.Turn(id, "think deeply about it")
-	if how != acp.StopReasonEndTurn || strings.TrimSpace(thoughts(got)) != "deeply about it" || bridgetest.Said(got) != "thought" {
+	if how != schema.StopReasonEndTurn || strings.TrimSpace(thoughts(got)) != "deeply about it" || bridgetest.Said(got) != "thought" {
 		t.Errorf("%s: thought %q, said %q", how, thoughts(got), bridgetest.Said(got))
 	}
 	_, got = c.Turn(id, "run for i in 1 2 3; do echo out $i; sleep 0.4; done")
 	live := 0
 	for _, u := range got {
-		if up := u.ToolCallUpdate; up != nil && up.Status == acp.ToolCallStatusInProgress && len(up.Content) > 0 {
+		if up := u.ToolCallUpdate; up != nil && up.Status == schema.ToolCallStatusInProgress && len(up.Content) > 0 {
 			live++
 		}
 	}
@@ -117,7 +119,7 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 		})},
 		scriptedmodel.Step{scriptedmodel.Gate(gate), scriptedmodel.Call("bash", map[string]any{"command": "touch " + w.Home + "/made", "description": "makes"})},
 		scriptedmodel.Step{scriptedmodel.Say("the end")})
-	c, cuts := w.open(acp.ClientCapabilities{}, bridgetest.Pick("once")), w.probe
+	c, cuts := w.open(schema.ClientCapabilities{}, bridgetest.Pick("once")), w.probe
 	id := c.New("")
 	from := c.Seen()
 	turn := c.Prompt(id, "long")
@@ -129,7 +131,7 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 	close(gate) // the permission is asked for while nobody listens
 	time.AfterFunc(3*time.Second, cuts.mend)
 	r, e := c.Result(turn)
-	if e != nil || stop(r) != acp.StopReasonEndTurn {
+	if e != nil || stop(r) != schema.StopReasonEndTurn {
 		t.Fatalf("%s, %v\n%s", r, e, c.Quote())
 	}
 	got := c.Updates(from)
@@ -137,7 +139,7 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
 	all := calls(got)
-	if len(all) != 2 || all[0].Status != acp.ToolCallStatusCompleted || all[1].Status != acp.ToolCallStatusCompleted || !strings.Contains(textOf(all[0]), "line 6") {
+	if len(all) != 2 || all[0].Status != schema.ToolCallStatusCompleted || all[1].Status != schema.ToolCallStatusCompleted || !strings.Contains(textOf(all[0]), "line 6") {
 		t.Errorf("calls %+v", all)
 	}
 	if _, got := c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {
@@ -150,7 +152,7 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 func TestLive_ServerDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	modes, images := restartModesModelsEffort(t, w, c), restartAttachments(t, w, c)
 	id := c.New("")
 	c.Turn(id, "say before the end")
@@ -162,14 +164,14 @@ func TestLive_ServerDies(t *testing.T) {
 		t.Errorf("the connection ended with %v", c.Ended())
 	}
 	_ = turn
-	if all := calls(c.Updates(from)); len(all) != 1 || all[0].Status != acp.ToolCallStatusFailed {
+	if all := calls(c.Updates(from)); len(all) != 1 || all[0].Status != schema.ToolCallStatusFailed {
 		t.Errorf("the call that ran is %+v", all)
 	}
-	again := w.open(acp.ClientCapabilities{}, nil)
+	again := w.open(schema.ClientCapabilities{}, nil)
 	from = again.Seen()
-	again.Must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+	again.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 	got := again.Updates(from)
-	if all := calls(got); len(all) != 1 || all[0].Status != acp.ToolCallStatusFailed || !strings.Contains(bridgetest.Said(got), "before the end") {
+	if all := calls(got); len(all) != 1 || all[0].Status != schema.ToolCallStatusFailed || !strings.Contains(bridgetest.Said(got), "before the end") {
 		t.Errorf("the replay says %q with %+v", bridgetest.Said(got), all)
 	}
 	if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "before the end") {
@@ -182,7 +184,7 @@ func TestLive_ServerDies(t *testing.T) {
 // liveAbortLeavesNothing shows that what an aborted turn asks is not listed
 // for ever.
 func liveAbortLeavesNothing(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	id := c.New("")
 	for _, prompt := range []string{"run touch " + w.Home + "/never", "ask"} {
@@ -192,8 +194,8 @@ func liveAbortLeavesNothing(t *testing.T, w *world) {
 		from := c.Seen()
 		turn := c.Prompt(id, prompt)
 		c.Await("a request", from, func(m *acp.Message) bool { return m.IsRequest() })
-		c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
-		if r, e := c.Result(turn); e != nil || stop(r) != acp.StopReasonCancelled {
+		c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
+		if r, e := c.Result(turn); e != nil || stop(r) != schema.StopReasonCancelled {
 			t.Fatalf("%s, %v", r, e)
 		}
 		for _, kind := range []string{"/permission", "/question"} {
@@ -212,9 +214,9 @@ func liveManyTurns(t *testing.T, w *world) {
 			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("number %d begins. ", i)), scriptedmodel.Call("bash", map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.3", i), "description": "counts"})},
 			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("I am number %d.", i))})
 	}
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	began := time.Now()
-	var all []acp.SessionID
+	var all []schema.SessionID
 	for range 12 {
 		all = append(all, c.New(""))
 	}
@@ -226,14 +228,14 @@ func liveManyTurns(t *testing.T, w *world) {
 			turns = append(turns, c.Prompt(id, fmt.Sprintf("count %d", i)))
 		}
 		for i, turn := range turns {
-			if r, e := c.Result(turn); e != nil || stop(r) != acp.StopReasonEndTurn {
+			if r, e := c.Result(turn); e != nil || stop(r) != schema.StopReasonEndTurn {
 				t.Errorf("turn %d: %s, %v", i, r, e)
 			}
 		}
 		t.Logf("12 turns in %v", time.Since(began))
-		said := map[acp.SessionID]*strings.Builder{}
+		said := map[schema.SessionID]*strings.Builder{}
 		ended := map[acp.ID]bool{}
-		byTurn := map[acp.SessionID]acp.ID{}
+		byTurn := map[schema.SessionID]acp.ID{}
 		for i, id := range all {
 			said[id], byTurn[id] = &strings.Builder{}, turns[i]
 		}
@@ -241,8 +243,8 @@ func liveManyTurns(t *testing.T, w *world) {
 			if m.IsResponse() {
 				ended[m.ID()] = true
 			}
-			id := acp.SessionID(acp.MemberString(m.Params(), "sessionId"))
-			if text := acp.MemberString(m.Update(), "content", "text"); acp.MemberString(m.Update(), "sessionUpdate") == "agent_message_chunk" {
+			id := schema.SessionID(rawjson.MemberString(m.Params(), "sessionId"))
+			if text := rawjson.MemberString(m.Update(), "content", "text"); rawjson.MemberString(m.Update(), "sessionUpdate") == "agent_message_chunk" {
 				if ended[byTurn[id]] {
 					t.Errorf("%q comes after the end of its turn", text)
 				}

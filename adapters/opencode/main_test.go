@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -73,12 +74,12 @@ func (w *world) configure(permission string) {
 // client is the gateway's end of a connection.
 type client struct{ *bridgetest.Client }
 
-func (w *world) open(caps acp.ClientCapabilities, answer bridgetest.Answer) *client {
+func (w *world) open(caps schema.ClientCapabilities, answer bridgetest.Answer) *client {
 	w.T.Helper()
 	return &client{w.Open(caps, answer)}
 }
 
 // stop is how a prompt's response says that it ended.
-func stop(raw json.RawMessage) acp.StopReason {
-	return acp.StopReason(acp.MemberString(raw, "stopReason"))
+func stop(raw json.RawMessage) schema.StopReason {
+	return schema.StopReason(rawjson.MemberString(raw, "stopReason"))
 }

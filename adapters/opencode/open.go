@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -31,7 +32,7 @@ type opening struct {
 // prepare maps the wishes, makes the server look at the directory and starts
 // what the session wants there. The caller calls done when the session is known.
 // With an id it is about a session that there is, which stays where it is.
-func (a *agent) prepare(ctx context.Context, r bridge.Request, id acp.SessionID) (*opening, error) {
+func (a *agent) prepare(ctx context.Context, r bridge.Request, id schema.SessionID) (*opening, error) {
 	up, err := newSetup(r)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func openError(err error) error {
 }
 
 // NewSession makes a session.
-func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
 	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, "")
 	if err != nil {
 		return nil, err
@@ -99,13 +100,13 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if err != nil {
 		return nil, err
 	}
-	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
+	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
 }
 
 // begin makes a native session known here. made says that it came to be here. On
 // an error nothing is left but the native session.
 func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, made bool) (*session, error) {
-	s := a.newSession(o.srv, acp.SessionID(i.ID), o.up, o.c)
+	s := a.newSession(o.srv, schema.SessionID(i.ID), o.up, o.c)
 	mode, model, variant := known.Mode, known.Model, known.Variant
 	if i.Model != nil && model == "" {
 		model, variant = i.Model.Provider+"/"+i.Model.ID, i.Model.Variant
@@ -123,10 +124,10 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	if len(o.own) > 0 {
 		a.fence(ctx, s, o.box)
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		out := s.commandsUpdate()
 		for _, f := range o.failed {
-			out = append(out, t.say(acp.NoticeSeverityWarning, f, "")...)
+			out = append(out, t.say(schema.NoticeSeverityWarning, f, "")...)
 		}
 		return out
 	})
@@ -157,7 +158,7 @@ func (a *agent) fence(ctx context.Context, s *session, b *toolbox) {
 }
 
 // of are the servers that a session uses.
-func (b *toolbox) of(id acp.SessionID) []string {
+func (b *toolbox) of(id schema.SessionID) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []string
@@ -170,7 +171,7 @@ func (b *toolbox) of(id acp.SessionID) []string {
 }
 
 // find returns a native session.
-func (s *server) find(ctx context.Context, id acp.SessionID) (*info, error) {
+func (s *server) find(ctx context.Context, id schema.SessionID) (*info, error) {
 	if !native.MatchString(string(id)) {
 		return nil, bridge.NotFound(id) // opencode says no more than that something is wrong
 	}
@@ -185,7 +186,7 @@ func (s *server) find(ctx context.Context, id acp.SessionID) (*info, error) {
 }
 
 // reopen opens a session, wherever it was made.
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
+func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Request, replay bool) (*session, *setup, error) {
 	release, err := a.claim(id)
 	if err != nil {
 		return nil, nil, err
@@ -228,25 +229,25 @@ func (a *agent) attach(ctx context.Context, o *opening, known record) (*session,
 }
 
 // LoadSession opens a session and replays it.
-func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
 	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	return &schema.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
 // ResumeSession opens a session and replays nothing.
-func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 }
 
 // ForkSession makes a session that knows all of another one.
-func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
 	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, r.SessionID)
 	if err != nil {
 		return nil, err
@@ -268,12 +269,12 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
+	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(o.up)}, nil
 }
 
 // ListSessions lists the sessions that people can go on with, those of a
 // terminal included, the newest first.
-func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
 	srv, err := a.any(ctx)
 	if err != nil {
 		return nil, err
@@ -296,7 +297,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 	if err := srv.call(ctx, "GET", at("/experimental/session", dir, query...), nil, &list); err != nil {
 		return nil, openError(err)
 	}
-	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}}
 	if len(list) > listPage {
 		list = list[:listPage]
 		out.NextCursor = new(strconv.FormatInt(list[listPage-1].Time.Updated, 10))
@@ -305,7 +306,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 		if dir != "" && i.Directory != dir {
 			continue
 		}
-		one := acp.SessionInfo{SessionID: acp.SessionID(i.ID), Cwd: i.Directory}
+		one := schema.SessionInfo{SessionID: schema.SessionID(i.ID), Cwd: i.Directory}
 		if i.Title != "" {
 			one.Title = &i.Title
 		}

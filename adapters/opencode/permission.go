@@ -3,7 +3,7 @@ package opencode
 import (
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -19,36 +19,36 @@ const (
 const rejected = "The user does not allow this. Go on without it, or ask how to proceed."
 
 // permission is the request for the client, and what has to be shown before it.
-func (t *translator) permission(id acp.SessionID, session string, q *ask) (*acp.RequestPermissionRequest, []acp.SessionUpdate) {
+func (t *translator) permission(id schema.SessionID, session string, q *ask) (*schema.RequestPermissionRequest, []schema.SessionUpdate) {
 	meta := decoded[metadata](q.Metadata)
-	c := acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(q.ID), Status: acp.ToolCallStatusPending, Meta: t.parentMeta(session)}
+	c := schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(q.ID), Status: schema.ToolCallStatusPending, Meta: t.parentMeta(session)}
 	what := bridge.OneLine(bridge.FirstOf(meta.Command, strings.Join(q.Patterns, ", ")))
-	l := look{title: bridge.OneLine(strings.TrimSpace(q.Permission + " " + what)), kind: acp.ToolKindOther}
+	l := look{title: bridge.OneLine(strings.TrimSpace(q.Permission + " " + what)), kind: schema.ToolKindOther}
 	path := t.absolute(meta.FilePath)
 	switch q.Permission {
 	case "bash":
-		l.title, l.kind = bridge.FirstOf(what, "Command"), acp.ToolKindExecute
+		l.title, l.kind = bridge.FirstOf(what, "Command"), schema.ToolKindExecute
 	case "edit":
-		l.title, l.kind = bridge.FirstOf(what, "Edit"), acp.ToolKindEdit
+		l.title, l.kind = bridge.FirstOf(what, "Edit"), schema.ToolKindEdit
 		l.locations = bridge.At(path, 0)
 		l.content = diffOf(path, meta.Diff)
 	case "read":
-		l.kind = acp.ToolKindRead
+		l.kind = schema.ToolKindRead
 	case "external_directory":
 		l.title = bridge.FirstOf("Outside of the workspace: "+bridge.FirstOf(meta.FilePath, what), l.title)
 		l.locations = bridge.At(path, 0)
 	case "doom_loop":
 		l.title = "The same call again and again: " + what
 	case "webfetch", "websearch":
-		l.kind = acp.ToolKindFetch
+		l.kind = schema.ToolKindFetch
 	}
-	var before []acp.SessionUpdate
+	var before []schema.SessionUpdate
 	if s := t.asking(q); s != nil {
-		c.ToolCallID = acp.ToolCallID(s.id)
+		c.ToolCallID = schema.ToolCallID(s.id)
 		if q.Permission == "edit" {
 			s.hunks = l.content
 		}
-		if s.look.kind != acp.ToolKindOther && s.look.kind != "" {
+		if s.look.kind != schema.ToolKindOther && s.look.kind != "" {
 			l.kind = s.look.kind
 		}
 	} else if session == t.root || t.children[session] != nil {
@@ -64,16 +64,16 @@ func (t *translator) permission(id acp.SessionID, session string, q *ask) (*acp.
 	if !empty(q.Metadata) {
 		c.RawInput = q.Metadata
 	}
-	req := &acp.RequestPermissionRequest{SessionID: id, ToolCall: c}
-	offer := func(option, name string, kind acp.PermissionOptionKind) {
-		req.Options = append(req.Options, acp.PermissionOption{OptionID: acp.PermissionOptionID(option), Name: name, Kind: kind})
+	req := &schema.RequestPermissionRequest{SessionID: id, ToolCall: c}
+	offer := func(option, name string, kind schema.PermissionOptionKind) {
+		req.Options = append(req.Options, schema.PermissionOption{OptionID: schema.PermissionOptionID(option), Name: name, Kind: kind})
 	}
-	offer(optionOnce, "Allow once", acp.PermissionOptionKindAllowOnce)
+	offer(optionOnce, "Allow once", schema.PermissionOptionKindAllowOnce)
 	if len(q.Always) > 0 {
-		offer(optionAlways, "Allow in this session: "+scope(q), acp.PermissionOptionKindAllowAlways)
+		offer(optionAlways, "Allow in this session: "+scope(q), schema.PermissionOptionKindAllowAlways)
 	}
-	offer(optionReject, "Reject", acp.PermissionOptionKindRejectOnce)
-	offer(optionStop, "Reject and end the turn", acp.PermissionOptionKindRejectOnce)
+	offer(optionReject, "Reject", schema.PermissionOptionKindRejectOnce)
+	offer(optionStop, "Reject and end the turn", schema.PermissionOptionKindRejectOnce)
 	req.Meta = bridge.Meta(map[string]any{"permission": q.Permission, "patterns": q.Patterns, "always": q.Always})
 	return req, before
 }
@@ -101,17 +101,17 @@ func (t *translator) besides(q *ask) bool {
 
 // decided shows that an asked call goes on, or that one is over which the
 // request alone had announced.
-func (t *translator) decided(q *ask, allowed bool) []acp.SessionUpdate {
+func (t *translator) decided(q *ask, allowed bool) []schema.SessionUpdate {
 	if s := t.parts[q.ID]; s != nil && !s.over {
 		s.over = true
-		u := t.update(s, acp.ToolCallStatusCompleted)
+		u := t.update(s, schema.ToolCallStatusCompleted)
 		if !allowed {
-			u.Status = acp.ToolCallStatusFailed
+			u.Status = schema.ToolCallStatusFailed
 		}
-		return []acp.SessionUpdate{{ToolCallUpdate: u}}
+		return []schema.SessionUpdate{{ToolCallUpdate: u}}
 	}
 	if s := t.asking(q); s != nil && !s.over && allowed {
-		return t.fresh(s, t.update(s, acp.ToolCallStatusInProgress))
+		return t.fresh(s, t.update(s, schema.ToolCallStatusInProgress))
 	}
 	return nil
 }

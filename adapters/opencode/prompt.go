@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // Prompt runs one turn. Prompts of a session run one after another: OpenCode
 // would answer two at a time with the same words.
-func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -24,17 +25,17 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		v := s.run(ctx, c, w.Cancelled)
 		if v.err != nil {
 			return nil, v.err
 		}
-		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
 	})
 }
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled.
-func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	_, err := a.session(n.SessionID)
 	return err
 }
@@ -73,7 +74,7 @@ func newMessageID() string {
 }
 
 // prompted turns a prompt into OpenCode's request: a turn, or a command.
-func (s *session) prompted(prompt []acp.ContentBlock) (*call, error) {
+func (s *session) prompted(prompt []schema.ContentBlock) (*call, error) {
 	if len(prompt) > 0 && prompt[0].Text != nil {
 		if c, err := s.command(prompt[0].Text.Text, prompt[1:]); c != nil || err != nil {
 			return c, err
@@ -125,14 +126,14 @@ var content = bridge.Content{
 	Agent: "opencode", Files: "images, PDF and text",
 	Text:  func(text string) any { return map[string]any{"type": "text", "text": text} },
 	Image: func(mime, data string) any { return file(mime, "", "data:"+mime+";base64,"+data) },
-	ImageAt: func(i *acp.ImageContent) (any, error) {
+	ImageAt: func(i *schema.ImageContent) (any, error) {
 		path, ok := bridge.LocalFile(*i.URI)
 		if !ok {
 			return nil, acp.Errorf(acp.CodeInvalidParams, "opencode takes images as data or as files on its machine, not from %s", *i.URI)
 		}
 		return file(i.MimeType, path, *i.URI), nil
 	},
-	Link: func(l *acp.ResourceLink) []any {
+	Link: func(l *schema.ResourceLink) []any {
 		path, ok := bridge.LocalFile(l.URI)
 		if !ok {
 			return []any{map[string]any{"type": "text", "text": bridge.Link(l.Name, l.URI)}}

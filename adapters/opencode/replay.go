@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -21,8 +21,8 @@ func (s *session) restore(ctx context.Context, replay, known bool) error {
 	if err := s.srv.call(ctx, "GET", s.path("/todo"), nil, &todos); err != nil {
 		s.log.Debug("ask for the plan", "err", err)
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate {
-		var out []acp.SessionUpdate
+	s.emit(func(t *translator) []schema.SessionUpdate {
+		var out []schema.SessionUpdate
 		for i := range all {
 			out = append(out, t.past(&all[i])...)
 		}
@@ -42,7 +42,7 @@ func (s *session) restore(ctx context.Context, replay, known bool) error {
 }
 
 // past shows a message of the past.
-func (t *translator) past(m *stored) []acp.SessionUpdate {
+func (t *translator) past(m *stored) []schema.SessionUpdate {
 	t.usage.past = true
 	out := t.messaged(&m.Info)
 	t.usage.past = false
@@ -63,35 +63,35 @@ func (t *translator) past(m *stored) []acp.SessionUpdate {
 		out = append(out, t.parted(p, 0)...)
 	}
 	if m.Info.summary() && m.Info.Error == nil {
-		out = append(out, t.compactionOver(m.Info.Parent, acp.CompactionStatusCompleted)...)
+		out = append(out, t.compactionOver(m.Info.Parent, schema.CompactionStatusCompleted)...)
 	}
 	return out
 }
 
 // userSaid shows what the user said.
-func userSaid(p *part) []acp.SessionUpdate {
+func userSaid(p *part) []schema.SessionUpdate {
 	if p.Synthetic || p.Ignored {
 		return nil
 	}
-	var b acp.ContentBlock
+	var b schema.ContentBlock
 	switch {
 	case p.Type == "text" && p.Text != "":
-		b = acp.TextBlock(p.Text)
+		b = schema.TextBlock(p.Text)
 	case p.Type == "file" && strings.HasPrefix(p.URL, "data:"):
 		mime, data, ok := strings.Cut(strings.TrimPrefix(p.URL, "data:"), ";base64,")
 		if !ok || !strings.HasPrefix(mime, "image/") {
-			b = acp.TextBlock(bridge.Link(p.Filename, "file:"+bridge.FirstOf(p.Filename, "attachment")))
+			b = schema.TextBlock(bridge.Link(p.Filename, "file:"+bridge.FirstOf(p.Filename, "attachment")))
 			break
 		}
-		b = acp.ContentBlock{Image: &acp.ImageContent{Data: data, MimeType: mime}}
+		b = schema.ContentBlock{Image: &schema.ImageContent{Data: data, MimeType: mime}}
 	case p.Type == "file" && p.URL != "":
-		b = acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: bridge.FirstOf(p.Filename, p.URL), URI: p.URL}}
+		b = schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: bridge.FirstOf(p.Filename, p.URL), URI: p.URL}}
 	default:
 		return nil
 	}
-	u := acp.UserMessage(b)
-	u.UserMessageChunk.MessageID = acp.MessageID(p.Message)
-	return []acp.SessionUpdate{u}
+	u := schema.UserMessage(b)
+	u.UserMessageChunk.MessageID = schema.MessageID(p.Message)
+	return []schema.SessionUpdate{u}
 }
 
 // recent is how many messages of a session are fetched when events were missed.
@@ -117,7 +117,7 @@ func (a *agent) refetch(srv *server) {
 	ctx, cancel := context.WithTimeout(srv.ctx, callBound)
 	defer cancel()
 	for _, s := range all {
-		s.emit(func(t *translator) []acp.SessionUpdate { t.missed(); return nil })
+		s.emit(func(t *translator) []schema.SessionUpdate { t.missed(); return nil })
 	}
 	dirs := map[string]bool{}
 	for id, s := range natives {
@@ -160,7 +160,7 @@ func (s *session) catchUp(ctx context.Context, id string) {
 			s.take(&event{Type: "message.part.updated", Session: id, Part: p})
 		}
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate { t.missed(); return nil })
+	s.emit(func(t *translator) []schema.SessionUpdate { t.missed(); return nil })
 }
 
 // adopt makes the session of a subagent known, and shows what it has said.

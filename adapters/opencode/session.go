@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -14,7 +14,7 @@ import (
 type session struct {
 	a      *agent
 	srv    *server
-	id     acp.SessionID
+	id     schema.SessionID
 	cwd    string
 	system string // what every prompt adds to the system prompt
 	grant  grant  // what the session's setup allows
@@ -38,7 +38,7 @@ type session struct {
 	stopped bool              // nothing more begins
 }
 
-func (a *agent) newSession(srv *server, id acp.SessionID, up *setup, c *catalog) *session {
+func (a *agent) newSession(srv *server, id schema.SessionID, up *setup, c *catalog) *session {
 	s := &session{
 		a: a, srv: srv, id: id, cwd: up.Cwd, system: up.system(), grant: up.grant, log: a.log.With("session", id),
 		slot: bridge.NewSlot(), tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
@@ -56,7 +56,7 @@ func (s *session) path(rest string) string { return at("/session/"+string(s.id)+
 // goroutine that reads, in order, and must not wait for the server.
 func (s *session) take(e *event) {
 	first := false
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		first = e.message != nil && t.messages[e.message.ID] == nil
 		return t.translate(e)
 	})
@@ -96,12 +96,12 @@ func (s *session) showLater() {
 		s.mu.Lock()
 		s.showing = false
 		s.mu.Unlock()
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.showOutputs() })
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.showOutputs() })
 	})
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
-func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -49,10 +50,10 @@ func (s *settings) hasMode(name string) bool {
 	return slices.ContainsFunc(s.modes, func(m mode) bool { return m.Name == name })
 }
 
-func (s *settings) state() *acp.SessionModeState {
-	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.mode), AvailableModes: []acp.SessionMode{}}
+func (s *settings) state() *schema.SessionModeState {
+	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.mode), AvailableModes: []schema.SessionMode{}}
 	for _, m := range s.modes {
-		one := acp.SessionMode{ID: acp.SessionModeID(m.Name), Name: title(m.Name)}
+		one := schema.SessionMode{ID: schema.SessionModeID(m.Name), Name: title(m.Name)}
 		if m.Description != "" {
 			one.Description = &m.Description
 		}
@@ -68,8 +69,8 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-func (s *settings) options() []acp.SessionConfigOption {
-	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.state())}
+func (s *settings) options() []schema.SessionConfigOption {
+	out := []schema.SessionConfigOption{bridge.ModeOption(configMode, s.state())}
 	if s.model == "" {
 		return out
 	}
@@ -86,13 +87,13 @@ func (s *settings) options() []acp.SessionConfigOption {
 	return out
 }
 
-func (s *session) options() []acp.SessionConfigOption {
+func (s *session) options() []schema.SessionConfigOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set.options()
 }
 
-func (s *session) modes() *acp.SessionModeState {
+func (s *session) modes() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set.state()
@@ -114,14 +115,14 @@ func (s *session) switched(mode string) {
 
 // show tells the clients what is in effect.
 func (s *session) show(mode bool) {
-	s.emit(func(*translator) []acp.SessionUpdate {
+	s.emit(func(*translator) []schema.SessionUpdate {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		var out []acp.SessionUpdate
+		var out []schema.SessionUpdate
 		if mode {
-			out = append(out, acp.SessionUpdate{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(s.set.mode)}})
+			out = append(out, schema.SessionUpdate{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(s.set.mode)}})
 		}
-		return append(out, acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.set.options()}})
+		return append(out, schema.SessionUpdate{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.set.options()}})
 	})
 }
 
@@ -199,7 +200,7 @@ func (s *session) setEffort(want string) error {
 }
 
 // SetSessionMode sets the mode.
-func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *agent) SetSessionMode(_ context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -208,7 +209,7 @@ func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) 
 }
 
 // SetSessionConfigOption sets the mode, the model or the effort.
-func (a *agent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(_ context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -230,5 +231,5 @@ func (a *agent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfi
 	if err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -180,7 +181,7 @@ func (s *setup) mcp() error {
 	return nil
 }
 
-func headersOf(list []acp.HTTPHeader) map[string]string {
+func headersOf(list []schema.HTTPHeader) map[string]string {
 	out := map[string]string{}
 	for _, h := range list {
 		out[h.Name] = h.Value
@@ -205,7 +206,7 @@ func (s *setup) remote(name, url string, headers map[string]string) {
 }
 
 func (s *setup) server(name string, config map[string]any) {
-	b, err := acp.Encode(config) // maps are encoded in order
+	b, err := schema.Encode(config) // maps are encoded in order
 	if err != nil || name == "" {
 		s.Cannot("mcpServers", "server %q has no name or cannot be encoded", name)
 		return

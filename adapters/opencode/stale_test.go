@@ -3,7 +3,7 @@ package opencode
 import (
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
@@ -35,7 +35,7 @@ func TestTranslate_MissedPieces(t *testing.T) {
 		"the whole comes a few times": {whole("one two three", true), whole("one two three", true)},
 	} {
 		tr := newTranslator("ses_1", "/workspace")
-		var got []acp.SessionUpdate
+		var got []schema.SessionUpdate
 		got = append(got, tr.translate(&event{Type: "message.updated", Session: "ses_1", message: &message{ID: "msg_1", Role: "assistant", Session: "ses_1"}})...)
 		for _, e := range list {
 			if e == miss {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -27,7 +27,7 @@ func TestStart_TriesAgainWhatPasses(t *testing.T) {
 			w := &world{World: bridgetest.With(t, New(), adapters.Program{Version: version})}
 			// The second start fails for good.
 			count := w.failing(said, 1, "echo 'no such file: at last' >&2; exit 1")
-			_, err := w.open(acp.ClientCapabilities{}, nil).Call("session/new", newIn(w))
+			_, err := w.open(schema.ClientCapabilities{}, nil).Call("session/new", newIn(w))
 			if got := strings.Count(w.Read(count), "x"); got != want {
 				t.Errorf("it was started %d times: %v", got, err)
 			}
@@ -59,7 +59,7 @@ func TestLive_StartSucceedsAtLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	count := w.failing("database is locked", 2, fmt.Sprintf("exec %q \"$@\"", w.Program.Path))
-	if _, err := w.open(acp.ClientCapabilities{}, nil).Call("session/new", newIn(w)); err != nil {
+	if _, err := w.open(schema.ClientCapabilities{}, nil).Call("session/new", newIn(w)); err != nil {
 		t.Error(err)
 	}
 	if got := strings.Count(w.Read(count), "x"); got != 3 {
@@ -74,7 +74,7 @@ func TestLive_ManyStartAtOnce(t *testing.T) {
 	w := newWorld(t)
 	var starts sync.WaitGroup
 	for range 3 {
-		c := w.open(acp.ClientCapabilities{}, nil)
+		c := w.open(schema.ClientCapabilities{}, nil)
 		starts.Go(func() {
 			if _, err := c.Call("session/new", newIn(w)); err != nil {
 				t.Error(err)

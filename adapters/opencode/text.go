@@ -3,7 +3,7 @@ package opencode
 import (
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -13,7 +13,7 @@ const maxSubagent = 64 << 10
 
 // piece takes an increment of a text. It is ignored when pieces before it were
 // missed: the whole text will come.
-func (t *translator) piece(id, delta string) []acp.SessionUpdate {
+func (t *translator) piece(id, delta string) []schema.SessionUpdate {
 	s := t.parts[id]
 	if s == nil || s.over || s.stale || delta == "" || s.kind != "text" && s.kind != "reasoning" {
 		return nil
@@ -22,7 +22,7 @@ func (t *translator) piece(id, delta string) []acp.SessionUpdate {
 }
 
 // whole takes a text as a whole and shows what is new of it.
-func (t *translator) whole(p *part) []acp.SessionUpdate {
+func (t *translator) whole(p *part) []schema.SessionUpdate {
 	s := t.parts[p.ID]
 	if s == nil {
 		s = t.remember(p)
@@ -31,7 +31,7 @@ func (t *translator) whole(p *part) []acp.SessionUpdate {
 	if s.over {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	if rest, ok := s.beyond(p.Text); ok && rest != "" {
 		s.stale = s.stale && !p.over()
 		out = t.more(s, rest)
@@ -58,7 +58,7 @@ func (s *shown) beyond(text string) (string, bool) {
 }
 
 // more shows a further piece of a text.
-func (t *translator) more(s *shown, text string) []acp.SessionUpdate {
+func (t *translator) more(s *shown, text string) []schema.SessionUpdate {
 	id := s.id
 	if s.from != nil {
 		old := s.from.text.String()
@@ -88,13 +88,13 @@ func (t *translator) more(s *shown, text string) []acp.SessionUpdate {
 		return t.subagentSaid(s, text)
 	}
 	if s.kind == "reasoning" {
-		u := acp.AgentThought(acp.TextBlock(text))
-		u.AgentThoughtChunk.MessageID = acp.MessageID(id)
-		return []acp.SessionUpdate{u}
+		u := schema.AgentThought(schema.TextBlock(text))
+		u.AgentThoughtChunk.MessageID = schema.MessageID(id)
+		return []schema.SessionUpdate{u}
 	}
-	u := acp.AgentMessage(acp.TextBlock(text))
-	u.AgentMessageChunk.MessageID = acp.MessageID(id)
-	return []acp.SessionUpdate{u}
+	u := schema.AgentMessage(schema.TextBlock(text))
+	u.AgentMessageChunk.MessageID = schema.MessageID(id)
+	return []schema.SessionUpdate{u}
 }
 
 // broken takes notice that a request to the model failed while it was answered,
@@ -137,7 +137,7 @@ func (t *translator) missed() {
 }
 
 // subagentSaid takes a text of a subagent, and shows it in its call's content.
-func (t *translator) subagentSaid(m *shown, text string) []acp.SessionUpdate {
+func (t *translator) subagentSaid(m *shown, text string) []schema.SessionUpdate {
 	s := t.parts[t.parent(m.session)]
 	if s == nil || s.over || m.kind == "reasoning" || s.words.Len()+len(text) > maxSubagent {
 		return nil
@@ -146,14 +146,14 @@ func (t *translator) subagentSaid(m *shown, text string) []acp.SessionUpdate {
 		s.words.WriteString("\n\n")
 	}
 	s.words.WriteString(text)
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(s.id), Status: acp.ToolCallStatusInProgress, Content: s.content(), Meta: t.parentMeta(s.session),
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(s.id), Status: schema.ToolCallStatusInProgress, Content: s.content(), Meta: t.parentMeta(s.session),
 	}}}
 }
 
 // compacting takes the begin of a compaction, which a message of the user's
 // stands for.
-func (t *translator) compacting(p *part) []acp.SessionUpdate {
+func (t *translator) compacting(p *part) []schema.SessionUpdate {
 	if t.parts[p.ID] != nil {
 		return nil
 	}
@@ -161,21 +161,21 @@ func (t *translator) compacting(p *part) []acp.SessionUpdate {
 	if !t.compaction {
 		return nil
 	}
-	return []acp.SessionUpdate{{CompactionUpdate: &acp.CompactionUpdate{CompactionID: acp.CompactionID(p.Message), Status: acp.CompactionStatusInProgress}}}
+	return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(p.Message), Status: schema.CompactionStatusInProgress}}}
 }
 
 // summarized shows a piece of what a compaction keeps.
-func (t *translator) summarized(compaction string, s *shown, text string) []acp.SessionUpdate {
+func (t *translator) summarized(compaction string, s *shown, text string) []schema.SessionUpdate {
 	if !t.compaction || s.session != t.root || s.kind != "text" {
 		return nil
 	}
-	return []acp.SessionUpdate{{CompactionSummaryChunk: &acp.CompactionSummaryChunk{
-		CompactionID: acp.CompactionID(compaction), Content: acp.TextBlock(text),
+	return []schema.SessionUpdate{{CompactionSummaryChunk: &schema.CompactionSummaryChunk{
+		CompactionID: schema.CompactionID(compaction), Content: schema.TextBlock(text),
 	}}}
 }
 
 // compacted takes the end of a compaction.
-func (t *translator) compacted(session string, how acp.CompactionStatus) []acp.SessionUpdate {
+func (t *translator) compacted(session string, how schema.CompactionStatus) []schema.SessionUpdate {
 	if session != t.root {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (t *translator) compacted(session string, how acp.CompactionStatus) []acp.S
 	return nil
 }
 
-func (t *translator) compactionOver(message string, how acp.CompactionStatus) []acp.SessionUpdate {
+func (t *translator) compactionOver(message string, how schema.CompactionStatus) []schema.SessionUpdate {
 	for _, id := range t.order {
 		s := t.parts[id]
 		if s == nil || s.kind != "compaction" || s.message != message || s.over {
@@ -195,17 +195,17 @@ func (t *translator) compactionOver(message string, how acp.CompactionStatus) []
 		}
 		s.over = true
 		if t.compaction {
-			return []acp.SessionUpdate{{CompactionUpdate: &acp.CompactionUpdate{CompactionID: acp.CompactionID(message), Status: how}}}
+			return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(message), Status: how}}}
 		}
-		if how == acp.CompactionStatusCompleted {
-			return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock("The conversation was compacted.\n"))}
+		if how == schema.CompactionStatusCompleted {
+			return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock("The conversation was compacted.\n"))}
 		}
-		return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock("The conversation could not be compacted.\n"))}
+		return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock("The conversation could not be compacted.\n"))}
 	}
 	return nil
 }
 
 // shownOutput shows what a command wrote.
-func shownOutput(s string) []acp.ToolCallContent {
+func shownOutput(s string) []schema.ToolCallContent {
 	return bridge.TextContent(bridge.Fenced(strings.ReplaceAll(s, "\r\n", "\n"), "console"))
 }

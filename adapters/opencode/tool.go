@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -28,9 +29,9 @@ const (
 // look is how a call is shown.
 type look struct {
 	title     string
-	kind      acp.ToolKind
-	content   []acp.ToolCallContent // before there is a result
-	locations []acp.ToolCallLocation
+	kind      schema.ToolKind
+	content   []schema.ToolCallContent // before there is a result
+	locations []schema.ToolCallLocation
 }
 
 // input has the members of tools' inputs that matter.
@@ -83,38 +84,38 @@ func (t *translator) absolute(path string) string {
 // describe says how a call is shown.
 func (t *translator) describe(tool string, raw json.RawMessage) look {
 	in := decoded[input](raw)
-	l := look{title: tool, kind: acp.ToolKindOther}
+	l := look{title: tool, kind: schema.ToolKindOther}
 	titled := func(s ...string) {
 		l.title = bridge.OneLine(bridge.FirstOf(append(s, l.title)...))
 	}
 	file := t.absolute(in.FilePath)
 	switch tool {
 	case "bash":
-		l.kind = acp.ToolKindExecute
+		l.kind = schema.ToolKindExecute
 		titled(in.Command, in.Description, "Command")
 		if in.Description != "" && in.Command != "" && in.Description != in.Command {
 			l.content = bridge.TextContent(in.Description)
 		}
 	case "read":
-		l.kind = acp.ToolKindRead
+		l.kind = schema.ToolKindRead
 		titled(in.FilePath, "Read")
 		l.locations = bridge.At(file, in.Offset)
 	case "edit", "write", "apply_patch", "multiedit", "patch":
-		l.kind = acp.ToolKindEdit
+		l.kind = schema.ToolKindEdit
 		titled(in.FilePath, "Edit")
 		l.locations = bridge.At(file, 0)
 		if in.Patch != "" {
 			l.content = bridge.TextContent(bridge.Fenced(in.Patch, "diff"))
 		}
 	case "list", "glob", "grep", "codesearch":
-		l.kind = acp.ToolKindSearch
+		l.kind = schema.ToolKindSearch
 		titled(in.Pattern, in.Query, in.Path, "Search")
 		l.locations = bridge.At(t.absolute(in.Path), 0)
 	case "webfetch", "websearch":
-		l.kind = acp.ToolKindFetch
+		l.kind = schema.ToolKindFetch
 		titled(in.URL, in.Query, "Fetch")
 	case toolTask:
-		l.kind = acp.ToolKindThink
+		l.kind = schema.ToolKindThink
 		titled(in.Description, "Subagent")
 		if in.Prompt != "" {
 			l.content = bridge.TextContent(in.Prompt)
@@ -122,7 +123,7 @@ func (t *translator) describe(tool string, raw json.RawMessage) look {
 	case "question":
 		titled("Question")
 	case "skill":
-		l.kind = acp.ToolKindRead
+		l.kind = schema.ToolKindRead
 		if in.Name != "" {
 			titled("Skill " + in.Name)
 		}
@@ -135,7 +136,7 @@ func (t *translator) describe(tool string, raw json.RawMessage) look {
 }
 
 // called takes a call as a whole.
-func (t *translator) called(p *part, at int64) []acp.SessionUpdate {
+func (t *translator) called(p *part, at int64) []schema.SessionUpdate {
 	if p.Tool == toolTodo && p.Session == t.root && p.State.Status != "error" {
 		return nil // the plan shows it
 	}
@@ -156,7 +157,7 @@ func (t *translator) called(p *part, at int64) []acp.SessionUpdate {
 			t.children[id].call = p.ID
 		}
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	s.tool = p.Tool
 	s.look = t.describe(p.Tool, p.State.Input)
 	if first {
@@ -167,7 +168,7 @@ func (t *translator) called(p *part, at int64) []acp.SessionUpdate {
 	}
 	switch p.State.Status {
 	case "running":
-		u := t.update(s, acp.ToolCallStatusInProgress)
+		u := t.update(s, schema.ToolCallStatusInProgress)
 		t.detail(s, u, p.State)
 		u.Content = s.content()
 		if output := decoded[metadata](p.State.Metadata).Output; p.Tool == "bash" && output != "" {
@@ -184,43 +185,43 @@ func (t *translator) called(p *part, at int64) []acp.SessionUpdate {
 		return append(out, t.fresh(s, u)...)
 	case "completed":
 		s.over = true
-		u := t.update(s, acp.ToolCallStatusCompleted)
+		u := t.update(s, schema.ToolCallStatusCompleted)
 		t.detail(s, u, p.State)
 		t.result(s, u, p.State)
-		return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+		return append(out, schema.SessionUpdate{ToolCallUpdate: u})
 	case "error":
 		s.over = true
-		u := t.update(s, acp.ToolCallStatusFailed)
+		u := t.update(s, schema.ToolCallStatusFailed)
 		t.detail(s, u, p.State)
 		u.Content = slices.Concat(s.hunks, bridge.TextContent(bridge.FirstOf(bridge.Capped(p.State.Error, maxOutput), "It failed without a reason.")))
-		return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+		return append(out, schema.SessionUpdate{ToolCallUpdate: u})
 	}
 	return out
 }
 
 // announce shows a call for the first time.
-func (t *translator) announce(s *shown, st *toolState) []acp.SessionUpdate {
+func (t *translator) announce(s *shown, st *toolState) []schema.SessionUpdate {
 	l := s.look
-	c := &acp.ToolCall{
-		ToolCallID: acp.ToolCallID(s.id), Title: l.title, Name: &s.tool, Kind: l.kind, Status: acp.ToolCallStatusPending,
+	c := &schema.ToolCall{
+		ToolCallID: schema.ToolCallID(s.id), Title: l.title, Name: &s.tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, Meta: t.parentMeta(s.session),
 	}
 	if !empty(st.Input) {
 		c.RawInput = st.Input
 	}
-	return []acp.SessionUpdate{{ToolCall: c}}
+	return []schema.SessionUpdate{{ToolCall: c}}
 }
 
 func empty(raw json.RawMessage) bool {
 	return len(raw) == 0 || bytes.Equal(raw, []byte("{}")) || bytes.Equal(raw, []byte("null"))
 }
 
-func (t *translator) update(s *shown, status acp.ToolCallStatus) *acp.ToolCallUpdate {
-	return &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(s.id), Status: status, Meta: t.parentMeta(s.session)}
+func (t *translator) update(s *shown, status schema.ToolCallStatus) *schema.ToolCallUpdate {
+	return &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(s.id), Status: status, Meta: t.parentMeta(s.session)}
 }
 
 // detail adds what is known of a call once its input is, unless it was said.
-func (t *translator) detail(s *shown, u *acp.ToolCallUpdate, st *toolState) {
+func (t *translator) detail(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 	now := s.tool + s.look.title + string(st.Input)
 	if now == s.told {
 		return
@@ -233,17 +234,17 @@ func (t *translator) detail(s *shown, u *acp.ToolCallUpdate, st *toolState) {
 }
 
 // fresh returns an update unless it says what was said already.
-func (t *translator) fresh(s *shown, u *acp.ToolCallUpdate) []acp.SessionUpdate {
-	b, err := acp.Encode(u)
+func (t *translator) fresh(s *shown, u *schema.ToolCallUpdate) []schema.SessionUpdate {
+	b, err := schema.Encode(u)
 	if err != nil || string(b) == s.last {
 		return nil
 	}
 	s.last = string(b)
-	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 
 // content is what is shown of a call that goes on.
-func (s *shown) content() []acp.ToolCallContent {
+func (s *shown) content() []schema.ToolCallContent {
 	out := append(s.look.content[:len(s.look.content):len(s.look.content)], s.hunks...)
 	if s.output != "" {
 		out = append(out, shownOutput(bridge.Capped(s.output, maxOutput))...)
@@ -255,23 +256,23 @@ func (s *shown) content() []acp.ToolCallContent {
 }
 
 // showOutputs shows the output that came since it was shown last.
-func (t *translator) showOutputs() []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) showOutputs() []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.dirty {
 		s := t.parts[id]
 		if s == nil || s.over {
 			continue
 		}
-		u := t.update(s, acp.ToolCallStatusInProgress)
+		u := t.update(s, schema.ToolCallStatusInProgress)
 		u.Content = s.content()
-		out = append(out, acp.SessionUpdate{ToolCallUpdate: u})
+		out = append(out, schema.SessionUpdate{ToolCallUpdate: u})
 	}
 	t.dirty = nil
 	return out
 }
 
 // result shows what a call has brought.
-func (t *translator) result(s *shown, u *acp.ToolCallUpdate, st *toolState) {
+func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 	meta := decoded[metadata](st.Metadata)
 	in := decoded[input](st.Input)
 	output := bridge.Capped(st.Output, maxOutput)
@@ -284,11 +285,11 @@ func (t *translator) result(s *shown, u *acp.ToolCallUpdate, st *toolState) {
 		}
 		raw := map[string]any{"exitCode": meta.Exit}
 		if meta.Exit == nil || *meta.Exit != 0 {
-			u.Status = acp.ToolCallStatusFailed // it ended so, or did not end by itself
+			u.Status = schema.ToolCallStatusFailed // it ended so, or did not end by itself
 		}
 		u.RawOutput = encoded(raw)
 	case "read":
-		text := acp.MemberString(meta.Display, "text")
+		text := rawjson.MemberString(meta.Display, "text")
 		if text != "" {
 			u.Content = bridge.TextContent(bridge.Fenced(bridge.Capped(text, maxOutput), ""))
 		} else if output != "" && len(st.Attachments) == 0 {
@@ -322,7 +323,7 @@ func (t *translator) result(s *shown, u *acp.ToolCallUpdate, st *toolState) {
 		}
 		u.Content = append(s.look.content[:len(s.look.content):len(s.look.content)], bridge.TextContent(strings.TrimSpace(text))...)
 	case toolInvalid:
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 		u.Content = bridge.TextContent(bridge.FirstOf(output, in.Error, "The call was not valid."))
 	default:
 		if output != "" {
@@ -332,14 +333,14 @@ func (t *translator) result(s *shown, u *acp.ToolCallUpdate, st *toolState) {
 	for _, a := range st.Attachments {
 		mime, data, ok := strings.Cut(strings.TrimPrefix(a.URL, "data:"), ";base64,")
 		if ok && strings.HasPrefix(mime, "image/") {
-			u.Content = append(u.Content, acp.ToolCallContent{Content: &acp.Content{Content: acp.ContentBlock{Image: &acp.ImageContent{Data: data, MimeType: mime}}}})
+			u.Content = append(u.Content, schema.ToolCallContent{Content: &schema.Content{Content: schema.ContentBlock{Image: &schema.ImageContent{Data: data, MimeType: mime}}}})
 		}
 	}
 }
 
 // diffOf shows a unified diff as changes of a file.
-func diffOf(path, diff string) []acp.ToolCallContent {
-	var out []acp.ToolCallContent
+func diffOf(path, diff string) []schema.ToolCallContent {
+	var out []schema.ToolCallContent
 	for _, h := range bridge.Hunks(diff) {
 		before := &h.Before
 		if *before == "" && strings.Contains(diff, "@@ -0,0 ") {
@@ -351,11 +352,11 @@ func diffOf(path, diff string) []acp.ToolCallContent {
 }
 
 // shut closes a call that gets no end of its own.
-func (t *translator) shut(s *shown) []acp.SessionUpdate {
+func (t *translator) shut(s *shown) []schema.SessionUpdate {
 	s.over = true
-	u := t.update(s, acp.ToolCallStatusFailed)
+	u := t.update(s, schema.ToolCallStatusFailed)
 	u.Content = s.content()
-	return []acp.SessionUpdate{{ToolCallUpdate: u}}
+	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 
 // parentMeta says whose subagent makes a call.
@@ -371,7 +372,7 @@ func (t *translator) parentMeta(session string) map[string]json.RawMessage {
 }
 
 func encoded(v any) json.RawMessage {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -51,7 +51,7 @@ type toolbox struct {
 // tool is an MCP server.
 type tool struct {
 	config json.RawMessage
-	users  map[acp.SessionID]bool
+	users  map[schema.SessionID]bool
 	failed string // why it does not run; "" when it does
 }
 
@@ -83,7 +83,7 @@ func (b *toolbox) start(ctx context.Context, srv *server, up *setup) (names, fai
 		}
 		one := b.all[name]
 		if one == nil || one.failed != "" {
-			one = &tool{config: want.config, users: map[acp.SessionID]bool{}}
+			one = &tool{config: want.config, users: map[schema.SessionID]bool{}}
 			one.failed = srv.connect(ctx, up.Cwd, name, want.config)
 			b.all[name] = one
 		}
@@ -110,7 +110,7 @@ func (b *toolbox) mixedUp(name string, config json.RawMessage, own []string) boo
 }
 
 // use notes that a session uses servers.
-func (b *toolbox) use(id acp.SessionID, names []string) {
+func (b *toolbox) use(id schema.SessionID, names []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, name := range names {

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -79,7 +80,7 @@ type shown struct {
 	output string // that waits to be shown
 	at     int64  // when output was shown last, Unix time in ms
 	words  strings.Builder
-	hunks  []acp.ToolCallContent // what a permission was asked for
+	hunks  []schema.ToolCallContent // what a permission was asked for
 }
 
 func newTranslator(root, cwd string) *translator {
@@ -91,14 +92,14 @@ func newTranslator(root, cwd string) *translator {
 }
 
 // translate returns the updates that an event means.
-func (t *translator) translate(e *event) []acp.SessionUpdate {
+func (t *translator) translate(e *event) []schema.SessionUpdate {
 	switch e.Type {
 	case "session.created", "session.updated":
 		return t.described(e.session)
 	case "session.status":
 		return t.status(e)
 	case "session.compacted":
-		return t.compacted(e.Session, acp.CompactionStatusCompleted)
+		return t.compacted(e.Session, schema.CompactionStatusCompleted)
 	case "message.updated":
 		return t.messaged(e.message)
 	case "message.part.updated":
@@ -118,7 +119,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 }
 
 // described takes what a session is.
-func (t *translator) described(i *info) []acp.SessionUpdate {
+func (t *translator) described(i *info) []schema.SessionUpdate {
 	if i.ID != t.root {
 		if i.Parent != "" && t.children[i.ID] == nil && (i.Parent == t.root || t.children[i.Parent] != nil) && len(t.children) < maxChildren {
 			t.children[i.ID] = &child{parent: i.Parent}
@@ -131,13 +132,13 @@ func (t *translator) described(i *info) []acp.SessionUpdate {
 	out := t.usage.cost(i.ID, i.Cost)
 	if i.Title != "" && i.Title != t.title && !strings.HasPrefix(i.Title, "New session - ") {
 		t.title = i.Title
-		out = append(out, acp.SessionUpdate{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &i.Title}})
+		out = append(out, schema.SessionUpdate{SessionInfoUpdate: &schema.SessionInfoUpdate{Title: &i.Title}})
 	}
 	return out
 }
 
 // status shows that a request to the model is tried again.
-func (t *translator) status(e *event) []acp.SessionUpdate {
+func (t *translator) status(e *event) []schema.SessionUpdate {
 	if e.Status == nil || e.Status.Type != "retry" {
 		return nil
 	}
@@ -146,35 +147,35 @@ func (t *translator) status(e *event) []acp.SessionUpdate {
 	if e.Session != t.root {
 		about = "Subagent: " + about
 	}
-	return t.say(acp.NoticeSeverityWarning, about+": "+bridge.OneLine(reason(e.Status.Message)), "")
+	return t.say(schema.NoticeSeverityWarning, about+": "+bridge.OneLine(reason(e.Status.Message)), "")
 }
 
 // reason is an error's text without the JSON around it.
 func reason(s string) string {
 	if raw := json.RawMessage(s); strings.HasPrefix(s, "{") {
-		return bridge.FirstOf(acp.MemberString(raw, "message"), acp.MemberString(raw, "error", "message"), s)
+		return bridge.FirstOf(rawjson.MemberString(raw, "message"), rawjson.MemberString(raw, "error", "message"), s)
 	}
 	return bridge.FirstOf(s, "the model provider failed without a reason")
 }
 
 // say shows a notice. A client that does not know notices gets it as a thought,
 // since a long silence would say less.
-func (t *translator) say(severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
+func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
 	if t.notices {
-		n := &acp.Notice{Severity: severity, Title: title}
+		n := &schema.Notice{Severity: severity, Title: title}
 		if description != "" {
 			n.Description = &description
 		}
-		return []acp.SessionUpdate{{Notice: n}}
+		return []schema.SessionUpdate{{Notice: n}}
 	}
 	if description != "" {
 		title += " (" + description + ")"
 	}
-	return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock(title + "\n"))}
+	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock(title + "\n"))}
 }
 
 // messaged takes a message without its parts.
-func (t *translator) messaged(m *message) []acp.SessionUpdate {
+func (t *translator) messaged(m *message) []schema.SessionUpdate {
 	known := t.messages[m.ID]
 	if known == nil {
 		if len(t.messages) >= maxShown {
@@ -186,11 +187,11 @@ func (t *translator) messaged(m *message) []acp.SessionUpdate {
 	if m.Role != "assistant" {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	if m.summary() {
 		known.summary = m.Parent
 		if m.Error != nil {
-			out = t.compactionOver(m.Parent, acp.CompactionStatusFailed)
+			out = t.compactionOver(m.Parent, schema.CompactionStatusFailed)
 		}
 	}
 	if m.Session == t.root && m.Tokens != nil && m.Time.Completed != 0 {
@@ -234,7 +235,7 @@ func (t *translator) remember(p *part) *shown {
 }
 
 // parted takes a part as a whole.
-func (t *translator) parted(p *part, at int64) []acp.SessionUpdate {
+func (t *translator) parted(p *part, at int64) []schema.SessionUpdate {
 	m := t.messages[p.Message]
 	if m != nil && m.role == "user" {
 		if p.Type == "compaction" && p.Session == t.root {
@@ -256,27 +257,27 @@ func (t *translator) parted(p *part, at int64) []acp.SessionUpdate {
 	return nil
 }
 
-func (t *translator) planned(list []todo) []acp.SessionUpdate {
-	p := &acp.Plan{Entries: []acp.PlanEntry{}}
+func (t *translator) planned(list []todo) []schema.SessionUpdate {
+	p := &schema.Plan{Entries: []schema.PlanEntry{}}
 	for _, one := range list {
-		e := acp.PlanEntry{Content: one.Content, Priority: acp.PlanEntryPriorityMedium, Status: acp.PlanEntryStatusPending}
+		e := schema.PlanEntry{Content: one.Content, Priority: schema.PlanEntryPriorityMedium, Status: schema.PlanEntryStatusPending}
 		switch one.Status {
 		case "in_progress":
-			e.Status = acp.PlanEntryStatusInProgress
+			e.Status = schema.PlanEntryStatusInProgress
 		case "completed":
-			e.Status = acp.PlanEntryStatusCompleted
+			e.Status = schema.PlanEntryStatusCompleted
 		case "cancelled":
 			continue // a plan has no such entries
 		}
 		switch one.Priority {
 		case "high":
-			e.Priority = acp.PlanEntryPriorityHigh
+			e.Priority = schema.PlanEntryPriorityHigh
 		case "low":
-			e.Priority = acp.PlanEntryPriorityLow
+			e.Priority = schema.PlanEntryPriorityLow
 		}
 		p.Entries = append(p.Entries, e)
 	}
-	return []acp.SessionUpdate{{Plan: p}}
+	return []schema.SessionUpdate{{Plan: p}}
 }
 
 // parent is the call that made a subagent's session, "" for the session itself.
@@ -306,8 +307,8 @@ func (t *translator) parent(session string) string {
 }
 
 // abandon closes everything that is open.
-func (t *translator) abandon() []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) abandon() []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		s := t.parts[id]
 		if s == nil || s.over {
@@ -317,7 +318,7 @@ func (t *translator) abandon() []acp.SessionUpdate {
 		case "tool":
 			out = append(out, t.shut(s)...)
 		case "compaction":
-			out = append(out, t.compactionOver(s.message, acp.CompactionStatusFailed)...)
+			out = append(out, t.compactionOver(s.message, schema.CompactionStatusFailed)...)
 		case "text", "reasoning":
 			s.over = true
 			s.text.Reset()

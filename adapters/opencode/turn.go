@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -49,9 +50,9 @@ type running struct {
 
 // verdict is how a turn ended.
 type verdict struct {
-	reason acp.StopReason
+	reason schema.StopReason
 	err    error
-	usage  *acp.Usage
+	usage  *schema.Usage
 }
 
 // sent reports whether a message is the running prompt's.
@@ -146,7 +147,7 @@ func (s *session) run(ctx context.Context, c *call, cancelled <-chan struct{}) v
 	}()
 	stop := func() verdict {
 		s.abort(ctx, t, posted)
-		return verdict{reason: acp.StopReasonCancelled, usage: s.used()}
+		return verdict{reason: schema.StopReasonCancelled, usage: s.used()}
 	}
 	var err error
 	select {
@@ -164,10 +165,10 @@ func (s *session) run(ctx context.Context, c *call, cancelled <-chan struct{}) v
 		return s.failed(c, t, err)
 	}
 	if !c.turn && c.path != "/summarize" {
-		s.emit(func(*translator) []acp.SessionUpdate {
-			return []acp.SessionUpdate{acp.AgentMessage(acp.TextBlock(c.done))}
+		s.emit(func(*translator) []schema.SessionUpdate {
+			return []schema.SessionUpdate{schema.AgentMessage(schema.TextBlock(c.done))}
 		})
-		return verdict{reason: acp.StopReasonEndTurn}
+		return verdict{reason: schema.StopReasonEndTurn}
 	}
 	s.trail(t, endPause)
 	return s.judge(t)
@@ -254,7 +255,7 @@ func (s *session) trail(t *running, most time.Duration) {
 		s.mu.Lock()
 		m := t.answer
 		s.mu.Unlock()
-		s.emit(func(tr *translator) []acp.SessionUpdate {
+		s.emit(func(tr *translator) []schema.SessionUpdate {
 			if m.Info.ID == "" {
 				return nil
 			}
@@ -299,7 +300,7 @@ func (s *session) abort(ctx context.Context, t *running, posted <-chan error) {
 		s.trail(t, abortedPause)
 	}
 	s.sweep()
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 }
 
 // sweep rejects what an aborted turn still asks: OpenCode lists it for ever.
@@ -335,7 +336,7 @@ func (a *agent) owner(native string) *session {
 	return a.natives[native]
 }
 
-func (s *session) used() *acp.Usage {
+func (s *session) used() *schema.Usage {
 	s.out.Lock()
 	defer s.out.Unlock()
 	return s.tr.usage.ofTurn()
@@ -366,7 +367,7 @@ func (s *session) failed(c *call, t *running, err error) verdict {
 	r := refused(err)
 	if r == nil {
 		if s.ctx.Err() != nil {
-			return verdict{reason: acp.StopReasonCancelled}
+			return verdict{reason: schema.StopReasonCancelled}
 		}
 		return verdict{err: err}
 	}
@@ -399,8 +400,8 @@ func (s *session) judge(t *running) verdict {
 	s.mu.Lock()
 	v := t.answer.Info.verdict(t.cancelled, t.failure)
 	s.mu.Unlock()
-	if v.usage = s.used(); v.err != nil || v.reason == acp.StopReasonCancelled {
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+	if v.usage = s.used(); v.err != nil || v.reason == schema.StopReasonCancelled {
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 	}
 	return v
 }
@@ -410,22 +411,22 @@ func (s *session) judge(t *running) verdict {
 func (m *message) verdict(off bool, f *failure) verdict {
 	switch {
 	case off || m.Error != nil && m.Error.Name == "MessageAbortedError":
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	case m.Finish == "content-filter" || m.Error != nil && m.Error.Name == "ContentFilterError":
-		return verdict{reason: acp.StopReasonRefusal}
+		return verdict{reason: schema.StopReasonRefusal}
 	case m.Finish == "length" || m.Error != nil && m.Error.Name == "MessageOutputLengthError":
-		return verdict{reason: acp.StopReasonMaxTokens}
+		return verdict{reason: schema.StopReasonMaxTokens}
 	case m.Error != nil:
 		return verdict{err: m.Error.explain()}
 	case m.ID == "" && f != nil:
 		return verdict{err: f.explain()}
 	}
-	return verdict{reason: acp.StopReasonEndTurn}
+	return verdict{reason: schema.StopReasonEndTurn}
 }
 
 // blamed is the verdict of a turn that failed.
 func (s *session) blamed(f *failure) verdict {
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.abandon() })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 	return verdict{err: f.explain()}
 }
 

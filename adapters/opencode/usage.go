@@ -3,14 +3,14 @@ package opencode
 import (
 	"math"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // usage knows how full the context is and what the session and its turns cost.
 type usage struct {
 	costs map[string]float64 // by session, of subagents too
-	now   acp.UsageUpdate    // used and size of the newest answer
-	shown acp.UsageUpdate
+	now   schema.UsageUpdate // used and size of the newest answer
+	shown schema.UsageUpdate
 	price float64 // that was shown
 	turn  tokens  // of the turn that runs
 	seen  string  // the newest message that was counted
@@ -21,7 +21,7 @@ type usage struct {
 func (u *usage) begin() { u.turn = tokens{} }
 
 // cost takes what a session has cost so far.
-func (u *usage) cost(session string, amount float64) []acp.SessionUpdate {
+func (u *usage) cost(session string, amount float64) []schema.SessionUpdate {
 	if u.costs[session] == amount {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (u *usage) cost(session string, amount float64) []acp.SessionUpdate {
 }
 
 // take counts an answer of the model.
-func (u *usage) take(m *message, window uint64) []acp.SessionUpdate {
+func (u *usage) take(m *message, window uint64) []schema.SessionUpdate {
 	if m.Tokens.sum() == 0 {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (u *usage) take(m *message, window uint64) []acp.SessionUpdate {
 	return u.show()
 }
 
-func (u *usage) show() []acp.SessionUpdate {
+func (u *usage) show() []schema.SessionUpdate {
 	price := 0.0
 	for _, c := range u.costs {
 		price += c
@@ -64,17 +64,17 @@ func (u *usage) show() []acp.SessionUpdate {
 	}
 	u.shown, u.price = u.now, price
 	out := u.now
-	out.Cost = &acp.Cost{Amount: price, Currency: "USD"}
-	return []acp.SessionUpdate{{UsageUpdate: &out}}
+	out.Cost = &schema.Cost{Amount: price, Currency: "USD"}
+	return []schema.SessionUpdate{{UsageUpdate: &out}}
 }
 
 // ofTurn is the usage of the turn that began last.
-func (u *usage) ofTurn() *acp.Usage {
+func (u *usage) ofTurn() *schema.Usage {
 	t := u.turn
 	if t.sum() == 0 {
 		return nil
 	}
-	return &acp.Usage{
+	return &schema.Usage{
 		InputTokens: t.Input, OutputTokens: t.Output, TotalTokens: t.sum(),
 		CachedReadTokens: &t.Cache.Read, CachedWriteTokens: &t.Cache.Write, ThoughtTokens: &t.Reasoning,
 	}

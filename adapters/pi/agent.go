@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -49,7 +50,7 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 }
 
 // Initialize starts no program.
-func (a *agent) Initialize(_ context.Context, r *acp.InitializeRequest) (*acp.InitializeResponse, error) {
+func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello(ID, "Pi", a.o)
 	hello.AuthMethods = authMethods()
@@ -70,12 +71,12 @@ func (a *agent) add(s *session, g *greeting) error {
 	s.mu.Lock()
 	s.served = true
 	s.mu.Unlock()
-	s.emit(func(*translator) []acp.SessionUpdate { return commandsUpdate(g.Commands) })
+	s.emit(func(*translator) []schema.SessionUpdate { return commandsUpdate(g.Commands) })
 	return nil
 }
 
 // CloseSession ends a session's process.
-func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	if !a.sessions.Remove(r.SessionID) {
 		return nil, bridge.NotFound(r.SessionID)
 	}
@@ -84,7 +85,7 @@ func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*ac
 
 // DeleteSession removes a conversation that was made here. What people made in a
 // terminal is theirs.
-func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	if !ok || !known.Made {

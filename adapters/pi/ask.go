@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -22,7 +23,7 @@ func (s *session) dialog(p *program, e *event) {
 	switch e.Method {
 	case "select", "confirm", "input", "editor":
 	case "notify":
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.notified(e) })
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.notified(e) })
 		return
 	default:
 		return // what only a terminal shows
@@ -74,7 +75,7 @@ func (s *session) answerGate(ctx context.Context, p *program, id string, q *gate
 		s.abort()
 	}
 	if said == gateAllow {
-		s.emit(func(t *translator) []acp.SessionUpdate { return t.allowed(q.Call) })
+		s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(q.Call) })
 	}
 	s.answer(p, id, map[string]any{"value": said})
 }

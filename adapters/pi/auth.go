@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -46,9 +48,9 @@ func authRequired(reason string) *acp.Error {
 	})
 }
 
-func authMethods() []acp.AuthMethod {
+func authMethods() []schema.AuthMethod {
 	about := "Set the variable of a model provider in the agent's environment, send credentials with the session, or run `pi` in a terminal and /login there."
-	return []acp.AuthMethod{{Agent: &acp.AuthMethodAgent{ID: methodKey, Name: "API key of a model provider", Description: &about}}}
+	return []schema.AuthMethod{{Agent: &schema.AuthMethodAgent{ID: methodKey, Name: "API key of a model provider", Description: &about}}}
 }
 
 // provider is the provider that the session's own credentials are for.
@@ -91,7 +93,7 @@ func (a *agent) redirected() map[string]any {
 
 // Authenticate checks that there may be credentials. Whether they are good, a
 // prompt tells: Pi's own logins write the user's files, so they are left to it.
-func (a *agent) Authenticate(_ context.Context, r *acp.AuthenticateRequest) (*acp.AuthenticateResponse, error) {
+func (a *agent) Authenticate(_ context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error) {
 	if r.MethodID != methodKey {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "unknown login method %q: it is %s", r.MethodID, methodKey)
 	}
@@ -102,7 +104,7 @@ func (a *agent) Authenticate(_ context.Context, r *acp.AuthenticateRequest) (*ac
 	for _, in := range [][]string{{"auth.json"}, {"models.json", "providers"}} {
 		b, err := os.ReadFile(filepath.Join(a.files.config, in[0]))
 		var some map[string]json.RawMessage
-		if inner, ok := acp.Member(b, in[1:]...); err == nil && ok && json.Unmarshal(inner, &some) == nil && len(some) > 0 {
+		if inner, ok := rawjson.Member(b, in[1:]...); err == nil && ok && json.Unmarshal(inner, &some) == nil && len(some) > 0 {
 			return nil, nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -29,12 +30,12 @@ var builtins = []struct{ name, about, hint string }{
 var terminalOnly = map[string]bool{"llama": true}
 
 // commandsUpdate lists the slash commands.
-func commandsUpdate(list []command) []acp.SessionUpdate {
-	out := []acp.AvailableCommand{}
+func commandsUpdate(list []command) []schema.SessionUpdate {
+	out := []schema.AvailableCommand{}
 	add := func(name, about, hint string) {
-		c := acp.AvailableCommand{Name: name, Description: about}
+		c := schema.AvailableCommand{Name: name, Description: about}
 		if hint != "" {
-			c.Input = &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: hint}}
+			c.Input = &schema.AvailableCommandInput{Unstructured: &schema.UnstructuredCommandInput{Hint: hint}}
 		}
 		out = append(out, c)
 	}
@@ -50,7 +51,7 @@ func commandsUpdate(list []command) []acp.SessionUpdate {
 			add(b.name, b.about, b.hint)
 		}
 	}
-	return []acp.SessionUpdate{{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{AvailableCommands: out}}}
+	return []schema.SessionUpdate{{AvailableCommandsUpdate: &schema.AvailableCommandsUpdate{AvailableCommands: out}}}
 }
 
 // builtin runs a prompt that is one of builtins. done says that it was.
@@ -86,17 +87,17 @@ func (s *session) bash(ctx context.Context, p *program, line string) error {
 		return acp.Errorf(acp.CodeInvalidRequest, "this session may only read: choose another mode to run a command")
 	}
 	id := uuid.NewString()
-	args, err := acp.Encode(map[string]string{"command": line})
+	args, err := schema.Encode(map[string]string{"command": line})
 	if err != nil {
 		return err
 	}
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		out := t.announce(id, "bash", args, "")
 		t.typed = id
 		return append(out, t.allowed(id)...)
 	})
 	raw, err := p.callThen(ctx, "bash", map[string]any{"command": line}, s.told)
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		t.typed, t.typedSaid = "", ""
 		return t.ran(id, raw, err)
 	})
@@ -104,7 +105,7 @@ func (s *session) bash(ctx context.Context, p *program, line string) error {
 }
 
 // ran ends the call that stands for a command of the user's.
-func (t *translator) ran(id string, raw json.RawMessage, err error) []acp.SessionUpdate {
+func (t *translator) ran(id string, raw json.RawMessage, err error) []schema.SessionUpdate {
 	var r struct {
 		Output    string `json:"output"`
 		ExitCode  *int   `json:"exitCode"`

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -17,9 +18,9 @@ const maxWhole = 64 << 10
 // look is how a call is shown.
 type look struct {
 	title     string
-	kind      acp.ToolKind
-	content   []acp.ToolCallContent
-	locations []acp.ToolCallLocation
+	kind      schema.ToolKind
+	content   []schema.ToolCallContent
+	locations []schema.ToolCallLocation
 }
 
 // input has the members of the tools' arguments that are shown.
@@ -75,7 +76,7 @@ func changes(name string, args json.RawMessage) string {
 // describe shows a call; old is the file that it changes, as it is before.
 func describe(cwd, name string, args json.RawMessage, old *before) look {
 	in := readInput(args)
-	l := look{title: name, kind: acp.ToolKindOther}
+	l := look{title: name, kind: schema.ToolKindOther}
 	path := absolute(cwd, in.Path)
 	titled := func(verb, what string) {
 		if what != "" {
@@ -84,21 +85,21 @@ func describe(cwd, name string, args json.RawMessage, old *before) look {
 	}
 	switch name {
 	case "read":
-		l.kind, l.locations = acp.ToolKindRead, bridge.At(path, lineOf(in.Offset))
+		l.kind, l.locations = schema.ToolKindRead, bridge.At(path, lineOf(in.Offset))
 		titled("Read", in.Path)
 	case "ls":
-		l.kind, l.locations = acp.ToolKindRead, bridge.At(path, 0)
+		l.kind, l.locations = schema.ToolKindRead, bridge.At(path, 0)
 		titled("List", in.Path)
 	case "grep", "find", "tool_search":
-		l.kind = acp.ToolKindSearch
+		l.kind = schema.ToolKindSearch
 		titled("Search", in.Pattern)
 	case "bash", "powershell":
-		l.kind = acp.ToolKindExecute
+		l.kind = schema.ToolKindExecute
 		if in.Command != "" {
 			l.title = bridge.OneLine(in.Command)
 		}
 	case "edit", "write":
-		l.kind, l.locations = acp.ToolKindEdit, bridge.At(path, 0)
+		l.kind, l.locations = schema.ToolKindEdit, bridge.At(path, 0)
 		titled(map[string]string{"edit": "Edit", "write": "Write"}[name], in.Path)
 		if path != "" {
 			l.content = diffOf(name, path, in, old)
@@ -120,7 +121,7 @@ func lineOf(n float64) uint32 {
 }
 
 // diffOf is the change that a call would make.
-func diffOf(name, path string, in toolInput, old *before) []acp.ToolCallContent {
+func diffOf(name, path string, in toolInput, old *before) []schema.ToolCallContent {
 	if name == "write" {
 		switch {
 		case old == nil || !old.there:
@@ -135,7 +136,7 @@ func diffOf(name, path string, in toolInput, old *before) []acp.ToolCallContent 
 			return bridge.DiffContent(path, &old.text, after)
 		}
 	}
-	var out []acp.ToolCallContent
+	var out []schema.ToolCallContent
 	for _, e := range in.Edits {
 		out = append(out, bridge.DiffContent(path, &e.Old, e.New)...)
 	}
@@ -178,7 +179,7 @@ func edited(text string, edits []edit) (string, bool) {
 }
 
 // outcome returns what a call's result shows.
-func outcome(cwd string, c *tool, r result) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func outcome(cwd string, c *tool, r result) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	said := plain(r.content)
 	if r.failed {
 		if said == "" {
@@ -199,7 +200,7 @@ func outcome(cwd string, c *tool, r result) ([]acp.ToolCallContent, []acp.ToolCa
 	case "edit":
 		return editOutcome(cwd, c, r)
 	}
-	var out []acp.ToolCallContent
+	var out []schema.ToolCallContent
 	if said != "" {
 		out = bridge.TextContent(bridge.Capped(said, maxShown))
 	}
@@ -208,7 +209,7 @@ func outcome(cwd string, c *tool, r result) ([]acp.ToolCallContent, []acp.ToolCa
 
 // editOutcome shows an edit that was made: the whole file, or each changed place
 // of a large one, or of one that was edited by what only resembles its text.
-func editOutcome(cwd string, c *tool, r result) ([]acp.ToolCallContent, []acp.ToolCallLocation) {
+func editOutcome(cwd string, c *tool, r result) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	var d struct {
 		Patch string  `json:"patch"`
 		First float64 `json:"firstChangedLine"`
@@ -224,7 +225,7 @@ func editOutcome(cwd string, c *tool, r result) ([]acp.ToolCallContent, []acp.To
 			return nil, at // the diff of the announcement stays
 		}
 	}
-	var out []acp.ToolCallContent
+	var out []schema.ToolCallContent
 	for _, h := range bridge.Hunks(d.Patch) {
 		out = append(out, bridge.DiffContent(path, &h.Before, h.After)...)
 	}
@@ -242,11 +243,11 @@ func plain(content []block) string {
 	return strings.Join(parts, "\n")
 }
 
-func imagesOf(content []block) []acp.ToolCallContent {
-	var out []acp.ToolCallContent
+func imagesOf(content []block) []schema.ToolCallContent {
+	var out []schema.ToolCallContent
 	for _, b := range content {
 		if b.Type == "image" && b.Data != "" {
-			out = append(out, acp.ToolCallContent{Content: &acp.Content{Content: acp.ContentBlock{Image: &acp.ImageContent{Data: b.Data, MimeType: b.MimeType}}}})
+			out = append(out, schema.ToolCallContent{Content: &schema.Content{Content: schema.ContentBlock{Image: &schema.ImageContent{Data: b.Data, MimeType: b.MimeType}}}})
 		}
 	}
 	return out
@@ -259,14 +260,14 @@ func rawOutput(r result) json.RawMessage {
 		more["details"] = d
 	}
 	if s := object(r.structured); s != nil {
-		if s = acp.DeleteMember(s, "output"); len(s) <= maxShown {
+		if s = rawjson.DeleteMember(s, "output"); len(s) <= maxShown {
 			more["structuredContent"] = s
 		}
 	}
 	if len(more) == 0 {
 		return nil
 	}
-	b, err := acp.Encode(more)
+	b, err := schema.Encode(more)
 	if err != nil {
 		return nil
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -47,7 +49,7 @@ func conversationsOf(env []string) conversations {
 	}
 	if c.dir = expand(bridge.Lookup(env, "PI_CODING_AGENT_SESSION_DIR")); c.dir == "" {
 		b, _ := os.ReadFile(filepath.Join(c.config, "settings.json")) // none is usual
-		c.dir = expand(acp.MemberString(b, "sessionDir"))
+		c.dir = expand(rawjson.MemberString(b, "sessionDir"))
 	}
 	if c.dir == "" {
 		c.dir = filepath.Join(c.config, "sessions")
@@ -80,18 +82,18 @@ func (c conversations) glob(name string) []string {
 // where it was held, so another cwd is an error; "" is any.
 func (c conversations) find(id, cwd string) (string, error) {
 	if !idForm.MatchString(id) {
-		return "", bridge.NotFound(acp.SessionID(id))
+		return "", bridge.NotFound(schema.SessionID(id))
 	}
 	for _, f := range c.glob("*_" + id + ".jsonl") {
 		if head, err := header(f); err == nil && head.ID == id {
-			return f, c.check(f, acp.SessionID(id), cwd)
+			return f, c.check(f, schema.SessionID(id), cwd)
 		}
 	}
-	return "", bridge.NotFound(acp.SessionID(id))
+	return "", bridge.NotFound(schema.SessionID(id))
 }
 
 // check refuses to continue a conversation in another directory.
-func (c conversations) check(file string, id acp.SessionID, cwd string) error {
+func (c conversations) check(file string, id schema.SessionID, cwd string) error {
 	head, err := header(file)
 	if err != nil {
 		return err
@@ -186,7 +188,7 @@ func summarize(path string) summary {
 
 // ListSessions lists Pi's conversations, those that were held in a terminal too.
 // The latter are marked as native.
-func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
 	cwd, after := "", ""
 	if r.Cwd != nil {
 		cwd = *r.Cwd
@@ -200,7 +202,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 			ours[known.File] = id
 		}
 	}
-	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}}
 	var last string
 	for _, h := range a.files.list() {
 		if after != "" && h.key() >= after {
@@ -218,7 +220,7 @@ func (a *agent) ListSessions(ctx context.Context, r *acp.ListSessionsRequest) (*
 			break
 		}
 		id, known := ours[h.path]
-		info := acp.SessionInfo{SessionID: acp.SessionID(bridge.FirstOf(id, s.id)), Cwd: s.cwd, UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
+		info := schema.SessionInfo{SessionID: schema.SessionID(bridge.FirstOf(id, s.id)), Cwd: s.cwd, UpdatedAt: new(h.changed.UTC().Format(time.RFC3339))}
 		if s.title != "" {
 			info.Title = &s.title
 		}

@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -14,7 +15,7 @@ import (
 // conversation's file. Whatever comes out must be valid.
 func FuzzTranslate(f *testing.F) {
 	kind := func(line []byte) string {
-		return "of " + acp.MemberString(line, "type") + acp.MemberString(line, "assistantMessageEvent", "type") + acp.MemberString(line, "toolName") + acp.MemberString(line, "method")
+		return "of " + rawjson.MemberString(line, "type") + rawjson.MemberString(line, "assistantMessageEvent", "type") + rawjson.MemberString(line, "toolName") + rawjson.MemberString(line, "method")
 	}
 	bridgetest.Seed(f, 3, kind, func(line string) { f.Add([]byte(line)) })
 	f.Fuzz(func(t *testing.T, lines []byte) {

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -39,7 +39,7 @@ type gateFacts struct {
 // gateFile is the extension for a session.
 func gateFile(f gateFacts) ([]byte, error) {
 	f.Status, f.Allow, f.Reads = gateStatus, gateAllow, reading
-	b, err := acp.Encode(f)
+	b, err := schema.Encode(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode what the gate must know: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
@@ -93,7 +94,7 @@ func TestTranslate_Conversations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := stopped(true)
 			got := bridgetest.NewTranscript(t)
-			err := replayFile(filepath.Join("testdata/transcript", name+".jsonl"), func(f func(*translator) []acp.SessionUpdate) {
+			err := replayFile(filepath.Join("testdata/transcript", name+".jsonl"), func(f func(*translator) []schema.SessionUpdate) {
 				got.Updates(f(tr))
 			})
 			if err != nil {

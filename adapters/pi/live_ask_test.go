@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
@@ -27,7 +29,7 @@ func livePermissions(t *testing.T, w *world) {
 	var asked atomic.Int32
 	var option atomic.Value
 	option.Store(optionAllow)
-	c := w.open(acp.ClientCapabilities{}, counting(&asked, func(method string, params json.RawMessage) any {
+	c := w.open(schema.ClientCapabilities{}, counting(&asked, func(method string, params json.RawMessage) any {
 		return bridgetest.Pick(option.Load().(string))(method, params)
 	}))
 	id := c.Fresh()
@@ -87,14 +89,14 @@ func livePermissions(t *testing.T, w *world) {
 }
 
 func liveRejectWithMessage(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, func(string, json.RawMessage) any {
+	c := w.open(schema.ClientCapabilities{}, func(string, json.RawMessage) any {
 		return map[string]any{
 			"outcome": map[string]string{"outcome": "selected", "optionId": optionReject},
 			"_meta":   bridge.Meta(map[string]string{"message": "not on a Sunday"}),
 		}
 	})
 	id := c.New("")
-	if stop, got := c.Turn(id, "run touch "+filepath.Join(w.Home, "never")); stop != acp.StopReasonEndTurn || !strings.Contains(bridgetest.Said(got), "not on a Sunday") {
+	if stop, got := c.Turn(id, "run touch "+filepath.Join(w.Home, "never")); stop != schema.StopReasonEndTurn || !strings.Contains(bridgetest.Said(got), "not on a Sunday") {
 		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
 	}
 	if _, err := os.Stat(filepath.Join(w.Home, "never")); err == nil {
@@ -106,7 +108,7 @@ func liveRejectWithMessage(t *testing.T, w *world) {
 func liveParallelCallsAskOneByOne(t *testing.T, w *world) {
 	one, two := filepath.Join(w.Cwd, "one"), filepath.Join(w.Cwd, "two")
 	w.script("both", scriptedmodel.Step{scriptedmodel.Shell("touch " + one), scriptedmodel.Shell("touch " + two)}, scriptedmodel.Step{scriptedmodel.Say("done")})
-	c := w.open(acp.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+	c := w.open(schema.ClientCapabilities{}, func(method string, params json.RawMessage) any {
 		if strings.Contains(string(params), "touch "+one) {
 			return bridgetest.Pick(optionReject)(method, params)
 		}
@@ -128,7 +130,7 @@ func liveModes(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	var asked atomic.Int32
-	c := w.open(acp.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
+	c := w.open(schema.ClientCapabilities{}, counting(&asked, bridgetest.Pick(optionReject)))
 	id := c.New("")
 	for _, tt := range []struct {
 		mode, prompt, made string
@@ -153,34 +155,34 @@ func liveModes(t *testing.T, w *world) {
 		}
 	}
 	wished := c.NewResult(`{"permissionMode":"` + modeReadonly + `"}`)
-	if mode := acp.MemberString(wished, "modes", "currentModeId"); mode != modeReadonly {
+	if mode := rawjson.MemberString(wished, "modes", "currentModeId"); mode != modeReadonly {
 		t.Errorf("it begins in mode %s", mode)
 	}
 }
 
 func liveModeInARunningTurn(t *testing.T, w *world) {
 	made := filepath.Join(w.Cwd, "made")
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	gate := make(chan struct{})
 	w.script("wait, then run", scriptedmodel.Step{scriptedmodel.Say("well "), scriptedmodel.Gate(gate), scriptedmodel.Shell("touch " + made)}, scriptedmodel.Step{scriptedmodel.Say("done")})
 	from := c.Seen()
 	p := c.Prompt(id, "wait, then run")
 	c.Await("text", from, has("well"))
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeBypass})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeBypass})
 	c.Await("the mode", from, has("current_mode_update"))
 	close(gate)
-	if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 		t.Fatalf("%s, %v\n%s", r, e, c.Quote())
 	}
 	if _, err := os.Stat(made); err != nil {
 		t.Error(err)
 	}
-	_, e := c.Call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: "nope"})
+	_, e := c.Call(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: "nope"})
 	if e == nil || !strings.Contains(e.Message, "default, readonly, write, bypass") {
 		t.Errorf("an unknown mode: %v", e)
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 }
 
 // TestLive_GateFailsClosed: a Pi that does not load the gate gets no session, and
@@ -197,8 +199,8 @@ func TestLive_GateFailsClosed(t *testing.T) {
 			// A program that leaves out the extensions that it is given.
 			filter := `a=""; skip=""; for x; do if [ -n "$skip" ]; then skip=""; elif [ "$x" = --extension ]; then skip=1; else set -- "$@" "$x"; fi; shift; done; exec "$@"`
 			w.Program.Path, w.Program.Args = "/bin/sh", []string{"-c", filter, "sh", script.Path, script.Args[0]}
-			c := w.open(acp.ClientCapabilities{}, nil)
-			_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+			c := w.open(schema.ClientCapabilities{}, nil)
+			_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 			if e == nil || !strings.Contains(e.Message, "permission gate") || !strings.Contains(e.Message, "bypass") {
 				t.Fatalf("session/new without a gate: %v", e)
 			}
@@ -210,7 +212,7 @@ func TestLive_GateFailsClosed(t *testing.T) {
 			if _, got := c.Turn(id, "run echo free"); !strings.Contains(bridgetest.Said(got), "free") {
 				t.Errorf("said %q", bridgetest.Said(got))
 			}
-			if _, e := c.Call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault}); e == nil || !strings.Contains(e.Message, "without the permission gate") {
+			if _, e := c.Call(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault}); e == nil || !strings.Contains(e.Message, "without the permission gate") {
 				t.Errorf("a mode that cannot be kept: %v", e)
 			}
 		})
@@ -230,17 +232,17 @@ func liveDiffs(t *testing.T, w *world) {
 		scriptedmodel.Step{scriptedmodel.Say("edited")})
 	var mu atomic.Int32
 	shownInAsk := []string{}
-	c := w.open(acp.ClientCapabilities{}, counting(&mu, func(method string, params json.RawMessage) any {
-		content, _ := acp.Member(params, "toolCall", "content")
+	c := w.open(schema.ClientCapabilities{}, counting(&mu, func(method string, params json.RawMessage) any {
+		content, _ := rawjson.Member(params, "toolCall", "content")
 		shownInAsk = append(shownInAsk, string(content))
 		return bridgetest.Pick(optionAllow)(method, params)
 	}))
 	_, got := c.Turn(c.New(""), "edit")
-	last := map[acp.ToolCallID][]acp.ToolCallContent{}
-	var order []acp.ToolCallID
+	last := map[schema.ToolCallID][]schema.ToolCallContent{}
+	var order []schema.ToolCallID
 	for _, u := range got {
-		var id acp.ToolCallID
-		var content []acp.ToolCallContent
+		var id schema.ToolCallID
+		var content []schema.ToolCallContent
 		switch {
 		case u.ToolCall != nil:
 			id, content = u.ToolCall.ToolCallID, u.ToolCall.Content
@@ -255,7 +257,7 @@ func liveDiffs(t *testing.T, w *world) {
 	if len(order) != 4 || len(shownInAsk) != 4 {
 		t.Fatalf("%d calls, %d questions\n%s", len(order), len(shownInAsk), c.Quote())
 	}
-	old := func(d *acp.Diff) string {
+	old := func(d *schema.Diff) string {
 		if d == nil || d.OldText == nil {
 			return "none"
 		}
@@ -268,7 +270,7 @@ func liveDiffs(t *testing.T, w *world) {
 		if len(content) != 1 || content[0].Diff == nil || content[0].Diff.Path != want.path || old(content[0].Diff) != want.before || content[0].Diff.NewText != want.after {
 			t.Errorf("call %d shows %s", i, bridgetest.Encoded(content))
 		}
-		if inAsk, _ := acp.Encode(content); shownInAsk[i] != string(inAsk) {
+		if inAsk, _ := schema.Encode(content); shownInAsk[i] != string(inAsk) {
 			t.Errorf("the question of call %d shows %s", i, shownInAsk[i])
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -40,20 +42,20 @@ func (w *world) sums() map[string]string {
 	return out
 }
 
-func (c *client) set(id acp.SessionID, option, value string) {
+func (c *client) set(id schema.SessionID, option, value string) {
 	c.W.T.Helper()
-	quoted, _ := acp.Encode(value)
-	c.Must(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: quoted})
+	quoted, _ := schema.Encode(value)
+	c.Must(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: quoted})
 }
 
 // liveModelInARunningTurn: an early Pi cannot change it then, and says so.
 func liveModelInARunningTurn(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	from := c.Seen()
 	p := c.Prompt(id, "forever")
 	c.Await("text", from, has("tick 2"))
-	_, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: configModel, Value: []byte(`"scripted/two"`)})
+	_, e := c.Call(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: configModel, Value: []byte(`"scripted/two"`)})
 	early := w.version == agentcache.PiLegacy
 	if early != (e != nil) || early && !strings.Contains(e.Message, "between turns") {
 		t.Errorf("changing the model: %v", e)
@@ -76,18 +78,18 @@ func liveWishes(t *testing.T, w *world) {
 	w.Write(filepath.Join(w.Cwd, "AGENTS.md"), "FROM AGENTS", 0o600)
 	skill := w.Write("skills/demo/SKILL.md", "---\nname: demo\ndescription: DOES DEMOS\n---\nSKILL BODY\n", 0o600)
 	extra := t.TempDir()
-	own, _ := acp.Encode(map[string]any{
+	own, _ := schema.Encode(map[string]any{
 		"title": "A title", "instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{extra},
 		"skills": map[string]any{"paths": []string{filepath.Dir(skill), "/no/such/folder"}}, "permissionMode": "nope",
 		"agentSpecific": map[string]any{"pi": map[string]any{"nope": 1, "thinking": "low"}},
 	})
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+	c := w.open(schema.ClientCapabilities{}, bridgetest.Pick(optionAllow))
 	far := farServer(t)
-	result := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{
+	result := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{
 		Cwd: w.Cwd, Meta: map[string]json.RawMessage{acp.MetaKey: own},
-		MCPServers: append(w.near(), far, acp.MCPServer{SSE: &acp.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []acp.HTTPHeader{}}}),
+		MCPServers: append(w.near(), far, schema.MCPServer{SSE: &schema.MCPServerSSE{Name: "old", URL: "http://127.0.0.1:1/sse", Headers: []schema.HTTPHeader{}}}),
 	})
-	id := acp.SessionID(acp.MemberString(result, "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
 	defer c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
 	c.Turn(id, "say told")
 	body := w.last().Body
@@ -108,9 +110,9 @@ func liveWishes(t *testing.T, w *world) {
 		}
 	}
 	w.servers(c, id, result)
-	only := acp.SystemPrompt{Mode: acp.SystemPromptModeOverride, Content: []acp.ContentBlock{acp.TextBlock("ONLY THIS")}}
-	r := c.Must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, SystemPrompt: &only})
-	c.Turn(acp.SessionID(acp.MemberString(r, "sessionId")), "say replaced")
+	only := schema.SystemPrompt{Mode: schema.SystemPromptModeOverride, Content: []schema.ContentBlock{schema.TextBlock("ONLY THIS")}}
+	r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}, SystemPrompt: &only})
+	c.Turn(schema.SessionID(rawjson.MemberString(r, "sessionId")), "say replaced")
 	if body := w.last().Body; !bytes.Contains(body, []byte("ONLY THIS")) || bytes.Contains(body, []byte("coding agent harness")) {
 		t.Error("the system prompt was not replaced")
 	}
@@ -121,10 +123,10 @@ func liveWishes(t *testing.T, w *world) {
 }
 
 func liveAttachments(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
-	image := acp.ContentBlock{Image: &acp.ImageContent{Data: dot, MimeType: "image/png"}}
-	c.Must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("say seen"), image, linked, embedded}})
+	image := schema.ContentBlock{Image: &schema.ImageContent{Data: dot, MimeType: "image/png"}}
+	c.Must(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock("say seen"), image, linked, embedded}})
 	for _, part := range []string{dot, "file:///w/linked.go", "embedded-4711"} {
 		if !bytes.Contains(w.last().Body, []byte(part)) {
 			t.Errorf("the model did not get %.30s", part)
@@ -134,8 +136,8 @@ func liveAttachments(t *testing.T, w *world) {
 	from := c.Seen()
 	c.Turn(id, "read "+w.Write("dot.png", string(png), 0o600))
 	c.Await("the image as a result", from, has(`"type":"image","data":"`))
-	for name, prompt := range map[string][]acp.ContentBlock{"empty": {}, "audio": {{Audio: &acp.AudioContent{Data: "AA==", MimeType: "audio/wav"}}}} {
-		if _, e := c.Call(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: prompt}); e == nil || e.Code != acp.CodeInvalidParams {
+	for name, prompt := range map[string][]schema.ContentBlock{"empty": {}, "audio": {{Audio: &schema.AudioContent{Data: "AA==", MimeType: "audio/wav"}}}} {
+		if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: prompt}); e == nil || e.Code != acp.CodeInvalidParams {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
@@ -176,19 +178,19 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 	p := c.Prompt(id, "/bash echo going; sleep 1000")
 	c.Await("the call", from, has(`"in_progress"`)) // an early Pi shows no output before the end
 	c.cancelled(id, p)
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeReadonly})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeReadonly})
 	if _, e := c.Result(c.Prompt(id, "/bash touch "+filepath.Join(w.Cwd, "made"))); e == nil || !strings.Contains(e.Message, "only read") {
 		t.Errorf("a command in a session that may only read: %v", e)
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 }
 
 // liveBadStart: what Pi says when it does not start is in the error.
 func liveBadStart(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	before, _ := filepath.Glob(filepath.Join(w.State, "run", "*"))
 	own := map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"agentSpecific":{"pi":{"model":"nope/nope"}}}`)}
-	_, e := c.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}, Meta: own})
+	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}, Meta: own})
 	if e == nil || !strings.Contains(e.Message, "nope") || !strings.Contains(e.Message, "code 1") {
 		t.Errorf("a model that is not there: %v", e)
 	}
@@ -200,7 +202,7 @@ func liveBadStart(t *testing.T, w *world) {
 
 // servers checks the MCP servers of a session: near, and far over HTTP with the
 // client's own words in a header.
-func (w *world) servers(c *client, id acp.SessionID, result json.RawMessage) {
+func (w *world) servers(c *client, id schema.SessionID, result json.RawMessage) {
 	t := w.T
 	t.Helper()
 	if !strings.Contains(string(result), "stdio and http only") {
@@ -225,7 +227,7 @@ func (w *world) servers(c *client, id acp.SessionID, result json.RawMessage) {
 }
 
 // farServer is an MCP server over HTTP that tells the key of its header.
-func farServer(t *testing.T) acp.MCPServer {
+func farServer(t *testing.T) schema.MCPServer {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var m struct {
@@ -252,5 +254,5 @@ func farServer(t *testing.T) acp.MCPServer {
 		_ = json.NewEncoder(rw).Encode(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": result})
 	}))
 	t.Cleanup(server.Close)
-	return acp.MCPServer{HTTP: &acp.MCPServerHTTP{Name: "far", URL: server.URL, Headers: []acp.HTTPHeader{{Name: "X-Key", Value: "!a$HOME"}}}}
+	return schema.MCPServer{HTTP: &schema.MCPServerHTTP{Name: "far", URL: server.URL, Headers: []schema.HTTPHeader{{Name: "X-Key", Value: "!a$HOME"}}}}
 }

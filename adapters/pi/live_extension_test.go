@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -59,7 +60,7 @@ func liveExtensions(t *testing.T, w *world) {
 
 // extensionsAsk: commands of extensions run, ask and tell, and a run that one of
 // them starts is awaited.
-func (w *world) extensionsAsk(id acp.SessionID) {
+func (w *world) extensionsAsk(id schema.SessionID) {
 	t := w.T
 	t.Helper()
 	answers := map[string]string{"Which color?": "Blue", "Really?": "Yes", "Your name?": "Ada"}
@@ -76,7 +77,7 @@ func (w *world) extensionsAsk(id acp.SessionID) {
 	})
 	for command, want := range map[string]string{"/color": "you chose Blue", "/sure": "typed: Ada"} {
 		from := c.Seen()
-		if stop, _ := c.Turn(id, command); stop != acp.StopReasonEndTurn {
+		if stop, _ := c.Turn(id, command); stop != schema.StopReasonEndTurn {
 			t.Errorf("%s ended with %s", command, stop)
 		}
 		c.Await(want, from, has(want))
@@ -87,7 +88,7 @@ func (w *world) extensionsAsk(id acp.SessionID) {
 	from := c.Seen()
 	c.Turn(id, "/talk")
 	c.Await("its answer", from, has("from an extensio"))
-	if stop, got := c.Turn(id, "say next"); stop != acp.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {
+	if stop, got := c.Turn(id, "say next"); stop != schema.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {
 		t.Errorf("the next turn: %s, %q", stop, bridgetest.Said(got))
 	}
 }

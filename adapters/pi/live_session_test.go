@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -29,7 +31,7 @@ func (w *world) terminal(prompt string) {
 }
 
 // userSaid joins the prompts of a replay.
-func userSaid(list []acp.SessionUpdate) string {
+func userSaid(list []schema.SessionUpdate) string {
 	var all []string
 	for _, u := range list {
 		if u.UserMessageChunk != nil && u.UserMessageChunk.Content.Text != nil {
@@ -39,17 +41,17 @@ func userSaid(list []acp.SessionUpdate) string {
 	return strings.Join(all, "|")
 }
 
-func (c *client) list() []acp.SessionInfo {
+func (c *client) list() []schema.SessionInfo {
 	c.W.T.Helper()
-	var r acp.ListSessionsResponse
+	var r schema.ListSessionsResponse
 	if err := json.Unmarshal(c.Must(acp.MethodSessionList, map[string]any{"cwd": c.W.Cwd}), &r); err != nil {
 		c.W.T.Fatal(err)
 	}
 	return r.Sessions
 }
 
-func (w *world) load(id acp.SessionID) *acp.LoadSessionRequest {
-	return &acp.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}}
+func (w *world) load(id schema.SessionID) *schema.LoadSessionRequest {
+	return &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}
 }
 
 func liveSessionOfATerminal(t *testing.T, w *world) {
@@ -57,7 +59,7 @@ func liveSessionOfATerminal(t *testing.T, w *world) {
 	w.terminal("run echo in a terminal")
 	c := w.open(noticing, nil)
 	all := c.list()
-	if len(all) != 1 || *all[0].Title != "run echo in a terminal" || !acp.MemberBool(all[0].Meta[acp.MetaKey], "native") {
+	if len(all) != 1 || *all[0].Title != "run echo in a terminal" || !rawjson.MemberBool(all[0].Meta[acp.MetaKey], "native") {
 		t.Fatalf("the sessions are %s", bridgetest.Encoded(all))
 	}
 	id := all[0].SessionID
@@ -74,7 +76,7 @@ func liveSessionOfATerminal(t *testing.T, w *world) {
 	}
 	done := false
 	for _, u := range past {
-		done = done || u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "in a terminal")
+		done = done || u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "in a terminal")
 	}
 	if !done {
 		t.Errorf("the replay lacks the call\n%s", c.Quote())
@@ -87,7 +89,7 @@ func liveSessionOfATerminal(t *testing.T, w *world) {
 	}
 	for _, unknown := range []string{"no-such-session", "../../etc/passwd", "5a7e8a0c-0000-4000-8000-00000000abcd"} {
 		for _, method := range []string{acp.MethodSessionLoad, acp.MethodSessionResume} {
-			if _, e := c.Call(method, w.load(acp.SessionID(unknown))); e == nil || e.Code != acp.CodeResourceNotFound {
+			if _, e := c.Call(method, w.load(schema.SessionID(unknown))); e == nil || e.Code != acp.CodeResourceNotFound {
 				t.Errorf("%s of %s: %v", method, unknown, e)
 			}
 		}
@@ -121,8 +123,8 @@ func liveForkListDeleteTitle(t *testing.T, w *world) {
 	c := w.open(noticing, nil)
 	id := c.Fresh()
 	c.Turn(id, "say common past")
-	r := c.Must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
-	fork := acp.SessionID(acp.MemberString(r, "sessionId"))
+	r := c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
+	fork := schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	c.Turn(fork, "say only the fork")
 	if _, got := c.Turn(fork, "recall"); fork == id || !strings.Contains(bridgetest.Said(got), "common past") || !strings.Contains(bridgetest.Said(got), "only the fork") {
 		t.Errorf("the fork knows %q", bridgetest.Said(got))
@@ -133,10 +135,10 @@ func liveForkListDeleteTitle(t *testing.T, w *world) {
 	from := c.Seen()
 	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": fork, "title": "The fork"})
 	c.Await("the title", from, has(`"title":"The fork"`))
-	titles := map[acp.SessionID]string{}
+	titles := map[schema.SessionID]string{}
 	for _, one := range c.list() {
 		titles[one.SessionID] = *one.Title
-		if acp.MemberBool(one.Meta[acp.MetaKey], "native") {
+		if rawjson.MemberBool(one.Meta[acp.MetaKey], "native") {
 			t.Errorf("%s counts as made in a terminal", one.SessionID)
 		}
 	}
@@ -175,15 +177,15 @@ func TestLive_OpenedAgain(t *testing.T) {
 
 		again := w.open(noticing, bridgetest.Pick(optionAllow))
 		from := again.Seen()
-		r := again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		r := again.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
 		if got := again.Updates(from); bridgetest.Said(got)+userSaid(got) != "" {
 			t.Errorf("resume replays %q", bridgetest.Said(got))
 		}
-		options, _ := acp.Member(r, "configOptions")
+		options, _ := rawjson.Member(r, "configOptions")
 		want := map[string]string{configModel: "scripted/two", configThinking: "high", configMode: modeWrite}
-		for _, o := range acp.Elements(options) {
-			if name := acp.MemberString(o, "id"); acp.MemberString(o, "currentValue") != want[name] {
-				t.Errorf("%s is %s, want %s", name, acp.MemberString(o, "currentValue"), want[name])
+		for _, o := range rawjson.Elements(options) {
+			if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
+				t.Errorf("%s is %s, want %s", name, rawjson.MemberString(o, "currentValue"), want[name])
 			}
 		}
 		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
@@ -192,8 +194,8 @@ func TestLive_OpenedAgain(t *testing.T) {
 		if r := w.last(); r.Model != "two" || r.Effort != "high" {
 			t.Errorf("resumed, model %s thinks %s", r.Model, r.Effort)
 		}
-		again.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: silent, Cwd: w.Cwd})
-		if stop, _ := again.Turn(silent, "say at last"); stop != acp.StopReasonEndTurn {
+		again.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: silent, Cwd: w.Cwd})
+		if stop, _ := again.Turn(silent, "say at last"); stop != schema.StopReasonEndTurn {
 			t.Errorf("the session that was never prompted ended with %s", stop)
 		}
 		again.Close()
@@ -205,7 +207,7 @@ func TestLive_OpenedAgain(t *testing.T) {
 			path := filepath.Join(w.Home, ".pi/agent", name)
 			w.Write(path, strings.Replace(w.Read(path), `"scripted"`, `"other"`, 1), 0o600)
 		}
-		third := w.open(acp.ClientCapabilities{}, nil)
+		third := w.open(schema.ClientCapabilities{}, nil)
 		from = third.Seen()
 		third.Must(acp.MethodSessionLoad, w.load(silent))
 		if got := third.Updates(from); userSaid(got) != "say at last" || bridgetest.Said(got) != "at last" {
@@ -231,7 +233,7 @@ func TestLive_OpenedAgain(t *testing.T) {
 
 // choices chooses a model, a level and a mode in a session, which it returns, and
 // a model in another one that was never prompted.
-func (w *world) choices(c *client) acp.SessionID {
+func (w *world) choices(c *client) schema.SessionID {
 	t := w.T
 	t.Helper()
 	id := c.New("")
@@ -252,7 +254,7 @@ func (w *world) choices(c *client) acp.SessionID {
 		t.Errorf("a new session asked model %s", r.Model)
 	}
 	for option, want := range map[string]string{configModel: "scripted/one", configThinking: "medium"} {
-		if _, e := c.Call(acp.MethodSessionSetConfigOption, &acp.SetSessionConfigOptionRequest{SessionID: id, ConfigID: acp.SessionConfigID(option), Value: []byte(`"nope"`)}); e == nil || !strings.Contains(e.Message, want) {
+		if _, e := c.Call(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: []byte(`"nope"`)}); e == nil || !strings.Contains(e.Message, want) {
 			t.Errorf("an unknown %s: %v", option, e)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
@@ -21,7 +23,7 @@ import (
 func replaceURL(s, url string) string { return strings.ReplaceAll(s, "URL", url) }
 
 // text joins the texts of a call's content.
-func text(content []acp.ToolCallContent) string {
+func text(content []schema.ToolCallContent) string {
 	var b strings.Builder
 	for _, c := range content {
 		if c.Content != nil && c.Content.Content.Text != nil {
@@ -32,7 +34,7 @@ func text(content []acp.ToolCallContent) string {
 }
 
 // thought joins what the agent thought.
-func thought(list []acp.SessionUpdate) string {
+func thought(list []schema.SessionUpdate) string {
 	var b strings.Builder
 	for _, u := range list {
 		if u.AgentThoughtChunk != nil {
@@ -43,7 +45,7 @@ func thought(list []acp.SessionUpdate) string {
 }
 
 func liveTurn(t *testing.T, w *world) {
-	c := w.open(acp.ClientCapabilities{}, bridgetest.Pick(optionAllow))
+	c := w.open(schema.ClientCapabilities{}, bridgetest.Pick(optionAllow))
 	id := c.New("")
 	_, got := c.Turn(id, "think deeply about it")
 	if thought(got) != "deeply about it" || bridgetest.Said(got) != "thought" {
@@ -53,8 +55,8 @@ func liveTurn(t *testing.T, w *world) {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
 	_, got = c.Turn(id, "read "+w.Write("result.txt", "what it says\n", 0o600))
-	if !slices.ContainsFunc(got, func(u acp.SessionUpdate) bool {
-		return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == acp.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "what it says")
+	if !slices.ContainsFunc(got, func(u schema.SessionUpdate) bool {
+		return u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted && strings.Contains(text(u.ToolCallUpdate.Content), "what it says")
 	}) {
 		t.Errorf("the result is not shown\n%s", c.Quote())
 	}
@@ -62,7 +64,7 @@ func liveTurn(t *testing.T, w *world) {
 	live, last := 0, ""
 	for _, u := range got {
 		if up := u.ToolCallUpdate; up != nil && len(up.Content) > 0 {
-			if last = text(up.Content); up.Status == acp.ToolCallStatusInProgress {
+			if last = text(up.Content); up.Status == schema.ToolCallStatusInProgress {
 				live++
 			}
 		}
@@ -72,7 +74,7 @@ func liveTurn(t *testing.T, w *world) {
 	}
 	w.script("count\nwell", scriptedmodel.Step{scriptedmodel.Usage(1000, 50, 3000, 0), scriptedmodel.Say("ok")})
 	_, got = c.Turn(id, "count\nwell")
-	var use *acp.UsageUpdate
+	var use *schema.UsageUpdate
 	for _, u := range got {
 		if u.UsageUpdate != nil {
 			use = u.UsageUpdate
@@ -81,7 +83,7 @@ func liveTurn(t *testing.T, w *world) {
 	if use == nil || use.Used != 4050 || use.Size != 128000 || use.Cost == nil || use.Cost.Amount <= 0 {
 		t.Errorf("usage %+v", use)
 	}
-	for prompt, want := range map[string]acp.StopReason{"max_tokens": acp.StopReasonMaxTokens, "refusal": acp.StopReasonRefusal} {
+	for prompt, want := range map[string]schema.StopReason{"max_tokens": schema.StopReasonMaxTokens, "refusal": schema.StopReasonRefusal} {
 		w.script("stop "+prompt, scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop(prompt)})
 		if stop, _ := c.Turn(id, "stop "+prompt); stop != want {
 			t.Errorf("%s ends with %s", prompt, stop)
@@ -105,13 +107,13 @@ func liveErrors(t *testing.T, w *world) {
 		noticed = noticed || u.Notice != nil && strings.Contains(u.Notice.Title, "attempt 1 of 2")
 	}
 	noticed = noticed || w.version == agentcache.PiLegacy // whose client library tries again by itself
-	if stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "done" || !noticed {
+	if stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "done" || !noticed {
 		t.Errorf("ended with %s, said %q, noticed %t", stop, bridgetest.Said(got), noticed)
 	}
 	if _, e := c.Result(c.Prompt(id, "fail 503")); e == nil || !strings.Contains(e.Message, "scripted failure 503") {
 		t.Errorf("after all retries the prompt ended with %v", e)
 	}
-	if stop, _ := c.Turn(id, "say and on"); stop != acp.StopReasonEndTurn {
+	if stop, _ := c.Turn(id, "say and on"); stop != schema.StopReasonEndTurn {
 		t.Errorf("the next turn ended with %s", stop)
 	}
 }
@@ -138,12 +140,12 @@ func liveRetriesSayNothingTwice(t *testing.T, w *world) {
 }
 
 // cancelled cancels a running prompt and checks how it ends.
-func (c *client) cancelled(id acp.SessionID, prompt acp.ID) {
+func (c *client) cancelled(id schema.SessionID, prompt acp.ID) {
 	c.W.T.Helper()
 	began := time.Now()
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	r, e := c.Result(prompt)
-	if e != nil || acp.MemberString(r, "stopReason") != string(acp.StopReasonCancelled) {
+	if e != nil || rawjson.MemberString(r, "stopReason") != string(schema.StopReasonCancelled) {
 		c.W.T.Fatalf("the cancelled prompt ended with %s, %v\n%s", r, e, c.Quote())
 	}
 	if d := time.Since(began); d > 5*time.Second {
@@ -170,7 +172,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	pidfile := filepath.Join(w.Home, "pid")
 	c := w.open(noticing, nil)
 	id := c.New("")
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id}) // idle: harmless
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id}) // idle: harmless
 
 	from := c.Seen()
 	p := c.Prompt(id, "forever")
@@ -184,7 +186,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	_, ask := c.Await("a request for a permission", from, is(acp.MethodSessionRequestPermission))
 	c.cancelled(id, p)
 	c.Await("its withdrawal", from, is(acp.MethodCancelRequest))
-	late, _ := acp.Encode(bridgetest.Pick(optionAllow)(acp.MethodSessionRequestPermission, nil))
+	late, _ := schema.Encode(bridgetest.Pick(optionAllow)(acp.MethodSessionRequestPermission, nil))
 	if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), late)); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +206,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	c.cancelled(id, p)
 
 	// While a command runs, which leaves its group.
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeBypass})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeBypass})
 	from = c.Seen()
 	p = c.Prompt(id, "run sh -c 'echo $$ > "+pidfile+"; echo going; exec sleep 1000'")
 	c.Await("its output", from, has(`console\ngoing`))
@@ -216,7 +218,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	if pid == 0 || alive(pid) {
 		t.Errorf("the command %d runs on", pid)
 	}
-	calls := map[acp.ToolCallID]acp.ToolCallStatus{}
+	calls := map[schema.ToolCallID]schema.ToolCallStatus{}
 	for _, u := range c.Updates(0) {
 		if u.ToolCall != nil {
 			calls[u.ToolCall.ToolCallID] = u.ToolCall.Status
@@ -226,7 +228,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 		}
 	}
 	for call, status := range calls {
-		if status != acp.ToolCallStatusFailed {
+		if status != schema.ToolCallStatusFailed {
 			t.Errorf("call %s of a cancelled turn is %s", call, status)
 		}
 	}
@@ -234,19 +236,19 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 	for range 5 {
 		c.cancelled(id, c.Prompt(id, "forever"))
 	}
-	if stop, got := c.Turn(id, "say still here"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "still here" {
+	if stop, got := c.Turn(id, "say still here"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "still here" {
 		t.Errorf("after all that: %s, %q", stop, bridgetest.Said(got))
 	}
 	if _, err := os.Stat(never); err == nil {
 		t.Error("what was not allowed was done")
 	}
-	c.Must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
 }
 
 func liveSecondPromptWaits(t *testing.T, w *world) {
 	gate := make(chan struct{})
 	w.script("first", scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	from := c.Seen()
 	first := c.Prompt(id, "first")
@@ -254,7 +256,7 @@ func liveSecondPromptWaits(t *testing.T, w *world) {
 	second := c.Prompt(id, "say three")
 	close(gate)
 	for _, p := range []acp.ID{first, second} {
-		if r, e := c.Result(p); e != nil || acp.MemberString(r, "stopReason") != "end_turn" {
+		if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 			t.Fatalf("prompt %s: %s, %v", p, r, e)
 		}
 	}
@@ -272,9 +274,9 @@ func liveQueueOfAnExtension(t *testing.T, w *world) {
     if (event.message.role === "assistant" && left-- > 0) pi.sendUserMessage("say from the queue", { deliverAs: "followUp" });
   });
 }`)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.Fresh()
-	if stop, got := c.Turn(id, "say first"); stop != acp.StopReasonEndTurn || bridgetest.Said(got) != "firstfrom the queuefrom the queue" {
+	if stop, got := c.Turn(id, "say first"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "firstfrom the queuefrom the queue" {
 		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
 	}
 	again := c.Fresh()
@@ -292,7 +294,7 @@ func liveQueueOfAnExtension(t *testing.T, w *world) {
 func TestLive_DeathInEachState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say a word to remember")
 	for _, state := range []string{"idle", "streaming", "asking", "cancelling"} {
@@ -309,7 +311,7 @@ func TestLive_DeathInEachState(t *testing.T) {
 		pid := c.Conn.(adapters.Process).PID()
 		if state == "cancelling" {
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
-			c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+			c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -323,8 +325,8 @@ func TestLive_DeathInEachState(t *testing.T) {
 			}
 		}
 		c.Close()
-		c = w.open(acp.ClientCapabilities{}, nil)
-		c.Must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		c = w.open(schema.ClientCapabilities{}, nil)
+		c.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
 		if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
 			t.Errorf("%s: it goes on with %q", state, bridgetest.Said(got))
 		}
@@ -340,18 +342,18 @@ func TestLive_TurnThatDoesNotEnd(t *testing.T) {
 	w := newWorld(t)
 	defer func(bound time.Duration) { cancelBound = bound }(cancelBound)
 	cancelBound = 300 * time.Millisecond
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	from := c.Seen()
 	p := c.Prompt(id, "forever")
 	c.Await("text", from, has("tick 2"))
 	_ = syscall.Kill(c.Conn.(adapters.Process).PID(), syscall.SIGSTOP)
-	c.Notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	if _, ok := errors.AsType[*adapters.ExitError](c.Ended()); !ok {
 		t.Errorf("reading ended with %v", c.Ended())
 	}
 	for _, m := range c.Frames() {
-		if m.IsResponse() && m.ID() == p && acp.MemberString(m.Result(), "stopReason") != "cancelled" {
+		if m.IsResponse() && m.ID() == p && rawjson.MemberString(m.Result(), "stopReason") != "cancelled" {
 			t.Errorf("the prompt ended with %s", m.Frame())
 		}
 	}
@@ -361,7 +363,7 @@ func liveLargeMessages(t *testing.T, w *world) {
 	const size = 2 << 20
 	long := strings.Repeat("0123456789abcde\n", size/16)
 	w.Model.On(scriptedmodel.Contains("say much"), scriptedmodel.Step{scriptedmodel.Chunks(256 << 10), scriptedmodel.Say(long)})
-	c := w.open(acp.ClientCapabilities{}, nil)
+	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.Fresh()
 	if _, got := c.Turn(id, "say much "+strings.Repeat("word ", size/5+1)); bridgetest.Said(got) != long {
 		t.Errorf("%d bytes came of %d", len(bridgetest.Said(got)), len(long))
@@ -377,25 +379,25 @@ func TestLive_Credentials(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
 		w.Write(".pi/agent/models.json", `{"providers":{}}`, 0o600)
 		w.Write(".pi/agent/settings.json", `{}`, 0o600)
-		none := w.open(acp.ClientCapabilities{}, nil)
-		_, e := none.Call(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: w.Cwd, MCPServers: []acp.MCPServer{}})
+		none := w.open(schema.ClientCapabilities{}, nil)
+		_, e := none.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
 		if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "ANTHROPIC_API_KEY") {
 			t.Fatalf("session/new without credentials: %v", e)
 		}
 		if left, _ := filepath.Glob(filepath.Join(w.State, "*", "*")); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
-		if _, e := none.Call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
+		if _, e := none.Call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
 			t.Errorf("authenticate without a key: %v", e)
 		}
 		none.Close()
 		login := w.Write(".pi/agent/auth.json", `{"anthropic":{"type":"api_key","key":"sk-ant-of-a-login"}}`, 0o600)
 		w.Env = append(w.Env, "ANTHROPIC_API_KEY=sk-ant-of-the-machine")
 		w.Credentials = adapters.Credentials{APIKey: "sk-ant-of-the-session", BaseURL: w.Model.URL}
-		c := w.open(acp.ClientCapabilities{}, nil)
+		c := w.open(schema.ClientCapabilities{}, nil)
 		result := c.NewResult("")
-		id := acp.SessionID(acp.MemberString(result, "sessionId"))
-		c.Must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: methodKey})
+		id := schema.SessionID(rawjson.MemberString(result, "sessionId"))
+		c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey})
 		c.Turn(id, "say hi")
 		if got := w.last().Header.Get("X-Api-Key"); got != "sk-ant-of-the-session" {
 			t.Errorf("the model got the key %q\n%s", got, result)

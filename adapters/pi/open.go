@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -28,7 +29,7 @@ func (s *session) sessionMeta() map[string]json.RawMessage {
 }
 
 // NewSession starts a conversation.
-func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
 	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func (a *agent) NewSession(ctx context.Context, r *acp.NewSessionRequest) (*acp.
 	if err != nil {
 		return nil, err
 	}
-	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
 }
 
 // make starts a conversation of the connection's.
@@ -47,7 +48,7 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 	if err != nil {
 		return nil, err
 	}
-	s.name(acp.SessionID(g.Session))
+	s.name(schema.SessionID(g.Session))
 	err = a.store.Change(g.Session, func(r *record) { *r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: l.mode} })
 	if err == nil && s.noModel() {
 		err = authRequired("pi has no credentials for any model")
@@ -64,26 +65,26 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 }
 
 // LoadSession opens a conversation of Pi, wherever it was made, and replays it.
-func (a *agent) LoadSession(ctx context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
 	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+	return &schema.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
 }
 
 // ResumeSession opens a conversation and replays nothing.
-func (a *agent) ResumeSession(ctx context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
 }
 
 // reopen starts Pi with a conversation that was held before. One in which nothing
 // was said has no file, and begins anew.
-func (a *agent) reopen(ctx context.Context, id acp.SessionID, from bridge.Request, replay bool) (*session, error) {
+func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Request, replay bool) (*session, error) {
 	if err := a.sessions.Free(id); err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func chosen(r record) []string {
 }
 
 // ForkSession starts a conversation that knows all of another one.
-func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
 	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
 	if err != nil {
 		return nil, err
@@ -169,5 +170,5 @@ func (a *agent) ForkSession(ctx context.Context, r *acp.ForkSessionRequest) (*ac
 	s.mu.Lock()
 	s.titled = file != ""
 	s.mu.Unlock()
-	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
+	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
 }

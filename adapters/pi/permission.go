@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -65,7 +67,7 @@ func (q *gateQuestion) rules() (one, tool string) {
 	case "edit", "write":
 		return "edit", "edit"
 	case "bash", "powershell":
-		return q.Tool + "\x00" + acp.MemberString(q.Args, "command"), q.Tool
+		return q.Tool + "\x00" + rawjson.MemberString(q.Args, "command"), q.Tool
 	}
 	return q.Tool, q.Tool
 }
@@ -86,7 +88,7 @@ func (s *session) settled(q *gateQuestion) (string, bool) {
 	case s.always[one] || s.always[tool]:
 		return gateAllow, true
 	case s.set.mode == modeWrite && (q.Tool == "edit" || q.Tool == "write"):
-		if inside(s.cwd, append([]string{s.cwd}, s.launch.Roots...), acp.MemberString(q.Args, "path")) {
+		if inside(s.cwd, append([]string{s.cwd}, s.launch.Roots...), rawjson.MemberString(q.Args, "path")) {
 			return gateAllow, true
 		}
 	}
@@ -140,13 +142,13 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 	if answer, ok := s.settled(q); ok {
 		return answer, false
 	}
-	var shown *acp.RequestPermissionRequest
-	s.emit(func(t *translator) []acp.SessionUpdate {
+	var shown *schema.RequestPermissionRequest
+	s.emit(func(t *translator) []schema.SessionUpdate {
 		out := t.announce(q.Call, q.Tool, q.Args, "")
 		shown = s.permissionRequest(q, t.tools[q.Call])
 		return out
 	})
-	var resp acp.RequestPermissionResponse
+	var resp schema.RequestPermissionResponse
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, shown, &resp); err != nil {
 		if ctx.Err() != nil {
 			return saidCancel, false
@@ -173,7 +175,7 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 		return gateAllow, false
 	case option == optionReject:
 		// What reads like the answer that allows is none.
-		if said := acp.MemberString(resp.Meta[acp.MetaKey], "message"); said != "" {
+		if said := rawjson.MemberString(resp.Meta[acp.MetaKey], "message"); said != "" {
 			return "The user rejected this tool call: " + said, false
 		}
 		return saidReject, false
@@ -182,9 +184,9 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 }
 
 // permissionRequest is the request for the client. c is what is known of the call.
-func (s *session) permissionRequest(q *gateQuestion, c *tool) *acp.RequestPermissionRequest {
-	r := &acp.RequestPermissionRequest{SessionID: s.id, ToolCall: acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(q.Call), Name: &q.Tool, Status: acp.ToolCallStatusPending,
+func (s *session) permissionRequest(q *gateQuestion, c *tool) *schema.RequestPermissionRequest {
+	r := &schema.RequestPermissionRequest{SessionID: s.id, ToolCall: schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(q.Call), Name: &q.Tool, Status: schema.ToolCallStatusPending,
 	}}
 	var old *before
 	if c != nil {
@@ -194,20 +196,20 @@ func (s *session) permissionRequest(q *gateQuestion, c *tool) *acp.RequestPermis
 	look := describe(s.cwd, q.Tool, q.Args, old)
 	r.ToolCall.Title, r.ToolCall.Kind, r.ToolCall.Content, r.ToolCall.Locations = &look.title, look.kind, look.content, look.locations
 	r.ToolCall.RawInput = object(q.Args)
-	offer := func(id, name string, kind acp.PermissionOptionKind) {
-		r.Options = append(r.Options, acp.PermissionOption{OptionID: acp.PermissionOptionID(id), Name: name, Kind: kind})
+	offer := func(id, name string, kind schema.PermissionOptionKind) {
+		r.Options = append(r.Options, schema.PermissionOption{OptionID: schema.PermissionOptionID(id), Name: name, Kind: kind})
 	}
-	offer(optionAllow, "Allow", acp.PermissionOptionKindAllowOnce)
+	offer(optionAllow, "Allow", schema.PermissionOptionKindAllowOnce)
 	switch one, tool := q.rules(); {
 	case one != tool:
-		offer(optionAlways, "Always allow this command in this session", acp.PermissionOptionKindAllowAlways)
-		offer(optionTool, "Always allow all commands in this session", acp.PermissionOptionKindAllowAlways)
+		offer(optionAlways, "Always allow this command in this session", schema.PermissionOptionKindAllowAlways)
+		offer(optionTool, "Always allow all commands in this session", schema.PermissionOptionKindAllowAlways)
 	case tool == "edit":
-		offer(optionAlways, "Always allow edits of files in this session", acp.PermissionOptionKindAllowAlways)
+		offer(optionAlways, "Always allow edits of files in this session", schema.PermissionOptionKindAllowAlways)
 	default:
-		offer(optionAlways, "Always allow "+bridge.OneLine(q.Tool)+" in this session", acp.PermissionOptionKindAllowAlways)
+		offer(optionAlways, "Always allow "+bridge.OneLine(q.Tool)+" in this session", schema.PermissionOptionKindAllowAlways)
 	}
-	offer(optionReject, "Reject", acp.PermissionOptionKindRejectOnce)
+	offer(optionReject, "Reject", schema.PermissionOptionKindRejectOnce)
 	return r
 }
 

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -20,7 +21,7 @@ const abortAgain = time.Second
 
 // Prompt runs one turn. Prompts of a session run one after another: Pi would
 // refuse a second one, or fold it into the running turn.
-func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.dead, s.failure, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+	return s.slot.Prompt(ctx, s.dead, s.failure, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		t, idle := s.begin()
 		for idle != nil { // a run goes on that nobody prompted
 			if err := w.For(idle); err != nil {
@@ -51,7 +52,7 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 		if v.err != nil {
 			return nil, v.err
 		}
-		return &acp.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
 	})
 }
 
@@ -102,9 +103,9 @@ func (s *session) submit(ctx context.Context, t *turn, in *input) {
 	case errors.Is(err, errEnded) || ctx.Err() != nil: // await knows why
 	case err != nil:
 		t.judgeLocked(refused(err))
-	case acp.MemberString(raw, "disposition") == "handled" && !t.started:
+	case rawjson.MemberString(raw, "disposition") == "handled" && !t.started:
 		t.judgeLocked(nil)
-	case acp.MemberString(raw, "disposition") == "" && !t.started:
+	case rawjson.MemberString(raw, "disposition") == "" && !t.started:
 		s.probeLocked(p)
 	}
 }
@@ -175,7 +176,7 @@ func (s *session) last(t *turn) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.cancelled || s.closed {
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	}
 	return verdict{err: s.failure()}
 }
@@ -202,7 +203,7 @@ func (s *session) abort() {
 }
 
 // Cancel ends a run that nobody prompted. Prompts watch acp.TurnCancelled.
-func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
+func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	s, err := a.sessions.Get(n.SessionID)
 	if err != nil {
 		return err
@@ -218,13 +219,13 @@ func (a *agent) Cancel(_ context.Context, n *acp.CancelNotification) error {
 
 // entitled names a new session after its first prompt, for clients only: Pi names
 // sessions so by itself.
-func (s *session) entitled(prompt []acp.ContentBlock) {
+func (s *session) entitled(prompt []schema.ContentBlock) {
 	s.mu.Lock()
 	first := !s.titled
 	s.titled = true
 	s.mu.Unlock()
 	if first {
-		s.emit(func(*translator) []acp.SessionUpdate { return bridge.Entitled(prompt) })
+		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
 	}
 }
 
@@ -264,7 +265,7 @@ type image struct {
 }
 
 // promptInput turns a prompt's blocks into a text and images.
-func promptInput(prompt []acp.ContentBlock) (*input, error) {
+func promptInput(prompt []schema.ContentBlock) (*input, error) {
 	parts, err := content.Parts(prompt)
 	if err != nil {
 		return nil, err

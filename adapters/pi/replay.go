@@ -1,7 +1,7 @@
 package pi
 
 import (
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -48,7 +48,7 @@ func (s *session) replay(path string) error {
 	file := s.tr.file
 	s.tr.file = nil
 	s.out.Unlock()
-	err := replayFile(path, func(f func(t *translator) []acp.SessionUpdate) { s.emit(f) })
+	err := replayFile(path, func(f func(t *translator) []schema.SessionUpdate) { s.emit(f) })
 	s.out.Lock()
 	s.tr.file = file
 	s.out.Unlock()
@@ -56,21 +56,21 @@ func (s *session) replay(path string) error {
 }
 
 // replayFile translates a conversation's file.
-func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate)) error {
+func replayFile(path string, emit func(func(t *translator) []schema.SessionUpdate)) error {
 	belongs, err := conversation(path)
 	if err != nil {
 		return err
 	}
 	err = bridge.EachEntry(path, func(n int, e *entry) error {
 		if belongs(n) {
-			emit(func(t *translator) []acp.SessionUpdate { return t.entry(e) })
+			emit(func(t *translator) []schema.SessionUpdate { return t.entry(e) })
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	emit(func(t *translator) []acp.SessionUpdate {
+	emit(func(t *translator) []schema.SessionUpdate {
 		t.echo.Begin()
 		return t.abandoned()
 	})
@@ -78,11 +78,11 @@ func replayFile(path string, emit func(func(t *translator) []acp.SessionUpdate))
 }
 
 // entry translates a line of a conversation's file.
-func (t *translator) entry(e *entry) []acp.SessionUpdate {
+func (t *translator) entry(e *entry) []schema.SessionUpdate {
 	switch e.Type {
 	case "compaction":
 		t.compacted++
-		return t.compactionIs(acp.CompactionStatusCompleted, e.Summary, "")
+		return t.compactionIs(schema.CompactionStatusCompleted, e.Summary, "")
 	case "message":
 	default:
 		return nil
@@ -115,8 +115,8 @@ func (t *translator) entry(e *entry) []acp.SessionUpdate {
 	return nil
 }
 
-func dropUsage(list []acp.SessionUpdate) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func dropUsage(list []schema.SessionUpdate) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, u := range list {
 		if u.UsageUpdate == nil {
 			out = append(out, u)
@@ -126,31 +126,31 @@ func dropUsage(list []acp.SessionUpdate) []acp.SessionUpdate {
 }
 
 // prompted shows what the user said.
-func (t *translator) prompted(m *message) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
-	say := func(c acp.ContentBlock) {
-		u := acp.UserMessage(c)
-		u.UserMessageChunk.MessageID = acp.MessageID(m.id())
+func (t *translator) prompted(m *message) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
+	say := func(c schema.ContentBlock) {
+		u := schema.UserMessage(c)
+		u.UserMessageChunk.MessageID = schema.MessageID(m.id())
 		out = append(out, u)
 	}
 	for _, b := range blocksOf(m.Content) {
 		switch {
 		case b.Type == "text" && b.Text != "":
-			say(acp.TextBlock(b.Text))
+			say(schema.TextBlock(b.Text))
 		case b.Type == "image" && b.Data != "":
-			say(acp.ContentBlock{Image: &acp.ImageContent{Data: b.Data, MimeType: b.MimeType}})
+			say(schema.ContentBlock{Image: &schema.ImageContent{Data: b.Data, MimeType: b.MimeType}})
 		}
 	}
 	return out
 }
 
 // commanded shows a command that the user ran.
-func (t *translator) commanded(id string, m *message) []acp.SessionUpdate {
-	args, err := acp.Encode(map[string]string{"command": m.Command})
+func (t *translator) commanded(id string, m *message) []schema.SessionUpdate {
+	args, err := schema.Encode(map[string]string{"command": m.Command})
 	if err != nil || m.Command == "" {
 		return nil
 	}
-	raw, err := acp.Encode(map[string]any{"output": m.Output, "exitCode": m.ExitCode, "cancelled": m.Cancelled})
+	raw, err := schema.Encode(map[string]any{"output": m.Output, "exitCode": m.ExitCode, "cancelled": m.Cancelled})
 	id = "bash-" + id
 	return append(t.announce(id, "bash", args, ""), t.ran(id, raw, err)...)
 }

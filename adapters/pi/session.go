@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
@@ -25,7 +26,7 @@ const maxEarly = 256
 // session is a session and the process that serves it.
 type session struct {
 	a      *agent
-	id     acp.SessionID // known when the program has started
+	id     schema.SessionID // known when the program has started
 	cwd    string
 	launch *launch
 	log    *slog.Logger
@@ -43,8 +44,8 @@ type session struct {
 
 	out   sync.Mutex // guards the following, and orders updates; taken before mu
 	tr    *translator
-	named bool                // the client may be told of id
-	early []acp.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
+	named bool                   // the client may be told of id
+	early []schema.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
 
 	mu      sync.Mutex
 	prog    *program
@@ -302,7 +303,7 @@ func (s *session) unparsed(line []byte, reason error) {
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
-func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
+func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	for _, u := range f(s.tr) {
@@ -316,7 +317,7 @@ func (s *session) emit(f func(t *translator) []acp.SessionUpdate) {
 }
 
 // update sends one update; the caller holds out.
-func (s *session) update(u acp.SessionUpdate) {
+func (s *session) update(u schema.SessionUpdate) {
 	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
 		// The connection has ended, which others notice.
 		s.log.Debug("send an update", "session", s.id, "err", err)
@@ -325,7 +326,7 @@ func (s *session) update(u acp.SessionUpdate) {
 
 // name gives the session its id, and sends what has waited for it. Until then
 // only the goroutine that sets it up knows the id.
-func (s *session) name(id acp.SessionID) {
+func (s *session) name(id schema.SessionID) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.id, s.named = id, true

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -103,26 +104,26 @@ func (s *session) mode() string {
 }
 
 // modeState lists the modes. Without the gate there is only one.
-func (s *session) modes() *acp.SessionModeState {
+func (s *session) modes() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.modesLocked()
 }
 
-func (s *session) modesLocked() *acp.SessionModeState {
-	out := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.set.mode)}
+func (s *session) modesLocked() *schema.SessionModeState {
+	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.set.mode)}
 	for _, m := range modes {
 		if s.gated || m.id == s.set.mode {
-			out.AvailableModes = append(out.AvailableModes, acp.SessionMode{ID: acp.SessionModeID(m.id), Name: m.name, Description: &m.about})
+			out.AvailableModes = append(out.AvailableModes, schema.SessionMode{ID: schema.SessionModeID(m.id), Name: m.name, Description: &m.about})
 		}
 	}
 	return out
 }
 
-func (s *session) options() []acp.SessionConfigOption {
+func (s *session) options() []schema.SessionConfigOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []acp.SessionConfigOption{bridge.ModeOption(configMode, s.modesLocked())}
+	out := []schema.SessionConfigOption{bridge.ModeOption(configMode, s.modesLocked())}
 	if len(s.set.models) > 0 {
 		var list []bridge.Choice
 		for _, m := range s.set.models {
@@ -160,8 +161,8 @@ func (s *session) setMode(mode string) error {
 		return nil
 	}
 	s.keep(func(r *record) { r.Mode = mode })
-	s.emit(func(*translator) []acp.SessionUpdate {
-		return []acp.SessionUpdate{{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(mode)}}}
+	s.emit(func(*translator) []schema.SessionUpdate {
+		return []schema.SessionUpdate{{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(mode)}}}
 	})
 	s.showOptions()
 	return nil
@@ -256,7 +257,7 @@ func (s *session) choose(ctx context.Context, what string, apply func(p *program
 }
 
 // SetSessionMode sets the mode.
-func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *agent) SetSessionMode(_ context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -265,7 +266,7 @@ func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) 
 }
 
 // SetSessionConfigOption sets the mode, the model or the level of thinking.
-func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(ctx context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -287,5 +288,5 @@ func (a *agent) SetSessionConfigOption(ctx context.Context, r *acp.SetSessionCon
 	if err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.options()}, nil
 }

@@ -3,7 +3,7 @@ package pi
 import (
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -33,9 +33,9 @@ func (w *world) last() scriptedmodel.Request {
 }
 
 var (
-	linked   = acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}}
-	embedded = acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{
-		TextResourceContents: &acp.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
+	linked   = schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: "linked.go", URI: "file:///w/linked.go"}}
+	embedded = schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{
+		TextResourceContents: &schema.TextResourceContents{URI: "file:///a.txt", Text: "embedded-4711"},
 	}}}
 )
 
@@ -55,7 +55,7 @@ const asker = `export default function (pi) {
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 // noticing are the capabilities of a client that shows all there is.
-var noticing = acp.ClientCapabilities{Session: &acp.ClientSessionCapabilities{Notices: &acp.NoticeCapabilities{}, Compaction: &acp.CompactionCapabilities{}}}
+var noticing = schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}, Compaction: &schema.CompactionCapabilities{}}}
 
 // wordServer is an MCP server on stdio with a tool.
 const wordServer = `const send = (o) => process.stdout.write(JSON.stringify({ jsonrpc: "2.0", ...o }) + "\n");
@@ -69,9 +69,9 @@ require("node:readline").createInterface({ input: process.stdin }).on("line", (l
 `
 
 // near is an MCP server that knows a word.
-func (w *world) near() []acp.MCPServer {
-	return []acp.MCPServer{{Stdio: &acp.MCPServerStdio{
-		Name: "near", Command: w.Program.Path, Args: []string{w.Write("near.cjs", wordServer, 0o600)}, Env: []acp.EnvVariable{{Name: "WORD", Value: "!heron $HOME"}},
+func (w *world) near() []schema.MCPServer {
+	return []schema.MCPServer{{Stdio: &schema.MCPServerStdio{
+		Name: "near", Command: w.Program.Path, Args: []string{w.Write("near.cjs", wordServer, 0o600)}, Env: []schema.EnvVariable{{Name: "WORD", Value: "!heron $HOME"}},
 	}}}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -48,7 +48,7 @@ func (t *translator) remember(c *tool) {
 }
 
 // announce shows a call, or what is new of it. args is nil while they stream.
-func (t *translator) announce(id, name string, args json.RawMessage, parent string) []acp.SessionUpdate {
+func (t *translator) announce(id, name string, args json.RawMessage, parent string) []schema.SessionUpdate {
 	if id == "" {
 		return nil
 	}
@@ -70,13 +70,13 @@ func (t *translator) announce(id, name string, args json.RawMessage, parent stri
 	look := describe(t.cwd, c.name, c.args, c.before)
 	if !c.shown {
 		c.shown = true
-		return []acp.SessionUpdate{{ToolCall: &acp.ToolCall{
-			ToolCallID: acp.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: acp.ToolCallStatusPending,
+		return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
+			ToolCallID: schema.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
 			Content: look.content, Locations: look.locations, RawInput: c.args, Meta: c.meta(),
 		}}}
 	}
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(c.id), Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args,
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(c.id), Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args,
 	}}}
 }
 
@@ -91,7 +91,7 @@ func (t *translator) changes(c *tool) string {
 }
 
 // started takes the begin of a call, before anybody is asked about it.
-func (t *translator) started(e *event) []acp.SessionUpdate {
+func (t *translator) started(e *event) []schema.SessionUpdate {
 	out := t.announce(e.Call, e.Tool, e.Args, e.Parent)
 	c := t.tools[e.Call]
 	if c == nil || c.over {
@@ -103,7 +103,7 @@ func (t *translator) started(e *event) []acp.SessionUpdate {
 		if now := t.file(path); c.before == nil || now != *c.before {
 			c.before = &now
 			content := describe(t.cwd, c.name, c.args, c.before).content
-			out = append(out, acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(c.id), Content: content}})
+			out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Content: content}})
 		}
 	}
 	if slices.Contains(reading, c.name) {
@@ -113,17 +113,17 @@ func (t *translator) started(e *event) []acp.SessionUpdate {
 }
 
 // allowed says that a call goes on.
-func (t *translator) allowed(id string) []acp.SessionUpdate {
+func (t *translator) allowed(id string) []schema.SessionUpdate {
 	c := t.tools[id]
 	if c == nil || c.over || !c.shown || c.running {
 		return nil
 	}
 	c.running = true
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusInProgress}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress}}}
 }
 
 // partial takes the output so far, which replaces what was shown.
-func (t *translator) partial(e *event) []acp.SessionUpdate {
+func (t *translator) partial(e *event) []schema.SessionUpdate {
 	c := t.tools[e.Call]
 	if c == nil || c.over || !c.shown {
 		return nil
@@ -136,19 +136,19 @@ func (t *translator) partial(e *event) []acp.SessionUpdate {
 	return append(out, t.soFar(c, said)...)
 }
 
-func (t *translator) soFar(c *tool, said string) []acp.SessionUpdate {
+func (t *translator) soFar(c *tool, said string) []schema.SessionUpdate {
 	now := t.now()
 	if said == "" || said == c.partial || !c.at.IsZero() && now.Sub(c.at) < partialPause {
 		return nil
 	}
 	c.partial, c.at = said, now
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{
-		ToolCallID: acp.ToolCallID(c.id), Status: acp.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")),
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
+		ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")),
 	}}}
 }
 
 // output takes a piece of what a command of the user's prints.
-func (t *translator) output(delta string) []acp.SessionUpdate {
+func (t *translator) output(delta string) []schema.SessionUpdate {
 	c := t.tools[t.typed]
 	if c == nil || c.over {
 		return nil
@@ -166,53 +166,53 @@ type result struct {
 }
 
 // finished takes the result of a call.
-func (t *translator) finished(e *event) []acp.SessionUpdate {
+func (t *translator) finished(e *event) []schema.SessionUpdate {
 	r := new(toolResult)
 	if object(e.Result) != nil {
 		_ = bridge.Lenient(e.Result, r) // what cannot be read is not shown
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	if t.tools[e.Call] == nil {
 		out = t.announce(e.Call, e.Tool, e.Args, e.Parent)
 	}
 	return append(out, t.ended(e.Call, e.Tool, result{blocksOf(r.Content), r.Details, r.Structured, e.IsError})...)
 }
 
-func (t *translator) ended(id, name string, r result) []acp.SessionUpdate {
+func (t *translator) ended(id, name string, r result) []schema.SessionUpdate {
 	c := t.tools[id]
 	if c == nil || c.over {
 		return nil
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	if !c.shown {
 		out = t.announce(id, name, nil, "")
 	}
-	u := &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if r.failed {
-		u.Status = acp.ToolCallStatusFailed
+		u.Status = schema.ToolCallStatusFailed
 	}
 	u.Content, u.Locations = outcome(t.cwd, c, r)
 	u.RawOutput = rawOutput(r)
 	c.end()
-	return append(out, acp.SessionUpdate{ToolCallUpdate: u})
+	return append(out, schema.SessionUpdate{ToolCallUpdate: u})
 }
 
 // end gives up what is needed of a running call only.
 func (c *tool) end() { c.over, c.args, c.before, c.partial = true, nil, nil, "" }
 
 // abandon ends a call that gets no result.
-func (t *translator) abandon(id string) []acp.SessionUpdate {
+func (t *translator) abandon(id string) []schema.SessionUpdate {
 	c := t.tools[id]
 	if c == nil || c.over || !c.shown {
 		return nil
 	}
 	c.end()
-	return []acp.SessionUpdate{{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: acp.ToolCallID(id), Status: acp.ToolCallStatusFailed}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusFailed}}}
 }
 
 // neverStarted ends the calls of a message that broke off.
-func (t *translator) neverStarted() []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) neverStarted() []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		if c := t.tools[id]; !c.executed && id != t.typed {
 			out = append(out, t.abandon(id)...)
@@ -222,8 +222,8 @@ func (t *translator) neverStarted() []acp.SessionUpdate {
 }
 
 // abandoned ends the calls that are open when Pi has settled.
-func (t *translator) abandoned() []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) abandoned() []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, id := range t.order {
 		if id != t.typed {
 			out = append(out, t.abandon(id)...)

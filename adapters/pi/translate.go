@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -55,7 +55,7 @@ func newTranslator(cwd string, file func(path string) before) *translator {
 }
 
 // translate returns the updates that a line means.
-func (t *translator) translate(e *event) []acp.SessionUpdate {
+func (t *translator) translate(e *event) []schema.SessionUpdate {
 	switch e.Type {
 	case "message_start":
 		t.begin(e.message())
@@ -80,7 +80,7 @@ func (t *translator) translate(e *event) []acp.SessionUpdate {
 		return t.compacting(e)
 	case "session_info_changed":
 		if e.Name != "" {
-			return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &e.Name}}}
+			return []schema.SessionUpdate{{SessionInfoUpdate: &schema.SessionInfoUpdate{Title: &e.Name}}}
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (t *translator) idOf(m *message) string {
 }
 
 // piece takes a piece of a message.
-func (t *translator) piece(u *messageUpdate) []acp.SessionUpdate {
+func (t *translator) piece(u *messageUpdate) []schema.SessionUpdate {
 	switch {
 	case u == nil:
 	case u.Type == "text_delta" && u.Delta != "":
@@ -131,7 +131,7 @@ func (t *translator) piece(u *messageUpdate) []acp.SessionUpdate {
 }
 
 // whole takes a whole message, which repeats what was streamed of it.
-func (t *translator) whole(m *message) []acp.SessionUpdate {
+func (t *translator) whole(m *message) []schema.SessionUpdate {
 	if m == nil || m.Role != "assistant" {
 		if m != nil && m.Role == "custom" && m.Display {
 			return t.shown(m)
@@ -141,7 +141,7 @@ func (t *translator) whole(m *message) []acp.SessionUpdate {
 	if t.message == "" {
 		t.begin(m)
 	}
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	broken := m.Stop == "error" || m.Stop == "aborted"
 	for _, b := range blocksOf(m.Content) {
 		switch {
@@ -165,12 +165,12 @@ func (t *translator) whole(m *message) []acp.SessionUpdate {
 }
 
 // shown is a message that an extension adds to the conversation.
-func (t *translator) shown(m *message) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (t *translator) shown(m *message) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, b := range blocksOf(m.Content) {
 		if b.Type == "text" && b.Text != "" {
-			u := acp.AgentMessage(acp.TextBlock(b.Text))
-			u.AgentMessageChunk.MessageID = acp.MessageID(m.id())
+			u := schema.AgentMessage(schema.TextBlock(b.Text))
+			u.AgentMessageChunk.MessageID = schema.MessageID(m.id())
 			out = append(out, u)
 		}
 	}
@@ -178,30 +178,30 @@ func (t *translator) shown(m *message) []acp.SessionUpdate {
 }
 
 // notice shows what Pi reports beside the conversation.
-func (t *translator) notice(e *event) []acp.SessionUpdate {
+func (t *translator) notice(e *event) []schema.SessionUpdate {
 	switch e.Type {
 	case "auto_retry_start":
 		t.echo.Broken() // it is so already, unless the failure left no message
 		wait := time.Duration(e.Delay * float64(time.Millisecond)).Round(100 * time.Millisecond)
 		title := fmt.Sprintf("The model's provider failed: attempt %d of %d follows in %v", e.Attempt, e.Attempts, wait)
-		return t.say(acp.NoticeSeverityWarning, title, e.Failure)
+		return t.say(schema.NoticeSeverityWarning, title, e.Failure)
 	case "auto_retry_end":
 		if !e.Success {
 			t.echo.Begin()
 		}
 	case "extension_error":
-		return t.say(acp.NoticeSeverityWarning, "An extension of pi failed: "+bridge.OneLine(e.Extension), e.Error)
+		return t.say(schema.NoticeSeverityWarning, "An extension of pi failed: "+bridge.OneLine(e.Extension), e.Error)
 	case "summarization_retry_scheduled":
-		return t.say(acp.NoticeSeverityWarning, "The summary failed and is tried again", e.Failure)
+		return t.say(schema.NoticeSeverityWarning, "The summary failed and is tried again", e.Failure)
 	}
 	return nil
 }
 
 // notified shows what an extension tells the user.
-func (t *translator) notified(e *event) []acp.SessionUpdate {
-	severity := acp.NoticeSeverityInfo
+func (t *translator) notified(e *event) []schema.SessionUpdate {
+	severity := schema.NoticeSeverityInfo
 	if e.NotifyType == "warning" || e.NotifyType == "error" {
-		severity = acp.NoticeSeverity(e.NotifyType)
+		severity = schema.NoticeSeverity(e.NotifyType)
 	}
 	said := bridge.Text(e.Message)
 	if said == "" {
@@ -210,15 +210,15 @@ func (t *translator) notified(e *event) []acp.SessionUpdate {
 	return t.say(severity, bridge.OneLine(said), said)
 }
 
-func (t *translator) say(severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
+func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
 	return bridge.Notice(t.notices, severity, title, description)
 }
 
 // compacting takes the start and the end of a compaction.
-func (t *translator) compacting(e *event) []acp.SessionUpdate {
+func (t *translator) compacting(e *event) []schema.SessionUpdate {
 	if e.Type == "compaction_start" {
 		t.compacted++
-		return t.compactionIs(acp.CompactionStatusInProgress, "", "")
+		return t.compactionIs(schema.CompactionStatusInProgress, "", "")
 	}
 	if t.compacted == 0 {
 		t.compacted++ // it was not announced
@@ -231,29 +231,29 @@ func (t *translator) compacting(e *event) []acp.SessionUpdate {
 	}
 	switch {
 	case e.Aborted:
-		return t.compactionIs(acp.CompactionStatusCancelled, "", "")
+		return t.compactionIs(schema.CompactionStatusCancelled, "", "")
 	case len(e.Result) == 0 || e.Result[0] != '{' || bridge.Lenient(e.Result, &r) != nil:
-		return t.compactionIs(acp.CompactionStatusFailed, "", bridge.FirstOf(e.Failure, "pi could not compact the conversation"))
+		return t.compactionIs(schema.CompactionStatusFailed, "", bridge.FirstOf(e.Failure, "pi could not compact the conversation"))
 	}
-	out := t.compactionIs(acp.CompactionStatusCompleted, r.Summary, "")
+	out := t.compactionIs(schema.CompactionStatusCompleted, r.Summary, "")
 	if !t.compaction {
-		out = append(out, acp.AgentThought(acp.TextBlock(fmt.Sprintf("The conversation was compacted from %d tokens.\n", r.Before))))
+		out = append(out, schema.AgentThought(schema.TextBlock(fmt.Sprintf("The conversation was compacted from %d tokens.\n", r.Before))))
 	}
 	return append(out, t.usage.compacted(r.Usage, r.After)...)
 }
 
-func (t *translator) compactionIs(status acp.CompactionStatus, summary, failure string) []acp.SessionUpdate {
+func (t *translator) compactionIs(status schema.CompactionStatus, summary, failure string) []schema.SessionUpdate {
 	if !t.compaction {
 		return nil
 	}
-	u := &acp.CompactionUpdate{CompactionID: acp.CompactionID("compaction-" + strconv.Itoa(t.compacted)), Status: status}
+	u := &schema.CompactionUpdate{CompactionID: schema.CompactionID("compaction-" + strconv.Itoa(t.compacted)), Status: status}
 	if summary != "" {
-		u.Summary = []acp.ContentBlock{acp.TextBlock(summary)}
+		u.Summary = []schema.ContentBlock{schema.TextBlock(summary)}
 	}
 	if failure != "" {
 		u.Error = &failure
 	}
-	return []acp.SessionUpdate{{CompactionUpdate: u}}
+	return []schema.SessionUpdate{{CompactionUpdate: u}}
 }
 
 // usageState knows how full the context is and what the session cost.
@@ -271,7 +271,7 @@ type shownUsage struct {
 }
 
 // call takes a call of the model. One that failed says nothing.
-func (u *usageState) call(c *usage) []acp.SessionUpdate {
+func (u *usageState) call(c *usage) []schema.SessionUpdate {
 	if c == nil || c.total() == 0 {
 		return nil
 	}
@@ -280,7 +280,7 @@ func (u *usageState) call(c *usage) []acp.SessionUpdate {
 	return u.update()
 }
 
-func (u *usageState) compacted(c *usage, after *uint64) []acp.SessionUpdate {
+func (u *usageState) compacted(c *usage, after *uint64) []schema.SessionUpdate {
 	if c != nil {
 		u.cost += c.Cost.Total
 	}
@@ -290,7 +290,7 @@ func (u *usageState) compacted(c *usage, after *uint64) []acp.SessionUpdate {
 	return u.update()
 }
 
-func (u *usageState) update() []acp.SessionUpdate {
+func (u *usageState) update() []schema.SessionUpdate {
 	if u.size == 0 {
 		return nil
 	}
@@ -299,5 +299,5 @@ func (u *usageState) update() []acp.SessionUpdate {
 		return nil
 	}
 	u.shown = now
-	return []acp.SessionUpdate{{UsageUpdate: &acp.UsageUpdate{Used: u.used, Size: u.size, Cost: &acp.Cost{Amount: u.cost, Currency: "USD"}}}}
+	return []schema.SessionUpdate{{UsageUpdate: &schema.UsageUpdate{Used: u.used, Size: u.size, Cost: &schema.Cost{Amount: u.cost, Currency: "USD"}}}}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -19,15 +20,15 @@ type turn struct {
 	started   bool         // a run has begun
 	cancelled bool         // the client wants it to end
 	last      *message     // of the model
-	used      acp.Usage    // of all calls
+	used      schema.Usage // of all calls
 	counted   bool         // used counts something
 }
 
 // verdict is how a turn ended.
 type verdict struct {
-	reason acp.StopReason
+	reason schema.StopReason
 	err    error
-	usage  *acp.Usage
+	usage  *schema.Usage
 }
 
 // judgeLocked ends the turn, by its last message or because of err. The first
@@ -50,23 +51,23 @@ func (t *turn) judgeLocked(err error) {
 
 func (t *turn) judge() verdict {
 	if t.cancelled {
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	}
 	if t.last == nil {
-		return verdict{reason: acp.StopReasonEndTurn}
+		return verdict{reason: schema.StopReasonEndTurn}
 	}
 	switch t.last.Stop {
 	case "aborted":
-		return verdict{reason: acp.StopReasonCancelled}
+		return verdict{reason: schema.StopReasonCancelled}
 	case "length":
-		return verdict{reason: acp.StopReasonMaxTokens}
+		return verdict{reason: schema.StopReasonMaxTokens}
 	case "error":
 		if t.last.refused() {
-			return verdict{reason: acp.StopReasonRefusal}
+			return verdict{reason: schema.StopReasonRefusal}
 		}
 		return verdict{err: failed(bridge.FirstOf(t.last.Failure, "the model's provider failed and did not say why"))}
 	}
-	return verdict{reason: acp.StopReasonEndTurn}
+	return verdict{reason: schema.StopReasonEndTurn}
 }
 
 // refused reports whether the model, or who watches it, did not want to answer.
@@ -151,7 +152,7 @@ func (s *session) take(p *program, e *event) {
 		return
 	}
 	s.observe(e)
-	s.emit(func(t *translator) []acp.SessionUpdate { return t.translate(e) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.translate(e) })
 	s.conclude(p, e)
 }
 
@@ -278,7 +279,7 @@ func (s *session) showOptions() {
 	if errors.Is(s.ctx.Err(), context.Canceled) {
 		return
 	}
-	s.emit(func(*translator) []acp.SessionUpdate {
-		return []acp.SessionUpdate{{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.options()}}}
+	s.emit(func(*translator) []schema.SessionUpdate {
+		return []schema.SessionUpdate{{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.options()}}}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // answer answers one request of the agent. When ctx ends somebody else did.
@@ -44,11 +45,11 @@ func (t *turn) permission(ctx context.Context, params json.RawMessage) any {
 		t.nobodyAsked("permission rejected, there is nobody to ask: " + title)
 		return decide(params, reject)
 	}
-	options, _ := acp.Member(params, "options")
-	choices := acp.Elements(options)
+	options, _ := rawjson.Member(params, "options")
+	choices := rawjson.Elements(options)
 	names := make([]string, len(choices))
 	for i, o := range choices {
-		names[i] = acp.MemberString(o, "name")
+		names[i] = rawjson.MemberString(o, "name")
 	}
 	if i, ok := t.asker.choose(ctx, "Permission: "+title+detail(params), names); ok && i >= 0 {
 		return selected(choices[i])
@@ -66,12 +67,12 @@ func (t *turn) nobodyAsked(note string) {
 
 // detail shows what a tool call would do.
 func detail(params json.RawMessage) string {
-	input, ok := acp.Member(params, "toolCall", "rawInput")
+	input, ok := rawjson.Member(params, "toolCall", "rawInput")
 	if !ok {
 		return ""
 	}
 	for _, name := range []string{"command", "path", "file_path", "url"} {
-		if v := acp.MemberString(input, name); v != "" {
+		if v := rawjson.MemberString(input, name); v != "" {
 			return "\n  " + name + ": " + v
 		}
 	}
@@ -80,21 +81,21 @@ func detail(params json.RawMessage) string {
 
 // question returns the result for questions with given answers.
 func (t *turn) question(ctx context.Context, params json.RawMessage) any {
-	list, _ := acp.Member(params, "questions")
+	list, _ := rawjson.Member(params, "questions")
 	if !t.o.interactive {
-		for _, q := range acp.Elements(list) {
-			t.nobodyAsked("question not answered: " + acp.MemberString(q, "question"))
+		for _, q := range rawjson.Elements(list) {
+			t.nobodyAsked("question not answered: " + rawjson.MemberString(q, "question"))
 		}
 		return object{"outcome": "rejected"}
 	}
 	answers := [][]string{}
-	for _, q := range acp.Elements(list) {
-		options, _ := acp.Member(q, "options")
+	for _, q := range rawjson.Elements(list) {
+		options, _ := rawjson.Member(q, "options")
 		var labels []string
-		for _, o := range acp.Elements(options) {
-			labels = append(labels, acp.MemberString(o, "label"))
+		for _, o := range rawjson.Elements(options) {
+			labels = append(labels, rawjson.MemberString(o, "label"))
 		}
-		text := acp.MemberString(q, "question")
+		text := rawjson.MemberString(q, "question")
 		if len(labels) == 0 {
 			answer, ok := t.asker.line(ctx, "Question: "+text)
 			if !ok {
@@ -103,7 +104,7 @@ func (t *turn) question(ctx context.Context, params json.RawMessage) any {
 			answers = append(answers, []string{answer})
 			continue
 		}
-		picked, ok := t.asker.pick(ctx, "Question: "+text, labels, acp.MemberBool(q, "multiSelect"))
+		picked, ok := t.asker.pick(ctx, "Question: "+text, labels, rawjson.MemberBool(q, "multiSelect"))
 		if !ok || len(picked) == 0 {
 			return object{"outcome": "rejected"}
 		}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // maxEnclosure bounds one attachment, so that a wrong name does not fill the
@@ -91,7 +91,7 @@ func (a enclosure) text() bool {
 // prompt capabilities. Text that cannot go along as a file goes as text.
 func (a enclosure) block(capabilities json.RawMessage) (any, error) {
 	kind, _, _ := strings.Cut(a.mime, "/")
-	embedded := acp.MemberBool(capabilities, "embeddedContext")
+	embedded := rawjson.MemberBool(capabilities, "embeddedContext")
 	switch {
 	case a.link:
 		return object{"type": "resource_link", "uri": a.uri, "name": a.name}, nil
@@ -99,7 +99,7 @@ func (a enclosure) block(capabilities json.RawMessage) (any, error) {
 		return object{"type": "resource", "resource": object{"uri": a.uri, "mimeType": a.mime, "text": string(a.data)}}, nil
 	case a.text():
 		return object{"type": "text", "text": a.name + ":\n\n" + string(a.data)}, nil
-	case (kind == "image" || kind == "audio") && acp.MemberBool(capabilities, kind):
+	case (kind == "image" || kind == "audio") && rawjson.MemberBool(capabilities, kind):
 		return object{"type": kind, "mimeType": a.mime, "data": base64.StdEncoding.EncodeToString(a.data)}, nil
 	case kind == "image" || kind == "audio" || !embedded:
 		return nil, fmt.Errorf("attach %s: this agent takes no %s in prompts; let it read the file itself, or choose another agent", a.name, a.mime)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // A pipeline's turn goes on over a network that breaks: nothing is missing,
@@ -51,7 +51,7 @@ func TestPrompt_SurvivesBreaks(t *testing.T) {
 	ticks, last := 0, ""
 	for line := range strings.Lines(string(got.out)) {
 		last = line
-		if text := acp.MemberString(json.RawMessage(line), "params", "update", "content", "text"); regexp.MustCompile(`^tick \d+ $`).MatchString(text) {
+		if text := rawjson.MemberString(json.RawMessage(line), "params", "update", "content", "text"); regexp.MustCompile(`^tick \d+ $`).MatchString(text) {
 			if want := fmt.Sprintf("tick %d ", ticks); text != want {
 				t.Fatalf("%q came in place of %q", text, want)
 			}

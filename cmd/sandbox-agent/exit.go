@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // The exit codes. The table in the help text says the same.
@@ -181,7 +182,7 @@ func printError(w io.Writer, err error, asJSON bool) {
 		text += ": " + r.detail
 	}
 	fmt.Fprintln(w, "error: "+printable(text))
-	if tail := acp.MemberString(r.data, "stderr", "tail"); tail != "" && !strings.Contains(r.detail, tail) {
+	if tail := rawjson.MemberString(r.data, "stderr", "tail"); tail != "" && !strings.Contains(r.detail, tail) {
 		fmt.Fprintln(w, "stderr: "+printable(tail))
 	}
 	if r.hint != "" {

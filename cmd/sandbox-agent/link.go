@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
@@ -127,7 +128,7 @@ func (l *link) call(ctx context.Context, method string, params any) (json.RawMes
 // send sends a request. The returned function waits for its response, as call
 // does; it is to be called once.
 func (l *link) send(ctx context.Context, method string, params any) (wait func(context.Context) (json.RawMessage, error), err error) {
-	raw, err := acp.Encode(params)
+	raw, err := schema.Encode(params)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", method, err)
 	}
@@ -166,7 +167,7 @@ func result(m acp.Message) (json.RawMessage, error) {
 
 // notify sends a notification.
 func (l *link) notify(ctx context.Context, method string, params any) error {
-	raw, err := acp.Encode(params)
+	raw, err := schema.Encode(params)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
@@ -175,7 +176,7 @@ func (l *link) notify(ctx context.Context, method string, params any) error {
 
 // reply answers a request of the other side.
 func (l *link) reply(ctx context.Context, id acp.ID, result any) error {
-	raw, err := acp.Encode(result)
+	raw, err := schema.Encode(result)
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}

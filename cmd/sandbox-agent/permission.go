@@ -10,6 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // What a rule says of a permission request.
@@ -20,19 +22,19 @@ const (
 )
 
 // toolKinds are the kinds of tools that the protocol names.
-var toolKinds = []acp.ToolKind{
-	acp.ToolKindRead, acp.ToolKindEdit, acp.ToolKindDelete, acp.ToolKindMove, acp.ToolKindSearch, acp.ToolKindExecute,
-	acp.ToolKindThink, acp.ToolKindFetch, acp.ToolKindSwitchMode, acp.ToolKindOther,
+var toolKinds = []schema.ToolKind{
+	schema.ToolKindRead, schema.ToolKindEdit, schema.ToolKindDelete, schema.ToolKindMove, schema.ToolKindSearch, schema.ToolKindExecute,
+	schema.ToolKindThink, schema.ToolKindFetch, schema.ToolKindSwitchMode, schema.ToolKindOther,
 }
 
 // permissionRules say how permission requests are answered, by the kind of the
 // tool that they are about.
 type permissionRules struct {
 	others string // for kinds without a rule
-	kinds  map[acp.ToolKind]string
+	kinds  map[schema.ToolKind]string
 }
 
-func (r permissionRules) of(kind acp.ToolKind) string {
+func (r permissionRules) of(kind schema.ToolKind) string {
 	if rule, ok := r.kinds[kind]; ok {
 		return rule
 	}
@@ -47,7 +49,7 @@ func permissionFlag(usage string) cli.Flag {
 // answer for all requests or KIND=ANSWER; later ones win. others is the answer
 // for all as long as no rule says one, and answers are those there are.
 func permissionRulesOf(c *cli.Context, others string, answers ...string) (permissionRules, error) {
-	rules := permissionRules{others: others, kinds: map[acp.ToolKind]string{}}
+	rules := permissionRules{others: others, kinds: map[schema.ToolKind]string{}}
 	for _, value := range c.StringSlice("permission") {
 		for rule := range strings.SplitSeq(value, ",") {
 			rule = strings.TrimSpace(rule)
@@ -61,8 +63,8 @@ func permissionRulesOf(c *cli.Context, others string, answers ...string) (permis
 			switch {
 			case kind == "*":
 				rules.others = answer
-			case slices.Contains(toolKinds, acp.ToolKind(kind)):
-				rules.kinds[acp.ToolKind(kind)] = answer
+			case slices.Contains(toolKinds, schema.ToolKind(kind)):
+				rules.kinds[schema.ToolKind(kind)] = answer
 			default:
 				return rules, usagef(c, "--permission %s: there is no kind of tool %q; use *, %s", rule, kind, anyOf(toolKinds))
 			}
@@ -90,52 +92,52 @@ func anyOf[S ~string](values []S) string {
 // do not say it again. It is safe for concurrent use.
 type kindsSeen struct {
 	mu    sync.Mutex
-	kinds map[string]acp.ToolKind
+	kinds map[string]schema.ToolKind
 }
 
 // update takes a session update.
 func (s *kindsSeen) update(u json.RawMessage) {
-	switch acp.MemberString(u, "sessionUpdate") {
+	switch rawjson.MemberString(u, "sessionUpdate") {
 	case "tool_call", "tool_call_update":
 	default:
 		return
 	}
-	id, kind := acp.MemberString(u, "toolCallId"), acp.MemberString(u, "kind")
+	id, kind := rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "kind")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch status := acp.ToolCallStatus(acp.MemberString(u, "status")); {
-	case status == acp.ToolCallStatusCompleted || status == acp.ToolCallStatusFailed:
+	switch status := schema.ToolCallStatus(rawjson.MemberString(u, "status")); {
+	case status == schema.ToolCallStatusCompleted || status == schema.ToolCallStatusFailed:
 		delete(s.kinds, id)
 	case kind != "":
 		if s.kinds == nil {
-			s.kinds = map[string]acp.ToolKind{}
+			s.kinds = map[string]schema.ToolKind{}
 		}
-		s.kinds[id] = acp.ToolKind(kind)
+		s.kinds[id] = schema.ToolKind(kind)
 	}
 }
 
 // of returns the kind of tool that a permission request is about.
-func (s *kindsSeen) of(params json.RawMessage) acp.ToolKind {
-	if kind := acp.MemberString(params, "toolCall", "kind"); kind != "" {
-		return acp.ToolKind(kind)
+func (s *kindsSeen) of(params json.RawMessage) schema.ToolKind {
+	if kind := rawjson.MemberString(params, "toolCall", "kind"); kind != "" {
+		return schema.ToolKind(kind)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if kind := s.kinds[acp.MemberString(params, "toolCall", "toolCallId")]; kind != "" {
+	if kind := s.kinds[rawjson.MemberString(params, "toolCall", "toolCallId")]; kind != "" {
 		return kind
 	}
-	return acp.ToolKindOther
+	return schema.ToolKindOther
 }
 
 // decide returns the result for a permission request that allows or rejects,
 // for this time rather than for ever. Where the agent does not offer that it
 // is the one that grants nothing.
 func decide(params json.RawMessage, decision string) any {
-	options, _ := acp.Member(params, "options")
-	choices := acp.Elements(options)
+	options, _ := rawjson.Member(params, "options")
+	choices := rawjson.Elements(options)
 	for _, kind := range []string{decision + "_once", decision + "_always"} {
 		for _, o := range choices {
-			if acp.MemberString(o, "kind") == kind {
+			if rawjson.MemberString(o, "kind") == kind {
 				return selected(o)
 			}
 		}
@@ -144,15 +146,15 @@ func decide(params json.RawMessage, decision string) any {
 }
 
 func selected(option json.RawMessage) any {
-	return object{"outcome": object{"outcome": "selected", "optionId": acp.MemberString(option, "optionId")}}
+	return object{"outcome": object{"outcome": "selected", "optionId": rawjson.MemberString(option, "optionId")}}
 }
 
 // requestTitle is what a permission request is about, for people.
 func requestTitle(params json.RawMessage) string {
-	if title := acp.MemberString(params, "toolCall", "title"); title != "" {
+	if title := rawjson.MemberString(params, "toolCall", "title"); title != "" {
 		return title
 	}
-	return acp.MemberString(params, "title")
+	return rawjson.MemberString(params, "title")
 }
 
 // ruledAnswers answers the permission requests for which there is a rule.

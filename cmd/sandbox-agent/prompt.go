@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 func promptCommand(std stdio) *cli.Command {
@@ -118,7 +118,7 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 
 // prompt returns the prompt's blocks for the agent that answered initialize so.
 func (o promptOptions) prompt(initialized json.RawMessage) ([]any, error) {
-	capabilities, _ := acp.Member(initialized, "agentCapabilities", "promptCapabilities")
+	capabilities, _ := rawjson.Member(initialized, "agentCapabilities", "promptCapabilities")
 	var blocks []any
 	if o.text != "" {
 		blocks = append(blocks, object{"type": "text", "text": o.text})

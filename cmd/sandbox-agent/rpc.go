@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 func rpcCommand(std stdio) *cli.Command {
@@ -109,7 +110,7 @@ func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receiv
 			l.close()
 			return nil, nil, err
 		}
-		params = acp.SetMember(params, acp.AppendQuoted(nil, session), "sessionId")
+		params = rawjson.SetMember(params, rawjson.AppendQuoted(nil, session), "sessionId")
 	}
 	return l, params, nil
 }

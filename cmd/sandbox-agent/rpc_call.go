@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 func rpcCallCommand(std stdio) *cli.Command {
@@ -81,7 +82,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	var ended error
 	if method == acp.MethodSessionPrompt {
-		ended = stopError(acp.MemberString(res, "stopReason"))
+		ended = stopError(rawjson.MemberString(res, "stopReason"))
 	}
 	if raw {
 		return ended

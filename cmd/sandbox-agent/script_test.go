@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 func TestPrompt_PermissionRules(t *testing.T) {
@@ -53,9 +54,9 @@ func TestPrompt_PermissionRules(t *testing.T) {
 func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
-	for reason, want := range map[acp.StopReason]int{
-		acp.StopReasonEndTurn: exitOK, acp.StopReasonMaxTokens: exitEndedEarly, acp.StopReasonMaxTurnRequests: exitEndedEarly,
-		acp.StopReasonRefusal: exitRefused, acp.StopReasonCancelled: exitInterrupted, "of_tomorrow": exitEndedEarly,
+	for reason, want := range map[schema.StopReason]int{
+		schema.StopReasonEndTurn: exitOK, schema.StopReasonMaxTokens: exitEndedEarly, schema.StopReasonMaxTurnRequests: exitEndedEarly,
+		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitInterrupted, "of_tomorrow": exitEndedEarly,
 	} {
 		if code, _, errOut := tool(t, "", "prompt", "stop "+string(reason)); code != want || (want != exitOK) != strings.Contains(errOut, "error: ") {
 			t.Errorf("%s: exit %d, want %d\n%s", reason, code, want, errOut)
@@ -109,9 +110,9 @@ func TestPrompt_Attachments(t *testing.T) {
 	_, events, _ := tool(t, "", "sessions", "events", "--json", id)
 	var got []any
 	for line := range strings.Lines(events) {
-		prompt, ok := acp.Member(json.RawMessage(line), "message", "params", "prompt")
+		prompt, ok := rawjson.Member(json.RawMessage(line), "message", "params", "prompt")
 		if !ok {
-			prompt, ok = acp.Member(json.RawMessage(line), "params", "prompt")
+			prompt, ok = rawjson.Member(json.RawMessage(line), "params", "prompt")
 		}
 		if ok {
 			if err := json.Unmarshal(prompt, &got); err != nil {
@@ -177,7 +178,7 @@ func TestEnclosure_ForAgentsThatTakeLess(t *testing.T) {
 		"link":  {enclosure{name: "a", uri: "https://b/a", link: true}, `{"name":"a","type":"resource_link","uri":"https://b/a"}`, ""},
 	} {
 		block, err := tt.block(none)
-		got, _ := acp.Encode(block)
+		got, _ := schema.Encode(block)
 		if err == nil && string(got) != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // summaryLen is how much of a message's content its summary shows, in runes.
@@ -14,7 +15,7 @@ const summaryLen = 160
 // method, and what matters most of its content.
 func summary(m acp.Message) string {
 	var parts []string
-	if seq, ok := acp.Member(m.Meta(), acp.MetaKey, "seq"); ok {
+	if seq, ok := rawjson.Member(m.Meta(), acp.MetaKey, "seq"); ok {
 		parts = append(parts, string(seq))
 	}
 	if m.IsResponse() {
@@ -31,19 +32,19 @@ func summary(m acp.Message) string {
 		parts = append(parts, "(request "+string(m.ID())+")")
 	}
 	u := m.Update()
-	kind := acp.MemberString(u, "sessionUpdate")
+	kind := rawjson.MemberString(u, "sessionUpdate")
 	if kind != "" {
 		parts = append(parts, kind)
 	}
 	switch {
-	case acp.MemberString(u, "content", "text") != "":
-		parts = append(parts, acp.MemberString(u, "content", "text"))
+	case rawjson.MemberString(u, "content", "text") != "":
+		parts = append(parts, rawjson.MemberString(u, "content", "text"))
 	case kind == "tool_call" || kind == "tool_call_update":
-		parts = append(parts, acp.MemberString(u, "toolCallId"), acp.MemberString(u, "status"), acp.MemberString(u, "title"))
+		parts = append(parts, rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "status"), rawjson.MemberString(u, "title"))
 	case u != nil:
-		parts = append(parts, compact(acp.DeleteMember(u, "sessionUpdate")))
+		parts = append(parts, compact(rawjson.DeleteMember(u, "sessionUpdate")))
 	case m.Method() == "session/request_permission":
-		parts = append(parts, acp.MemberString(m.Params(), "toolCall", "title"))
+		parts = append(parts, rawjson.MemberString(m.Params(), "toolCall", "title"))
 	case m.Params() != nil:
 		parts = append(parts, compact(m.Params()))
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // turn is one run of the prompt command.
@@ -96,7 +98,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	if err != nil {
 		return err
 	}
-	return t.outcome(acp.MemberString(res, "stopReason"))
+	return t.outcome(rawjson.MemberString(res, "stopReason"))
 }
 
 // cancelPatience is how long a turn whose time is over has to end by itself.
@@ -169,7 +171,7 @@ func (t *turn) openSession(ctx context.Context) error {
 			}
 		}
 		res, err = t.link.call(ctx, "session/new", object{"cwd": t.o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
-		id = acp.MemberString(res, "sessionId")
+		id = rawjson.MemberString(res, "sessionId")
 		if err == nil && id == "" {
 			err = errors.New("the gateway's answer to session/new has no session id")
 		}
@@ -183,9 +185,9 @@ func (t *turn) openSession(ctx context.Context) error {
 	t.session = id
 	t.mu.Unlock()
 	t.view.note("session " + id)
-	unsupported, _ := acp.Member(res, "_meta", acp.MetaKey, "unsupported")
-	for _, u := range acp.Elements(unsupported) {
-		t.view.note(fmt.Sprintf("%s has no effect: %s", acp.MemberString(u, "field"), acp.MemberString(u, "reason")))
+	unsupported, _ := rawjson.Member(res, "_meta", acp.MetaKey, "unsupported")
+	for _, u := range rawjson.Elements(unsupported) {
+		t.view.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
 	if err := t.choose(ctx, res, "mode", t.o.mode, "session/set_mode", "modeId"); err != nil {
 		return err
@@ -201,13 +203,13 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 		return nil
 	}
 	params := object{"sessionId": t.session, param: value}
-	current := acp.MemberString(opened, what+"s", "current"+strings.ToUpper(what[:1])+what[1:]+"Id")
+	current := rawjson.MemberString(opened, what+"s", "current"+strings.ToUpper(what[:1])+what[1:]+"Id")
 	offered := current != ""
-	options, _ := acp.Member(opened, "configOptions")
-	for _, opt := range acp.Elements(options) {
-		if id := acp.MemberString(opt, "id"); id == what || acp.MemberString(opt, "category") == what {
+	options, _ := rawjson.Member(opened, "configOptions")
+	for _, opt := range rawjson.Elements(options) {
+		if id := rawjson.MemberString(opt, "id"); id == what || rawjson.MemberString(opt, "category") == what {
 			method, params = "session/set_config_option", object{"sessionId": t.session, "configId": id, "value": value}
-			current, offered = acp.MemberString(opt, "currentValue"), true
+			current, offered = rawjson.MemberString(opt, "currentValue"), true
 			break
 		}
 	}
@@ -230,10 +232,10 @@ func (t *turn) outcome(stopReason string) error {
 		return fmt.Errorf("the turn was cancelled: %w", stopped)
 	case stopped != nil:
 		return stopped
-	case acp.StopReason(stopReason) != acp.StopReasonEndTurn && acp.StopReason(stopReason) != acp.StopReasonCancelled:
+	case schema.StopReason(stopReason) != schema.StopReasonEndTurn && schema.StopReason(stopReason) != schema.StopReasonCancelled:
 	case declined:
 		return fmt.Errorf("a request of the agent was %w, because there was nobody to ask: run the command in a terminal, or say the answers with --permission", errRefused)
-	case rejected && acp.StopReason(stopReason) == acp.StopReasonCancelled:
+	case rejected && schema.StopReason(stopReason) == schema.StopReasonCancelled:
 		return fmt.Errorf("a request of the agent was %w, and it ended the turn", errRefused)
 	}
 	return stopError(stopReason)
@@ -242,12 +244,12 @@ func (t *turn) outcome(stopReason string) error {
 // stopError is the error that a turn's stop reason stands for; nil when the
 // agent has done what it wanted to.
 func stopError(reason string) error {
-	switch acp.StopReason(reason) {
-	case acp.StopReasonEndTurn:
+	switch schema.StopReason(reason) {
+	case schema.StopReasonEndTurn:
 		return nil
-	case acp.StopReasonCancelled:
+	case schema.StopReasonCancelled:
 		return errInterrupted
-	case acp.StopReasonRefusal:
+	case schema.StopReasonRefusal:
 		return fmt.Errorf("the agent %w the prompt", errRefused)
 	}
 	return fmt.Errorf("%w: %s", errEndedEarly, reason)
@@ -276,7 +278,7 @@ func (t *turn) receive(link *link, m acp.Message) {
 			t.answer(ctx, link, m)
 		})
 	case m.Method() == acp.MethodCancelRequest:
-		if id, ok := acp.Member(m.Params(), "requestId"); ok {
+		if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
 			t.mu.Lock()
 			cancel := t.open[acp.ID(id)]
 			t.mu.Unlock()

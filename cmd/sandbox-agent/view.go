@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // view shows a turn to a person: the agent's text on the standard output,
@@ -38,11 +38,11 @@ const dim, plain = "\x1b[2m", "\x1b[0m"
 func (v *view) update(u json.RawMessage) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch acp.MemberString(u, "sessionUpdate") {
+	switch rawjson.MemberString(u, "sessionUpdate") {
 	case "agent_message_chunk":
 		v.textLocked(u)
 	case "agent_thought_chunk":
-		if s := printable(acp.MemberString(u, "content", "text")); s != "" {
+		if s := printable(rawjson.MemberString(u, "content", "text")); s != "" {
 			v.breakTextLocked()
 			v.dimLocked(s)
 			v.inDim = !strings.HasSuffix(s, "\n")
@@ -52,19 +52,19 @@ func (v *view) update(u json.RawMessage) {
 	case "plan":
 		v.planLocked(u)
 	case "current_mode_update":
-		v.lineLocked("mode " + acp.MemberString(u, "currentModeId"))
+		v.lineLocked("mode " + rawjson.MemberString(u, "currentModeId"))
 	case "notice":
-		v.lineLocked("notice: " + acp.MemberString(u, "title") + " " + acp.MemberString(u, "description"))
+		v.lineLocked("notice: " + rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description"))
 	}
 }
 
 func (v *view) textLocked(u json.RawMessage) {
-	if kind := acp.MemberString(u, "content", "type"); kind != "text" && kind != "" {
-		what := acp.MemberString(u, "content", "mimeType") + acp.MemberString(u, "content", "uri")
+	if kind := rawjson.MemberString(u, "content", "type"); kind != "text" && kind != "" {
+		what := rawjson.MemberString(u, "content", "mimeType") + rawjson.MemberString(u, "content", "uri")
 		v.lineLocked("[" + kind + " " + what + "]")
 		return
 	}
-	s := acp.MemberString(u, "content", "text")
+	s := rawjson.MemberString(u, "content", "text")
 	if s == "" {
 		return
 	}
@@ -77,8 +77,8 @@ func (v *view) textLocked(u json.RawMessage) {
 }
 
 func (v *view) toolLocked(u json.RawMessage) {
-	id, status := acp.MemberString(u, "toolCallId"), acp.MemberString(u, "status")
-	if title := oneLine(acp.MemberString(u, "title")); title != "" {
+	id, status := rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "status")
+	if title := oneLine(rawjson.MemberString(u, "title")); title != "" {
 		v.titles[id] = title
 	}
 	if status == "" && v.shown[id] == "" {
@@ -100,14 +100,14 @@ func (v *view) toolLocked(u json.RawMessage) {
 }
 
 func (v *view) planLocked(u json.RawMessage) {
-	entries, _ := acp.Member(u, "entries")
+	entries, _ := rawjson.Member(u, "entries")
 	v.lineLocked("plan")
-	for _, e := range acp.Elements(entries) {
-		mark := map[string]string{"completed": "x", "in_progress": "~"}[acp.MemberString(e, "status")]
+	for _, e := range rawjson.Elements(entries) {
+		mark := map[string]string{"completed": "x", "in_progress": "~"}[rawjson.MemberString(e, "status")]
 		if mark == "" {
 			mark = " "
 		}
-		v.lineLocked("  [" + mark + "] " + oneLine(acp.MemberString(e, "content")))
+		v.lineLocked("  [" + mark + "] " + oneLine(rawjson.MemberString(e, "content")))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const (
@@ -110,7 +110,7 @@ func (t *Telemetry) continued(ctx context.Context, meta json.RawMessage) context
 	if t.propagator == nil || len(meta) == 0 {
 		return ctx
 	}
-	parent, state := acp.MemberString(meta, "traceparent"), acp.MemberString(meta, "tracestate")
+	parent, state := rawjson.MemberString(meta, "traceparent"), rawjson.MemberString(meta, "tracestate")
 	if parent == "" || len(parent) > maxTraceHeader || len(state) > maxTraceHeader {
 		return ctx
 	}

@@ -107,7 +107,7 @@ func (s *suite) readGoTest(out io.Reader) error {
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil {
-			fmt.Printf("%s\n", bytes.TrimSuffix(line, []byte("\n")))
+			fmt.Fprintf(s.out, "%s\n", bytes.TrimSuffix(line, []byte("\n")))
 			continue
 		}
 		k := key{e.Package, e.Test}
@@ -118,7 +118,7 @@ func (s *suite) readGoTest(out io.Reader) error {
 			}
 			said[k].WriteString(e.Output)
 		case "build-output":
-			fmt.Print(e.Output)
+			fmt.Fprint(s.out, e.Output)
 		case "start":
 			started[e.Package] = true
 		case "run":
@@ -134,7 +134,7 @@ func (s *suite) readGoTest(out io.Reader) error {
 			delete(said, k)
 			delete(open, k)
 			if e.Action == "fail" {
-				fmt.Printf("%s", text)
+				fmt.Fprintf(s.out, "%s", text)
 			}
 			if e.Test == "" {
 				packages++
@@ -150,7 +150,7 @@ func (s *suite) readGoTest(out io.Reader) error {
 				if strings.Contains(text, "(cached)") {
 					cached = " (cached)"
 				}
-				fmt.Printf("ok\t%s\t%.1fs%s\n", e.Package, e.Elapsed, cached)
+				fmt.Fprintf(s.out, "ok\t%s\t%.1fs%s\n", e.Package, e.Elapsed, cached)
 				continue
 			}
 			if parents[k] && e.Action == "pass" {
@@ -168,7 +168,7 @@ func (s *suite) readGoTest(out io.Reader) error {
 		if b := said[k]; b != nil {
 			text = b.String()
 		}
-		fmt.Printf("did not end: %s.%s\n%s", k.pkg, k.test, text)
+		fmt.Fprintf(s.out, "did not end: %s.%s\n%s", k.pkg, k.test, text)
 		note(k, "fail", text)
 	}
 	// Go says that the last test passed, of a program that exits with 0 in its middle,

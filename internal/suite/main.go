@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,8 +21,9 @@ import (
 // suite is one run: its parts note what they saw.
 type suite struct {
 	long bool
-	task string   // the task runner, for the linters
-	node []string // folders with tests that Node.js runs
+	task string    // the task runner, for the linters
+	node []string  // folders with tests that Node.js runs
+	out  io.Writer // what it says
 
 	mu      sync.Mutex
 	results []result
@@ -29,7 +31,7 @@ type suite struct {
 }
 
 func main() {
-	s := &suite{}
+	s := &suite{out: os.Stdout}
 	flag.BoolVar(&s.long, "long", false, "run the long tier")
 	flag.StringVar(&s.task, "task", "task", "the task runner, for the linters")
 	node := flag.String("node", "", "folders with Node.js tests, separated by blanks")
@@ -140,7 +142,7 @@ func (s *suite) all(ctx context.Context) error {
 		<-ended
 		return ctx.Err()
 	}
-	s.part("report", func() error { return s.report(os.Stdout, starts) })
+	s.part("report", func() error { return s.report(s.out, starts) })
 	return nil
 }
 
@@ -153,10 +155,10 @@ func (s *suite) part(name string, run func() error) {
 	defer s.mu.Unlock()
 	if err != nil {
 		s.failed = append(s.failed, name)
-		fmt.Printf("FAIL: %s, %.0fs: %v\n", name, took, err)
+		fmt.Fprintf(s.out, "FAIL: %s, %.0fs: %v\n", name, took, err)
 		return
 	}
-	fmt.Printf("passed: %s, %.0fs\n", name, took)
+	fmt.Fprintf(s.out, "passed: %s, %.0fs\n", name, took)
 }
 
 // grace is how long a program may take to end after it was interrupted.
@@ -174,6 +176,6 @@ func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 
 func (s *suite) command(ctx context.Context, dir, name string, args ...string) error {
 	cmd := program(ctx, dir, name, args...)
-	cmd.Stdout = os.Stdout
+	cmd.Stdout = s.out
 	return cmd.Run()
 }

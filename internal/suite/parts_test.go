@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -40,7 +41,7 @@ func TestGoTest_EveryFailureFailsIt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files(t, map[string]string{"go.mod": "module p\n", "p_test.go": top + tt.code})
-			var s suite
+			s := suite{out: io.Discard}
 			err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left", "-vet=off"}, []string{"./..."}})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
@@ -56,7 +57,7 @@ func TestReadGoTest_NothingIsLost(t *testing.T) {
 		{"a long line", `{"Action":"build-output","Output":"` + strings.Repeat(" ", 65<<20) + "\"}\n" +
 			`{"Action":"fail","Package":"p","Test":"TestA"}` + "\n", "1 tests failed"},
 	} {
-		var s suite
+		s := suite{out: io.Discard}
 		if err := s.readGoTest(strings.NewReader(tt.out)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
@@ -109,7 +110,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 				"bin/npm": "#!/bin/sh\nfor a; do case $a in --outputFile.json=*) cp ../results \"${a#*=}\";; esac; done\nexit " + tt.exit + "\n",
 			})
 			t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
-			var s suite
+			s := suite{out: io.Discard}
 			err := s.nodeTest(t.Context(), "a")
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
@@ -133,7 +134,7 @@ func TestNodeTest_KindOfAFile(t *testing.T) {
 		"bin/npm":                "#!/bin/sh\nfor a; do case $a in --outputFile.json=*) cp ../results \"${a#*=}\";; esac; done\n",
 	})
 	t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
-	var s suite
+	s := suite{out: io.Discard}
 	if err := s.nodeTest(t.Context(), "inspector"); err != nil {
 		t.Fatal(err)
 	}

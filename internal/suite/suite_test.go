@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,7 @@ func TestReadGoTest(t *testing.T) {
 {"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent","Test":"TestStatus"}
 {"Action":"pass","Package":"sandboxagent.dev/sandbox-agent/cmd/sandbox-agent"}
 `
-	var s suite
+	s := suite{out: io.Discard}
 	if err := s.readGoTest(strings.NewReader(out)); err == nil || err.Error() != "1 tests failed" {
 		t.Errorf("it says %v", err)
 	}
@@ -63,7 +64,7 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("CI", tt.ci)
-			s := suite{results: tt.results}
+			s := suite{out: io.Discard, results: tt.results}
 			var out strings.Builder
 			err := s.report(&out, starts)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -16,6 +16,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
@@ -265,7 +266,7 @@ func (p *Process) initialize(ctx context.Context) error {
 			a.log.Warn("agent did not authenticate", "err", err)
 		}
 	}
-	switch state := AuthState(acp.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
+	switch state := AuthState(rawjson.MemberString(res, "_meta", acp.MetaKey, "authState")); state {
 	case AuthAuthenticated, AuthRequired:
 		if !p.OwnLogin() {
 			a.setAuth(state)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const methodCancelRequest = "$/cancel_request"
@@ -41,7 +42,7 @@ func (p *Process) Hosted(id acp.ID) {
 // CancelHosted ends the request that the agent's $/cancel_request names, and reports
 // whether the host carries it out. It is answered as cancelled.
 func (p *Process) CancelHosted(m *acp.Message) bool {
-	id, _ := acp.Member(m.Params(), "requestId")
+	id, _ := rawjson.Member(m.Params(), "requestId")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cancel := p.hosted[string(id)]

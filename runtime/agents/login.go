@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/credentials"
 )
@@ -48,7 +49,7 @@ func (a *Agent) loginFor(n *Needs) json.RawMessage {
 	if n.Credentials.APIKey == "" && !slices.ContainsFunc(l.Env, given) {
 		return nil
 	}
-	return append(append([]byte(`{"methodId":`), acp.AppendQuoted(nil, l.Method)...), '}')
+	return append(append([]byte(`{"methodId":`), rawjson.AppendQuoted(nil, l.Method)...), '}')
 }
 
 // loginFound reports whether there are credentials where the agent looks, and

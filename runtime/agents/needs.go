@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -38,33 +39,33 @@ func (n *Needs) key() string {
 
 // Read adds the fields of _meta["sandboxagent.dev"] that concern the process.
 func (n *Needs) Read(meta json.RawMessage) *acp.Error {
-	own, ok := acp.Member(meta, acp.MetaKey)
+	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
 		return nil
 	}
 	bad := func(field, need string) *acp.Error {
 		return acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].%s must be %s`, acp.MetaKey, field, need)
 	}
-	if raw, ok := acp.Member(own, "env"); ok {
+	if raw, ok := rawjson.Member(own, "env"); ok {
 		var env map[string]string
 		if json.Unmarshal(raw, &env) != nil {
 			return bad("env", "an object whose values are strings")
 		}
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			if !plainVariable(name, env[name]) {
-				return bad("env", "names without = and values without zero bytes; "+string(acp.AppendQuoted(nil, name))+" is not")
+				return bad("env", "names without = and values without zero bytes; "+string(rawjson.AppendQuoted(nil, name))+" is not")
 			}
 			n.Env = append(n.Env, name+"="+env[name])
 		}
 	}
-	if raw, ok := acp.Member(own, "credentials"); ok {
+	if raw, ok := rawjson.Member(own, "credentials"); ok {
 		if json.Unmarshal(raw, &n.Credentials) != nil {
 			return bad("credentials", "an object with apiKey, oauthToken or baseUrl, which are strings")
 		}
 	}
-	n.Version = acp.MemberString(own, "agentVersion")
-	if raw, ok := acp.Member(own, "isolation"); ok {
-		switch acp.MemberString(own, "isolation") {
+	n.Version = rawjson.MemberString(own, "agentVersion")
+	if raw, ok := rawjson.Member(own, "isolation"); ok {
+		switch rawjson.MemberString(own, "isolation") {
 		case "session":
 			n.Alone = true
 		case "agent":

@@ -3,26 +3,52 @@ package agents
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 
+	"go.uber.org/goleak"
+
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
-// slowConn is an agent that reads one message each time it is let.
-type slowConn struct {
-	*fakeConn
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// slowAgent reads one message each time it is let, after initialize.
+type slowAgent struct {
 	let  chan struct{}
+	init chan acp.Message
+	end  chan struct{}
+	once sync.Once
 	mu   sync.Mutex
 	read []string
 }
 
-func (c *slowConn) Write(_ context.Context, m acp.Message) error {
+func (c *slowAgent) Info() adapters.Info                                      { return adapters.Info{ID: "slow"} }
+func (c *slowAgent) Open(context.Context, adapters.Options) (acp.Conn, error) { return c, nil }
+func (c *slowAgent) Close() error                                             { c.once.Do(func() { close(c.end) }); return nil }
+func (c *slowAgent) Read(context.Context) (acp.Message, error) {
+	select {
+	case m := <-c.init:
+		return acp.NewResult(m.ID(), []byte(`{}`)), nil
+	case <-c.end:
+		return acp.Message{}, io.EOF
+	}
+}
+
+func (c *slowAgent) Write(_ context.Context, m acp.Message) error {
+	if m.Method() == "initialize" {
+		c.init <- m.Clone()
+		return nil
+	}
 	select {
 	case <-c.let:
 	case <-c.end:
-		return errCrash
+		return io.ErrClosedPipe
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,27 +61,34 @@ func (c *slowConn) Write(_ context.Context, m acp.Message) error {
 // and one behind a prompt is not taken for one before it.
 func TestOutbox_KeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &slowConn{fakeConn: &fakeConn{agent: &fakeAgent{}, out: make(chan acp.Message), end: make(chan struct{})}, let: make(chan struct{})}
-		r, err := New(Options{Ephemeral: true})
+		c := &slowAgent{let: make(chan struct{}), init: make(chan acp.Message, 1), end: make(chan struct{})}
+		var tasks Tasks
+		set, err := NewSet(Options{
+			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks,
+			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newProc(newAgent(r, &fakeAgent{id: "a"}), "k", c, new(backoff))
-		frame := func(method string) []byte { n := acp.NewNotification(method, []byte("{}")); return n.Frame() }
+		p, err := set.Find("slow").Process(t.Context(), Needs{Capabilities: []byte("{}")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := func(method string) acp.Message { return acp.NewNotification(method, []byte("{}")) }
 		want := []string{"first"}
-		p.trySend(frame("first")) // its writer waits for the agent
+		p.Put(message("first")) // its writer waits for the agent
 		synctest.Wait()
 		for i := range outboxLimit {
 			want = append(want, fmt.Sprint("m", i), "cancel")
-			if err := p.send(t.Context(), frame(fmt.Sprint("m", i))); err != nil {
+			if err := p.Send(t.Context(), message(fmt.Sprint("m", i))); err != nil {
 				t.Fatal(err)
 			}
 			for range 100 {
-				p.trySend(frame("cancel"))
+				p.Put(message("cancel"))
 			}
 		}
 		waits := make(chan struct{})
-		go func() { _ = p.send(t.Context(), frame("last")); close(waits) }()
+		go func() { _ = p.Send(t.Context(), message("last")); close(waits) }()
 		synctest.Wait()
 		select {
 		case <-waits:
@@ -71,8 +104,11 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 		if got, want := fmt.Sprint(c.read), fmt.Sprint(want); got != want {
 			t.Errorf("the agent read\n%s\nwant\n%s", got, want)
 		}
-		p.close(errUnused)
-		if err := r.Shutdown(t.Context()); err != nil {
+		p.Release()
+		if err := set.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := tasks.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

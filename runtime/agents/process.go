@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
@@ -72,13 +73,13 @@ type Capabilities struct {
 }
 
 func readCapabilities(init json.RawMessage) Capabilities {
-	caps, _ := acp.Member(init, "agentCapabilities")
+	caps, _ := rawjson.Member(init, "agentCapabilities")
 	has := func(path ...string) bool {
-		v, ok := acp.Member(caps, path...)
+		v, ok := rawjson.Member(caps, path...)
 		return ok && string(v) != "null" && string(v) != "false"
 	}
 	return Capabilities{
-		Load: acp.MemberBool(caps, "loadSession"), Resume: has("sessionCapabilities", "resume"), Fork: has("sessionCapabilities", "fork"),
+		Load: rawjson.MemberBool(caps, "loadSession"), Resume: has("sessionCapabilities", "resume"), Fork: has("sessionCapabilities", "fork"),
 		List: has("sessionCapabilities", "list"), Close: has("sessionCapabilities", "close"), Delete: has("sessionCapabilities", "delete"),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const (
@@ -150,7 +151,7 @@ func (p *Process) find(r *route, m *acp.Message) bool {
 // came early first, and holds the process until Unbind. It is called by the reader,
 // or before the agent is asked for the session.
 func (p *Process) Bind(native string, r Receiver) error {
-	key := string(acp.AppendQuoted(nil, native))
+	key := string(rawjson.AppendQuoted(nil, native))
 	p.mu.Lock()
 	if p.state >= ending {
 		defer p.mu.Unlock()
@@ -177,7 +178,7 @@ func (p *Process) Bind(native string, r Receiver) error {
 func (p *Process) Unbind(native string, r Receiver) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := string(acp.AppendQuoted(nil, native))
+	key := string(rawjson.AppendQuoted(nil, native))
 	if p.routes[key] == r {
 		delete(p.routes, key)
 		p.turnover.Add(1)

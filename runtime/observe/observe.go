@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -114,8 +115,8 @@ func OutcomeOfTurn(res *acp.Message) Outcome {
 	if e := res.Err(); e != nil {
 		return OutcomeOf(e)
 	}
-	o := Outcome{Result: acp.MemberString(res.Result(), "stopReason")}
-	if usage, ok := acp.Member(res.Result(), "usage"); ok {
+	o := Outcome{Result: rawjson.MemberString(res.Result(), "stopReason")}
+	if usage, ok := rawjson.Member(res.Result(), "usage"); ok {
 		_ = json.Unmarshal(usage, &o.Usage) // what an agent says wrongly counts as nothing
 	}
 	return o
@@ -168,9 +169,9 @@ func WithTrace(m acp.Message, span Span) acp.Message {
 	if parent == "" {
 		return m
 	}
-	frame := acp.SetMember(m.Frame(), acp.AppendQuoted(nil, parent), "params", "_meta", "traceparent")
+	frame := rawjson.SetMember(m.Frame(), rawjson.AppendQuoted(nil, parent), "params", "_meta", "traceparent")
 	if state != "" {
-		frame = acp.SetMember(frame, acp.AppendQuoted(nil, state), "params", "_meta", "tracestate")
+		frame = rawjson.SetMember(frame, rawjson.AppendQuoted(nil, state), "params", "_meta", "tracestate")
 	}
 	return acp.MustParse(frame)
 }

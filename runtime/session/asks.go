@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -144,6 +145,8 @@ func (s *Session) ask(l *link, m *acp.Message) bool {
 	case !s.anybodyCanLocked(a.Method):
 		refused = acp.Errorf(acp.CodeMethodNotFound, "no attached client offers %s", a.Method)
 	case len(s.asks) >= maxAsks:
+		a.observe(context.Background(), s.set.o.Observer)
+		a.span.End(observe.Outcome{Result: observe.Dropped})
 		refused = acp.Errorf(acp.CodeInternal, "the session has %d open requests already", maxAsks)
 	}
 	if refused != nil {
@@ -293,7 +296,7 @@ func (set *Set) Withdrawn(p *agents.Process, m *acp.Message) {
 	if p.CancelHosted(m) {
 		return
 	}
-	id, _ := acp.Member(m.Params(), "requestId")
+	id, _ := rawjson.Member(m.Params(), "requestId")
 	for _, a := range set.asks.of(p, func(a *ask) bool { return string(a.agentID) == string(id) }) {
 		if a.session != nil {
 			a.session.withdrawAsk(a)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -16,18 +17,18 @@ type calls struct {
 
 // note takes what an update says of a call.
 func (c *calls) note(update []byte) {
-	id := acp.MemberString(update, "toolCallId")
+	id := rawjson.MemberString(update, "toolCallId")
 	if id == "" {
 		return
 	}
-	status := acp.MemberString(update, "status")
+	status := rawjson.MemberString(update, "status")
 	i := slices.Index(c.open, id)
 	switch {
 	case status == "completed" || status == "failed":
 		if i >= 0 {
 			c.open = slices.Delete(c.open, i, i+1)
 		}
-	case i < 0 && (status != "" || acp.MemberString(update, "sessionUpdate") == "tool_call"):
+	case i < 0 && (status != "" || rawjson.MemberString(update, "sessionUpdate") == "tool_call"):
 		c.open = append(c.open, id)
 	}
 }
@@ -49,9 +50,9 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 	for _, id := range open {
 		frame := append([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted...)
 		frame = append(frame, `,"update":{"sessionUpdate":"tool_call_update","toolCallId":`...)
-		frame = acp.AppendQuoted(frame, id)
+		frame = rawjson.AppendQuoted(frame, id)
 		frame = append(frame, `,"status":"failed","_meta":{"`+acp.MetaKey+`":{"ended":`...)
-		frame = acp.AppendQuoted(frame, reason)
+		frame = rawjson.AppendQuoted(frame, reason)
 		s.Log().Append(journal.Update, journal.Everyone, append(frame, `}}}}}`...))
 	}
 }
@@ -117,7 +118,7 @@ func (s *Session) endsClean() bool {
 		}
 		switch {
 		case e.Kind == journal.Response:
-			_, turn := acp.Member(m.Result(), "stopReason")
+			_, turn := rawjson.Member(m.Result(), "stopReason")
 			clean = clean || turn
 		case isCall(&m):
 			clean = false

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -109,7 +110,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
 	}
-	params := withParam(rec.Setup, "sessionId", acp.AppendQuoted(nil, l.native))
+	params := withParam(rec.Setup, "sessionId", rawjson.AppendQuoted(nil, l.native))
 	// On the reader: what the agent says behind its answer is new.
 	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) { s.openedBy(l, err) })
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *Session) startFresh(ctx context.Context, p *agents.Process, rec record,
 			return
 		}
 		s.mu.Lock()
-		l.native = acp.MemberString(res, "sessionId")
+		l.native = rawjson.MemberString(res, "sessionId")
 		if !l.unwanted {
 			s.rec.AgentSessionID = l.native
 		}

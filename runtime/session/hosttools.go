@@ -7,6 +7,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -40,12 +42,12 @@ func (set *Set) Offered(caps json.RawMessage) json.RawMessage {
 	}
 	// In one order, so that those who are told the same share a process.
 	fs := json.RawMessage("{}")
-	if own, ok := acp.Member(caps, "fs"); ok && own[0] == '{' {
-		fs = acp.DeleteMember(acp.DeleteMember(own, "readTextFile"), "writeTextFile")
+	if own, ok := rawjson.Member(caps, "fs"); ok && own[0] == '{' {
+		fs = rawjson.DeleteMember(rawjson.DeleteMember(own, "readTextFile"), "writeTextFile")
 	}
-	fs = acp.SetMember(acp.SetMember(fs, []byte("true"), "readTextFile"), []byte("true"), "writeTextFile")
-	caps = acp.DeleteMember(acp.DeleteMember(caps, "fs"), "terminal")
-	caps = acp.SetMember(acp.SetMember(caps, fs, "fs"), []byte("true"), "terminal")
+	fs = rawjson.SetMember(rawjson.SetMember(fs, []byte("true"), "readTextFile"), []byte("true"), "writeTextFile")
+	caps = rawjson.DeleteMember(rawjson.DeleteMember(caps, "fs"), "terminal")
+	caps = rawjson.SetMember(rawjson.SetMember(caps, fs, "fs"), []byte("true"), "terminal")
 	return caps
 }
 
@@ -86,7 +88,7 @@ func (s *Session) askHost(l *link, m *acp.Message) {
 		l.p.Hosted(own.ID())
 		var b []byte
 		if err == nil {
-			b, err = acp.Encode(result)
+			b, err = schema.Encode(result)
 		}
 		if err == nil {
 			l.p.Put(acp.NewResult(own.ID(), b))

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -144,15 +146,15 @@ func (s *Session) Describe(result json.RawMessage) json.RawMessage {
 		"turn": map[bool]string{true: "running", false: "idle"}[s.m.turn != nil], "seq": seq, "pending": len(s.asks),
 	}
 	if len(s.rec.Modes) > 0 {
-		result = acp.SetMember(result, s.rec.Modes, "modes")
+		result = rawjson.SetMember(result, s.rec.Modes, "modes")
 	}
 	if len(s.rec.ConfigOptions) > 0 {
-		result = acp.SetMember(result, s.rec.ConfigOptions, "configOptions")
+		result = rawjson.SetMember(result, s.rec.ConfigOptions, "configOptions")
 	}
 	s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(meta)) {
-		if v, err := acp.Encode(meta[name]); err == nil {
-			result = acp.SetMember(result, v, "_meta", acp.MetaKey, name)
+		if v, err := schema.Encode(meta[name]); err == nil {
+			result = rawjson.SetMember(result, v, "_meta", acp.MetaKey, name)
 		}
 	}
 	return result
@@ -174,7 +176,7 @@ func (s *Session) Pending() []Pending {
 	out := []Pending{}
 	for _, a := range s.openAsksLocked() {
 		if a.ForPerson() {
-			out = append(out, Pending{a.ID, a.seq, a.at.UTC(), a.Method, acp.SetMember(a.Params, s.quoted, "sessionId")})
+			out = append(out, Pending{a.ID, a.seq, a.at.UTC(), a.Method, rawjson.SetMember(a.Params, s.quoted, "sessionId")})
 		}
 	}
 	return out

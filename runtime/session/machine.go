@@ -179,6 +179,7 @@ type effect struct {
 
 // machine is the state of a session. Its zero value is an open, dormant session.
 type machine struct {
+	id      string // of the session, for errors
 	life    life
 	goal    life // of stopping
 	by      string
@@ -193,7 +194,7 @@ type machine struct {
 	told    bool       // stopping, to be deleted: the agent was told to delete its own record
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
-	working bool       // the agent does something that nobody prompted
+	working bool       // the agent has shown something since the last turn, or cancel
 	effects []effect   // of the event in hand
 }
 
@@ -224,7 +225,7 @@ func (m *machine) on(e event) []effect {
 		case m.link != e.link: // it was lost in the last moment
 			m.failStart(e.err)
 		default:
-			m.hosting = serving
+			m.hosting, m.working = serving, false
 			m.proceed()
 		}
 	case startFailed:
@@ -267,7 +268,9 @@ func (m *machine) on(e event) []effect {
 		m.down = true
 		m.emptyQueue()
 		m.failWaiters(agents.ErrShutdown)
-		m.cancel()
+		if m.turn != nil {
+			m.cancel()
+		}
 		if m.hosting == starting {
 			m.do(effect{do: giveUpStart})
 		}
@@ -279,11 +282,11 @@ func (m *machine) on(e event) []effect {
 func (m *machine) refusal() error {
 	switch {
 	case m.life == deleted || m.life == stopping && m.goal == deleted:
-		return problem.New(problem.SessionNotFound, "the session was deleted")
+		return problem.New(problem.SessionNotFound, "session %s was deleted", m.id)
 	case m.life == ended || m.life == stopping && m.goal == ended:
-		return acp.Errorf(acp.CodeResourceNotFound, "the session has ended: start a new one")
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id)
 	case m.life == closed || m.life == stopping:
-		return acp.Errorf(acp.CodeResourceNotFound, "the session is closed: open it with session/load or session/resume")
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id)
 	case m.down:
 		return agents.ErrShutdown
 	}

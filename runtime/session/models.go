@@ -3,7 +3,7 @@ package session
 import (
 	"encoding/json"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // Models is the result of list_models.
@@ -26,19 +26,19 @@ type Model struct {
 func ModelsOf(options json.RawMessage) Models {
 	out := Models{Available: []Model{}}
 	variants, current := []string{}, ""
-	for _, o := range acp.Elements(options) {
-		category := acp.MemberString(o, "category")
+	for _, o := range rawjson.Elements(options) {
+		category := rawjson.MemberString(o, "category")
 		if category == "thought_level" {
-			current = acp.MemberString(o, "currentValue")
+			current = rawjson.MemberString(o, "currentValue")
 			for _, v := range Choices(o) {
-				variants = append(variants, acp.MemberString(v, "value"))
+				variants = append(variants, rawjson.MemberString(v, "value"))
 			}
 		}
 		if category == "model" {
-			out.Current = acp.MemberString(o, "currentValue")
+			out.Current = rawjson.MemberString(o, "currentValue")
 			for _, v := range Choices(o) {
 				out.Available = append(out.Available, Model{
-					ModelID: acp.MemberString(v, "value"), Name: acp.MemberString(v, "name"), Description: acp.MemberString(v, "description"),
+					ModelID: rawjson.MemberString(v, "value"), Name: rawjson.MemberString(v, "name"), Description: rawjson.MemberString(v, "description"),
 				})
 			}
 		}
@@ -51,11 +51,11 @@ func ModelsOf(options json.RawMessage) Models {
 
 // Choices returns a select option's values, those in groups too.
 func Choices(option json.RawMessage) []json.RawMessage {
-	raw, _ := acp.Member(option, "options")
+	raw, _ := rawjson.Member(option, "options")
 	var out []json.RawMessage
-	for _, v := range acp.Elements(raw) {
-		if group, ok := acp.Member(v, "options"); ok {
-			out = append(out, acp.Elements(group)...)
+	for _, v := range rawjson.Elements(raw) {
+		if group, ok := rawjson.Member(v, "options"); ok {
+			out = append(out, rawjson.Elements(group)...)
 			continue
 		}
 		out = append(out, v)

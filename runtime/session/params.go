@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 
 // sessionParams are params that name a session and nothing else.
 func sessionParams(id string) json.RawMessage {
-	return append(append([]byte(`{"sessionId":`), acp.AppendQuoted(nil, id)...), '}')
+	return append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, id)...), '}')
 }
 
 // requestParams are the params of a $/cancel_request.
@@ -32,5 +33,5 @@ func requestParams(id int64) json.RawMessage {
 
 // withParam adds a member to params. value is raw JSON.
 func withParam(params json.RawMessage, name string, value []byte) json.RawMessage {
-	return acp.SetMember(params, value, name)
+	return rawjson.SetMember(params, value, name)
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
@@ -43,17 +43,17 @@ const recordVersion = 1
 // read takes over what the agent said of the session in answer to the request that
 // made or opened it.
 func (rec *record) read(result json.RawMessage) {
-	if v, ok := acp.Member(result, "modes"); ok {
+	if v, ok := rawjson.Member(result, "modes"); ok {
 		rec.Modes = bytes.Clone(v)
 	}
-	if v, ok := acp.Member(result, "configOptions"); ok {
+	if v, ok := rawjson.Member(result, "configOptions"); ok {
 		rec.ConfigOptions = bytes.Clone(v)
 	}
 }
 
 // needs adds to n what the session was created with.
 func (rec *record) needs(n agents.Needs, a *agents.Agent) agents.Needs {
-	meta, _ := acp.Member(rec.Setup, "_meta")
+	meta, _ := rawjson.Member(rec.Setup, "_meta")
 	_ = n.Read(meta) // it was valid when the session was created
 	n.Credentials, n.Dir = rec.credentials, rec.Cwd
 	n.Alone = n.Alone || a.Info().PerSession

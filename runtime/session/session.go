@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -49,7 +51,7 @@ var _ viewer.Session = (*Session)(nil)
 
 func newSession(set *Set, rec record) *Session {
 	s := &Session{
-		set: set, id: rec.ID, quoted: acp.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec,
+		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID},
 		creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {},
 	}
 	switch {
@@ -330,11 +332,11 @@ type cost struct {
 // it says first of a session that is older than the gateway, or was made elsewhere, is
 // where counting begins; a sum that shrinks has begun anew.
 func (c *cost) note(update json.RawMessage) (more float64, currency string) {
-	said, ok := acp.Member(update, "cost")
+	said, ok := rawjson.Member(update, "cost")
 	if !ok {
 		return 0, ""
 	}
-	raw, _ := acp.Member(said, "amount")
+	raw, _ := rawjson.Member(said, "amount")
 	now, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || now < 0 {
 		return 0, ""
@@ -346,7 +348,7 @@ func (c *cost) note(update json.RawMessage) (more float64, currency string) {
 		more = 0
 	}
 	c.known, c.sum = true, now
-	return more, acp.MemberString(said, "currency")
+	return more, rawjson.MemberString(said, "currency")
 }
 
 // noteLossLocked tells the clients that the process has ended by itself.
@@ -366,7 +368,7 @@ func (s *Session) noteLossLocked(cause error, x *after) {
 
 // noteEndLocked tells the clients that the session, or its process, has ended.
 func (s *Session) noteEndLocked(end EndInfo, x *after) {
-	b, err := acp.Encode(struct {
+	b, err := schema.Encode(struct {
 		SessionID string  `json:"sessionId"`
 		Data      EndInfo `json:"data"`
 	}{s.id, end})

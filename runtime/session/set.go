@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -200,9 +201,9 @@ type New struct {
 // secrets, and without what belongs to this one call.
 func Setup(params json.RawMessage) json.RawMessage {
 	p := bytes.Clone(params)
-	p = acp.DeleteMember(p, "sessionId")
-	p = acp.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
-	return acp.DeleteMember(p, "_meta", acp.MetaKey, "after")
+	p = rawjson.DeleteMember(p, "sessionId")
+	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
+	return rawjson.DeleteMember(p, "_meta", acp.MetaKey, "after")
 }
 
 // Create makes the session that the agent has just created with the given result. It is
@@ -210,7 +211,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 // does not touch the disk; see [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
-		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: acp.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
 		Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}

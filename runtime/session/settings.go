@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -32,7 +33,7 @@ var setupFields = []string{
 // configure sets what session/new asked for by the agent's own config
 // options, and returns what nobody acted on. Nothing is dropped in silence.
 func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) []Unsupported {
-	own, ok := acp.Member(meta, acp.MetaKey)
+	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
 		return nil
 	}
@@ -45,7 +46,7 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 	}
 	var out []Unsupported
 	for _, c := range configFields {
-		wish := acp.MemberString(own, c.field)
+		wish := rawjson.MemberString(own, c.field)
 		if wish == "" || slices.Contains(takes, c.field) {
 			continue
 		}
@@ -54,7 +55,7 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		}
 	}
 	for _, f := range setupFields {
-		v, given := acp.Member(own, f)
+		v, given := rawjson.Member(own, f)
 		if !given || slices.Contains(takes, f) || f == "permissionMode" && string(v) == `"default"` {
 			continue
 		}
@@ -70,12 +71,12 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	options, modes := s.rec.ConfigOptions, s.rec.Modes
 	s.mu.Unlock()
 	id := ""
-	for _, o := range acp.Elements(options) {
-		if acp.MemberString(o, "category") == category {
-			if acp.MemberString(o, "currentValue") == wish {
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "category") == category {
+			if rawjson.MemberString(o, "currentValue") == wish {
 				return ""
 			}
-			id = acp.MemberString(o, "id")
+			id = rawjson.MemberString(o, "id")
 		}
 	}
 	var method string
@@ -83,10 +84,10 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	switch {
 	case id != "":
 		method = methodSetOption
-		params = optionParams(l, id, acp.AppendQuoted(nil, wish))
+		params = optionParams(l, id, rawjson.AppendQuoted(nil, wish))
 	case category == "mode" && len(modes) > 0:
 		method = methodSetMode
-		params = withParam(sessionParams(l.native), "modeId", acp.AppendQuoted(nil, wish))
+		params = withParam(sessionParams(l.native), "modeId", rawjson.AppendQuoted(nil, wish))
 	default:
 		return "agent " + l.p.Agent().ID() + " offers no option for it"
 	}
@@ -94,15 +95,15 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	if err != nil {
 		return viewer.ErrorOf(err).Message
 	}
-	quoted := acp.AppendQuoted(nil, wish)
+	quoted := rawjson.AppendQuoted(nil, wish)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chosenLocked(method, quoted, id, quoted)
-	if v, ok := acp.Member(res, "configOptions"); ok {
+	if v, ok := rawjson.Member(res, "configOptions"); ok {
 		s.rec.ConfigOptions = v
 	}
 	if method == methodSetMode {
-		s.rec.Modes = acp.SetMember(s.rec.Modes, acp.AppendQuoted(nil, wish), "currentModeId")
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, wish), "currentModeId")
 	}
 	s.unsaved = true
 	return ""
@@ -136,8 +137,8 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 	options, modes := s.rec.ConfigOptions, s.rec.Modes
 	s.mu.Unlock()
 	now := map[string]json.RawMessage{}
-	for _, o := range acp.Elements(options) {
-		now[acp.MemberString(o, "id")], _ = acp.Member(o, "currentValue")
+	for _, o := range rawjson.Elements(options) {
+		now[rawjson.MemberString(o, "id")], _ = rawjson.Member(o, "currentValue")
 	}
 	tell := func(method string, params json.RawMessage) {
 		res, err := l.p.Ask(ctx, method, params)
@@ -147,16 +148,16 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if v, ok := acp.Member(res, "configOptions"); ok {
+		if v, ok := rawjson.Member(res, "configOptions"); ok {
 			s.rec.ConfigOptions = v
 		}
 		s.unsaved = true
 	}
-	if mode != "" && len(modes) > 0 && acp.MemberString(modes, "currentModeId") != mode {
-		quoted := acp.AppendQuoted(nil, mode)
+	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
+		quoted := rawjson.AppendQuoted(nil, mode)
 		tell(methodSetMode, withParam(sessionParams(l.native), "modeId", quoted))
 		s.mu.Lock()
-		s.rec.Modes = acp.SetMember(s.rec.Modes, quoted, "currentModeId")
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
 		s.mu.Unlock()
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
@@ -168,22 +169,22 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 }
 
 func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {
-	return withParam(withParam(sessionParams(l.native), "configId", acp.AppendQuoted(nil, id)), "value", value)
+	return withParam(withParam(sessionParams(l.native), "configId", rawjson.AppendQuoted(nil, id)), "value", value)
 }
 
 // Chose notes what a client has set and the agent has taken.
 func (s *Session) Chose(method string, params, result json.RawMessage) {
-	mode, _ := acp.Member(params, "modeId")
-	value, _ := acp.Member(params, "value")
-	options, _ := acp.Member(result, "configOptions")
+	mode, _ := rawjson.Member(params, "modeId")
+	value, _ := rawjson.Member(params, "value")
+	options, _ := rawjson.Member(result, "configOptions")
 	s.mu.Lock()
 	if len(options) > 0 {
 		s.rec.ConfigOptions = bytes.Clone(options)
 	}
 	if method == methodSetMode && len(mode) > 0 && len(s.rec.Modes) > 0 {
-		s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
 	}
-	s.chosenLocked(method, mode, acp.MemberString(params, "configId"), bytes.Clone(value))
+	s.chosenLocked(method, mode, rawjson.MemberString(params, "configId"), bytes.Clone(value))
 	s.unsaved = true
 	s.mu.Unlock()
 	s.set.o.Tasks.Go(s.save)
@@ -194,15 +195,15 @@ func (s *Session) noteSettingsLocked(m *acp.Message) {
 	u := m.Update()
 	switch string(m.UpdateKind()) {
 	case "current_mode_update":
-		if mode, ok := acp.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
-			s.rec.Modes = acp.SetMember(s.rec.Modes, mode, "currentModeId")
+		if mode, ok := rawjson.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
 		}
 	case "config_option_update":
-		if opts, ok := acp.Member(u, "configOptions"); ok {
+		if opts, ok := rawjson.Member(u, "configOptions"); ok {
 			s.rec.ConfigOptions = bytes.Clone(opts)
 		}
 	case "session_info_update":
-		if t := acp.MemberString(u, "title"); t != "" {
+		if t := rawjson.MemberString(u, "title"); t != "" {
 			s.rec.Title = t
 		}
 	}

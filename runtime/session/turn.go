@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -37,7 +39,7 @@ var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
 	s.EndLostCalls()
 	t := &turn{req: req, needs: n, prompt: m.Clone(), span: observe.NoSpan{}}
-	if name, ok := acp.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
+	if name, ok := rawjson.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
 		t.name = bytes.Clone(name)
 	}
 	req.OnWithdraw(func(context.Context) { s.handle(event{kind: withdrawn, turn: t}) })
@@ -62,8 +64,8 @@ func (s *Session) recordLocked(t *turn) {
 	num := t.req.Client().Number()
 	log := s.Log()
 	log.Append(journal.Client, num, t.prompt.Frame())
-	blocks, _ := acp.Member(t.prompt.Params(), "prompt")
-	for _, block := range acp.Elements(blocks) {
+	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
+	for _, block := range rawjson.Elements(blocks) {
 		// The sender knows what it sent; everybody else, and everybody later,
 		// is shown it as ACP shows a user's words.
 		log.Append(journal.Echo, journal.Except(num),
@@ -156,7 +158,7 @@ func (s *Session) noteTurnEndLocked(t *turn, result []byte, failure *acp.Error) 
 		frame = append(append(frame, `,"promptId":`...), t.name...)
 	}
 	if failure != nil {
-		b, err := acp.Encode(failure)
+		b, err := schema.Encode(failure)
 		if err != nil {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // Capabilities is what the client said in initialize, as far as the gateway acts on it.
@@ -18,7 +19,7 @@ type Capabilities struct {
 // ReadCapabilities reads the clientCapabilities of initialize.
 func ReadCapabilities(caps json.RawMessage) Capabilities {
 	has := func(path ...string) bool {
-		v, ok := acp.Member(caps, path...)
+		v, ok := rawjson.Member(caps, path...)
 		return ok && string(v) != "null" && string(v) != "false"
 	}
 	return Capabilities{
@@ -52,9 +53,9 @@ func forAgent(caps json.RawMessage) json.RawMessage {
 	if len(caps) == 0 || caps[0] != '{' {
 		return json.RawMessage("{}")
 	}
-	caps = acp.DeleteMember(caps, "_meta", acp.MetaKey)
-	if meta, ok := acp.Member(caps, "_meta"); ok && string(meta) == "{}" {
-		caps = acp.DeleteMember(caps, "_meta")
+	caps = rawjson.DeleteMember(caps, "_meta", acp.MetaKey)
+	if meta, ok := rawjson.Member(caps, "_meta"); ok && string(meta) == "{}" {
+		caps = rawjson.DeleteMember(caps, "_meta")
 	}
 	return caps
 }

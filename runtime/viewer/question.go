@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -43,20 +45,20 @@ func (a *Ask) Decision(m *acp.Message) observe.Outcome {
 		return observe.OutcomeOf(e)
 	}
 	res := m.Result()
-	if action := acp.MemberString(res, "action"); action != "" { // of an elicitation
+	if action := rawjson.MemberString(res, "action"); action != "" { // of an elicitation
 		return observe.Outcome{Result: action}
 	}
-	if acp.MemberString(res, "outcome", "outcome") != "selected" {
-		if outcome := acp.MemberString(res, "outcome"); outcome != "" { // of a question
+	if rawjson.MemberString(res, "outcome", "outcome") != "selected" {
+		if outcome := rawjson.MemberString(res, "outcome"); outcome != "" { // of a question
 			return observe.Outcome{Result: outcome}
 		}
 		return observe.Outcome{Result: observe.Cancelled}
 	}
-	chosen := acp.MemberString(res, "outcome", "optionId")
-	options, _ := acp.Member(a.Params, "options")
-	for _, o := range acp.Elements(options) {
-		if acp.MemberString(o, "optionId") == chosen {
-			return observe.Outcome{Result: acp.MemberString(o, "kind")}
+	chosen := rawjson.MemberString(res, "outcome", "optionId")
+	options, _ := rawjson.Member(a.Params, "options")
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "optionId") == chosen {
+			return observe.Outcome{Result: rawjson.MemberString(o, "kind")}
 		}
 	}
 	return observe.Outcome{Result: "answered"}
@@ -96,8 +98,8 @@ func (a *Ask) formFor(caps Capabilities, frame []byte) []byte {
 
 // elicitation is the question as a form: a property per question.
 func (a *Ask) elicitation() []byte {
-	type schema = map[string]any
-	props, required := schema{}, []string{}
+	type object = map[string]any
+	props, required := object{}, []string{}
 	var lines []string
 	for i, q := range a.questions() {
 		labels := make([]any, 0, len(q.Options))
@@ -106,12 +108,12 @@ func (a *Ask) elicitation() []byte {
 			if o.Description != "" {
 				title += ": " + o.Description
 			}
-			labels = append(labels, schema{"const": o.Label, "title": title})
+			labels = append(labels, object{"const": o.Label, "title": title})
 		}
-		prop := schema{"type": "string", "title": q.Header, "description": q.Question}
+		prop := object{"type": "string", "title": q.Header, "description": q.Question}
 		switch {
 		case q.MultiSelect:
-			prop = schema{"type": "array", "title": q.Header, "description": q.Question, "items": schema{"anyOf": labels}}
+			prop = object{"type": "array", "title": q.Header, "description": q.Question, "items": object{"anyOf": labels}}
 		case len(labels) > 0:
 			prop["oneOf"] = labels
 		}
@@ -119,9 +121,9 @@ func (a *Ask) elicitation() []byte {
 		required = append(required, questionKey(q, i))
 		lines = append(lines, q.Question)
 	}
-	params, err := acp.Encode(map[string]any{
+	params, err := schema.Encode(map[string]any{
 		"sessionId": a.Session, "mode": "form", "message": strings.Join(lines, "\n"),
-		"requestedSchema": schema{"type": "object", "properties": props, "required": required},
+		"requestedSchema": object{"type": "object", "properties": props, "required": required},
 	})
 	if err != nil {
 		return nil
@@ -143,7 +145,7 @@ func (a *Ask) Piece() []byte {
 		options = append(options, map[string]any{"optionId": "answer-" + strconv.Itoa(k), "name": o.Label, "kind": "allow_once"})
 	}
 	options = append(options, map[string]any{"optionId": "reject", "name": "Do not answer", "kind": "reject_once"})
-	params, err := acp.Encode(map[string]any{
+	params, err := schema.Encode(map[string]any{
 		"sessionId": a.Session, "options": options,
 		"toolCall": map[string]any{
 			"toolCallId": fmt.Sprintf("question-%d", a.ID), "title": q.Question, "kind": "other", "status": "pending",
@@ -175,11 +177,11 @@ func (a *Ask) Interpret(caps Capabilities, m *acp.Message) (result []byte, more 
 	if whole && caps.form {
 		return formAnswer(qs, m.Result()), nil
 	}
-	if acp.MemberString(m.Result(), "outcome", "outcome") != "selected" {
+	if rawjson.MemberString(m.Result(), "outcome", "outcome") != "selected" {
 		return encodeAnswer("cancelled", nil), nil
 	}
 	i := len(a.Answers)
-	picked := acp.MemberString(m.Result(), "outcome", "optionId")
+	picked := rawjson.MemberString(m.Result(), "outcome", "optionId")
 	k, err := strconv.Atoi(strings.TrimPrefix(picked, "answer-"))
 	if i >= len(qs) || err != nil || k < 0 || k >= len(qs[i].Options) {
 		return encodeAnswer("rejected", nil), nil
@@ -193,7 +195,7 @@ func (a *Ask) Interpret(caps Capabilities, m *acp.Message) (result []byte, more 
 
 // formAnswer reads the response to an elicitation.
 func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
-	switch acp.MemberString(res, "action") {
+	switch rawjson.MemberString(res, "action") {
 	case "accept":
 	case "decline":
 		return encodeAnswer("rejected", nil)
@@ -202,7 +204,7 @@ func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
 	}
 	answers := make([][]string, len(qs))
 	for i, q := range qs {
-		v, _ := acp.Member(res, "content", questionKey(q, i))
+		v, _ := rawjson.Member(res, "content", questionKey(q, i))
 		var one string
 		if json.Unmarshal(v, &answers[i]) != nil && json.Unmarshal(v, &one) == nil {
 			answers[i] = []string{one}
@@ -220,7 +222,7 @@ func encodeAnswer(outcome string, answers [][]string) []byte {
 			answers[i] = []string{}
 		}
 	}
-	b, err := acp.Encode(acp.QuestionResponse{Outcome: acp.QuestionOutcome(outcome), Answers: answers})
+	b, err := schema.Encode(acp.QuestionResponse{Outcome: acp.QuestionOutcome(outcome), Answers: answers})
 	if err != nil {
 		return nil
 	}

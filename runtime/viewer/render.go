@@ -2,6 +2,7 @@ package viewer
 
 import (
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -32,7 +33,7 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 	case journal.Ask:
 		return st.renderAskLocked(f, e)
 	case journal.AskDone:
-		id, ok := acp.Member(e.Frame, "params", "requestId")
+		id, ok := rawjson.Member(e.Frame, "params", "requestId")
 		n, isInt := acp.ID(id).Int()
 		if !ok || !isInt || !c.given[n] {
 			return nil

@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -125,7 +126,7 @@ func (q *Request) Result(s Session, raw []byte) {
 
 // Encode answers with the encoding of v.
 func (q *Request) Encode(s Session, v any) {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		q.Fail(s, err)
 		return

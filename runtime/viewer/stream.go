@@ -381,3 +381,6 @@ func (st *Stream) pollReplay(limit int) error {
 	}
 	return nil
 }
+
+// Kept returns how many logs the stream keeps a position in.
+func (st *Stream) Kept() int { return len(st.cursors) }

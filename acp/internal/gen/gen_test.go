@@ -21,15 +21,19 @@ func TestGenerate_NoDrift(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(want) != string(got) {
-			t.Errorf("%s is not what the generator writes: run go generate ./acp", name)
+			t.Errorf("%s is not what the generator writes: run go generate ./acp/schema", name)
 		}
 	}
-	present, err := filepath.Glob(filepath.Join(acpDir, "*_gen.go"))
-	if err != nil {
-		t.Fatal(err)
+	present := 0
+	for _, pattern := range []string{"*_gen.go", "*/*_gen.go"} {
+		found, err := filepath.Glob(filepath.Join(acpDir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		present += len(found)
 	}
-	if len(present) != len(files) {
-		t.Errorf("%d generated files exist, %d are generated", len(present), len(files))
+	if present != len(files) {
+		t.Errorf("%d generated files exist, %d are generated", present, len(files))
 	}
 }
 

@@ -1,9 +1,9 @@
-// Gen writes the types, the codec and the method table of package acp from the
-// schema files in acp/schema. It runs in the acp directory:
+// Gen writes the types and the codec of package schema and the method table of
+// package acp from the schema files in acp/schema. It runs in that directory:
 //
-//	go run ./internal/gen          write the generated files
-//	go run ./internal/gen -update  first fetch the schema files of the pinned
-//	                               version with npm
+//	go run ../internal/gen          write the generated files
+//	go run ../internal/gen -update  first fetch the schema files of the pinned
+//	                                version with npm
 package main
 
 import (
@@ -16,12 +16,13 @@ import (
 func main() {
 	refresh := flag.Bool("update", false, "fetch the schema files of the pinned version")
 	flag.Parse()
-	if err := run(".", *refresh); err != nil {
+	if err := run("..", *refresh); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
+// run works in the acp directory dir.
 func run(dir string, refresh bool) error {
 	if refresh {
 		if err := update(filepath.Join(dir, "schema")); err != nil {
@@ -33,7 +34,7 @@ func run(dir string, refresh bool) error {
 		return err
 	}
 	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), b, 0o644); err != nil {
 			return err
 		}
 	}

@@ -22,13 +22,13 @@ const (
 	classLists          // a choice between lists
 )
 
-// envelopes are definitions of JSON-RPC, which the package writes by hand.
+// envelopes are definitions of JSON-RPC, which package acp writes by hand.
 var envelopes = []string{
 	"AgentRequest", "AgentResponse", "AgentNotification",
 	"ClientRequest", "ClientResponse", "ClientNotification",
 	"ProxyRequest", "ProxyResponse", "ProxyNotification",
 	"ExtRequest", "ExtResponse", "ExtNotification",
-	"RequestId", "Error", "ErrorCode",
+	"RequestId", "ErrorCode",
 }
 
 // flattened are choices between objects that are more use as one struct.
@@ -70,7 +70,7 @@ func all(alts []*node, ok func(*node) bool) bool {
 type form int
 
 const (
-	formValue     form = iota // through marshal and encoding/json
+	formValue     form = iota // through Append and encoding/json
 	formRaw                   // json.RawMessage
 	formText                  // a string or a named string
 	formGenerated             // a generated struct
@@ -95,8 +95,6 @@ func (g *generator) defType(name string) goType {
 	switch name {
 	case "RequestId", "ExtRequest", "ExtResponse", "ExtNotification":
 		return goType{name: "json.RawMessage", form: formRaw}
-	case "Error":
-		return goType{name: "Error"}
 	case "ErrorCode":
 		return goType{name: "int64"}
 	}

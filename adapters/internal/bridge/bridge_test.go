@@ -17,6 +17,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -35,19 +36,19 @@ type talker struct {
 	closed chan struct{}
 }
 
-func (t *talker) Initialize(context.Context, *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	return &acp.InitializeResponse{ProtocolVersion: 1}, nil
+func (t *talker) Initialize(context.Context, *schema.InitializeRequest) (*schema.InitializeResponse, error) {
+	return &schema.InitializeResponse{ProtocolVersion: 1}, nil
 }
 
-func (t *talker) NewSession(context.Context, *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
-	return &acp.NewSessionResponse{SessionID: "S"}, nil
+func (t *talker) NewSession(context.Context, *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
+	return &schema.NewSessionResponse{SessionID: "S"}, nil
 }
 
-func (t *talker) Prompt(ctx context.Context, _ *acp.PromptRequest) (*acp.PromptResponse, error) {
-	return &acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, t.prompt(ctx, t)
+func (t *talker) Prompt(ctx context.Context, _ *schema.PromptRequest) (*schema.PromptResponse, error) {
+	return &schema.PromptResponse{StopReason: schema.StopReasonEndTurn}, t.prompt(ctx, t)
 }
-func (t *talker) Cancel(context.Context, *acp.CancelNotification) error { return nil }
-func (t *talker) Close() error                                          { close(t.closed); return nil }
+func (t *talker) Cancel(context.Context, *schema.CancelNotification) error { return nil }
+func (t *talker) Close() error                                             { close(t.closed); return nil }
 
 func open(prompt func(ctx context.Context, t *talker) error) (*bridge.Conn, *talker) {
 	t := &talker{prompt: prompt, closed: make(chan struct{})}
@@ -72,7 +73,7 @@ func TestConn_WhatWasSaidComesBeforeTheFailure(t *testing.T) {
 	died := &adapters.ExitError{Code: 3}
 	c, agent := open(func(ctx context.Context, a *talker) error {
 		for range updates {
-			if err := a.peer.Update(ctx, "S", acp.AgentMessage(acp.TextBlock(strings.Repeat("x", 300)))); err != nil {
+			if err := a.peer.Update(ctx, "S", schema.AgentMessage(schema.TextBlock(strings.Repeat("x", 300)))); err != nil {
 				return err
 			}
 		}
@@ -116,7 +117,7 @@ func TestConn_CloseEndsWhoWaits(t *testing.T) {
 	stuck := make(chan error, 1)
 	c, agent := open(func(ctx context.Context, a *talker) error {
 		for { // more than fits: nobody reads
-			if err := a.peer.Update(ctx, "S", acp.AgentMessage(acp.TextBlock(strings.Repeat("x", 1000)))); err != nil {
+			if err := a.peer.Update(ctx, "S", schema.AgentMessage(schema.TextBlock(strings.Repeat("x", 1000)))); err != nil {
 				stuck <- err
 				return err
 			}
@@ -144,10 +145,10 @@ func TestConn_LargeFramesBothWays(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 12<<16) // 12 MiB
 	got := make(chan int, 1)
 	c, _ := open(func(ctx context.Context, a *talker) error {
-		return a.peer.Update(ctx, "S", acp.AgentMessage(acp.TextBlock(text)))
+		return a.peer.Update(ctx, "S", schema.AgentMessage(schema.TextBlock(text)))
 	})
 	defer func() { _ = c.Close() }()
-	params, err := acp.Encode(&acp.PromptRequest{SessionID: "S", Prompt: []acp.ContentBlock{acp.TextBlock(text)}})
+	params, err := schema.Encode(&schema.PromptRequest{SessionID: "S", Prompt: []schema.ContentBlock{schema.TextBlock(text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestConn_LargeFramesBothWays(t *testing.T) {
 			got <- 0
 			return
 		}
-		var u acp.SessionUpdate
+		var u schema.SessionUpdate
 		if json.Unmarshal(m.Update(), &u) != nil {
 			got <- 0
 			return

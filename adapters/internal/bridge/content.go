@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // Content makes an agent's own parts of a prompt. The functions return the parts
@@ -16,14 +17,14 @@ type Content struct {
 
 	Text    func(text string) any
 	Image   func(mime, data string) any                         // data is base64
-	ImageAt func(image *acp.ImageContent) (any, error)          // an image that is given by its URI
-	Link    func(link *acp.ResourceLink) []any                  // nil makes a text of it
+	ImageAt func(image *schema.ImageContent) (any, error)       // an image that is given by its URI
+	Link    func(link *schema.ResourceLink) []any               // nil makes a text of it
 	File    func(mime, uri, data string) (parts []any, ok bool) // an embedded file that is no text
 }
 
 // Parts returns the parts of a prompt. Embedded texts follow the words, where
 // only their names stand.
-func (c *Content) Parts(prompt []acp.ContentBlock) ([]any, error) {
+func (c *Content) Parts(prompt []schema.ContentBlock) ([]any, error) {
 	var out, context []any
 	embed := func(uri, text string) {
 		out = append(out, c.Text(Link("", uri)))

@@ -6,16 +6,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-func embedded(mime, uri, blob string) acp.ContentBlock {
-	return acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{BlobResourceContents: &acp.BlobResourceContents{URI: uri, MimeType: &mime, Blob: blob}}}}
+func embedded(mime, uri, blob string) schema.ContentBlock {
+	return schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{BlobResourceContents: &schema.BlobResourceContents{URI: uri, MimeType: &mime, Blob: blob}}}}
 }
 
-func embeddedText(uri, text string) acp.ContentBlock {
-	return acp.ContentBlock{Resource: &acp.EmbeddedResource{Resource: acp.EmbeddedResourceResource{TextResourceContents: &acp.TextResourceContents{URI: uri, Text: text}}}}
+func embeddedText(uri, text string) schema.ContentBlock {
+	return schema.ContentBlock{Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{TextResourceContents: &schema.TextResourceContents{URI: uri, Text: text}}}}
 }
 
 var words = bridge.Content{Agent: "acme", Files: "text", Text: func(s string) any { return s }}
@@ -24,18 +24,18 @@ func TestContent(t *testing.T) {
 	all := words
 	all.Files = "images and text"
 	all.Image = func(mime, data string) any { return "image " + mime + " " + data }
-	all.ImageAt = func(i *acp.ImageContent) (any, error) { return "image at " + *i.URI, nil }
-	all.Link = func(l *acp.ResourceLink) []any { return []any{"link", l.URI} }
+	all.ImageAt = func(i *schema.ImageContent) (any, error) { return "image at " + *i.URI, nil }
+	all.Link = func(l *schema.ResourceLink) []any { return []any{"link", l.URI} }
 	all.File = func(mime, uri, data string) ([]any, bool) {
 		return []any{"file " + uri, data}, strings.HasPrefix(mime, "image/")
 	}
 	uri := "https://x.test/i.png"
-	prompt := []acp.ContentBlock{
-		acp.TextBlock("look"), acp.TextBlock(" \n"), embeddedText("file:///a.go", "package a"),
-		{Image: &acp.ImageContent{MimeType: "image/png", Data: "aa=="}},
-		{Image: &acp.ImageContent{MimeType: "image/png", URI: &uri}},
-		{ResourceLink: &acp.ResourceLink{Name: "b", URI: "file:///b"}},
-		embedded("text/plain", "file:///c.txt", "aGk="), embedded("image/gif", "file:///d.gif", "bb=="), acp.TextBlock("and say"),
+	prompt := []schema.ContentBlock{
+		schema.TextBlock("look"), schema.TextBlock(" \n"), embeddedText("file:///a.go", "package a"),
+		{Image: &schema.ImageContent{MimeType: "image/png", Data: "aa=="}},
+		{Image: &schema.ImageContent{MimeType: "image/png", URI: &uri}},
+		{ResourceLink: &schema.ResourceLink{Name: "b", URI: "file:///b"}},
+		embedded("text/plain", "file:///c.txt", "aGk="), embedded("image/gif", "file:///d.gif", "bb=="), schema.TextBlock("and say"),
 	}
 	got, err := all.Parts(prompt)
 	if err != nil {
@@ -50,16 +50,16 @@ func TestContent(t *testing.T) {
 		t.Error(diff)
 	}
 	for name, tt := range map[string]struct {
-		prompt acp.ContentBlock
+		prompt schema.ContentBlock
 		want   string
 	}{
-		"an image where none are taken": {acp.ContentBlock{Image: &acp.ImageContent{MimeType: "image/png", Data: "aa=="}}, "acme takes text"},
-		"audio":                         {acp.ContentBlock{Audio: &acp.AudioContent{MimeType: "audio/wav", Data: "aa=="}}, "acme takes text"},
+		"an image where none are taken": {schema.ContentBlock{Image: &schema.ImageContent{MimeType: "image/png", Data: "aa=="}}, "acme takes text"},
+		"audio":                         {schema.ContentBlock{Audio: &schema.AudioContent{MimeType: "audio/wav", Data: "aa=="}}, "acme takes text"},
 		"a file of an unknown kind":     {embedded("application/zip", "file:///z", "aa=="), `acme cannot be given resource file:///z of type "application/zip": text can be embedded`},
 		"a broken text":                 {embedded("text/plain", "file:///t", "%%"), "resource file:///t: illegal base64"},
-		"nothing":                       {acp.TextBlock("  "), "the prompt is empty"},
+		"nothing":                       {schema.TextBlock("  "), "the prompt is empty"},
 	} {
-		if _, err := words.Parts([]acp.ContentBlock{tt.prompt}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := words.Parts([]schema.ContentBlock{tt.prompt}); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}

@@ -3,7 +3,7 @@ package bridge
 import (
 	"strings"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // maxSaid bounds the text of a model's response that is remembered in case its
@@ -47,20 +47,20 @@ func (e *Echo) Broken() {
 }
 
 // Say takes a piece of a message and returns the chunks of what is new of it.
-func (e *Echo) Say(id, text string, thought bool) []acp.SessionUpdate {
-	var out []acp.SessionUpdate
+func (e *Echo) Say(id, text string, thought bool) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
 	for _, p := range e.say(id, text, thought) {
 		if p.text == "" {
 			continue
 		}
 		if thought {
-			u := acp.AgentThought(acp.TextBlock(p.text))
-			u.AgentThoughtChunk.MessageID = acp.MessageID(p.id)
+			u := schema.AgentThought(schema.TextBlock(p.text))
+			u.AgentThoughtChunk.MessageID = schema.MessageID(p.id)
 			out = append(out, u)
 			continue
 		}
-		u := acp.AgentMessage(acp.TextBlock(p.text))
-		u.AgentMessageChunk.MessageID = acp.MessageID(p.id)
+		u := schema.AgentMessage(schema.TextBlock(p.text))
+		u.AgentMessageChunk.MessageID = schema.MessageID(p.id)
 		out = append(out, u)
 	}
 	return out

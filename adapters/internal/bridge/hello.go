@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -13,25 +13,25 @@ const protocolVersion = 1
 // Hello is the answer to initialize of an agent that does what all bridges do:
 // prompts with pictures and resources, MCP servers over HTTP, and everything
 // that there is to do with sessions. A bridge takes away what its agent lacks.
-func Hello(name, title string, o adapters.Options) *acp.InitializeResponse {
-	return &acp.InitializeResponse{
+func Hello(name, title string, o adapters.Options) *schema.InitializeResponse {
+	return &schema.InitializeResponse{
 		ProtocolVersion: protocolVersion,
-		AgentCapabilities: &acp.AgentCapabilities{
+		AgentCapabilities: &schema.AgentCapabilities{
 			LoadSession:        true,
-			PromptCapabilities: &acp.PromptCapabilities{Image: true, EmbeddedContext: true},
-			MCPCapabilities:    &acp.MCPCapabilities{HTTP: true},
-			SessionCapabilities: &acp.SessionCapabilities{
-				List:                  &acp.SessionListCapabilities{},
-				Delete:                &acp.SessionDeleteCapabilities{},
-				AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
-				SystemPrompt:          &acp.SessionSystemPromptCapabilities{},
-				Fork:                  &acp.SessionForkCapabilities{},
-				Resume:                &acp.SessionResumeCapabilities{},
-				Close:                 &acp.SessionCloseCapabilities{},
-				Title:                 &acp.SessionTitleCapabilities{},
+			PromptCapabilities: &schema.PromptCapabilities{Image: true, EmbeddedContext: true},
+			MCPCapabilities:    &schema.MCPCapabilities{HTTP: true},
+			SessionCapabilities: &schema.SessionCapabilities{
+				List:                  &schema.SessionListCapabilities{},
+				Delete:                &schema.SessionDeleteCapabilities{},
+				AdditionalDirectories: &schema.SessionAdditionalDirectoriesCapabilities{},
+				SystemPrompt:          &schema.SessionSystemPromptCapabilities{},
+				Fork:                  &schema.SessionForkCapabilities{},
+				Resume:                &schema.SessionResumeCapabilities{},
+				Close:                 &schema.SessionCloseCapabilities{},
+				Title:                 &schema.SessionTitleCapabilities{},
 			},
 		},
-		AgentInfo: &acp.Implementation{Name: name, Title: &title, Version: FirstOf(o.Program.Version, "unknown")},
+		AgentInfo: &schema.Implementation{Name: name, Title: &title, Version: FirstOf(o.Program.Version, "unknown")},
 	}
 }
 
@@ -46,11 +46,11 @@ func Logger(o adapters.Options) *slog.Logger {
 // Client is what the client has said of itself; the zero value is one that has
 // said nothing. It is safe for concurrent use.
 type Client struct {
-	caps atomic.Pointer[acp.ClientCapabilities]
+	caps atomic.Pointer[schema.ClientCapabilities]
 }
 
 // Hears takes the client's initialize.
-func (c *Client) Hears(r *acp.InitializeRequest) { c.caps.Store(r.ClientCapabilities) }
+func (c *Client) Hears(r *schema.InitializeRequest) { c.caps.Store(r.ClientCapabilities) }
 
 // Shows returns which of the updates the client knows that not all do.
 func (c *Client) Shows() (notices, compaction bool) {
@@ -62,7 +62,7 @@ func (c *Client) Shows() (notices, compaction bool) {
 }
 
 // Elicitation returns how the client can be asked things, nil when it cannot.
-func (c *Client) Elicitation() *acp.ElicitationCapabilities {
+func (c *Client) Elicitation() *schema.ElicitationCapabilities {
 	if caps := c.caps.Load(); caps != nil {
 		return caps.Elicitation
 	}

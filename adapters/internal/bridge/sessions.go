@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // Sessions are those that are open on a connection whose sessions have nothing in
@@ -14,18 +16,18 @@ type Sessions[S comparable] struct {
 	end func(S)
 
 	mu     sync.Mutex
-	open   map[acp.SessionID]S
+	open   map[schema.SessionID]S
 	closed bool
 }
 
 // NewSessions returns an empty table. end ends everything that a session runs and
 // returns when that is done; it may be called more than once for a session.
 func NewSessions[S comparable](end func(S)) *Sessions[S] {
-	return &Sessions[S]{end: end, open: map[acp.SessionID]S{}}
+	return &Sessions[S]{end: end, open: map[schema.SessionID]S{}}
 }
 
 // Add opens a session. One that cannot be opened is ended.
-func (t *Sessions[S]) Add(id acp.SessionID, s S) error {
+func (t *Sessions[S]) Add(id schema.SessionID, s S) error {
 	t.mu.Lock()
 	_, taken := t.open[id]
 	closed := t.closed
@@ -44,12 +46,12 @@ func (t *Sessions[S]) Add(id acp.SessionID, s S) error {
 	return nil
 }
 
-func errOpen(id acp.SessionID) error {
+func errOpen(id schema.SessionID) error {
 	return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
 }
 
 // Get returns a session, or an error for the client when it is not open.
-func (t *Sessions[S]) Get(id acp.SessionID) (S, error) {
+func (t *Sessions[S]) Get(id schema.SessionID) (S, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.open[id]
@@ -60,7 +62,7 @@ func (t *Sessions[S]) Get(id acp.SessionID) (S, error) {
 }
 
 // Free returns an error for the client when a session is open.
-func (t *Sessions[S]) Free(id acp.SessionID) error {
+func (t *Sessions[S]) Free(id schema.SessionID) error {
 	if _, err := t.Get(id); err == nil {
 		return errOpen(id)
 	}
@@ -68,7 +70,7 @@ func (t *Sessions[S]) Free(id acp.SessionID) error {
 }
 
 // Has reports whether it is s that is open as id.
-func (t *Sessions[S]) Has(id acp.SessionID, s S) bool {
+func (t *Sessions[S]) Has(id schema.SessionID, s S) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one, ok := t.open[id]
@@ -76,7 +78,7 @@ func (t *Sessions[S]) Has(id acp.SessionID, s S) bool {
 }
 
 // Remove ends a session, and reports whether it was open.
-func (t *Sessions[S]) Remove(id acp.SessionID) bool {
+func (t *Sessions[S]) Remove(id schema.SessionID) bool {
 	t.mu.Lock()
 	s, ok := t.open[id]
 	delete(t.open, id)
@@ -92,7 +94,7 @@ func (t *Sessions[S]) Close() {
 	t.mu.Lock()
 	t.closed = true
 	all := t.open
-	t.open = map[acp.SessionID]S{}
+	t.open = map[schema.SessionID]S{}
 	t.mu.Unlock()
 	var ending sync.WaitGroup
 	for _, s := range all {
@@ -102,10 +104,10 @@ func (t *Sessions[S]) Close() {
 }
 
 // TitleFor reads the parameters of session/set_title.
-func TitleFor(params json.RawMessage) (id acp.SessionID, title string, err error) {
-	title = strings.TrimSpace(acp.MemberString(params, "title"))
+func TitleFor(params json.RawMessage) (id schema.SessionID, title string, err error) {
+	title = strings.TrimSpace(rawjson.MemberString(params, "title"))
 	if title == "" {
 		return "", "", acp.Errorf(acp.CodeInvalidParams, "session/set_title needs params.title, a text that is not empty")
 	}
-	return acp.SessionID(acp.MemberString(params, "sessionId")), title, nil
+	return schema.SessionID(rawjson.MemberString(params, "sessionId")), title, nil
 }

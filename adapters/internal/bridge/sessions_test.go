@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -57,7 +57,7 @@ func TestSessions_CloseLeavesNone(t *testing.T) {
 		all := make([]endable, 8)
 		var work sync.WaitGroup
 		for i := range all {
-			id := acp.SessionID(rune('a' + i))
+			id := schema.SessionID(rune('a' + i))
 			work.Go(func() {
 				if open.Add(id, &all[i]) == nil && i%2 == 0 {
 					open.Remove(id)

@@ -9,14 +9,16 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // Request has the members that the requests which set up a session share.
 type Request struct {
 	Cwd         string
 	Directories []string
-	Servers     []acp.MCPServer
-	System      *acp.SystemPrompt
+	Servers     []schema.MCPServer
+	System      *schema.SystemPrompt
 	Meta        map[string]json.RawMessage
 }
 
@@ -45,10 +47,10 @@ type Setup struct {
 	Wishes
 	Cwd         string
 	Roots       []string // further folders, absolute
-	Servers     []acp.MCPServer
+	Servers     []schema.MCPServer
 	Unsupported []Unsupported
 
-	system *acp.SystemPrompt
+	system *schema.SystemPrompt
 }
 
 // NewSetup reads a request. The error is what the client did wrong.
@@ -101,7 +103,7 @@ func (s *Setup) SystemPrompt() (instead *string, more []string) {
 	}
 	all := strings.Join(parts, "\n")
 	switch {
-	case s.system.Mode == acp.SystemPromptModeOverride:
+	case s.system.Mode == schema.SystemPromptModeOverride:
 		instead = &all
 	case all != "":
 		more = append(more, all)
@@ -116,7 +118,7 @@ func (s *Setup) NamedServers() (map[string]json.RawMessage, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
-	if inner, ok := acp.Member(raw, "mcpServers"); ok {
+	if inner, ok := rawjson.Member(raw, "mcpServers"); ok {
 		raw = inner
 	}
 	var named map[string]json.RawMessage
@@ -156,7 +158,7 @@ func (s *Setup) SkillFiles() []string {
 
 // OwnMembers returns the members of agentSpecific that are for the agent.
 func (s *Setup) OwnMembers(agent string) map[string]json.RawMessage {
-	own, ok := acp.Member(s.Specific, agent)
+	own, ok := rawjson.Member(s.Specific, agent)
 	if !ok {
 		return nil
 	}

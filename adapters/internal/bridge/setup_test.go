@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -33,7 +34,7 @@ func TestSetup(t *testing.T) {
 	})
 	r := wishes(t, string(own))
 	r.Directories = []string{"/a"}
-	r.System = &acp.SystemPrompt{Mode: acp.SystemPromptModeAppend, Content: []acp.ContentBlock{acp.TextBlock("S"), {Image: &acp.ImageContent{}}}}
+	r.System = &schema.SystemPrompt{Mode: schema.SystemPromptModeAppend, Content: []schema.ContentBlock{schema.TextBlock("S"), {Image: &schema.ImageContent{}}}}
 	s, err := bridge.NewSetup(r)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func TestSetup(t *testing.T) {
 	if diff := cmp.Diff([]string{"systemPrompt", "skills"}, fields); diff != "" {
 		t.Errorf("unsupported -want +got\n%s", diff)
 	}
-	r.System.Mode = acp.SystemPromptModeOverride
+	r.System.Mode = schema.SystemPromptModeOverride
 	if instead, more = s.SystemPrompt(); instead == nil || *instead != "S" || len(more) != 2 {
 		t.Errorf("instead of the system prompt comes %v, then %q", instead, more)
 	}

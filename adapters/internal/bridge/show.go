@@ -9,13 +9,14 @@ import (
 	"unicode/utf8"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const titleLength = 80
 
 // Meta is a _meta with one member, the gateway's.
 func Meta(v any) map[string]json.RawMessage {
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		return nil
 	}
@@ -23,27 +24,27 @@ func Meta(v any) map[string]json.RawMessage {
 }
 
 // TextContent is a tool call's content that is a text.
-func TextContent(s string) []acp.ToolCallContent {
-	return []acp.ToolCallContent{{Content: &acp.Content{Content: acp.TextBlock(s)}}}
+func TextContent(s string) []schema.ToolCallContent {
+	return []schema.ToolCallContent{{Content: &schema.Content{Content: schema.TextBlock(s)}}}
 }
 
 // DiffContent is a tool call's content that is a change of a file; before is nil
 // for a new one.
-func DiffContent(path string, before *string, after string) []acp.ToolCallContent {
-	return []acp.ToolCallContent{{Diff: &acp.Diff{Path: path, OldText: before, NewText: after}}}
+func DiffContent(path string, before *string, after string) []schema.ToolCallContent {
+	return []schema.ToolCallContent{{Diff: &schema.Diff{Path: path, OldText: before, NewText: after}}}
 }
 
 // At is a place in a file, with line 0 for the file. A path that is not absolute
 // is none.
-func At(path string, line uint32) []acp.ToolCallLocation {
+func At(path string, line uint32) []schema.ToolCallLocation {
 	if !filepath.IsAbs(path) {
 		return nil
 	}
-	l := acp.ToolCallLocation{Path: path}
+	l := schema.ToolCallLocation{Path: path}
 	if line > 0 {
 		l.Line = &line
 	}
-	return []acp.ToolCallLocation{l}
+	return []schema.ToolCallLocation{l}
 }
 
 // Fenced shows output of a program as it is.
@@ -114,43 +115,43 @@ func Capped(s string, limit int) string {
 
 // Entitled tells a session's title, taken from its first prompt. There is none
 // when the prompt has no words.
-func Entitled(prompt []acp.ContentBlock) []acp.SessionUpdate {
+func Entitled(prompt []schema.ContentBlock) []schema.SessionUpdate {
 	for _, b := range prompt {
 		if b.Text == nil {
 			continue
 		}
 		if title := TitleOf(b.Text.Text); title != "" {
 			now := time.Now().UTC().Format(time.RFC3339)
-			return []acp.SessionUpdate{{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &title, UpdatedAt: &now}}}
+			return []schema.SessionUpdate{{SessionInfoUpdate: &schema.SessionInfoUpdate{Title: &title, UpdatedAt: &now}}}
 		}
 	}
 	return nil
 }
 
 // NotFound says that a session does not exist.
-func NotFound(id acp.SessionID) *acp.Error {
+func NotFound(id schema.SessionID) *acp.Error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": "session:" + string(id)})
 }
 
 // Notice shows what an agent reports beside the conversation. A client that does
 // not know notices gets the important ones as a thought, since a long silence
 // would say less.
-func Notice(known bool, severity acp.NoticeSeverity, title, description string) []acp.SessionUpdate {
+func Notice(known bool, severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
 	if description == title {
 		description = ""
 	}
 	if known {
-		n := &acp.Notice{Severity: severity, Title: title}
+		n := &schema.Notice{Severity: severity, Title: title}
 		if description != "" {
 			n.Description = &description
 		}
-		return []acp.SessionUpdate{{Notice: n}}
+		return []schema.SessionUpdate{{Notice: n}}
 	}
-	if severity == acp.NoticeSeverityInfo {
+	if severity == schema.NoticeSeverityInfo {
 		return nil
 	}
 	if description != "" {
 		title += " (" + description + ")"
 	}
-	return []acp.SessionUpdate{acp.AgentThought(acp.TextBlock(title + "\n"))}
+	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock(title + "\n"))}
 }

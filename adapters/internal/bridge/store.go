@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // Store keeps a record R of each session in a folder, for what agents forget.
@@ -62,12 +62,12 @@ func (s *Store[R]) Change(id string, edit func(r *R)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.Load(id)
-	before, err := acp.Encode(r)
+	before, err := schema.Encode(r)
 	if err != nil {
 		return fmt.Errorf("remember session %s: %w", id, err)
 	}
 	edit(&r)
-	after, err := acp.Encode(r)
+	after, err := schema.Encode(r)
 	if err != nil {
 		return fmt.Errorf("remember session %s: %w", id, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // ErrCancelled is returned by a turn whose prompt was cancelled before it had
@@ -21,16 +22,16 @@ func NewSlot() Slot { return make(Slot, 1) }
 // Prompt runs turn when the prompts before it have ended. A prompt that is
 // cancelled before ends as cancelled. ended is closed when the agent is gone;
 // exit says how it ended, and is asked after that only.
-func (s Slot) Prompt(ctx context.Context, ended <-chan struct{}, exit func() error, turn func(*Waiting) (*acp.PromptResponse, error)) (*acp.PromptResponse, error) {
+func (s Slot) Prompt(ctx context.Context, ended <-chan struct{}, exit func() error, turn func(*Waiting) (*schema.PromptResponse, error)) (*schema.PromptResponse, error) {
 	w := &Waiting{Cancelled: acp.TurnCancelled(ctx), ctx: ctx, ended: ended, exit: exit}
 	res, err := s.run(w, turn)
 	if errors.Is(err, ErrCancelled) {
-		return &acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+		return &schema.PromptResponse{StopReason: schema.StopReasonCancelled}, nil
 	}
 	return res, err
 }
 
-func (s Slot) run(w *Waiting, turn func(*Waiting) (*acp.PromptResponse, error)) (*acp.PromptResponse, error) {
+func (s Slot) run(w *Waiting, turn func(*Waiting) (*schema.PromptResponse, error)) (*schema.PromptResponse, error) {
 	select {
 	case s <- struct{}{}:
 		defer func() { <-s }()

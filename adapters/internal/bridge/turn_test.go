@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -20,13 +22,13 @@ type turner struct {
 	turn  func(w *bridge.Waiting) error
 }
 
-func (a *turner) Prompt(ctx context.Context, _ *acp.PromptRequest) (*acp.PromptResponse, error) {
-	return a.slot.Prompt(ctx, a.ended, func() error { return acp.Errorf(acp.CodeInternal, "it is gone") }, func(w *bridge.Waiting) (*acp.PromptResponse, error) {
+func (a *turner) Prompt(ctx context.Context, _ *schema.PromptRequest) (*schema.PromptResponse, error) {
+	return a.slot.Prompt(ctx, a.ended, func() error { return acp.Errorf(acp.CodeInternal, "it is gone") }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
 		a.began <- struct{}{}
 		if err := a.turn(w); err != nil {
 			return nil, err
 		}
-		return &acp.PromptResponse{StopReason: acp.StopReasonEndTurn}, nil
+		return &schema.PromptResponse{StopReason: schema.StopReasonEndTurn}, nil
 	})
 }
 
@@ -56,7 +58,7 @@ func answers(t *testing.T, c *bridge.Conn, n int) map[string]string {
 		if e := m.Err(); e != nil {
 			got[string(m.ID())] = e.Message
 		} else {
-			got[string(m.ID())] = acp.MemberString(m.Result(), "stopReason")
+			got[string(m.ID())] = rawjson.MemberString(m.Result(), "stopReason")
 		}
 	}
 	return got

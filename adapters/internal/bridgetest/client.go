@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -30,8 +32,8 @@ type Client struct {
 	Conn acp.Conn
 
 	*link
-	base int             // how many frames came before
-	made []acp.SessionID // sessions that end with a part
+	base int                // how many frames came before
+	made []schema.SessionID // sessions that end with a part
 }
 
 // link is a connection.
@@ -52,7 +54,7 @@ type link struct {
 // when the test ends. A nil answer leaves every request open. In a part of a
 // test it is a connection of the whole test, unless there is none yet whose
 // client had the same capabilities.
-func (w *World) Open(caps acp.ClientCapabilities, answer Answer) *Client {
+func (w *World) Open(caps schema.ClientCapabilities, answer Answer) *Client {
 	w.T.Helper()
 	if w.whole == nil {
 		return w.OpenAlone(caps, answer)
@@ -73,7 +75,7 @@ func (w *World) Open(caps acp.ClientCapabilities, answer Answer) *Client {
 }
 
 // OpenAlone is Open with a connection that no other part of the test uses.
-func (w *World) OpenAlone(caps acp.ClientCapabilities, answer Answer) *Client {
+func (w *World) OpenAlone(caps schema.ClientCapabilities, answer Answer) *Client {
 	w.T.Helper()
 	l := w.dial(w)
 	l.answer = answer
@@ -100,9 +102,9 @@ func (w *World) dial(t *World) *link {
 	return l
 }
 
-func (c *Client) initialize(caps acp.ClientCapabilities) {
+func (c *Client) initialize(caps schema.ClientCapabilities) {
 	c.W.T.Helper()
-	if _, e := c.Call(acp.MethodInitialize, &acp.InitializeRequest{ProtocolVersion: 1, ClientCapabilities: &caps}); e != nil {
+	if _, e := c.Call(acp.MethodInitialize, &schema.InitializeRequest{ProtocolVersion: 1, ClientCapabilities: &caps}); e != nil {
 		c.W.T.Fatal(e)
 	}
 }
@@ -119,7 +121,7 @@ func (c *Client) leave(key string) {
 		if c.over() {
 			return
 		}
-		_, _ = c.Call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}) // the part may have closed it
+		_, _ = c.Call(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}) // the part may have closed it
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +170,7 @@ func (l *link) read() {
 		}
 		if m.IsRequest() && answer != nil {
 			if result := answer(m.Method(), m.Params()); result != nil {
-				b, _ := acp.Encode(result)
+				b, _ := schema.Encode(result)
 				_ = l.conn.Write(context.Background(), acp.NewResult(m.ID(), b))
 			}
 		}
@@ -244,7 +246,7 @@ func (c *Client) Seen() int {
 // Begin sends a request and returns its id.
 func (c *Client) Begin(method string, params any) acp.ID {
 	c.W.T.Helper()
-	b, err := acp.Encode(params)
+	b, err := schema.Encode(params)
 	if err != nil {
 		c.W.T.Fatal(err)
 	}
@@ -261,7 +263,7 @@ func (c *Client) Begin(method string, params any) acp.ID {
 // Notify sends a notification.
 func (c *Client) Notify(method string, params any) {
 	c.W.T.Helper()
-	b, _ := acp.Encode(params)
+	b, _ := schema.Encode(params)
 	if err := c.Conn.Write(context.Background(), acp.NewNotification(method, b)); err != nil {
 		c.W.T.Fatal(err)
 	}
@@ -291,9 +293,9 @@ func (c *Client) Must(method string, params any) json.RawMessage {
 }
 
 // New makes a session with our _meta, "" for none.
-func (c *Client) New(own string) acp.SessionID {
+func (c *Client) New(own string) schema.SessionID {
 	c.W.T.Helper()
-	return acp.SessionID(acp.MemberString(c.NewResult(own), "sessionId"))
+	return schema.SessionID(rawjson.MemberString(c.NewResult(own), "sessionId"))
 }
 
 // NewResult is New for who wants the whole result.
@@ -307,15 +309,15 @@ func (c *Client) NewResult(own string) json.RawMessage {
 	}
 	r := c.new(own)
 	if c.W.whole != nil {
-		c.made = append(c.made, acp.SessionID(acp.MemberString(r, "sessionId")))
+		c.made = append(c.made, schema.SessionID(rawjson.MemberString(r, "sessionId")))
 	}
 	return r
 }
 
 // Fresh is New with a session in which nothing was said.
-func (c *Client) Fresh() acp.SessionID {
+func (c *Client) Fresh() schema.SessionID {
 	c.W.T.Helper()
-	id := acp.SessionID(acp.MemberString(c.new(""), "sessionId"))
+	id := schema.SessionID(rawjson.MemberString(c.new(""), "sessionId"))
 	if c.W.whole != nil {
 		c.made = append(c.made, id)
 	}
@@ -324,7 +326,7 @@ func (c *Client) Fresh() acp.SessionID {
 
 func (c *Client) new(own string) json.RawMessage {
 	c.W.T.Helper()
-	r := &acp.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []acp.MCPServer{}}
+	r := &schema.NewSessionRequest{Cwd: c.W.Cwd, MCPServers: []schema.MCPServer{}}
 	if own != "" {
 		r.Meta = map[string]json.RawMessage{acp.MetaKey: json.RawMessage(own)}
 	}
@@ -332,31 +334,31 @@ func (c *Client) new(own string) json.RawMessage {
 }
 
 // Prompt sends a prompt and returns its id.
-func (c *Client) Prompt(id acp.SessionID, text string) acp.ID {
+func (c *Client) Prompt(id schema.SessionID, text string) acp.ID {
 	c.W.T.Helper()
-	return c.Begin(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock(text)}})
+	return c.Begin(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock(text)}})
 }
 
 // Turn runs a prompt and returns how it ended and the updates that it caused.
-func (c *Client) Turn(id acp.SessionID, text string) (acp.StopReason, []acp.SessionUpdate) {
+func (c *Client) Turn(id schema.SessionID, text string) (schema.StopReason, []schema.SessionUpdate) {
 	c.W.T.Helper()
 	from := c.Seen()
 	r, e := c.Result(c.Prompt(id, text))
 	if e != nil {
 		c.W.T.Fatalf("prompt %q: %v\n%s", text, e, c.Quote())
 	}
-	return acp.StopReason(acp.MemberString(r, "stopReason")), c.Updates(from)
+	return schema.StopReason(rawjson.MemberString(r, "stopReason")), c.Updates(from)
 }
 
 // Updates are those from a position on.
-func (c *Client) Updates(from int) []acp.SessionUpdate {
+func (c *Client) Updates(from int) []schema.SessionUpdate {
 	c.W.T.Helper()
-	var out []acp.SessionUpdate
+	var out []schema.SessionUpdate
 	for _, m := range c.Frames()[from:] {
 		if m.Method() != acp.MethodSessionUpdate {
 			continue
 		}
-		var u acp.SessionUpdate
+		var u schema.SessionUpdate
 		if err := json.Unmarshal(m.Update(), &u); err != nil {
 			c.W.T.Fatal(err)
 		}
@@ -366,7 +368,7 @@ func (c *Client) Updates(from int) []acp.SessionUpdate {
 }
 
 // Said joins what the agent said.
-func Said(list []acp.SessionUpdate) string {
+func Said(list []schema.SessionUpdate) string {
 	var b strings.Builder
 	for _, u := range list {
 		if u.AgentMessageChunk != nil && u.AgentMessageChunk.Content.Text != nil {

@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -121,7 +122,7 @@ func NewTranscript(t *testing.T) *Transcript {
 // Note writes a line of a kind, and returns v's encoding.
 func (p *Transcript) Note(kind string, v any) []byte {
 	p.t.Helper()
-	b, err := acp.Encode(v)
+	b, err := schema.Encode(v)
 	if err != nil {
 		p.t.Fatalf("%s: %v", kind, err)
 	}
@@ -136,7 +137,7 @@ func (p *Transcript) Request(kind, method string, params any) {
 }
 
 // Updates writes updates of a session.
-func (p *Transcript) Updates(list []acp.SessionUpdate) {
+func (p *Transcript) Updates(list []schema.SessionUpdate) {
 	p.t.Helper()
 	for _, u := range list {
 		params := append([]byte(`{"sessionId":"S","update":`), p.Note("update", u)...)

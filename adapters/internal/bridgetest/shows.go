@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -16,8 +17,8 @@ import (
 type Shows map[adapters.Feature]func(s *adaptertest.Scene)
 
 // Own is an edit of session/new that adds our _meta.
-func Own(own map[string]any) func(p *acp.NewSessionRequest) {
-	return func(p *acp.NewSessionRequest) { p.Meta = bridge.Meta(own) }
+func Own(own map[string]any) func(p *schema.NewSessionRequest) {
+	return func(p *schema.NewSessionRequest) { p.Meta = bridge.Meta(own) }
 }
 
 // Asked returns the newest turn of the model that has the prompt; the scene
@@ -46,14 +47,14 @@ func (w *World) Heard(s *adaptertest.Scene, prompt string, texts ...string) {
 }
 
 // Finished is the last content of the act's calls, by the name of the tool.
-func Finished(act *adaptertest.Act) map[string]*acp.ToolCallUpdate {
-	names := map[acp.ToolCallID]string{}
-	out := map[string]*acp.ToolCallUpdate{}
+func Finished(act *adaptertest.Act) map[string]*schema.ToolCallUpdate {
+	names := map[schema.ToolCallID]string{}
+	out := map[string]*schema.ToolCallUpdate{}
 	for _, u := range act.Updates {
 		if u.ToolCall != nil {
 			names[u.ToolCall.ToolCallID] = *u.ToolCall.Name
 		}
-		if up := u.ToolCallUpdate; up != nil && up.Status == acp.ToolCallStatusCompleted {
+		if up := u.ToolCallUpdate; up != nil && up.Status == schema.ToolCallStatusCompleted {
 			out[names[up.ToolCallID]] = up
 		}
 	}
@@ -62,13 +63,13 @@ func Finished(act *adaptertest.Act) map[string]*acp.ToolCallUpdate {
 
 // Encoded is a value as JSON.
 func Encoded(v any) []byte {
-	b, _ := acp.Encode(v)
+	b, _ := schema.Encode(v)
 	return b
 }
 
 // Option returns the first value of a config option that is offered, is not the
 // present one and begins with prefix.
-func Option(s *adaptertest.Scene, r *acp.NewSessionResponse, id, prefix string) acp.SessionConfigValueID {
+func Option(s *adaptertest.Scene, r *schema.NewSessionResponse, id, prefix string) schema.SessionConfigValueID {
 	s.Helper()
 	for _, o := range r.ConfigOptions {
 		if string(o.ID) != id || o.Select == nil {
@@ -85,14 +86,14 @@ func Option(s *adaptertest.Scene, r *acp.NewSessionResponse, id, prefix string) 
 }
 
 // Choose sets a config option.
-func Choose(s *adaptertest.Scene, session acp.SessionID, id string, value acp.SessionConfigValueID) {
+func Choose(s *adaptertest.Scene, session schema.SessionID, id string, value schema.SessionConfigValueID) {
 	s.Helper()
 	s.Call(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": session, "configId": id, "value": value})
 }
 
 // Used waits for the usage of a turn in a session.
-func Used(s *adaptertest.Scene, id acp.SessionID, ok func(u *acp.UsageUpdate) bool) {
+func Used(s *adaptertest.Scene, id schema.SessionID, ok func(u *schema.UsageUpdate) bool) {
 	s.Helper()
 	s.Say(id, "say used")
-	s.Await(id, "the usage", func(u *acp.SessionUpdate) bool { return u.UsageUpdate != nil && ok(u.UsageUpdate) })
+	s.Await(id, "the usage", func(u *schema.SessionUpdate) bool { return u.UsageUpdate != nil && ok(u.UsageUpdate) })
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const (
@@ -28,7 +29,7 @@ type agent struct {
 
 	mu       sync.Mutex
 	loggedIn bool
-	sessions map[acp.SessionID]*session // open in this process
+	sessions map[schema.SessionID]*session // open in this process
 }
 
 var (
@@ -48,7 +49,7 @@ var (
 func newAgent(s *store, stderr io.Writer, auth, noLoad bool) *agent {
 	return &agent{
 		store: s, stderr: stderr, auth: auth, noLoad: noLoad,
-		closed: make(chan struct{}), sessions: make(map[acp.SessionID]*session),
+		closed: make(chan struct{}), sessions: make(map[schema.SessionID]*session),
 	}
 }
 
@@ -57,38 +58,38 @@ func (a *agent) serve(p acp.Peer) acp.Agent {
 	return a
 }
 
-func (a *agent) Initialize(context.Context, *acp.InitializeRequest) (*acp.InitializeResponse, error) {
-	caps := &acp.AgentCapabilities{
+func (a *agent) Initialize(context.Context, *schema.InitializeRequest) (*schema.InitializeResponse, error) {
+	caps := &schema.AgentCapabilities{
 		LoadSession:        !a.noLoad,
-		PromptCapabilities: &acp.PromptCapabilities{Image: true, Audio: true, EmbeddedContext: true},
-		MCPCapabilities:    &acp.MCPCapabilities{HTTP: true, SSE: true},
-		SessionCapabilities: &acp.SessionCapabilities{
-			List:                  &acp.SessionListCapabilities{},
-			Close:                 &acp.SessionCloseCapabilities{},
-			Delete:                &acp.SessionDeleteCapabilities{},
-			Fork:                  &acp.SessionForkCapabilities{},
-			AdditionalDirectories: &acp.SessionAdditionalDirectoriesCapabilities{},
+		PromptCapabilities: &schema.PromptCapabilities{Image: true, Audio: true, EmbeddedContext: true},
+		MCPCapabilities:    &schema.MCPCapabilities{HTTP: true, SSE: true},
+		SessionCapabilities: &schema.SessionCapabilities{
+			List:                  &schema.SessionListCapabilities{},
+			Close:                 &schema.SessionCloseCapabilities{},
+			Delete:                &schema.SessionDeleteCapabilities{},
+			Fork:                  &schema.SessionForkCapabilities{},
+			AdditionalDirectories: &schema.SessionAdditionalDirectoriesCapabilities{},
 		},
-		Auth: &acp.AgentAuthCapabilities{Logout: &acp.LogoutCapabilities{}},
+		Auth: &schema.AgentAuthCapabilities{Logout: &schema.LogoutCapabilities{}},
 	}
 	if !a.noLoad {
-		caps.SessionCapabilities.Resume = &acp.SessionResumeCapabilities{}
+		caps.SessionCapabilities.Resume = &schema.SessionResumeCapabilities{}
 	}
-	r := &acp.InitializeResponse{
+	r := &schema.InitializeResponse{
 		ProtocolVersion:   protocolVersion,
 		AgentCapabilities: caps,
-		AgentInfo:         &acp.Implementation{Name: "mock-agent", Title: new("Mock agent"), Version: "1.0.0"},
-		AuthMethods:       []acp.AuthMethod{},
+		AgentInfo:         &schema.Implementation{Name: "mock-agent", Title: new("Mock agent"), Version: "1.0.0"},
+		AuthMethods:       []schema.AuthMethod{},
 	}
 	if a.auth {
-		r.AuthMethods = append(r.AuthMethods, acp.AuthMethod{Agent: &acp.AuthMethodAgent{
+		r.AuthMethods = append(r.AuthMethods, schema.AuthMethod{Agent: &schema.AuthMethodAgent{
 			ID: loginMethod, Name: "Mock login", Description: new("Always succeeds."),
 		}})
 	}
 	return r, nil
 }
 
-func (a *agent) Authenticate(_ context.Context, r *acp.AuthenticateRequest) (*acp.AuthenticateResponse, error) {
+func (a *agent) Authenticate(_ context.Context, r *schema.AuthenticateRequest) (*schema.AuthenticateResponse, error) {
 	if r.MethodID != loginMethod {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "unknown login method %q", r.MethodID)
 	}
@@ -96,7 +97,7 @@ func (a *agent) Authenticate(_ context.Context, r *acp.AuthenticateRequest) (*ac
 	return nil, nil
 }
 
-func (a *agent) Logout(context.Context, *acp.LogoutRequest) (*acp.LogoutResponse, error) {
+func (a *agent) Logout(context.Context, *schema.LogoutRequest) (*schema.LogoutResponse, error) {
 	a.setLogin(false)
 	return nil, nil
 }
@@ -117,7 +118,7 @@ func (a *agent) admit() error {
 	return nil
 }
 
-func (a *agent) NewSession(_ context.Context, r *acp.NewSessionRequest) (*acp.NewSessionResponse, error) {
+func (a *agent) NewSession(_ context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
 	if err := a.admit(); err != nil {
 		return nil, err
 	}
@@ -126,10 +127,10 @@ func (a *agent) NewSession(_ context.Context, r *acp.NewSessionRequest) (*acp.Ne
 		return nil, err
 	}
 	a.add(s)
-	return &acp.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
+	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
 }
 
-func (a *agent) LoadSession(_ context.Context, r *acp.LoadSessionRequest) (*acp.LoadSessionResponse, error) {
+func (a *agent) LoadSession(_ context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
 	s, err := a.reopen(r.SessionID, acp.MethodSessionLoad)
 	if err != nil {
 		return nil, err
@@ -137,19 +138,19 @@ func (a *agent) LoadSession(_ context.Context, r *acp.LoadSessionRequest) (*acp.
 	if err := s.replay(a.lines); err != nil {
 		return nil, err
 	}
-	return &acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
+	return &schema.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
 }
 
-func (a *agent) ResumeSession(_ context.Context, r *acp.ResumeSessionRequest) (*acp.ResumeSessionResponse, error) {
+func (a *agent) ResumeSession(_ context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
 	s, err := a.reopen(r.SessionID, acp.MethodSessionResume)
 	if err != nil {
 		return nil, err
 	}
-	return &acp.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
+	return &schema.ResumeSessionResponse{Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
 }
 
 // reopen returns a session that exists, open in this process or not.
-func (a *agent) reopen(id acp.SessionID, method string) (*session, error) {
+func (a *agent) reopen(id schema.SessionID, method string) (*session, error) {
 	if a.noLoad {
 		return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
 	}
@@ -167,7 +168,7 @@ func (a *agent) reopen(id acp.SessionID, method string) (*session, error) {
 	return s, nil
 }
 
-func (a *agent) ForkSession(_ context.Context, r *acp.ForkSessionRequest) (*acp.ForkSessionResponse, error) {
+func (a *agent) ForkSession(_ context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
 	if err := a.admit(); err != nil {
 		return nil, err
 	}
@@ -176,15 +177,15 @@ func (a *agent) ForkSession(_ context.Context, r *acp.ForkSessionRequest) (*acp.
 		return nil, err
 	}
 	a.add(s)
-	return &acp.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
+	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.configOptions()}, nil
 }
 
-func (a *agent) ListSessions(_ context.Context, r *acp.ListSessionsRequest) (*acp.ListSessionsResponse, error) {
+func (a *agent) ListSessions(_ context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
 	all, err := a.store.list()
 	if err != nil {
 		return nil, err
 	}
-	out := &acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}}
 	for _, info := range all {
 		if r.Cwd == nil || *r.Cwd == info.Cwd {
 			out.Sessions = append(out.Sessions, info)
@@ -193,7 +194,7 @@ func (a *agent) ListSessions(_ context.Context, r *acp.ListSessionsRequest) (*ac
 	return out, nil
 }
 
-func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*acp.CloseSessionResponse, error) {
+func (a *agent) CloseSession(_ context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -202,14 +203,14 @@ func (a *agent) CloseSession(_ context.Context, r *acp.CloseSessionRequest) (*ac
 	return nil, nil
 }
 
-func (a *agent) DeleteSession(_ context.Context, r *acp.DeleteSessionRequest) (*acp.DeleteSessionResponse, error) {
+func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	if s, err := a.session(r.SessionID); err == nil {
 		a.remove(s)
 	}
 	return nil, a.store.remove(r.SessionID)
 }
 
-func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptResponse, error) {
+func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -218,11 +219,11 @@ func (a *agent) Prompt(ctx context.Context, r *acp.PromptRequest) (*acp.PromptRe
 	if err != nil {
 		return nil, err
 	}
-	return &acp.PromptResponse{StopReason: reason, Meta: r.Meta}, nil
+	return &schema.PromptResponse{StopReason: reason, Meta: r.Meta}, nil
 }
 
 // Cancel does nothing: turns watch acp.TurnCancelled.
-func (a *agent) Cancel(context.Context, *acp.CancelNotification) error { return nil }
+func (a *agent) Cancel(context.Context, *schema.CancelNotification) error { return nil }
 
 // Close ends what hangs and closes the sessions' files.
 func (a *agent) Close() error {
@@ -248,7 +249,7 @@ func (a *agent) remove(s *session) {
 	s.close()
 }
 
-func (a *agent) session(id acp.SessionID) (*session, error) {
+func (a *agent) session(id schema.SessionID) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.sessions[id]; s != nil {
@@ -257,7 +258,7 @@ func (a *agent) session(id acp.SessionID) (*session, error) {
 	return nil, notFound(id)
 }
 
-func notFound(id acp.SessionID) error {
+func notFound(id schema.SessionID) error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id)
 }
 

@@ -9,11 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 func TestInitialize(t *testing.T) {
 	r := start(t, t.TempDir()).initialize()
-	got, err := acp.Encode(r)
+	got, err := schema.Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +30,8 @@ func TestNoLoad(t *testing.T) {
 	if r.AgentCapabilities.LoadSession || r.AgentCapabilities.SessionCapabilities.Resume != nil {
 		t.Error("load or resume is advertised")
 	}
-	wantCode(t, c.call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: "mock-x", Cwd: "/"}, nil), acp.CodeMethodNotFound)
-	wantCode(t, c.call(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: "mock-x", Cwd: "/"}, nil), acp.CodeMethodNotFound)
+	wantCode(t, c.call(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: "mock-x", Cwd: "/"}, nil), acp.CodeMethodNotFound)
+	wantCode(t, c.call(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: "mock-x", Cwd: "/"}, nil), acp.CodeMethodNotFound)
 }
 
 func TestAuthRequired(t *testing.T) {
@@ -39,12 +40,12 @@ func TestAuthRequired(t *testing.T) {
 	if len(r.AuthMethods) != 1 || r.AuthMethods[0].Agent.ID != "mock-login" {
 		t.Fatalf("login methods %+v", r.AuthMethods)
 	}
-	create := &acp.NewSessionRequest{Cwd: "/"}
+	create := &schema.NewSessionRequest{Cwd: "/"}
 	wantCode(t, c.call(acp.MethodSessionNew, create, nil), acp.CodeAuthRequired)
-	wantCode(t, c.call(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: "other"}, nil), acp.CodeInvalidParams)
-	c.must(acp.MethodAuthenticate, &acp.AuthenticateRequest{MethodID: "mock-login"}, nil)
+	wantCode(t, c.call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: "other"}, nil), acp.CodeInvalidParams)
+	c.must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: "mock-login"}, nil)
 	c.must(acp.MethodSessionNew, create, nil)
-	c.must(acp.MethodLogout, &acp.LogoutRequest{}, nil)
+	c.must(acp.MethodLogout, &schema.LogoutRequest{}, nil)
 	wantCode(t, c.call(acp.MethodSessionNew, create, nil), acp.CodeAuthRequired)
 }
 
@@ -56,7 +57,7 @@ func TestLoad_ReplaysVerbatim(t *testing.T) {
 	id := c.session()
 	var want []string
 	user := func(text string) string {
-		b, err := acp.Encode(acp.UserMessage(acp.TextBlock(text)))
+		b, err := schema.Encode(schema.UserMessage(schema.TextBlock(text)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,21 +68,21 @@ func TestLoad_ReplaysVerbatim(t *testing.T) {
 		want = append(append(want, user(text)), c.updates...)
 	}
 	c.updates = nil
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: id, ModeID: "plan"}, nil)
+	c.must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: "plan"}, nil)
 	want = append(want, c.updates...)
 	c.end()
 
 	c = start(t, dir)
 	c.initialize()
-	var loaded acp.LoadSessionResponse
-	c.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: "/project"}, &loaded)
+	var loaded schema.LoadSessionResponse
+	c.must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: "/project"}, &loaded)
 	if diff := cmp.Diff(want, c.updates); diff != "" {
 		t.Errorf("replay (-want +got):\n%s", diff)
 	}
 	if loaded.Modes.CurrentModeID != "plan" {
 		t.Errorf("mode %s, want plan", loaded.Modes.CurrentModeID)
 	}
-	if reason := c.prompt(id, "hello"); reason != acp.StopReasonEndTurn {
+	if reason := c.prompt(id, "hello"); reason != schema.StopReasonEndTurn {
 		t.Errorf("stop reason %s", reason)
 	}
 }
@@ -96,7 +97,7 @@ func TestResume_DoesNotReplay(t *testing.T) {
 	c = start(t, dir)
 	c.initialize()
 	wantCode(t, c.call(acp.MethodSessionPrompt, prompt(id, "hello"), nil), acp.CodeResourceNotFound)
-	c.must(acp.MethodSessionResume, &acp.ResumeSessionRequest{SessionID: id, Cwd: "/project"}, nil)
+	c.must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: "/project"}, nil)
 	if len(c.updates) != 0 {
 		t.Errorf("resume sent %d updates", len(c.updates))
 	}
@@ -110,15 +111,15 @@ func TestFork_Copies(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()
 	c.prompt(id, "echo one")
-	var fork acp.ForkSessionResponse
-	c.must(acp.MethodSessionFork, &acp.ForkSessionRequest{SessionID: id, Cwd: "/other"}, &fork)
+	var fork schema.ForkSessionResponse
+	c.must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: "/other"}, &fork)
 	if fork.SessionID == id {
 		t.Fatal("the fork has the id of its source")
 	}
 	c.prompt(fork.SessionID, "echo two")
-	texts := func(id acp.SessionID) string {
+	texts := func(id schema.SessionID) string {
 		c.updates = nil
-		c.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil)
+		c.must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil)
 		return c.said()
 	}
 	if a, b := texts(id), texts(fork.SessionID); a != "one" || b != "onetwo" {
@@ -130,12 +131,12 @@ func TestListCloseDelete(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()
 	c.prompt(id, "title Named")
-	var second acp.NewSessionResponse
-	c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: "/elsewhere"}, &second)
-	list := func(cwd *string) map[acp.SessionID]string {
-		var r acp.ListSessionsResponse
-		c.must(acp.MethodSessionList, &acp.ListSessionsRequest{Cwd: cwd}, &r)
-		out := make(map[acp.SessionID]string)
+	var second schema.NewSessionResponse
+	c.must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: "/elsewhere"}, &second)
+	list := func(cwd *string) map[schema.SessionID]string {
+		var r schema.ListSessionsResponse
+		c.must(acp.MethodSessionList, &schema.ListSessionsRequest{Cwd: cwd}, &r)
+		out := make(map[schema.SessionID]string)
 		for _, s := range r.Sessions {
 			out[s.SessionID] = s.Cwd
 			if s.Title != nil {
@@ -144,21 +145,21 @@ func TestListCloseDelete(t *testing.T) {
 		}
 		return out
 	}
-	both := map[acp.SessionID]string{id: "/project Named", second.SessionID: "/elsewhere"}
+	both := map[schema.SessionID]string{id: "/project Named", second.SessionID: "/elsewhere"}
 	if diff := cmp.Diff(both, list(nil)); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[acp.SessionID]string{id: "/project Named"}, list(new("/project"))); diff != "" {
+	if diff := cmp.Diff(map[schema.SessionID]string{id: "/project Named"}, list(new("/project"))); diff != "" {
 		t.Errorf("list of a directory (-want +got):\n%s", diff)
 	}
-	c.must(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}, nil)
+	c.must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}, nil)
 	wantCode(t, c.call(acp.MethodSessionPrompt, prompt(id, "hello"), nil), acp.CodeResourceNotFound)
-	wantCode(t, c.call(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id}, nil), acp.CodeResourceNotFound)
-	c.must(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}, nil)
-	wantCode(t, c.call(acp.MethodSessionDelete, &acp.DeleteSessionRequest{SessionID: id}, nil), acp.CodeResourceNotFound)
-	wantCode(t, c.call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil), acp.CodeResourceNotFound)
-	wantCode(t, c.call(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: "mock-../x", Cwd: "/"}, nil), acp.CodeResourceNotFound)
-	if diff := cmp.Diff(map[acp.SessionID]string{second.SessionID: "/elsewhere"}, list(nil)); diff != "" {
+	wantCode(t, c.call(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}, nil), acp.CodeResourceNotFound)
+	c.must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}, nil)
+	wantCode(t, c.call(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}, nil), acp.CodeResourceNotFound)
+	wantCode(t, c.call(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil), acp.CodeResourceNotFound)
+	wantCode(t, c.call(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: "mock-../x", Cwd: "/"}, nil), acp.CodeResourceNotFound)
+	if diff := cmp.Diff(map[schema.SessionID]string{second.SessionID: "/elsewhere"}, list(nil)); diff != "" {
 		t.Errorf("list after delete (-want +got):\n%s", diff)
 	}
 }
@@ -166,9 +167,9 @@ func TestListCloseDelete(t *testing.T) {
 func TestConfig(t *testing.T) {
 	c := start(t, t.TempDir())
 	c.initialize()
-	var s acp.NewSessionResponse
-	c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: "/project"}, &s)
-	chosen := func(options []acp.SessionConfigOption) string {
+	var s schema.NewSessionResponse
+	c.must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: "/project"}, &s)
+	chosen := func(options []schema.SessionConfigOption) string {
 		var out []string
 		for _, o := range options {
 			out = append(out, string(o.Category)+"="+string(o.Select.CurrentValue))
@@ -178,10 +179,10 @@ func TestConfig(t *testing.T) {
 	if got := chosen(s.ConfigOptions); got != "mode=ask model=mock-small thought_level=low" {
 		t.Errorf("options %s", got)
 	}
-	set := func(id acp.SessionConfigID, value string) (string, *acp.Error) {
+	set := func(id schema.SessionConfigID, value string) (string, *acp.Error) {
 		c.updates = nil
-		var r acp.SetSessionConfigOptionResponse
-		req := &acp.SetSessionConfigOptionRequest{SessionID: s.SessionID, ConfigID: id, Value: json.RawMessage(value)}
+		var r schema.SetSessionConfigOptionResponse
+		req := &schema.SetSessionConfigOptionRequest{SessionID: s.SessionID, ConfigID: id, Value: json.RawMessage(value)}
 		if value == "true" {
 			req.Type = new("boolean")
 		}
@@ -198,18 +199,18 @@ func TestConfig(t *testing.T) {
 		t.Errorf("options %s after %d updates", got, len(c.updates))
 	}
 	for _, bad := range []struct {
-		id    acp.SessionConfigID
+		id    schema.SessionConfigID
 		value string
 	}{{"model", `"gpt"`}, {"color", `"red"`}, {"model", `true`}} {
 		_, e := set(bad.id, bad.value)
 		wantCode(t, e, acp.CodeInvalidParams)
 	}
 	c.updates = nil
-	c.must(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: s.SessionID, ModeID: "ask"}, nil)
+	c.must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: s.SessionID, ModeID: "ask"}, nil)
 	if len(c.updates) != 2 || c.updates[0] != `{"sessionUpdate":"current_mode_update","currentModeId":"ask"}` {
 		t.Errorf("updates %q", c.updates)
 	}
-	wantCode(t, c.call(acp.MethodSessionSetMode, &acp.SetSessionModeRequest{SessionID: s.SessionID, ModeID: "x"}, nil), acp.CodeInvalidParams)
+	wantCode(t, c.call(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: s.SessionID, ModeID: "x"}, nil), acp.CodeInvalidParams)
 }
 
 func TestStream_OrderAndCount(t *testing.T) {
@@ -261,7 +262,7 @@ func TestCancel(t *testing.T) {
 			req := c.start(acp.MethodSessionPrompt, prompt(id, text))
 			c.read()
 			wantCode(t, c.call(acp.MethodSessionPrompt, prompt(id, "hello"), nil), acp.CodeInvalidRequest)
-			c.notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
+			c.notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 			done := c.await(req)
 			if string(done.Result()) != `{"stopReason":"cancelled"}` {
 				t.Errorf("response %s", done.Frame())
@@ -278,7 +279,7 @@ func TestClose_CancelsTheTurn(t *testing.T) {
 	id := c.session()
 	req := c.start(acp.MethodSessionPrompt, prompt(id, "slow"))
 	c.read()
-	closing := c.start(acp.MethodSessionClose, &acp.CloseSessionRequest{SessionID: id})
+	closing := c.start(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
 	answers := make(map[acp.ID]string)
 	for len(answers) < 2 {
 		if m := c.read(); m.IsResponse() {

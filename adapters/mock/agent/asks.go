@@ -4,42 +4,43 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // permission asks the client before a pretended edit. The client answers
 // cancelled when the turn is cancelled, so the answer is waited for. The
 // request for a tool of another kind leaves the kind to the tool call.
-func (t *turn) permission(of string) (acp.StopReason, error) {
+func (t *turn) permission(of string) (schema.StopReason, error) {
 	id := t.newCall()
-	title, kind := "Edit notes.txt", acp.ToolKindEdit
+	title, kind := "Edit notes.txt", schema.ToolKindEdit
 	asked := kind
 	if of != "" {
-		title, kind, asked = "Use a tool: "+of, acp.ToolKind(of), ""
+		title, kind, asked = "Use a tool: "+of, schema.ToolKind(of), ""
 	}
-	err := t.send(acp.SessionUpdate{ToolCall: &acp.ToolCall{ToolCallID: id, Title: title, Kind: kind, Status: acp.ToolCallStatusPending}})
+	err := t.send(schema.SessionUpdate{ToolCall: &schema.ToolCall{ToolCallID: id, Title: title, Kind: kind, Status: schema.ToolCallStatusPending}})
 	if err != nil {
 		return "", err
 	}
-	var answer acp.RequestPermissionResponse
-	err = t.a.peer.Ask(t.ctx, acp.MethodSessionRequestPermission, &acp.RequestPermissionRequest{
+	var answer schema.RequestPermissionResponse
+	err = t.a.peer.Ask(t.ctx, acp.MethodSessionRequestPermission, &schema.RequestPermissionRequest{
 		SessionID: t.s.id,
-		ToolCall:  acp.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: acp.ToolCallStatusPending},
-		Options: []acp.PermissionOption{
-			{OptionID: "allow_once", Name: "Allow", Kind: acp.PermissionOptionKindAllowOnce},
-			{OptionID: "allow_always", Name: "Always allow", Kind: acp.PermissionOptionKindAllowAlways},
-			{OptionID: "reject_once", Name: "Reject", Kind: acp.PermissionOptionKindRejectOnce},
+		ToolCall:  schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: schema.ToolCallStatusPending},
+		Options: []schema.PermissionOption{
+			{OptionID: "allow_once", Name: "Allow", Kind: schema.PermissionOptionKindAllowOnce},
+			{OptionID: "allow_always", Name: "Always allow", Kind: schema.PermissionOptionKindAllowAlways},
+			{OptionID: "reject_once", Name: "Reject", Kind: schema.PermissionOptionKindRejectOnce},
 		},
 	}, &answer)
-	said, status, reason := "", acp.ToolCallStatusFailed, acp.StopReasonEndTurn
+	said, status, reason := "", schema.ToolCallStatusFailed, schema.StopReasonEndTurn
 	switch chosen := answer.Outcome.Selected; {
 	case err != nil:
 		said = "permission error: " + err.Error()
 	case chosen == nil:
-		reason = acp.StopReasonCancelled
+		reason = schema.StopReasonCancelled
 	default:
 		said = "permission: " + string(chosen.OptionID)
 		if strings.HasPrefix(string(chosen.OptionID), "allow") {
-			status = acp.ToolCallStatusCompleted
+			status = schema.ToolCallStatusCompleted
 		}
 	}
 	if said != "" {
@@ -50,9 +51,9 @@ func (t *turn) permission(of string) (acp.StopReason, error) {
 	return reason, t.progress(id, status)
 }
 
-func (t *turn) stop(reason string) (acp.StopReason, error) { return acp.StopReason(reason), nil }
+func (t *turn) stop(reason string) (schema.StopReason, error) { return schema.StopReason(reason), nil }
 
-func (t *turn) question(rest string) (acp.StopReason, error) {
+func (t *turn) question(rest string) (schema.StopReason, error) {
 	r := &acp.QuestionRequest{SessionID: t.s.id, Questions: []acp.Question{{
 		ID: "color", Header: "Color", Question: "Which color do you like?",
 		Options: []acp.QuestionOption{{Label: "Red", Description: "Like fire"}, {Label: "Blue", Description: "Like the sea"}},
@@ -65,67 +66,67 @@ func (t *turn) question(rest string) (acp.StopReason, error) {
 	}
 	var answer acp.QuestionResponse
 	if err := t.a.peer.Ask(t.ctx, acp.MethodRequestQuestion, r, &answer); err != nil {
-		return acp.StopReasonEndTurn, t.say("question error: " + err.Error())
+		return schema.StopReasonEndTurn, t.say("question error: " + err.Error())
 	}
 	switch answer.Outcome {
 	case acp.QuestionAnswered:
-		b, err := acp.Encode(answer.Answers)
+		b, err := schema.Encode(answer.Answers)
 		if err != nil {
 			return "", err
 		}
-		return acp.StopReasonEndTurn, t.say("answers: " + string(b))
+		return schema.StopReasonEndTurn, t.say("answers: " + string(b))
 	case acp.QuestionCancelled:
-		return acp.StopReasonCancelled, nil
+		return schema.StopReasonCancelled, nil
 	}
-	return acp.StopReasonEndTurn, t.say("question " + string(answer.Outcome))
+	return schema.StopReasonEndTurn, t.say("question " + string(answer.Outcome))
 }
 
-func (t *turn) readFile(path string) (acp.StopReason, error) {
-	var file acp.ReadTextFileResponse
-	err := t.a.peer.Ask(t.ctx, acp.MethodFSReadTextFile, &acp.ReadTextFileRequest{SessionID: t.s.id, Path: path}, &file)
+func (t *turn) readFile(path string) (schema.StopReason, error) {
+	var file schema.ReadTextFileResponse
+	err := t.a.peer.Ask(t.ctx, acp.MethodFSReadTextFile, &schema.ReadTextFileRequest{SessionID: t.s.id, Path: path}, &file)
 	if err != nil {
-		return acp.StopReasonEndTurn, t.say("fs error: " + err.Error())
+		return schema.StopReasonEndTurn, t.say("fs error: " + err.Error())
 	}
-	return acp.StopReasonEndTurn, t.say(file.Content)
+	return schema.StopReasonEndTurn, t.say(file.Content)
 }
 
 // terminal runs a command in a terminal of the client and says its output. A
 // cancelled turn kills the command.
-func (t *turn) terminal(line string) (acp.StopReason, error) {
+func (t *turn) terminal(line string) (schema.StopReason, error) {
 	output, err := t.runInTerminal(line)
 	if err != nil {
-		return acp.StopReasonEndTurn, t.say("terminal error: " + err.Error())
+		return schema.StopReasonEndTurn, t.say("terminal error: " + err.Error())
 	}
-	return acp.StopReasonEndTurn, t.say(output)
+	return schema.StopReasonEndTurn, t.say(output)
 }
 
 func (t *turn) runInTerminal(line string) (output string, err error) {
 	p, s := t.a.peer, t.s.id
-	var created acp.CreateTerminalResponse
-	create := &acp.CreateTerminalRequest{SessionID: s, Command: "sh", Args: []string{"-c", line}, Cwd: new(t.s.cwd())}
+	var created schema.CreateTerminalResponse
+	create := &schema.CreateTerminalRequest{SessionID: s, Command: "sh", Args: []string{"-c", line}, Cwd: new(t.s.cwd())}
 	if err := p.Ask(t.ctx, acp.MethodTerminalCreate, create, &created); err != nil {
 		return "", err
 	}
 	id := created.TerminalID
 	defer func() {
-		releaseErr := p.Ask(t.ctx, acp.MethodTerminalRelease, &acp.ReleaseTerminalRequest{SessionID: s, TerminalID: id}, nil)
+		releaseErr := p.Ask(t.ctx, acp.MethodTerminalRelease, &schema.ReleaseTerminalRequest{SessionID: s, TerminalID: id}, nil)
 		if err == nil {
 			err = releaseErr
 		}
 	}()
 	ctx, cancel := t.untilCancelled()
 	defer cancel()
-	var exit acp.WaitForTerminalExitResponse
-	if err := p.Ask(ctx, acp.MethodTerminalWaitForExit, &acp.WaitForTerminalExitRequest{SessionID: s, TerminalID: id}, &exit); err != nil {
+	var exit schema.WaitForTerminalExitResponse
+	if err := p.Ask(ctx, acp.MethodTerminalWaitForExit, &schema.WaitForTerminalExitRequest{SessionID: s, TerminalID: id}, &exit); err != nil {
 		if ctx.Err() == nil {
 			return "", err
 		}
-		if err := p.Ask(t.ctx, acp.MethodTerminalKill, &acp.KillTerminalRequest{SessionID: s, TerminalID: id}, nil); err != nil {
+		if err := p.Ask(t.ctx, acp.MethodTerminalKill, &schema.KillTerminalRequest{SessionID: s, TerminalID: id}, nil); err != nil {
 			return "", err
 		}
 	}
-	var out acp.TerminalOutputResponse
-	if err := p.Ask(t.ctx, acp.MethodTerminalOutput, &acp.TerminalOutputRequest{SessionID: s, TerminalID: id}, &out); err != nil {
+	var out schema.TerminalOutputResponse
+	if err := p.Ask(t.ctx, acp.MethodTerminalOutput, &schema.TerminalOutputRequest{SessionID: s, TerminalID: id}, &out); err != nil {
 		return "", err
 	}
 	return out.Output, nil

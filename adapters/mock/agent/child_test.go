@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // patience bounds a child that does not do what the test waits for.
@@ -157,7 +158,7 @@ func (c *child) read() acp.Message {
 // start sends a request and returns its id.
 func (c *child) start(method string, params any) acp.ID {
 	c.t.Helper()
-	b, err := acp.Encode(params)
+	b, err := schema.Encode(params)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func (c *child) start(method string, params any) acp.ID {
 
 func (c *child) notify(method string, params any) {
 	c.t.Helper()
-	b, err := acp.Encode(params)
+	b, err := schema.Encode(params)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -208,31 +209,31 @@ func (c *child) must(method string, params, result any) {
 	}
 }
 
-func (c *child) initialize() *acp.InitializeResponse {
+func (c *child) initialize() *schema.InitializeResponse {
 	c.t.Helper()
-	r := new(acp.InitializeResponse)
-	c.must(acp.MethodInitialize, &acp.InitializeRequest{ProtocolVersion: 1}, r)
+	r := new(schema.InitializeResponse)
+	c.must(acp.MethodInitialize, &schema.InitializeRequest{ProtocolVersion: 1}, r)
 	return r
 }
 
 // session opens a connection with one new session.
-func (c *child) session() acp.SessionID {
+func (c *child) session() schema.SessionID {
 	c.t.Helper()
 	c.initialize()
-	var r acp.NewSessionResponse
-	c.must(acp.MethodSessionNew, &acp.NewSessionRequest{Cwd: "/project"}, &r)
+	var r schema.NewSessionResponse
+	c.must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: "/project"}, &r)
 	return r.SessionID
 }
 
-func prompt(id acp.SessionID, text string) *acp.PromptRequest {
-	return &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock(text)}}
+func prompt(id schema.SessionID, text string) *schema.PromptRequest {
+	return &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock(text)}}
 }
 
 // prompt runs a turn and returns its stop reason; its updates are in c.updates.
-func (c *child) prompt(id acp.SessionID, text string) acp.StopReason {
+func (c *child) prompt(id schema.SessionID, text string) schema.StopReason {
 	c.t.Helper()
 	c.updates = nil
-	var r acp.PromptResponse
+	var r schema.PromptResponse
 	c.must(acp.MethodSessionPrompt, prompt(id, text), &r)
 	return r.StopReason
 }
@@ -247,7 +248,7 @@ func (c *child) chunks() []string {
 	c.t.Helper()
 	var out []string
 	for _, raw := range c.updates {
-		var u acp.SessionUpdate
+		var u schema.SessionUpdate
 		if err := json.Unmarshal([]byte(raw), &u); err != nil {
 			c.t.Fatal(err)
 		}

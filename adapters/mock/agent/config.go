@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // option is a setting of a session with a choice of values.
 type option struct {
 	id, name string
-	category acp.SessionConfigOptionCategory
+	category schema.SessionConfigOptionCategory
 	values   []value // the first is the default
 }
 
@@ -19,16 +20,16 @@ type value struct{ id, name, description string }
 const optionMode = "mode"
 
 var options = []option{
-	{optionMode, "Mode", acp.SessionConfigOptionCategoryMode, []value{
+	{optionMode, "Mode", schema.SessionConfigOptionCategoryMode, []value{
 		{"ask", "Ask", "Asks before it changes anything"},
 		{"code", "Code", "Changes files"},
 		{"plan", "Plan", "Only plans"},
 	}},
-	{"model", "Model", acp.SessionConfigOptionCategoryModel, []value{
+	{"model", "Model", schema.SessionConfigOptionCategoryModel, []value{
 		{"mock-small", "Mock Small", "Does nothing quickly"},
 		{"mock-large", "Mock Large", "Does nothing thoroughly"},
 	}},
-	{"thought_level", "Thought level", acp.SessionConfigOptionCategoryThoughtLevel, []value{
+	{"thought_level", "Thought level", schema.SessionConfigOptionCategoryThoughtLevel, []value{
 		{"low", "Low", ""},
 		{"medium", "Medium", ""},
 		{"high", "High", ""},
@@ -47,37 +48,37 @@ func (o option) has(id string) bool {
 	return slices.ContainsFunc(o.values, func(v value) bool { return v.id == id })
 }
 
-func (s *session) modes() *acp.SessionModeState {
-	m := &acp.SessionModeState{CurrentModeID: acp.SessionModeID(s.config()[optionMode])}
+func (s *session) modes() *schema.SessionModeState {
+	m := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.config()[optionMode])}
 	for _, v := range options[0].values {
-		m.AvailableModes = append(m.AvailableModes, acp.SessionMode{
-			ID: acp.SessionModeID(v.id), Name: v.name, Description: new(v.description),
+		m.AvailableModes = append(m.AvailableModes, schema.SessionMode{
+			ID: schema.SessionModeID(v.id), Name: v.name, Description: new(v.description),
 		})
 	}
 	return m
 }
 
-func (s *session) configOptions() []acp.SessionConfigOption {
+func (s *session) configOptions() []schema.SessionConfigOption {
 	chosen := s.config()
-	out := make([]acp.SessionConfigOption, 0, len(options))
+	out := make([]schema.SessionConfigOption, 0, len(options))
 	for _, o := range options {
-		sel := &acp.SessionConfigSelect{CurrentValue: acp.SessionConfigValueID(chosen[o.id])}
+		sel := &schema.SessionConfigSelect{CurrentValue: schema.SessionConfigValueID(chosen[o.id])}
 		for _, v := range o.values {
-			c := acp.SessionConfigSelectOption{Value: acp.SessionConfigValueID(v.id), Name: v.name}
+			c := schema.SessionConfigSelectOption{Value: schema.SessionConfigValueID(v.id), Name: v.name}
 			if v.description != "" {
 				c.Description = &v.description
 			}
 			sel.Options.Ungrouped = append(sel.Options.Ungrouped, c)
 		}
-		out = append(out, acp.SessionConfigOption{
-			ID: acp.SessionConfigID(o.id), Name: o.name, Category: o.category, Select: sel,
+		out = append(out, schema.SessionConfigOption{
+			ID: schema.SessionConfigID(o.id), Name: o.name, Category: o.category, Select: sel,
 		})
 	}
 	return out
 }
 
 // SetSessionMode sets the option mode by its other name.
-func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) (*acp.SetSessionModeResponse, error) {
+func (a *agent) SetSessionMode(_ context.Context, r *schema.SetSessionModeRequest) (*schema.SetSessionModeResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (a *agent) SetSessionMode(_ context.Context, r *acp.SetSessionModeRequest) 
 }
 
 // SetSessionConfigOption sets one option and answers with all of them.
-func (a *agent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfigOptionRequest) (*acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(_ context.Context, r *schema.SetSessionConfigOptionRequest) (*schema.SetSessionConfigOptionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (a *agent) SetSessionConfigOption(_ context.Context, r *acp.SetSessionConfi
 	if err := a.set(s, string(r.ConfigID), string(id)); err != nil {
 		return nil, err
 	}
-	return &acp.SetSessionConfigOptionResponse{ConfigOptions: s.configOptions()}, nil
+	return &schema.SetSessionConfigOptionResponse{ConfigOptions: s.configOptions()}, nil
 }
 
 // set changes an option and tells the client when that changed anything.
@@ -119,10 +120,10 @@ func (a *agent) set(s *session, id, to string) error {
 		return err
 	}
 	if id == optionMode {
-		u := acp.SessionUpdate{CurrentModeUpdate: &acp.CurrentModeUpdate{CurrentModeID: acp.SessionModeID(to)}}
+		u := schema.SessionUpdate{CurrentModeUpdate: &schema.CurrentModeUpdate{CurrentModeID: schema.SessionModeID(to)}}
 		if err := s.record(a.lines, u); err != nil {
 			return err
 		}
 	}
-	return s.record(a.lines, acp.SessionUpdate{ConfigOptionUpdate: &acp.ConfigOptionUpdate{ConfigOptions: s.configOptions()}})
+	return s.record(a.lines, schema.SessionUpdate{ConfigOptionUpdate: &schema.ConfigOptionUpdate{ConfigOptions: s.configOptions()}})
 }

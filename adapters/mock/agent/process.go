@@ -8,19 +8,19 @@ import (
 	"syscall"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const crashCode = 3
 
 // hang waits for the end of the connection. Neither session/cancel nor
 // $/cancel_request ends it.
-func (t *turn) hang(string) (acp.StopReason, error) {
+func (t *turn) hang(string) (schema.StopReason, error) {
 	<-t.a.closed
-	return acp.StopReasonCancelled, nil
+	return schema.StopReasonCancelled, nil
 }
 
-func (t *turn) crash(rest string) (acp.StopReason, error) {
+func (t *turn) crash(rest string) (schema.StopReason, error) {
 	if ms, err := strconv.Atoi(rest); err == nil {
 		time.Sleep(time.Duration(ms) * time.Millisecond)
 	}
@@ -29,22 +29,22 @@ func (t *turn) crash(rest string) (acp.StopReason, error) {
 	return "", nil
 }
 
-func (t *turn) ignoreEOF(string) (acp.StopReason, error) {
+func (t *turn) ignoreEOF(string) (schema.StopReason, error) {
 	signal.Ignore(syscall.SIGTERM)
 	t.a.outlive.Store(true)
-	return acp.StopReasonEndTurn, t.say("this process does not end by itself any more")
+	return schema.StopReasonEndTurn, t.say("this process does not end by itself any more")
 }
 
 // forkChild leaves a process of another process group and session behind.
-func (t *turn) forkChild(string) (acp.StopReason, error) {
+func (t *turn) forkChild(string) (schema.StopReason, error) {
 	cmd := exec.Command("sleep", "3600")
 	cmd.SysProcAttr = detached()
 	if err := cmd.Start(); err != nil {
-		return acp.StopReasonEndTurn, t.say("child error: " + err.Error())
+		return schema.StopReasonEndTurn, t.say("child error: " + err.Error())
 	}
 	pid := cmd.Process.Pid
 	if err := cmd.Process.Release(); err != nil {
 		return "", err
 	}
-	return acp.StopReasonEndTurn, t.say(fmt.Sprintf("child: %d", pid))
+	return schema.StopReasonEndTurn, t.say(fmt.Sprintf("child: %d", pid))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // turn is one running prompt.
@@ -23,7 +24,7 @@ type turn struct {
 // text behind the first word, it does not take is echoed word by word.
 type command struct {
 	takes func(rest string) bool
-	run   func(t *turn, rest string) (acp.StopReason, error)
+	run   func(t *turn, rest string) (schema.StopReason, error)
 }
 
 var commands = map[string]command{
@@ -67,7 +68,7 @@ func numbers(rest string) bool {
 }
 
 // run runs one prompt of the session.
-func (a *agent) run(ctx context.Context, s *session, blocks []acp.ContentBlock) (acp.StopReason, error) {
+func (a *agent) run(ctx context.Context, s *session, blocks []schema.ContentBlock) (schema.StopReason, error) {
 	number, err := s.begin()
 	if err != nil {
 		return "", err
@@ -81,12 +82,12 @@ func (a *agent) run(ctx context.Context, s *session, blocks []acp.ContentBlock) 
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case t.isCancelled(): // a closed session fails what the turn still does
-		return acp.StopReasonCancelled, nil
+		return schema.StopReasonCancelled, nil
 	}
 	return reason, err
 }
 
-func (t *turn) run(blocks []acp.ContentBlock) (acp.StopReason, error) {
+func (t *turn) run(blocks []schema.ContentBlock) (schema.StopReason, error) {
 	var text strings.Builder
 	others := 0
 	for _, b := range blocks {
@@ -95,13 +96,13 @@ func (t *turn) run(blocks []acp.ContentBlock) (acp.StopReason, error) {
 		} else {
 			others++
 		}
-		if err := t.s.record(nil, acp.UserMessage(b)); err != nil {
+		if err := t.s.record(nil, schema.UserMessage(b)); err != nil {
 			return "", err
 		}
 	}
 	prompt := strings.TrimSpace(text.String())
 	if prompt == "" && others > 0 {
-		return acp.StopReasonEndTurn, t.say(fmt.Sprintf("received %d non-text blocks", others))
+		return schema.StopReasonEndTurn, t.say(fmt.Sprintf("received %d non-text blocks", others))
 	}
 	word, rest, _ := strings.Cut(prompt, " ")
 	if c, ok := commands[word]; ok && c.takes(rest) {
@@ -111,9 +112,9 @@ func (t *turn) run(blocks []acp.ContentBlock) (acp.StopReason, error) {
 }
 
 // say sends a chunk of the answer.
-func (t *turn) say(text string) error { return t.send(acp.AgentMessage(acp.TextBlock(text))) }
+func (t *turn) say(text string) error { return t.send(schema.AgentMessage(schema.TextBlock(text))) }
 
-func (t *turn) send(u acp.SessionUpdate) error { return t.s.record(t.a.lines, u) }
+func (t *turn) send(u schema.SessionUpdate) error { return t.s.record(t.a.lines, u) }
 
 // isCancelled reports whether the client wants the turn to end.
 func (t *turn) isCancelled() bool {
@@ -142,7 +143,7 @@ func (t *turn) untilCancelled() (context.Context, context.CancelFunc) {
 }
 
 // newCall returns the id of a new tool call, unique in the session.
-func (t *turn) newCall() acp.ToolCallID {
+func (t *turn) newCall() schema.ToolCallID {
 	t.calls++
-	return acp.ToolCallID(fmt.Sprintf("call-%d-%d", t.number, t.calls))
+	return schema.ToolCallID(fmt.Sprintf("call-%d-%d", t.number, t.calls))
 }

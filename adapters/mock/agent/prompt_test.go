@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 func TestPrompt_Text(t *testing.T) {
@@ -33,7 +35,7 @@ func TestPrompt_Text(t *testing.T) {
 		{"title", "title A B", nil},
 	} {
 		t.Run(p.name, func(t *testing.T) {
-			if reason := c.prompt(id, p.text); reason != acp.StopReasonEndTurn {
+			if reason := c.prompt(id, p.text); reason != schema.StopReasonEndTurn {
 				t.Errorf("stop reason %s", reason)
 			}
 			if diff := cmp.Diff(p.want, c.chunks()); diff != "" {
@@ -46,11 +48,11 @@ func TestPrompt_Text(t *testing.T) {
 func TestPrompt_Blocks(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()
-	image := acp.ContentBlock{Image: &acp.ImageContent{Data: "AA==", MimeType: "image/png"}}
-	link := acp.ContentBlock{ResourceLink: &acp.ResourceLink{Name: "n", URI: "file:///n"}}
-	var r acp.PromptResponse
-	c.must(acp.MethodSessionPrompt, &acp.PromptRequest{
-		SessionID: id, Prompt: []acp.ContentBlock{image, link},
+	image := schema.ContentBlock{Image: &schema.ImageContent{Data: "AA==", MimeType: "image/png"}}
+	link := schema.ContentBlock{ResourceLink: &schema.ResourceLink{Name: "n", URI: "file:///n"}}
+	var r schema.PromptResponse
+	c.must(acp.MethodSessionPrompt, &schema.PromptRequest{
+		SessionID: id, Prompt: []schema.ContentBlock{image, link},
 		Meta: map[string]json.RawMessage{"trace": json.RawMessage(`"t1"`)},
 	}, &r)
 	if c.said() != "received 2 non-text blocks" {
@@ -60,7 +62,7 @@ func TestPrompt_Blocks(t *testing.T) {
 		t.Errorf("meta %s", r.Meta)
 	}
 	c.updates = nil
-	c.must(acp.MethodSessionPrompt, &acp.PromptRequest{SessionID: id, Prompt: []acp.ContentBlock{acp.TextBlock("echo "), image, acp.TextBlock("joined")}}, nil)
+	c.must(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{schema.TextBlock("echo "), image, schema.TextBlock("joined")}}, nil)
 	if c.said() != "joined" {
 		t.Errorf("said %q", c.said())
 	}
@@ -81,7 +83,7 @@ func TestPrompt_Updates(t *testing.T) {
 		var got []string
 		for _, u := range c.updates {
 			raw := json.RawMessage(u)
-			got = append(got, acp.MemberString(raw, "sessionUpdate")+" "+acp.MemberString(raw, "status"))
+			got = append(got, rawjson.MemberString(raw, "sessionUpdate")+" "+rawjson.MemberString(raw, "status"))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
@@ -113,7 +115,7 @@ func TestPermission(t *testing.T) {
 				t.Errorf("said %q, want %q", c.said(), p.said)
 			}
 			last := json.RawMessage(c.updates[len(c.updates)-1])
-			if got := acp.MemberString(last, "status"); got != p.status {
+			if got := rawjson.MemberString(last, "status"); got != p.status {
 				t.Errorf("status %s, want %s", got, p.status)
 			}
 		})
@@ -126,19 +128,19 @@ func TestPermission_OfAKind(t *testing.T) {
 	id := c.session()
 	var asked string
 	c.onAsk = func(m *acp.Message) string {
-		asked = acp.MemberString(m.Params(), "toolCall", "kind")
+		asked = rawjson.MemberString(m.Params(), "toolCall", "kind")
 		return `{"outcome":{"outcome":"selected","optionId":"allow_once"}}`
 	}
 	c.prompt(id, "permission execute")
 	first := json.RawMessage(c.updates[0])
-	if kind := acp.MemberString(first, "kind"); kind != "execute" || asked != "" || c.said() != "permission: allow_once" {
+	if kind := rawjson.MemberString(first, "kind"); kind != "execute" || asked != "" || c.said() != "permission: allow_once" {
 		t.Errorf("kind %q, asked for %q, said %q", kind, asked, c.said())
 	}
 }
 
 func TestStop(t *testing.T) {
 	c := start(t, t.TempDir())
-	if reason := c.prompt(c.session(), "stop max_tokens"); reason != acp.StopReasonMaxTokens {
+	if reason := c.prompt(c.session(), "stop max_tokens"); reason != schema.StopReasonMaxTokens {
 		t.Errorf("stop reason %s", reason)
 	}
 }
@@ -172,7 +174,7 @@ func TestFS(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()
 	c.onAsk = func(m *acp.Message) string {
-		if acp.MemberString(m.Params(), "path") == "/a b" {
+		if rawjson.MemberString(m.Params(), "path") == "/a b" {
 			return `{"content":"the <content>\n"}`
 		}
 		return "!no such file"
@@ -250,7 +252,7 @@ func TestCrash_LeavesState(t *testing.T) {
 	_ = c.in.Close()
 	c = start(t, dir)
 	c.initialize()
-	c.must(acp.MethodSessionLoad, &acp.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil)
+	c.must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: "/"}, nil)
 	if c.said() != "before" || len(c.updates) != 3 {
 		t.Errorf("said %q in %d updates", c.said(), len(c.updates))
 	}
@@ -260,9 +262,9 @@ func TestHang(t *testing.T) {
 	c := start(t, t.TempDir())
 	id := c.session()
 	req := c.start(acp.MethodSessionPrompt, prompt(id, "hang"))
-	c.notify(acp.MethodSessionCancel, &acp.CancelNotification{SessionID: id})
-	c.notify(acp.MethodCancelRequest, &acp.CancelRequestNotification{RequestID: json.RawMessage(req)})
-	c.must(acp.MethodSessionList, &acp.ListSessionsRequest{}, nil)
+	c.notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
+	c.notify(acp.MethodCancelRequest, &schema.CancelRequestNotification{RequestID: json.RawMessage(req)})
+	c.must(acp.MethodSessionList, &schema.ListSessionsRequest{}, nil)
 	if client, _ := c.rec.Open(); client != 1 {
 		t.Errorf("%d requests are open, want the prompt", client)
 	}
@@ -273,7 +275,7 @@ func TestCancelRequest(t *testing.T) {
 	id := c.session()
 	req := c.start(acp.MethodSessionPrompt, prompt(id, "slow"))
 	c.read()
-	c.notify(acp.MethodCancelRequest, &acp.CancelRequestNotification{RequestID: json.RawMessage(req)})
+	c.notify(acp.MethodCancelRequest, &schema.CancelRequestNotification{RequestID: json.RawMessage(req)})
 	m := c.await(req)
 	wantCode(t, m.Err(), acp.CodeCancelled)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // flushAt is how many bytes of frames are written at once.
@@ -18,7 +20,7 @@ const flushAt = 32 << 10
 
 // session is an open session.
 type session struct {
-	id   acp.SessionID
+	id   schema.SessionID
 	dir  string
 	stop chan struct{} // closed when the session is closed
 
@@ -96,14 +98,14 @@ func (s *session) close() {
 // frameHead is a session/update frame up to the update.
 func (s *session) frameHead() []byte {
 	b := []byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`)
-	return append(acp.AppendQuoted(b, string(s.id)), `,"update":`...)
+	return append(rawjson.AppendQuoted(b, string(s.id)), `,"update":`...)
 }
 
 const frameTail = "}}\n"
 
 // record appends an update to the log and, unless w is nil, sends it.
-func (s *session) record(w acp.LineWriter, update acp.SessionUpdate) error {
-	b, err := acp.Encode(update)
+func (s *session) record(w acp.LineWriter, update schema.SessionUpdate) error {
+	b, err := schema.Encode(update)
 	if err != nil {
 		return err
 	}

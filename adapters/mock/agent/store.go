@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 // The files of a session's directory.
@@ -41,7 +41,7 @@ func (st *store) create(cwd string, dirs []string) (*session, error) {
 }
 
 func (st *store) make(in info, log []byte) (*session, error) {
-	id := acp.SessionID("mock-" + strings.ToLower(rand.Text()))
+	id := schema.SessionID("mock-" + strings.ToLower(rand.Text()))
 	dir := filepath.Join(st.dir, string(id))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (st *store) make(in info, log []byte) (*session, error) {
 }
 
 // open opens a session. A torn last line of its log is dropped.
-func (st *store) open(id acp.SessionID) (*session, error) {
+func (st *store) open(id schema.SessionID) (*session, error) {
 	in, err := st.info(id)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (st *store) open(id acp.SessionID) (*session, error) {
 	return &session{id: id, dir: dir, log: f, info: in, stop: make(chan struct{})}, nil
 }
 
-func (st *store) info(id acp.SessionID) (info, error) {
+func (st *store) info(id schema.SessionID) (info, error) {
 	var in info
 	if !validID(id) {
 		return in, notFound(id)
@@ -96,12 +96,12 @@ func (st *store) info(id acp.SessionID) (info, error) {
 }
 
 // validID keeps ids of others from being paths.
-func validID(id acp.SessionID) bool {
+func validID(id schema.SessionID) bool {
 	rest, ok := strings.CutPrefix(string(id), "mock-")
 	return ok && rest != "" && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-func (st *store) fork(id acp.SessionID, cwd string, dirs []string) (*session, error) {
+func (st *store) fork(id schema.SessionID, cwd string, dirs []string) (*session, error) {
 	in, err := st.info(id)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (st *store) fork(id acp.SessionID, cwd string, dirs []string) (*session, er
 	return st.make(in, log)
 }
 
-func (st *store) remove(id acp.SessionID) error {
+func (st *store) remove(id schema.SessionID) error {
 	if _, err := st.info(id); err != nil {
 		return err
 	}
@@ -122,23 +122,23 @@ func (st *store) remove(id acp.SessionID) error {
 }
 
 // list returns the sessions, the latest first.
-func (st *store) list() ([]acp.SessionInfo, error) {
+func (st *store) list() ([]schema.SessionInfo, error) {
 	entries, err := os.ReadDir(st.dir)
 	if err != nil {
 		return nil, err
 	}
 	type dated struct {
 		at   time.Time
-		info acp.SessionInfo
+		info schema.SessionInfo
 	}
 	var all []dated
 	for _, e := range entries {
-		id := acp.SessionID(e.Name())
+		id := schema.SessionID(e.Name())
 		in, err := st.info(id)
 		if err != nil {
 			continue // being made or removed
 		}
-		s := acp.SessionInfo{
+		s := schema.SessionInfo{
 			SessionID: id, Cwd: in.Cwd, AdditionalDirectories: in.Directories,
 			UpdatedAt: new(in.UpdatedAt.UTC().Format(time.RFC3339)),
 		}
@@ -150,7 +150,7 @@ func (st *store) list() ([]acp.SessionInfo, error) {
 	slices.SortFunc(all, func(a, b dated) int {
 		return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.info.SessionID, b.info.SessionID))
 	})
-	out := make([]acp.SessionInfo, len(all))
+	out := make([]schema.SessionInfo, len(all))
 	for i := range all {
 		out[i] = all[i].info
 	}

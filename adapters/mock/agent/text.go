@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
 const (
@@ -14,21 +14,21 @@ const (
 	maxChunk     = 1 << 30
 )
 
-func (t *turn) hello(string) (acp.StopReason, error) {
+func (t *turn) hello(string) (schema.StopReason, error) {
 	for _, s := range []string{"Hello!", " I am the mock agent.", " Tell me what to do,", " and I will pretend to do it."} {
 		if err := t.say(s); err != nil {
 			return "", err
 		}
 	}
-	return acp.StopReasonEndTurn, nil
+	return schema.StopReasonEndTurn, nil
 }
 
-func (t *turn) echo(rest string) (acp.StopReason, error) {
-	return acp.StopReasonEndTurn, t.say(rest)
+func (t *turn) echo(rest string) (schema.StopReason, error) {
+	return schema.StopReasonEndTurn, t.say(rest)
 }
 
 // words echoes one chunk per word with the white space behind it.
-func (t *turn) words(rest string) (acp.StopReason, error) {
+func (t *turn) words(rest string) (schema.StopReason, error) {
 	for rest != "" && !t.isCancelled() {
 		n := strings.IndexFunc(rest, unicode.IsSpace)
 		if n < 0 {
@@ -42,7 +42,7 @@ func (t *turn) words(rest string) (acp.StopReason, error) {
 		}
 		rest = behind
 	}
-	return acp.StopReasonEndTurn, nil
+	return schema.StopReasonEndTurn, nil
 }
 
 // countAndSize reads the arguments of stream.
@@ -59,9 +59,9 @@ func countAndSize(rest string) (count, size int, ok bool) {
 }
 
 // stream sends numbered chunks as fast as they can be written.
-func (t *turn) stream(rest string) (acp.StopReason, error) {
+func (t *turn) stream(rest string) (schema.StopReason, error) {
 	count, size, _ := countAndSize(rest)
-	chunk, err := acp.Encode(acp.AgentMessage(acp.TextBlock("\x00")))
+	chunk, err := schema.Encode(schema.AgentMessage(schema.TextBlock("\x00")))
 	if err != nil {
 		return "", err
 	}
@@ -91,10 +91,10 @@ func (t *turn) stream(rest string) (acp.StopReason, error) {
 			}
 		}
 	}
-	return acp.StopReasonEndTurn, flush()
+	return schema.StopReasonEndTurn, flush()
 }
 
-func (t *turn) slow(string) (acp.StopReason, error) {
+func (t *turn) slow(string) (schema.StopReason, error) {
 	tick := time.NewTicker(slowInterval)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -104,9 +104,9 @@ func (t *turn) slow(string) (acp.StopReason, error) {
 		select {
 		case <-tick.C:
 		case <-t.cancelled:
-			return acp.StopReasonCancelled, nil
+			return schema.StopReasonCancelled, nil
 		case <-t.s.stop:
-			return acp.StopReasonCancelled, nil
+			return schema.StopReasonCancelled, nil
 		case <-t.ctx.Done():
 			return "", t.ctx.Err()
 		}
@@ -114,7 +114,7 @@ func (t *turn) slow(string) (acp.StopReason, error) {
 }
 
 // garbage sends lines that are no frames between good ones.
-func (t *turn) garbage(string) (acp.StopReason, error) {
+func (t *turn) garbage(string) (schema.StopReason, error) {
 	bad := []string{
 		"this line is not JSON\n",
 		"[1,2,3]\n",
@@ -129,5 +129,5 @@ func (t *turn) garbage(string) (acp.StopReason, error) {
 			return "", err
 		}
 	}
-	return acp.StopReasonEndTurn, nil
+	return schema.StopReasonEndTurn, nil
 }

@@ -4,103 +4,103 @@ import (
 	"encoding/json"
 	"path/filepath"
 
-	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
-func textContent(s string) acp.ToolCallContent {
-	return acp.ToolCallContent{Content: &acp.Content{Content: acp.TextBlock(s)}}
+func textContent(s string) schema.ToolCallContent {
+	return schema.ToolCallContent{Content: &schema.Content{Content: schema.TextBlock(s)}}
 }
 
 // progress sends an update of a tool call's status.
-func (t *turn) progress(id acp.ToolCallID, status acp.ToolCallStatus) error {
-	return t.send(acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: id, Status: status}})
+func (t *turn) progress(id schema.ToolCallID, status schema.ToolCallStatus) error {
+	return t.send(schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: id, Status: status}})
 }
 
 // sendAll sends updates in order.
-func (t *turn) sendAll(updates ...acp.SessionUpdate) (acp.StopReason, error) {
+func (t *turn) sendAll(updates ...schema.SessionUpdate) (schema.StopReason, error) {
 	for _, u := range updates {
 		if err := t.send(u); err != nil {
 			return "", err
 		}
 	}
-	return acp.StopReasonEndTurn, nil
+	return schema.StopReasonEndTurn, nil
 }
 
-func (t *turn) tool(string) (acp.StopReason, error) {
+func (t *turn) tool(string) (schema.StopReason, error) {
 	id, path := t.newCall(), filepath.Join(t.s.cwd(), "notes.txt")
 	return t.sendAll(
-		acp.SessionUpdate{ToolCall: &acp.ToolCall{
-			ToolCallID: id, Title: "Read notes.txt", Kind: acp.ToolKindRead, Status: acp.ToolCallStatusPending,
+		schema.SessionUpdate{ToolCall: &schema.ToolCall{
+			ToolCallID: id, Title: "Read notes.txt", Kind: schema.ToolKindRead, Status: schema.ToolCallStatusPending,
 			RawInput: json.RawMessage(`{"path":"notes.txt","limit":2}`),
 		}},
-		acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: id, Status: acp.ToolCallStatusInProgress}},
-		acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{
-			ToolCallID: id, Status: acp.ToolCallStatusCompleted,
-			Content:   []acp.ToolCallContent{textContent("first line\nsecond line\n")},
-			Locations: []acp.ToolCallLocation{{Path: path, Line: new(uint32(1))}},
+		schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: id, Status: schema.ToolCallStatusInProgress}},
+		schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{
+			ToolCallID: id, Status: schema.ToolCallStatusCompleted,
+			Content:   []schema.ToolCallContent{textContent("first line\nsecond line\n")},
+			Locations: []schema.ToolCallLocation{{Path: path, Line: new(uint32(1))}},
 			RawOutput: json.RawMessage(`{"lines":2}`),
 		}},
-		acp.AgentMessage(acp.TextBlock("I read notes.txt.")),
+		schema.AgentMessage(schema.TextBlock("I read notes.txt.")),
 	)
 }
 
-func (t *turn) diff(string) (acp.StopReason, error) {
+func (t *turn) diff(string) (schema.StopReason, error) {
 	id, path := t.newCall(), filepath.Join(t.s.cwd(), "notes.txt")
 	return t.sendAll(
-		acp.SessionUpdate{ToolCall: &acp.ToolCall{
-			ToolCallID: id, Title: "Edit notes.txt", Kind: acp.ToolKindEdit, Status: acp.ToolCallStatusInProgress,
-			Locations: []acp.ToolCallLocation{{Path: path}},
-			Content: []acp.ToolCallContent{{Diff: &acp.Diff{
+		schema.SessionUpdate{ToolCall: &schema.ToolCall{
+			ToolCallID: id, Title: "Edit notes.txt", Kind: schema.ToolKindEdit, Status: schema.ToolCallStatusInProgress,
+			Locations: []schema.ToolCallLocation{{Path: path}},
+			Content: []schema.ToolCallContent{{Diff: &schema.Diff{
 				Path: path, OldText: new("first line\n"), NewText: "first line\nsecond line\n",
 			}}},
 		}},
-		acp.SessionUpdate{ToolCallUpdate: &acp.ToolCallUpdate{ToolCallID: id, Status: acp.ToolCallStatusCompleted}},
-		acp.AgentMessage(acp.TextBlock("I edited notes.txt.")),
+		schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: id, Status: schema.ToolCallStatusCompleted}},
+		schema.AgentMessage(schema.TextBlock("I edited notes.txt.")),
 	)
 }
 
-func (t *turn) plan(string) (acp.StopReason, error) {
+func (t *turn) plan(string) (schema.StopReason, error) {
 	steps := []string{"Look around", "Pretend to work", "Report"}
 	for done := range len(steps) + 1 {
-		p := &acp.Plan{}
+		p := &schema.Plan{}
 		for i, step := range steps {
-			e := acp.PlanEntry{Content: step, Priority: acp.PlanEntryPriorityMedium, Status: acp.PlanEntryStatusPending}
+			e := schema.PlanEntry{Content: step, Priority: schema.PlanEntryPriorityMedium, Status: schema.PlanEntryStatusPending}
 			switch {
 			case i < done:
-				e.Status = acp.PlanEntryStatusCompleted
+				e.Status = schema.PlanEntryStatusCompleted
 			case i == done:
-				e.Status = acp.PlanEntryStatusInProgress
+				e.Status = schema.PlanEntryStatusInProgress
 			}
 			p.Entries = append(p.Entries, e)
 		}
-		if err := t.send(acp.SessionUpdate{Plan: p}); err != nil {
+		if err := t.send(schema.SessionUpdate{Plan: p}); err != nil {
 			return "", err
 		}
 	}
-	return acp.StopReasonEndTurn, nil
+	return schema.StopReasonEndTurn, nil
 }
 
-func (t *turn) usage(string) (acp.StopReason, error) {
-	return t.sendAll(acp.SessionUpdate{UsageUpdate: &acp.UsageUpdate{
-		Used: 12345, Size: 200000, Cost: &acp.Cost{Amount: 0.42, Currency: "USD"},
+func (t *turn) usage(string) (schema.StopReason, error) {
+	return t.sendAll(schema.SessionUpdate{UsageUpdate: &schema.UsageUpdate{
+		Used: 12345, Size: 200000, Cost: &schema.Cost{Amount: 0.42, Currency: "USD"},
 	}})
 }
 
-func (t *turn) commandList(string) (acp.StopReason, error) {
-	return t.sendAll(acp.SessionUpdate{AvailableCommandsUpdate: &acp.AvailableCommandsUpdate{
-		AvailableCommands: []acp.AvailableCommand{
+func (t *turn) commandList(string) (schema.StopReason, error) {
+	return t.sendAll(schema.SessionUpdate{AvailableCommandsUpdate: &schema.AvailableCommandsUpdate{
+		AvailableCommands: []schema.AvailableCommand{
 			{Name: "hello", Description: "Says hello"},
 			{
 				Name: "echo", Description: "Repeats a text",
-				Input: &acp.AvailableCommandInput{Unstructured: &acp.UnstructuredCommandInput{Hint: "text"}},
+				Input: &schema.AvailableCommandInput{Unstructured: &schema.UnstructuredCommandInput{Hint: "text"}},
 			},
 		},
 	}})
 }
 
-func (t *turn) title(rest string) (acp.StopReason, error) {
+func (t *turn) title(rest string) (schema.StopReason, error) {
 	if err := t.s.change(func(in *info) { in.Title = rest }); err != nil {
 		return "", err
 	}
-	return t.sendAll(acp.SessionUpdate{SessionInfoUpdate: &acp.SessionInfoUpdate{Title: &rest}})
+	return t.sendAll(schema.SessionUpdate{SessionInfoUpdate: &schema.SessionInfoUpdate{Title: &rest}})
 }

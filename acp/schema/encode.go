@@ -1,4 +1,4 @@
-package acp
+package schema
 
 import (
 	"bytes"
@@ -6,28 +6,30 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // Encode returns the JSON of v on one line and without HTML escaping. A
 // [json.RawMessage] in v, and so an unknown field or variant, keeps its bytes,
 // except that line breaks between tokens become blanks. The protocol types of
 // this package are written without reflection.
-func Encode(v any) ([]byte, error) { return marshal(nil, v) }
+func Encode(v any) ([]byte, error) { return Append(nil, v) }
 
 // appender is implemented by the generated types.
 type appender interface {
 	appendJSON(dst []byte) ([]byte, error)
 }
 
-// marshal appends the JSON of v to dst.
-func marshal(dst []byte, v any) ([]byte, error) {
+// Append appends what [Encode] returns to dst.
+func Append(dst []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
 		return append(dst, "null"...), nil
 	case json.RawMessage:
 		return appendRaw(dst, v)
 	case string:
-		return AppendQuoted(dst, v), nil
+		return rawjson.AppendQuoted(dst, v), nil
 	case bool:
 		return strconv.AppendBool(dst, v), nil
 	case int64:
@@ -61,15 +63,15 @@ func appendRaw(dst []byte, raw json.RawMessage) ([]byte, error) {
 	if raw == nil {
 		return append(dst, "null"...), nil
 	}
-	s := scanner{b: raw}
-	from := s.space(0)
-	to := s.value(from, 0)
-	if to < 0 || s.space(to) != len(raw) {
-		return dst, fmt.Errorf("raw JSON: %w", s.syntax())
+	s := rawjson.NewScanner(raw)
+	from := s.Space(0)
+	to := s.Value(from, 0)
+	if to < 0 || s.Space(to) != len(raw) {
+		return dst, fmt.Errorf("raw JSON: %w", s.Err())
 	}
 	at := len(dst)
 	dst = append(dst, raw[from:to]...)
-	if s.breaks {
+	if s.Breaks() {
 		for i, c := range dst[at:] {
 			if c == '\n' || c == '\r' {
 				dst[at+i] = ' '

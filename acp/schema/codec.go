@@ -1,4 +1,4 @@
-package acp
+package schema
 
 import (
 	"bytes"
@@ -8,9 +8,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
-//go:generate go run ./internal/gen
+//go:generate go run ../internal/gen
 
 // The generated types share this codec. It exists because encoding/json drops
 // what a struct does not name: here a member that the schema does not know goes
@@ -41,17 +43,17 @@ func (w *objectWriter) key(name string) {
 	if len(w.buf) > w.start+1 {
 		w.buf = append(w.buf, ',')
 	}
-	w.buf = append(AppendQuoted(w.buf, name), ':')
+	w.buf = append(rawjson.AppendQuoted(w.buf, name), ':')
 }
 
 func (w *objectWriter) string(name, s string) {
 	w.key(name)
-	w.buf = AppendQuoted(w.buf, s)
+	w.buf = rawjson.AppendQuoted(w.buf, s)
 }
 
 func (w *objectWriter) value(name string, v any) {
 	w.key(name)
-	w.done(name, func(dst []byte) ([]byte, error) { return marshal(dst, v) })
+	w.done(name, func(dst []byte) ([]byte, error) { return Append(dst, v) })
 }
 
 func (w *objectWriter) done(name string, f func([]byte) ([]byte, error)) {
@@ -83,7 +85,7 @@ func (w *objectWriter) extra(m map[string]json.RawMessage, field func(string) an
 		if field(k) == nil {
 			return false
 		}
-		_, found := findMember(written, k)
+		_, found := rawjson.Member(written, k)
 		return found
 	})
 }
@@ -116,20 +118,20 @@ type decoder interface {
 // decodeObject decodes the object b: field returns where a member is stored,
 // nil for one that is unknown and goes to extra. The member tag is left out.
 func decodeObject(b []byte, tag string, extra *map[string]json.RawMessage, field func(string) any, required ...string) error {
-	s := scanner{b: b}
-	from := s.space(0)
+	s := rawjson.NewScanner(b)
+	from := s.Space(0)
 	if from >= len(b) || b[from] != '{' {
 		return fmt.Errorf("%s where an object is expected", kindOf(b))
 	}
 	*extra = nil
 	var failure error
 	var seen uint64
-	end := s.object(from, 0, func(key []byte, v span) int {
-		end := s.value(v.from, 1)
+	end := s.Object(from, 0, func(key []byte, at int) int {
+		end := s.Value(at, 1)
 		if end < 0 || failure != nil || tag != "" && string(key) == tag {
 			return end
 		}
-		raw := b[v.from:end]
+		raw := b[at:end]
 		if i := slices.Index(required, string(key)); i >= 0 {
 			seen |= 1 << i
 		}
@@ -154,7 +156,7 @@ func decodeObject(b []byte, tag string, extra *map[string]json.RawMessage, field
 		return end
 	})
 	if end < 0 {
-		return s.syntax()
+		return s.Err()
 	}
 	if failure != nil {
 		return failure
@@ -247,31 +249,31 @@ func (t textOf[T]) decodeJSON(b []byte) error {
 	if b[0] != '"' {
 		return fmt.Errorf("%s where a string is expected", kindOf(b))
 	}
-	*t.at = T(unquote(b))
+	*t.at = T(rawjson.Unquote(b))
 	return nil
 }
 
 // variantTag returns the member of b that names the variant of a union, "" when
 // it is absent.
 func variantTag(b []byte, name string) (string, error) {
-	s := scanner{b: b}
-	if i := s.space(0); i >= len(b) || b[i] != '{' {
+	s := rawjson.NewScanner(b)
+	if i := s.Space(0); i >= len(b) || b[i] != '{' {
 		return "", fmt.Errorf("%s where an object is expected", kindOf(b))
 	}
-	raw, ok := Member(b, name)
+	raw, ok := rawjson.Member(b, name)
 	if !ok {
 		return "", nil
 	}
 	if raw[0] != '"' {
 		return "", fmt.Errorf("%s: %s where a string is expected", name, kindOf(raw))
 	}
-	return unquote(raw), nil
+	return rawjson.Unquote(raw), nil
 }
 
 // hasMembers reports whether the object b has all the members.
 func hasMembers(b []byte, names ...string) bool {
 	for _, name := range names {
-		if _, ok := Member(b, name); !ok {
+		if _, ok := rawjson.Member(b, name); !ok {
 			return false
 		}
 	}

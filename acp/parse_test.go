@@ -112,26 +112,6 @@ func TestMessage_AppendSeq(t *testing.T) {
 	}
 }
 
-func TestSetMember_DeleteMember(t *testing.T) {
-	const obj = `{ "a" : {"b":1 , "c":[ ]} , "d":"x" }`
-	for _, c := range []struct{ got, want string }{
-		{string(SetMember([]byte(obj), []byte("2"), "a", "b")), `{ "a" : {"b":2 , "c":[ ]} , "d":"x" }`},
-		{string(SetMember([]byte(obj), []byte("2"), "e", "f")), `{ "a" : {"b":1 , "c":[ ]} , "d":"x" ,"e":{"f":2}}`},
-		{string(SetMember([]byte(obj), []byte("2"), "d", "f")), `{ "a" : {"b":1 , "c":[ ]} , "d":{"f":2} }`},
-		{string(DeleteMember([]byte(obj), "a", "b")), `{ "a" : {"c":[ ]} , "d":"x" }`},
-		{string(DeleteMember([]byte(obj), "d")), `{"a" : {"b":1 , "c":[ ]}}`},
-		{string(DeleteMember([]byte(obj), "a", "x")), obj},
-		{string(DeleteMember([]byte(`{"a":1}`), "a")), `{}`},
-	} {
-		if c.got != c.want {
-			t.Errorf("got %s\nwant %s", c.got, c.want)
-		}
-	}
-	if got := fmt.Sprintf("%s", Elements([]byte(` [1, {"a":[2]} ,"x"]`))); got != `[1 {"a":[2]} "x"]` {
-		t.Errorf("elements: %s", got)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"sessionId":"s","update":{"sessionUpdate":"x"},"_meta":{}}}`,

@@ -1,0 +1,28 @@
+package rawjson_test
+
+import (
+	"fmt"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+func TestSetMember_DeleteMember(t *testing.T) {
+	const obj = `{ "a" : {"b":1 , "c":[ ]} , "d":"x" }`
+	for _, c := range []struct{ got, want string }{
+		{string(rawjson.SetMember([]byte(obj), []byte("2"), "a", "b")), `{ "a" : {"b":2 , "c":[ ]} , "d":"x" }`},
+		{string(rawjson.SetMember([]byte(obj), []byte("2"), "e", "f")), `{ "a" : {"b":1 , "c":[ ]} , "d":"x" ,"e":{"f":2}}`},
+		{string(rawjson.SetMember([]byte(obj), []byte("2"), "d", "f")), `{ "a" : {"b":1 , "c":[ ]} , "d":{"f":2} }`},
+		{string(rawjson.DeleteMember([]byte(obj), "a", "b")), `{ "a" : {"c":[ ]} , "d":"x" }`},
+		{string(rawjson.DeleteMember([]byte(obj), "d")), `{"a" : {"b":1 , "c":[ ]}}`},
+		{string(rawjson.DeleteMember([]byte(obj), "a", "x")), obj},
+		{string(rawjson.DeleteMember([]byte(`{"a":1}`), "a")), `{}`},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s\nwant %s", c.got, c.want)
+		}
+	}
+	if got := fmt.Sprintf("%s", rawjson.Elements([]byte(` [1, {"a":[2]} ,"x"]`))); got != `[1 {"a":[2]} "x"]` {
+		t.Errorf("elements: %s", got)
+	}
+}
