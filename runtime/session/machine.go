@@ -217,6 +217,7 @@ func (m *machine) on(e event) []effect {
 		m.withdraw(e.turn)
 	case bound:
 		if m.hosting == starting && m.attempt == e.attempt {
+			m.unlink("the agent did not open the session")
 			m.link = e.link
 		}
 	case started:
@@ -249,10 +250,8 @@ func (m *machine) on(e event) []effect {
 		}
 	case released:
 		if m.hosting == releasing && m.link == e.link {
-			m.do(effect{do: answerAll, link: m.link})
-			m.do(effect{do: failCalls, reason: "the session gave its process back"})
-			m.do(effect{do: endHostWork})
-			m.hosting, m.link = dormant, nil
+			m.unlink("the session gave its process back")
+			m.hosting = dormant
 			m.proceed()
 		}
 	case idle:
@@ -339,7 +338,8 @@ func (m *machine) start(e effect) {
 
 // failStart ends what waits for a process with the reason why there is none.
 func (m *machine) failStart(err error) {
-	m.hosting, m.link = dormant, nil
+	m.unlink("the agent did not open the session")
+	m.hosting = dormant
 	m.failWaiters(err)
 	if t := m.turn; t != nil {
 		m.end(t, nil, err)
@@ -443,6 +443,16 @@ func (m *machine) lose(l *link, cause error) {
 		m.end(t, nil, cause)
 	}
 	m.proceed()
+}
+
+// unlink ends what is open on the side of a process that lives on.
+func (m *machine) unlink(reason string) {
+	if m.link != nil {
+		m.do(effect{do: answerAll, link: m.link})
+		m.do(effect{do: endHostWork})
+		m.do(effect{do: failCalls, reason: reason})
+		m.link = nil
+	}
 }
 
 // release has the agent close its side of the session.
