@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -463,5 +465,101 @@ func TestStream_GoesOnWhenASessionIsDeleted(t *testing.T) {
 	}
 	if got := tc.call("session/prompt", prompt(stays, "x")); !strings.Contains(got, "end_turn") {
 		t.Errorf("the session that stays: %s", got)
+	}
+}
+
+// A late answer to a load that timed out changes nothing in the one that follows:
+// what is replayed stays out of the history.
+func TestLoad_LateAnswerToAnEarlierOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true}`}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		a.conn().crash(errCrash)
+		tc.nextOf("_sandboxagent/session/ended")
+		tc.callErr("session/prompt", prompt(s, "x")) // times out while its load is not answered
+		first := a.conn().next(t, "session/load")
+		id := tc.request("session/prompt", prompt(s, "y"))
+		second := a.conn().next(t, "session/load")
+		a.conn().result(first, `{}`)
+		a.conn().chunk("native-1", "replayed")
+		a.conn().result(second, `{}`)
+		p := a.conn().next(t, "session/prompt")
+		a.conn().result(p, `{"stopReason":"end_turn"}`)
+		if before, _ := tc.until(id); texts(before) != "" {
+			t.Errorf("the client was shown %q", texts(before))
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A session that is closed while its agent opens it is closed at once, can be opened
+// again at once, and what the agent opens too late it is asked to close.
+func TestClose_MeetsTheAgentsOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		a.conn().crash(errCrash)
+		tc.nextOf("_sandboxagent/session/ended")
+		tc.request("session/prompt", prompt(s, "x"))
+		a.awaitOpened(t, 2)
+		load := a.conn().next(t, "session/load")
+		began := time.Now()
+		tc.call("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the close took %v", took)
+		}
+		a.conn().result(load, `{}`)
+		closed := a.conn().next(t, "session/close")
+		if closed.Session() != "native-1" {
+			t.Errorf("the agent was told %s", closed.Frame())
+		}
+		a.conn().result(closed, `{}`)
+		tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/"}`, s))
+		id := tc.request("session/prompt", prompt(s, "y"))
+		a.conn().result(a.conn().next(t, "session/load"), `{}`)
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Whoever follows a session's events learns of its deletion by their end.
+func TestDelete_EndsWhoFollows(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	ended := make(chan error, 1)
+	go func() {
+		var last error
+		for _, err := range r.FollowEvents(t.Context(), s, 0) {
+			last = err
+		}
+		ended <- last
+	}()
+	tc.call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s))
+	select {
+	case err := <-ended:
+		if err != nil && problem.From(err).Kind != problem.SessionNotFound { // it was quicker
+			t.Errorf("the events end with %v", err)
+		}
+	case <-time.After(wait):
+		t.Fatal("the events do not end")
 	}
 }

@@ -151,8 +151,20 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			return
 		}
 		s.EndLostCalls()
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		r.tasks.Go(func() {
+			select {
+			case <-s.Gone():
+				stop()
+			case <-ctx.Done():
+			}
+		})
 		for e, err := range s.Log().Follow(ctx, after) {
 			if err != nil {
+				if ctx.Err() != nil {
+					return
+				}
 				yield(Event{}, logProblem(err))
 				return
 			}

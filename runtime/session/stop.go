@@ -91,6 +91,7 @@ func (s *Session) persist(durably bool) error {
 // remove removes what is left of a deleted session.
 func (s *Session) remove() error {
 	s.set.forget(s)
+	close(s.gone)
 	for _, c := range s.Clients() {
 		c.Detach(s)
 	}
