@@ -563,3 +563,124 @@ func TestDelete_EndsWhoFollows(t *testing.T) {
 		t.Fatal("the events do not end")
 	}
 }
+
+// What an agent refuses to delete is not deleted: the client is told, and can open the
+// session again. What the agent does not know is deleted.
+func TestDelete_TheAgentsRefusalIsTold(t *testing.T) {
+	for _, dormant := range []bool{false, true} {
+		t.Run(fmt.Sprint("dormant ", dormant), func(t *testing.T) {
+			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`}
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			about := fmt.Sprintf(`{"sessionId":%q}`, s)
+			if dormant {
+				tc.call("session/close", about)
+			}
+			for _, code := range []int64{acp.CodeInternal, acp.CodeResourceNotFound} {
+				id := tc.request("session/delete", about)
+				m := a.conn().next(t, "session/delete")
+				a.conn().out <- acp.NewError(m.ID(), acp.Errorf(code, "it is in use"))
+				_, res := tc.until(id)
+				if _, err := r.Session(s); code == acp.CodeInternal {
+					if res.Err() == nil || res.Err().Message != "it is in use" || err != nil {
+						t.Errorf("refused: %s, and then %v", res.Frame(), err)
+					}
+					tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/"}`, s))
+				} else if res.Err() != nil || err == nil {
+					t.Errorf("unknown to the agent: %s, and then %v", res.Frame(), err)
+				}
+			}
+		})
+	}
+}
+
+// To look at a session changes nothing in it.
+func TestOpen_LooksOnly(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	before, err := r.Session(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // the clock of the log has milliseconds
+	for _, method := range []string{"session/load", "session/resume"} {
+		other.call(method, fmt.Sprintf(`{"sessionId":%q,"cwd":"/","mcpServers":[]}`, s))
+	}
+	other.call("_sandboxagent/session/get", fmt.Sprintf(`{"sessionId":%q}`, s))
+	after, err := r.Session(s)
+	if err != nil || after.EventCount != before.EventCount || !after.UpdatedAt.Equal(before.UpdatedAt) {
+		t.Errorf("it was %+v and is %+v, %v", before, after, err)
+	}
+}
+
+// What an agent does by itself is work: the state says so, the process is kept, and a
+// cancel reaches the agent.
+func TestBackground_IsWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`}
+		r, err := New(Options{
+			DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake",
+			IdleTimeout: time.Minute, BackgroundTimeout: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		a.conn().send(fmt.Sprintf(callUpdate, "tool_call", "b", "in_progress"))
+		tc.next()
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		if i, err := r.Session(s); err != nil || i.State != StateRunning {
+			t.Errorf("with a command in the background the session is %s, %v", i.State, err)
+		}
+		tc.cancels("session/cancel", `{"sessionId":"`+s+`"}`)
+		a.conn().next(t, "session/cancel")
+		time.Sleep(61 * time.Minute)
+		a.conn().result(a.conn().next(t, "session/close"), `{}`)
+		synctest.Wait()
+		if i, err := r.Session(s); err != nil || i.State != StateDormant {
+			t.Errorf("beyond the bound the session is %s, %v", i.State, err)
+		}
+		if m := tc.next(); statuses([]acp.Message{m}) != "b failed" {
+			t.Errorf("the client was told %s", m.Frame())
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A session without clients and without work gives its process back sooner.
+func TestUnattached_GivesItsProcessBackSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+		r, err := New(Options{
+			DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", IdleTimeout: time.Hour, UnattachedTimeout: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc, other := connect(t, r, ""), connect(t, r, "")
+		s, left := tc.session(), other.session()
+		other.close()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		for id, want := range map[string]State{s: StateIdle, left: StateDormant} {
+			if i, err := r.Session(id); err != nil || i.State != want {
+				t.Errorf("%s is %s, want %s; %v", id, i.State, want, err)
+			}
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -17,8 +17,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
-// replayBound limits how long the response to session/load waits for the replay
-// to be written when they travel on different streams.
+// replayBound limits how long the response to session/load waits for a client that
+// does not read the replay.
 const replayBound = 30 * time.Second
 
 // agentFor returns the agent that the request names, or the connection's.
@@ -225,19 +225,18 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 	}
 	c.Attach(s, after, replay)
 	result := s.Describe(json.RawMessage("{}"))
-	if c.Shape() == acp.PerSession && q.Method() == "session/load" {
-		c.r.tasks.Go(func() { c.answerBeside(q, s, last, result) })
-		return
-	}
-	q.Result(s, result)
+	c.r.tasks.Go(func() { c.answerOpened(q, s, last, result) })
 }
 
-// answerBeside answers a session/load when the response and the replay travel on
-// different streams: it must not overtake the replay up to last, and says which message
-// was the last before it.
-func (c *Client) answerBeside(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
+// answerOpened answers a session/load or session/resume when the client was given what
+// came before, and says which message was the last of it. The answer is no entry of the
+// session's log: to look at a session is no event in it.
+func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	q.Result(nil, rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq"))
+	if c.Shape() == acp.PerSession && q.Method() == "session/load" {
+		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
+	}
+	q.Result(nil, result)
 }
 
 // openForeign opens a session that the agent has and the gateway does not: one
@@ -291,10 +290,6 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 			fail(err)
 			return
 		}
-		if c.Shape() == acp.PerSession {
-			c.answerBeside(q, s, s.Log().Last(), s.Describe(res))
-			return
-		}
-		q.Result(s, s.Describe(res))
+		c.answerOpened(q, s, s.Log().Last(), s.Describe(res))
 	})
 }

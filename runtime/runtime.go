@@ -42,7 +42,11 @@ type Options struct {
 	RequestTimeout  time.Duration // for requests other than prompts; 0: 120 s
 	TurnIdleTimeout time.Duration // a turn without updates for this long is cancelled; 0: never
 	IdleTimeout     time.Duration // an idle session gives its process back; 0: never
-	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
+	// UnattachedTimeout is IdleTimeout for a session without a client, 0: the same.
+	UnattachedTimeout time.Duration
+	// BackgroundTimeout is IdleTimeout for a session with open tool calls; 0: never.
+	BackgroundTimeout time.Duration
+	ConnectionGrace   time.Duration // a connection without stream or request ends; 0: 60 s
 
 	Observer observe.Observer // is told what happens; may be nil
 	Logger   *slog.Logger
@@ -103,7 +107,7 @@ func New(o Options) (*Runtime, error) {
 	r.lastClient.Store(time.Now().UnixMicro())
 	var err error
 	if r.agents, err = agents.NewSet(agents.Options{
-		Adapters: o.Adapters, Catalog: o.Catalog, Default: o.DefaultAgent, Installer: o.Installer, RequirePreinstall: o.RequirePreinstall,
+		Adapters: o.Adapters, Catalog: o.Catalog, Default: o.DefaultAgent, Installer: o.Installer, RequirePreinstall: o.RequirePreinstall, RequestTimeout: o.RequestTimeout,
 		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Connection: r.fromAgent, Ended: r.processEnded,
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
@@ -195,7 +199,7 @@ func (r *Runtime) upkeep(ctx context.Context) {
 				}
 			}
 			for _, s := range r.sessions.All() {
-				s.Tidy(now, r.o.IdleTimeout)
+				s.Tidy(now, session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
 			}
 			r.agents.EndUnused(now)
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	startTimeout = 120 * time.Second // from start to the answer to initialize: agents that unpack themselves first are slow
+	startTimeout = 120 * time.Second // from start to the end of initialize: agents that unpack themselves first are slow
 	backoffFirst = 250 * time.Millisecond
 	backoffMax   = 15 * time.Second
 	stableAfter  = 30 * time.Second // a process that lived this long resets the backoff
@@ -255,7 +255,10 @@ func (p *Process) initialize(ctx context.Context) error {
 		params = append(append(params, `,"clientInfo":`...), n.ClientInfo...)
 	}
 	span := a.set.o.Observer.Begin(ctx, observe.Work{Name: observe.WorkInitialize, Agent: a.id, ToAgent: true})
-	res, err := p.Ask(ctx, "initialize", append(params, '}'))
+	bounded, cancel := context.WithTimeoutCause(ctx, a.set.o.RequestTimeout,
+		problem.New(problem.Timeout, "agent %s did not answer initialize within %s", a.id, a.set.o.RequestTimeout))
+	defer cancel()
+	res, err := p.Ask(bounded, "initialize", append(params, '}'))
 	span.End(observe.OutcomeOf(err))
 	if err != nil {
 		return initializeProblem(a.id, err)

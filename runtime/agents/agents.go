@@ -29,6 +29,8 @@ type Options struct {
 	Installer         adapters.Installer
 	RequirePreinstall bool // never install an agent because a session wants it
 
+	RequestTimeout time.Duration // for the answer to initialize
+
 	StateDir string // agents' own state lives below it; "" for none
 	Observer observe.Observer
 	Logger   *slog.Logger

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -64,7 +65,7 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 		c := &slowAgent{let: make(chan struct{}), init: make(chan acp.Message, 1), end: make(chan struct{})}
 		var tasks Tasks
 		set, err := NewSet(Options{
-			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks,
+			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute,
 			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
 		})
 		if err != nil {

@@ -43,6 +43,7 @@ func (c *calls) take() []string {
 // failCallsLocked ends the calls that are open: nobody works on them any more.
 func (s *Session) failCallsLocked(reason string, x *after) {
 	open := s.calls.take()
+	s.m.calls = 0
 	if len(open) == 0 {
 		return
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -113,7 +114,7 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case reachGoal:
 		s.reachGoalLocked(eff, x)
 	case tellStopped:
-		x.then(func() { eff.done(eff.already, x.err) })
+		x.then(func() { eff.done(eff.already, cmp.Or(eff.err, x.err)) })
 	case reopen:
 		s.rec.Closed, s.unsaved, x.save = false, true, true
 	case tellIdle:

@@ -200,17 +200,53 @@ func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
 // release has the agent close its side of the session, or delete it, and lets its
 // process go.
 func (s *Session) release(l *link, goal life) {
-	method, can := methodClose, l.p.Capabilities().Close
-	if goal == deleted {
-		method, can = methodDelete, l.p.Capabilities().Delete
+	ctx, cancel := context.WithTimeout(s.set.o.Life, agentBound)
+	defer cancel()
+	var err error
+	switch {
+	case goal != deleted && l.p.Capabilities().Close:
+		_, err = l.p.Ask(ctx, methodClose, sessionParams(l.native))
+	case goal == deleted && l == nil:
+		err = s.deleteDormant(ctx)
+	case goal == deleted && l.p.Capabilities().Delete:
+		_, err = l.p.Ask(ctx, methodDelete, sessionParams(l.native))
 	}
-	if can {
-		ctx, cancel := context.WithTimeout(s.set.o.Life, agentBound)
-		defer cancel()
-		if _, err := l.p.Ask(ctx, method, sessionParams(l.native)); err != nil {
-			s.log.Warn("agent did not "+method, "err", err)
-		}
+	if l != nil {
+		l.p.Unbind(l.native, l)
 	}
-	l.p.Unbind(l.native, l)
-	s.handle(event{kind: released, link: l})
+	if err != nil {
+		s.log.Warn("agent did not let go of the session", "delete", goal == deleted, "err", err)
+	}
+	// What the agent does not know, or cannot delete, it does not keep back.
+	refused, ok := errors.AsType[*acp.Error](err)
+	if !ok || goal != deleted || refused.Code == acp.CodeMethodNotFound || refused.Code == acp.CodeResourceNotFound {
+		err = nil
+	}
+	s.handle(event{kind: released, link: l, err: err})
+}
+
+// deleteDormant has the agent delete its own record of a dormant session, so that it
+// does not come back by its native id. The agent is started for it.
+func (s *Session) deleteDormant(ctx context.Context) error {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	a := s.set.o.Agents.Find(rec.Agent)
+	if a == nil || !a.Installed() {
+		return nil
+	}
+	n := agents.Needs{Capabilities: s.set.Offered(rec.Capabilities)}
+	if !a.Info().PerSession {
+		n = rec.needs(n, a)
+	}
+	p, err := a.Process(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer p.Release()
+	if !p.Capabilities().Delete {
+		return nil
+	}
+	_, err = p.Ask(ctx, methodDelete, sessionParams(rec.AgentSessionID))
+	return err
 }

@@ -37,9 +37,13 @@ func logMemory(ephemeral bool) int {
 // Flush shows what was appended. A file that cannot be written is reported and
 // loses nothing as long as memory lasts.
 func (s *Session) Flush() {
-	s.active.Store(time.Now().UnixMilli())
-	if err := s.Log().Flush(); err != nil {
+	log := s.Log()
+	before := log.Last()
+	if err := log.Flush(); err != nil {
 		s.log.Error("write session log", "err", err)
+	}
+	if log.Last() > before {
+		s.active.Store(time.Now().UnixMilli())
 	}
 	if s.set.o.Fsync == "always" {
 		_ = s.syncLog()

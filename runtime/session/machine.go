@@ -53,8 +53,9 @@ import (
 //	stop      stopping: all is cancelled, the   the higher goal  stopping, if its goal
 //	          start is given up                 of the two       is higher; else done
 //	overdue   -                                 turn over; on    -
-//	released  dormant; started anew if it is    done             -
-//	          needed by then
+//	released  dormant; started anew if it is    done; closed if  -
+//	          needed by then                    the agent would
+//	                                            not delete it
 //	idle      releasing, if nothing is open     -                -
 //	load      -                                 waits            closed: open
 //	shutdown  refuses from now on, cancels all, gives starts up, in every state
@@ -80,7 +81,7 @@ const (
 	dormant   hosting = iota
 	starting          // it is being given a process, and opened there
 	serving           // link works for it
-	releasing         // link's agent is being told to close its side
+	releasing         // the agent is being told to close its side, or to delete it
 )
 
 // phase is how far a turn has come.
@@ -123,11 +124,11 @@ type event struct {
 	link    *link        // bound, started, lost, released
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
-	err     error        // startFailed, answered, lost
+	err     error        // startFailed, answered, lost; released: why the agent did not delete it
 	goal    life         // stopped
 	by      string       // stopped, with goal ended: who wanted it
 	done    stopDone     // stopped
-	now     bool         // cancelled: the running turn only
+	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 }
 
 // action is one thing to be done.
@@ -173,7 +174,6 @@ type effect struct {
 	by      string
 	done    stopDone
 	already bool // tellStopped
-	told    bool // reachGoal: the agent has deleted its own record
 	reason  string
 }
 
@@ -192,6 +192,7 @@ type machine struct {
 	stops   []stopDone // who waits for the goal
 	down    bool       // the gateway ends
 	told    bool       // stopping, to be deleted: the agent was told to delete its own record
+	refused error      // stopping: why the agent did not delete it
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
 	working bool       // the agent has shown something since the last turn, or cancel
@@ -252,10 +253,13 @@ func (m *machine) on(e event) []effect {
 		if m.hosting == releasing && m.link == e.link {
 			m.unlink("the session gave its process back")
 			m.hosting = dormant
+			if e.err != nil && m.life == stopping && m.goal == deleted { // it is not for us to say that it is gone
+				m.goal, m.refused = closed, e.err
+			}
 			m.proceed()
 		}
 	case idle:
-		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && m.calls == 0 {
+		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 || e.now) {
 			m.release()
 		}
 	case loaded:
@@ -390,7 +394,7 @@ func (m *machine) cancel() {
 		t.phase = cancelling
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
-	case t == nil && m.hosting == serving && (m.asks > 0 || m.working):
+	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.working):
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
 	}
@@ -455,13 +459,16 @@ func (m *machine) unlink(reason string) {
 	}
 }
 
-// release has the agent close its side of the session.
+// release has the agent close its side of the session, or delete it: a dormant one
+// at a process that is looked for.
 func (m *machine) release() {
 	m.hosting = releasing
 	goal := closed
 	if m.life == stopping {
 		goal = m.goal
 		m.told = goal == deleted
+	}
+	if m.link != nil {
 		m.do(effect{do: answerAll, link: m.link})
 	}
 	m.do(effect{do: release, link: m.link, goal: goal})
@@ -479,7 +486,7 @@ func (m *machine) stop(e event) {
 		m.do(effect{do: tellStopped, done: e.done, already: true})
 		return
 	}
-	m.life, m.goal, m.by, m.told = stopping, e.goal, e.by, false
+	m.life, m.goal, m.by, m.told, m.refused = stopping, e.goal, e.by, false, nil
 	m.stops = append(m.stops, e.done)
 	m.emptyQueue()
 	m.failWaiters(m.refusal())
@@ -526,10 +533,14 @@ func (m *machine) proceedStop() {
 	case serving:
 		m.release()
 	case dormant:
+		if m.goal == deleted && !m.told {
+			m.release()
+			return
+		}
 		m.life = m.goal
-		m.do(effect{do: reachGoal, goal: m.goal, by: m.by, told: m.told})
+		m.do(effect{do: reachGoal, goal: m.goal, by: m.by})
 		for _, done := range m.stops {
-			m.do(effect{do: tellStopped, done: done})
+			m.do(effect{do: tellStopped, done: done, err: m.refused})
 		}
 		m.stops = nil
 	}
@@ -540,7 +551,7 @@ func (m *machine) check() error {
 	switch {
 	case m.hosting == dormant && m.link != nil:
 		return fmt.Errorf("a dormant session has a process")
-	case m.hosting >= serving && m.link == nil:
+	case m.hosting == serving && m.link == nil:
 		return fmt.Errorf("a session that is served has no process")
 	case m.life > stopping && (m.hosting != dormant || m.turn != nil):
 		return fmt.Errorf("a session that has ended has work or a process")

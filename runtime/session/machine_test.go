@@ -20,6 +20,7 @@ type world struct {
 	stops   int     // asked for and not answered
 	links   []*link // that the machine was told of and that live
 	leaving *link   // being released
+	leaves  bool    // a release is in progress
 	begun   bool    // a start is in progress
 	given   bool    // that start was given up
 	fault   string
@@ -87,9 +88,18 @@ var moves = []struct {
 	{"delete", func(w *world) bool { return w.stop(deleted) }},
 	{"overdue", func(w *world) bool { return w.m.turn != nil && w.on(event{kind: overdue, turn: w.m.turn}) }},
 	{"released", func(w *world) bool {
-		l := w.leaving
-		w.leaving = nil
-		return l != nil && w.on(event{kind: released, link: l})
+		if !w.leaves {
+			return false
+		}
+		w.leaves = false
+		return w.on(event{kind: released, link: w.leaving})
+	}},
+	{"refused", func(w *world) bool {
+		if !w.leaves {
+			return false
+		}
+		w.leaves = false
+		return w.on(event{kind: released, link: w.leaving, err: errors.New("refused")})
 	}},
 	{"idle", func(w *world) bool { return w.on(event{kind: idle}) }},
 	{"load", func(w *world) bool { return w.on(event{kind: loaded}) }},
@@ -133,10 +143,10 @@ func (w *world) on(e event) bool {
 		case giveUpStart:
 			w.given = true
 		case release:
-			if w.leaving != nil {
+			if w.leaves && w.leaving != nil && w.m.link == w.leaving {
 				w.fault = "two releases at a time"
 			}
-			w.leaving = eff.link
+			w.leaving, w.leaves = eff.link, true
 		case tellStopped:
 			eff.done(eff.already, nil)
 		}
@@ -201,7 +211,7 @@ func (w *world) finish() error {
 			break
 		}
 	}
-	if len(w.turns)+len(w.waiters)+w.stops > 0 || w.begun || w.leaving != nil {
+	if len(w.turns)+len(w.waiters)+w.stops > 0 || w.begun || w.leaves && w.m.hosting == releasing {
 		return fmt.Errorf("%d prompts, %d requests, %d stops are never answered", len(w.turns), len(w.waiters), w.stops)
 	}
 	return nil

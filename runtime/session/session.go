@@ -166,6 +166,7 @@ func (l *link) Receive(m *acp.Message) bool {
 	case "tool_call", "tool_call_update":
 		first = s.showsWorkLocked()
 		s.calls.note(m.Update())
+		s.m.calls = len(s.calls.open)
 	case "usage_update":
 		if more, currency := s.cost.note(m.Update()); more > 0 {
 			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)

@@ -6,7 +6,6 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
-	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
 
 // Close ends the session's work and gives its process back. Open opens it again.
@@ -66,12 +65,7 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		s.noteEndLocked(end, x)
 		x.then(func() { x.err = s.persist(true) })
 	case deleted:
-		x.then(func() {
-			if !e.told {
-				s.deleteAtAgent()
-			}
-			x.err = s.remove()
-		})
+		x.then(func() { x.err = s.remove() })
 	}
 }
 
@@ -101,36 +95,6 @@ func (s *Session) remove() error {
 	s.saving.Lock() // a write of the record that is under way ends first
 	defer s.saving.Unlock()
 	return s.set.store.remove(s.id)
-}
-
-// deleteAtAgent has the agent delete its own record of a dormant session, so that it
-// does not come back by its native id. The agent is started for it.
-func (s *Session) deleteAtAgent() {
-	s.mu.Lock()
-	rec := s.rec
-	s.mu.Unlock()
-	a := s.set.o.Agents.Find(rec.Agent)
-	if a == nil || !a.Installed() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.set.o.Life, agentBound)
-	defer cancel()
-	n := agents.Needs{Capabilities: s.set.Offered(rec.Capabilities)}
-	if !a.Info().PerSession {
-		n = rec.needs(n, a)
-	}
-	p, err := a.Process(ctx, n)
-	if err != nil {
-		s.log.Warn("start agent to delete session", "err", err)
-		return
-	}
-	defer p.Release()
-	if !p.Capabilities().Delete {
-		return
-	}
-	if _, err := p.Ask(ctx, methodDelete, sessionParams(rec.AgentSessionID)); err != nil {
-		s.log.Warn("agent did not delete session", "err", err)
-	}
 }
 
 // Open opens a closed session again. wait is not nil when it is about to stop: try
@@ -176,12 +140,22 @@ func (s *Session) AwaitIdle(ctx context.Context) {
 
 const logIdle = 30 * time.Second // a log silent for this long gives memory and file back
 
-// Tidy gives back what an idle session holds: its process after idle, its log's memory
-// sooner.
-func (s *Session) Tidy(now time.Time, idleTimeout time.Duration) {
+// Bounds say how long a silent session keeps its process; 0 is for ever.
+type Bounds struct {
+	Idle       time.Duration // without a turn, requests of the agent and open tool calls
+	Unattached time.Duration // likewise, without a client
+	Background time.Duration // with open tool calls
+}
+
+// Tidy gives back what an idle session holds: its process, and its log's memory sooner.
+func (s *Session) Tidy(now time.Time, b Bounds) {
 	silent := now.Sub(time.UnixMilli(s.active.Load()))
-	if idleTimeout > 0 && silent > idleTimeout {
-		s.handle(event{kind: idle})
+	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
+	s.mu.Lock()
+	alone := len(s.feeds) == 0
+	s.mu.Unlock()
+	if background := passed(b.Background); background || passed(b.Idle) || alone && passed(b.Unattached) {
+		s.handle(event{kind: idle, now: background})
 	}
 	s.mu.Lock()
 	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing
