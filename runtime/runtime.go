@@ -42,7 +42,8 @@ type Options struct {
 	RequestTimeout  time.Duration // for requests other than prompts; 0: 120 s
 	TurnIdleTimeout time.Duration // a turn without updates for this long is cancelled; 0: never
 	IdleTimeout     time.Duration // an idle session gives its process back; 0: never
-	// UnattachedTimeout is IdleTimeout for a session without a client, 0: the same.
+	// UnattachedTimeout is IdleTimeout for a session without a client that its agent
+	// can open again, 0: the same.
 	UnattachedTimeout time.Duration
 	// BackgroundTimeout is IdleTimeout for a session with open tool calls; 0: never.
 	BackgroundTimeout time.Duration

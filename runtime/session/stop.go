@@ -143,7 +143,7 @@ const logIdle = 30 * time.Second // a log silent for this long gives memory and 
 // Bounds say how long a silent session keeps its process; 0 is for ever.
 type Bounds struct {
 	Idle       time.Duration // without a turn, requests of the agent and open tool calls
-	Unattached time.Duration // likewise, without a client
+	Unattached time.Duration // likewise, without a client, where the agent can open it again
 	Background time.Duration // with open tool calls
 }
 
@@ -152,7 +152,11 @@ func (s *Session) Tidy(now time.Time, b Bounds) {
 	silent := now.Sub(time.UnixMilli(s.active.Load()))
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()
-	alone := len(s.feeds) == 0
+	alone := len(s.feeds) == 0 && s.m.link != nil
+	if alone {
+		caps := s.m.link.p.Capabilities()
+		alone = caps.Resume || caps.Load
+	}
 	s.mu.Unlock()
 	if background := passed(b.Background); background || passed(b.Idle) || alone && passed(b.Unattached) {
 		s.handle(event{kind: idle, now: background})
