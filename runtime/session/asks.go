@@ -84,8 +84,10 @@ func (t *askTable) of(p *agents.Process, match func(*ask) bool) []*ask {
 
 // newAsk returns a request of the agent that is not open yet. It may write a file.
 func (set *Set) newAsk(p *agents.Process, m *acp.Message) *ask {
-	a := &ask{Ask: viewer.Ask{ID: set.nextAskID(), Method: m.Method(), Params: bytes.Clone(m.Params())}, agentID: m.ID(), process: p, at: time.Now(), span: observe.NoSpan{}}
-	return a
+	return &ask{
+		Ask:     viewer.Ask{ID: set.nextAskID(), Method: m.Method(), Params: bytes.Clone(m.Params())},
+		agentID: m.ID(), process: p, at: time.Now(), span: observe.NoSpan{},
+	}
 }
 
 func (set *Set) nextAskID() int64 {
@@ -122,9 +124,6 @@ func (a *ask) withdrawn() []byte {
 	n := acp.NewNotification(methodCancelRequest, requestParams(a.ID))
 	return n.Frame()
 }
-
-// ForPerson reports whether a person answers the request.
-func (a *ask) ForPerson() bool { return a.Ask.ForPerson() }
 
 // ask opens a request of the session's agent, which the reader has brought. It reports
 // whether something was appended.
@@ -246,11 +245,7 @@ func (s *Session) answer(c *viewer.Client, a *ask, m *acp.Message) {
 	default:
 		a.process.Put(m.Rewritten(a.agentID, ""))
 	}
-	s.mu.Unlock()
-	s.Flush()
-	for _, f := range x.rest {
-		f()
-	}
+	s.unlock(&x)
 }
 
 // withdrawAsk closes a request that the agent no longer wants an answer to, and
@@ -258,17 +253,11 @@ func (s *Session) answer(c *viewer.Client, a *ask, m *acp.Message) {
 func (s *Session) withdrawAsk(a *ask) {
 	var x after
 	s.mu.Lock()
-	if s.asks[a.ID] != a {
-		s.mu.Unlock()
-		return
+	if s.asks[a.ID] == a {
+		s.closeAskLocked(a, journal.Everyone, observe.Outcome{Result: observe.Withdrawn}, &x)
+		a.process.Put(acp.NewError(a.agentID, acp.Errorf(acp.CodeCancelled, "cancelled")))
 	}
-	s.closeAskLocked(a, journal.Everyone, observe.Outcome{Result: observe.Withdrawn}, &x)
-	a.process.Put(acp.NewError(a.agentID, acp.Errorf(acp.CodeCancelled, "cancelled")))
-	s.mu.Unlock()
-	s.Flush()
-	for _, f := range x.rest {
-		f()
-	}
+	s.unlock(&x)
 }
 
 // Asks knows the open requests of agents, for those who read logs.

@@ -93,8 +93,7 @@ func (s *Session) EndLostCalls() {
 		s.mu.Lock()
 		s.calls.open = append(lost.open, s.calls.open...)
 		s.failCallsLocked("the gateway was ended while the call ran", &x)
-		s.mu.Unlock()
-		s.Flush()
+		s.unlock(&x)
 	})
 }
 

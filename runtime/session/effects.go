@@ -50,6 +50,11 @@ func (s *Session) handleLocked(e event) {
 		s.carryOutLocked(eff, e, &x)
 	}
 	x.save = x.save || s.unsaved && e.kind == answered
+	s.unlock(&x)
+}
+
+// unlock lets go of mu and does what was left for then.
+func (s *Session) unlock(x *after) {
 	s.mu.Unlock()
 	if x.flush {
 		s.Flush()

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"fmt"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
@@ -544,31 +542,4 @@ func (m *machine) proceedStop() {
 		}
 		m.stops = nil
 	}
-}
-
-// check says what is wrong with the state, for tests.
-func (m *machine) check() error {
-	switch {
-	case m.hosting == dormant && m.link != nil:
-		return fmt.Errorf("a dormant session has a process")
-	case m.hosting == serving && m.link == nil:
-		return fmt.Errorf("a session that is served has no process")
-	case m.life > stopping && (m.hosting != dormant || m.turn != nil):
-		return fmt.Errorf("a session that has ended has work or a process")
-	case m.life != open && len(m.queue)+len(m.waiters) > 0:
-		return fmt.Errorf("something waits for a session that is not open")
-	case m.life != stopping && len(m.stops) > 0:
-		return fmt.Errorf("somebody waits for a session to stop that does not")
-	case m.turn == nil && len(m.queue) > 0:
-		return fmt.Errorf("a prompt waits for no other")
-	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
-		return fmt.Errorf("a turn runs without a process")
-	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing:
-		return fmt.Errorf("a turn waits for a process that nobody starts")
-	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing:
-		return fmt.Errorf("a request waits for a process that nobody starts")
-	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
-		return fmt.Errorf("the turn is none")
-	}
-	return nil
 }

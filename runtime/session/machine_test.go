@@ -164,6 +164,33 @@ func drop[T comparable](list *[]T, one T) bool {
 	return false
 }
 
+// check says what is wrong with the state.
+func (m *machine) check() error {
+	switch {
+	case m.hosting == dormant && m.link != nil:
+		return errors.New("a dormant session has a process")
+	case m.hosting == serving && m.link == nil:
+		return errors.New("a session that is served has no process")
+	case m.life > stopping && (m.hosting != dormant || m.turn != nil):
+		return errors.New("a session that has ended has work or a process")
+	case m.life != open && len(m.queue)+len(m.waiters) > 0:
+		return errors.New("something waits for a session that is not open")
+	case m.life != stopping && len(m.stops) > 0:
+		return errors.New("somebody waits for a session to stop that does not")
+	case m.turn == nil && len(m.queue) > 0:
+		return errors.New("a prompt waits for no other")
+	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
+		return errors.New("a turn runs without a process")
+	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing:
+		return errors.New("a turn waits for a process that nobody starts")
+	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing:
+		return errors.New("a request waits for a process that nobody starts")
+	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
+		return errors.New("the turn is none")
+	}
+	return nil
+}
+
 // check says what is wrong after an event.
 func (w *world) check() error {
 	if w.fault != "" {

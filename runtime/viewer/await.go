@@ -2,6 +2,7 @@ package viewer
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -46,11 +47,26 @@ func (c *Client) lastEvent() uint64 {
 }
 
 func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) {
-	var timer *time.Timer
+	c.awaitProgress(ctx, stall, func() bool {
+		f := c.feedLocked(s)
+		return f == nil || f.written >= seq || f.stop == nil && !c.streamed
+	})
+}
+
+// AwaitAll waits until the open streams have written all there is, or ctx ends, or the
+// client does not read.
+func (c *Client) AwaitAll(ctx context.Context) {
+	c.awaitProgress(ctx, stallBound, func() bool {
+		return !slices.ContainsFunc(c.feeds, func(f *Feed) bool { return f.stop != nil && f.written < f.log.Last() })
+	})
+}
+
+// awaitProgress waits until done, which is called with mu held, while the client's
+// streams write something at least every stall.
+func (c *Client) awaitProgress(ctx context.Context, stall time.Duration, done func() bool) {
 	for {
 		c.mu.Lock()
-		f := c.feedLocked(s)
-		if f == nil || f.written >= seq || f.stop == nil && !c.streamed || c.closed {
+		if c.closed || done() {
 			c.mu.Unlock()
 			return
 		}
@@ -59,47 +75,14 @@ func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall ti
 		}
 		progress := c.progress
 		c.mu.Unlock()
-		if timer == nil {
-			timer = time.NewTimer(stall)
-			defer timer.Stop()
-		} else {
-			timer.Reset(stall)
-		}
+		timer := time.NewTimer(stall)
 		select {
 		case <-progress:
+			timer.Stop()
 		case <-timer.C:
 			return
 		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// AwaitAll waits until the open streams have written all there is, or ctx ends.
-func (c *Client) AwaitAll(ctx context.Context) {
-	for {
-		c.mu.Lock()
-		behind := false
-		for _, f := range c.feeds {
-			behind = behind || f.stop != nil && f.written < f.log.Last()
-		}
-		if !behind || c.closed {
-			c.mu.Unlock()
-			return
-		}
-		if c.progress == nil {
-			c.progress = make(chan struct{})
-		}
-		progress := c.progress
-		c.mu.Unlock()
-		stall := time.NewTimer(stallBound)
-		select {
-		case <-progress:
-			stall.Stop()
-		case <-stall.C:
-			return // its client does not read
-		case <-ctx.Done():
-			stall.Stop()
+			timer.Stop()
 			return
 		}
 	}
