@@ -34,14 +34,14 @@ const (
 	// DefaultMaxBody bounds a POST's body and a WebSocket message.
 	DefaultMaxBody = 32 << 20
 
-	maxIDLen    = 1024
-	drainFactor = 4        // times MaxBody, read of a body that is too large
-	inboxLimit  = 1024     // messages a connection's POSTs may have waiting
-	inboxBytes  = 64 << 20 // and their bytes
-	settleBound = time.Second
-	pollBytes   = 64 << 10
-	firstBuffer = 64 << 10 // of a body, before more of it came
-	slowestLine = 64 << 10 // bytes a second
+	maxIDLen     = 1024
+	drainFactor  = 4        // times MaxBody, read of a body that is too large
+	inboxLimit   = 1024     // messages a connection's POSTs may have waiting
+	inboxBytes   = 64 << 20 // and their bytes
+	writtenBound = time.Second
+	pollBytes    = 64 << 10
+	firstBuffer  = 64 << 10 // of a body, before more of it came
+	slowestLine  = 64 << 10 // bytes a second
 )
 
 // Options configure a Handler. Zero values mean the defaults.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -154,6 +155,9 @@ func TestDamage_Random(t *testing.T) {
 	if testing.Short() {
 		runs = 30
 	}
+	if n, err := strconv.Atoi(os.Getenv("JOURNAL_DAMAGES")); err == nil {
+		runs = n
+	}
 	seed := rand.Uint64()
 	dice := rand.New(rand.NewPCG(seed, 0))
 	for range runs {
@@ -184,7 +188,7 @@ func TestDamage_Random(t *testing.T) {
 			t.Fatal(err)
 		}
 		check := func(what string, tailTold bool) {
-			l, err := Open(path, Options{})
+			l, err := Open(path, Options{Sync: SyncNever})
 			if err != nil {
 				t.Fatalf("seed %d: %s: %v", seed, what, err)
 			}

@@ -245,14 +245,6 @@ func (l *Log) Last() uint64 {
 	return l.visible
 }
 
-// Count returns how many entries were made visible: numbers that were skipped
-// are no entries.
-func (l *Log) Count() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.total
-}
-
 // Appended returns the newest sequence number, visible or not.
 func (l *Log) Appended() uint64 {
 	l.mu.Lock()

@@ -1,8 +1,0 @@
-//go:build !linux && !darwin
-
-package runtime
-
-import "errors"
-
-// free is not known here.
-func (st store) free() (int64, error) { return 0, errors.ErrUnsupported }

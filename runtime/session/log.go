@@ -1,0 +1,222 @@
+package session
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// Log returns the session's log. While its file cannot be opened that is a log
+// that shows nothing and keeps nothing; see [Session.Readable].
+func (s *Session) Log() *journal.Log {
+	l, err := s.openLog()
+	if err != nil {
+		return journal.Unavailable(err)
+	}
+	return l
+}
+
+// Readable says why the session's log cannot be used. Whoever is refused may try
+// again: the log is opened anew.
+func (s *Session) Readable() error {
+	if _, err := s.openLog(); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the log of session %s cannot be opened now", s.id)
+	}
+	return nil
+}
+
+// Writable says why the session can take no work now: its log takes nothing.
+func (s *Session) Writable() error {
+	if err := s.Readable(); err != nil {
+		return err
+	}
+	if err := s.Log().Err(); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the log of session %s cannot be written now", s.id)
+	}
+	return nil
+}
+
+// Keep writes down a session that was just made, so that nothing of it is lost
+// once somebody knows of it.
+func (s *Session) Keep() error {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	if err := s.set.store.save(rec, s.set.o.Fsync != "never"); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
+	}
+	l, err := s.openLog()
+	if err == nil {
+		err = l.Begin()
+	}
+	if err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the log of the session cannot be made")
+	}
+	return nil
+}
+
+// openLog is called with the session's lock held, too.
+func (s *Session) openLog() (*journal.Log, error) {
+	if l := s.logp.Load(); l != nil {
+		return l, nil
+	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if l := s.logp.Load(); l != nil {
+		return l, nil
+	}
+	l, err := journal.Open(s.set.store.logPath(s.id), s.logOptions())
+	s.noteTrouble(err)
+	if err != nil {
+		return nil, err
+	}
+	if last := l.Last(); last > 0 {
+		if newest, err := l.Cursor(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
+			s.active.Store(newest[0].Time().UnixMilli())
+		}
+	}
+	s.logp.Store(l)
+	return l, nil
+}
+
+// logOptions says how the session's log is kept.
+func (s *Session) logOptions() journal.Options {
+	o := journal.Options{
+		Stats: &s.set.counts, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Trouble: s.logTrouble,
+		About: func() []byte { return s.set.store.about(s.id) },
+	}
+	if s.set.store.dir == "" {
+		o.Memory = 64 << 20 // it is all there is
+	}
+	switch s.set.o.Fsync {
+	case "always":
+		o.Sync = journal.SyncEach
+	case "never":
+		o.Sync = journal.SyncNever
+	}
+	return o
+}
+
+// damaged is the notification that clients get in the place of entries that the
+// log has lost.
+func (s *Session) damaged(first, last uint64) []byte {
+	b := append([]byte(`{"sessionId":`), s.quoted...)
+	b = strconv.AppendUint(append(b, `,"firstSeq":`...), first, 10)
+	b = strconv.AppendUint(append(b, `,"lastSeq":`...), last, 10)
+	m := acp.NewNotification("_sandboxagent/session/events_damaged", append(b, '}'))
+	return m.Frame()
+}
+
+// Flush shows what was appended. When the file does not take it, it is shown
+// later: logTrouble is told.
+func (s *Session) Flush() {
+	log := s.Log()
+	before := log.Last()
+	if log.Flush() != nil || log.Last() == before {
+		return
+	}
+	s.active.Store(time.Now().UnixMilli())
+	if s.set.o.Fsync == "interval" {
+		s.set.syncer.soon(s)
+	}
+}
+
+func (s *Session) syncLog() error {
+	start := time.Now()
+	err := s.Log().Sync()
+	s.set.o.Observer.Synced(time.Since(start), err)
+	return err
+}
+
+// openedLog returns the session's log if it is in use, else nil.
+func (s *Session) openedLog() *journal.Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.life == deleted {
+		return nil
+	}
+	return s.logp.Load()
+}
+
+// logTrouble is told by the log that it takes no entries, and why, and with nil
+// that it does again. Clients are told beside the log.
+func (s *Session) logTrouble(err error) {
+	if !s.noteTrouble(err) {
+		return
+	}
+	params := map[string]any{"sessionId": s.id, "writable": err == nil}
+	if err != nil {
+		params["reason"] = err.Error()
+	}
+	b, err := schema.Encode(params)
+	if err != nil {
+		return // it has no values that cannot be encoded
+	}
+	n := acp.NewNotification("_sandboxagent/session/storage", b)
+	for _, c := range s.Clients() {
+		c.Post(journal.Notice, n.Frame())
+	}
+}
+
+// noteTrouble notes whether the session's log can be used, and reports whether
+// that has changed.
+func (s *Session) noteTrouble(err error) (changed bool) {
+	t := &s.set.trouble
+	changed, tell := t.set(s.id, err)
+	if tell {
+		s.log.Error("the logs of sessions cannot be used", "sessions", t.count(), "err", err)
+	}
+	return changed
+}
+
+// troubleEvery is how often the gateway's own log says that logs of sessions cannot
+// be used, however many there are.
+const troubleEvery = time.Minute
+
+// trouble knows the sessions whose logs cannot be used. Its lock is the innermost.
+type trouble struct {
+	mu      sync.Mutex
+	failing map[string]error // by session id
+	told    time.Time
+}
+
+// set notes how the log of a session is. changed says that it was not so before,
+// tell that the gateway's own log should say it.
+func (t *trouble) set(id string, err error) (changed, tell bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, was := t.failing[id]
+	if err == nil {
+		delete(t.failing, id)
+		return was, false
+	}
+	if t.failing == nil {
+		t.failing = map[string]error{}
+	}
+	t.failing[id] = err
+	if tell = time.Since(t.told) >= troubleEvery; tell {
+		t.told = time.Now()
+	}
+	return !was, tell
+}
+
+func (t *trouble) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.failing)
+}
+
+// problem says why sessions cannot be written, nil when they can.
+func (t *trouble) problem() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, err := range t.failing {
+		return problem.Wrap(problem.Unavailable, err, "%d sessions cannot be written, %s is one", len(t.failing), id)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// store keeps a directory per session. The zero store keeps nothing.
+type store struct {
+	dir string
+}
+
+const (
+	recordFile = "session.json"
+	logFile    = "log.journal"
+	oldLogFile = "log.jsonl" // of versions before the second format
+)
+
+// path returns the session's directory. Ids come from clients and agents, so
+// what is not plain is escaped.
+func (st store) path(id string) string {
+	name := strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+	if len(name) > 200 {
+		name = name[:160] + "~" + shortHash(id)
+	}
+	return filepath.Join(st.dir, name)
+}
+
+// logPath returns where the session's log lives, "" for memory.
+func (st store) logPath(id string) string {
+	if st.dir == "" {
+		return ""
+	}
+	return filepath.Join(st.path(id), logFile)
+}
+
+// oldLogPath returns where a version before the second format kept the log.
+func (st store) oldLogPath(id string) string {
+	if st.dir == "" {
+		return ""
+	}
+	return filepath.Join(st.path(id), oldLogFile)
+}
+
+// save replaces the session's record. With durable it is on the disk when save
+// returns: a power cut leaves the old record or the new one.
+func (st store) save(rec record, durable bool) (err error) {
+	if st.dir == "" {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("save session record: %w", err)
+		}
+	}()
+	rec.Version = recordVersion
+	b, err := json.MarshalIndent(rec, "", " ")
+	if err != nil {
+		return err
+	}
+	dir := st.path(rec.ID)
+	err = os.Mkdir(dir, 0o700)
+	made := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	tmp := filepath.Join(dir, recordFile+".tmp")
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil || !durable {
+		return err
+	}
+	if made {
+		if err := journal.SyncFolder(st.dir); err != nil {
+			return err
+		}
+	}
+	return journal.SyncFolder(dir)
+}
+
+// remove deletes everything of the session.
+func (st store) remove(id string) error {
+	if st.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(st.path(id)); err != nil {
+		return fmt.Errorf("delete session files: %w", err)
+	}
+	return nil
+}
+
+// list reads every session's record. One that cannot be read is made again from
+// what the log says of the session. Where that says nothing either, the session
+// is reported and left alone.
+func (st store) list(log *slog.Logger) ([]record, error) {
+	if st.dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(st.dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []record
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(st.dir, e.Name(), recordFile))
+		var rec record
+		if err == nil {
+			err = json.Unmarshal(b, &rec)
+		}
+		if err != nil || rec.ID == "" {
+			if again, ok := st.rebuild(e.Name()); ok {
+				log.Warn("the record of a session was lost, its log had a copy", "directory", e.Name(), "err", err)
+				rec, err = again, st.save(again, true)
+			}
+		}
+		if err == nil && (rec.ID == "" || filepath.Base(st.path(rec.ID)) != e.Name()) {
+			err = errors.New("its id does not match the directory")
+		}
+		if err != nil {
+			log.Warn("skip unreadable session", "directory", e.Name(), "err", err)
+			continue
+		}
+		out = append(out, rec)
+	}
+	return out, nil
+}
+
+// rebuild makes a record from what the log in a directory says of its session.
+func (st store) rebuild(name string) (rec record, ok bool) {
+	b, err := journal.About(filepath.Join(st.dir, name, logFile))
+	if err != nil || b == nil || json.Unmarshal(b, &rec) != nil {
+		return record{}, false
+	}
+	return rec, rec.ID != "" && filepath.Base(st.path(rec.ID)) == name
+}
+
+// about returns the record of a session in the form that its log keeps, nil when
+// there is none.
+func (st store) about(id string) []byte {
+	b, err := os.ReadFile(filepath.Join(st.path(id), recordFile))
+	if err != nil || !json.Valid(b) {
+		return nil
+	}
+	return b
+}
+
+// writable reports whether sessions can be kept.
+func (st store) writable() error {
+	if st.dir == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(st.dir, ".ready-*")
+	if err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the data directory is not writable")
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}
