@@ -1,6 +1,8 @@
 package control
 
 import (
+	"cmp"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -29,6 +31,7 @@ func (s *Server) getFile(r fileRequest) error {
 	h.Set("Cache-Control", "no-cache") // ask each time whether it changed
 	// A page from somebody's workspace must not act with this server's origin.
 	h.Set("Content-Security-Policy", "sandbox")
+	h.Set("Content-Disposition", cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": e.Name}), "attachment"))
 	out := newOutgoing(r)
 	defer out.done()
 	http.ServeContent(out, r.Request(), e.Name, e.ModifiedAt, f)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ type check struct {
 	hosts    map[string]bool // lower case
 	anyHost  bool
 	anyIP    bool // every IP literal is a good Host
+	ownIP    bool // the address that a connection came in by is one
 	cors     cors
 	token    tokenCheck
 	needAuth bool
@@ -44,6 +46,12 @@ func (g Guard) prepare() *check {
 	bind := strings.ToLower(strings.Trim(g.Bind, "[]"))
 	if bind != "" {
 		c.hosts[bind] = true
+	}
+	if ip, err := netip.ParseAddr(bind); err == nil && ip.IsUnspecified() {
+		c.ownIP = true
+		if name, err := os.Hostname(); err == nil {
+			c.hosts[strings.ToLower(name)] = true
+		}
 	}
 	// Whoever reaches an open server by a name of their own choosing may be a
 	// page that had its own name resolved to this address. With a token that
@@ -80,9 +88,15 @@ func (c *check) wrap(next http.Handler) http.Handler {
 			return
 		}
 		cross, err := c.origin(r)
+		if err == nil {
+			err = embedded(r)
+		}
 		if err != nil {
 			problem.Write(w, err)
 			return
+		}
+		if !cross {
+			w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		}
 		if c.cors.configured() {
 			w.Header().Add("Vary", "Origin")
@@ -121,10 +135,34 @@ func (c *check) host(r *http.Request) error {
 	if c.hosts[name] {
 		return nil
 	}
-	if _, err := netip.ParseAddr(name); err == nil && c.anyIP {
+	if ip, err := netip.ParseAddr(name); err == nil && (c.anyIP || c.ownIP && ip.Unmap() == localAddr(r)) {
 		return nil
 	}
 	return problem.New(problem.PermissionDenied, "the Host header names %q, which is not a name of this server; start it with --allowed-host %s to allow that", name, name)
+}
+
+// localAddr is the address of this machine that the request came in by.
+func localAddr(r *http.Request) netip.Addr {
+	a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return a.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// embedded refuses what a page of another site loads as an image, a script or a
+// frame: browsers send no Origin with that, but say where it comes from. To open
+// the web page by a link is no such thing.
+func embedded(r *http.Request) error {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site != "cross-site" && site != "same-site" || r.Header.Get("Origin") != "" {
+		return nil
+	}
+	route := routeOf(r.URL.Path)
+	if (route == routeUI || route == routeToUI) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return nil
+	}
+	return problem.New(problem.PermissionDenied, "a page of another site may not load anything from this server")
 }
 
 // origin refuses requests that a page of another site makes. cross is set for a

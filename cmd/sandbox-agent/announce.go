@@ -35,6 +35,7 @@ func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 	switch {
 	case exposed:
 		fmt.Fprintf(w, "WARNING: no token is needed, and %s can be reached from other machines: everybody who can connect can run agents here\n", cfg.host)
+		fmt.Fprintln(w, "Requests must name this machine: localhost, its host name, the address they come in by, or an --allowed-host ('*' is any).")
 	case open:
 		fmt.Fprintln(w, "No token is needed; only this machine can connect.")
 	case cfg.newToken:
