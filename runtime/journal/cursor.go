@@ -98,7 +98,6 @@ type reading struct {
 	prev    header // the block before; its kind is 0 when there is none
 	bad     bool   // bytes before the next block cannot be read
 	lines   []byte // of the current block that were not given out yet
-	seq     uint64 // of the first of lines
 	ms      int64  // time of the entry before
 	decoded []byte // backs lines and entries of this call
 }

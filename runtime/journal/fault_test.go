@@ -61,6 +61,22 @@ func (d *faultDisk) call(grows bool) (part float64, err error) {
 	return 1, nil
 }
 
+// fail sets how calls fail from now on; see the fields. It returns what was set.
+func (d *faultDisk) fail(odds int, full bool, left int) (int, bool, int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, wasFull, wasLeft := d.odds, d.full, d.left
+	d.odds, d.full, d.left = odds, full, left
+	return was, wasFull, wasLeft
+}
+
+// state returns how calls fail now.
+func (d *faultDisk) state() (odds int, full bool, left int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.odds, d.full, d.left
+}
+
 // restart ends the process, or the machine: then what was not synced is on the
 // disk in part, sector by sector, or not at all.
 func (d *faultDisk) restart(power bool) {
@@ -173,7 +189,11 @@ func (d *faultDisk) SyncFolder(string) error {
 	return nil
 }
 
-func (d *faultDisk) Boot() uint32 { return d.boot }
+func (d *faultDisk) Boot() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.boot
+}
 
 func (f *faultFile) cut(size int64) {
 	if size < int64(len(f.cache)) {

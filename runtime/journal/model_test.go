@@ -32,21 +32,21 @@ type model struct {
 func (m *model) open() {
 	for i := range 100 {
 		if i == 50 {
-			m.disk.odds = 0 // enough of it
+			_, full, left := m.disk.state()
+			m.disk.fail(0, full, left) // enough of it
 		}
 		l, err := Open("log", m.o)
 		if err == nil {
 			m.l = l
-			odds, left := m.disk.odds, m.disk.left
-			m.disk.odds, m.disk.left = 0, -1
+			odds, full, left := m.disk.fail(0, false, -1)
 			m.read(0, true)
-			m.disk.odds, m.disk.left = odds, left
+			m.disk.fail(odds, full, left)
 			return
 		}
 		if errors.Is(err, ErrFormat) {
 			m.t.Fatalf("a file of its own is refused: %v", err)
 		}
-		if m.disk.left == 0 {
+		if _, _, left := m.disk.state(); left == 0 {
 			m.off(m.dice.IntN(2) == 0)
 		}
 	}
@@ -125,9 +125,8 @@ func (m *model) read(after uint64, whole bool) {
 
 // restart ends the process or the machine, and opens the log again.
 func (m *model) restart(power bool) {
-	m.disk.mu.Lock()
-	m.disk.left = 0
-	m.disk.mu.Unlock()
+	odds, full, _ := m.disk.state()
+	m.disk.fail(odds, full, 0)
 	_ = m.l.Close()
 	m.off(power)
 	m.open()
@@ -141,9 +140,10 @@ func (m *model) off(power bool) {
 }
 
 func (m *model) step() {
-	if m.disk.left == 0 { // it crashed in the step before
+	if _, _, left := m.disk.state(); left == 0 { // it crashed in the step before
 		m.restart(m.dice.IntN(2) == 0)
 	}
+	odds, full, left := m.disk.state()
 	switch m.dice.IntN(22) {
 	case 0, 1, 2, 3, 4, 5, 6:
 		m.append()
@@ -165,13 +165,14 @@ func (m *model) step() {
 		m.read(uint64(m.dice.Int64N(int64(m.l.Last())+1)), false)
 	case 14:
 		err := m.l.Close()
-		if m.disk.left != 0 && m.disk.odds == 0 && !m.disk.full && err != nil {
+		_, _, now := m.disk.state()
+		if now != 0 && odds == 0 && !full && err != nil {
 			m.t.Fatalf("close: %v", err)
 		}
 		if err == nil {
 			m.durable = m.l.Last()
 		}
-		if m.disk.left != 0 {
+		if now != 0 {
 			m.open()
 		}
 	case 15:
@@ -179,18 +180,15 @@ func (m *model) step() {
 	case 16:
 		m.restart(true)
 	case 17:
-		m.disk.left = 1 + m.dice.IntN(12)
+		m.disk.fail(odds, full, 1+m.dice.IntN(12))
 	case 18:
-		m.disk.odds = 2 + m.dice.IntN(6)
+		m.disk.fail(2+m.dice.IntN(6), full, left)
 	case 19:
-		m.disk.full = true
+		m.disk.fail(odds, true, left)
 	case 20, 21:
-		m.disk.odds, m.disk.full = 0, false
-		if m.disk.left == 0 {
-			break
-		}
-		m.disk.left = -1
+		m.disk.fail(0, false, -1)
 		time.Sleep(2 * retryAfter)
+		synctest.Wait()
 		if err := m.l.Err(); err != nil {
 			m.t.Fatalf("with room again the file does not take entries: %v", err)
 		}
@@ -225,7 +223,7 @@ func TestModel(t *testing.T) {
 					}
 				}()
 				dice := rand.New(rand.NewPCG(seed, 0))
-				m := &model{t: t, dice: dice, disk: newFaultDisk(dice), frames: map[uint64]string{}, seen: map[uint64]string{}, gone: map[uint64]bool{}}
+				m := &model{t: t, dice: dice, disk: newFaultDisk(rand.New(rand.NewPCG(seed, 1))), frames: map[uint64]string{}, seen: map[uint64]string{}, gone: map[uint64]bool{}}
 				m.o = Options{Memory: 8 << 10, disk: m.disk, Sync: []Syncing{SyncAhead, SyncEach}[seed%2]}
 				m.open()
 				defer func() { _ = m.l.Close() }()

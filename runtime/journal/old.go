@@ -21,9 +21,8 @@ type oldLines struct {
 	bad  int    // lines that cannot be used, but for one that is torn
 	most uint64 // largest number that a bad line may have
 
-	ahead     []byte // a line that was read already
-	aheadSeq  uint64
-	aheadTorn bool
+	ahead    []byte // a line that was read already
+	aheadSeq uint64
 }
 
 // read returns the next well-formed line and its number, nil at the end.
