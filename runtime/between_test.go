@@ -115,7 +115,7 @@ func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
 	a.conn().next(t, "session/prompt")
 	a.conn().send(fmt.Sprintf(permission, "rm"))
 	ask := tc.next()
-	for ask.Method() != viewer.MethodPermission {
+	for ask.Method() != acp.MethodSessionRequestPermission {
 		ask = tc.next()
 	}
 	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, ask.ID())

@@ -276,7 +276,7 @@ func (p *person) read() {
 				delete(p.open, m.ID())
 			case m.IsRequest():
 				p.asks = append(p.asks, m.Clone())
-			case m.Method() == methodCancelRequest:
+			case m.Method() == acp.MethodCancelRequest:
 				id, _ := rawjson.Member(m.Params(), "requestId")
 				p.asks = slices.DeleteFunc(p.asks, func(a acp.Message) bool { return string(a.ID()) == string(id) })
 			}
@@ -338,7 +338,7 @@ var steps = []struct {
 	{"resume", func(w *play, who *person) { who.request("session/resume", w.params(`,"cwd":"/","mcpServers":[]`)) }},
 	{"mode", func(w *play, who *person) { who.request("session/set_mode", w.params(`,"modeId":"m"`)) }},
 	{"withdraw", func(w *play, who *person) {
-		who.notify(methodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
+		who.notify(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
 	}},
 	{"disconnect", func(w *play, who *person) {
 		i := slices.Index(w.people[:], who)

@@ -213,7 +213,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 			return
 		}
 		after = n
-	case q.Method() == "session/load":
+	case q.Method() == acp.MethodSessionLoad:
 		replay = last
 	default:
 		after = last
@@ -233,7 +233,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 // session's log: to look at a session is no event in it.
 func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	if c.Shape() == acp.PerSession && q.Method() == "session/load" {
+	if c.Shape() == acp.PerSession && q.Method() == acp.MethodSessionLoad {
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
 	}
 	q.Result(nil, result)
@@ -273,7 +273,7 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 			fail(notFound(id))
 			return
 		}
-		load := q.Method() == "session/load"
+		load := q.Method() == acp.MethodSessionLoad
 		f := c.r.sessions.NewForeign(p, session.New{
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		})

@@ -144,7 +144,7 @@ func (r *Runtime) allClients() []*Client {
 // turn is under way.
 func (r *Runtime) fromAgent(p *agents.Process, m *acp.Message) {
 	switch {
-	case m.Method() == methodCancelRequest:
+	case m.Method() == acp.MethodCancelRequest:
 		r.sessions.Withdrawn(p, m)
 		return
 	case m.IsRequest():

@@ -383,15 +383,6 @@ func (p *Process) Send(ctx context.Context, m acp.Message) error {
 // Put queues a message without waiting.
 func (p *Process) Put(m acp.Message) { p.outbox.put(outgoing{m: m, once: m.IsNotification()}) }
 
-// Push writes what is queued, unless somebody else is at it. Only a goroutine that
-// may wait for the agent calls it.
-func (p *Process) Push() {
-	if p.wmu.TryLock() {
-		defer p.wmu.Unlock()
-		_ = p.drainLocked()
-	}
-}
-
 // write passes on what had to be queued.
 func (p *Process) write() {
 	for {

@@ -90,9 +90,9 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		}
 	case tellCancel:
 		s.m.working = false
-		eff.link.p.Put(acp.NewNotification(methodCancel, sessionParams(eff.link.native)))
+		eff.link.p.Put(acp.NewNotification(acp.MethodSessionCancel, sessionParams(eff.link.native)))
 	case tellWithdrawn:
-		eff.link.p.Put(acp.NewNotification(methodCancelRequest, requestParams(eff.turn.agentID)))
+		eff.link.p.Put(acp.NewNotification(acp.MethodCancelRequest, requestParams(eff.turn.agentID)))
 	case endTurn:
 		s.endTurnLocked(eff.turn, eff.res, eff.err, x)
 	case answerPeople:

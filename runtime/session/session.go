@@ -151,7 +151,7 @@ func (l *link) Lost(cause error) { l.s.handle(event{kind: lost, link: l, err: ca
 // Receive implements [agents.Receiver].
 func (l *link) Receive(m *acp.Message) bool {
 	s := l.s
-	if m.Method() != methodUpdate {
+	if m.Method() != acp.MethodSessionUpdate {
 		return s.receiveOther(l, m)
 	}
 	s.mu.Lock()
@@ -187,7 +187,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 	switch {
 	case m.IsRequest():
 		return s.ask(l, m)
-	case m.Method() == methodCancelRequest:
+	case m.Method() == acp.MethodCancelRequest:
 		s.set.Withdrawn(l.p, m)
 		return false
 	}

@@ -311,7 +311,7 @@ func (set *Set) NewForeign(p *agents.Process, n New) *Foreign {
 // what the agent replays is its log, unless the log has it.
 func (f *Foreign) Open(ctx context.Context, p *agents.Process, method string, params json.RawMessage, read func(s *Session, kept uint64)) (*Session, json.RawMessage, error) {
 	s := f.s
-	l := &link{s: s, p: p, native: s.id, replaying: method == methodLoad && f.kept > 0}
+	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && f.kept > 0}
 	s.mu.Lock()
 	s.m.hosting, s.m.attempt = starting, 1
 	s.mu.Unlock()
