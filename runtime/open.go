@@ -273,14 +273,12 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 			fail(notFound(id))
 			return
 		}
-		load := q.Method() == acp.MethodSessionLoad
-		f := c.r.sessions.NewForeign(p, session.New{
-			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
-		})
 		shown := withoutCredentials(&own)
 		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
-		s, res, err := f.Open(c.r.ctx, p, q.Method(), params, func(s *session.Session, kept uint64) {
-			if load {
+		s, res, err := c.r.sessions.OpenForeign(c.r.ctx, p, q.Method(), params, session.New{
+			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
+		}, func(s *session.Session, kept uint64) {
+			if q.Method() == acp.MethodSessionLoad {
 				c.Attach(s, 0, kept)
 			} else {
 				c.Attach(s, kept, 0)

@@ -56,6 +56,7 @@ import (
 //	                                            not delete it
 //	idle      releasing, if nothing is open     -                -
 //	load      -                                 waits            closed: open
+//	discarded deleted: it was never opened      -                -
 //	shutdown  refuses from now on, cancels all, gives starts up, in every state
 //
 // Stopping goes on (on) as soon as its turn is over: a serving session is released,
@@ -111,6 +112,7 @@ const (
 	released
 	idle
 	loaded
+	discarded
 	shutdown
 )
 
@@ -265,6 +267,8 @@ func (m *machine) on(e event) []effect {
 			m.life = open
 			m.do(effect{do: reopen})
 		}
+	case discarded:
+		m.life = deleted
 	case shutdown:
 		m.down = true
 		m.emptyQueue()

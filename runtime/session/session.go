@@ -50,9 +50,10 @@ type Session struct {
 
 var _ viewer.Session = (*Session)(nil)
 
-func newSession(set *Set, rec record) *Session {
+// newSession returns a session that is dormant, or starting: its agent is opening it.
+func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
-		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID},
+		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
 		creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	switch {

@@ -152,18 +152,19 @@ func (s *Session) Tidy(now time.Time, b Bounds) {
 	silent := now.Sub(time.UnixMilli(s.active.Load()))
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()
-	alone := len(s.feeds) == 0 && s.m.link != nil
-	if alone {
-		caps := s.m.link.p.Capabilities()
-		alone = caps.Resume || caps.Load
-	}
-	s.mu.Unlock()
-	if background := passed(b.Background); background || passed(b.Idle) || alone && passed(b.Unattached) {
-		s.handle(event{kind: idle, now: background})
-	}
-	s.mu.Lock()
 	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing
-	s.mu.Unlock()
+	if s.m.hosting != serving {
+		s.mu.Unlock()
+	} else {
+		caps := s.m.link.p.Capabilities()
+		alone := len(s.feeds) == 0 && (caps.Resume || caps.Load)
+		background := passed(b.Background)
+		if background || passed(b.Idle) || alone && passed(b.Unattached) {
+			s.handleLocked(event{kind: idle, now: background})
+		} else {
+			s.mu.Unlock()
+		}
+	}
 	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
 		l.Release(logIdle)
 	}
