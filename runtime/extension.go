@@ -127,7 +127,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, c.r.o.RequestTimeout)
 	defer cancel()
-	n := c.needs()
+	n := c.needs
 	n.Alone = a.Info().PerSession
 	p, err := a.Process(ctx, n)
 	if err != nil {

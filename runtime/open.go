@@ -70,7 +70,7 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 			}, func(*session.Session) {})
 		})
 	}
-	if own := c.needs(); a == c.agent && n.Same(&own) {
+	if a == c.agent && n.Same(&c.needs) {
 		c.withProcess(q, m, func() { c.r.sessions.Unreserve(id) }, create)
 		return
 	}
@@ -157,13 +157,13 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	s.Record(c.Number(), m)
 	about := s.About()
 	a := c.r.agents.Find(about.Agent)
-	if a == nil || !s.Needs(c.needs(), a).Alone {
-		s.Request(q.Context(), c.needs(), make, fail)
+	if a == nil || !s.Needs(c.needs, a).Alone {
+		s.Request(q.Context(), c.needs, make, fail)
 		return
 	}
 	// The session has its process alone, and so has the fork.
 	c.r.tasks.Go(func() {
-		p, err := a.Process(c.r.within(q), s.Needs(c.needs(), a))
+		p, err := a.Process(c.r.within(q), s.Needs(c.needs, a))
 		if err != nil {
 			fail(err)
 			return

@@ -101,7 +101,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 	case acp.MethodSessionPrompt:
 		if s := c.sessionOf(q, m); s != nil {
 			c.attach(s)
-			s.Prompt(ctx, q, m, c.needs())
+			s.Prompt(ctx, q, m, c.needs)
 		}
 	case acp.MethodSessionClose:
 		if s := c.sessionOf(q, m); s != nil {
@@ -207,7 +207,7 @@ func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Messag
 		s.Record(c.Number(), m)
 	}
 	own := m.Clone()
-	s.Request(q.Context(), c.needs(), func(p *agents.Process, native string) {
+	s.Request(q.Context(), c.needs, func(p *agents.Process, native string) {
 		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
 				taken(res)

@@ -183,11 +183,7 @@ func (s *Session) closeUnwanted(l *link) {
 	again := s.m.link != nil && s.m.link != l && s.m.link.p == l.p && s.m.link.native == l.native
 	s.mu.Unlock()
 	if !again && l.p.Capabilities().Close {
-		_, _ = l.p.Post(
-			func(id acp.ID) acp.Message {
-				return acp.NewRequest(id, acp.MethodSessionClose, sessionParams(l.native))
-			},
-			func(*acp.Message, error) {})
+		l.p.Tell(acp.MethodSessionClose, sessionParams(l.native))
 	}
 }
 

@@ -201,9 +201,11 @@ type machine struct {
 
 func (m *machine) do(e effect) { m.effects = append(m.effects, e) }
 
-// on changes the state for the event and returns what has to be done.
+// on changes the state for the event and returns what has to be done, until the next
+// call.
 func (m *machine) on(e event) []effect {
-	m.effects = nil
+	clear(m.effects)
+	m.effects = m.effects[:0]
 	switch e.kind {
 	case prompted:
 		m.prompt(e.turn)
