@@ -684,3 +684,39 @@ func TestUnattached_GivesItsProcessBackSooner(t *testing.T) {
 		}
 	})
 }
+
+// Of the processes in which nothing goes on as many are kept as the bound says, the
+// newest.
+func TestMaxIdleProcesses_TheOldestGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, info: adapters.Info{PerSession: true}}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", MaxIdleProcesses: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		var ids []string
+		for i := range 5 {
+			id := rawjson.MemberString([]byte(tc.call("session/new", fmt.Sprintf(`{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"s%d"}}}`, i))), "sessionId")
+			ids = append(ids, id)
+			tc.request("session/prompt", prompt(id, "x"))
+			p := a.conn().next(t, "session/prompt")
+			if i > 0 { // the first works on
+				a.conn().result(p, `{"stopReason":"end_turn"}`)
+			}
+			synctest.Wait()
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for i, want := range []State{StateRunning, StateDormant, StateDormant, StateIdle, StateIdle} {
+			if info, err := r.Session(ids[i]); err != nil || info.State != want {
+				t.Errorf("%s is %s, want %s; %v", ids[i], info.State, want, err)
+			}
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -626,6 +626,9 @@ func TestLife_AMillionSequences(t *testing.T) {
 	}
 	n := uint64(0)
 	for ; n < 1_000_000 && time.Now().Before(until) && !t.Failed(); n += 1000 {
+		if n%50_000 == 0 {
+			t.Logf("%d sequences so far", n)
+		}
 		playAll(t, n, 1000)
 	}
 	t.Logf("%d sequences", n)

@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
 
 // Close ends the session's work and gives its process back. Open opens it again.
@@ -146,6 +147,23 @@ type Bounds struct {
 	Unattached time.Duration // likewise, without a client, where the agent can open it again
 	Background time.Duration // with open tool calls
 }
+
+// Idle returns the process of a session in which nothing goes on and that its agent can
+// open again, and since when nothing has happened. busy is true when something goes on.
+func (s *Session) Idle() (p *agents.Process, since time.Time, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.hosting != serving {
+		return nil, since, false
+	}
+	p = s.m.link.p
+	caps := p.Capabilities()
+	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || !caps.Resume && !caps.Load
+	return p, time.UnixMilli(s.active.Load()), busy
+}
+
+// GiveBack gives the process of an idle session back.
+func (s *Session) GiveBack() { s.handle(event{kind: idle}) }
 
 // Tidy gives back what an idle session holds: its process, and its log's memory sooner.
 func (s *Session) Tidy(now time.Time, b Bounds) {
