@@ -685,6 +685,34 @@ func TestUnattached_GivesItsProcessBackSooner(t *testing.T) {
 	})
 }
 
+// The end of the gateway does not wait for who follows events.
+func TestShutdown_BesideWhoFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake"}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			for range r.FollowEvents(ctx, s, 0) {
+			}
+		}()
+		synctest.Wait()
+		began := time.Now()
+		if err := r.Shutdown(t.Context()); err != nil || time.Since(began) > time.Second {
+			t.Errorf("shutdown took %v: %v", time.Since(began), err)
+		}
+		leave()
+		<-left
+		tc.close()
+	})
+}
+
 // Of the processes in which nothing goes on as many are kept as the bound says, the
 // newest.
 func TestMaxIdleProcesses_TheOldestGoFirst(t *testing.T) {
