@@ -748,3 +748,26 @@ func TestMaxIdleProcesses_TheOldestGoFirst(t *testing.T) {
 		}
 	})
 }
+
+// A session that had ended is still so when its agent refuses to delete it.
+func TestDelete_RefusedForOneThatHasEnded(t *testing.T) {
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"delete":{}}}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	about := fmt.Sprintf(`{"sessionId":%q}`, s)
+	tc.call("_sandboxagent/session/terminate", about)
+	id := tc.request("session/delete", about)
+	m := a.conn().next(t, "session/delete")
+	a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "it is in use"))
+	if _, res := tc.until(id); res.Err() == nil || res.Err().Message != "it is in use" {
+		t.Errorf("the delete was answered %s", res.Frame())
+	}
+	if i, err := r.Session(s); err != nil || i.State != StateEnded {
+		t.Errorf("it is %s, %v", i.State, err)
+	}
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	if err != nil || strings.Count(fmt.Sprint(messages(events)), "session/ended") != 1 {
+		t.Errorf("the log has %v, %v", messages(events), err)
+	}
+}

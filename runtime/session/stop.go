@@ -61,6 +61,9 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		s.rec.Closed, s.unsaved = true, true
 		x.then(func() { x.err = s.persist(true); s.Log().Release(0) })
 	case ended:
+		if s.rec.Ended != nil {
+			return // it had ended, and its agent would not delete it
+		}
 		end := EndInfo{Reason: "terminated", TerminatedBy: e.by, At: time.Now().UTC()}
 		s.rec.Ended, s.unsaved = &end, true
 		s.noteEndLocked(end, x)
