@@ -96,8 +96,6 @@ func (e *endpoint) Handle(ctx context.Context, _ *jsonrpc2.Conn, _ *jsonrpc2.Req
 	switch m := e.stream.current; {
 	case m.IsRequest():
 		e.start(ctx, m)
-	case !m.IsNotification():
-		e.reply(NewError(NullID, Errorf(CodeInvalidRequest, "the id of a request must not be null")))
 	case m.Method() == MethodCancelRequest:
 		e.cancelRequest(m)
 	default:

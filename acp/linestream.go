@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -50,7 +49,8 @@ func (s *lineStream) ReadObject(v any) error {
 		if len(bytes.TrimSpace(line)) > 0 {
 			m, perr := Parse(line)
 			if perr != nil {
-				if werr := s.refuse(perr); werr != nil {
+				refusal := Refusal(perr)
+				if werr := s.writeFrame(refusal.Frame()); werr != nil {
 					return s.end(werr)
 				}
 			} else if s.deliver(m, v) {
@@ -87,21 +87,6 @@ func (s *lineStream) end(err error) error {
 	s.readErr = err
 	close(s.ended)
 	return err
-}
-
-// refuse answers a line that is not a frame.
-func (s *lineStream) refuse(err error) error {
-	e := &Error{Code: CodeParseError, Message: err.Error()}
-	id := NullID
-	var pe *ParseError
-	if errors.As(err, &pe) {
-		e.Code = pe.Code
-		if pe.ID != "" {
-			id = pe.ID
-		}
-	}
-	m := NewError(id, e)
-	return s.writeFrame(m.Frame())
 }
 
 // WriteObject writes the call that [lineStream.prepare] stored under the id

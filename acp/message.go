@@ -91,16 +91,14 @@ func (m *Message) Err() *Error {
 	return e
 }
 
-// IsRequest reports whether the frame has a method and a non-null id.
-func (m *Message) IsRequest() bool { return m.method != "" && m.id.IsSet() && !m.nullID() }
+// IsRequest reports whether the frame has a method and an id.
+func (m *Message) IsRequest() bool { return m.method != "" && m.id.IsSet() }
 
 // IsNotification reports whether the frame has a method and no id.
 func (m *Message) IsNotification() bool { return m.method != "" && !m.id.IsSet() }
 
 // IsResponse reports whether the frame answers a request.
 func (m *Message) IsResponse() bool { return m.method == "" }
-
-func (m *Message) nullID() bool { return m.id.IsSet() && m.frame[m.id.From] == 'n' }
 
 // HasSession reports whether params.sessionId is a string.
 func (m *Message) HasSession() bool { return m.session.IsSet() }
