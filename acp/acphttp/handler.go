@@ -209,7 +209,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.Method() == "initialize" {
+	if m.Method() == acp.MethodInitialize {
 		return problem.New(problem.InvalidRequest, "the connection is initialized already: to open another, initialize without a connection id")
 	}
 	key, err := keyOf(r)
@@ -300,7 +300,7 @@ func accepts(r *http.Request, types ...string) bool {
 
 // initialize opens a connection.
 func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Message) error {
-	if m.Method() != "initialize" {
+	if m.Method() != acp.MethodInitialize {
 		return problem.New(problem.InvalidRequest, "the connection's id is missing: initialize first, then send its id in %s or X-ACP-Connection-Id", HeaderConnection)
 	}
 	if !m.IsRequest() {

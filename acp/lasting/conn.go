@@ -157,7 +157,7 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 	for _, want := range []string{"eventIds", "turns"} {
 		params = rawjson.SetMember(params, []byte("true"), "clientCapabilities", "_meta", acp.MetaKey, want)
 	}
-	c.hello = acp.NewRequest(m.ID(), "initialize", params)
+	c.hello = acp.NewRequest(m.ID(), acp.MethodInitialize, params)
 	c.begun = true
 	c.work.Go(c.run)
 	return acp.Message{}, true
