@@ -79,7 +79,7 @@ func (s *session) settled(q *gateQuestion) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.turn != nil && s.turn.cancelled:
+	case s.turns.Stopping():
 		return saidCancel, true
 	case s.set.mode == modeBypass:
 		return gateAllow, true
