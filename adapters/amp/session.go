@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
@@ -110,6 +111,9 @@ func (s *session) take(p *proc, e *event) {
 	close(s.lines)
 	s.lines = make(chan struct{})
 	s.mu.Unlock()
+	if t := s.turns.Current(); t != nil && s.again() {
+		t.Go(func(ctx context.Context) { s.watch(ctx, t) })
+	}
 	if e.Type == "user" || e.Type == "assistant" {
 		s.spoken()
 	}
@@ -133,6 +137,47 @@ func (s *session) take(p *proc, e *event) {
 			t.Work.cut = true
 			t.Go(func(ctx context.Context) { s.settleCut(ctx, t) })
 		}
+	}
+}
+
+// stuckPause is how long the program may say nothing behind a call whose id was
+// used before. Tests lower it.
+var stuckPause = 2 * time.Minute
+
+// again reports whether the model has used the id of a call again.
+func (s *session) again() bool {
+	s.out.Lock()
+	defer s.out.Unlock()
+	again := s.tr.again
+	s.tr.again = false
+	return again
+}
+
+// watch ends a turn whose program says nothing more behind a call whose id was
+// used before: it takes the result of the first for that of the second, and waits
+// for ever.
+func (s *session) watch(ctx context.Context, t *turn.Turn[work]) {
+	s.mu.Lock()
+	next := s.lines
+	s.mu.Unlock()
+	for {
+		limit := time.NewTimer(stuckPause)
+		select {
+		case <-next:
+			limit.Stop()
+			return
+		case <-ctx.Done():
+			limit.Stop()
+			return
+		case <-limit.C:
+		}
+		if s.asks.Open() {
+			continue // a client is asked about it
+		}
+		if t.Settle(turn.Verdict{Err: acp.Errorf(acp.CodeInternal, "amp does not go on: the model has used the id of a tool call again, which amp cannot tell from the first")}) {
+			s.interrupt(t.Work.p)
+		}
+		return
 	}
 }
 

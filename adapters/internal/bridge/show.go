@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,15 @@ func OneLine(s string) string {
 		cut--
 	}
 	return s[:cut] + "…"
+}
+
+// CallID is the id by which the n-th call with an id is shown: models use one
+// again, and clients know a call by it.
+func CallID(id string, n int) schema.ToolCallID {
+	if n > 1 {
+		id += "-" + strconv.Itoa(n)
+	}
+	return schema.ToolCallID(id)
 }
 
 // TitleOf makes a session's title of a prompt: its first line, shortened.

@@ -37,6 +37,13 @@ func (a *Asks) Begin(parent context.Context, id string) (ctx context.Context, do
 	}, true
 }
 
+// Open reports whether any question is open.
+func (a *Asks) Open() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.open) > 0
+}
+
 // Withdraw takes a question back: nobody waits for its answer any more.
 func (a *Asks) Withdraw(id string) {
 	a.mu.Lock()
