@@ -69,10 +69,10 @@ type Client interface {
 	Call(ctx context.Context, m Message) (<-chan Reply, error)
 	// Deliver puts a frame of the transport's own on the connection's stream.
 	Deliver(m Message)
-	// Settle waits until the attached stream has written the events that
+	// AwaitWritten waits until the attached stream has written the events that
 	// precede the reply, at most for the time given, and returns the id of the
 	// last event handed out.
-	Settle(ctx context.Context, r Reply, bound time.Duration) uint64
+	AwaitWritten(ctx context.Context, r Reply, bound time.Duration) uint64
 	// Stream opens the stream of a session, or the connection's own for "". With
 	// after, it begins behind that event and takes over from the stream that is
 	// open; without, it begins with what no stream was given yet. The error is a

@@ -47,6 +47,9 @@ type TerminalFrame struct {
 	Position *uint64 `json:"position,omitempty"`
 	Cols     int     `json:"cols,omitempty"` // also of resize
 	Rows     int     `json:"rows,omitempty"` // also of resize
+	// Of ready: the position behind the last byte that was there already. A screen
+	// does not answer what programs asked before it.
+	Written *uint64 `json:"written,omitempty"`
 
 	Bytes uint64 `json:"bytes,omitempty"` // of missed: how many are not shown
 
@@ -158,7 +161,7 @@ func (v *viewer) write(ctx, stop context.Context, after uint64) (websocket.Statu
 			if len(part.Chunks) > 0 {
 				at = part.Chunks[0].Position
 			}
-			if v.control(ctx, TerminalFrame{Type: frameReady, Position: &at, Cols: i.Cols, Rows: i.Rows}) != nil {
+			if v.control(ctx, TerminalFrame{Type: frameReady, Position: &at, Cols: i.Cols, Rows: i.Rows, Written: &i.OutputBytes}) != nil {
 				return 0, ""
 			}
 		}

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // What happens when two events meet: a start and an end, a turn's end and a
@@ -112,7 +115,7 @@ func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
 	a.conn().next(t, "session/prompt")
 	a.conn().send(fmt.Sprintf(permission, "rm"))
 	ask := tc.next()
-	for ask.Method() != methodPermission {
+	for ask.Method() != viewer.MethodPermission {
 		ask = tc.next()
 	}
 	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, ask.ID())
@@ -120,31 +123,6 @@ func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
 	nothing(t, a.conn(), "an answer of who was not asked")
 	tc.send(answer)
 	a.conn().next(t, "")
-}
-
-func TestAskIDs_NeverRepeat(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "request-ids")
-	seen := map[int64]bool{}
-	for range 3 {
-		ids := askIDs{path: path}
-		for range askBlock + 10 {
-			id, err := ids.take()
-			if err != nil || id < 1 || id > askLimit || seen[id] {
-				t.Fatalf("id %d, %v; seen before: %t", id, err, seen[id])
-			}
-			seen[id] = true
-		}
-	}
-	// A file that cannot be used is told of, and no reason to have no ids.
-	for _, content := range []string{"none", "-5", "99999999999"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ids := askIDs{path: path}
-		if id, err := ids.take(); id < 1 || id > askLimit || (content == "99999999999") != (err == nil) {
-			t.Errorf("with %q in the file: id %d, %v", content, id, err)
-		}
-	}
 }
 
 func TestAsk_OutlivesItsTurn(t *testing.T) {
@@ -249,7 +227,7 @@ func TestShutdown_IsBounded(t *testing.T) {
 		t.Errorf("shutdown beside an agent that does not end: %v", err)
 	}
 	close(a.release)
-	if err := r.work.Wait(context.Background()); err != nil {
+	if err := r.tasks.Wait(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
@@ -293,13 +271,12 @@ func TestDelete_MeetsAStart(t *testing.T) {
 				t.Errorf("the prompt was answered %s", res.Frame())
 			}
 			g.let <- nil
-			second := awaitConn(t, g, 2)
-			second.result(second.next(t, "session/resume"), `{}`)
 			for answered(ended, seen) == nil {
 				seen = append(seen, tc.next())
 			}
+			awaitConn(t, g, 2)
 			// The process that was started ends as any that nobody needs.
-			for deadline := time.Now().Add(wait); len(r.agent("fake").live()) > 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(wait); len(r.agents.Find("fake").Processes()) > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("a process without a session lives on")
 				}
@@ -347,7 +324,7 @@ func TestRequestedID_IsFreeAfterAFailedStart(t *testing.T) {
 	tc := connect(t, r, "")
 	<-g.starting
 	g.conn().crash(errCrash)
-	for deadline := time.Now().Add(wait); len(r.agent("fake").live()) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(wait); len(r.agents.Find("fake").Processes()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the process lives on")
 		}
@@ -383,7 +360,8 @@ func TestLoad_WhatFollowsTheAnswerIsKept(t *testing.T) {
 	tc := connect(t, r, "")
 	s := tc.session()
 	for i := range 20 {
-		r.session(s).giveBack()
+		tc.call("session/close", `{"sessionId":"`+s+`"}`)
+		tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/"}`)
 		before, _ := tc.until(tc.request("session/prompt", prompt(s, "x")))
 		if got := texts(before); !strings.Contains(got, "behind") || strings.Contains(got, "replayed") {
 			t.Fatalf("load %d showed %q", i, got)
@@ -453,7 +431,7 @@ func TestStream_KeepsNothingOfDeletedSessions(t *testing.T) {
 		tc.call("session/delete", `{"sessionId":"`+s+`"}`)
 	}
 	tc.close() // the stream is read no more
-	if kept := len(tc.st.(*Stream).cursors); kept > 3 {
+	if kept := tc.st.(*viewer.Stream).Kept(); kept > 3 {
 		t.Errorf("%d cursors are kept of 50 deleted sessions", kept)
 	}
 }
@@ -488,4 +466,221 @@ func TestStream_GoesOnWhenASessionIsDeleted(t *testing.T) {
 	if got := tc.call("session/prompt", prompt(stays, "x")); !strings.Contains(got, "end_turn") {
 		t.Errorf("the session that stays: %s", got)
 	}
+}
+
+// A late answer to a load that timed out changes nothing in the one that follows:
+// what is replayed stays out of the history.
+func TestLoad_LateAnswerToAnEarlierOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true}`}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		a.conn().crash(errCrash)
+		tc.nextOf("_sandboxagent/session/ended")
+		tc.callErr("session/prompt", prompt(s, "x")) // times out while its load is not answered
+		first := a.conn().next(t, "session/load")
+		id := tc.request("session/prompt", prompt(s, "y"))
+		second := a.conn().next(t, "session/load")
+		a.conn().result(first, `{}`)
+		a.conn().chunk("native-1", "replayed")
+		a.conn().result(second, `{}`)
+		p := a.conn().next(t, "session/prompt")
+		a.conn().result(p, `{"stopReason":"end_turn"}`)
+		if before, _ := tc.until(id); texts(before) != "" {
+			t.Errorf("the client was shown %q", texts(before))
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A session that is closed while its agent opens it is closed at once, can be opened
+// again at once, and what the agent opens too late it is asked to close.
+func TestClose_MeetsTheAgentsOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		a.conn().crash(errCrash)
+		tc.nextOf("_sandboxagent/session/ended")
+		tc.request("session/prompt", prompt(s, "x"))
+		a.awaitOpened(t, 2)
+		load := a.conn().next(t, "session/load")
+		began := time.Now()
+		tc.call("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the close took %v", took)
+		}
+		a.conn().result(load, `{}`)
+		closed := a.conn().next(t, "session/close")
+		if closed.Session() != "native-1" {
+			t.Errorf("the agent was told %s", closed.Frame())
+		}
+		a.conn().result(closed, `{}`)
+		tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/"}`, s))
+		id := tc.request("session/prompt", prompt(s, "y"))
+		a.conn().result(a.conn().next(t, "session/load"), `{}`)
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Whoever follows a session's events learns of its deletion by their end.
+func TestDelete_EndsWhoFollows(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	ended := make(chan error, 1)
+	go func() {
+		var last error
+		for _, err := range r.FollowEvents(t.Context(), s, 0) {
+			last = err
+		}
+		ended <- last
+	}()
+	tc.call("session/delete", fmt.Sprintf(`{"sessionId":%q}`, s))
+	select {
+	case err := <-ended:
+		if err != nil && problem.From(err).Kind != problem.SessionNotFound { // it was quicker
+			t.Errorf("the events end with %v", err)
+		}
+	case <-time.After(wait):
+		t.Fatal("the events do not end")
+	}
+}
+
+// What an agent refuses to delete is not deleted: the client is told, and can open the
+// session again. What the agent does not know is deleted.
+func TestDelete_TheAgentsRefusalIsTold(t *testing.T) {
+	for _, dormant := range []bool{false, true} {
+		t.Run(fmt.Sprint("dormant ", dormant), func(t *testing.T) {
+			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`}
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			about := fmt.Sprintf(`{"sessionId":%q}`, s)
+			if dormant {
+				tc.call("session/close", about)
+			}
+			for _, code := range []int64{acp.CodeInternal, acp.CodeResourceNotFound} {
+				id := tc.request("session/delete", about)
+				m := a.conn().next(t, "session/delete")
+				a.conn().out <- acp.NewError(m.ID(), acp.Errorf(code, "it is in use"))
+				_, res := tc.until(id)
+				if _, err := r.Session(s); code == acp.CodeInternal {
+					if res.Err() == nil || res.Err().Message != "it is in use" || err != nil {
+						t.Errorf("refused: %s, and then %v", res.Frame(), err)
+					}
+					tc.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/"}`, s))
+				} else if res.Err() != nil || err == nil {
+					t.Errorf("unknown to the agent: %s, and then %v", res.Frame(), err)
+				}
+			}
+		})
+	}
+}
+
+// To look at a session changes nothing in it.
+func TestOpen_LooksOnly(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	before, err := r.Session(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // the clock of the log has milliseconds
+	for _, method := range []string{"session/load", "session/resume"} {
+		other.call(method, fmt.Sprintf(`{"sessionId":%q,"cwd":"/","mcpServers":[]}`, s))
+	}
+	other.call("_sandboxagent/session/get", fmt.Sprintf(`{"sessionId":%q}`, s))
+	after, err := r.Session(s)
+	if err != nil || after.EventCount != before.EventCount || !after.UpdatedAt.Equal(before.UpdatedAt) {
+		t.Errorf("it was %+v and is %+v, %v", before, after, err)
+	}
+}
+
+// What an agent does by itself is work: the state says so, the process is kept, and a
+// cancel reaches the agent.
+func TestBackground_IsWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`}
+		r, err := New(Options{
+			DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake",
+			IdleTimeout: time.Minute, BackgroundTimeout: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		a.conn().send(fmt.Sprintf(callUpdate, "tool_call", "b", "in_progress"))
+		tc.next()
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		if i, err := r.Session(s); err != nil || i.State != StateRunning {
+			t.Errorf("with a command in the background the session is %s, %v", i.State, err)
+		}
+		tc.cancels("session/cancel", `{"sessionId":"`+s+`"}`)
+		a.conn().next(t, "session/cancel")
+		time.Sleep(61 * time.Minute)
+		a.conn().result(a.conn().next(t, "session/close"), `{}`)
+		synctest.Wait()
+		if i, err := r.Session(s); err != nil || i.State != StateDormant {
+			t.Errorf("beyond the bound the session is %s, %v", i.State, err)
+		}
+		if m := tc.next(); statuses([]acp.Message{m}) != "b failed" {
+			t.Errorf("the client was told %s", m.Frame())
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A session without clients and without work gives its process back sooner.
+func TestUnattached_GivesItsProcessBackSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+		r, err := New(Options{
+			DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", IdleTimeout: time.Hour, UnattachedTimeout: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc, other := connect(t, r, ""), connect(t, r, "")
+		s, left := tc.session(), other.session()
+		other.close()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		for id, want := range map[string]State{s: StateIdle, left: StateDormant} {
+			if i, err := r.Session(id); err != nil || i.State != want {
+				t.Errorf("%s is %s, want %s; %v", id, i.State, want, err)
+			}
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

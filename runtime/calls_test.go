@@ -72,7 +72,7 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 				tc.request("session/close", `{"sessionId":"`+s+`"}`)
 				before, _ = tc.until(turn)
 			case "kill":
-				if err := r.session(s).log().Flush(); err != nil {
+				if err := r.sessions.Find(s).Log().Flush(); err != nil {
 					t.Fatal(err)
 				}
 				// Another gateway on the same data, as if this one had been killed.

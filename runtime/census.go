@@ -51,30 +51,28 @@ var transports = map[acp.Shape]Transport{
 // its log: call it now and then, not for each message.
 func (r *Runtime) Census() Census {
 	c := Census{Sessions: map[State]int{}, Connections: map[Transport]int{}, Agents: map[string]AgentCensus{}}
-	for _, s := range r.allSessions() {
-		s.mu.Lock()
-		c.Sessions[s.stateLocked()]++
-		c.Queued += len(s.queue)
-		s.mu.Unlock()
-		if l := s.logp.Load(); l != nil && l.Err() != nil {
+	for _, s := range r.sessions.All() {
+		state, queued := s.Count()
+		c.Sessions[state]++
+		c.Queued += queued
+		if s.LogFailing() {
 			c.Journal.Failing++
 		}
-		if path := r.store.logPath(s.id); path != "" {
+		if path := s.LogPath(); path != "" {
 			if info, err := os.Stat(path); err == nil {
 				c.Journal.Bytes += info.Size()
 			}
 		}
 	}
 	for _, client := range r.allClients() {
-		client.mu.Lock()
-		c.Connections[transports[client.shape]]++
-		client.mu.Unlock()
+		c.Connections[transports[client.Shape()]]++
 	}
-	for _, a := range r.usedAgents() {
-		if started := a.started.Load(); started > 0 {
-			c.Agents[a.id] = AgentCensus{Processes: len(a.live()), Started: started, Updates: a.updates.Load()}
+	for _, a := range r.agents.Used() {
+		if started, updates := a.Counts(); started > 0 {
+			c.Agents[a.ID()] = AgentCensus{Processes: len(a.Processes()), Started: started, Updates: updates}
 		}
 	}
-	c.Journal.Appended, c.Journal.Written, c.Journal.Errors = r.counts.Appended.Load(), r.counts.Written.Load(), r.counts.Errors.Load()
+	counts := r.sessions.Stats()
+	c.Journal.Appended, c.Journal.Written, c.Journal.Errors = counts.Appended.Load(), counts.Written.Load(), counts.Errors.Load()
 	return c
 }

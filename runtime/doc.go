@@ -1,5 +1,10 @@
-// Package runtime owns sessions: who is attached to them, what happened in them
-// and which agent process serves them.
+// Package runtime is the gateway between clients and agents: it takes what clients send
+// and finds who answers it.
+//
+// Its parts are packages of their own: agents owns the processes, session the life of
+// sessions, viewer reads logs for clients, journal is the log, observe tells of it all.
+// This package has what connects them: connections, requests and how sessions are made
+// and opened, queries, and the end of everything.
 //
 // # Guarantees
 //
@@ -13,7 +18,6 @@
 //
 // # Locks
 //
-// Order: Session.saving, Runtime.mu, agent.mu, Session.mu, proc.mu, Client.mu, Session.asksMu, then
-// the Log's. Those of a session's calls and of a process's outbox are held for nothing but their own fields.
-// None is held while waiting for an agent or a client.
+// The order is that of the packages: Runtime.mu, then those of session, agents, viewer,
+// journal, as their comments say. None is held while waiting for an agent or a client.
 package runtime

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // Files answers extension methods about files, which belong to a service beside
@@ -27,27 +28,25 @@ func (r *Runtime) answersFiles(method string) bool {
 }
 
 // files answers a method of Options.Files.
-func (c *Client) files(q *request, m *acp.Message) {
+func (c *Client) files(q *viewer.Request, m *acp.Message) {
 	cwd := ""
 	if m.HasSession() {
 		s := c.sessionOf(q, m)
 		if s == nil {
 			return
 		}
-		s.mu.Lock()
-		cwd = s.rec.Cwd
-		s.mu.Unlock()
+		cwd = s.About().Cwd
 	}
 	own := m.Clone()
-	c.r.work.Go(func() {
-		result, err := c.r.o.Files.Call(c.r.ctx, q.method, cwd, own.Params())
+	c.r.tasks.Go(func() {
+		result, err := c.r.o.Files.Call(c.r.ctx, q.Method(), cwd, own.Params())
 		if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.NotFound {
 			err = acp.Errorf(acp.CodeResourceNotFound, "%s", p.Error()).WithData(p)
 		}
 		if err != nil {
-			q.fail(nil, err)
+			q.Fail(nil, err)
 			return
 		}
-		q.encode(nil, result)
+		q.Encode(nil, result)
 	})
 }

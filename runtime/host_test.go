@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // hostTools answers reads with what it was asked, and waits at wait_for_exit.
@@ -83,7 +84,7 @@ func TestHostTools_AnswerForClientsThatOfferNone(t *testing.T) {
 		t.Errorf("answer %s", m.Frame())
 	}
 	// There is a bound, which is said.
-	for i := range maxHosted {
+	for i := range 256 {
 		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"terminal/wait_for_exit","params":{"sessionId":"native-1","terminalId":"t"}}`, 1000+i))
 		<-h.waiting
 	}
@@ -163,11 +164,12 @@ func TestHostTools_Capabilities(t *testing.T) {
 		`{"elicitation":{"form":{}}}`:    `{"elicitation":{"form":{}},` + all[1:],
 		`{"fs":{"_meta":{"a":1}}}`:       `{"fs":{"_meta":{"a":1},"readTextFile":true,"writeTextFile":true},"terminal":true}`,
 	} {
-		r := &Runtime{o: Options{HostTools: &hostTools{}}}
-		if got := string(r.offered([]byte(caps))); got != want {
+		with, _ := session.NewSet(session.Options{HostTools: &hostTools{}})
+		if got := string(with.Offered([]byte(caps))); got != want {
 			t.Errorf("%s became %s, want %s", caps, got, want)
 		}
-		if got := string((&Runtime{}).offered([]byte(caps))); got != caps {
+		without, _ := session.NewSet(session.Options{})
+		if got := string(without.Offered([]byte(caps))); got != caps {
 			t.Errorf("without tools %s became %s", caps, got)
 		}
 	}

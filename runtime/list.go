@@ -10,7 +10,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
+
+// listBound is how long an agent may take to list its sessions.
+const listBound = 5 * time.Second
 
 // listed is a session in the result of session/list.
 type listed struct {
@@ -37,7 +42,7 @@ type nativeCursor struct {
 // listSessions handles session/list: the gateway answers for all agents. Behind
 // the last of its own sessions come those that the connection's agent has from
 // elsewhere, such as a terminal; session/load opens them.
-func (c *Client) listSessions(q *request, m *acp.Message) {
+func (c *Client) listSessions(q *viewer.Request, m *acp.Message) {
 	cwd, cursor := rawjson.MemberString(m.Params(), "cwd"), rawjson.MemberString(m.Params(), "cursor")
 	agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	res := listResult{Sessions: []any{}}
@@ -48,7 +53,7 @@ func (c *Client) listSessions(q *request, m *acp.Message) {
 	if at.Native == nil {
 		page, next, err := c.r.Sessions(SessionFilter{Cwd: cwd, Cursor: cursor, Agent: agent})
 		if err != nil {
-			q.fail(nil, err)
+			q.Fail(nil, err)
 			return
 		}
 		for _, s := range page {
@@ -56,28 +61,28 @@ func (c *Client) listSessions(q *request, m *acp.Message) {
 		}
 		res.Next = next
 	}
-	p := c.proc.Load()
-	if res.Next != "" || agent != "" && agent != c.agent.id || p == nil || !p.caps.list {
-		q.encode(nil, res)
+	p := c.process.Load()
+	if res.Next != "" || agent != "" && agent != c.agent.ID() || p == nil || !p.Capabilities().List {
+		q.Encode(nil, res)
 		return
 	}
-	c.r.work.Go(func() {
-		ctx, cancel := context.WithTimeout(c.r.ctx, agentBound)
+	c.r.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(c.r.ctx, listBound)
 		defer cancel()
 		if err := c.listNative(ctx, p, cwd, at, &res); err != nil {
-			c.r.log.Warn("agent did not list its sessions", "agent", c.agent.id, "err", err)
+			c.r.log.Warn("agent did not list its sessions", "agent", c.agent.ID(), "err", err)
 			res.Meta = map[string]any{acp.MetaKey: map[string]string{
-				"incomplete": fmt.Sprintf("agent %s did not list the sessions that it has from elsewhere: %s", c.agent.id, callError(err).Message),
+				"incomplete": fmt.Sprintf("agent %s did not list the sessions that it has from elsewhere: %s", c.agent.ID(), viewer.ErrorOf(err).Message),
 			}}
 		}
-		q.encode(nil, res)
+		q.Encode(nil, res)
 	})
 }
 
 // listNative adds a page of the agent's own list to res, without what the
 // gateway has.
-func (c *Client) listNative(ctx context.Context, p *proc, cwd string, at nativeCursor, res *listResult) error {
-	if !p.alive() {
+func (c *Client) listNative(ctx context.Context, p *agents.Process, cwd string, at nativeCursor, res *listResult) error {
+	if !p.Alive() {
 		var err error
 		if p, err = c.restart(ctx); err != nil {
 			return err
@@ -94,23 +99,21 @@ func (c *Client) listNative(ctx context.Context, p *proc, cwd string, at nativeC
 	if err != nil {
 		return err
 	}
-	own, err := p.ask(ctx, "session/list", b)
+	own, err := p.Ask(ctx, "session/list", b)
 	if err != nil {
 		return err
 	}
 	known := map[string]bool{}
-	for _, s := range c.r.allSessions() {
-		known[s.id] = true
-		s.mu.Lock()
-		if s.rec.Agent == c.agent.id {
-			known[s.rec.AgentSessionID] = true
+	for _, s := range c.r.sessions.All() {
+		known[s.ID()] = true
+		if about := s.About(); about.Agent == c.agent.ID() {
+			known[about.AgentSessionID] = true
 		}
-		s.mu.Unlock()
 	}
 	sessions, _ := rawjson.Member(own, "sessions")
 	for _, one := range rawjson.Elements(sessions) {
 		if id := rawjson.MemberString(one, "sessionId"); id != "" && !known[id] {
-			res.Sessions = append(res.Sessions, json.RawMessage(rawjson.SetMember(one, rawjson.AppendQuoted(nil, c.agent.id), "_meta", acp.MetaKey, "agent")))
+			res.Sessions = append(res.Sessions, json.RawMessage(rawjson.SetMember(one, rawjson.AppendQuoted(nil, c.agent.ID()), "_meta", acp.MetaKey, "agent")))
 		}
 	}
 	if next := rawjson.MemberString(own, "nextCursor"); next != "" {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"slices"
 	"sync"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 // ledger is an observer that knows what has begun and how it ended.
 type ledger struct {
-	unobserved
+	observe.Nobody
 	t  *testing.T
 	mu sync.Mutex
 
@@ -21,12 +22,12 @@ type ledger struct {
 }
 
 type entry struct {
-	noSpan
+	observe.NoSpan
 	l *ledger
-	w Work
+	w observe.Work
 }
 
-func (l *ledger) Begin(_ context.Context, w Work) Span {
+func (l *ledger) Begin(_ context.Context, w observe.Work) observe.Span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := &entry{l: l, w: w}
@@ -40,7 +41,7 @@ func (l *ledger) Charged(agent, currency string, amount float64) {
 	l.costs = append(l.costs, fmt.Sprint(agent, " ", amount, " ", currency))
 }
 
-func (e *entry) End(o Outcome) {
+func (e *entry) End(o observe.Outcome) {
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
 	if !e.l.open[e] {
@@ -104,7 +105,7 @@ func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
 	a.conn().crash(errCrash)
 	withdrawn := 0
 	for withdrawn < 2 { // whoever was asked is told
-		if m := tc.next(); m.Method() == methodCancelReq {
+		if m := tc.next(); m.Method() == methodCancelRequest {
 			withdrawn++
 		}
 	}
@@ -193,40 +194,3 @@ func (f *fakeAgent) awaitOpened(t *testing.T, n int) {
 		}
 	}
 }
-
-func TestWithin_EndsAsLifeDoesAndHasTheValues(t *testing.T) {
-	type key struct{}
-	from, leave := context.WithCancel(context.WithValue(context.Background(), key{}, "v"))
-	life, end := context.WithCancelCause(context.Background())
-	ctx := within(life, from)
-	leave()
-	if ctx.Err() != nil || ctx.Value(key{}) != "v" {
-		t.Errorf("%v, %v", ctx.Err(), ctx.Value(key{}))
-	}
-	below, cancel := context.WithCancel(ctx)
-	defer cancel()
-	end(errShutdown)
-	<-below.Done()
-	if context.Cause(ctx) != errShutdown || context.Cause(below) != errShutdown {
-		t.Errorf("the causes are %v and %v", context.Cause(ctx), context.Cause(below))
-	}
-}
-
-func TestWithTrace_KeepsTheRest(t *testing.T) {
-	for frame, want := range map[string]string{
-		`{"id":1,"method":"session/prompt","params":{"sessionId":"s" , "prompt":[]}}`:                             `{"id":1,"method":"session/prompt","params":{"sessionId":"s" , "prompt":[],"_meta":{"traceparent":"P","tracestate":"S"}}}`,
-		`{"params":{"_meta":{"a": 1.0,"traceparent":"old","b":"\u0041"},"prompt":[]},"id":"1"}`:                   `{"params":{"_meta":{"a": 1.0,"traceparent":"P","b":"\u0041","tracestate":"S"},"prompt":[]},"id":"1"}`,
-		`{"params":{"_meta":{"tracestate":"old","sandboxagent.dev":{"promptId":"p"}}},"x":{"_meta":{}},"id":"1"}`: `{"params":{"_meta":{"tracestate":"S","sandboxagent.dev":{"promptId":"p"},"traceparent":"P"}},"x":{"_meta":{}},"id":"1"}`,
-	} {
-		if got := string(withTrace([]byte(frame), tracing{})); got != want {
-			t.Errorf("%s\nbecame %s\nwant   %s", frame, got, want)
-		}
-		if got := string(withTrace([]byte(frame), noSpan{})); got != frame {
-			t.Errorf("without a trace %s became %s", frame, got)
-		}
-	}
-}
-
-type tracing struct{ noSpan }
-
-func (tracing) Trace() (parent, state string) { return "P", "S" }

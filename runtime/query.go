@@ -15,31 +15,13 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 const (
 	defaultPage = 100
 	maxPage     = 1000
 )
-
-// info describes the session.
-func (s *Session) info() SessionInfo {
-	last := s.log().Last()
-	updated := time.UnixMilli(s.active.Load()).UTC()
-	pending := len(s.pending())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clients := map[*Client]bool{}
-	for f := range s.feeds {
-		clients[f.client] = true
-	}
-	return SessionInfo{
-		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
-		Model: modelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
-		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, Clients: len(clients), Pending: pending,
-		Ended: s.rec.Ended, Metadata: s.rec.Metadata,
-	}
-}
 
 // cursorAt is where a page of sessions ended.
 type cursorAt struct {
@@ -68,19 +50,17 @@ func (r *Runtime) Sessions(f SessionFilter) (page []SessionInfo, next string, er
 		}
 	}
 	type row struct {
-		s  *Session
+		s  *session.Session
 		at cursorAt
 	}
 	order := func(a, b cursorAt) int {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
 	}
 	var rows []row
-	for _, s := range r.allSessions() {
-		s.mu.Lock()
-		rec := s.rec
-		s.mu.Unlock()
-		at := cursorAt{rec.CreatedAt, s.id}
-		if f.Cwd != "" && rec.Cwd != f.Cwd || f.Agent != "" && rec.Agent != f.Agent || from != nil && order(at, *from) <= 0 {
+	for _, s := range r.sessions.All() {
+		about := s.About()
+		at := cursorAt{about.CreatedAt, s.ID()}
+		if f.Cwd != "" && about.Cwd != f.Cwd || f.Agent != "" && about.Agent != f.Agent || from != nil && order(at, *from) <= 0 {
 			continue
 		}
 		rows = append(rows, row{s, at})
@@ -96,18 +76,18 @@ func (r *Runtime) Sessions(f SessionFilter) (page []SessionInfo, next string, er
 	}
 	page = make([]SessionInfo, 0, len(rows))
 	for _, row := range rows {
-		page = append(page, row.s.info())
+		page = append(page, row.s.Info())
 	}
 	return page, next, nil
 }
 
 // Session describes one session.
 func (r *Runtime) Session(id string) (SessionInfo, error) {
-	s := r.session(id)
+	s := r.sessions.Find(id)
 	if s == nil {
-		return SessionInfo{}, problem.New(problem.SessionNotFound, "session %q was not found", id)
+		return SessionInfo{}, notFound(id)
 	}
-	return s.info(), nil
+	return s.Info(), nil
 }
 
 // event is a log entry as the API shows it. It shares no memory with the log.
@@ -132,9 +112,9 @@ func logProblem(err error) error {
 
 // Events returns up to limit events after a sequence number; 0 means 100.
 func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int) (events []Event, hasMore bool, err error) {
-	s := r.session(id)
+	s := r.sessions.Find(id)
 	if s == nil {
-		return nil, false, problem.New(problem.SessionNotFound, "session %q was not found", id)
+		return nil, false, notFound(id)
 	}
 	if limit == 0 {
 		limit = defaultPage
@@ -143,8 +123,8 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 		return nil, false, problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
 	}
 	events = []Event{}
-	s.settleCalls()
-	l := s.log()
+	s.EndLostCalls()
+	l := s.Log()
 	cur := l.Cursor(after)
 	for len(events) < limit && ctx.Err() == nil {
 		batch, err := cur.Next(nil, 64<<10)
@@ -165,14 +145,26 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 // more, until ctx ends or the session is deleted.
 func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		s := r.session(id)
+		s := r.sessions.Find(id)
 		if s == nil {
-			yield(Event{}, problem.New(problem.SessionNotFound, "session %q was not found", id))
+			yield(Event{}, notFound(id))
 			return
 		}
-		s.settleCalls()
-		for e, err := range s.log().Follow(ctx, after) {
+		s.EndLostCalls()
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		r.tasks.Go(func() {
+			select {
+			case <-s.Gone():
+				stop()
+			case <-ctx.Done():
+			}
+		})
+		for e, err := range s.Log().Follow(ctx, after) {
 			if err != nil {
+				if ctx.Err() != nil {
+					return
+				}
 				yield(Event{}, logProblem(err))
 				return
 			}
@@ -193,4 +185,22 @@ func (r *Runtime) scratch() (string, error) {
 		return "", problem.Wrap(problem.Internal, err, "create scratch directory")
 	}
 	return dir, nil
+}
+
+// CloseSession closes the session as session/close does.
+func (r *Runtime) CloseSession(ctx context.Context, id string) error {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return notFound(id)
+	}
+	return s.Close(ctx)
+}
+
+// DeleteSession ends the session and removes everything of it.
+func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return notFound(id)
+	}
+	return s.Delete(ctx)
 }

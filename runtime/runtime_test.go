@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -96,7 +97,7 @@ func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
 	second := tc.request("session/prompt", prompt(s, "b"))
 	a.conn().send(`{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]}}`)
 	ask := tc.next()
-	if ask.Method() != methodPermission || ask.Session() != s {
+	if ask.Method() != viewer.MethodPermission || ask.Session() != s {
 		t.Fatalf("got %s", ask.Frame())
 	}
 	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
@@ -110,7 +111,7 @@ func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
 	}
 	a.conn().result(p, `{"stopReason":"cancelled"}`)
 	before, _ := tc.until(first)
-	if len(before) != 1 || before[0].Method() != methodCancelReq {
+	if len(before) != 1 || before[0].Method() != methodCancelRequest {
 		t.Errorf("before the response: %v", before)
 	}
 }
@@ -131,7 +132,7 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 		method := map[bool]string{true: "session/load", false: "session/resume"}[tc == one]
 		tc.request(method, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
 		for ids[tc] == "" {
-			if m := tc.next(); m.Method() == methodPermission {
+			if m := tc.next(); m.Method() == viewer.MethodPermission {
 				ids[tc] = m.ID()
 			}
 		}
@@ -143,7 +144,7 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 	}
 	for {
 		m := one.next()
-		if m.Method() == methodCancelReq {
+		if m.Method() == methodCancelRequest {
 			if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
 				t.Errorf("cancelled request %s, was given %s", got, ids[one])
 			}
@@ -187,7 +188,7 @@ func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":"answered","answers":[["red"],["S","L"]]}}`, m.ID()))
 		}, `{"outcome":"answered","answers":[["red"],["S","L"]]}`},
 		"elicitation": {`{"elicitation":{"form":{}}}`, func(tc *testClient, m acp.Message) {
-			if m.Method() != methodElicit {
+			if m.Method() != viewer.MethodElicit {
 				tc.t.Errorf("asked by %s", m.Frame())
 			}
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"color":"red","sizes":["S","L"]}}}`, m.ID()))
@@ -198,7 +199,7 @@ func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
 		"permission": {"", func(tc *testClient, m acp.Message) {
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-1"}}}`, m.ID()))
 			m = tc.next()
-			if m.Method() != methodPermission || !strings.Contains(string(m.Frame()), "How big?") {
+			if m.Method() != viewer.MethodPermission || !strings.Contains(string(m.Frame()), "How big?") {
 				tc.t.Errorf("second question: %s", m.Frame())
 			}
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-0"}}}`, m.ID()))

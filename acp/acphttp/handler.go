@@ -32,12 +32,12 @@ const (
 	// DefaultMaxBody bounds a POST's body and a WebSocket message.
 	DefaultMaxBody = 32 << 20
 
-	maxIDLen    = 1024
-	drainFactor = 4        // times MaxBody, read of a body that is too large
-	inboxLimit  = 1024     // messages a connection's POSTs may have waiting
-	inboxBytes  = 64 << 20 // and their bytes
-	settleBound = time.Second
-	pollBytes   = 64 << 10
+	maxIDLen     = 1024
+	drainFactor  = 4        // times MaxBody, read of a body that is too large
+	inboxLimit   = 1024     // messages a connection's POSTs may have waiting
+	inboxBytes   = 64 << 20 // and their bytes
+	writtenBound = time.Second
+	pollBytes    = 64 << 10
 )
 
 // Options configure a Handler. Zero values mean the defaults.

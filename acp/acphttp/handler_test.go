@@ -56,9 +56,9 @@ func (c *fakeClient) Call(context.Context, acp.Message) (<-chan acp.Reply, error
 	return c.replies, nil
 }
 
-func (c *fakeClient) Deliver(m acp.Message)                                   { c.stream.put(m.Frame()) }
-func (c *fakeClient) Settle(context.Context, acp.Reply, time.Duration) uint64 { return 7 }
-func (c *fakeClient) Stream(string, *uint64) (acp.Stream, error)              { return c.stream, nil }
+func (c *fakeClient) Deliver(m acp.Message)                                         { c.stream.put(m.Frame()) }
+func (c *fakeClient) AwaitWritten(context.Context, acp.Reply, time.Duration) uint64 { return 7 }
+func (c *fakeClient) Stream(string, *uint64) (acp.Stream, error)                    { return c.stream, nil }
 
 func (c *fakeClient) Close()                { c.once.Do(func() { close(c.done) }) }
 func (c *fakeClient) Done() <-chan struct{} { return c.done }

@@ -94,7 +94,7 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 
 // reply writes the response after the events that precede it.
 func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp.Reply, flushed bool) error {
-	last := c.client.Settle(r.Context(), rep, settleBound)
+	last := c.client.AwaitWritten(r.Context(), rep, writtenBound)
 	if flushed {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.o.WriteTimeout))
 		_, _ = w.Write(rep.Frame)

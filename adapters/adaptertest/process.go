@@ -28,7 +28,7 @@ func (f procFS) known() bool {
 }
 
 // status returns a living process and its parent. One that has ended and is not
-// waited for yet does not live.
+// waited for yet does not live, nor does one whose memory the system takes back.
 func (f procFS) status(pid int) (p process, parent int, alive bool) {
 	b, err := os.ReadFile(f.dir + "/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -36,8 +36,12 @@ func (f procFS) status(pid int) (p process, parent int, alive bool) {
 	}
 	// The name in parentheses may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	const state, ppid, start = 0, 1, 19
+	const state, ppid, flags, start = 0, 1, 6, 19
 	if len(fields) <= start || fields[state] == "Z" || fields[state] == "X" {
+		return process{}, 0, false
+	}
+	const exiting = 4 // PF_EXITING
+	if bits, err := strconv.ParseUint(fields[flags], 10, 64); err != nil || bits&exiting != 0 {
 		return process{}, 0, false
 	}
 	parent, err = strconv.Atoi(fields[ppid])

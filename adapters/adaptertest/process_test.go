@@ -17,7 +17,11 @@ func TestDescendants_AlsoThoseWhoseParentsAreGone(t *testing.T) {
 		if err := os.Mkdir(own, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		stat := fmt.Sprintf("%d (a (strange) name) %s %d 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d000 0 0", pid, state, parent, pid)
+		flags := 0
+		if state == "exiting" {
+			state, flags = "R", 0x40000c
+		}
+		stat := fmt.Sprintf("%d (a (strange) name) %s %d 1 1 0 -1 %d 0 0 0 0 0 0 0 0 20 0 1 0 %d000 0 0", pid, state, parent, flags, pid)
 		env := "PATH=/bin\x00" + mark + "\x00HOME=/\x00"
 		for name, text := range map[string]string{"stat": stat, "environ": env} {
 			if err := os.WriteFile(filepath.Join(own, name), []byte(text), 0o600); err != nil {
@@ -26,11 +30,12 @@ func TestDescendants_AlsoThoseWhoseParentsAreGone(t *testing.T) {
 		}
 	}
 	self := os.Getpid()
-	const child, grandchild, zombie, orphan, stranger, unmarked = 1 << 24, 1<<24 + 1, 1<<24 + 2, 1<<24 + 3, 1<<24 + 4, 1<<24 + 5
+	const child, grandchild, zombie, orphan, stranger, unmarked, exiting = 1 << 24, 1<<24 + 1, 1<<24 + 2, 1<<24 + 3, 1<<24 + 4, 1<<24 + 5, 1<<24 + 6
 	add(self, 1, "R", "")
 	add(child, self, "S", markVar+"ours")
 	add(grandchild, child, "S", "")
 	add(zombie, self, "Z", markVar+"ours")
+	add(exiting, self, "exiting", markVar+"ours")
 	add(orphan, 1, "S", markVar+"ours")
 	add(stranger, 1, "S", markVar+"theirs")
 	add(unmarked, 1, "S", "")

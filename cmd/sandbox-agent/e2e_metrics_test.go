@@ -118,8 +118,16 @@ func TestMetrics(t *testing.T) {
 			`connections{transport="inline"}`:                       1,
 			`rpc_requests_total{method="session/new",outcome="ok"}`: 1,
 		})
-		if n := g.scrape()["sandbox_agent_forward_seconds"]; n < 1 {
-			t.Errorf("no forwarding was timed")
+	})
+
+	t.Run("forwarding", func(t *testing.T) {
+		before := g.scrape()
+		const sampled = 16 // one batch of so many is timed, and each turn is at least one
+		for range sampled {
+			c.prompt(s, "hello")
+		}
+		if n := g.scrape().since(before)["forward_seconds"]; n < 1 {
+			t.Errorf("%v batches were timed in %d turns, want at least 1", n, sampled)
 		}
 	})
 

@@ -32,6 +32,9 @@ type serverConfig struct {
 	requestTimeout  time.Duration
 	turnIdleTimeout time.Duration
 	idleTimeout     time.Duration
+
+	unattachedTimeout, backgroundTimeout time.Duration
+
 	maxBody         int64
 	commands        map[string][]string
 	tlsCert, tlsKey string
@@ -87,6 +90,8 @@ func gatewayFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "request-timeout", Usage: "limit for agents' answers to all requests but prompts", Value: 120 * time.Second, EnvVars: env("REQUEST_TIMEOUT")},
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
+		&cli.DurationFlag{Name: "unattached-timeout", Usage: "the same for sessions that no client is attached to and that their agent can open again, 0 is as --idle-timeout", Value: time.Minute, EnvVars: env("UNATTACHED_TIMEOUT")},
+		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
@@ -148,6 +153,7 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg := serverConfig{
 		ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"),
 		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
+		unattachedTimeout: c.Duration("unattached-timeout"), backgroundTimeout: c.Duration("background-timeout"),
 		logFile:           c.String("log-file"),
 		hostTools:         c.Bool("host-tools"),
 		requirePreinstall: c.Bool("require-preinstall"),
@@ -157,7 +163,7 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef(c, "--fsync %s: use turn, always or never", cfg.fsync)
 	case cfg.requestTimeout <= 0:
 		return cfg, usagef(c, "--request-timeout must be more than 0")
-	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0:
+	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0 || cfg.unattachedTimeout < 0 || cfg.backgroundTimeout < 0:
 		return cfg, usagef(c, "a timeout cannot be negative")
 	}
 	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {

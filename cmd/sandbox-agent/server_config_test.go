@@ -39,7 +39,7 @@ func TestServerConfig_Standard(t *testing.T) {
 	}
 	want := serverConfig{
 		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn",
-		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, maxBody: 32 << 20,
+		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, unattachedTimeout: time.Minute, backgroundTimeout: 24 * time.Hour, maxBody: 32 << 20,
 		commands: map[string][]string{}, logLevel: slog.LevelInfo,
 		install: install.Options{DataDir: "/data/sandbox-agent"},
 	}

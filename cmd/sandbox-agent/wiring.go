@@ -73,6 +73,8 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		RequestTimeout:    cfg.requestTimeout,
 		TurnIdleTimeout:   cfg.turnIdleTimeout,
 		IdleTimeout:       cfg.idleTimeout,
+		UnattachedTimeout: cfg.unattachedTimeout,
+		BackgroundTimeout: cfg.backgroundTimeout,
 		Observer:          told.Runtime(),
 		Logger:            log,
 		Version:           version,

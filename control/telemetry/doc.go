@@ -1,5 +1,5 @@
 // Package telemetry shows how the gateway is doing: metrics for Prometheus and
-// traces for OpenTelemetry. It is told of sessions as a [runtime.Observer] and of
+// traces for OpenTelemetry. It is told of sessions as a [observe.Observer] and of
 // requests as a [control.Observer]; neither of them knows it.
 //
 // Labels and attributes hold names that the gateway's user gave, words of the

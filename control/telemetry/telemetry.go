@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sandboxagent.dev/sandbox-agent/control"
-	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
 // Options configure a Telemetry.
@@ -37,7 +37,7 @@ type Telemetry struct {
 }
 
 var (
-	_ runtime.Observer = (*Telemetry)(nil)
+	_ observe.Observer = (*Telemetry)(nil)
 	_ control.Observer = (*Telemetry)(nil)
 )
 
@@ -66,7 +66,7 @@ func (t *Telemetry) on() bool { return t.metrics != nil || t.tracer != nil }
 func (t *Telemetry) Traces() bool { return t.tracer != nil }
 
 // Runtime returns t as the runtime's observer, nil when nothing is observed.
-func (t *Telemetry) Runtime() runtime.Observer {
+func (t *Telemetry) Runtime() observe.Observer {
 	if !t.on() {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/control"
-	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
 func TestMain(m *testing.M) {
@@ -65,7 +65,7 @@ func TestNew_Unconfigured(t *testing.T) {
 	if metrics.Runtime() == nil || metrics.HTTP() == nil || metrics.Handler() == nil || metrics.Traces() {
 		t.Error("metrics are not kept")
 	}
-	if parent, state := metrics.Begin(t.Context(), runtime.Work{Name: prompt}).Trace(); parent+state != "" {
+	if parent, state := metrics.Begin(t.Context(), observe.Work{Name: prompt}).Trace(); parent+state != "" {
 		t.Errorf("an agent is told of a trace: %q %q", parent, state)
 	}
 	if after := goruntime.NumGoroutine(); after > before {
@@ -88,7 +88,7 @@ func TestShutdown_HangingCollector(t *testing.T) {
 	t.Cleanup(func() { close(end) })
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", srv.URL)
 	tel := open(t, Options{Traces: true, Metrics: true})
-	tel.Begin(t.Context(), runtime.Work{Name: prompt, Agent: "a"}).End(runtime.Outcome{Result: "end_turn"})
+	tel.Begin(t.Context(), observe.Work{Name: prompt, Agent: "a"}).End(observe.Outcome{Result: "end_turn"})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -103,8 +103,8 @@ func TestMetrics_Labels(t *testing.T) {
 	tel := open(t, Options{Metrics: true})
 	for i := range 1000 {
 		strange := fmt.Sprintf("word-%d", i)
-		tel.Begin(t.Context(), runtime.Work{Name: prompt, Agent: "a"}).End(runtime.Outcome{Result: strange})
-		tel.Begin(t.Context(), runtime.Work{Name: "session/request_permission", Agent: "a"}).End(runtime.Outcome{Result: strange})
+		tel.Begin(t.Context(), observe.Work{Name: prompt, Agent: "a"}).End(observe.Outcome{Result: strange})
+		tel.Begin(t.Context(), observe.Work{Name: "session/request_permission", Agent: "a"}).End(observe.Outcome{Result: strange})
 		tel.Charged("a", strange, 1)
 		tel.Charged("a", strings.Repeat(string(rune('A'+i%26)), 1+i%12), 1)
 		_, end := tel.Request(httptest.NewRequest(strange, "/x", nil), "id")

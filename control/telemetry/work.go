@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
 // Names of attributes of spans.
@@ -33,10 +33,10 @@ var asks = map[string]string{
 
 // Outcomes that labels may have.
 var (
-	stopReasons = []string{"end_turn", "max_tokens", "max_turn_requests", "refusal", runtime.Cancelled, runtime.Failed}
+	stopReasons = []string{"end_turn", "max_tokens", "max_turn_requests", "refusal", observe.Cancelled, observe.Failed}
 	decisions   = []string{
 		"allow_once", "allow_always", "reject_once", "reject_always", "answered", "rejected", "accept", "decline", "cancel",
-		runtime.Cancelled, runtime.Withdrawn, runtime.Dropped, runtime.Failed,
+		observe.Cancelled, observe.Withdrawn, observe.Dropped, observe.Failed,
 	}
 )
 
@@ -48,17 +48,17 @@ func known(words []string, word string) string {
 	return other
 }
 
-// work is what the runtime does. It implements [runtime.Span].
+// work is what the runtime does. It implements [observe.Span].
 type work struct {
 	t     *Telemetry
-	what  runtime.Work // without Meta
+	what  observe.Work // without Meta
 	begun time.Time
 	ctx   context.Context
 	span  trace.Span // nil without traces
 }
 
-// Begin implements [runtime.Observer].
-func (t *Telemetry) Begin(ctx context.Context, w runtime.Work) runtime.Span {
+// Begin implements [observe.Observer].
+func (t *Telemetry) Begin(ctx context.Context, w observe.Work) observe.Span {
 	s := &work{t: t, what: w, begun: time.Now(), ctx: ctx}
 	s.what.Meta = nil
 	if t.tracer != nil {
@@ -80,7 +80,7 @@ func (t *Telemetry) Begin(ctx context.Context, w runtime.Work) runtime.Span {
 
 // startWork begins the span. What a request says of its trace counts for more
 // than what its transport does.
-func (t *Telemetry) startWork(ctx context.Context, w runtime.Work) (context.Context, trace.Span) {
+func (t *Telemetry) startWork(ctx context.Context, w observe.Work) (context.Context, trace.Span) {
 	ctx = t.continued(ctx, w.Meta)
 	kind := trace.SpanKindInternal
 	if w.ToAgent {
@@ -96,10 +96,10 @@ func (t *Telemetry) startWork(ctx context.Context, w runtime.Work) (context.Cont
 	return t.tracer.Start(ctx, w.Name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
 }
 
-// Context implements [runtime.Span].
+// Context implements [observe.Span].
 func (s *work) Context() context.Context { return s.ctx }
 
-// Trace implements [runtime.Span].
+// Trace implements [observe.Span].
 func (s *work) Trace() (parent, state string) {
 	if s.span == nil {
 		return "", ""
@@ -107,7 +107,7 @@ func (s *work) Trace() (parent, state string) {
 	return s.t.passedOn(s.ctx)
 }
 
-// FirstUpdate implements [runtime.Span].
+// FirstUpdate implements [observe.Span].
 func (s *work) FirstUpdate() {
 	if m := s.t.metrics; m != nil {
 		m.firstUpdate.WithLabelValues(s.what.Agent).Observe(time.Since(s.begun).Seconds())
@@ -117,8 +117,8 @@ func (s *work) FirstUpdate() {
 	}
 }
 
-// End implements [runtime.Span].
-func (s *work) End(o runtime.Outcome) {
+// End implements [observe.Span].
+func (s *work) End(o observe.Outcome) {
 	if m := s.t.metrics; m != nil {
 		s.count(m, o)
 	}
@@ -141,7 +141,7 @@ func (s *work) End(o runtime.Outcome) {
 }
 
 // count adds the work to the metrics.
-func (s *work) count(m *metrics, o runtime.Outcome) {
+func (s *work) count(m *metrics, o observe.Outcome) {
 	took, agent := time.Since(s.begun).Seconds(), s.what.Agent
 	switch kind := asks[s.what.Name]; {
 	case s.what.Name == prompt:
@@ -157,7 +157,7 @@ func (s *work) count(m *metrics, o runtime.Outcome) {
 		m.asksOpen.WithLabelValues(agent, kind).Dec()
 		m.decided.WithLabelValues(agent, kind, known(decisions, o.Result)).Inc()
 		m.askWait.WithLabelValues(kind).Observe(took)
-	case s.what.Name == runtime.WorkStart:
+	case s.what.Name == observe.WorkStart:
 		m.agentStart.WithLabelValues(agent, o.Result).Observe(took)
 	case !s.what.ToAgent:
 		m.rpc.WithLabelValues(s.what.Name, o.Result).Inc()
@@ -170,32 +170,32 @@ type tokenKind struct {
 	n    uint64
 }
 
-func kinds(u runtime.Usage) [5]tokenKind {
+func kinds(u observe.Usage) [5]tokenKind {
 	return [...]tokenKind{{"input", u.Input}, {"output", u.Output}, {"thought", u.Thought}, {"cache_read", u.CacheRead}, {"cache_write", u.CacheWrite}}
 }
 
-// Charged implements [runtime.Observer].
+// Charged implements [observe.Observer].
 func (t *Telemetry) Charged(agent, currency string, amount float64) {
 	if m := t.metrics; m != nil {
 		m.cost.WithLabelValues(agent, m.currency(currency)).Add(amount)
 	}
 }
 
-// ProcessEnded implements [runtime.Observer].
-func (t *Telemetry) ProcessEnded(agent string, how runtime.Exit) {
+// ProcessEnded implements [observe.Observer].
+func (t *Telemetry) ProcessEnded(agent string, how observe.Exit) {
 	if m := t.metrics; m != nil {
 		m.agentExits.WithLabelValues(agent, string(how)).Inc()
 	}
 }
 
-// Forwarded implements [runtime.Observer].
+// Forwarded implements [observe.Observer].
 func (t *Telemetry) Forwarded(d time.Duration) {
 	if m := t.metrics; m != nil {
 		m.forward.Observe(d.Seconds())
 	}
 }
 
-// Synced implements [runtime.Observer].
+// Synced implements [observe.Observer].
 func (t *Telemetry) Synced(d time.Duration, err error) {
 	m := t.metrics
 	if m == nil {

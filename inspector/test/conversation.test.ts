@@ -52,5 +52,10 @@ test("a session is made, its turns stream, and everything they show is there", a
       await picture(page, `conversation-${name}-${place}`);
     }
   }
+  // Its folder, and the files that it names, are shown in Files.
+  const folder = page.locator('main a[href^="#/files"].mono.clip');
+  const path = await folder.getAttribute("title");
+  await folder.click();
+  await page.getByRole("navigation", { name: "Path" }).locator('[aria-current="page"]').getByText(path!.split("/").at(-1)!, { exact: true }).waitFor();
   expect(world.complaints).toEqual([]);
 });

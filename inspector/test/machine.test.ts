@@ -82,6 +82,43 @@ test("a folder is browsed, a file is seen, edited and saved, and a conflict lose
   await holds(join(repo, "win.txt"), "one\r\ntwo\r\nthree\r\n");
 });
 
+test("what is not saved is kept, wherever one goes", async () => {
+  const folder = join(home, "drafts");
+  mkdirSync(folder);
+  writeFileSync(join(folder, "one.txt"), "one\n");
+  writeFileSync(join(folder, "two.txt"), "two\n");
+  const page = await world.open(at(join(folder, "one.txt")));
+  await page.getByRole("button", { name: "Edit" }).click();
+  const editor = page.getByRole("textbox", { name: "Text of one.txt" });
+  await editor.fill("half a thought");
+  const comeBack = async () => {
+    await page.getByRole("link", { name: "one.txt not saved" }).click();
+    await expect.poll(() => editor.inputValue()).toBe("half a thought");
+  };
+  await page.getByRole("link", { name: "two.txt" }).click();
+  await page.getByText("two", { exact: true }).waitFor();
+  await comeBack();
+  await page.getByRole("button", { name: "Close the file" }).click();
+  await page.getByText("one.txt is not saved. What you wrote is kept here.").waitFor();
+  await comeBack();
+  await page.getByRole("link", { name: "Processes" }).first().click();
+  await page.getByRole("heading", { name: "Processes" }).waitFor();
+  await page.goBack();
+  await expect.poll(() => editor.inputValue()).toBe("half a thought");
+  // The browser asks before it forgets it.
+  page.once("dialog", (dialog) => void dialog.dismiss());
+  const asked = page.waitForEvent("dialog");
+  await page.close({ runBeforeUnload: true });
+  expect((await asked).type()).toBe("beforeunload");
+  // It still knows what the file was.
+  writeFileSync(join(folder, "one.txt"), "theirs\n");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("alert").getByText("Somebody has changed the file").waitFor();
+  await page.getByRole("button", { name: "Replace it" }).click();
+  await holds(join(folder, "one.txt"), "half a thought");
+  await page.getByText("not saved", { exact: true }).waitFor({ state: "detached" });
+});
+
 test("files are uploaded, downloaded, renamed and deleted", async () => {
   const folder = join(home, "drop");
   mkdirSync(folder);
@@ -203,6 +240,27 @@ test("a terminal is a real one: size, colours, an editor of lines, and it outliv
   await page.keyboard.type("exit 7\n");
   await page.getByText("The program has ended with code 7.").waitFor();
   await other.getByText("The program has ended with code 7.").waitFor();
+});
+
+test("a screen that is opened again does not answer old questions", async () => {
+  const page = await world.open("#/terminal");
+  await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
+  await page.getByText("Connected.").waitFor();
+  const screen = page.locator(".screen");
+  // It asks the terminal what it is, and shows each answer.
+  await page.keyboard.type("stty -echo -icanon; sh -c 'printf \"\\033[c\"; exec cat -v'\n");
+  const shown = async () => (await screen.locator(".xterm-rows > div").allTextContents()).join("\n");
+  await page.keyboard.type("first\n");
+  await expect.poll(shown).toContain("first");
+  await expect.poll(shown).toContain("^[[?1;2c");
+  const answers = (await shown()).split("^[[?1;2c").length;
+  await page.reload();
+  await page.getByText("Connected.").waitFor();
+  await expect.poll(shown).toContain("first");
+  await screen.click();
+  await page.keyboard.type("second\n");
+  await expect.poll(shown).toContain("second");
+  expect((await shown()).split("^[[?1;2c").length).toBe(answers);
 });
 
 test("on a phone", async () => {

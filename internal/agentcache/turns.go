@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // heavy agents keep a whole processor busy while they start. They count as two.
@@ -102,13 +104,42 @@ func seat(ctx context.Context, weight int) (leave func(), err error) {
 // LongTier begins the reason of tests that [Long] skips.
 const LongTier = "long tier: "
 
+// IsLong reports whether this is a run of the long tier.
+func IsLong() bool { return os.Getenv("SANDBOX_AGENT_LONG") != "" }
+
+// LongAgentsVar names agents, separated by blanks, whose tests run as in the long
+// tier: those whose folders were changed.
+const LongAgentsVar = "SANDBOX_AGENT_LONG_AGENTS"
+
 // Long skips tests that belong to the long tier: other versions of an agent, and
 // combinations that the normal suite shows in another way.
 func Long(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv("SANDBOX_AGENT_LONG") == "" {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !IsLong() && !isOf(os.Getenv(LongAgentsVar), dir, t.Name()) {
 		t.Skip(LongTier + reason)
 	}
+}
+
+// isOf reports whether a test of a package is one of an agent's: the folder has
+// the agent's name, or a part of the test's name begins with it.
+func isOf(agents, dir, test string) bool {
+	parts := append(strings.FieldsFunc(test, func(r rune) bool { return r == '/' || r == '_' }), filepath.Base(dir))
+	for agent := range strings.FieldsSeq(agents) {
+		for _, part := range parts {
+			if len(part) < len(agent) || !strings.EqualFold(part[:len(agent)], agent) {
+				continue
+			}
+			next, _ := utf8.DecodeRuneInString(part[len(agent):])
+			if !unicode.IsLower(next) || next == utf8.RuneError {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // queue gives seats to those who wait, in order: a heavy one at the head is not

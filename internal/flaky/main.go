@@ -99,6 +99,9 @@ func repeat(ctx context.Context, o options, path, dir string, race bool, out io.
 		build, mode = append(build, "-race"), "with the race detector"
 	}
 	cmd := exec.CommandContext(ctx, "go", append(build, path)...)
+	if race {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return false, fmt.Errorf("build the tests of %s: %w\n%s", path, err, text)
 	}

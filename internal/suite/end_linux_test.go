@@ -26,7 +26,10 @@ wait; wait; wait; sleep 300
 	t.Setenv("TEST_RUN", strconv.Itoa(os.Getpid()))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- new(suite).command(ctx, ".", "sh", "sh") }()
+	go func() {
+		_, err := new(suite).command(ctx, ".", "sh", "sh")
+		done <- err
+	}()
 	var pids []string
 	for len(pids) < 5 {
 		time.Sleep(10 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 )
@@ -31,6 +32,10 @@ type goRun struct {
 // built from it: nothing of ours runs at the same time in them.
 var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mutate", "./internal/flaky", "./internal/suite"}
 
+// endToEnd starts the gateway as a process. Its parts are tested with the race
+// detector where they are.
+const endToEnd = "./cmd/sandbox-agent"
+
 // goRuns are what the tier consists of. The long tier has the race detector
 // everywhere. More tests with real agents begin than the machine has processors,
 // since most of them wait: for their turn, for the agent, for the disk.
@@ -43,15 +48,16 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
-	others := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(ofRepository, func(p string) bool {
+	concurrent := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
+		return slices.ContainsFunc(slices.Concat(ofRepository, []string{endToEnd}), func(p string) bool {
 			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
 		})
 	})
 	return []goRun{
-		{"plain", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", "./cmd/sandbox-agent"}},
+		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", endToEnd}},
 		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
-		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, others},
+		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, []string{endToEnd}},
+		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, concurrent},
 	}, nil
 }
 
@@ -64,18 +70,23 @@ type event struct {
 
 // goTest runs go test and notes each test's result. What failed is printed with
 // all that it said.
-func (s *suite) goTest(ctx context.Context, run goRun) error {
-	args := slices.Concat([]string{"test", "-json", "-tags", "countstarts"}, run.args, run.packages)
+func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
+	// The linters vet the tests, too.
+	args := slices.Concat([]string{"test", "-json", "-vet=off", "-tags", "countstarts"}, run.args, run.packages)
 	cmd := program(ctx, ".", "go", args...)
+	if slices.Contains(run.args, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	read := s.readGoTest(out)
-	return errors.Join(cmd.Wait(), read)
+	err = errors.Join(cmd.Wait(), read)
+	return usageOf(cmd), err
 }
 
 // readGoTest notes what go test -json says. Its error tells what is wrong: also
@@ -212,9 +223,12 @@ func goKind(pkg, test string) string {
 	return "unit"
 }
 
+// agents have tests of their own; the first ones also a folder.
+var agents = []string{"claude", "codex", "opencode", "amp", "pi", "gemini", "qwen", "copilot"}
+
 // agentOf finds the agent in the name of a test.
 func agentOf(name string) string {
-	for _, a := range []string{"claude", "codex", "opencode", "amp", "pi", "gemini", "qwen", "copilot"} {
+	for _, a := range agents {
 		for part := range strings.SplitSeq(name, "/") {
 			if strings.HasPrefix(part, a) {
 				return a

@@ -5,10 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,6 +102,12 @@ func (s *suite) all(ctx context.Context) error {
 	if err := os.Setenv(startsVar, starts); err != nil {
 		return err
 	}
+	if agents := changedAgents(ctx); agents != "" {
+		fmt.Fprintf(s.out, "changed, so with their long tier: %s\n", agents)
+		if err := os.Setenv(agentcache.LongAgentsVar, agents); err != nil {
+			return err
+		}
+	}
 	// A program with the race detector sleeps a second before it exits, otherwise.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		return err
@@ -109,19 +117,19 @@ func (s *suite) all(ctx context.Context) error {
 			return err
 		}
 	}
-	verb := func(name string) { s.part(name, func() error { return s.command(ctx, ".", s.task, name) }) }
+	verb := func(name string) { s.part(name, func() (usage, error) { return s.command(ctx, ".", s.task, name) }) }
 	// It writes files that the others read.
 	verb("generate:check")
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		goRuns, err := s.goRuns(ctx)
 		if err != nil {
-			s.part("go list", func() error { return err })
+			s.part("go list", func() (usage, error) { return 0, err })
 		}
 		// The first waits for agents most of the time; the others fill that time, one
 		// after the other, since each of them keeps a processor busy.
 		var runs sync.WaitGroup
-		test := func(run goRun) { s.part("go test "+run.name, func() error { return s.goTest(ctx, run) }) }
+		test := func(run goRun) { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
 		for i, run := range goRuns {
 			if i == 0 {
 				runs.Go(func() { test(run) })
@@ -134,7 +142,7 @@ func (s *suite) all(ctx context.Context) error {
 	beside.Go(func() {
 		verb("lint")
 		for _, dir := range s.node {
-			s.part("npm test in "+dir, func() error { return s.nodeTest(ctx, dir) })
+			s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir) })
 		}
 	})
 	beside.Wait()
@@ -142,23 +150,59 @@ func (s *suite) all(ctx context.Context) error {
 		<-ended
 		return ctx.Err()
 	}
-	s.part("report", func() error { return s.report(s.out, starts) })
+	s.part("report", func() (usage, error) { return 0, s.report(s.out, starts) })
 	return nil
 }
 
+// changedAgents names the agents below whose folders something was changed since
+// the branch that this one follows. Without such a branch nothing was.
+func changedAgents(ctx context.Context) string {
+	git := func(args ...string) string {
+		out, err := program(ctx, ".", "git", args...).Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	base := git("merge-base", "HEAD", "@{upstream}")
+	if base == "" {
+		return ""
+	}
+	changed := git("diff", "--name-only", base, "--", "adapters") + "\n" +
+		git("ls-files", "--others", "--exclude-standard", "--", "adapters")
+	found := map[string]bool{}
+	for path := range strings.Lines(changed) {
+		parts := strings.Split(path, "/")
+		if len(parts) > 2 && slices.Contains(agents, parts[1]) {
+			found[parts[1]] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(found)), " ")
+}
+
+// usage is the processor time of a command and of all that it waited for.
+type usage time.Duration
+
+func usageOf(cmd *exec.Cmd) usage {
+	if cmd.ProcessState == nil {
+		return 0
+	}
+	return usage(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+}
+
 // part runs a part and says how it ended.
-func (s *suite) part(name string, run func() error) {
+func (s *suite) part(name string, run func() (usage, error)) {
 	began := time.Now()
-	err := run()
-	took := time.Since(began).Seconds()
+	used, err := run()
+	took := fmt.Sprintf("%.0fs, processor %.0fs", time.Since(began).Seconds(), time.Duration(used).Seconds())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.failed = append(s.failed, name)
-		fmt.Fprintf(s.out, "FAIL: %s, %.0fs: %v\n", name, took, err)
+		fmt.Fprintf(s.out, "FAIL: %s, %s: %v\n", name, took, err)
 		return
 	}
-	fmt.Fprintf(s.out, "passed: %s, %.0fs\n", name, took)
+	fmt.Fprintf(s.out, "passed: %s, %s\n", name, took)
 }
 
 // grace is how long a program may take to end after it was interrupted.
@@ -174,8 +218,9 @@ func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (s *suite) command(ctx context.Context, dir, name string, args ...string) error {
+func (s *suite) command(ctx context.Context, dir, name string, args ...string) (usage, error) {
 	cmd := program(ctx, dir, name, args...)
 	cmd.Stdout = s.out
-	return cmd.Run()
+	err := cmd.Run()
+	return usageOf(cmd), err
 }

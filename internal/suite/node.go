@@ -23,32 +23,32 @@ type vitest struct {
 }
 
 // nodeTest runs the tests of a folder and notes each test's result.
-func (s *suite) nodeTest(ctx context.Context, dir string) error {
+func (s *suite) nodeTest(ctx context.Context, dir string) (usage, error) {
 	var pkg struct{ Scripts map[string]string }
 	b, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &pkg)
 	}
 	if err != nil {
-		return fmt.Errorf("look for its tests: %w", err)
+		return 0, fmt.Errorf("look for its tests: %w", err)
 	}
 	if pkg.Scripts["test"] == "" {
-		return nil // Go's tests run what is in it
+		return 0, nil // Go's tests run what is in it
 	}
 	tmp, err := os.MkdirTemp("", "suite-")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer os.RemoveAll(tmp)
 	file := filepath.Join(tmp, "results.json")
-	ran := s.command(ctx, dir, "npm", "test", "--", "--reporter=default", "--reporter=json", "--outputFile.json="+file)
+	used, ran := s.command(ctx, dir, "npm", "test", "--", "--reporter=default", "--reporter=json", "--outputFile.json="+file)
 	b, err = os.ReadFile(file)
 	if err != nil {
-		return errors.Join(ran, fmt.Errorf("no results: %w", err))
+		return used, errors.Join(ran, fmt.Errorf("no results: %w", err))
 	}
 	var v vitest
 	if err := json.Unmarshal(b, &v); err != nil {
-		return errors.Join(ran, fmt.Errorf("read the results: %w", err))
+		return used, errors.Join(ran, fmt.Errorf("read the results: %w", err))
 	}
 	if ran == nil && !v.Success { // the script of package.json has the last word on how npm exits
 		ran = errors.New("the results tell of a failure")
@@ -69,7 +69,7 @@ func (s *suite) nodeTest(ctx context.Context, dir string) error {
 			s.note(result{kind: nodeKind(dir, rest), name: dir + "/" + rest + " " + a.FullName, outcome: outcome, why: a.Status})
 		}
 	}
-	return ran
+	return used, ran
 }
 
 func nodeKind(dir, file string) string {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -42,7 +43,7 @@ func TestGoTest_EveryFailureFailsIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			files(t, map[string]string{"go.mod": "module p\n", "p_test.go": top + tt.code})
 			s := suite{out: io.Discard}
-			err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left", "-vet=off"}, []string{"./..."}})
+			_, err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left"}, []string{"./..."}})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -111,7 +112,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 			})
 			t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
 			s := suite{out: io.Discard}
-			err := s.nodeTest(t.Context(), "a")
+			_, err := s.nodeTest(t.Context(), "a")
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -120,7 +121,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	t.Run("npm is missing", func(t *testing.T) {
 		files(t, map[string]string{"a/package.json": `{"scripts":{"test":"vitest run"}}`})
 		t.Setenv("PATH", t.TempDir())
-		if err := new(suite).nodeTest(t.Context(), "a"); err == nil {
+		if _, err := new(suite).nodeTest(t.Context(), "a"); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -135,11 +136,49 @@ func TestNodeTest_KindOfAFile(t *testing.T) {
 	})
 	t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
 	s := suite{out: io.Discard}
-	if err := s.nodeTest(t.Context(), "inspector"); err != nil {
+	if _, err := s.nodeTest(t.Context(), "inspector"); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.results) != 1 || s.results[0].kind != "browser" || s.results[0].name != "inspector/test/a.test.ts a" {
 		t.Errorf("%+v", s.results)
+	}
+}
+
+// What is committed, changed and new counts, from where the branch left the one
+// that it follows.
+func TestChangedAgents(t *testing.T) {
+	files(t, map[string]string{"theirs/adapters/pi/pi.go": "1", "theirs/adapters/amp/amp.go": "1", "theirs/adapters/codex/a.go": "1", "theirs/adapters/native/x.go": "1", "theirs/README.md": "1"})
+	git := func(dir string, args ...string) {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=Test", "-c", "user.email=test@localhost"}, args...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	git("theirs", "init", "-q")
+	if got := changedAgents(t.Context()); got != "" {
+		t.Errorf("outside of a repository: %q", got)
+	}
+	git("theirs", "add", "-A")
+	git("theirs", "commit", "-qm", "one")
+	git(".", "clone", "-q", "theirs", "ours")
+	t.Chdir("ours")
+	if got := changedAgents(t.Context()); got != "" {
+		t.Errorf("nothing was changed, it says %q", got)
+	}
+	write := func(path string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("2"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("README.md")
+	write("adapters/native/x.go")
+	write("adapters/pi/pi.go")
+	git(".", "commit", "-qam", "two")
+	write("adapters/codex/a.go")
+	write("adapters/opencode/new/b.go")
+	if got := changedAgents(t.Context()); got != "codex opencode pi" {
+		t.Errorf("it says %q", got)
 	}
 }
 

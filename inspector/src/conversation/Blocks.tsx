@@ -3,7 +3,7 @@ import type { ContentBlock } from "sandbox-agent";
 import { Dialog } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { baseName, bytes } from "../kit/text.js";
-import { hrefOf } from "../state/router.js";
+import { hrefOfFile } from "../state/router.js";
 import { Code, languageOf } from "./Code.js";
 import { Markdown } from "./Markdown.js";
 
@@ -52,5 +52,5 @@ function Chip({ name, note, uri, size }: { name: string; note?: string | undefin
       {(note || size !== undefined) && <span className="soft small">{[note, size === undefined ? undefined : bytes(size)].filter(Boolean).join(", ")}</span>}
     </>
   );
-  return path ? <a className="chip" href={hrefOf("files", [path])} title={path}>{inside}</a> : <span className="chip" title={uri}>{inside}</span>;
+  return path ? <a className="chip" href={hrefOfFile(path)} title={path}>{inside}</a> : <span className="chip" title={uri}>{inside}</span>;
 }

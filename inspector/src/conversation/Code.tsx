@@ -1,5 +1,6 @@
-import { memo, useEffect, useMemo, useState } from "react";
+import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState, type RefObject } from "react";
 import { CopyButton } from "../kit/controls.js";
+import type { CutCode } from "./segments.js";
 
 type Highlight = (code: string, language: string) => string | undefined;
 
@@ -24,13 +25,34 @@ function useHighlighter(wanted: boolean): Highlight | undefined {
 /** Longer code stays plain: colouring it would be felt. */
 const maxHighlighted = 30_000;
 
+/** While it grows, code is coloured anew with each addition. */
+const maxGrowing = 4000;
+
+/** Keeps the end of a box in sight while its content grows, unless somebody has scrolled up. */
+function useFollow(content: string, growing: boolean): RefObject<HTMLPreElement | null> {
+  const box = useRef<HTMLPreElement>(null);
+  const left = useRef(0); // what was below the sight before
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element || !growing) return;
+    if (left.current < 24) element.scrollTop = element.scrollHeight;
+    const note = () => void (left.current = element.scrollHeight - element.clientHeight - element.scrollTop);
+    note();
+    element.addEventListener("scroll", note);
+    return () => element.removeEventListener("scroll", note);
+  }, [content, growing]);
+  return box;
+}
+
 /** Code, coloured when its language is known. */
-export const Code = memo(function Code({ code, language, bare }: { code: string; language?: string | undefined; bare?: boolean }) {
+export const Code = memo(function Code({ code, language, bare, whole, growing }: { code: string; language?: string | undefined; bare?: boolean; whole?: CutCode | undefined; growing?: boolean }) {
   const name = language?.toLowerCase().split(/[\s,{:]/)[0] ?? "";
-  const highlight = useHighlighter(name !== "" && code.length <= maxHighlighted);
-  const html = useMemo(() => (highlight && name !== "" && code.length <= maxHighlighted ? highlight(code, name) : undefined), [highlight, code, name]);
+  const coloured = name !== "" && code.length <= (growing ? maxGrowing : maxHighlighted);
+  const highlight = useHighlighter(coloured);
+  const html = useMemo(() => (highlight && coloured ? highlight(code, name) : undefined), [highlight, coloured, code, name]);
+  const box = useFollow(code, growing === true);
   const pre = (
-    <pre className="code" tabIndex={0}>
+    <pre ref={box} className="code" tabIndex={0}>
       {html === undefined ? <code>{code}</code> : <code dangerouslySetInnerHTML={{ __html: html }} />}
     </pre>
   );
@@ -39,7 +61,7 @@ export const Code = memo(function Code({ code, language, bare }: { code: string;
     <figure className="code-block">
       <figcaption>
         <span>{name || "text"}</span>
-        <CopyButton text={code} iconOnly label="Copy the code" />
+        <CopyButton text={() => whole?.text ?? code} iconOnly label="Copy the code" />
       </figcaption>
       {pre}
     </figure>

@@ -8,7 +8,7 @@ import { baseName, plural } from "../kit/text.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
-import { hrefOf } from "../state/router.js";
+import { hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { attach, type Attached } from "./attachments.js";
 import { Composer } from "./Composer.js";
@@ -143,7 +143,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
         {info && (
           <p className="facts soft small">
             <span>{agentName(info.agent)}</span>
-            <a className="mono clip" href={hrefOf("files", [info.cwd])} title={info.cwd}>{info.cwd}</a>
+            <a className="mono clip" href={hrefOfFile(info.cwd)} title={info.cwd}>{info.cwd}</a>
             {info.clients > 1 && <span title="Clients that follow this session">{plural(info.clients, "client")}</span>}
           </p>
         )}

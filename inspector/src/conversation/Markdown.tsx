@@ -1,14 +1,23 @@
 import { Lexer, type MarkedToken, type Token, type Tokens } from "marked";
 import { Fragment, memo, useMemo, type ReactNode } from "react";
 import { Code } from "./Code.js";
+import type { CutCode } from "./segments.js";
 
 /**
  * Markdown as elements of the page, made from the parser's tokens: no HTML of an agent
  * gets into the page, so there is none to sanitise. HTML in the text is shown as text.
  */
-export const Markdown = memo(function Markdown({ text }: { text: string }) {
+export const Markdown = memo(function Markdown({ text, begun, cut, growing }: { text: string; begun?: CutCode | undefined; cut?: CutCode | undefined; growing?: boolean }) {
   const tokens = useMemo(() => Lexer.lex(text, { gfm: true, breaks: false }), [text]);
-  return <div className="markdown">{blocks(tokens)}</div>;
+  const last = tokens.length - 1;
+  return (
+    <div className="markdown">
+      {tokens.map((token, i) => {
+        const whole = (i === 0 ? begun : undefined) ?? (i === last ? cut : undefined);
+        return <Fragment key={i}>{token.type === "code" ? <Code code={(token as Tokens.Code).text} language={(token as Tokens.Code).lang} whole={whole} growing={growing === true && i === last} /> : block(token as MarkedToken)}</Fragment>;
+      })}
+    </div>
+  );
 });
 
 const blocks = (tokens: readonly Token[]): ReactNode => tokens.map((token, i) => <Fragment key={i}>{block(token as MarkedToken)}</Fragment>);

@@ -50,8 +50,8 @@ function Said({ item, segment }: { item: TextItem; segment: number }) {
   const part = item.segments.all[segment];
   const last = segment >= item.segments.all.length - 1;
   return (
-    <div className={`said agent ${part?.continued ? "continued" : ""}`}>
-      {part && <Markdown text={part.text} />}
+    <div className={`said agent ${part?.begun ? "continued" : ""}`}>
+      {part && <Markdown text={part.text} begun={part.begun} cut={part.cut} growing={!part.closed && !item.done} />}
       {last && item.blocks.map((block, i) => <Block key={i} block={block} />)}
     </div>
   );
@@ -75,7 +75,7 @@ function Thought({ item }: { item: TextItem }) {
       {open && (
         <div className="thought-body">
           {all.length > shownSegments && <p className="soft small">The end of a long thought.</p>}
-          {all.slice(-shownSegments).map((s, i) => <Markdown key={i} text={s.text} />)}
+          {all.slice(-shownSegments).map((s, i) => <Markdown key={i} text={s.text} begun={s.begun} cut={s.cut} growing={!s.closed && !item.done} />)}
         </div>
       )}
     </section>

@@ -3,7 +3,7 @@ import { Button } from "../kit/controls.js";
 import { Icon, type IconName } from "../kit/icons.js";
 import { Spinner } from "../kit/controls.js";
 import { duration, plural, relativeTo } from "../kit/text.js";
-import { hrefOf } from "../state/router.js";
+import { hrefOfFile } from "../state/router.js";
 import { Block } from "./Blocks.js";
 import { Code } from "./Code.js";
 import { Diff } from "./Diff.js";
@@ -40,7 +40,7 @@ export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested }: { i
       {item.locations.length > 0 && (
         <p className="tool-places">
           {item.locations.slice(0, 6).map((l, i) => (
-            <a key={i} className="mono" href={hrefOf("files", [l.path])} title={l.path}>{relativeTo(l.path, cwd)}{l.line ? `:${l.line}` : ""}</a>
+            <a key={i} className="mono" href={hrefOfFile(l.path)} title={l.path}>{relativeTo(l.path, cwd)}{l.line ? `:${l.line}` : ""}</a>
           ))}
           {item.locations.length > 6 && <span className="soft">and {item.locations.length - 6} more</span>}
         </p>

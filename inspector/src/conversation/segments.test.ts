@@ -27,17 +27,54 @@ describe.each([1, 3, 1000])("written %d characters at a time", (size) => {
   });
 });
 
-test("a long code block is cut at a line and opened again", () => {
-  const line = `${"x".repeat(99)}\n`;
-  const s = of(`\`\`\`ts\n${line.repeat(100)}\`\`\`\n`, 777);
-  expect(s.all.length).toBeGreaterThan(2);
-  for (const [i, segment] of s.all.entries()) {
-    expect(segment.text.length).toBeLessThan(8100);
-    expect(segment.text.startsWith("```ts\n")).toBe(true);
+const lines = (n: number) => Array.from({ length: n }, (_, i) => (i % 7 === 0 ? "\n" : `${i} ${"x".repeat(95)}\n`)).join("");
+
+test("a code block of some thousand characters is whole", () => {
+  const text = `\`\`\`ts\n${lines(500)}\`\`\`\n`;
+  const s = of(text, 777);
+  expect(s.all.length).toBe(1);
+  expect(s.all[0]!.text).toBe(text);
+});
+
+test("a very long code block is cut at a line and opened again, and copied as a whole", () => {
+  const code = lines(2000);
+  const s = of(`Look:\n\`\`\`ts\n${code}\`\`\`\n\nafter`, 777);
+  expect(s.all.length).toBeGreaterThan(3);
+  const parts = s.all.slice(0, -1);
+  for (const [i, segment] of parts.entries()) {
+    expect(segment.text.length).toBeLessThan(61_000);
+    expect(segment.text.startsWith(i === 0 ? "Look:\n```ts\n" : "```ts\n")).toBe(true);
     expect(segment.text.trimEnd().endsWith("```")).toBe(true);
-    expect(segment.continued).toBe(i > 0);
+    expect(segment.begun?.text).toBe(i === 0 ? undefined : code);
+    expect(segment.cut?.text).toBe(i === parts.length - 1 ? undefined : code);
   }
-  expect(s.all.map((x) => x.text).join("\n").match(/x{99}/g)?.length).toBe(100);
+  expect(parts.map((x) => x.text.replace("Look:\n", "").replace("```ts\n", "").replace(/\n```\n?$/, "\n")).join("")).toBe(code);
+  expect(s.all.at(-1)).toMatchObject({ text: "after", begun: undefined });
+});
+
+test("a line without an end in a code block is cut, and copied as it was", () => {
+  const code = "0123456789".repeat(15_000);
+  const s = of(`\`\`\`\n${code}\n\`\`\`\n`, 5000);
+  expect(s.all.length).toBeGreaterThan(2);
+  expect(s.all[0]!.cut?.text).toBe(`${code}\n`);
+});
+
+test("a long table has its head in each part", () => {
+  const head = "| a | b |\n|---|:-:|\n";
+  const row = `| ${"y".repeat(90)} | z |\n`;
+  const s = of(`${head}${row.repeat(500)}\nafter`, 333);
+  expect(s.all.length).toBeGreaterThan(3);
+  for (const segment of s.all.slice(0, -1)) expect(segment.text.startsWith(head + row)).toBe(true);
+  expect(s.all.map((x) => x.text).join("\n").match(/y{90}/g)?.length).toBe(500);
+  expect(s.all.at(-1)!.text).toBe("after");
+});
+
+test.each([1, 50])("a table that ends where it is cut leaves no empty one, written %d characters at a time", (size) => {
+  const head = "| a |\n|---|\n";
+  let rows = "";
+  while (head.length + rows.length <= 16_000) rows += `| ${"y".repeat(96)} |\n`;
+  const s = of(`${head}${rows}\nafter`, size);
+  expect(s.all.map((x) => x.text.trim())).toEqual([`${head}${rows}`.trim(), "after"]);
 });
 
 test("a text without any line end is cut, and nothing of it is lost", () => {

@@ -1,35 +1,46 @@
+/** A code block that several segments show: the whole of what was written in it. */
+export interface CutCode {
+  readonly text: string;
+}
+
 /** A piece of a markdown text that can be shown by itself. */
 export interface Segment {
   readonly text: string;
   /** Whether nothing is added to it any more. */
   readonly closed: boolean;
-  /** Whether it goes on in the middle of a code block that began before. */
-  readonly continued: boolean;
+  /** The code block that began in a segment before and goes on here. */
+  readonly begun?: CutCode | undefined;
+  /** The code block that goes on in the next segment. */
+  readonly cut?: CutCode | undefined;
 }
 
 /** Segments end at blank lines; longer ones at line ends, and longest lines in their middle. */
 const soft = 2000;
 const hard = 4000;
+/** Code blocks stay whole up to here: they are read, and copied, as one. */
+const mostCode = 60_000;
 
 const fenceOf = (line: string) => /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line);
 const listItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
 const maybeItem = /^ {0,3}(?:[-*+]|\d{1,9}[.)]?)$/;
+const delimiter = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
 const indented = /^(?: {2,}|\t)\S/;
 
 /**
  * A markdown text that grows, cut into segments of bounded size, so that adding to it
  * costs what the addition costs and not what the text does. A code block that is cut is
- * opened again in the next segment. Links by reference do not reach over a cut.
+ * opened again in the next segment, and a table has its head there again. Links by reference do not reach over a cut.
  */
 export class Segments {
   readonly all: Segment[] = [];
   #block = ""; // complete lines of the open segment
   #line = ""; // the line that is being written
-  #fence: { mark: string; info: string } | undefined;
+  #fence: { mark: string; info: string; code: { text: string } } | undefined;
   #blank = false; // the line before was blank
   #list = false; // the open segment is a list
-  #table = false;
-  #continued = false;
+  #table: string[] | undefined; // the first two lines of the open segment, which is a table
+  #head = ""; // of the table that goes on from the segment before
+  #begun: CutCode | undefined;
   #length = 0;
 
   /** The number of characters so far. */
@@ -50,7 +61,7 @@ export class Segments {
       from = end + 1;
     }
     this.#line += text.slice(from);
-    while (this.#line.length > hard) this.#cutLine();
+    this.#cutLines();
     this.#show();
     return first;
   }
@@ -61,28 +72,29 @@ export class Segments {
     if (last && !last.closed) this.all[this.all.length - 1] = { ...last, closed: true };
   }
 
-  /** The whole text, near to what was pushed: cut code blocks have their fences twice. */
-  text(): string {
-    return this.all.map((s) => s.text).join("\n");
-  }
-
   #endLine(): void {
-    while (this.#line.length > hard) this.#cutLine();
+    this.#cutLines();
     const line = this.#line;
     this.#line = "";
     const blank = line.trim() === "";
     this.#cutBefore(line, false);
+    if (blank && this.#head !== "" && this.#block === this.#head) this.#block = ""; // the table ended where it was cut
     if (this.#block === "") {
       this.#list = listItem.test(line);
-      this.#table = line.trimStart().startsWith("|");
+      this.#table = line.trimStart().startsWith("|") ? [] : undefined;
     }
+    if (this.#table && this.#table.length < 2) this.#table.push(line);
     this.#block += `${line}\n`;
     this.#blank = blank;
     const fence = fenceOf(line);
     if (this.#fence) {
-      if (fence && fence[1]!.startsWith(this.#fence.mark) && fence[2]!.trim() === "") this.#fence = undefined;
-      else if (this.#block.length > soft) this.#cut();
-    } else if (fence && !(fence[1]!.startsWith("`") && fence[2]!.includes("`"))) this.#fence = { mark: fence[1]!, info: fence[2]!.trim() };
+      if (fence && fence[1]!.startsWith(this.#fence.mark) && fence[2]!.trim() === "") {
+        this.#fence = undefined;
+        return;
+      }
+      this.#fence.code.text += `${line}\n`;
+      if (this.#block.length > mostCode) this.#cut();
+    } else if (fence && !(fence[1]!.startsWith("`") && fence[2]!.includes("`"))) this.#fence = { mark: fence[1]!, info: fence[2]!.trim(), code: { text: "" } };
     else if (this.#block.length > (this.#table ? 4 * hard : hard)) this.#cut();
   }
 
@@ -93,30 +105,36 @@ export class Segments {
     if (!goesOn || this.#block.length > soft) this.#cut();
   }
 
-  /** Ends the open segment in the middle of a line that is too long. */
-  #cutLine(): void {
-    const space = this.#line.lastIndexOf(" ", soft);
-    const at = space > soft / 2 ? space + 1 : soft;
-    const rest = this.#line.slice(at);
-    this.#block += this.#line.slice(0, at);
-    this.#line = rest;
-    this.#cut();
+  /** Ends segments in the middle of a line that is too long. */
+  #cutLines(): void {
+    const most = this.#fence ? mostCode : hard;
+    while (this.#line.length > most) {
+      const space = this.#line.lastIndexOf(" ", most / 2);
+      const at = space > most / 4 ? space + 1 : most / 2;
+      if (this.#fence) this.#fence.code.text += this.#line.slice(0, at);
+      this.#block += this.#line.slice(0, at);
+      this.#line = this.#line.slice(at);
+      this.#cut(true);
+    }
   }
 
-  #cut(): void {
+  #cut(inLine = false): void {
     const fence = this.#fence;
-    const block = this.#block.replace(/\n+$/, "");
-    this.#set({ text: fence ? `${block}\n${fence.mark}` : block, closed: true, continued: this.#continued });
-    this.#block = fence ? `${fence.mark}${fence.info}\n` : "";
-    this.#continued = fence !== undefined;
+    const inTable = this.#table?.length === 2 && !this.#blank && !inLine && delimiter.test(this.#table[1]!);
+    this.#head = inTable ? `${this.#table!.join("\n")}\n` : "";
+    const block = this.#block.replace(fence ? /\n$/ : /\n+$/, "");
+    this.#set({ text: fence ? `${block}\n${fence.mark}` : block, closed: true, begun: this.#begun, cut: fence?.code });
+    this.#block = fence ? `${fence.mark}${fence.info}\n` : this.#head;
+    this.#begun = fence?.code;
     this.#blank = false;
   }
 
   #show(): void {
     this.#cutBefore(this.#line, true);
+    if (this.#head !== "" && this.#block === this.#head && this.#line === "") return; // the table may have ended
     const text = this.#block + this.#line;
     if (text.trim() === "") return;
-    this.#set({ text, closed: false, continued: this.#continued });
+    this.#set({ text, closed: false, begun: this.#begun });
   }
 
   /** Puts a segment in the place of the open one. */

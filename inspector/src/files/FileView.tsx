@@ -9,19 +9,14 @@ import { save } from "../kit/save.js";
 import { Empty, Notice } from "../kit/show.js";
 import { baseName, bytes } from "../kit/text.js";
 import { messageOf } from "../state/explain.js";
-import { gateway, toasts } from "../state/page.js";
+import { drafts, gateway, toasts } from "../state/page.js";
+import { useStore } from "../state/store.js";
+import type { Content } from "./drafts.js";
 import { endings, pictureType, textOf, withCRLF, withLF } from "./paths.js";
 
 /** Larger files are downloaded instead of shown. */
 const mostText = 2 << 20;
 const mostPicture = 20 << 20;
-
-interface Content {
-  readonly etag: string | undefined;
-  readonly size: number;
-  readonly text: string | undefined;
-  readonly picture: Blob | undefined;
-}
 
 async function read(path: string, signal: AbortSignal): Promise<Content> {
   const { size, etag } = await gateway.client.fs.stat(path, { follow: true, signal });
@@ -37,36 +32,33 @@ async function read(path: string, signal: AbortSignal): Promise<Content> {
 
 export function FileView({ path, changed, gitMark, onClose }: { path: string; changed: number; gitMark: string | undefined; onClose: () => void }) {
   const { value, error, busy, reload } = useLoad((signal) => read(path, signal), [path]);
-  const [draft, setDraft] = useState<string>();
-  const [base, setBase] = useState<Content>(); // what the draft began with
+  const kept = useStore(drafts).get(path);
+  const draft = kept?.text;
+  const base = kept?.base; // what the draft began with
   const [view, setView] = useState<"text" | "changes">("text");
   const [saving, setSaving] = useState(false);
   const [conflict, setConflict] = useState<string>();
-  const dirty = draft !== undefined && base?.text !== undefined && draft !== withLF(base.text);
+  const dirty = kept?.dirty === true;
   const seen = useRef(changed);
   useEffect(() => {
     if (seen.current === changed) return;
     seen.current = changed;
     if (!dirty) reload();
   }, [changed, dirty, reload]);
-  useEffect(() => {
-    if (!dirty) return;
-    const ask = (event: BeforeUnloadEvent) => event.preventDefault();
-    addEventListener("beforeunload", ask);
-    return () => removeEventListener("beforeunload", ask);
-  }, [dirty]);
+  useEffect(() => () => drafts.leave(path), [path]);
 
   const edit = () => {
-    setBase(value);
-    setDraft(value?.text === undefined ? undefined : withLF(value.text));
+    if (value?.text === undefined) return;
+    drafts.put(path, { base: { ...value, text: value.text }, text: withLF(value.text), dirty: false });
     setView("text");
   };
+  const change = (text: string) => base && drafts.put(path, { base, text, dirty: text !== withLF(base.text) });
   const write = async (force = false) => {
-    if (draft === undefined || base?.text === undefined) return;
+    if (draft === undefined || base === undefined) return;
     setSaving(true);
     try {
       await gateway.client.fs.write(path, endings(base.text) === "crlf" ? withCRLF(draft) : draft, !force && base.etag ? { ifMatch: base.etag } : {});
-      setDraft(undefined);
+      drafts.drop(path);
       setConflict(undefined);
       toasts.show("Saved", "good");
       reload();
@@ -85,18 +77,18 @@ export function FileView({ path, changed, gitMark, onClose }: { path: string; ch
         {gitMark && gitMark !== "?" && draft === undefined && <Segmented small label="View" value={view} onChange={setView} options={[{ value: "text", label: "File" }, { value: "changes", label: "Changes" }]} />}
         {draft === undefined
           ? value?.text !== undefined && <Button small icon="edit" onClick={edit}>Edit</Button>
-          : <><Button small onClick={() => { setDraft(undefined); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} onClick={() => void write()}>Save</Button></>}
+          : <><Button small onClick={() => { drafts.drop(path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} onClick={() => void write()}>Save</Button></>}
         <Button small icon="download" onClick={() => void toasts.attempt("It is not downloaded", async () => save(await gateway.client.fs.readBlob(path), name))}>Download</Button>
         <IconButton label="Close the file" icon="close" onClick={onClose} />
       </header>
       {conflict && <Notice tone="bad" title="It is not saved" actions={<><Button small onClick={() => void write(true)}>Replace it</Button><Button small tone="quiet" onClick={() => setConflict(undefined)}>Go on editing</Button></>}><p>{conflict}</p></Notice>}
-      {draft !== undefined && base?.text !== undefined && endings(base.text) === "mixed" && <Notice tone="warn">The lines of this file end in two ways. Saved here, all end with a line feed.</Notice>}
+      {base !== undefined && endings(base.text) === "mixed" && <Notice tone="warn">The lines of this file end in two ways. Saved here, all end with a line feed.</Notice>}
       {error && <Notice tone="bad" title="It cannot be read" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
       {!value && busy && <p className="soft" role="status"><Spinner /> Loading…</p>}
-      {value && (
+      {draft !== undefined && <div className="file-content"><Editor name={name} text={draft} onChange={change} onSave={() => void write()} /></div>}
+      {value && draft === undefined && (
         <div className="file-content">
-          {draft !== undefined ? <Editor name={name} text={draft} onChange={setDraft} onSave={() => void write()} />
-            : view === "changes" ? <Changes path={path} text={value.text ?? ""} />
+          {view === "changes" ? <Changes path={path} text={value.text ?? ""} />
             : value.picture ? <Picture blob={value.picture} name={name} />
             : value.text === undefined ? <Empty icon="read" title={value.size > mostText ? "This file is large" : "This file is no text"}>{bytes(value.size)}. Download it to look into it.</Empty>
             : value.text === "" ? <Empty icon="read" title="The file is empty" />

@@ -10,9 +10,11 @@ import { save } from "../kit/save.js";
 import { AreaHead, Badge, Empty, Notice } from "../kit/show.js";
 import { age, baseName, bytes, plural } from "../kit/text.js";
 import { messageOf } from "../state/explain.js";
-import { gateway, router, toasts } from "../state/page.js";
+import { drafts, gateway, router, toasts } from "../state/page.js";
+import { hrefOfFile } from "../state/router.js";
 import { useStore } from "../state/store.js";
 import { FileView } from "./FileView.js";
+import type { Draft } from "./drafts.js";
 import { Folder } from "./folder.js";
 import { badName, crumbs, join, parentOf } from "./paths.js";
 import "../conversation/conversation.css";
@@ -42,7 +44,6 @@ export default function Files({ route }: AreaProps) {
 }
 
 export const go = (path: string) => router.go("files", [], { query: { path } });
-const hrefTo = (path: string) => `#/files?${new URLSearchParams({ path }).toString()}`;
 
 /** Where the page is, and a field to go elsewhere. */
 function Location({ path }: { path: string }) {
@@ -59,7 +60,7 @@ function Location({ path }: { path: string }) {
     <nav className="row tight crumbs" aria-label="Path">
       <ol>
         {crumbs(path).map((c, i, all) => (
-          <li key={c.path}>{i > 1 && <span className="soft" aria-hidden="true">/</span>}<a href={hrefTo(c.path)} aria-current={i === all.length - 1 ? "page" : undefined}>{c.name}</a></li>
+          <li key={c.path}>{i > 1 && <span className="soft" aria-hidden="true">/</span>}<a href={hrefOfFile(c.path)} aria-current={i === all.length - 1 ? "page" : undefined}>{c.name}</a></li>
         ))}
       </ol>
       <IconButton label="Type a path" icon="edit" size={14} onClick={() => setTyped(path)} />
@@ -79,6 +80,7 @@ function Browser({ path, file }: { path: string; file: string | undefined }) {
   const [over, setOver] = useState(false);
   const [uploading, setUploading] = useState("");
   const picker = useRef<HTMLInputElement>(null);
+  const unsaved = useStore(drafts);
   const shownFile = useRef(file);
   shownFile.current = file;
   useEffect(() => folder.open((paths) => {
@@ -137,17 +139,17 @@ function Browser({ path, file }: { path: string; file: string | undefined }) {
         {state.phase === "failed" && <Notice tone="bad" title="The folder cannot be listed"><p>{state.error}</p></Notice>}
         {state.phase === "loading" && <p className="soft" role="status">Loading…</p>}
         {state.phase === "ready" && entries.length === 0 && <Empty icon="files" title={filter === "" ? "The folder is empty" : "No name fits"}>{filter === "" && "Drop files here to upload them."}</Empty>}
-        {entries.length > 0 && <List entries={entries} marks={state.marks} chosen={file} items={items} />}
+        {entries.length > 0 && <List entries={entries} marks={state.marks} unsaved={unsaved} chosen={file} items={items} />}
         {state.more && <p className="small soft">Only the first {state.entries.length} entries are shown.</p>}
       </section>
-      {file && <FileView key={file} path={file} changed={changed} gitMark={state.marks.get(baseName(file))} onClose={() => go(path)} />}
+      {file && <FileView key={file} path={file} changed={changed} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
       {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
       {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); go(join(path, name)); }} />}
-      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
+      {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(doing.entry.path, join(path, name)); void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
       {doing?.what === "delete" && (
         <Confirm
           title={`Delete ${doing.entry.name}?`} action="Delete" onClose={() => setDoing(undefined)}
-          onConfirm={() => toasts.attempt("It is not deleted", () => gateway.client.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" })).then(() => { void folder.reload(); if (file === doing.entry.path) go(path); })}
+          onConfirm={() => toasts.attempt("It is not deleted", () => gateway.client.fs.delete(doing.entry.path, { recursive: doing.entry.type === "directory" })).then(() => { drafts.drop(doing.entry.path); void folder.reload(); if (file === doing.entry.path) go(path); })}
         >
           <p>{doing.entry.type === "directory" ? "The folder and all that is in it is gone then." : "It is gone then."}</p>
         </Confirm>
@@ -164,7 +166,7 @@ function Browser({ path, file }: { path: string; file: string | undefined }) {
 const icons = { directory: "files", file: "read", symlink: "external", other: "help" } as const;
 const markWords: Record<string, string> = { M: "modified", A: "added", D: "deleted", R: "renamed", C: "copied", "?": "untracked", U: "in conflict", T: "of another type", "•": "has changes inside" };
 
-function List({ entries, marks, chosen, items }: { entries: readonly Entry[]; marks: ReadonlyMap<string, string>; chosen: string | undefined; items: (entry: Entry) => React.ComponentProps<typeof Menu>["items"] }) {
+function List({ entries, marks, unsaved, chosen, items }: { entries: readonly Entry[]; marks: ReadonlyMap<string, string>; unsaved: ReadonlyMap<string, Draft>; chosen: string | undefined; items: (entry: Entry) => React.ComponentProps<typeof Menu>["items"] }) {
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({ count: entries.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, overscan: 10 });
   return (
@@ -175,9 +177,10 @@ function List({ entries, marks, chosen, items }: { entries: readonly Entry[]; ma
           const mark = marks.get(e.name);
           return (
             <li key={e.path} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }} aria-setsize={entries.length} aria-posinset={item.index + 1}>
-              <a href={hrefTo(e.path)} aria-current={e.path === chosen ? "true" : undefined} title={e.error ?? (e.target ? `${e.name} → ${e.target}` : e.name)}>
+              <a href={hrefOfFile(e.path)} aria-current={e.path === chosen ? "true" : undefined} title={e.error ?? (e.target ? `${e.name} → ${e.target}` : e.name)}>
                 <Icon name={icons[e.type]} size={14} />
                 <span className="clip grow">{e.name}{e.type === "directory" && "/"}</span>
+                {unsaved.get(e.path)?.dirty && <Badge title="Changed here, and not saved">not saved</Badge>}
                 {mark && <span className={`git-mark ${mark === "?" || mark === "A" ? "new" : ""}`} title={markWords[mark] ?? mark}>{mark}<span className="unseen"> {markWords[mark]}</span></span>}
                 <span className="soft small entry-size">{e.type === "file" ? bytes(e.size) : ""}</span>
                 <span className="soft small entry-age" title={e.modifiedAt}>{age(e.modifiedAt)}</span>

@@ -1,5 +1,6 @@
 // The stores of this page. Components get them from here; tests make their own.
 import { Conversations } from "../conversation/conversations.js";
+import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
 import { GatewayStore } from "./gateway.js";
 import { Inbox } from "./inbox.js";
@@ -30,6 +31,7 @@ export const toasts = new Toasts();
 export const gateway = new GatewayStore(home, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
 export const conversations = new Conversations();
 export const sessions = new SessionsStore();
+export const drafts = new Drafts();
 export const inbox = new Inbox((id) => conversations.follows(id));
 /** Requests of agents that wait for a person. */
 export const inboxCount = inbox.count;
@@ -52,9 +54,9 @@ sessions.onAnswer((all) => {
   for (const info of all) conversations.peek(info.sessionId)?.seen(info);
 });
 
-// Prompts that wait for their turn are the page's own: the browser asks before it forgets them.
+// Prompts that wait for their turn, and texts that are not saved, are the page's own: the browser asks before it forgets them.
 addEventListener("beforeunload", (event) => {
-  if (conversations.unsent) event.preventDefault();
+  if (conversations.unsent || drafts.unsaved) event.preventDefault();
 });
 
 // A file that is dropped beside the places that take files would replace the page.

@@ -19,6 +19,9 @@ export function hrefOf(area: string, parts: readonly string[] = [], query: Recor
   return `#/${[area, ...parts].map(encodeURIComponent).join("/")}${search ? `?${search}` : ""}`;
 }
 
+/** A file or folder of the gateway's machine. */
+export const hrefOfFile = (path: string) => hrefOf("files", [], { path });
+
 function decode(part: string): string {
   try {
     return decodeURIComponent(part);

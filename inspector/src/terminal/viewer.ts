@@ -17,6 +17,7 @@ const patienceMs = [200, 500, 1000, 2000, 4000, 8000];
 export class Viewer extends Store<ViewerState> implements Feed {
   #terminal: Terminal | undefined;
   #stopped = false;
+  #replaying = false;
   #size: { cols: number; rows: number } | undefined;
 
   constructor(private readonly client: SandboxAgentClient, readonly id: string) {
@@ -34,7 +35,8 @@ export class Viewer extends Store<ViewerState> implements Feed {
   }
 
   input(data: string): void {
-    if (this.get().phase === "open") this.#terminal?.write(data);
+    // While old output is shown, the screen answers what programs asked long ago.
+    if (this.get().phase === "open" && !this.#replaying) this.#terminal?.write(data);
   }
 
   resize(cols: number, rows: number): void {
@@ -51,12 +53,14 @@ export class Viewer extends Store<ViewerState> implements Feed {
         terminal.onMissed((bytes) => screen.write(`\r\n[${bytes} bytes are not kept any more]\r\n`));
         terminal.exited.catch(() => {});
         failures = 0;
+        this.#replaying = terminal.position < terminal.written;
         this.set({ phase: "open", words: "" });
         if (this.#size) terminal.resize(this.#size.cols, this.#size.rows);
         for await (const chunk of terminal) {
           // The screen takes its time: what comes meanwhile waits in the terminal, which has a bound.
           await new Promise<void>((resolve) => screen.write(chunk, resolve));
           if (this.#stopped) return;
+          this.#replaying &&= terminal.position < terminal.written;
         }
         const { exitCode, signal } = await terminal.exited;
         this.set({ phase: "ended", words: signal === undefined ? `ended with code ${exitCode}` : `ended by ${signal}` });

@@ -1521,6 +1521,11 @@ export interface components {
              * @enum {string}
              */
             type: "ready" | "missed" | "exit" | "error" | "input" | "resize" | "signal";
+            /**
+             * Format: int64
+             * @description Of ready: where what was there already ends. A screen that shows what comes before it does not answer it.
+             */
+            written?: number;
         };
         Version: {
             arch: string;

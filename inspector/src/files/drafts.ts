@@ -1,0 +1,53 @@
+import { Store } from "../state/store.js";
+
+/** What a file was when somebody began to edit it. */
+export interface Content {
+  readonly etag: string | undefined;
+  readonly size: number;
+  readonly text: string | undefined;
+  readonly picture: Blob | undefined;
+}
+
+export interface Draft {
+  readonly base: Content & { readonly text: string };
+  /** Its lines end with a line feed. */
+  readonly text: string;
+  /** Whether somebody has changed it. */
+  readonly dirty: boolean;
+}
+
+/**
+ * Texts that are being edited, by path. They are the page's, not the editor's: to
+ * look at another file, or at another area, loses none.
+ */
+export class Drafts extends Store<ReadonlyMap<string, Draft>> {
+  constructor() {
+    super(new Map());
+  }
+
+  /** Whether the page has a text that is saved nowhere. */
+  get unsaved(): boolean {
+    return [...this.get().values()].some((draft) => draft.dirty);
+  }
+
+  put(path: string, draft: Draft): void {
+    this.set(new Map(this.get()).set(path, draft));
+  }
+
+  drop(path: string): void {
+    if (!this.get().has(path)) return;
+    const rest = new Map(this.get());
+    rest.delete(path);
+    this.set(rest);
+  }
+
+  /** The editor of a file is left: what nobody has changed is not kept. */
+  leave(path: string): void {
+    if (this.get().get(path)?.dirty === false) this.drop(path);
+  }
+
+  /** A file, or a folder with files, has another path now. */
+  move(from: string, to: string): void {
+    this.set(new Map([...this.get()].map(([path, draft]) => [path === from ? to : path.startsWith(`${from}/`) ? to + path.slice(from.length) : path, draft])));
+  }
+}

@@ -1,0 +1,101 @@
+package agents
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/credentials"
+)
+
+// LoggedIn remembers what a client authenticated with: a process that is
+// started later must be told again, and nobody may be there to do it.
+func (a *Agent) LoggedIn(method string, params json.RawMessage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch method {
+	case "authenticate":
+		a.login = params
+	case "logout":
+		a.login = nil
+	}
+}
+
+// loginFor returns the params of the authenticate that a new process is sent
+// before anything else, nil for none: what a client did last, else what the
+// agent needs to be told of a key that is there.
+func (a *Agent) loginFor(n *Needs) json.RawMessage {
+	a.mu.Lock()
+	last := a.login
+	a.mu.Unlock()
+	if last != nil {
+		return last
+	}
+	l := a.adapter.Info().Login
+	if l.Method == "" {
+		return nil
+	}
+	given := func(name string) bool {
+		return os.Getenv(name) != "" || slices.ContainsFunc(n.Env, func(kv string) bool {
+			key, v, _ := strings.Cut(kv, "=")
+			return key == name && v != ""
+		})
+	}
+	if n.Credentials.APIKey == "" && !slices.ContainsFunc(l.Env, given) {
+		return nil
+	}
+	return append(append([]byte(`{"methodId":`), rawjson.AppendQuoted(nil, l.Method)...), '}')
+}
+
+// loginFound reports whether there are credentials where the agent looks, and
+// have not expired as far as that can be seen.
+func loginFound(agent string, l adapters.Login) bool {
+	for _, name := range l.Env {
+		if os.Getenv(name) != "" {
+			return true
+		}
+	}
+	if credentials.Known(agent) {
+		return credentials.Available(agent, "")
+	}
+	for _, path := range l.Files {
+		if rest, below := strings.CutPrefix(path, "~/"); below {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				continue
+			}
+			path = filepath.Join(home, rest)
+		}
+		if st, err := os.Stat(path); err == nil && st.Size() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// LearnAuth takes from an agent's answer what it says of its login.
+func (a *Agent) LearnAuth(method string, err *acp.Error) {
+	state := AuthState("")
+	switch {
+	case err != nil && err.Code == acp.CodeAuthRequired:
+		state = AuthRequired
+	case err == nil && (method == "session/prompt" || method == "authenticate"):
+		state = AuthAuthenticated
+	case err == nil && method == "logout":
+		state = AuthUnknown
+	default:
+		return
+	}
+	a.setAuth(state)
+}
+
+func (a *Agent) setAuth(state AuthState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.auth = state
+}

@@ -1,0 +1,91 @@
+package agents
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// outboxLimit is how many messages of clients wait for an agent to read; whoever
+// sends more waits for room.
+const outboxLimit = 64
+
+// outbox holds, in order, the messages that wait for an agent to read. Besides those
+// that waited for room there are the gateway's own, which cannot wait: the prompt of
+// each session, answers to requests of the agent, which are bounded themselves, and
+// cancellations, of which one of a kind is enough.
+type outbox struct {
+	room chan struct{} // a place for each message that waited for room
+	wake chan struct{} // receives when there is something; room for one
+
+	mu      sync.Mutex
+	waiting []outgoing
+}
+
+type outgoing struct {
+	m     acp.Message
+	roomy bool // it has a place in room
+	once  bool // another like it may take its place
+}
+
+func newOutbox() outbox {
+	return outbox{room: make(chan struct{}, outboxLimit), wake: make(chan struct{}, 1)}
+}
+
+func (o *outbox) put(out outgoing) {
+	o.mu.Lock()
+	if !out.once || !o.repeatsLocked(out.m.Frame()) {
+		o.waiting = append(o.waiting, out)
+	}
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// repeatsLocked reports whether the same notification waits already, with nothing
+// but its like behind it: a cancellation behind a prompt is another one.
+func (o *outbox) repeatsLocked(frame []byte) bool {
+	for _, w := range slices.Backward(o.waiting) {
+		if !w.once {
+			return false
+		}
+		if bytes.Equal(w.m.Frame(), frame) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *outbox) empty() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.waiting) == 0
+}
+
+// first is the message to be written next. It stays until drop, so that nobody
+// overtakes it.
+func (o *outbox) first() (m acp.Message, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.waiting) == 0 {
+		return m, false
+	}
+	return o.waiting[0].m, true
+}
+
+func (o *outbox) drop() {
+	o.mu.Lock()
+	roomy := o.waiting[0].roomy
+	o.waiting[0] = outgoing{}
+	if o.waiting = o.waiting[1:]; len(o.waiting) == 0 {
+		o.waiting = nil
+	}
+	o.mu.Unlock()
+	if roomy {
+		<-o.room
+	}
+}

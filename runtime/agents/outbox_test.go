@@ -1,0 +1,116 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// slowAgent reads one message each time it is let, after initialize.
+type slowAgent struct {
+	let  chan struct{}
+	init chan acp.Message
+	end  chan struct{}
+	once sync.Once
+	mu   sync.Mutex
+	read []string
+}
+
+func (c *slowAgent) Info() adapters.Info                                      { return adapters.Info{ID: "slow"} }
+func (c *slowAgent) Open(context.Context, adapters.Options) (acp.Conn, error) { return c, nil }
+func (c *slowAgent) Close() error                                             { c.once.Do(func() { close(c.end) }); return nil }
+func (c *slowAgent) Read(context.Context) (acp.Message, error) {
+	select {
+	case m := <-c.init:
+		return acp.NewResult(m.ID(), []byte(`{}`)), nil
+	case <-c.end:
+		return acp.Message{}, io.EOF
+	}
+}
+
+func (c *slowAgent) Write(_ context.Context, m acp.Message) error {
+	if m.Method() == "initialize" {
+		c.init <- m.Clone()
+		return nil
+	}
+	select {
+	case <-c.let:
+	case <-c.end:
+		return io.ErrClosedPipe
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = append(c.read, m.Method())
+	return nil
+}
+
+// An agent that reads slowly gets everything in the order in which it was sent,
+// however it was sent; senders wait at the bound; a cancellation is not repeated,
+// and one behind a prompt is not taken for one before it.
+func TestOutbox_KeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowAgent{let: make(chan struct{}), init: make(chan acp.Message, 1), end: make(chan struct{})}
+		var tasks Tasks
+		set, err := NewSet(Options{
+			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute,
+			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := set.Find("slow").Process(t.Context(), Needs{Capabilities: []byte("{}")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := func(method string) acp.Message { return acp.NewNotification(method, []byte("{}")) }
+		want := []string{"first"}
+		p.Put(message("first")) // its writer waits for the agent
+		synctest.Wait()
+		for i := range outboxLimit {
+			want = append(want, fmt.Sprint("m", i), "cancel")
+			if err := p.Send(t.Context(), message(fmt.Sprint("m", i))); err != nil {
+				t.Fatal(err)
+			}
+			for range 100 {
+				p.Put(message("cancel"))
+			}
+		}
+		waits := make(chan struct{})
+		go func() { _ = p.Send(t.Context(), message("last")); close(waits) }()
+		synctest.Wait()
+		select {
+		case <-waits:
+			t.Error("the queue took more than its bound")
+		default:
+		}
+		want = append(want, "last")
+		for range want {
+			c.let <- struct{}{}
+			synctest.Wait()
+		}
+		<-waits
+		if got, want := fmt.Sprint(c.read), fmt.Sprint(want); got != want {
+			t.Errorf("the agent read\n%s\nwant\n%s", got, want)
+		}
+		p.Release()
+		if err := set.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := tasks.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,438 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+)
+
+// Why processes are ended, and why requests get no answer of the agent.
+var (
+	ErrShutdown       = problem.New(problem.Unavailable, "the gateway is shutting down")
+	ErrUnused         = errors.New("the agent process was not in use")
+	ErrRequestTimeout = problem.New(problem.Timeout, "the agent did not answer in time")
+)
+
+// state is where a process is in its life; see the package's comment.
+type state uint8
+
+const (
+	starting state = iota
+	running
+	ending
+	ended
+)
+
+// Process is one agent process and the requests that wait for it.
+type Process struct {
+	agent     *Agent
+	key       string
+	needs     Needs
+	stopStart context.CancelCauseFunc
+	started   chan struct{} // closed when the start is over
+	gone      chan struct{} // closed with state ending
+	ended     chan struct{} // closed with state ended
+
+	// Set before started is closed.
+	err   error // why the start failed
+	conn  acp.Conn
+	init  json.RawMessage // result of initialize
+	caps  Capabilities
+	since time.Time
+
+	wmu    sync.Mutex // held while the agent's input is written
+	outbox outbox
+
+	turnover atomic.Uint64 // grows when a route is taken away or replaced; mu guards the change
+
+	mu      sync.Mutex
+	state   state
+	cause   error // why it is ending
+	holds   int   // connections, sessions and callers that need it
+	idleAt  time.Time
+	lastID  int64
+	pending map[int64]*pending
+	routes  map[string]Receiver // by the JSON token of the agent's session id
+	early   early
+	hosted  map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
+}
+
+// Capabilities is what the agent said in initialize, as far as the gateway acts on it.
+type Capabilities struct {
+	Load, Resume, Fork, List, Close, Delete bool
+}
+
+func readCapabilities(init json.RawMessage) Capabilities {
+	caps, _ := rawjson.Member(init, "agentCapabilities")
+	has := func(path ...string) bool {
+		v, ok := rawjson.Member(caps, path...)
+		return ok && string(v) != "null" && string(v) != "false"
+	}
+	return Capabilities{
+		Load: rawjson.MemberBool(caps, "loadSession"), Resume: has("sessionCapabilities", "resume"), Fork: has("sessionCapabilities", "fork"),
+		List: has("sessionCapabilities", "list"), Close: has("sessionCapabilities", "close"), Delete: has("sessionCapabilities", "delete"),
+	}
+}
+
+// newProcess returns a process that is starting.
+func newProcess(a *Agent, key string, n Needs) *Process {
+	return &Process{
+		agent: a, key: key, needs: n, stopStart: func(error) {},
+		started: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{}),
+		outbox: newOutbox(), pending: map[int64]*pending{}, routes: map[string]Receiver{},
+	}
+}
+
+// Agent returns the agent that the process is one of.
+func (p *Process) Agent() *Agent { return p.agent }
+
+// Capabilities returns what the agent said that it can.
+func (p *Process) Capabilities() Capabilities { return p.caps }
+
+// Initialized returns the agent's answer to initialize.
+func (p *Process) Initialized() json.RawMessage { return p.init }
+
+// OwnLogin reports whether the process has credentials of a session's own: what it
+// says of its login tells nothing of other sessions.
+func (p *Process) OwnLogin() bool {
+	return len(p.needs.Env) > 0 || p.needs.Credentials != (adapters.Credentials{})
+}
+
+// Alive reports whether the process takes messages.
+func (p *Process) Alive() bool {
+	select {
+	case <-p.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// Cause returns why the process is ending, nil while it is not.
+func (p *Process) Cause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cause
+}
+
+// hold keeps the process from being ended as unused; false means that it is ending.
+func (p *Process) hold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != running {
+		return false
+	}
+	p.holds++
+	return true
+}
+
+// Release undoes one hold.
+func (p *Process) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.releaseLocked()
+}
+
+func (p *Process) releaseLocked() {
+	p.holds--
+	p.idleAt = time.Now()
+}
+
+// run makes the opened connection the process's own.
+func (p *Process) run(conn acp.Conn) {
+	p.conn, p.since = conn, time.Now()
+	var own sync.WaitGroup
+	own.Go(p.read)
+	own.Go(p.write)
+	p.agent.set.o.Tasks.Go(func() {
+		own.Wait()
+		p.leave()
+	})
+}
+
+// becomeRunning ends the start of a process that has answered initialize.
+func (p *Process) becomeRunning() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == starting {
+		p.state, p.idleAt = running, time.Now()
+	}
+}
+
+// Close ends the process, or its start, and waits until nothing of it is left.
+func (p *Process) Close(cause error) {
+	p.stopStart(cause)
+	<-p.started
+	p.end(cause)
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	<-p.ended
+}
+
+// end is the one way in which a process comes to its end: everything that waits for
+// it is answered with the cause. It does nothing for one that is ending already.
+func (p *Process) end(cause error) {
+	p.mu.Lock()
+	if p.state >= ending {
+		p.mu.Unlock()
+		return
+	}
+	p.endLocked(cause)
+}
+
+// endUnused begins the end of the process when nobody has needed it since t, and
+// reports whether it did: nobody can hold it from then on.
+func (p *Process) endUnused(t time.Time) bool {
+	p.mu.Lock()
+	if p.state != running || p.holds > 0 || len(p.pending) > 0 || !p.idleAt.Before(t) {
+		p.mu.Unlock()
+		return false
+	}
+	p.endLocked(ErrUnused)
+	return true
+}
+
+// endLocked begins the end; mu is held, and let go of.
+func (p *Process) endLocked(cause error) {
+	wasRunning := p.state == running
+	p.state, p.cause = ending, cause
+	waiting, routes, hosted := p.pending, p.routes, p.hosted
+	p.pending, p.routes, p.early, p.hosted = nil, nil, early{}, nil
+	p.turnover.Add(1)
+	p.mu.Unlock()
+	for _, cancel := range hosted {
+		cancel()
+	}
+	close(p.gone)
+	p.agent.lost(p, cause, wasRunning)
+	for _, r := range routes {
+		r.Lost(cause)
+	}
+	p.agent.set.o.Ended(p)
+	for _, k := range waiting {
+		k.finish(nil, cause)
+	}
+}
+
+// leave ends the life of a process of which nothing is left.
+func (p *Process) leave() {
+	p.mu.Lock()
+	p.state = ended
+	p.mu.Unlock()
+	p.agent.forget(p)
+	close(p.ended)
+}
+
+// exitOf returns how a process with the given cause ended.
+func exitOf(cause error) observe.Exit {
+	if cause == nil || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrUnused) {
+		return observe.ExitClean
+	}
+	if exit, ok := errors.AsType[*adapters.ExitError](cause); ok {
+		switch {
+		case exit.Signal != "":
+			return observe.ExitKilled
+		case exit.Code == 0:
+			return observe.ExitClean
+		}
+	}
+	return observe.ExitCrash
+}
+
+// pending is a request on its way to the agent. done is called once, by the reader
+// or by whoever ends the process, and must not wait.
+type pending struct {
+	done  func(res *acp.Message, err error)
+	timer *time.Timer
+	once  sync.Once
+}
+
+func (k *pending) finish(res *acp.Message, err error) {
+	k.once.Do(func() {
+		if k.timer != nil {
+			k.timer.Stop()
+		}
+		k.done(res, err)
+	})
+}
+
+// expect makes room for a response. It fails when the process is ending.
+func (p *Process) expect(timeout time.Duration, done func(res *acp.Message, err error)) (id int64, err error) {
+	k := &pending{done: done}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state >= ending {
+		return 0, p.cause
+	}
+	p.lastID++
+	id = p.lastID
+	p.pending[id] = k
+	if timeout > 0 {
+		k.timer = time.AfterFunc(timeout, func() { p.fail(id, ErrRequestTimeout) })
+	}
+	return id, nil
+}
+
+// take removes and returns a request that waits, nil when it does not.
+func (p *Process) take(id int64) *pending {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.pending[id]
+	delete(p.pending, id)
+	return k
+}
+
+func (p *Process) fail(id int64, err error) {
+	if k := p.take(id); k != nil {
+		k.finish(nil, err)
+	}
+}
+
+// Call sends a request, and waits for room if the agent is slow to read. build makes
+// the message with the id it is given. done is called exactly once, also when the
+// process is ending already; timeout 0 means no limit.
+func (p *Process) Call(ctx context.Context, timeout time.Duration, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) {
+	id, err := p.expect(timeout, done)
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	if err := p.Send(ctx, build(acp.IntID(id))); err != nil {
+		p.fail(id, err)
+	}
+}
+
+// Post is Call for who must not wait: the message is queued. The error is why the
+// process is ending; done is not called then.
+func (p *Process) Post(build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64, err error) {
+	if id, err = p.expect(0, done); err == nil {
+		p.outbox.put(outgoing{m: build(acp.IntID(id))})
+	}
+	return id, err
+}
+
+// Ask is a request of the gateway's own. It returns the result's bytes.
+func (p *Process) Ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	return p.AskThen(ctx, method, params, func(json.RawMessage, error) {})
+}
+
+// AskThen is Ask, with what is done with the answer before the next message of the
+// agent is looked at, also when the caller waits no more. It must not wait.
+func (p *Process) AskThen(ctx context.Context, method string, params []byte, then func(json.RawMessage, error)) (json.RawMessage, error) {
+	type answer struct {
+		result json.RawMessage
+		err    error
+	}
+	ch := make(chan answer, 1)
+	p.Call(ctx, 0,
+		func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) },
+		func(res *acp.Message, err error) {
+			a := answer{err: err}
+			if err == nil {
+				if e := res.Err(); e != nil {
+					a.err = e
+				} else {
+					a.result = bytes.Clone(res.Result())
+				}
+			}
+			then(a.result, a.err)
+			ch <- a
+		})
+	select {
+	case a := <-ch:
+		return a.result, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Send writes a message to the agent, or queues it behind those that wait already,
+// and waits for room in the queue. Only a goroutine that may wait for the agent
+// calls it; others use Put.
+func (p *Process) Send(ctx context.Context, m acp.Message) error {
+	if p.outbox.empty() && p.wmu.TryLock() {
+		// Whoever queued a message before us has counted it before.
+		if p.outbox.empty() {
+			defer p.wmu.Unlock()
+			return p.writeMessage(m)
+		}
+		p.wmu.Unlock()
+	}
+	select {
+	case p.outbox.room <- struct{}{}:
+		p.outbox.put(outgoing{m: m, roomy: true})
+		return nil
+	case <-p.gone:
+		return p.Cause()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Put queues a message without waiting.
+func (p *Process) Put(m acp.Message) { p.outbox.put(outgoing{m: m, once: m.IsNotification()}) }
+
+// Push writes what is queued, unless somebody else is at it. Only a goroutine that
+// may wait for the agent calls it.
+func (p *Process) Push() {
+	if p.wmu.TryLock() {
+		defer p.wmu.Unlock()
+		_ = p.drainLocked()
+	}
+}
+
+// write passes on what had to be queued.
+func (p *Process) write() {
+	for {
+		select {
+		case <-p.outbox.wake:
+		case <-p.gone:
+			return
+		}
+		p.wmu.Lock()
+		err := p.drainLocked()
+		p.wmu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// drainLocked writes what is queued; wmu is held.
+func (p *Process) drainLocked() error {
+	for {
+		m, ok := p.outbox.first()
+		if !ok {
+			return nil
+		}
+		err := p.writeMessage(m)
+		p.outbox.drop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// writeMessage writes to the agent; wmu is held. A process that takes no input
+// any more is ended: its reader learns how, and fails what waits for it.
+func (p *Process) writeMessage(m acp.Message) error {
+	err := p.conn.Write(context.Background(), m)
+	if err != nil {
+		p.agent.set.o.Tasks.Go(func() {
+			p.agent.log.Debug("write to agent", "err", err)
+			_ = p.conn.Close()
+		})
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// Client is the connection of one ACP client: a reader of logs, with the agent that
+// initialize named. It implements [acp.Client].
+type Client struct {
+	*viewer.Client
+	r       *Runtime
+	agent   *agents.Agent
+	info    json.RawMessage                // clientInfo
+	process atomic.Pointer[agents.Process] // of the agent; held, nil when the connection has ended
+	onClose func(id string)
+}
+
+var _ acp.Client = (*Client)(nil)
+
+// Connect opens a connection with its initialize request. It implements
+// [acp.Gateway].
+func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptions) (acp.Client, acp.Reply, error) {
+	if r.closing.Load() {
+		return nil, acp.Reply{}, agents.ErrShutdown
+	}
+	name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
+	if name == "" {
+		name = o.Agent
+	}
+	if o.ID == "" {
+		o.ID = uuid.NewString()
+	}
+	a, err := r.agents.Named(name)
+	if err != nil {
+		return nil, acp.Reply{}, err
+	}
+	if v, ok := rawjson.Member(m.Params(), "protocolVersion"); !ok || (v[0] != '"' && (v[0] < '0' || v[0] > '9')) {
+		e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidParams, "initialize needs params.protocolVersion"))
+		return nil, acp.Reply{Frame: e.Frame()}, problem.New(problem.InvalidRequest, "initialize needs params.protocolVersion, a number: send 1")
+	}
+	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
+	info, _ := rawjson.Member(m.Params(), "clientInfo")
+	c := &Client{
+		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), viewer.ReadCapabilities(bytes.Clone(caps)), o.Shape, r.sessions.Asks()),
+		r:      r, onClose: o.OnClose, agent: a, info: bytes.Clone(info),
+	}
+	n := c.needs()
+	n.Progress = nil
+	var mu sync.Mutex
+	connected := false
+	if o.Notify != nil {
+		n.Progress = func(p adapters.InstallProgress) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !connected {
+				o.Notify(progressFrame(p))
+			}
+		}
+	}
+	p, err := a.Process(ctx, n)
+	mu.Lock()
+	connected = true // from here on the transport writes by itself
+	mu.Unlock()
+	if err != nil {
+		return nil, acp.Reply{}, err
+	}
+	c.process.Store(p)
+	c.Touch()
+	r.mu.Lock()
+	r.clients[c.ID()] = c
+	r.mu.Unlock()
+	res := acp.NewResult(m.ID(), r.initializeResult(p))
+	return c, acp.Reply{Frame: res.Frame()}, nil
+}
+
+// initializeResult is the agent's own answer with what the gateway adds.
+func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
+	res, agent := p.Initialized(), p.Agent().ID()
+	set := func(value string, path ...string) { res = rawjson.SetMember(res, []byte(value), path...) }
+	set("1", "protocolVersion")
+	set("true", "agentCapabilities", "loadSession")
+	for _, name := range []string{"list", "resume", "close", "delete"} {
+		if _, ok := rawjson.Member(res, "agentCapabilities", "sessionCapabilities", name); !ok {
+			set("{}", "agentCapabilities", "sessionCapabilities", name)
+		}
+	}
+	if _, ok := rawjson.Member(res, "agentInfo"); !ok {
+		info, _ := schema.Encode(map[string]string{"name": agent, "version": r.o.Version})
+		set(string(info), "agentInfo")
+	}
+	if _, ok := rawjson.Member(res, "authMethods"); !ok {
+		set("[]", "authMethods")
+	}
+	own, _ := schema.Encode(map[string]any{
+		"agent": agent, "agents": r.agents.Names(), "version": r.o.Version, "extensions": r.extensions(),
+	})
+	set(string(own), "agentCapabilities", "_meta", acp.MetaKey)
+	return res
+}
+
+// needs returns what the connection's own process is started for.
+func (c *Client) needs() agents.Needs {
+	return agents.Needs{
+		Capabilities: c.r.sessions.Offered(c.Capabilities().Raw), ClientInfo: c.info,
+		Progress: func(p adapters.InstallProgress) { c.Post(journal.Notice, progressFrame(p)) },
+	}
+}
+
+// needsFor adds what a session asks of its process in its _meta.
+func (c *Client) needsFor(a *agents.Agent, cwd string, meta json.RawMessage) (agents.Needs, error) {
+	n := c.needs()
+	if err := n.Read(meta); err != nil {
+		return n, err
+	}
+	n.Alone = n.Alone || a.Info().PerSession
+	n.Dir = cwd
+	return n, nil
+}
+
+// progressFrame is the notification that tells a client of an installation.
+func progressFrame(p adapters.InstallProgress) []byte {
+	b, err := schema.Encode(p)
+	if err != nil {
+		return nil
+	}
+	n := acp.NewNotification("_sandboxagent/agent/install_progress", b)
+	return n.Frame()
+}
+
+// Close ends the connection. Its sessions go on.
+func (c *Client) Close() {
+	if !c.Client.Close() {
+		return
+	}
+	c.r.mu.Lock()
+	delete(c.r.clients, c.ID())
+	c.r.mu.Unlock()
+	if p := c.process.Swap(nil); p != nil {
+		p.Release()
+	}
+	if c.onClose != nil {
+		c.onClose(c.ID())
+	}
+}
+
+// Stream implements [acp.Client].
+func (c *Client) Stream(id string, after *uint64) (acp.Stream, error) {
+	st, err := c.Client.Stream(id, after)
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// AwaitWritten implements [acp.Client].
+func (c *Client) AwaitWritten(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
+	var s viewer.Session
+	if known := c.r.sessions.Find(r.Session); known != nil {
+		s = known
+	}
+	return c.AwaitEntry(ctx, s, r.Seq-1, bound) // the response itself is not on the stream
+}
+
+// withProcess calls f with the connection's process. When that has ended a new one is
+// started first, and f is called on another goroutine. When that fails failed is called
+// and the request is answered.
+func (c *Client) withProcess(q *viewer.Request, m *acp.Message, failed func(), f func(p *agents.Process, m *acp.Message)) {
+	if p := c.process.Load(); p != nil && p.Alive() {
+		f(p, m)
+		return
+	}
+	own := m.Clone()
+	c.r.tasks.Go(func() {
+		p, err := c.restart(c.r.within(q))
+		if err != nil {
+			failed()
+			q.Fail(nil, err)
+			return
+		}
+		f(p, &own)
+	})
+}
+
+// restart gives the connection a new process of its agent.
+func (c *Client) restart(ctx context.Context) (*agents.Process, error) {
+	p, err := c.agent.Process(ctx, c.needs())
+	if err != nil {
+		return nil, err
+	}
+	if c.Closed() {
+		p.Release()
+	} else if old := c.process.Swap(p); old != nil {
+		old.Release()
+	}
+	return p, nil
+}
+
+var _ viewer.Session = (*session.Session)(nil)

@@ -1,0 +1,32 @@
+package runtime
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// SessionFilter selects sessions. Zero fields select all.
+type SessionFilter struct {
+	Cwd    string
+	Agent  string
+	Cursor string // as returned with the page before
+	Limit  int    // 0: 100; at most 1000
+}
+
+// Direction says who sent an event's message.
+type Direction string
+
+// The directions of events.
+const (
+	FromClient  Direction = "client"
+	FromAgent   Direction = "agent"
+	FromGateway Direction = "gateway"
+)
+
+// Event is one entry of a session's log.
+type Event struct {
+	Seq       uint64          `json:"seq"`
+	Time      time.Time       `json:"time"`
+	Direction Direction       `json:"direction"`
+	Message   json.RawMessage `json:"message"`
+}

@@ -1,0 +1,679 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+)
+
+// puppet is an agent that does what the test says, and nothing by itself but to
+// answer initialize and the first session/new.
+type puppet struct {
+	caps  string
+	alone bool // every session has a process of its own
+
+	mu    sync.Mutex
+	slow  bool          // starts wait
+	gate  chan struct{} // closed when they go on
+	conns []*puppetConn
+}
+
+func (a *puppet) Info() adapters.Info {
+	return adapters.Info{ID: "puppet", Name: "puppet", Kind: adapters.Bridge, PerSession: a.alone}
+}
+
+func (a *puppet) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
+	a.mu.Lock()
+	gate := a.gate
+	slow := a.slow
+	a.mu.Unlock()
+	if slow {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	c := &puppetConn{agent: a, end: make(chan struct{}), wake: make(chan struct{}, 1), asked: map[string]bool{}, open: map[string]bool{}}
+	a.mu.Lock()
+	c.n = len(a.conns)
+	a.conns = append(a.conns, c)
+	a.mu.Unlock()
+	return c, nil
+}
+
+// setSlow makes starts wait, or go on.
+func (a *puppet) setSlow(slow bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if slow && !a.slow {
+		a.gate = make(chan struct{})
+	}
+	if !slow && a.slow {
+		close(a.gate)
+	}
+	a.slow = slow
+}
+
+// each calls f for the processes that live, the newest first, until it returns true.
+func (a *puppet) each(f func(c *puppetConn) bool) {
+	a.mu.Lock()
+	conns := slices.Clone(a.conns)
+	a.mu.Unlock()
+	for _, c := range slices.Backward(conns) {
+		if !c.ended() && f(c) {
+			return
+		}
+	}
+}
+
+type puppetConn struct {
+	agent *puppet
+	n     int
+	end   chan struct{}
+	wake  chan struct{}
+	once  sync.Once
+
+	mu       sync.Mutex
+	out      []acp.Message
+	requests []acp.Message   // of the gateway, not answered
+	asked    map[string]bool // requests of the agent, by id: whether they were answered
+	open     map[string]bool // sessions
+	faults   []string
+	nextAsk  int
+}
+
+func (c *puppetConn) ended() bool {
+	select {
+	case <-c.end:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *puppetConn) Close() error { c.once.Do(func() { close(c.end) }); return nil }
+
+func (c *puppetConn) Read(context.Context) (acp.Message, error) {
+	for {
+		c.mu.Lock()
+		if len(c.out) > 0 {
+			m := c.out[0]
+			c.out = c.out[1:]
+			c.mu.Unlock()
+			return m, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-c.wake:
+		case <-c.end:
+			return acp.Message{}, io.EOF
+		}
+	}
+}
+
+func (c *puppetConn) Write(_ context.Context, m acp.Message) error {
+	if c.ended() {
+		return io.ErrClosedPipe
+	}
+	m = m.Clone()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case m.IsResponse():
+		id := string(m.ID())
+		if done, was := c.asked[id]; !was || done {
+			c.faults = append(c.faults, "the agent was answered twice or unasked: "+string(m.Frame()))
+		}
+		c.asked[id] = true
+	case m.Method() == "initialize":
+		c.sayLocked(acp.NewResult(m.ID(), []byte(`{"protocolVersion":1,"agentCapabilities":`+c.agent.caps+`}`)))
+	case m.IsRequest():
+		c.requests = append(c.requests, m)
+	}
+	return nil
+}
+
+func (c *puppetConn) sayLocked(m acp.Message) {
+	c.out = append(c.out, m)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *puppetConn) say(frame string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sayLocked(acp.MustParse([]byte(frame)))
+}
+
+// answer answers the oldest request of one of the methods, and reports whether there
+// was one.
+func (c *puppetConn) answer(refuse bool, methods ...string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, m := range c.requests {
+		if len(methods) > 0 && !slices.Contains(methods, m.Method()) {
+			continue
+		}
+		c.requests = slices.Delete(c.requests, i, i+1)
+		switch {
+		case refuse:
+			c.sayLocked(acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "refused")))
+		case m.Method() == "session/new":
+			id := fmt.Sprintf("native-%d-%d", c.n, len(c.open))
+			c.open[id] = true
+			c.sayLocked(acp.NewResult(m.ID(), []byte(`{"sessionId":"`+id+`"}`)))
+		case m.Method() == "session/load", m.Method() == "session/resume":
+			c.open[m.Session()] = true
+			c.sayLocked(acp.NewResult(m.ID(), []byte(`{}`)))
+		case m.Method() == "session/prompt":
+			c.sayLocked(acp.NewResult(m.ID(), []byte(`{"stopReason":"end_turn"}`)))
+		default:
+			if m.Method() == "session/close" || m.Method() == "session/delete" {
+				delete(c.open, m.Session())
+			}
+			c.sayLocked(acp.NewResult(m.ID(), []byte(`{}`)))
+		}
+		return true
+	}
+	return false
+}
+
+// ask sends a request of the agent about a session that is open there.
+func (c *puppetConn) ask(method, params string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessionsLocked() {
+		c.nextAsk++
+		id := fmt.Sprint(c.nextAsk)
+		c.asked[id] = false
+		c.sayLocked(acp.MustParse([]byte(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"sessionId":%q%s}}`, id, method, s, params))))
+	}
+}
+
+func (c *puppetConn) sessionsLocked() []string {
+	var out []string
+	for s := range c.open {
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *puppetConn) update(update string) {
+	c.mu.Lock()
+	sessions := c.sessionsLocked()
+	c.mu.Unlock()
+	for _, s := range sessions {
+		c.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%q,"update":%s}}`, s, update))
+	}
+}
+
+// person is a client that reads all it is given.
+type person struct {
+	c    acp.Client
+	st   acp.Stream
+	done chan struct{}
+
+	mu     sync.Mutex
+	lastID int
+	open   map[acp.ID]string // its requests that were not answered: their methods
+	asks   []acp.Message     // requests it was given and has not answered
+	faults []string
+}
+
+func newPerson(r *Runtime) (*person, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, _, err := r.Connect(ctx, acp.NewRequest("0", "initialize", []byte(`{"protocolVersion":1,"clientCapabilities":{"terminal":true}}`)), acp.ConnectOptions{Shape: acp.OneStream})
+	if err != nil {
+		return nil, err
+	}
+	p := &person{c: c, done: make(chan struct{}), open: map[acp.ID]string{}}
+	if p.st, err = c.Stream("", nil); err != nil {
+		return nil, err
+	}
+	go p.read()
+	return p, nil
+}
+
+func (p *person) read() {
+	defer close(p.done)
+	for {
+		select {
+		case <-p.st.Wake():
+		case <-p.st.Done():
+			return
+		}
+		events, err := p.st.Poll(64 << 10)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		for _, e := range events {
+			m := acp.MustParse(e.Frame)
+			switch {
+			case m.IsResponse():
+				if p.open[m.ID()] == "" {
+					p.faults = append(p.faults, "answered twice or unasked: "+string(m.Frame()))
+				}
+				delete(p.open, m.ID())
+			case m.IsRequest():
+				p.asks = append(p.asks, m.Clone())
+			case m.Method() == methodCancelRequest:
+				id, _ := rawjson.Member(m.Params(), "requestId")
+				p.asks = slices.DeleteFunc(p.asks, func(a acp.Message) bool { return string(a.ID()) == string(id) })
+			}
+		}
+		p.mu.Unlock()
+		p.st.Written()
+	}
+}
+
+func (p *person) close() {
+	p.c.Close()
+	<-p.done
+}
+
+func (p *person) request(method, params string) {
+	p.mu.Lock()
+	p.lastID++
+	id := acp.IntID(int64(p.lastID))
+	select {
+	case <-p.c.Done(): // nobody is told any more
+	default:
+		p.open[id] = method
+	}
+	p.mu.Unlock()
+	_ = p.c.Send(context.Background(), acp.NewRequest(id, method, []byte(params)))
+}
+
+func (p *person) notify(method, params string) {
+	_ = p.c.Send(context.Background(), acp.NewNotification(method, []byte(params)))
+}
+
+// play is one sequence of events.
+type play struct {
+	r       *Runtime
+	a       *puppet
+	people  [2]*person
+	session string
+	deleted bool
+	down    bool
+	onDisk  bool
+	wrong   []string
+}
+
+func (w *play) params(more string) string { return `{"sessionId":"` + w.session + `"` + more + `}` }
+
+// steps are the events, by name.
+var steps = []struct {
+	name string
+	do   func(w *play, who *person)
+}{
+	{"prompt", func(w *play, who *person) {
+		who.request("session/prompt", w.params(`,"prompt":[{"type":"text","text":"x"}]`))
+	}},
+	{"cancel", func(w *play, who *person) { who.notify("session/cancel", w.params("")) }},
+	{"close", func(w *play, who *person) { who.request("session/close", w.params("")) }},
+	{"delete", func(w *play, who *person) { w.deleted = true; who.request("session/delete", w.params("")) }},
+	{"terminate", func(w *play, who *person) { who.request("_sandboxagent/session/terminate", w.params("")) }},
+	{"load", func(w *play, who *person) { who.request("session/load", w.params(`,"cwd":"/","mcpServers":[]`)) }},
+	{"resume", func(w *play, who *person) { who.request("session/resume", w.params(`,"cwd":"/","mcpServers":[]`)) }},
+	{"mode", func(w *play, who *person) { who.request("session/set_mode", w.params(`,"modeId":"m"`)) }},
+	{"withdraw", func(w *play, who *person) {
+		who.notify(methodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
+	}},
+	{"disconnect", func(w *play, who *person) {
+		i := slices.Index(w.people[:], who)
+		who.close()
+		who.mu.Lock()
+		clear(who.open)
+		who.mu.Unlock()
+		if p, err := newPerson(w.r); err == nil {
+			w.people[i] = p
+		}
+	}},
+	{"answer", func(w *play, who *person) {
+		who.mu.Lock()
+		asks := who.asks
+		who.asks = nil
+		who.mu.Unlock()
+		for _, m := range asks {
+			result := `{"exitCode":0}`
+			if m.Method() == "session/request_permission" {
+				result = `{"outcome":{"outcome":"selected","optionId":"o"}}`
+			}
+			_ = who.c.Send(context.Background(), acp.NewResult(m.ID(), []byte(result)))
+		}
+	}},
+	{"crash", func(w *play, _ *person) { w.a.each(func(c *puppetConn) bool { c.Close(); return true }) }},
+	{"slow start", func(w *play, _ *person) { w.a.setSlow(true) }},
+	{"start goes on", func(w *play, _ *person) { w.a.setSlow(false) }},
+	{"the agent opens", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool { return c.answer(false, "session/load", "session/resume", "session/new") })
+	}},
+	{"the agent does not open", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool { return c.answer(true, "session/load", "session/resume", "session/new") })
+	}},
+	{"the agent answers", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool { return c.answer(false, "session/prompt") })
+	}},
+	{"the agent answers all", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool { return c.answer(false) })
+	}},
+	{"the agent asks", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool {
+			c.ask("session/request_permission", `,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]`)
+			return true
+		})
+	}},
+	{"the agent waits", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool { c.ask("terminal/wait_for_exit", `,"terminalId":"t"`); return true })
+	}},
+	{"the agent withdraws", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool {
+			c.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%d}}`, c.nextAsk))
+			return true
+		})
+	}},
+	{"the agent calls", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool {
+			c.update(`{"sessionUpdate":"tool_call","toolCallId":"c","title":"C","status":"in_progress"}`)
+			return true
+		})
+	}},
+	{"the agent talks", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool {
+			c.update(`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}`)
+			return true
+		})
+	}},
+	{"a moment", func(*play, *person) { time.Sleep(3 * time.Second) }},
+	{"a while", func(*play, *person) { time.Sleep(40 * time.Second) }},
+	{"shutdown", func(w *play, _ *person) {
+		if !w.down {
+			w.down = true
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := w.r.Shutdown(ctx); err != nil {
+				w.wrong = append(w.wrong, "shutdown: "+err.Error())
+			}
+		}
+	}},
+}
+
+// playOut lets the events of a seed happen, or those given, and checks what must be
+// true after them.
+func playOut(t *testing.T, seed uint64, dir string, script []int) (names []string, err error) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	w := &play{onDisk: dir != "", a: &puppet{
+		caps: []string{
+			`{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, `{}`,
+		}[rng.IntN(3)],
+		alone: rng.IntN(3) == 0,
+	}}
+	o := Options{Adapters: []adapters.Adapter{w.a}, DefaultAgent: "puppet", Ephemeral: dir == "", DataDir: dir, IdleTimeout: 30 * time.Second, RequestTimeout: 20 * time.Second}
+	w.r, err = New(o)
+	if err != nil {
+		return nil, err
+	}
+	for i := range w.people {
+		if w.people[i], err = newPerson(w.r); err != nil {
+			return nil, err
+		}
+	}
+	w.people[0].request("session/new", `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"s"}}}`)
+	w.session = "s"
+	synctest.Wait()
+	w.a.each(func(c *puppetConn) bool { return c.answer(false, "session/new") })
+	synctest.Wait()
+	for i := 0; i < 12 && script == nil || i < len(script); i++ {
+		n := rng.IntN(len(steps))
+		if script != nil {
+			n = script[i]
+		}
+		who := rng.IntN(len(w.people))
+		names = append(names, fmt.Sprint(steps[n].name, " ", who))
+		steps[n].do(w, w.people[who])
+		if rng.IntN(4) > 0 { // else the next one meets it
+			synctest.Wait()
+		}
+	}
+	return names, w.finish()
+}
+
+// waiting reports whether a client waits for an answer.
+func (w *play) waiting() bool {
+	return slices.ContainsFunc(w.people[:], func(p *person) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.open) > 0
+	})
+}
+
+// answerAll has the agents answer all they were asked, and lets a second pass.
+func (w *play) answerAll() {
+	synctest.Wait()
+	w.a.each(func(c *puppetConn) bool {
+		for c.answer(false) {
+		}
+		return false
+	})
+	time.Sleep(time.Second)
+}
+
+// finish lets everything come to its end and checks that nothing is left.
+func (w *play) finish() error {
+	var wrong []error
+	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	synctest.Wait()
+	w.a.setSlow(false)
+	for i := 0; i < 40 && (i < 7 || w.waiting()); i++ { // the agent answers what it was asked, and what it was asked then
+		synctest.Wait()
+		w.a.each(func(c *puppetConn) bool {
+			c.update(`{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed"}`)
+			return false
+		})
+		w.answerAll()
+	}
+	synctest.Wait()
+	for i, p := range w.people {
+		p.mu.Lock()
+		for id, method := range p.open {
+			fail("client %d was not answered %s %s", i, method, id)
+		}
+		for _, f := range p.faults {
+			fail("client %d was %s", i, f)
+		}
+		p.mu.Unlock()
+	}
+	info, err := w.r.Session(w.session)
+	known := err == nil
+	if known && !w.down {
+		switch info.State {
+		case StateRunning:
+			fail("the session is running, and nobody works")
+		case StateDormant, StateClosed, StateEnded:
+			if info.Pending > 0 {
+				fail("%d requests are open in a session that is %s", info.Pending, info.State)
+			}
+		}
+	}
+	// What people are asked is answered in the end.
+	for _, p := range w.people {
+		for _, s := range steps {
+			if s.name == "answer" && !w.down {
+				s.do(w, p)
+			}
+		}
+	}
+	synctest.Wait()
+	if known && !w.down {
+		for _, p := range w.people {
+			p.request("session/close", w.params(""))
+		}
+		for i := 0; i < 20 && (i < 2 || w.waiting()); i++ {
+			w.answerAll()
+		}
+	}
+	if known && (!w.down || !w.onDisk) { // files are closed with the gateway
+		events, _, err := w.r.Events(context.Background(), w.session, 0, 1000)
+		if err != nil {
+			fail("the log: %v", err)
+		}
+		calls, asks := map[string]string{}, map[string]bool{}
+		for _, e := range events {
+			m := acp.MustParse(e.Message)
+			if id := rawjson.MemberString(m.Update(), "toolCallId"); id != "" {
+				calls[id] = rawjson.MemberString(m.Update(), "status")
+			}
+			if m.IsRequest() && e.Direction == FromAgent {
+				asks[string(m.ID())] = true
+			}
+			if id, ok := rawjson.Member(m.Params(), "requestId"); ok && e.Direction == FromGateway {
+				delete(asks, string(id))
+			}
+		}
+		for id, status := range calls {
+			if status != "failed" && status != "completed" {
+				fail("call %s is %s in the log of a closed session", id, status)
+			}
+		}
+		if len(asks) > 0 {
+			fail("%d requests of the agent are open in the log of a closed session", len(asks))
+		}
+	}
+	for _, p := range w.people {
+		p.close()
+	}
+	if !w.down {
+		time.Sleep(10 * time.Second) // unused processes are kept for a moment
+		synctest.Wait()
+		w.a.each(func(c *puppetConn) bool { fail("process %d has neither a session nor a client", c.n); return false })
+		if err := w.r.Shutdown(context.Background()); err != nil {
+			fail("shutdown: %v", err)
+		}
+	}
+	for _, s := range w.wrong {
+		fail("%s", s)
+	}
+	w.a.mu.Lock()
+	defer w.a.mu.Unlock()
+	for _, c := range w.a.conns {
+		c.mu.Lock()
+		for _, f := range c.faults {
+			fail("process %d: %s", c.n, f)
+		}
+		c.mu.Unlock()
+		if !c.ended() {
+			fail("process %d lives on", c.n)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+var lifeSeed = flag.Int64("life.seed", -1, "play only this sequence of TestLife")
+
+// Whatever happens to a session, in whatever order: everything that was asked is
+// answered once, nothing stays open without an owner, no process without a session,
+// and the log says what happened. A sequence that fails is played again by
+// go test ./runtime -run TestLife -life.seed=N.
+func TestLife_RandomSequences(t *testing.T) {
+	from, n := uint64(0), uint64(300)
+	if *lifeSeed >= 0 {
+		from, n = uint64(*lifeSeed), 1
+	}
+	playAll(t, from, n)
+}
+
+// As many as there is time for, a million at most.
+func TestLife_AMillionSequences(t *testing.T) {
+	agentcache.Long(t, "an hour; the same with some hundred sequences is always run")
+	until := time.Now().Add(time.Hour)
+	if end, ok := t.Deadline(); ok {
+		until = time.Now().Add(time.Until(end) * 2 / 3)
+	}
+	n := uint64(0)
+	for ; n < 1_000_000 && time.Now().Before(until) && !t.Failed(); n += 1000 {
+		playAll(t, n, 1000)
+	}
+	t.Logf("%d sequences", n)
+}
+
+func playAll(t *testing.T, from, n uint64) {
+	t.Helper()
+	for seed := from; seed < from+n && !t.Failed(); seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			dir := ""
+			if seed%50 == 0 { // with files, which cost more
+				dir = t.TempDir()
+			}
+			if names, err := playOut(t, seed, dir, nil); err != nil {
+				t.Errorf("seed %d: %s\n%v", seed, strings.Join(names, ", "), err)
+			}
+		})
+	}
+}
+
+// Any two events, in whatever way the agent is at work, lead to no other end. Each pair
+// is tried in one situation always, and in every one in the long tier.
+func TestLife_AllPairs(t *testing.T) { playPairs(t, false) }
+
+func TestLife_AllPairsInEverySituation(t *testing.T) {
+	agentcache.Long(t, "each pair is tried in one of the situations always")
+	playPairs(t, true)
+}
+
+func playPairs(t *testing.T, all bool) {
+	t.Helper()
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.name)
+	}
+	situations := [][]string{
+		nil,
+		{"prompt"},
+		{"prompt", "the agent asks", "the agent calls", "the agent waits"},
+		{"close"},
+		{"crash", "slow start", "prompt"},
+		{"crash", "a moment", "prompt"},
+	}
+	for n := range len(steps) * len(steps) {
+		for k, before := range situations {
+			if !all && n%len(situations) != k {
+				continue
+			}
+			var script []int
+			for _, name := range before {
+				script = append(script, slices.Index(names, name))
+			}
+			script = append(script, n/len(steps), n%len(steps))
+			synctest.Test(t, func(t *testing.T) {
+				if played, err := playOut(t, uint64(n), "", script); err != nil {
+					t.Errorf("seed %d: %s\n%v", n, strings.Join(played, ", "), err)
+				}
+			})
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+const methodCancelRequest = "$/cancel_request"
+
+// Send takes one message of the client.
+func (c *Client) Send(ctx context.Context, m acp.Message) error {
+	c.Touch()
+	return c.take(ctx, &m, nil)
+}
+
+// Call takes a request whose response its sender collects.
+func (c *Client) Call(ctx context.Context, m acp.Message) (<-chan acp.Reply, error) {
+	c.Touch()
+	sink := make(chan acp.Reply, 1)
+	return sink, c.take(ctx, &m, sink)
+}
+
+func (c *Client) take(ctx context.Context, m *acp.Message, sink chan acp.Reply) error {
+	if m.Meta() != nil && !takesCredentials(m.Method()) {
+		own := withoutCredentials(m) // what is written down and passed on has none
+		m = &own
+	}
+	switch {
+	case m.IsResponse():
+		c.r.sessions.Answer(c.Client, m)
+	case m.IsNotification():
+		c.notification(ctx, m)
+	default:
+		c.request(ctx, m, sink)
+	}
+	return nil
+}
+
+// notification handles what wants no answer. What nobody knows is ignored.
+func (c *Client) notification(ctx context.Context, m *acp.Message) {
+	if m.Method() == methodCancelRequest {
+		c.cancelRequest(ctx, m)
+		return
+	}
+	if !m.HasSession() {
+		if p := c.process.Load(); p != nil && m.Method() != "initialized" && m.Method() != "notifications/initialized" {
+			_ = p.Send(ctx, m.Clone())
+		}
+		return
+	}
+	s := c.r.sessions.Find(m.Session())
+	if s == nil {
+		c.r.log.Debug("notification for an unknown session", "client", c.ID(), "method", m.Method())
+		return
+	}
+	if m.Method() == "session/cancel" {
+		s.Cancel(c.Number(), m)
+		return
+	}
+	s.Record(c.Number(), m)
+	s.Send(ctx, m)
+}
+
+// cancelRequest handles a client's $/cancel_request: who works on the request decides.
+func (c *Client) cancelRequest(ctx context.Context, m *acp.Message) {
+	if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
+		if q := c.Request(acp.ID(id)); q != nil {
+			q.Withdraw(ctx)
+		}
+	}
+}
+
+// request registers the request and handles it.
+func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Reply) {
+	begin := func() observe.Span { return observe.NoSpan{} }
+	if _, known := acp.LookupMethod(m.Method()); known && m.Method() != "session/prompt" { // a prompt's turn has a span
+		w := observe.Work{Name: m.Method(), Agent: c.agentOf(m), Session: m.Session(), Meta: m.Meta()}
+		begin = func() observe.Span { return c.r.o.Observer.Begin(ctx, w) }
+	}
+	q := c.Accept(m, sink, begin)
+	if q == nil {
+		return
+	}
+	switch q.Method() {
+	case "initialize":
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidRequest, "the connection is initialized already"))
+	case "session/new":
+		c.newSession(ctx, q, m)
+	case "session/load", "session/resume":
+		c.openSession(q, m)
+	case "session/list":
+		c.listSessions(q, m)
+	case "session/prompt":
+		if s := c.sessionOf(q, m); s != nil {
+			c.attach(s)
+			s.Prompt(ctx, q, m, c.needs())
+		}
+	case "session/close":
+		if s := c.sessionOf(q, m); s != nil {
+			c.r.tasks.Go(func() { q.Finish(nil, s.Close(c.r.ctx)) })
+		}
+	case "session/delete":
+		if s := c.sessionOf(q, m); s != nil {
+			c.r.tasks.Go(func() { q.Finish(nil, s.Delete(c.r.ctx)) })
+		}
+	case "session/fork":
+		if s := c.sessionOf(q, m); s != nil {
+			c.fork(ctx, q, m, s)
+		}
+	case "session/set_mode", "session/set_config_option", "session/set_model":
+		if s := c.sessionOf(q, m); s != nil {
+			c.configure(ctx, q, m, s)
+		}
+	default:
+		switch {
+		case strings.HasPrefix(q.Method(), "_sandboxagent/"):
+			c.extension(q, m)
+		case m.HasSession():
+			if s := c.sessionOf(q, m); s != nil {
+				c.attach(s)
+				c.toSession(ctx, q, m, s, func(*acp.Message) {})
+			}
+		default:
+			c.toConnection(ctx, q, m)
+		}
+	}
+}
+
+// agentOf returns the agent that a request is for, "" when it names one itself.
+func (c *Client) agentOf(m *acp.Message) string {
+	if s := c.r.sessions.Find(m.Session()); s != nil {
+		return s.About().Agent
+	}
+	if rawjson.MemberString(m.Meta(), acp.MetaKey, "agent") != "" {
+		return ""
+	}
+	return c.agent.ID()
+}
+
+// sessionOf returns the session a request names, or answers that there is none.
+func (c *Client) sessionOf(q *viewer.Request, m *acp.Message) *session.Session {
+	if !m.HasSession() {
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method()))
+		return nil
+	}
+	s := c.r.sessions.Find(m.Session())
+	if s == nil {
+		q.Fail(nil, notFound(m.Session()))
+	}
+	return s
+}
+
+func notFound(id string) error {
+	return problem.New(problem.SessionNotFound, "session %q was not found", id)
+}
+
+// attach attaches a client that acts on a session that it did not open.
+func (c *Client) attach(s *session.Session) {
+	if !c.Reads(s) {
+		c.AttachFrom(s, s.BeginsFor(c.Client))
+	}
+}
+
+// within returns a context that ends with the gateway, for work that is part of q.
+func (r *Runtime) within(q *viewer.Request) context.Context {
+	return observe.Within(r.ctx, q.Context())
+}
+
+// call sends the client's request to p under an id of p's, and with session in place of
+// its session's id. done runs on the reader and must not wait.
+func (c *Client) call(ctx context.Context, q *viewer.Request, p *agents.Process, m *acp.Message, session string, done func(res *acp.Message, err error)) {
+	if ctx.Err() != nil { // its client is gone, the request goes on
+		ctx = c.r.within(q)
+	}
+	p.Call(ctx, c.r.o.RequestTimeout, func(id acp.ID) acp.Message {
+		q.OnWithdraw(func(ctx context.Context) {
+			_ = p.Send(ctx, acp.NewNotification(methodCancelRequest, append(append([]byte(`{"requestId":`), id...), '}')))
+		})
+		return m.Rewritten(id, session)
+	}, done)
+}
+
+// relay answers with what the agent said, or why it said nothing.
+func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Message, err error) {
+	if err != nil {
+		q.Fail(s, err)
+		return
+	}
+	if !p.OwnLogin() {
+		p.Agent().LearnAuth(q.Method(), res.Err())
+	}
+	q.Forward(s, res)
+}
+
+// toSession passes a request on to the process that serves the session. taken is
+// called, on the reader, with the result of one that the agent took.
+func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, taken func(res *acp.Message)) {
+	if err := s.Refusal(); err == nil { // a refused one is no part of the history
+		s.Record(c.Number(), m)
+	}
+	own := m.Clone()
+	s.Request(q.Context(), c.needs(), func(p *agents.Process, native string) {
+		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
+			if err == nil && res.Err() == nil {
+				taken(res)
+			}
+			relay(q, s, p, res, err)
+		})
+	}, func(err error) { q.Fail(s, err) })
+}
+
+// configure handles what sets a mode or an option: the agent decides, the gateway
+// remembers.
+func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session) {
+	c.attach(s)
+	params := bytes.Clone(m.Params())
+	c.toSession(ctx, q, m, s, func(res *acp.Message) { s.Chose(q.Method(), params, res.Result()) })
+}
+
+// toConnection passes a request of no session to the agent process that the
+// connection was opened with.
+func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Message) {
+	var login json.RawMessage
+	if q.Method() == "authenticate" {
+		login = bytes.Clone(m.Params())
+	}
+	c.withProcess(q, m, func() {}, func(p *agents.Process, m *acp.Message) {
+		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) {
+			if err == nil && res.Err() == nil {
+				p.Agent().LoggedIn(q.Method(), login)
+			}
+			relay(q, nil, p, res, err)
+		})
+	})
+}
+
+// takesCredentials reports whether the method starts a process with them.
+func takesCredentials(method string) bool {
+	return method == "session/new" || method == "session/load" || method == "session/resume"
+}
+
+// withoutCredentials returns the message as the agent may see it: it was started with
+// the credentials, and agents log their input.
+func withoutCredentials(m *acp.Message) acp.Message {
+	if _, secret := rawjson.Member(m.Meta(), acp.MetaKey, "credentials"); !secret {
+		return *m
+	}
+	return acp.NewRequest(m.ID(), m.Method(), rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "credentials"))
+}

@@ -1,0 +1,133 @@
+package session
+
+import (
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// calls are the tool calls of a session that have begun and not ended. Their agent
+// ends them; the session ends those that an agent leaves behind when its process is
+// gone. The session's mu guards them.
+type calls struct {
+	open []string // ids, in the order in which they began
+}
+
+// note takes what an update says of a call.
+func (c *calls) note(update []byte) {
+	id := rawjson.MemberString(update, "toolCallId")
+	if id == "" {
+		return
+	}
+	status := rawjson.MemberString(update, "status")
+	i := slices.Index(c.open, id)
+	switch {
+	case status == "completed" || status == "failed":
+		if i >= 0 {
+			c.open = slices.Delete(c.open, i, i+1)
+		}
+	case i < 0 && (status != "" || rawjson.MemberString(update, "sessionUpdate") == "tool_call"):
+		c.open = append(c.open, id)
+	}
+}
+
+// take returns the open calls and forgets them.
+func (c *calls) take() []string {
+	open := c.open
+	c.open = nil
+	return open
+}
+
+// failCallsLocked ends the calls that are open: nobody works on them any more.
+func (s *Session) failCallsLocked(reason string, x *after) {
+	open := s.calls.take()
+	s.m.calls = 0
+	if len(open) == 0 {
+		return
+	}
+	x.flush = true
+	for _, id := range open {
+		frame := append([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted...)
+		frame = append(frame, `,"update":{"sessionUpdate":"tool_call_update","toolCallId":`...)
+		frame = rawjson.AppendQuoted(frame, id)
+		frame = append(frame, `,"status":"failed","_meta":{"`+acp.MetaKey+`":{"ended":`...)
+		frame = rawjson.AppendQuoted(frame, reason)
+		s.Log().Append(journal.Update, journal.Everyone, append(frame, `}}}}}`...))
+	}
+}
+
+// EndLostCalls ends the calls that an earlier gateway left open when it was killed:
+// once, before anybody reads the session's history or gives it work.
+func (s *Session) EndLostCalls() {
+	s.lostCalls.Do(func() {
+		if s.Process() != nil || s.endsClean() {
+			return
+		}
+		var lost calls
+		log := s.Log()
+		cur := log.Cursor(log.Oldest() - 1)
+		for {
+			batch, err := cur.Next(nil, 256<<10)
+			if err != nil {
+				s.log.Error("look for open calls in the log", "err", err)
+				return
+			}
+			if len(batch) == 0 {
+				break
+			}
+			for _, e := range batch {
+				if e.Kind != journal.Update {
+					continue
+				}
+				if m, err := acp.Parse(e.Frame); err == nil && isCall(&m) {
+					lost.note(m.Update())
+				}
+			}
+		}
+		if len(lost.open) == 0 {
+			return
+		}
+		var x after
+		s.mu.Lock()
+		s.calls.open = append(lost.open, s.calls.open...)
+		s.failCallsLocked("the gateway was ended while the call ran", &x)
+		s.unlock(&x)
+	})
+}
+
+// endsClean reports whether the end of the log shows that the last turn ended, and
+// no call behind it is open: then the rest need not be read.
+func (s *Session) endsClean() bool {
+	const looked = 64
+	log := s.Log()
+	last := log.Last()
+	batch, err := log.Cursor(max(log.Oldest()-1, last-min(last, looked))).Next(nil, 1<<20)
+	if err != nil {
+		return false
+	}
+	clean := last == 0
+	for _, e := range batch {
+		if e.Kind != journal.Response && e.Kind != journal.Update {
+			continue
+		}
+		m, err := acp.Parse(e.Frame)
+		if err != nil {
+			return false
+		}
+		switch {
+		case e.Kind == journal.Response:
+			_, turn := rawjson.Member(m.Result(), "stopReason")
+			clean = clean || turn
+		case isCall(&m):
+			clean = false
+		}
+	}
+	return clean
+}
+
+func isCall(m *acp.Message) bool {
+	kind := string(m.UpdateKind())
+	return kind == "tool_call" || kind == "tool_call_update"
+}

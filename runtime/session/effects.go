@@ -1,0 +1,135 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+)
+
+// stopBound is how long a cancelled turn may take to end before its session is
+// stopped all the same.
+const stopBound = 5 * time.Second
+
+// waiter is a request of a client that needs the session's process.
+type waiter struct {
+	needs agents.Needs
+	ctx   context.Context
+	run   func(p *agents.Process, native string) // may wait for the agent
+	fail  func(err error)
+}
+
+// after is what an event leaves to be done when the lock is free: first the log is
+// shown, then the rest in its order.
+type after struct {
+	flush  bool
+	save   bool
+	slow   bool // the rest touches files or waits for the agent
+	rest   []func()
+	err    error // of the rest
+	events []event
+}
+
+func (x *after) then(f func()) { x.rest = append(x.rest, f) }
+
+// handle lets the machine take an event and carries out what follows. It does not
+// wait for an agent.
+func (s *Session) handle(e event) {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	s.handleLocked(e)
+}
+
+// handleLocked is handle for who holds mu, which is let go of.
+func (s *Session) handleLocked(e event) {
+	var x after
+	for _, eff := range s.m.on(e) {
+		s.carryOutLocked(eff, e, &x)
+	}
+	x.save = x.save || s.unsaved && e.kind == answered
+	s.unlock(&x)
+}
+
+// unlock lets go of mu and does what was left for then.
+func (s *Session) unlock(x *after) {
+	s.mu.Unlock()
+	if x.flush {
+		s.Flush()
+	}
+	rest := func() {
+		for _, f := range x.rest {
+			f()
+		}
+	}
+	if x.slow {
+		s.set.o.Tasks.Go(rest)
+	} else {
+		rest()
+	}
+	if x.save {
+		s.set.o.Tasks.Go(s.save)
+	}
+	for _, e := range x.events {
+		s.handle(e)
+	}
+}
+
+// carryOutLocked does what can be done under the lock, so that log and agent see
+// things in the order in which the state changed, and leaves the rest to x.
+func (s *Session) carryOutLocked(eff effect, e event, x *after) {
+	switch eff.do {
+	case recordPrompt:
+		s.recordLocked(eff.turn)
+		x.flush = true
+	case givePrompt:
+		if err := s.giveLocked(eff.turn, eff.link); err != nil {
+			x.events = append(x.events, event{kind: answered, turn: eff.turn, err: err})
+		}
+	case tellCancel:
+		s.m.working = false
+		eff.link.p.Put(acp.NewNotification(methodCancel, sessionParams(eff.link.native)))
+	case tellWithdrawn:
+		eff.link.p.Put(acp.NewNotification(methodCancelRequest, requestParams(eff.turn.agentID)))
+	case endTurn:
+		s.endTurnLocked(eff.turn, eff.res, eff.err, x)
+	case answerPeople:
+		s.closeAsksLocked(eff.link, (*ask).ForPerson, observe.Cancelled, x)
+	case answerAll:
+		s.closeAsksLocked(eff.link, func(*ask) bool { return true }, observe.Dropped, x)
+	case failCalls:
+		s.failCallsLocked(eff.reason, x)
+	case noteLoss:
+		s.noteLossLocked(eff.err, x)
+	case startProcess:
+		s.startLocked(eff)
+	case giveUpStart:
+		s.giveUp()
+	case release:
+		x.then(func() { s.set.o.Tasks.Go(func() { s.release(eff.link, eff.goal) }) })
+	case runRequest:
+		x.slow = x.slow || e.kind != requested
+		x.then(func() { eff.req.run(eff.link.p, eff.link.nativeID()) })
+	case refuseRequest:
+		x.then(func() { eff.req.fail(eff.err) })
+	case watchStop:
+		time.AfterFunc(stopBound, func() { s.handle(event{kind: overdue, turn: eff.turn}) })
+	case reachGoal:
+		s.reachGoalLocked(eff, x)
+	case tellStopped:
+		x.then(func() { eff.done(eff.already, cmp.Or(eff.err, x.err)) })
+	case reopen:
+		s.rec.Closed, s.unsaved, x.save = false, true, true
+	case tellIdle:
+		if s.idle != nil {
+			close(s.idle)
+			s.idle = nil
+		}
+	case endHostWork:
+		if h := s.set.o.HostTools; h != nil {
+			x.then(func() { h.End(s.id) })
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+)
+
+// agentBound is how long an agent may take to close or delete a session.
+const agentBound = 5 * time.Second
+
+// errGivenUp is why a start ended that nobody waits for any more.
+var errGivenUp = errors.New("the session was closed while its agent started")
+
+// Request calls run with the process that serves the session, a dormant one is given a
+// process first. run is called on this goroutine or on another one and may wait for
+// the agent; fail is called in its place when there is no process.
+func (s *Session) Request(ctx context.Context, n agents.Needs, run func(p *agents.Process, native string), fail func(err error)) {
+	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
+}
+
+// startLocked begins to give the session a process.
+func (s *Session) startLocked(e effect) {
+	var around context.Context
+	var n agents.Needs
+	if e.turn != nil {
+		around, n = e.turn.span.Context(), e.turn.needs
+	} else {
+		around, n = e.req.ctx, e.req.needs
+	}
+	ctx, cancel := context.WithTimeout(observe.Within(s.set.o.Life, around), s.set.o.RequestTimeout)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	s.giveUp = func() { giveUp(errGivenUp) }
+	s.set.o.Tasks.Go(func() {
+		defer cancel()
+		l, err := s.start(ctx, n, e.attempt)
+		if err != nil {
+			s.handle(event{kind: startFailed, attempt: e.attempt, err: err})
+			return
+		}
+		s.handle(event{kind: started, attempt: e.attempt, link: l, err: l.p.Cause()})
+	})
+}
+
+// start gives a dormant session a process, with the agent's own memory of it where
+// the agent has one.
+func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*link, error) {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	a := s.set.o.Agents.Find(rec.Agent)
+	if a == nil {
+		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
+	}
+	n = rec.needs(n, a)
+	if n.Alone {
+		n.Backoff = &s.backoff
+	}
+	p, err := a.Process(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Release()
+	method := ""
+	switch caps := p.Capabilities(); {
+	case caps.Resume:
+		method = methodResume
+	case caps.Load:
+		method = methodLoad
+	}
+	if method != "" {
+		l, err := s.restore(ctx, p, method, rec, attempt)
+		if err == nil {
+			s.chooseAgain(ctx, l)
+			return l, nil
+		}
+		refused, ok := errors.AsType[*acp.Error](err)
+		if !ok || refused.Code == acp.CodeAuthRequired {
+			return nil, err
+		}
+		s.log.Warn("agent could not restore session", "agent", rec.Agent, "err", err)
+	}
+	l, err := s.startFresh(ctx, p, rec, attempt)
+	if err != nil {
+		return nil, err
+	}
+	s.chooseAgain(ctx, l)
+	u := acp.NewNotification(methodUpdate, withParam(sessionParams(s.id), "update",
+		[]byte(`{"sessionUpdate":"session_info_update","_meta":{"`+acp.MetaKey+`":{"continuity":"`+string(ContinuityFresh)+`"}}}`)))
+	s.Log().Append(journal.Notice, journal.Everyone, u.Frame())
+	s.Flush()
+	return l, nil
+}
+
+// restore has the agent open its own session again. What it replays the log has
+// already.
+func (s *Session) restore(ctx context.Context, p *agents.Process, method string, rec record, attempt uint64) (_ *link, err error) {
+	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: method, Agent: rec.Agent, Session: s.id, ToAgent: true})
+	defer func() { span.End(observe.OutcomeOf(err)) }()
+	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == methodLoad}
+	s.handle(event{kind: bound, attempt: attempt, link: l})
+	if err := p.Bind(l.native, l); err != nil {
+		return nil, err
+	}
+	params := withParam(rec.Setup, "sessionId", rawjson.AppendQuoted(nil, l.native))
+	// On the reader: what the agent says behind its answer is new.
+	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) { s.openedBy(l, err) })
+	if err != nil {
+		s.abandon(l)
+		return nil, err
+	}
+	s.adopt(res, rec.Continuity)
+	return l, nil
+}
+
+// startFresh has the agent create a new session under the gateway's old one.
+func (s *Session) startFresh(ctx context.Context, p *agents.Process, rec record, attempt uint64) (_ *link, err error) {
+	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: methodNew, Agent: rec.Agent, Session: s.id, ToAgent: true})
+	defer func() { span.End(observe.OutcomeOf(err)) }()
+	l := &link{s: s, p: p}
+	created := p.Creating()
+	res, err := p.AskThen(ctx, methodNew, rec.Setup, func(res json.RawMessage, err error) {
+		defer created()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		l.native = rawjson.MemberString(res, "sessionId")
+		if !l.unwanted {
+			s.rec.AgentSessionID = l.native
+		}
+		s.mu.Unlock()
+		if s.openedBy(l, nil) {
+			s.handle(event{kind: bound, attempt: attempt, link: l})
+			_ = p.Bind(l.native, l) // of a process that is ending: the start fails, too
+		}
+	})
+	if err != nil {
+		s.abandon(l)
+		return nil, err
+	}
+	s.adopt(res, ContinuityFresh)
+	return l, nil
+}
+
+// openedBy notes that the agent has answered the request to open the session, and
+// reports whether somebody still wants to know. If nobody does, it closes it again.
+func (s *Session) openedBy(l *link, err error) (wanted bool) {
+	s.mu.Lock()
+	l.replaying, l.opened = false, err == nil
+	wanted = !l.unwanted
+	s.mu.Unlock()
+	if !wanted && err == nil {
+		s.closeUnwanted(l)
+	}
+	return wanted
+}
+
+// abandon gives up a link that was never served by. The agent may still answer.
+func (s *Session) abandon(l *link) {
+	s.mu.Lock()
+	l.unwanted = true
+	opened, native := l.opened, l.native
+	s.mu.Unlock()
+	l.p.Unbind(native, l)
+	if opened {
+		s.closeUnwanted(l)
+	}
+}
+
+// closeUnwanted has the agent close a session that it has opened too late, unless it
+// has been asked for it once more.
+func (s *Session) closeUnwanted(l *link) {
+	s.mu.Lock()
+	again := s.m.link != nil && s.m.link != l && s.m.link.p == l.p && s.m.link.native == l.native
+	s.mu.Unlock()
+	if !again && l.p.Capabilities().Close {
+		_, _ = l.p.Post(
+			func(id acp.ID) acp.Message { return acp.NewRequest(id, methodClose, sessionParams(l.native)) },
+			func(*acp.Message, error) {})
+	}
+}
+
+// adopt takes over what the agent said of the session it opened.
+func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
+	s.change(func(rec *record) {
+		rec.Continuity = continuity
+		rec.read(res)
+	})
+}
+
+// release has the agent close its side of the session, or delete it, and lets its
+// process go.
+func (s *Session) release(l *link, goal life) {
+	ctx, cancel := context.WithTimeout(s.set.o.Life, agentBound)
+	defer cancel()
+	var err error
+	switch {
+	case goal != deleted && l.p.Capabilities().Close:
+		_, err = l.p.Ask(ctx, methodClose, sessionParams(l.native))
+	case goal == deleted && l == nil:
+		err = s.deleteDormant(ctx)
+	case goal == deleted && l.p.Capabilities().Delete:
+		_, err = l.p.Ask(ctx, methodDelete, sessionParams(l.native))
+	}
+	if l != nil {
+		l.p.Unbind(l.native, l)
+	}
+	if err != nil {
+		s.log.Warn("agent did not let go of the session", "delete", goal == deleted, "err", err)
+	}
+	// What the agent does not know, or cannot delete, it does not keep back.
+	refused, ok := errors.AsType[*acp.Error](err)
+	if !ok || goal != deleted || refused.Code == acp.CodeMethodNotFound || refused.Code == acp.CodeResourceNotFound {
+		err = nil
+	}
+	s.handle(event{kind: released, link: l, err: err})
+}
+
+// deleteDormant has the agent delete its own record of a dormant session, so that it
+// does not come back by its native id. The agent is started for it.
+func (s *Session) deleteDormant(ctx context.Context) error {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	a := s.set.o.Agents.Find(rec.Agent)
+	if a == nil || !a.Installed() {
+		return nil
+	}
+	n := agents.Needs{Capabilities: s.set.Offered(rec.Capabilities)}
+	if !a.Info().PerSession {
+		n = rec.needs(n, a)
+	}
+	p, err := a.Process(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer p.Release()
+	if !p.Capabilities().Delete {
+		return nil
+	}
+	_, err = p.Ask(ctx, methodDelete, sessionParams(rec.AgentSessionID))
+	return err
+}

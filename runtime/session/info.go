@@ -1,0 +1,183 @@
+package session
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// State is what a session is doing.
+type State string
+
+// The states of a session.
+const (
+	StateIdle    State = "idle"    // its agent process lives, no turn runs
+	StateRunning State = "running" // a turn runs
+	StateWaiting State = "waiting" // a turn runs and waits for somebody's answer
+	StateDormant State = "dormant" // no agent process; the next prompt starts one
+	StateClosed  State = "closed"  // closed by a client; load or resume opens it again
+	StateEnded   State = "ended"   // terminated; its events can still be read
+)
+
+// Continuity says what an agent remembers of a session it was started anew for.
+type Continuity string
+
+// The kinds of continuity.
+const (
+	ContinuityNative   Continuity = "native"   // the agent itself never lost or has restored its context
+	ContinuityReplayed Continuity = "replayed" // the gateway gave the agent the conversation's text
+	ContinuityFresh    Continuity = "fresh"    // the agent started without its context
+)
+
+// Info describes one session.
+type Info struct {
+	ID             string          `json:"sessionId"`
+	Agent          string          `json:"agent"`
+	AgentSessionID string          `json:"agentSessionId"` // the agent's own id of it
+	Title          string          `json:"title,omitempty"`
+	Cwd            string          `json:"cwd"`
+	Model          string          `json:"model,omitempty"`
+	State          State           `json:"state"`
+	Continuity     Continuity      `json:"continuity"`
+	CreatedAt      time.Time       `json:"createdAt"`
+	UpdatedAt      time.Time       `json:"updatedAt"`
+	EventCount     uint64          `json:"eventCount"` // the newest event's sequence number
+	Clients        int             `json:"clients"`    // attached connections
+	Pending        int             `json:"pending"`    // open permission requests and questions
+	Ended          *EndInfo        `json:"ended,omitempty"`
+	Metadata       json.RawMessage `json:"metadata,omitempty"` // what clients set
+}
+
+// EndInfo says how a session or its process ended.
+type EndInfo struct {
+	Reason       string         `json:"reason"`       // terminated, agent_process_exited, ...
+	TerminatedBy string         `json:"terminatedBy"` // client, agent, gateway
+	Message      string         `json:"message,omitempty"`
+	ExitCode     *int           `json:"exitCode,omitempty"`
+	Stderr       *agents.Stderr `json:"stderr,omitempty"`
+	At           time.Time      `json:"at"`
+}
+
+// Info describes the session.
+func (s *Session) Info() Info {
+	last := s.Log().Last()
+	updated := time.UnixMilli(s.active.Load()).UTC()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending := 0
+	for _, a := range s.asks {
+		if a.ForPerson() {
+			pending++
+		}
+	}
+	clients := map[*viewer.Client]bool{}
+	for f := range s.feeds {
+		clients[f.Client()] = true
+	}
+	return Info{
+		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
+		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
+		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, Clients: len(clients), Pending: pending,
+		Ended: s.rec.Ended, Metadata: s.rec.Metadata,
+	}
+}
+
+// stateLocked derives what the session is doing.
+func (s *Session) stateLocked() State {
+	switch {
+	case s.m.life == ended:
+		return StateEnded
+	case len(s.asks) > 0:
+		return StateWaiting
+	case s.m.turn != nil, s.m.hosting == serving && s.m.calls > 0:
+		return StateRunning
+	case s.m.life > stopping:
+		return StateClosed
+	case s.m.hosting == serving:
+		return StateIdle
+	}
+	return StateDormant
+}
+
+// Count returns what the session is doing, and how many prompts wait in it.
+func (s *Session) Count() (state State, queued int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stateLocked(), len(s.m.queue)
+}
+
+// LogFailing reports whether the log's newest entries are not in its file.
+func (s *Session) LogFailing() bool {
+	l := s.logp.Load()
+	return l != nil && l.Err() != nil
+}
+
+// LogPath returns where the session's log lives, "" for memory.
+func (s *Session) LogPath() string { return s.set.store.logPath(s.id) }
+
+// About is what a session was made for and what its agent offers in it.
+type About struct {
+	Agent, AgentSessionID, Cwd string
+	CreatedAt                  time.Time
+	Modes, ConfigOptions       json.RawMessage // nil before the agent has said
+}
+
+// About returns what is known of the session without looking into its log.
+func (s *Session) About() About {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return About{s.rec.Agent, s.rec.AgentSessionID, s.rec.Cwd, s.rec.CreatedAt, s.rec.Modes, s.rec.ConfigOptions}
+}
+
+// Describe adds what the gateway says of the session to the result of new, load,
+// resume or fork; what the agent's adapter said stays.
+func (s *Session) Describe(result json.RawMessage) json.RawMessage {
+	seq := s.Log().Last()
+	s.mu.Lock()
+	meta := map[string]any{
+		"agent": s.rec.Agent, "agentSessionId": s.rec.AgentSessionID, "continuity": s.rec.Continuity,
+		"turn": map[bool]string{true: "running", false: "idle"}[s.m.turn != nil], "seq": seq, "pending": len(s.asks),
+	}
+	if len(s.rec.Modes) > 0 {
+		result = rawjson.SetMember(result, s.rec.Modes, "modes")
+	}
+	if len(s.rec.ConfigOptions) > 0 {
+		result = rawjson.SetMember(result, s.rec.ConfigOptions, "configOptions")
+	}
+	s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(meta)) {
+		if v, err := schema.Encode(meta[name]); err == nil {
+			result = rawjson.SetMember(result, v, "_meta", acp.MetaKey, name)
+		}
+	}
+	return result
+}
+
+// Pending is an open permission request or question.
+type Pending struct {
+	RequestID int64           `json:"requestId"`
+	Seq       uint64          `json:"seq"`
+	Since     time.Time       `json:"since"`
+	Method    string          `json:"method"`
+	Params    json.RawMessage `json:"params"`
+}
+
+// Pending returns the open permission requests and questions, oldest first.
+func (s *Session) Pending() []Pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []Pending{}
+	for _, a := range s.openAsksLocked() {
+		if a.ForPerson() {
+			out = append(out, Pending{a.ID, a.seq, a.at.UTC(), a.Method, rawjson.SetMember(a.Params, s.quoted, "sessionId")})
+		}
+	}
+	return out
+}

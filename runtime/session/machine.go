@@ -1,0 +1,545 @@
+package session
+
+import (
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+)
+
+// This file is the life of a session: its states, what can happen, and what follows.
+// machine.on is the only function that changes the state. It does nothing else: what
+// has to be done is returned as effects, which the session carries out (effects.go).
+//
+// A session is in one state of each of three kinds.
+//
+//	life: who may use it
+//
+//	          load                          stopped
+//	      ┌────────── closed ◀──────┐    (goal closed)
+//	      ▼                         │
+//	     open ──close, terminate, delete──▶ stopping ──▶ ended ──delete──▶ stopping
+//	                                │   (goal ended)
+//	                                └──▶ deleted (goal deleted)
+//
+//	hosting: who works for it
+//
+//	     dormant ──a prompt or request──▶ starting ──started──▶ serving
+//	        ▲ ▲───────────failed───────────┘  │                   │
+//	        │                                 └──stopping─▶       │ idle, stopping
+//	        ├───────released, lost──────────── releasing ◀────────┤
+//	        └───────lost──────────────────────────────────────────┘
+//
+//	turn: what is done with a prompt
+//
+//	     queued ──▶ waiting (for a process) ──▶ running ──cancel──▶ cancelling
+//	        └───────────┴─────────────────────────┴──────────────────┴──▶ over
+//
+// What each event does, by the state it meets; what is not said changes nothing.
+//
+//	event     open                              stopping         closed, ended, deleted
+//	prompt    begun, or queued behind a turn    refused          refused
+//	request   run, or waits for a process       refused          refused
+//	cancel    queue and waiting turn over;      the same         -
+//	          running: the agent is told, what
+//	          it asks people is answered
+//	bound     link is the one being opened      the same         -
+//	started   turn and requests go on           releasing        -
+//	failed    turn and requests get the error   dormant; done    -
+//	answered  turn over, the next begun         turn over; on    -
+//	lost      requests of the agent, calls and  the same; done   -
+//	          the turn are ended; next begun
+//	stop      stopping: all is cancelled, the   the higher goal  stopping, if its goal
+//	          start is given up                 of the two       is higher; else done
+//	overdue   -                                 turn over; on    -
+//	released  dormant; started anew if it is    done; closed if  -
+//	          needed by then                    the agent would
+//	                                            not delete it
+//	idle      releasing, if nothing is open     -                -
+//	load      -                                 waits            closed: open
+//	shutdown  refuses from now on, cancels all, gives starts up, in every state
+//
+// Stopping goes on (on) as soon as its turn is over: a serving session is released,
+// a dormant one has reached its goal (done), and those who asked are told.
+
+// life is who may use a session. A later one is a higher goal.
+type life uint8
+
+const (
+	open     life = iota
+	stopping      // on its way to one of those below, its goal
+	closed
+	ended
+	deleted
+)
+
+// hosting is which process works for a session.
+type hosting uint8
+
+const (
+	dormant   hosting = iota
+	starting          // it is being given a process, and opened there
+	serving           // link works for it
+	releasing         // the agent is being told to close its side, or to delete it
+)
+
+// phase is how far a turn has come.
+type phase uint8
+
+const (
+	queued     phase = iota
+	waiting          // for a process
+	running          // the agent has the prompt, or it is queued for the agent
+	cancelling       // the agent was told to end it
+	over
+)
+
+// eventKind says what has happened; the table above says what follows.
+type eventKind uint8
+
+const (
+	prompted eventKind = iota
+	requested
+	cancelled
+	withdrawn
+	bound
+	started
+	startFailed
+	answered
+	lost
+	stopped
+	overdue
+	released
+	idle
+	loaded
+	shutdown
+)
+
+// event is something that has happened.
+type event struct {
+	kind    eventKind
+	turn    *turn        // prompted, withdrawn, answered, overdue
+	req     *waiter      // requested
+	link    *link        // bound, started, lost, released
+	attempt uint64       // bound, started, startFailed: which start it was
+	res     *acp.Message // answered
+	err     error        // startFailed, answered, lost; released: why the agent did not delete it
+	goal    life         // stopped
+	by      string       // stopped, with goal ended: who wanted it
+	done    stopDone     // stopped
+	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
+}
+
+// action is one thing to be done.
+type action uint8
+
+const (
+	recordPrompt  action = iota // the turn's prompt goes to the log
+	givePrompt                  // the prompt is queued for the agent
+	tellCancel                  // the agent is told to stop working
+	tellWithdrawn               // the agent is told that the prompt was withdrawn
+	endTurn                     // the turn's client is answered: with res, err, or as cancelled
+	answerPeople                // what the agent asks people is answered as cancelled
+	answerAll                   // all that the agent asks is answered, as far as it lives
+	failCalls                   // open tool calls are ended, for the reason
+	noteLoss                    // clients are told that the process has ended
+	startProcess                // a process is looked for and the session opened there
+	giveUpStart                 // the start in progress is ended
+	release                     // the agent is told to close the session, or to delete it
+	runRequest                  // the request goes to the process
+	refuseRequest               // the request gets the error
+	watchStop                   // overdue comes if the turn takes too long to end
+	reachGoal                   // what follows from the goal outside the machine
+	tellStopped                 // who asked for the stop is told
+	reopen                      // the record is open again
+	tellIdle                    // who waits for the turn's end is told
+	endHostWork                 // what the agent has left running on the host is ended
+)
+
+// stopDone is called when the goal of a stop is reached. already says that it had been
+// before, err what could not be done about it.
+type stopDone func(already bool, err error)
+
+// effect is an action with what it is about.
+type effect struct {
+	do      action
+	turn    *turn
+	req     *waiter
+	link    *link
+	attempt uint64
+	res     *acp.Message
+	err     error
+	goal    life
+	by      string
+	done    stopDone
+	already bool // tellStopped
+	reason  string
+}
+
+// machine is the state of a session. Its zero value is an open, dormant session.
+type machine struct {
+	id      string // of the session, for errors
+	life    life
+	goal    life // of stopping
+	by      string
+	hosting hosting
+	attempt uint64 // counts starts
+	link    *link  // starting (once bound), serving, releasing
+	turn    *turn
+	queue   []*turn    // at most maxQueued
+	waiters []*waiter  // requests that wait for a process; at most maxQueued
+	stops   []stopDone // who waits for the goal
+	down    bool       // the gateway ends
+	told    bool       // stopping, to be deleted: the agent was told to delete its own record
+	refused error      // stopping: why the agent did not delete it
+	asks    int        // open requests of the agent
+	calls   int        // open tool calls
+	working bool       // the agent has shown something since the last turn, or cancel
+	effects []effect   // of the event in hand
+}
+
+func (m *machine) do(e effect) { m.effects = append(m.effects, e) }
+
+// on changes the state for the event and returns what has to be done.
+func (m *machine) on(e event) []effect {
+	m.effects = nil
+	switch e.kind {
+	case prompted:
+		m.prompt(e.turn)
+	case requested:
+		m.request(e.req)
+	case cancelled:
+		if !e.now {
+			m.emptyQueue()
+		}
+		m.cancel()
+	case withdrawn:
+		m.withdraw(e.turn)
+	case bound:
+		if m.hosting == starting && m.attempt == e.attempt {
+			m.unlink("the agent did not open the session")
+			m.link = e.link
+		}
+	case started:
+		switch {
+		case m.hosting != starting || m.attempt != e.attempt:
+		case m.link != e.link: // it was lost in the last moment
+			m.failStart(e.err)
+		default:
+			m.hosting, m.working = serving, false
+			m.proceed()
+		}
+	case startFailed:
+		if m.hosting == starting && m.attempt == e.attempt {
+			m.failStart(e.err)
+		}
+	case answered:
+		if t := e.turn; m.turn == t && t.phase >= running {
+			m.end(t, e.res, e.err)
+			m.proceed()
+		}
+	case lost:
+		m.lose(e.link, e.err)
+	case stopped:
+		m.stop(e)
+	case overdue:
+		if t := m.turn; m.life == stopping && t != nil && e.turn == t {
+			m.do(effect{do: failCalls, reason: "the agent did not end the call when it was cancelled"})
+			m.end(t, nil, nil)
+			m.proceed()
+		}
+	case released:
+		if m.hosting == releasing && m.link == e.link {
+			m.unlink("the session gave its process back")
+			m.hosting = dormant
+			if e.err != nil && m.life == stopping && m.goal == deleted { // it is not for us to say that it is gone
+				m.goal, m.refused = closed, e.err
+			}
+			m.proceed()
+		}
+	case idle:
+		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 || e.now) {
+			m.release()
+		}
+	case loaded:
+		if m.life == closed {
+			m.life = open
+			m.do(effect{do: reopen})
+		}
+	case shutdown:
+		m.down = true
+		m.emptyQueue()
+		m.failWaiters(agents.ErrShutdown)
+		if m.turn != nil {
+			m.cancel()
+		}
+		if m.hosting == starting {
+			m.do(effect{do: giveUpStart})
+		}
+	}
+	return m.effects
+}
+
+// refusal says why the session takes no work, nil when it does.
+func (m *machine) refusal() error {
+	switch {
+	case m.life == deleted || m.life == stopping && m.goal == deleted:
+		return problem.New(problem.SessionNotFound, "session %s was deleted", m.id)
+	case m.life == ended || m.life == stopping && m.goal == ended:
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id)
+	case m.life == closed || m.life == stopping:
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id)
+	case m.down:
+		return agents.ErrShutdown
+	}
+	return nil
+}
+
+func (m *machine) prompt(t *turn) {
+	switch err := m.refusal(); {
+	case err != nil:
+		t.phase = over
+		m.do(effect{do: endTurn, turn: t, err: err})
+	case m.turn == nil:
+		m.begin(t)
+	case len(m.queue) >= maxQueued:
+		t.phase = over
+		m.do(effect{do: endTurn, turn: t, err: acp.Errorf(acp.CodeInternal, "the session has %d prompts waiting already: wait for one to end, or send session/cancel", maxQueued)})
+	default:
+		t.phase = queued
+		m.queue = append(m.queue, t)
+	}
+}
+
+// begin makes t the turn. Its prompt is part of the history from now on.
+func (m *machine) begin(t *turn) {
+	m.turn, t.phase = t, waiting
+	m.do(effect{do: recordPrompt, turn: t})
+	m.serve()
+}
+
+// serve gives the turn to the process, or sees to it that there is one.
+func (m *machine) serve() {
+	switch t := m.turn; {
+	case m.hosting == serving && t != nil && t.phase == waiting:
+		t.phase = running
+		m.do(effect{do: givePrompt, turn: t, link: m.link})
+		if t.withdrawn { // it must not overtake the prompt
+			m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
+		}
+	case m.hosting == dormant:
+		m.start(effect{do: startProcess, turn: t})
+	}
+}
+
+func (m *machine) start(e effect) {
+	m.hosting = starting
+	m.attempt++
+	e.attempt = m.attempt
+	m.do(e)
+}
+
+// failStart ends what waits for a process with the reason why there is none.
+func (m *machine) failStart(err error) {
+	m.unlink("the agent did not open the session")
+	m.hosting = dormant
+	m.failWaiters(err)
+	if t := m.turn; t != nil {
+		m.end(t, nil, err)
+	}
+	m.proceed()
+}
+
+func (m *machine) request(w *waiter) {
+	switch err := m.refusal(); {
+	case err != nil:
+		m.do(effect{do: refuseRequest, req: w, err: err})
+	case m.hosting == serving:
+		m.do(effect{do: runRequest, req: w, link: m.link})
+	case len(m.waiters) >= maxQueued:
+		m.do(effect{do: refuseRequest, req: w, err: acp.Errorf(acp.CodeInternal, "%d requests wait for the session's agent already", maxQueued)})
+	default:
+		m.waiters = append(m.waiters, w)
+		if m.hosting == dormant {
+			m.start(effect{do: startProcess, req: w})
+		}
+	}
+}
+
+func (m *machine) failWaiters(err error) {
+	for _, w := range m.waiters {
+		m.do(effect{do: refuseRequest, req: w, err: err})
+	}
+	m.waiters = nil
+}
+
+// emptyQueue ends as cancelled the turns that have not begun.
+func (m *machine) emptyQueue() {
+	queue := m.queue
+	m.queue = nil
+	for _, t := range queue {
+		m.end(t, nil, nil)
+	}
+}
+
+// cancel ends the turn: by the agent when it has the prompt, at once when it has not.
+// What the agent does without a prompt is ended as well.
+func (m *machine) cancel() {
+	switch t := m.turn; {
+	case t != nil && t.phase == waiting:
+		m.end(t, nil, nil)
+		m.proceed()
+	case t != nil && m.link != nil:
+		t.phase = cancelling
+		m.do(effect{do: tellCancel, link: m.link})
+		m.do(effect{do: answerPeople, link: m.link})
+	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.working):
+		m.do(effect{do: tellCancel, link: m.link})
+		m.do(effect{do: answerPeople, link: m.link})
+	}
+}
+
+// withdraw ends a turn that has not begun; for the one that has, the agent decides.
+func (m *machine) withdraw(t *turn) {
+	switch t.phase {
+	case queued:
+		for i, q := range m.queue {
+			if q == t {
+				m.queue = append(m.queue[:i:i], m.queue[i+1:]...)
+				m.end(t, nil, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began"))
+				return
+			}
+		}
+	case waiting:
+		t.withdrawn = true
+	case running, cancelling:
+		m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
+	}
+}
+
+// end ends a turn with the agent's answer, with an error, or as cancelled.
+func (m *machine) end(t *turn, res *acp.Message, err error) {
+	t.phase = over
+	m.do(effect{do: endTurn, turn: t, res: res, err: err})
+	if m.turn == t {
+		m.turn = nil
+	}
+}
+
+// lose is the end of the process that works for the session.
+func (m *machine) lose(l *link, cause error) {
+	if m.link != l {
+		return
+	}
+	m.do(effect{do: answerAll})
+	m.do(effect{do: endHostWork})
+	m.do(effect{do: failCalls, reason: "the agent's process ended"})
+	m.link = nil
+	if m.hosting == starting {
+		return // who starts it learns of it, and says so
+	}
+	if m.hosting == serving {
+		m.do(effect{do: noteLoss, err: cause})
+	}
+	m.hosting = dormant
+	if t := m.turn; t != nil {
+		m.end(t, nil, cause)
+	}
+	m.proceed()
+}
+
+// unlink ends what is open on the side of a process that lives on.
+func (m *machine) unlink(reason string) {
+	if m.link != nil {
+		m.do(effect{do: answerAll, link: m.link})
+		m.do(effect{do: endHostWork})
+		m.do(effect{do: failCalls, reason: reason})
+		m.link = nil
+	}
+}
+
+// release has the agent close its side of the session, or delete it: a dormant one
+// at a process that is looked for.
+func (m *machine) release() {
+	m.hosting = releasing
+	goal := closed
+	if m.life == stopping {
+		goal = m.goal
+		m.told = goal == deleted
+	}
+	if m.link != nil {
+		m.do(effect{do: answerAll, link: m.link})
+	}
+	m.do(effect{do: release, link: m.link, goal: goal})
+}
+
+func (m *machine) stop(e event) {
+	switch {
+	case m.life == stopping:
+		if e.goal > m.goal {
+			m.goal, m.by = e.goal, e.by
+		}
+		m.stops = append(m.stops, e.done)
+		return
+	case m.life >= e.goal:
+		m.do(effect{do: tellStopped, done: e.done, already: true})
+		return
+	}
+	m.life, m.goal, m.by, m.told, m.refused = stopping, e.goal, e.by, false, nil
+	m.stops = append(m.stops, e.done)
+	m.emptyQueue()
+	m.failWaiters(m.refusal())
+	m.cancel()
+	if m.turn != nil {
+		m.do(effect{do: watchStop, turn: m.turn})
+	}
+	if m.hosting == starting {
+		m.do(effect{do: giveUpStart})
+	}
+	m.proceed()
+}
+
+// proceed does what the state allows to be done next.
+func (m *machine) proceed() {
+	if m.life == stopping {
+		m.proceedStop()
+	} else {
+		if m.turn == nil && len(m.queue) > 0 {
+			t := m.queue[0]
+			m.queue = m.queue[1:]
+			m.begin(t)
+		}
+		if m.hosting == serving {
+			for _, w := range m.waiters {
+				m.do(effect{do: runRequest, req: w, link: m.link})
+			}
+			m.waiters = nil
+		}
+		if m.turn != nil || len(m.waiters) > 0 {
+			m.serve()
+		}
+	}
+	if m.turn == nil {
+		m.do(effect{do: tellIdle})
+	}
+}
+
+func (m *machine) proceedStop() {
+	if m.turn != nil {
+		return
+	}
+	switch m.hosting {
+	case serving:
+		m.release()
+	case dormant:
+		if m.goal == deleted && !m.told {
+			m.release()
+			return
+		}
+		m.life = m.goal
+		m.do(effect{do: reachGoal, goal: m.goal, by: m.by})
+		for _, done := range m.stops {
+			m.do(effect{do: tellStopped, done: done, err: m.refused})
+		}
+		m.stops = nil
+	}
+}

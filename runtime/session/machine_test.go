@@ -1,0 +1,303 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// world is a machine with what the effects have led to: what was asked of it, and
+// whether it was answered.
+type world struct {
+	m       machine
+	trace   []string
+	turns   []*turn // given to the machine and not answered
+	waiters []*waiter
+	stops   int     // asked for and not answered
+	links   []*link // that the machine was told of and that live
+	leaving *link   // being released
+	leaves  bool    // a release is in progress
+	begun   bool    // a start is in progress
+	given   bool    // that start was given up
+	fault   string
+}
+
+// moves are the events that can come, by name. Each reports whether it can come now.
+var moves = []struct {
+	name string
+	do   func(w *world) bool
+}{
+	{"prompt", func(w *world) bool {
+		t := &turn{req: &viewer.Request{}}
+		w.turns = append(w.turns, t)
+		return w.on(event{kind: prompted, turn: t})
+	}},
+	{"request", func(w *world) bool {
+		r := &waiter{}
+		w.waiters = append(w.waiters, r)
+		return w.on(event{kind: requested, req: r})
+	}},
+	{"cancel", func(w *world) bool { return w.on(event{kind: cancelled}) }},
+	{"withdraw", func(w *world) bool {
+		return len(w.turns) > 0 && w.on(event{kind: withdrawn, turn: w.turns[len(w.turns)-1]})
+	}},
+	{"bound", func(w *world) bool {
+		if !w.begun || w.m.link != nil {
+			return false
+		}
+		l := &link{}
+		w.links = append(w.links, l)
+		return w.on(event{kind: bound, attempt: w.m.attempt, link: l})
+	}},
+	{"started", func(w *world) bool {
+		if !w.begun || len(w.links) == 0 {
+			return false
+		}
+		w.begun = false
+		return w.on(event{kind: started, attempt: w.m.attempt, link: w.links[len(w.links)-1], err: errGivenUp})
+	}},
+	{"failed", func(w *world) bool {
+		if !w.begun {
+			return false
+		}
+		w.begun = false
+		return w.on(event{kind: startFailed, attempt: w.m.attempt, err: errGivenUp})
+	}},
+	{"late start", func(w *world) bool { // of an earlier attempt
+		return w.m.attempt > 1 && w.on(event{kind: started, attempt: w.m.attempt - 1, link: &link{}, err: errGivenUp})
+	}},
+	{"answered", func(w *world) bool {
+		t := w.m.turn
+		return t != nil && t.phase >= running && w.on(event{kind: answered, turn: t, res: new(acp.Message)})
+	}},
+	{"answered again", func(w *world) bool {
+		return w.on(event{kind: answered, turn: &turn{phase: over}, res: new(acp.Message)})
+	}},
+	{"crash", func(w *world) bool {
+		return w.m.link != nil && w.on(event{kind: lost, link: w.m.link, err: errors.New("crash")})
+	}},
+	{"crash of an earlier one", func(w *world) bool {
+		return w.on(event{kind: lost, link: &link{}, err: errors.New("crash")})
+	}},
+	{"close", func(w *world) bool { return w.stop(closed) }},
+	{"terminate", func(w *world) bool { return w.stop(ended) }},
+	{"delete", func(w *world) bool { return w.stop(deleted) }},
+	{"overdue", func(w *world) bool { return w.m.turn != nil && w.on(event{kind: overdue, turn: w.m.turn}) }},
+	{"released", func(w *world) bool {
+		if !w.leaves {
+			return false
+		}
+		w.leaves = false
+		return w.on(event{kind: released, link: w.leaving})
+	}},
+	{"refused", func(w *world) bool {
+		if !w.leaves {
+			return false
+		}
+		w.leaves = false
+		return w.on(event{kind: released, link: w.leaving, err: errors.New("refused")})
+	}},
+	{"idle", func(w *world) bool { return w.on(event{kind: idle}) }},
+	{"load", func(w *world) bool { return w.on(event{kind: loaded}) }},
+	{"shutdown", func(w *world) bool { return w.on(event{kind: shutdown}) }},
+}
+
+func (w *world) stop(goal life) bool {
+	w.stops++
+	return w.on(event{kind: stopped, goal: goal, done: func(bool, error) { w.stops-- }})
+}
+
+// on lets the machine take an event and does what it says, as far as it matters here.
+func (w *world) on(e event) bool {
+	for _, eff := range w.m.on(e) {
+		switch eff.do {
+		case endTurn:
+			if !drop(&w.turns, eff.turn) {
+				w.fault = "a turn was answered twice"
+			}
+		case givePrompt:
+			if eff.link == nil || eff.turn.phase != running {
+				w.fault = "a prompt was given to nobody"
+			}
+		case runRequest:
+			if eff.link == nil || !drop(&w.waiters, eff.req) {
+				w.fault = "a request was run twice or without a process"
+			}
+		case refuseRequest:
+			if !drop(&w.waiters, eff.req) {
+				w.fault = "a request was refused twice"
+			}
+		case tellCancel, tellWithdrawn:
+			if eff.link == nil {
+				w.fault = "nobody was told"
+			}
+		case startProcess:
+			if w.begun {
+				w.fault = "two starts at a time"
+			}
+			w.begun, w.given = true, false
+		case giveUpStart:
+			w.given = true
+		case release:
+			if w.leaves && w.leaving != nil && w.m.link == w.leaving {
+				w.fault = "two releases at a time"
+			}
+			w.leaving, w.leaves = eff.link, true
+		case tellStopped:
+			eff.done(eff.already, nil)
+		}
+	}
+	return true
+}
+
+func drop[T comparable](list *[]T, one T) bool {
+	for i, x := range *list {
+		if x == one {
+			*list = append((*list)[:i:i], (*list)[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// check says what is wrong with the state.
+func (m *machine) check() error {
+	switch {
+	case m.hosting == dormant && m.link != nil:
+		return errors.New("a dormant session has a process")
+	case m.hosting == serving && m.link == nil:
+		return errors.New("a session that is served has no process")
+	case m.life > stopping && (m.hosting != dormant || m.turn != nil):
+		return errors.New("a session that has ended has work or a process")
+	case m.life != open && len(m.queue)+len(m.waiters) > 0:
+		return errors.New("something waits for a session that is not open")
+	case m.life != stopping && len(m.stops) > 0:
+		return errors.New("somebody waits for a session to stop that does not")
+	case m.turn == nil && len(m.queue) > 0:
+		return errors.New("a prompt waits for no other")
+	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
+		return errors.New("a turn runs without a process")
+	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing:
+		return errors.New("a turn waits for a process that nobody starts")
+	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing:
+		return errors.New("a request waits for a process that nobody starts")
+	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
+		return errors.New("the turn is none")
+	}
+	return nil
+}
+
+// check says what is wrong after an event.
+func (w *world) check() error {
+	if w.fault != "" {
+		return errors.New(w.fault)
+	}
+	m := &w.m
+	if err := m.check(); err != nil {
+		return err
+	}
+	asked := len(m.queue)
+	if m.turn != nil {
+		asked++
+	}
+	switch {
+	case asked != len(w.turns):
+		return fmt.Errorf("%d prompts are not answered, the session knows %d", len(w.turns), asked)
+	case len(m.waiters) != len(w.waiters):
+		return fmt.Errorf("%d requests are not answered, the session knows %d", len(w.waiters), len(m.waiters))
+	case len(m.stops) != w.stops:
+		return fmt.Errorf("%d wait for the end, the session knows %d", w.stops, len(m.stops))
+	case (m.hosting == starting) != w.begun:
+		return fmt.Errorf("hosting is %d, a start in progress: %t", m.hosting, w.begun)
+	case m.hosting == starting && (m.life == stopping || m.down) && !w.given:
+		return errors.New("the start of a session that stops was not given up")
+	case m.hosting == releasing && w.leaving != m.link:
+		return errors.New("the process that is released is another one")
+	}
+	return nil
+}
+
+// finish lets all that was begun come to its end: nothing may be left.
+func (w *world) finish() error {
+	for range 100 {
+		moved := false
+		for _, mv := range moves {
+			switch mv.name {
+			case "failed", "released", "answered":
+				moved = mv.do(w) || moved
+			}
+			if err := w.check(); err != nil {
+				return err
+			}
+		}
+		if !moved {
+			break
+		}
+	}
+	if len(w.turns)+len(w.waiters)+w.stops > 0 || w.begun || w.leaves && w.m.hosting == releasing {
+		return fmt.Errorf("%d prompts, %d requests, %d stops are never answered", len(w.turns), len(w.waiters), w.stops)
+	}
+	return nil
+}
+
+// key is the state as far as it decides what follows.
+func (w *world) key() string {
+	m := &w.m
+	p, t := phase(99), m.turn
+	if t != nil {
+		p = t.phase
+	}
+	return fmt.Sprint(m.life, m.goal, m.hosting, p, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given)
+}
+
+// Every event in every state that can be reached leaves a state that is sound, and
+// from which everything that was asked is answered.
+func TestMachine_EveryEventInEveryState(t *testing.T) {
+	replay := func(path []int) *world {
+		w := &world{}
+		for _, i := range path {
+			moves[i].do(w)
+		}
+		return w
+	}
+	name := func(path []int) string {
+		var out []string
+		for _, i := range path {
+			out = append(out, moves[i].name)
+		}
+		return strings.Join(out, ", ")
+	}
+	seen := map[string]bool{new(world).key(): true}
+	queue, tried := [][]int{nil}, 0
+	for len(queue) > 0 {
+		path := queue[0]
+		queue = queue[1:]
+		for i := range moves {
+			next := append(path[:len(path):len(path)], i)
+			w := replay(path)
+			if !moves[i].do(w) {
+				continue
+			}
+			tried++
+			if err := w.check(); err != nil {
+				t.Fatalf("%s: %v", name(next), err)
+			}
+			key := w.key()
+			if err := w.finish(); err != nil {
+				t.Fatalf("%s, and the end: %v", name(next), err)
+			}
+			if !seen[key] {
+				seen[key] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	t.Logf("%d states, %d events in them", len(seen), tried)
+	if len(seen) < 50 {
+		t.Errorf("only %d states were reached", len(seen))
+	}
+}

@@ -1,0 +1,96 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+)
+
+// record is what session.json holds of a session: all that its log does not.
+type record struct {
+	Version        int             `json:"version"`
+	ID             string          `json:"id"`
+	Agent          string          `json:"agent"`
+	AgentSessionID string          `json:"agentSessionId"`
+	Title          string          `json:"title,omitempty"`
+	Cwd            string          `json:"cwd"`
+	Continuity     Continuity      `json:"continuity"`
+	CreatedAt      time.Time       `json:"createdAt"`
+	Closed         bool            `json:"closed,omitempty"`
+	Ended          *EndInfo        `json:"ended,omitempty"`
+	Metadata       json.RawMessage `json:"metadata,omitempty"`
+
+	// Setup is the params of session/new without credentials: what the agent
+	// is given again when the session is opened anew.
+	Setup         json.RawMessage      `json:"setup"`
+	credentials   adapters.Credentials // never on disk; zero after a restart
+	Capabilities  json.RawMessage      `json:"clientCapabilities,omitempty"`
+	Modes         json.RawMessage      `json:"modes,omitempty"`
+	ConfigOptions json.RawMessage      `json:"configOptions,omitempty"`
+
+	// ChosenMode and Chosen are what clients set, by the option's id: an agent
+	// that is started anew is told again.
+	ChosenMode string                     `json:"chosenMode,omitempty"`
+	Chosen     map[string]json.RawMessage `json:"chosen,omitempty"`
+}
+
+const recordVersion = 1
+
+// read takes over what the agent said of the session in answer to the request that
+// made or opened it.
+func (rec *record) read(result json.RawMessage) {
+	if v, ok := rawjson.Member(result, "modes"); ok {
+		rec.Modes = bytes.Clone(v)
+	}
+	if v, ok := rawjson.Member(result, "configOptions"); ok {
+		rec.ConfigOptions = bytes.Clone(v)
+	}
+}
+
+// needs adds to n what the session was created with.
+func (rec *record) needs(n agents.Needs, a *agents.Agent) agents.Needs {
+	meta, _ := rawjson.Member(rec.Setup, "_meta")
+	_ = n.Read(meta) // it was valid when the session was created
+	n.Credentials, n.Dir = rec.credentials, rec.Cwd
+	n.Alone = n.Alone || a.Info().PerSession
+	return n
+}
+
+// save writes the record when it changed.
+func (s *Session) save() {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	if !s.unsaved || s.m.life == deleted {
+		s.mu.Unlock()
+		return
+	}
+	s.unsaved = false
+	rec := s.rec
+	s.mu.Unlock()
+	if err := s.set.store.save(rec); err != nil {
+		s.log.Error("save session", "err", err)
+		s.mu.Lock()
+		s.unsaved = true
+		s.mu.Unlock()
+	}
+}
+
+// change edits the record and saves it.
+func (s *Session) change(edit func(rec *record)) {
+	s.mu.Lock()
+	edit(&s.rec)
+	s.unsaved = true
+	s.mu.Unlock()
+	s.save()
+}
+
+// SetMetadata keeps what a client wants to be kept of the session.
+func (s *Session) SetMetadata(raw json.RawMessage) {
+	raw = bytes.Clone(raw)
+	s.change(func(rec *record) { rec.Metadata = raw })
+}

@@ -1,0 +1,329 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// Session is one conversation with an agent. Its methods are safe for concurrent use.
+type Session struct {
+	set    *Set
+	id     string
+	quoted []byte // id as a JSON string
+	log    *slog.Logger
+
+	active  atomic.Int64                // unix ms of the last message
+	logOnce sync.Once                   // opens the log
+	logp    atomic.Pointer[journal.Log] // nil until opened
+	saving  sync.Mutex                  // orders writes of the record: an older one must not come last
+
+	lostCalls sync.Once // of EndLostCalls
+
+	mu      sync.Mutex
+	m       machine
+	rec     record
+	unsaved bool // rec differs from the file
+	feeds   map[*viewer.Feed]struct{}
+	asks    map[int64]*ask // open, by the id that clients know; at most maxAsks
+	calls   calls
+	cost    cost
+	gone    chan struct{}     // closed when it was deleted
+	creator journal.Recipient // until it has been answered: the client that makes the session
+	idle    chan struct{}     // closed when no turn is under way; nil when nobody waits
+	giveUp  func()            // ends the start in progress
+	backoff agents.Backoff    // of a process that the session has alone
+}
+
+var _ viewer.Session = (*Session)(nil)
+
+func newSession(set *Set, rec record) *Session {
+	s := &Session{
+		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID},
+		creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+	}
+	switch {
+	case rec.Ended != nil:
+		s.m.life = ended
+	case rec.Closed:
+		s.m.life = closed
+	}
+	s.active.Store(rec.CreatedAt.UnixMilli())
+	return s
+}
+
+// ID returns the session's id.
+func (s *Session) ID() string { return s.id }
+
+// Gone is closed when the session was deleted.
+func (s *Session) Gone() <-chan struct{} { return s.gone }
+
+// Join implements [viewer.Session].
+func (s *Session) Join(f *viewer.Feed, after uint64) (open []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feeds[f] = struct{}{}
+	for _, a := range s.asks {
+		if a.seq <= after {
+			open = append(open, a.seq)
+		}
+	}
+	return open
+}
+
+// Leave implements [viewer.Session].
+func (s *Session) Leave(f *viewer.Feed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.feeds, f)
+}
+
+// Clients returns the clients that are attached.
+func (s *Session) Clients() []*viewer.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*viewer.Client
+	for f := range s.feeds {
+		out = append(out, f.Client())
+	}
+	return out
+}
+
+// BeginsFor returns the entry behind which a client that acts on the session without
+// having opened it is attached: now, but one that acts on its new session before the
+// answer is out misses nothing.
+func (s *Session) BeginsFor(c *viewer.Client) uint64 {
+	last := s.Log().Last()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.creator == c.Number() {
+		return 0
+	}
+	return last
+}
+
+// Answered says that the client that made the session knows its id.
+func (s *Session) Answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.creator = journal.Nobody
+}
+
+// link is a process that works for a session, from the moment the agent is asked to
+// open it there.
+type link struct {
+	s         *Session
+	p         *agents.Process
+	native    string // the agent's own id of the session
+	replaying bool   // what the agent shows, the log has; s.mu guards it
+	opened    bool   // the agent has opened the session; likewise
+	unwanted  bool   // nobody needs it any more; likewise
+}
+
+// nativeID returns what params.sessionId must become on the way to the agent, ""
+// when the ids are the same.
+func (l *link) nativeID() string {
+	if l.native != l.s.id {
+		return l.native
+	}
+	return ""
+}
+
+// Flush implements [agents.Receiver].
+func (l *link) Flush() { l.s.Flush() }
+
+// Lost implements [agents.Receiver].
+func (l *link) Lost(cause error) { l.s.handle(event{kind: lost, link: l, err: cause}) }
+
+// Receive implements [agents.Receiver].
+func (l *link) Receive(m *acp.Message) bool {
+	s := l.s
+	if m.Method() != methodUpdate {
+		return s.receiveOther(l, m)
+	}
+	s.mu.Lock()
+	if s.m.link != l || l.replaying {
+		s.mu.Unlock()
+		return false
+	}
+	var first *turn
+	switch string(m.UpdateKind()) {
+	case "agent_message_chunk", "agent_thought_chunk", "plan":
+		first = s.showsWorkLocked()
+	case "tool_call", "tool_call_update":
+		first = s.showsWorkLocked()
+		s.calls.note(m.Update())
+		s.m.calls = len(s.calls.open)
+	case "usage_update":
+		if more, currency := s.cost.note(m.Update()); more > 0 {
+			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
+		}
+	case "current_mode_update", "config_option_update", "session_info_update":
+		s.noteSettingsLocked(m)
+	}
+	s.append(journal.Update, journal.Everyone, m)
+	s.mu.Unlock()
+	if first != nil {
+		first.span.FirstUpdate()
+	}
+	return true
+}
+
+// receiveOther takes what is no update.
+func (s *Session) receiveOther(l *link, m *acp.Message) bool {
+	switch {
+	case m.IsRequest():
+		return s.ask(l, m)
+	case m.Method() == methodCancelRequest:
+		s.set.Withdrawn(l.p, m)
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.link != l {
+		return false
+	}
+	s.append(journal.Notice, journal.Everyone, m)
+	return true
+}
+
+// showsWorkLocked notes that the agent does something, and returns the turn that it
+// is the first sign of.
+func (s *Session) showsWorkLocked() *turn {
+	t := s.m.turn
+	if t == nil {
+		s.m.working = true
+		return nil
+	}
+	if t.shown || t.phase < running {
+		return nil
+	}
+	t.shown = true
+	return t
+}
+
+// append adds an entry whose frame is m with the gateway's session id.
+func (s *Session) append(k journal.Kind, to journal.Recipient, m *acp.Message) uint64 {
+	if raw := m.SessionRaw(); raw != nil && string(raw) != string(s.quoted) {
+		before, after := m.SplitSession()
+		return s.Log().Append(k, to, before, s.quoted, after)
+	}
+	return s.Log().Append(k, to, m.Frame())
+}
+
+// Record appends what a client has sent, and shows it.
+func (s *Session) Record(by journal.Recipient, m *acp.Message) {
+	s.Log().Append(journal.Client, by, m.Frame())
+	s.Flush()
+}
+
+// Notify passes a notice on to everybody, if a turn is under way: it concerns the
+// work in hand. It reports whether it did.
+func (s *Session) Notify(m *acp.Message) bool {
+	s.mu.Lock()
+	busy := s.m.turn != nil
+	if busy {
+		s.Log().Append(journal.Notice, journal.Everyone, m.Frame())
+	}
+	s.mu.Unlock()
+	if busy {
+		s.Flush()
+	}
+	return busy
+}
+
+// On reports whether p works for the session.
+func (s *Session) On(p *agents.Process) bool { return s.Process() == p }
+
+// Process returns the process that serves the session, nil when there is none.
+func (s *Session) Process() *agents.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.hosting != serving {
+		return nil
+	}
+	return s.m.link.p
+}
+
+// Send passes a client's notification on to the agent, if one works for the session.
+func (s *Session) Send(ctx context.Context, m *acp.Message) {
+	s.mu.Lock()
+	l := s.m.link
+	working := s.m.hosting == serving
+	s.mu.Unlock()
+	if working {
+		_ = l.p.Send(ctx, m.Rewritten("", l.nativeID()))
+	}
+}
+
+// cost is what the session has cost, as the agent reported it last. The session's mu
+// guards it.
+type cost struct {
+	known bool // sum is all that the agent has reported
+	sum   float64
+}
+
+// note returns how much more the session has cost since the agent said so before. What
+// it says first of a session that is older than the gateway, or was made elsewhere, is
+// where counting begins; a sum that shrinks has begun anew.
+func (c *cost) note(update json.RawMessage) (more float64, currency string) {
+	said, ok := rawjson.Member(update, "cost")
+	if !ok {
+		return 0, ""
+	}
+	raw, _ := rawjson.Member(said, "amount")
+	now, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || now < 0 {
+		return 0, ""
+	}
+	if more = now - c.sum; more < 0 {
+		more = now
+	}
+	if !c.known {
+		more = 0
+	}
+	c.known, c.sum = true, now
+	return more, rawjson.MemberString(said, "currency")
+}
+
+// noteLossLocked tells the clients that the process has ended by itself.
+func (s *Session) noteLossLocked(cause error, x *after) {
+	if errors.Is(cause, agents.ErrShutdown) || errors.Is(cause, agents.ErrUnused) {
+		return
+	}
+	end := EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", Message: cause.Error(), At: time.Now().UTC()}
+	if exit, ok := errors.AsType[*adapters.ExitError](cause); ok {
+		end.Stderr = agents.QuoteStderr(exit.Stderr)
+		if exit.Signal == "" {
+			end.ExitCode = &exit.Code
+		}
+	}
+	s.noteEndLocked(end, x)
+}
+
+// noteEndLocked tells the clients that the session, or its process, has ended.
+func (s *Session) noteEndLocked(end EndInfo, x *after) {
+	b, err := schema.Encode(struct {
+		SessionID string  `json:"sessionId"`
+		Data      EndInfo `json:"data"`
+	}{s.id, end})
+	if err != nil {
+		return // it has no values that cannot be encoded
+	}
+	n := acp.NewNotification("_sandboxagent/session/ended", b)
+	s.Log().Append(journal.Notice, journal.Everyone, n.Frame())
+	x.flush = true
+}

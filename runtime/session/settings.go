@@ -1,0 +1,211 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// Unsupported names a field of _meta["sandboxagent.dev"] that had no effect.
+type Unsupported struct {
+	Field  string `json:"field"`
+	Reason string `json:"reason"`
+}
+
+// configFields are those that an agent's config options can take, and the
+// category of the option.
+var configFields = []struct{ field, category string }{
+	{"model", "model"}, {"variant", "thought_level"}, {"mode", "mode"},
+}
+
+// setupFields are those that only an agent's adapter can take.
+var setupFields = []string{
+	"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories",
+	"credentials", "agentVersion", "agentSpecific",
+}
+
+// configure sets what session/new asked for by the agent's own config
+// options, and returns what nobody acted on. Nothing is dropped in silence.
+func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) []Unsupported {
+	own, ok := rawjson.Member(meta, acp.MetaKey)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
+	defer cancel()
+	info := l.p.Agent().Info()
+	takes := info.Takes
+	if info.Program != "" {
+		takes = append(slices.Clip(takes), "agentVersion")
+	}
+	var out []Unsupported
+	for _, c := range configFields {
+		wish := rawjson.MemberString(own, c.field)
+		if wish == "" || slices.Contains(takes, c.field) {
+			continue
+		}
+		if reason := s.setOption(ctx, l, c.category, wish); reason != "" {
+			out = append(out, Unsupported{c.field, reason})
+		}
+	}
+	for _, f := range setupFields {
+		v, given := rawjson.Member(own, f)
+		if !given || slices.Contains(takes, f) || f == "permissionMode" && string(v) == `"default"` {
+			continue
+		}
+		out = append(out, Unsupported{f, "agent " + l.p.Agent().ID() + " does not take it from the gateway"})
+	}
+	return out
+}
+
+// setOption sets the session's option of a category and returns why it could
+// not.
+func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
+	s.mu.Lock()
+	options, modes := s.rec.ConfigOptions, s.rec.Modes
+	s.mu.Unlock()
+	id := ""
+	for _, o := range rawjson.Elements(options) {
+		if rawjson.MemberString(o, "category") == category {
+			if rawjson.MemberString(o, "currentValue") == wish {
+				return ""
+			}
+			id = rawjson.MemberString(o, "id")
+		}
+	}
+	var method string
+	var params json.RawMessage
+	switch {
+	case id != "":
+		method = methodSetOption
+		params = optionParams(l, id, rawjson.AppendQuoted(nil, wish))
+	case category == "mode" && len(modes) > 0:
+		method = methodSetMode
+		params = withParam(sessionParams(l.native), "modeId", rawjson.AppendQuoted(nil, wish))
+	default:
+		return "agent " + l.p.Agent().ID() + " offers no option for it"
+	}
+	res, err := l.p.Ask(ctx, method, params)
+	if err != nil {
+		return viewer.ErrorOf(err).Message
+	}
+	quoted := rawjson.AppendQuoted(nil, wish)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.chosenLocked(method, quoted, id, quoted)
+	if v, ok := rawjson.Member(res, "configOptions"); ok {
+		s.rec.ConfigOptions = v
+	}
+	if method == methodSetMode {
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, wish), "currentModeId")
+	}
+	s.unsaved = true
+	return ""
+}
+
+// chosenLocked remembers what somebody set; mu is held. A map that was saved may
+// be read elsewhere, so it is replaced and not changed.
+func (s *Session) chosenLocked(method string, mode json.RawMessage, option string, value json.RawMessage) {
+	switch {
+	case method == methodSetMode:
+		var id string
+		if json.Unmarshal(mode, &id) == nil {
+			s.rec.ChosenMode = id
+		}
+	case method == methodSetOption && option != "" && len(value) > 0:
+		chosen := maps.Clone(s.rec.Chosen)
+		if chosen == nil {
+			chosen = map[string]json.RawMessage{}
+		}
+		chosen[option] = value
+		s.rec.Chosen = chosen
+	}
+}
+
+// chooseAgain sets at an agent that was started anew what was chosen before, as
+// far as the agent has not kept it. What the agent refuses stays as the agent
+// has it, and clients see that in its options.
+func (s *Session) chooseAgain(ctx context.Context, l *link) {
+	s.mu.Lock()
+	chosen, mode := s.rec.Chosen, s.rec.ChosenMode
+	options, modes := s.rec.ConfigOptions, s.rec.Modes
+	s.mu.Unlock()
+	now := map[string]json.RawMessage{}
+	for _, o := range rawjson.Elements(options) {
+		now[rawjson.MemberString(o, "id")], _ = rawjson.Member(o, "currentValue")
+	}
+	tell := func(method string, params json.RawMessage) {
+		res, err := l.p.Ask(ctx, method, params)
+		if err != nil {
+			s.log.Warn("agent did not take a choice again", "method", method, "err", err)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if v, ok := rawjson.Member(res, "configOptions"); ok {
+			s.rec.ConfigOptions = v
+		}
+		s.unsaved = true
+	}
+	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
+		quoted := rawjson.AppendQuoted(nil, mode)
+		tell(methodSetMode, withParam(sessionParams(l.native), "modeId", quoted))
+		s.mu.Lock()
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
+		s.mu.Unlock()
+	}
+	for _, id := range slices.Sorted(maps.Keys(chosen)) {
+		if current, there := now[id]; there && string(current) != string(chosen[id]) {
+			tell(methodSetOption, optionParams(l, id, chosen[id]))
+		}
+	}
+	s.save()
+}
+
+func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {
+	return withParam(withParam(sessionParams(l.native), "configId", rawjson.AppendQuoted(nil, id)), "value", value)
+}
+
+// Chose notes what a client has set and the agent has taken.
+func (s *Session) Chose(method string, params, result json.RawMessage) {
+	mode, _ := rawjson.Member(params, "modeId")
+	value, _ := rawjson.Member(params, "value")
+	options, _ := rawjson.Member(result, "configOptions")
+	s.mu.Lock()
+	if len(options) > 0 {
+		s.rec.ConfigOptions = bytes.Clone(options)
+	}
+	if method == methodSetMode && len(mode) > 0 && len(s.rec.Modes) > 0 {
+		s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
+	}
+	s.chosenLocked(method, mode, rawjson.MemberString(params, "configId"), bytes.Clone(value))
+	s.unsaved = true
+	s.mu.Unlock()
+	s.set.o.Tasks.Go(s.save)
+}
+
+// noteSettingsLocked keeps what a later client is told at once.
+func (s *Session) noteSettingsLocked(m *acp.Message) {
+	u := m.Update()
+	switch string(m.UpdateKind()) {
+	case "current_mode_update":
+		if mode, ok := rawjson.Member(u, "currentModeId"); ok && len(s.rec.Modes) > 0 {
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
+		}
+	case "config_option_update":
+		if opts, ok := rawjson.Member(u, "configOptions"); ok {
+			s.rec.ConfigOptions = bytes.Clone(opts)
+		}
+	case "session_info_update":
+		if t := rawjson.MemberString(u, "title"); t != "" {
+			s.rec.Title = t
+		}
+	}
+	s.unsaved = true
+}

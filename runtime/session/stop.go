@@ -1,0 +1,174 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// Close ends the session's work and gives its process back. Open opens it again.
+func (s *Session) Close(ctx context.Context) error {
+	_, err := s.stop(ctx, closed, "")
+	return err
+}
+
+// Terminate ends the session for good; its events stay readable. already says that
+// it had ended before.
+func (s *Session) Terminate(ctx context.Context, by string) (already bool, end EndInfo, err error) {
+	already, err = s.stop(ctx, ended, by)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.Ended != nil {
+		end = *s.rec.Ended
+	}
+	return already, end, err
+}
+
+// Delete ends the session and removes everything of it.
+func (s *Session) Delete(ctx context.Context) error {
+	already, err := s.stop(ctx, deleted, "")
+	if already {
+		return notFound(s.id)
+	}
+	return err
+}
+
+func (s *Session) stop(ctx context.Context, goal life, by string) (already bool, err error) {
+	s.EndLostCalls()
+	type result struct {
+		already bool
+		err     error
+	}
+	ch := make(chan result, 1)
+	s.handle(event{kind: stopped, goal: goal, by: by, done: func(already bool, err error) { ch <- result{already, err} }})
+	select {
+	case r := <-ch:
+		return r.already, r.err
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// reachGoalLocked is what follows when a session has stopped: a closed or ended one is
+// written down, a deleted one removed.
+func (s *Session) reachGoalLocked(e effect, x *after) {
+	x.slow = true
+	switch e.goal {
+	case closed:
+		s.rec.Closed, s.unsaved = true, true
+		x.then(func() { x.err = s.persist(true); s.Log().Release(0) })
+	case ended:
+		end := EndInfo{Reason: "terminated", TerminatedBy: e.by, At: time.Now().UTC()}
+		s.rec.Ended, s.unsaved = &end, true
+		s.noteEndLocked(end, x)
+		x.then(func() { x.err = s.persist(true) })
+	case deleted:
+		x.then(func() { x.err = s.remove() })
+	}
+}
+
+// persist writes down what is known of the session.
+func (s *Session) persist(durably bool) error {
+	s.save()
+	l := s.openedLog()
+	switch {
+	case l == nil: // nobody has opened it: it has nothing new
+		return nil
+	case durably:
+		return s.syncLog()
+	}
+	return l.Flush()
+}
+
+// remove removes what is left of a deleted session.
+func (s *Session) remove() error {
+	s.set.forget(s)
+	close(s.gone)
+	for _, c := range s.Clients() {
+		c.Detach(s)
+	}
+	if err := s.Log().Close(); err != nil {
+		s.log.Warn("close log of deleted session", "err", err)
+	}
+	s.saving.Lock() // a write of the record that is under way ends first
+	defer s.saving.Unlock()
+	return s.set.store.remove(s.id)
+}
+
+// Open opens a closed session again. wait is not nil when it is about to stop: try
+// again when it is closed.
+func (s *Session) Open() (wait <-chan struct{}, err error) {
+	s.mu.Lock()
+	switch s.m.life {
+	case ended:
+		defer s.mu.Unlock()
+		return nil, acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (%s): start a new one", s.id, s.rec.Ended.Reason)
+	case deleted:
+		s.mu.Unlock()
+		return nil, notFound(s.id)
+	case stopping:
+		done := make(chan struct{})
+		s.handleLocked(event{kind: stopped, done: func(bool, error) { close(done) }})
+		return done, nil
+	}
+	s.handleLocked(event{kind: loaded})
+	return nil, nil
+}
+
+// Shutdown makes the session take no more work, and cancels what it does.
+func (s *Session) Shutdown() { s.handle(event{kind: shutdown}) }
+
+// AwaitIdle waits until no turn is under way, or ctx ends.
+func (s *Session) AwaitIdle(ctx context.Context) {
+	s.mu.Lock()
+	if s.m.turn == nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+const logIdle = 30 * time.Second // a log silent for this long gives memory and file back
+
+// Bounds say how long a silent session keeps its process; 0 is for ever.
+type Bounds struct {
+	Idle       time.Duration // without a turn, requests of the agent and open tool calls
+	Unattached time.Duration // likewise, without a client, where the agent can open it again
+	Background time.Duration // with open tool calls
+}
+
+// Tidy gives back what an idle session holds: its process, and its log's memory sooner.
+func (s *Session) Tidy(now time.Time, b Bounds) {
+	silent := now.Sub(time.UnixMilli(s.active.Load()))
+	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
+	s.mu.Lock()
+	alone := len(s.feeds) == 0 && s.m.link != nil
+	if alone {
+		caps := s.m.link.p.Capabilities()
+		alone = caps.Resume || caps.Load
+	}
+	s.mu.Unlock()
+	if background := passed(b.Background); background || passed(b.Idle) || alone && passed(b.Unattached) {
+		s.handle(event{kind: idle, now: background})
+	}
+	s.mu.Lock()
+	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing
+	s.mu.Unlock()
+	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
+		l.Release(logIdle)
+	}
+}
+
+func notFound(id string) error {
+	return problem.New(problem.SessionNotFound, "session %q was not found", id)
+}

@@ -1,0 +1,180 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// maxQueued bounds the prompts that wait for another to end, and the requests that
+// wait for a process. More are refused.
+const maxQueued = 64
+
+// turn is one prompt from its arrival to its response. The session's mu guards it.
+type turn struct {
+	req       *viewer.Request
+	needs     agents.Needs // of the connection it came by
+	prompt    acp.Message  // as the client sent it; dropped when the agent has it
+	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
+	phase     phase
+	withdrawn bool        // the agent is told when it has the prompt
+	agentID   int64       // the request's id at the agent
+	shown     bool        // the agent has shown something
+	watchdog  *time.Timer // of silence; nil without
+	span      observe.Span
+}
+
+var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
+
+// Prompt takes a prompt: it begins a turn, or waits behind the running one.
+func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
+	s.EndLostCalls()
+	t := &turn{req: req, needs: n, prompt: m.Clone(), span: observe.NoSpan{}}
+	if name, ok := rawjson.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
+		t.name = bytes.Clone(name)
+	}
+	req.OnWithdraw(func(context.Context) { s.handle(event{kind: withdrawn, turn: t}) })
+	s.mu.Lock()
+	if s.m.refusal() == nil { // a refused one is no turn
+		t.span = s.set.o.Observer.Begin(ctx, observe.Work{Name: m.Method(), Agent: s.rec.Agent, Session: s.id, Meta: m.Meta()})
+	}
+	s.handleLocked(event{kind: prompted, turn: t})
+}
+
+// Cancel is a client's session/cancel: it ends the running turn, everything that
+// waits behind it, and what the agent does by itself.
+func (s *Session) Cancel(by journal.Recipient, m *acp.Message) {
+	s.Log().Append(journal.Client, by, m.Frame())
+	s.handle(event{kind: cancelled})
+	s.Flush()
+}
+
+// recordLocked makes the turn's prompt part of the history.
+func (s *Session) recordLocked(t *turn) {
+	s.m.working = false
+	num := t.req.Client().Number()
+	log := s.Log()
+	log.Append(journal.Client, num, t.prompt.Frame())
+	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
+	for _, block := range rawjson.Elements(blocks) {
+		// The sender knows what it sent; everybody else, and everybody later,
+		// is shown it as ACP shows a user's words.
+		log.Append(journal.Echo, journal.Except(num),
+			[]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted,
+			[]byte(`,"update":{"sessionUpdate":"user_message_chunk","content":`), block, []byte(`}}}`))
+	}
+}
+
+// giveLocked queues the turn's prompt for the agent. The error is why the process is
+// ending.
+func (s *Session) giveLocked(t *turn, l *link) error {
+	prompt, native := t.prompt, l.nativeID()
+	t.prompt = acp.Message{}
+	id, err := l.p.Post(
+		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
+		func(res *acp.Message, err error) {
+			if err == nil && !l.p.OwnLogin() {
+				l.p.Agent().LearnAuth(methodPrompt, res.Err())
+			}
+			s.handle(event{kind: answered, turn: t, res: res, err: err})
+		})
+	t.agentID = id
+	if limit := s.set.o.TurnIdleTimeout; limit > 0 && err == nil {
+		t.watchdog = time.AfterFunc(limit, func() { s.watchSilence(t, limit) })
+	}
+	return err
+}
+
+// watchSilence cancels a turn that has been silent for limit.
+func (s *Session) watchSilence(t *turn, limit time.Duration) {
+	silent := time.Since(time.UnixMilli(s.active.Load()))
+	s.mu.Lock()
+	if s.m.turn != t || silent < limit {
+		if s.m.turn == t {
+			t.watchdog.Reset(limit - silent)
+		}
+		s.mu.Unlock()
+		return
+	}
+	s.handleLocked(event{kind: cancelled, now: true})
+	s.log.Warn("cancel silent turn", "silent", silent)
+}
+
+// endTurnLocked answers the turn's client, and tells the session's other clients how
+// the turn ended. The response follows and is written with it.
+func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) {
+	if t.watchdog != nil {
+		t.watchdog.Stop()
+	}
+	var frame []byte
+	var outcome observe.Outcome
+	switch {
+	case res == nil && err == nil:
+		outcome = observe.Outcome{Result: observe.Cancelled}
+		m := acp.NewResult(t.req.ID(), cancelledResult)
+		frame = m.Frame()
+		s.noteTurnEndLocked(t, cancelledResult, nil)
+	case err != nil:
+		outcome = observe.OutcomeOf(err)
+		failure := viewer.ErrorOf(err)
+		if failure.Code == acp.CodeCancelled && !errors.Is(err, context.Canceled) {
+			outcome = observe.Outcome{Result: observe.Cancelled}
+		}
+		m := acp.NewError(t.req.ID(), failure)
+		frame = m.Frame()
+		s.noteTurnEndLocked(t, nil, failure)
+	default:
+		outcome = observe.OutcomeOfTurn(res)
+		frame = t.req.Rewritten(res)
+		s.noteTurnEndLocked(t, res.Result(), res.Err())
+	}
+	deliver := t.req.Record(s, frame, viewer.TimedOut(err), outcome)
+	x.then(func() {
+		t.span.End(outcome)
+		deliver()
+		s.set.syncer.soon(s)
+	})
+	x.flush = true
+}
+
+// noteTurnEndLocked tells the session's other clients, the turn's own on a later
+// connection among them, how it ended, if one may want to know.
+func (s *Session) noteTurnEndLocked(t *turn, result []byte, failure *acp.Error) {
+	if t.name == nil && !s.watchedLocked(t.req.Client()) {
+		return
+	}
+	frame := append(make([]byte, 0, 256+len(result)), `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":`...)
+	frame = append(frame, s.quoted...)
+	if t.name != nil {
+		frame = append(append(frame, `,"promptId":`...), t.name...)
+	}
+	if failure != nil {
+		b, err := schema.Encode(failure)
+		if err != nil {
+			return
+		}
+		frame = append(append(frame, `,"error":`...), b...)
+	} else {
+		frame = append(append(frame, `,"result":`...), result...)
+	}
+	s.Log().Append(journal.TurnEnd, journal.Except(t.req.Client().Number()), append(frame, "}}"...))
+}
+
+// watchedLocked reports whether a client other than c wants to know how turns end.
+func (s *Session) watchedLocked(c *viewer.Client) bool {
+	for f := range s.feeds {
+		if f.Client() != c && f.Client().Capabilities().WantsTurns() {
+			return true
+		}
+	}
+	return false
+}

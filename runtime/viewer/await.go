@@ -1,0 +1,102 @@
+package viewer
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Written says that what was polled has reached the client.
+func (st *Stream) Written() {
+	if len(st.polled) == 0 {
+		return
+	}
+	c := st.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range st.polled {
+		m.f.written = max(m.f.written, m.pos)
+	}
+	st.polled = st.polled[:0]
+	c.advancedLocked()
+}
+
+// advancedLocked wakes who waits for events to be written.
+func (c *Client) advancedLocked() {
+	if c.progress != nil {
+		close(c.progress)
+		c.progress = nil
+	}
+}
+
+// AwaitEntry waits until the client's stream has written the session's entry seq, or
+// has written nothing for the time given. A client that never had a stream is not
+// waited for; one whose stream broke is about to open it again. It returns the id of
+// the last event handed out.
+func (c *Client) AwaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) uint64 {
+	if s != nil {
+		c.awaitEntry(ctx, s, seq, stall)
+	}
+	return c.lastEvent()
+}
+
+func (c *Client) lastEvent() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.event
+}
+
+func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) {
+	c.awaitProgress(ctx, stall, func() bool {
+		f := c.feedLocked(s)
+		return f == nil || f.written >= seq || f.stop == nil && !c.streamed
+	})
+}
+
+// AwaitAll waits until the open streams have written all there is, or ctx ends, or the
+// client does not read.
+func (c *Client) AwaitAll(ctx context.Context) {
+	c.awaitProgress(ctx, stallBound, func() bool {
+		return !slices.ContainsFunc(c.feeds, func(f *Feed) bool { return f.stop != nil && f.written < f.log.Last() })
+	})
+}
+
+// awaitProgress waits until done, which is called with mu held, while the client's
+// streams write something at least every stall.
+func (c *Client) awaitProgress(ctx context.Context, stall time.Duration, done func() bool) {
+	for {
+		c.mu.Lock()
+		if c.closed || done() {
+			c.mu.Unlock()
+			return
+		}
+		if c.progress == nil {
+			c.progress = make(chan struct{})
+		}
+		progress := c.progress
+		c.mu.Unlock()
+		timer := time.NewTimer(stall)
+		select {
+		case <-progress:
+			timer.Stop()
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// stallBound is how long a client that reads nothing is waited for at the end.
+const stallBound = 500 * time.Millisecond
+
+// Shown returns the newest entry of the session that the client was handed.
+func (c *Client) Shown(s Session) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.feedLocked(s); f != nil {
+		return f.shown
+	}
+	return 0
+}

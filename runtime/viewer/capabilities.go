@@ -1,0 +1,64 @@
+package viewer
+
+import (
+	"encoding/json"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// Capabilities is what the client said in initialize, as far as the gateway acts on it.
+type Capabilities struct {
+	Raw json.RawMessage // for the agent
+
+	fsRead, fsWrite, terminal         bool
+	form, url, question, eventNumbers bool
+	turns                             bool // it wants to know how turns of others end
+}
+
+// ReadCapabilities reads the clientCapabilities of initialize.
+func ReadCapabilities(caps json.RawMessage) Capabilities {
+	has := func(path ...string) bool {
+		v, ok := rawjson.Member(caps, path...)
+		return ok && string(v) != "null" && string(v) != "false"
+	}
+	return Capabilities{
+		Raw:    forAgent(caps),
+		fsRead: has("fs", "readTextFile"), fsWrite: has("fs", "writeTextFile"), terminal: has("terminal"),
+		form: has("elicitation", "form"), url: has("elicitation", "url"),
+		question:     has("_meta", acp.MetaKey, "requestQuestion"),
+		eventNumbers: has("_meta", acp.MetaKey, "eventIds"),
+		turns:        has("_meta", acp.MetaKey, "turns"),
+	}
+}
+
+// Can reports whether the client offers a method that agents call.
+func (c Capabilities) Can(method string) bool {
+	switch method {
+	case "fs/read_text_file":
+		return c.fsRead
+	case "fs/write_text_file":
+		return c.fsWrite
+	case "terminal/create", "terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release":
+		return c.terminal
+	case MethodElicit:
+		return c.form || c.url
+	}
+	return true
+}
+
+// forAgent returns the client capabilities that an agent process is started with: the
+// client's own, without what is between it and the gateway.
+func forAgent(caps json.RawMessage) json.RawMessage {
+	if len(caps) == 0 || caps[0] != '{' {
+		return json.RawMessage("{}")
+	}
+	caps = rawjson.DeleteMember(caps, "_meta", acp.MetaKey)
+	if meta, ok := rawjson.Member(caps, "_meta"); ok && string(meta) == "{}" {
+		caps = rawjson.DeleteMember(caps, "_meta")
+	}
+	return caps
+}
+
+// WantsTurns reports whether the client wants to know how turns of others end.
+func (c Capabilities) WantsTurns() bool { return c.turns }

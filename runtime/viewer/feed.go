@@ -1,0 +1,203 @@
+package viewer
+
+import (
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+)
+
+// Feed is a client's position in one log.
+type Feed struct {
+	client  *Client
+	session Session // nil for the connection's own log
+	log     *journal.Log
+	replay  uint64 // entries up to here are history; set before it is shared
+	since   uint64 // responses up to here were an earlier feed's; set before it is shared
+
+	// Guarded by client.mu.
+	pos     uint64   // handed out up to here
+	written uint64   // written to the client up to here
+	shown   uint64   // newest entry that the client was handed
+	first   []uint64 // open requests before pos that are given first
+	stop    func()   // ends the watch; nil without a stream
+}
+
+// unwatch is called with client.mu held, or when the feed has no client left.
+func (f *Feed) unwatch() {
+	if f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+}
+
+// Client returns whose feed it is.
+func (f *Feed) Client() *Client { return f.client }
+
+// feedOf returns the client's feed of the session, nil when it is not attached.
+func (c *Client) feedOf(s Session) *Feed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.feedLocked(s)
+}
+
+func (c *Client) feedLocked(s Session) *Feed {
+	for _, f := range c.feeds {
+		if f.session == s {
+			return f
+		}
+	}
+	return nil
+}
+
+// Attached returns the sessions that the client reads.
+func (c *Client) Attached() []Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Session
+	for _, f := range c.feeds {
+		if f.session != nil {
+			out = append(out, f.session)
+		}
+	}
+	return out
+}
+
+// Reads reports whether the client is attached to the session.
+func (c *Client) Reads(s Session) bool { return c.feedOf(s) != nil }
+
+// WasGiven reports whether the client was given the request of an agent, which is
+// still open: who was not cannot mean it.
+func (c *Client) WasGiven(ask int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.given[ask]
+}
+
+// newFeed returns a feed of the session's log from behind after, which the
+// session knows and the client does not yet.
+func newFeed(c *Client, s Session, after uint64) *Feed {
+	f := &Feed{client: c, session: s, log: s.Log(), pos: after, written: after}
+	f.first = s.Join(f, after)
+	slices.Sort(f.first)
+	return f
+}
+
+// Attach makes the session's log one of the client's feeds, from behind after,
+// entries up to replay as history. It replaces an earlier feed of the session.
+// Open requests of the agent that the feed would not come to are given first.
+func (c *Client) Attach(s Session, after, replay uint64) {
+	f := newFeed(c, s, after)
+	f.replay = replay
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		s.Leave(f)
+		return
+	}
+	f.since = f.log.Appended()
+	old := c.feedLocked(s)
+	if old == nil {
+		c.feeds = append(c.feeds, f)
+	} else {
+		old.unwatch()
+		c.feeds[slices.Index(c.feeds, old)] = f
+	}
+	c.watchLocked(f)
+	c.mu.Unlock()
+	if old != nil {
+		s.Leave(old)
+		c.deliverResponses(old, f.since)
+	}
+}
+
+// AttachFrom attaches the client to a session from behind after, unless it is
+// attached already.
+func (c *Client) AttachFrom(s Session, after uint64) {
+	if c.feedOf(s) != nil {
+		return
+	}
+	f := newFeed(c, s, after)
+	c.mu.Lock()
+	f.since = f.log.Appended()
+	added := c.addLocked(f)
+	c.mu.Unlock()
+	if !added {
+		s.Leave(f)
+	}
+}
+
+// addLocked makes f the client's feed of its session, unless there is one.
+func (c *Client) addLocked(f *Feed) bool {
+	if c.closed || c.feedLocked(f.session) != nil {
+		return false
+	}
+	c.feeds = append(c.feeds, f)
+	c.watchLocked(f)
+	return true
+}
+
+// Created answers the request that made the session and attaches its client, in
+// one step: a client that has one stream for all must not be told of a session
+// before it knows its id, and one that knows the id must be attached.
+func (c *Client) Created(q *Request, s Session, result []byte) {
+	f := newFeed(c, s, 0)
+	c.mu.Lock()
+	if q.done.CompareAndSwap(false, true) {
+		delete(c.requests, q.id)
+		q.span.End(observe.OutcomeOf(nil))
+		m := acp.NewResult(q.id, result)
+		switch {
+		case q.sink != nil:
+			q.sink <- acp.Reply{Frame: m.Frame()}
+		case !c.closed:
+			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, m.Frame()) // in memory: it cannot fail
+		}
+	}
+	added := c.addLocked(f)
+	c.mu.Unlock()
+	if !added {
+		s.Leave(f)
+	}
+}
+
+// Detach ends the client's reading of the session.
+func (c *Client) Detach(s Session) {
+	c.mu.Lock()
+	for i, f := range c.feeds {
+		if f.session == s {
+			c.feeds = append(c.feeds[:i:i], c.feeds[i+1:]...)
+			f.unwatch()
+			upTo := f.log.Appended()
+			c.mu.Unlock()
+			s.Leave(f)
+			c.deliverResponses(f, upTo)
+			return
+		}
+	}
+	c.mu.Unlock()
+}
+
+// deliverResponses puts responses up to an entry that the client has not been
+// handed on its own stream: f was a feed of the client and is no more.
+func (c *Client) deliverResponses(f *Feed, upTo uint64) {
+	c.mu.Lock()
+	pos, inline := f.pos, c.shape == acp.Inline
+	c.mu.Unlock()
+	if inline {
+		return // they travel beside the stream
+	}
+	f.session.Flush()
+	for cur := f.log.Cursor(pos); cur.After() < upTo; {
+		batch, err := cur.Next(nil, 64<<10)
+		if err != nil || len(batch) == 0 {
+			return
+		}
+		for _, e := range batch {
+			if e.Kind == journal.Response && e.To == c.num && e.Seq > f.since && e.Seq <= upTo {
+				c.Post(journal.Response, e.Frame)
+			}
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package viewer
+
+import (
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// renderLocked returns the entry's frame as this client is given it, nil when
+// it is not.
+func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
+	c := st.c
+	switch e.Kind {
+	case journal.Client:
+		return nil
+	case journal.Update, journal.Echo:
+		if e.Seq > f.replay && !e.To.Includes(c.num) {
+			return nil
+		}
+	case journal.Notice:
+		if e.Seq <= f.replay || !e.To.Includes(c.num) {
+			return nil
+		}
+	case journal.TurnEnd:
+		if !c.caps.turns || e.Seq <= f.replay || !e.To.Includes(c.num) {
+			return nil
+		}
+	case journal.Response:
+		if e.Seq <= f.since || e.To != c.num || c.shape == acp.Inline && f.session != nil {
+			return nil
+		}
+		return e.Frame
+	case journal.Ask:
+		return st.renderAskLocked(f, e)
+	case journal.AskDone:
+		id, ok := rawjson.Member(e.Frame, "params", "requestId")
+		n, isInt := acp.ID(id).Int()
+		if !ok || !isInt || !c.given[n] {
+			return nil
+		}
+		delete(c.given, n)
+		if !e.To.Includes(c.num) {
+			return nil
+		}
+		return e.Frame
+	}
+	return st.numbered(f, e.Seq, e.Frame)
+}
+
+// renderAskLocked gives out a request that is still open, in the form the client
+// can answer.
+func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
+	c := st.c
+	m, err := acp.Parse(e.Frame)
+	if err != nil {
+		return nil
+	}
+	id, ok := m.ID().Int()
+	if !ok {
+		return nil
+	}
+	a, open := c.asks.Open(id)
+	if !open || !c.caps.Can(a.Method) {
+		return nil
+	}
+	frame := e.Frame
+	if m.Method() == MethodQuestion {
+		if frame = a.formFor(c.caps, frame); frame == nil {
+			return nil
+		}
+	}
+	c.given[id] = true
+	return st.numbered(f, e.Seq, frame)
+}
+
+// numbered adds the entry's sequence number for clients that want it.
+func (st *Stream) numbered(f *Feed, seq uint64, frame []byte) []byte {
+	if !st.c.caps.eventNumbers || f.session == nil {
+		return frame
+	}
+	m, err := acp.Parse(frame)
+	if err != nil {
+		return frame
+	}
+	start := len(st.arena)
+	st.arena = m.AppendSeq(st.arena, seq)
+	return st.arena[start:len(st.arena):len(st.arena)]
+}
+
+// again renders an entry that was handed out before.
+func (st *Stream) again(f *Feed, e journal.Entry) []byte {
+	if e.Kind == journal.AskDone {
+		return e.Frame
+	}
+	if e.Kind == journal.Ask {
+		if m, err := acp.Parse(e.Frame); err == nil && m.Method() == MethodQuestion {
+			id, _ := m.ID().Int()
+			if a, open := st.c.asks.Open(id); open {
+				return st.numbered(f, e.Seq, a.formFor(st.c.caps, e.Frame))
+			}
+		}
+	}
+	return st.numbered(f, e.Seq, e.Frame)
+}

@@ -1,0 +1,386 @@
+package viewer
+
+import (
+	"errors"
+	"slices"
+	"sort"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// maxRuns bounds what a connection remembers of its events. Beyond it the
+// oldest can no longer be asked for by id; the logs still have them.
+const maxRuns = 1 << 16
+
+// run says that n consecutive events were consecutive entries of one log.
+type run struct {
+	event uint64 // id of the first
+	n     uint64
+	seq   uint64 // entry of the first
+	log   *journal.Log
+	sess  Session
+}
+
+// Stream is one open stream of a client. It implements [acp.Stream].
+type Stream struct {
+	c    *Client
+	key  string // session id; "" is the connection's own
+	all  bool   // it carries every feed
+	wake chan struct{}
+	done chan struct{}
+	once sync.Once
+
+	cursors map[*Feed]*journal.Cursor
+	feeds   []*Feed
+	polled  []mark
+	entries []journal.Entry
+	events  []acp.Event
+	arena   []byte // frames that were rendered for this client
+
+	next, until uint64 // ids still to be replayed; none when next > until
+}
+
+// mark is how far a poll came in a feed.
+type mark struct {
+	f   *Feed
+	pos uint64
+}
+
+var _ acp.Stream = (*Stream)(nil)
+
+// watchLocked makes the feed wake the stream that carries it.
+func (c *Client) watchLocked(f *Feed) {
+	f.unwatch()
+	key := ""
+	if f.session != nil && c.shape == acp.PerSession {
+		key = f.session.ID()
+	}
+	if st := c.streams[key]; st != nil {
+		f.stop = f.log.Watch(st.wake)
+		st.poke()
+	}
+}
+
+func (st *Stream) poke() {
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// carries reports whether the feed's events travel on this stream.
+func (st *Stream) carries(f *Feed) bool {
+	if st.all {
+		return true
+	}
+	if f.session == nil {
+		return st.key == ""
+	}
+	return f.session.ID() == st.key
+}
+
+// Stream opens a stream of the client.
+func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, problem.New(problem.ClientNotFound, "the connection has ended: initialize again")
+	}
+	if c.shape != acp.PerSession {
+		session = ""
+	}
+	old := c.streams[session]
+	if old != nil && after == nil {
+		return nil, problem.New(problem.Conflict, "this stream is open already: send Last-Event-ID to take it over")
+	}
+	st := &Stream{
+		c: c, key: session, all: c.shape != acp.PerSession,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), cursors: map[*Feed]*journal.Cursor{}, next: 1,
+	}
+	if after != nil {
+		if err := c.replayableLocked(st, *after); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range c.feeds {
+		if after != nil || !st.carries(f) {
+			continue
+		}
+		if oldest := f.log.Oldest(); f.pos+1 < oldest {
+			// Said once; who comes back gets what is left.
+			err := problem.New(problem.EventsExpired, "events were dropped while no stream was open, the oldest kept has sequence number %d: load the session anew", oldest).With("oldestSeq", oldest)
+			f.pos = oldest - 1
+			return nil, err
+		}
+	}
+	if old != nil {
+		old.end()
+	}
+	c.streams[session] = st
+	c.streamed = c.streamed || st.all
+	for _, f := range c.feeds {
+		if st.carries(f) {
+			f.unwatch()
+			f.stop = f.log.Watch(st.wake)
+		}
+	}
+	st.poke()
+	return st, nil
+}
+
+// replayableLocked sets the stream to begin behind event after.
+func (c *Client) replayableLocked(st *Stream, after uint64) error {
+	if after > c.event {
+		return problem.New(problem.InvalidRequest, "Last-Event-ID %d was never sent on this connection: the newest event is %d", after, c.event)
+	}
+	oldest := c.expired + 1
+	gone := after < c.expired
+	if i := c.runOf(after + 1); i < len(c.runs) && !gone {
+		for _, r := range c.runs[i:] {
+			if st.all || st.key == runKey(r) {
+				seq := r.seq + (max(after+1, r.event) - r.event)
+				if first := r.log.Oldest(); first > seq {
+					gone, oldest = true, r.event+(first-r.seq)
+				}
+				break
+			}
+		}
+	}
+	if gone {
+		return problem.New(problem.EventsExpired, "events after %d are no longer kept, the oldest is %d: load the session anew", after, oldest).With("oldestEventId", oldest)
+	}
+	st.next, st.until = after+1, c.event
+	return nil
+}
+
+func runKey(r run) string {
+	if r.sess == nil {
+		return ""
+	}
+	return r.sess.ID()
+}
+
+// runOf returns the index of the run that holds event id, or of the next one.
+func (c *Client) runOf(id uint64) int {
+	return sort.Search(len(c.runs), func(i int) bool { return c.runs[i].event+c.runs[i].n > id })
+}
+
+// Wake receives when Poll may have something new.
+func (st *Stream) Wake() <-chan struct{} { return st.wake }
+
+// Done is closed when the stream must end.
+func (st *Stream) Done() <-chan struct{} { return st.done }
+
+func (st *Stream) end() { st.once.Do(func() { close(st.done) }) }
+
+// Close gives the stream up.
+func (st *Stream) Close() {
+	st.end()
+	c := st.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams[st.key] != st {
+		return
+	}
+	delete(c.streams, st.key)
+	for _, f := range c.feeds {
+		if st.carries(f) {
+			f.unwatch()
+		}
+	}
+	c.Touch()
+	c.advancedLocked()
+}
+
+// Poll returns the next events.
+func (st *Stream) Poll(limit int) ([]acp.Event, error) {
+	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
+	if st.next <= st.until {
+		if err := st.pollReplay(limit); err != nil || len(st.events) > 0 {
+			st.poke()
+			return st.events, err
+		}
+	}
+	c := st.c
+	c.mu.Lock()
+	st.feeds = st.feeds[:0]
+	for _, f := range c.feeds {
+		if st.carries(f) {
+			st.feeds = append(st.feeds, f)
+			if f.written < f.pos { // handed to a stream that broke, and replayed on this one
+				st.polled = append(st.polled, mark{f, f.pos})
+			}
+		}
+	}
+	c.mu.Unlock()
+	st.forgetDetached()
+	for _, f := range st.feeds {
+		if err := st.pollFeed(f, &limit); err != nil && st.attached(f) {
+			return nil, err
+		} // else its session was deleted meanwhile: the others go on
+		if limit <= 0 {
+			break
+		}
+	}
+	if len(st.polled) > 0 {
+		st.poke() // there may be more than one poll returns
+	}
+	return st.events, nil
+}
+
+// forgetDetached drops the cursors of feeds that the client has no more: each
+// keeps its session's log in memory.
+func (st *Stream) forgetDetached() {
+	if len(st.cursors) <= len(st.feeds) {
+		return
+	}
+	for f := range st.cursors {
+		if !slices.Contains(st.feeds, f) {
+			delete(st.cursors, f)
+		}
+	}
+}
+
+func (st *Stream) attached(f *Feed) bool {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	return slices.Contains(st.c.feeds, f)
+}
+
+// pollFeed adds the feed's next events.
+func (st *Stream) pollFeed(f *Feed, limit *int) error {
+	c := st.c
+	c.mu.Lock()
+	pos, first := f.pos, f.first
+	f.first = nil
+	c.mu.Unlock()
+	for _, seq := range first {
+		batch, err := f.log.Cursor(seq-1).Next(nil, 1)
+		if err == nil && len(batch) > 0 {
+			st.add(f, batch[0])
+		}
+	}
+	cur := st.cursors[f]
+	if cur == nil {
+		cur = f.log.Cursor(pos)
+		st.cursors[f] = cur
+	} else if cur.After() != pos {
+		cur.Seek(pos)
+	}
+	var err error
+	if st.entries, err = cur.Next(st.entries[:0], *limit); err != nil {
+		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok {
+			return problem.New(problem.EventsExpired, "events were dropped before they could be sent, the oldest kept has sequence number %d: load the session anew", gone.Oldest).
+				With("oldestSeq", gone.Oldest)
+		}
+		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
+	}
+	if len(st.entries) == 0 {
+		return nil
+	}
+	if len(st.entries) > 0 {
+		for _, e := range st.entries {
+			*limit -= len(e.Frame) + 64
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams[st.key] != st {
+		st.events = st.events[:0] // taken over: its successor hands them out
+		return nil
+	}
+	if !slices.Contains(c.feeds, f) {
+		return nil // detached or attached anew meanwhile
+	}
+	for _, e := range st.entries {
+		if frame := st.renderLocked(f, e); frame != nil {
+			st.handOutLocked(f, e.Seq, frame)
+		}
+	}
+	f.pos = st.entries[len(st.entries)-1].Seq
+	st.polled = append(st.polled, mark{f, f.pos})
+	return nil
+}
+
+// add hands out one entry out of order.
+func (st *Stream) add(f *Feed, e journal.Entry) {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	if frame := st.renderLocked(f, e); frame != nil {
+		st.handOutLocked(f, e.Seq, append([]byte(nil), frame...))
+	}
+}
+
+// handOutLocked gives the frame its event id and notes where it came from.
+func (st *Stream) handOutLocked(f *Feed, seq uint64, frame []byte) {
+	c := st.c
+	f.shown = max(f.shown, seq)
+	ev := acp.Event{Frame: frame}
+	if c.shape != acp.OneStream {
+		c.event++
+		ev.ID = c.event
+		if n := len(c.runs); n > 0 && c.runs[n-1].log == f.log && c.runs[n-1].seq+c.runs[n-1].n == seq {
+			c.runs[n-1].n++
+		} else {
+			if n >= maxRuns {
+				drop := n / 4
+				c.expired = c.runs[drop].event - 1
+				c.runs = append(c.runs[:0], c.runs[drop:]...)
+			}
+			c.runs = append(c.runs, run{event: c.event, n: 1, seq: seq, log: f.log, sess: f.session})
+		}
+	}
+	st.events = append(st.events, ev)
+}
+
+// pollReplay adds events that were handed out before.
+func (st *Stream) pollReplay(limit int) error {
+	c := st.c
+	for st.next <= st.until && limit > 0 {
+		c.mu.Lock()
+		i := c.runOf(st.next)
+		if i >= len(c.runs) || c.runs[i].event > st.until {
+			c.mu.Unlock()
+			st.next = st.until + 1
+			return nil
+		}
+		r := c.runs[i]
+		c.mu.Unlock()
+		if st.next = max(st.next, r.event); !st.all && st.key != runKey(r) {
+			st.next = r.event + r.n
+			continue
+		}
+		last := min(r.event+r.n-1, st.until)
+		f := &Feed{client: c, session: r.sess, log: r.log}
+		cur := r.log.Cursor(r.seq + (st.next - r.event) - 1)
+		for st.next <= last && limit > 0 {
+			var err error
+			// Frames from the file live until the cursor's next step, and
+			// those of this poll must live longer.
+			if st.entries, err = cur.Next(st.entries[:0], limit); err != nil || len(st.entries) == 0 {
+				return problem.New(problem.EventsExpired, "events after %d are no longer kept: load the session anew", st.next-1)
+			}
+			for _, e := range st.entries {
+				if st.next > last {
+					break
+				}
+				frame := e.Frame
+				if e.Kind != journal.Response {
+					frame = st.again(f, e)
+				}
+				limit -= len(frame) + 64
+				start := len(st.arena)
+				st.arena = append(st.arena, frame...)
+				st.events = append(st.events, acp.Event{ID: st.next, Frame: st.arena[start:len(st.arena):len(st.arena)]})
+				st.next++
+			}
+		}
+	}
+	return nil
+}
+
+// Kept returns how many logs the stream keeps a position in.
+func (st *Stream) Kept() int { return len(st.cursors) }
