@@ -114,7 +114,9 @@ func (u *unpacking) all(ctx context.Context, r *tar.Reader) error {
 			return nil
 		}
 		if err != nil {
-			if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
+			// What package tar refuses by itself, such as a name of megabytes, has
+			// no error of its own.
+			if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || strings.HasPrefix(err.Error(), "archive/tar: ") {
 				return failf(Invalid, "the body is no whole tar archive: %s", err)
 			}
 			return err

@@ -269,3 +269,25 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// A record that the tar reader itself refuses is the archive's fault.
+func TestUnpack_ARecordThatIsTooLong(t *testing.T) {
+	both(t, func(t *testing.T, s *Service, dir string) {
+		const size = 10 << 20
+		head := make([]byte, 512)
+		copy(head, "a")
+		copy(head[100:], "0000644")
+		copy(head[124:], fmt.Sprintf("%011o", size))
+		head[156] = 'x' // a record about the file that follows
+		copy(head[257:], "ustar\x0000")
+		copy(head[148:], "        ")
+		sum := 0
+		for _, c := range head {
+			sum += int(c)
+		}
+		copy(head[148:], fmt.Sprintf("%06o\x00 ", sum))
+		b := bytes.NewBuffer(append(head, bytes.Repeat([]byte("x"), size)...))
+		_, err := s.Unpack(t.Context(), dir, b, nil)
+		wantCode(t, err, Invalid)
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -106,7 +107,7 @@ func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
 	a.conn().crash(errCrash)
 	withdrawn := 0
 	for withdrawn < 2 { // whoever was asked is told
-		if m := tc.next(); m.Method() == methodCancelRequest {
+		if m := tc.next(); m.Method() == acp.MethodCancelRequest {
 			withdrawn++
 		}
 	}
