@@ -10,7 +10,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
-	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 const permissionParams = `{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"yes","name":"Y","kind":"allow_once"},{"optionId":"no","name":"N","kind":"reject_always"}]}`
@@ -96,15 +95,15 @@ func TestAsk_Decisions(t *testing.T) {
 		all      = `{"elicitation":{"form":{}},"_meta":{"sandboxagent.dev":{"requestQuestion":true}}}`
 	)
 	for _, tt := range []struct{ method, params, answer, outcome string }{
-		{viewer.MethodPermission, permissionParams, `"result":{"outcome":{"outcome":"selected","optionId":"yes"}}`, "allow_once "},
-		{viewer.MethodPermission, permissionParams, `"result":{"outcome":{"outcome":"selected","optionId":"no"}}`, "reject_always "},
-		{viewer.MethodPermission, permissionParams, `"result":{"outcome":{"outcome":"selected","optionId":"other"}}`, "answered "},
-		{viewer.MethodPermission, permissionParams, `"result":{"outcome":{"outcome":"cancelled"}}`, "cancelled "},
-		{viewer.MethodPermission, permissionParams, `"error":{"code":-32603,"message":"broken"}`, "failed -32603"},
-		{viewer.MethodElicit, elicit, `"result":{"action":"accept","content":{}}`, "accept "},
-		{viewer.MethodElicit, elicit, `"result":{"action":"decline"}`, "decline "},
-		{viewer.MethodQuestion, question, `"result":{"outcome":"answered","answers":[["a"]]}`, "answered "},
-		{viewer.MethodQuestion, question, `"result":{"outcome":"rejected","answers":[]}`, "rejected "},
+		{acp.MethodSessionRequestPermission, permissionParams, `"result":{"outcome":{"outcome":"selected","optionId":"yes"}}`, "allow_once "},
+		{acp.MethodSessionRequestPermission, permissionParams, `"result":{"outcome":{"outcome":"selected","optionId":"no"}}`, "reject_always "},
+		{acp.MethodSessionRequestPermission, permissionParams, `"result":{"outcome":{"outcome":"selected","optionId":"other"}}`, "answered "},
+		{acp.MethodSessionRequestPermission, permissionParams, `"result":{"outcome":{"outcome":"cancelled"}}`, "cancelled "},
+		{acp.MethodSessionRequestPermission, permissionParams, `"error":{"code":-32603,"message":"broken"}`, "failed -32603"},
+		{acp.MethodElicitationCreate, elicit, `"result":{"action":"accept","content":{}}`, "accept "},
+		{acp.MethodElicitationCreate, elicit, `"result":{"action":"decline"}`, "decline "},
+		{acp.MethodRequestQuestion, question, `"result":{"outcome":"answered","answers":[["a"]]}`, "answered "},
+		{acp.MethodRequestQuestion, question, `"result":{"outcome":"rejected","answers":[]}`, "rejected "},
 	} {
 		t.Run(tt.method+" "+tt.outcome, func(t *testing.T) {
 			l := &sessionLedger{ledger: &ledger{t: t, open: map[*entry]bool{}}}
@@ -157,18 +156,18 @@ func TestAsk_OneTooManyWasNeverOpen(t *testing.T) {
 	p := a.conn().next(t, "session/prompt")
 	var last int64
 	for i := range 64 {
-		m := tc.asks(a, fmt.Sprint(i), viewer.MethodPermission, permissionParams)
+		m := tc.asks(a, fmt.Sprint(i), acp.MethodSessionRequestPermission, permissionParams)
 		n, _ := m.ID().Int()
 		if i > 0 && n != last+1 {
 			t.Errorf("request %d follows %d", n, last)
 		}
 		last = n
 	}
-	a.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"late","method":%q,"params":%s}`, viewer.MethodPermission, permissionParams))
+	a.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"late","method":%q,"params":%s}`, acp.MethodSessionRequestPermission, permissionParams))
 	if got := a.conn().next(t, ""); got.ID() != `"late"` || got.Err() == nil || got.Err().Code != acp.CodeInternal || !strings.Contains(got.Err().Message, "64 open requests") {
 		t.Errorf("the agent was answered %s", got.Frame())
 	}
-	if l.count(viewer.MethodPermission+" dropped ") != 1 {
+	if l.count(acp.MethodSessionRequestPermission+" dropped ") != 1 {
 		t.Errorf("what ended: %q", l.ended)
 	}
 	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"outcome":{"outcome":"cancelled"}}}`, last+1))
@@ -185,7 +184,7 @@ func TestAsk_AnswersOfOthersCountForNothing(t *testing.T) {
 	s := tc.session()
 	id := tc.request("session/prompt", prompt(s, "x"))
 	p := a.conn().next(t, "session/prompt")
-	m := tc.asks(a, "7", viewer.MethodPermission, permissionParams)
+	m := tc.asks(a, "7", acp.MethodSessionRequestPermission, permissionParams)
 	stranger.answers(m, `{"outcome":{"outcome":"selected","optionId":"yes"}}`)
 	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"%s","result":{"outcome":{"outcome":"selected","optionId":"yes"}}}`, m.ID())) // another id
 	a.conn().quiet(t, stranger)
@@ -208,8 +207,8 @@ func TestAsk_CancelAnswersPeopleOnly(t *testing.T) {
 	id := tc.request("session/prompt", prompt(s, "x"))
 	p := a.conn().next(t, "session/prompt")
 	read := tc.asks(a, "1", "fs/read_text_file", `{"sessionId":"native-1","path":"/x"}`)
-	tc.asks(a, "2", viewer.MethodElicit, `{"sessionId":"native-1","message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}`)
-	tc.asks(a, "3", viewer.MethodQuestion, `{"sessionId":"native-1","questions":[{"id":"q","header":"H","question":"Q","options":[{"label":"a","description":""}],"multiSelect":false}]}`)
+	tc.asks(a, "2", acp.MethodElicitationCreate, `{"sessionId":"native-1","message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}`)
+	tc.asks(a, "3", acp.MethodRequestQuestion, `{"sessionId":"native-1","questions":[{"id":"q","header":"H","question":"Q","options":[{"label":"a","description":""}],"multiSelect":false}]}`)
 	tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":%q}}`, s))
 	a.conn().next(t, "session/cancel")
 	got := map[acp.ID]string{}
@@ -220,7 +219,7 @@ func TestAsk_CancelAnswersPeopleOnly(t *testing.T) {
 	if got["2"] != `{"action":"cancel"}` || got["3"] != `{"outcome":"cancelled","answers":[]}` {
 		t.Errorf("the agent was answered %v", got)
 	}
-	if l.count(viewer.MethodElicit+" cancelled ") != 1 || l.count(viewer.MethodQuestion+" cancelled ") != 1 {
+	if l.count(acp.MethodElicitationCreate+" cancelled ") != 1 || l.count(acp.MethodRequestQuestion+" cancelled ") != 1 {
 		t.Errorf("what ended: %q", l.ended)
 	}
 	tc.answers(read, `{"content":"c"}`)
@@ -240,8 +239,8 @@ func TestAsk_TheAgentWithdraws(t *testing.T) {
 	s := tc.session()
 	id := tc.request("session/prompt", prompt(s, "x"))
 	p := a.conn().next(t, "session/prompt")
-	one, two := tc.asks(a, "1", viewer.MethodPermission, permissionParams), tc.asks(a, "2", viewer.MethodPermission, permissionParams)
-	form := tc.asks(a, "3", viewer.MethodElicit, `{"requestId":77,"message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}`)
+	one, two := tc.asks(a, "1", acp.MethodSessionRequestPermission, permissionParams), tc.asks(a, "2", acp.MethodSessionRequestPermission, permissionParams)
+	form := tc.asks(a, "3", acp.MethodElicitationCreate, `{"requestId":77,"message":"m","mode":"form","requestedSchema":{"type":"object","properties":{}}}`)
 	for _, tt := range []struct {
 		params string // of the agent's $/cancel_request
 		is     acp.Message
@@ -250,7 +249,7 @@ func TestAsk_TheAgentWithdraws(t *testing.T) {
 		a.conn().send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"2"}}`) // no such one
 		a.conn().send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{}}`)
 		a.conn().send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":` + tt.params + `}`)
-		if m := tc.nextOf(methodCancelRequest); !strings.Contains(string(m.Params()), `"requestId":`+string(tt.is.ID())) {
+		if m := tc.nextOf(acp.MethodCancelRequest); !strings.Contains(string(m.Params()), `"requestId":`+string(tt.is.ID())) {
 			t.Errorf("the client was told %s", m.Frame())
 		}
 		if m := a.conn().next(t, ""); m.ID() != tt.id || m.Err() == nil || m.Err().Code != acp.CodeCancelled {
@@ -259,7 +258,7 @@ func TestAsk_TheAgentWithdraws(t *testing.T) {
 		tc.answers(tt.is, `{"outcome":{"outcome":"cancelled"}}`) // too late
 	}
 	a.conn().quiet(t, tc)
-	if l.count(viewer.MethodPermission+" withdrawn ") != 2 || l.count(viewer.MethodElicit+" withdrawn ") != 1 {
+	if l.count(acp.MethodSessionRequestPermission+" withdrawn ") != 2 || l.count(acp.MethodElicitationCreate+" withdrawn ") != 1 {
 		t.Errorf("what ended: %q", l.ended)
 	}
 	a.conn().result(p, `{"stopReason":"end_turn"}`)
@@ -275,16 +274,16 @@ func TestAsk_OfNoSession(t *testing.T) {
 	can := `{"elicitation":{"form":{}}}`
 	one, two := connect(t, r, can), connect(t, r, can)
 	s := one.session()
-	m := one.asks(a, `"e"`, viewer.MethodElicit, form)
+	m := one.asks(a, `"e"`, acp.MethodElicitationCreate, form)
 	same := two.nextRequest()
-	if m.ID() != same.ID() || m.Method() != viewer.MethodElicit || same.Method() != viewer.MethodElicit {
+	if m.ID() != same.ID() || m.Method() != acp.MethodElicitationCreate || same.Method() != acp.MethodElicitationCreate {
 		t.Errorf("asked by %s and %s", m.Frame(), same.Frame())
 	}
 	two.answers(same, `{"action":"accept","content":{"k":1}}`)
 	if got := a.conn().next(t, ""); got.ID() != `"e"` || string(got.Result()) != `{"action":"accept","content":{"k":1}}` {
 		t.Errorf("the agent was answered %s", got.Frame())
 	}
-	if told := one.nextOf(methodCancelRequest); !strings.Contains(string(told.Params()), `:`+string(m.ID())+`}`) {
+	if told := one.nextOf(acp.MethodCancelRequest); !strings.Contains(string(told.Params()), `:`+string(m.ID())+`}`) {
 		t.Errorf("the other was told %s", told.Frame())
 	}
 	one.answers(m, `{"action":"decline"}`)

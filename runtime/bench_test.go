@@ -124,3 +124,31 @@ func BenchmarkForward(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTurn measures a prompt that the agent answers at once, from the client's
+// message to its response.
+func BenchmarkTurn(b *testing.B) {
+	r, err := New(Options{DataDir: b.TempDir(), DefaultAgent: "burst", Fsync: "never", Adapters: []adapters.Adapter{burst{0, 1}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = r.Shutdown(context.Background()) }()
+	c, _, err := r.Connect(b.Context(), acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":1}`)), acp.ConnectOptions{Shape: acp.Inline})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	call := func(method, params string) {
+		done, err := c.Call(b.Context(), acp.NewRequest("2", method, []byte(params)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-done
+	}
+	call("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	params := prompt("s", "go")
+	b.ReportAllocs()
+	for b.Loop() {
+		call("session/prompt", params)
+	}
+}

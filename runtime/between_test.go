@@ -115,7 +115,7 @@ func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
 	a.conn().next(t, "session/prompt")
 	a.conn().send(fmt.Sprintf(permission, "rm"))
 	ask := tc.next()
-	for ask.Method() != viewer.MethodPermission {
+	for ask.Method() != acp.MethodSessionRequestPermission {
 		ask = tc.next()
 	}
 	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, ask.ID())
@@ -683,4 +683,91 @@ func TestUnattached_GivesItsProcessBackSooner(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The end of the gateway does not wait for who follows events.
+func TestShutdown_BesideWhoFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake"}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			for range r.FollowEvents(ctx, s, 0) {
+			}
+		}()
+		synctest.Wait()
+		began := time.Now()
+		if err := r.Shutdown(t.Context()); err != nil || time.Since(began) > time.Second {
+			t.Errorf("shutdown took %v: %v", time.Since(began), err)
+		}
+		leave()
+		<-left
+		tc.close()
+	})
+}
+
+// Of the processes in which nothing goes on as many are kept as the bound says, the
+// newest.
+func TestMaxIdleProcesses_TheOldestGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, info: adapters.Info{PerSession: true}}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", MaxIdleProcesses: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		var ids []string
+		for i := range 5 {
+			id := rawjson.MemberString([]byte(tc.call("session/new", fmt.Sprintf(`{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"s%d"}}}`, i))), "sessionId")
+			ids = append(ids, id)
+			tc.request("session/prompt", prompt(id, "x"))
+			p := a.conn().next(t, "session/prompt")
+			if i > 0 { // the first works on
+				a.conn().result(p, `{"stopReason":"end_turn"}`)
+			}
+			synctest.Wait()
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for i, want := range []State{StateRunning, StateDormant, StateDormant, StateIdle, StateIdle} {
+			if info, err := r.Session(ids[i]); err != nil || info.State != want {
+				t.Errorf("%s is %s, want %s; %v", ids[i], info.State, want, err)
+			}
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A session that had ended is still so when its agent refuses to delete it.
+func TestDelete_RefusedForOneThatHasEnded(t *testing.T) {
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"delete":{}}}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	about := fmt.Sprintf(`{"sessionId":%q}`, s)
+	tc.call("_sandboxagent/session/terminate", about)
+	id := tc.request("session/delete", about)
+	m := a.conn().next(t, "session/delete")
+	a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "it is in use"))
+	if _, res := tc.until(id); res.Err() == nil || res.Err().Message != "it is in use" {
+		t.Errorf("the delete was answered %s", res.Frame())
+	}
+	if i, err := r.Session(s); err != nil || i.State != StateEnded {
+		t.Errorf("it is %s, %v", i.State, err)
+	}
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	if err != nil || strings.Count(fmt.Sprint(messages(events)), "session/ended") != 1 {
+		t.Errorf("the log has %v, %v", messages(events), err)
+	}
 }

@@ -27,7 +27,7 @@ type Client struct {
 	*viewer.Client
 	r       *Runtime
 	agent   *agents.Agent
-	info    json.RawMessage                // clientInfo
+	needs   agents.Needs                   // what its process is started for
 	process atomic.Pointer[agents.Process] // of the agent; held, nil when the connection has ended
 	onClose func(id string)
 }
@@ -59,9 +59,13 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	info, _ := rawjson.Member(m.Params(), "clientInfo")
 	c := &Client{
 		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), viewer.ReadCapabilities(bytes.Clone(caps)), o.Shape, r.sessions.Asks()),
-		r:      r, onClose: o.OnClose, agent: a, info: bytes.Clone(info),
+		r:      r, onClose: o.OnClose, agent: a,
 	}
-	n := c.needs()
+	c.needs = agents.Needs{
+		Capabilities: r.sessions.Offered(c.Capabilities().Raw), ClientInfo: bytes.Clone(info),
+		Progress: func(p adapters.InstallProgress) { c.Post(journal.Notice, progressFrame(p)) },
+	}
+	n := c.needs
 	n.Progress = nil
 	var mu sync.Mutex
 	connected := false
@@ -115,17 +119,9 @@ func (r *Runtime) initializeResult(p *agents.Process) json.RawMessage {
 	return res
 }
 
-// needs returns what the connection's own process is started for.
-func (c *Client) needs() agents.Needs {
-	return agents.Needs{
-		Capabilities: c.r.sessions.Offered(c.Capabilities().Raw), ClientInfo: c.info,
-		Progress: func(p adapters.InstallProgress) { c.Post(journal.Notice, progressFrame(p)) },
-	}
-}
-
 // needsFor adds what a session asks of its process in its _meta.
 func (c *Client) needsFor(a *agents.Agent, cwd string, meta json.RawMessage) (agents.Needs, error) {
-	n := c.needs()
+	n := c.needs
 	if err := n.Read(meta); err != nil {
 		return n, err
 	}
@@ -200,7 +196,7 @@ func (c *Client) withProcess(q *viewer.Request, m *acp.Message, failed func(), f
 
 // restart gives the connection a new process of its agent.
 func (c *Client) restart(ctx context.Context) (*agents.Process, error) {
-	p, err := c.agent.Process(ctx, c.needs())
+	p, err := c.agent.Process(ctx, c.needs)
 	if err != nil {
 		return nil, err
 	}

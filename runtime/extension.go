@@ -127,7 +127,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, c.r.o.RequestTimeout)
 	defer cancel()
-	n := c.needs()
+	n := c.needs
 	n.Alone = a.Info().PerSession
 	p, err := a.Process(ctx, n)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	params := append(append([]byte(`{"mcpServers":[],"cwd":`), rawjson.AppendQuoted(nil, cwd)...), '}')
-	res, err := p.Ask(ctx, "session/new", params)
+	res, err := p.Ask(ctx, acp.MethodSessionNew, params)
 	if err != nil {
 		q.Fail(nil, err)
 		return
@@ -152,7 +152,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 	for _, end := range []struct {
 		method string
 		can    bool
-	}{{"session/close", p.Capabilities().Close}, {"session/delete", p.Capabilities().Delete}} {
+	}{{acp.MethodSessionClose, p.Capabilities().Close}, {acp.MethodSessionDelete, p.Capabilities().Delete}} {
 		if end.can {
 			if _, err := p.Ask(ctx, end.method, id); err != nil {
 				c.r.log.Debug("end temporary session", "agent", a.ID(), "err", err)

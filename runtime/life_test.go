@@ -48,7 +48,7 @@ func (a *puppet) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error)
 			return nil, context.Cause(ctx)
 		}
 	}
-	c := &puppetConn{agent: a, end: make(chan struct{}), wake: make(chan struct{}, 1), asked: map[string]bool{}, open: map[string]bool{}}
+	c := &puppetConn{agent: a, end: make(chan struct{}), wake: make(chan struct{}, 1), asked: map[string]bool{}, open: map[string]int64{}}
 	a.mu.Lock()
 	c.n = len(a.conns)
 	a.conns = append(a.conns, c)
@@ -90,9 +90,9 @@ type puppetConn struct {
 
 	mu       sync.Mutex
 	out      []acp.Message
-	requests []acp.Message   // of the gateway, not answered
-	asked    map[string]bool // requests of the agent, by id: whether they were answered
-	open     map[string]bool // sessions
+	requests []acp.Message    // of the gateway, not answered
+	asked    map[string]bool  // requests of the agent, by id: whether they were answered
+	open     map[string]int64 // sessions: which request opened them
 	faults   []string
 	nextAsk  int
 }
@@ -177,22 +177,35 @@ func (c *puppetConn) answer(refuse bool, methods ...string) bool {
 			c.sayLocked(acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "refused")))
 		case m.Method() == "session/new":
 			id := fmt.Sprintf("native-%d-%d", c.n, len(c.open))
-			c.open[id] = true
+			c.open[id] = number(m)
 			c.sayLocked(acp.NewResult(m.ID(), []byte(`{"sessionId":"`+id+`"}`)))
 		case m.Method() == "session/load", m.Method() == "session/resume":
-			c.open[m.Session()] = true
+			c.open[m.Session()] = number(m)
 			c.sayLocked(acp.NewResult(m.ID(), []byte(`{}`)))
 		case m.Method() == "session/prompt":
 			c.sayLocked(acp.NewResult(m.ID(), []byte(`{"stopReason":"end_turn"}`)))
 		default:
 			if m.Method() == "session/close" || m.Method() == "session/delete" {
-				delete(c.open, m.Session())
+				c.closeLocked(m)
 			}
 			c.sayLocked(acp.NewResult(m.ID(), []byte(`{}`)))
 		}
 		return true
 	}
 	return false
+}
+
+func number(m acp.Message) int64 {
+	n, _ := m.ID().Int()
+	return n
+}
+
+// closeLocked closes a session, unless it was opened by a later request, which is only
+// answered earlier.
+func (c *puppetConn) closeLocked(m acp.Message) {
+	if c.open[m.Session()] < number(m) {
+		delete(c.open, m.Session())
+	}
 }
 
 // ask sends a request of the agent about a session that is open there.
@@ -276,7 +289,7 @@ func (p *person) read() {
 				delete(p.open, m.ID())
 			case m.IsRequest():
 				p.asks = append(p.asks, m.Clone())
-			case m.Method() == methodCancelRequest:
+			case m.Method() == acp.MethodCancelRequest:
 				id, _ := rawjson.Member(m.Params(), "requestId")
 				p.asks = slices.DeleteFunc(p.asks, func(a acp.Message) bool { return string(a.ID()) == string(id) })
 			}
@@ -338,7 +351,7 @@ var steps = []struct {
 	{"resume", func(w *play, who *person) { who.request("session/resume", w.params(`,"cwd":"/","mcpServers":[]`)) }},
 	{"mode", func(w *play, who *person) { who.request("session/set_mode", w.params(`,"modeId":"m"`)) }},
 	{"withdraw", func(w *play, who *person) {
-		who.notify(methodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
+		who.notify(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
 	}},
 	{"disconnect", func(w *play, who *person) {
 		i := slices.Index(w.people[:], who)
@@ -613,6 +626,9 @@ func TestLife_AMillionSequences(t *testing.T) {
 	}
 	n := uint64(0)
 	for ; n < 1_000_000 && time.Now().Before(until) && !t.Failed(); n += 1000 {
+		if n%50_000 == 0 {
+			t.Logf("%d sequences so far", n)
+		}
 		playAll(t, n, 1000)
 	}
 	t.Logf("%d sequences", n)

@@ -99,7 +99,7 @@ func (c *Client) listNative(ctx context.Context, p *agents.Process, cwd string, 
 	if err != nil {
 		return err
 	}
-	own, err := p.Ask(ctx, "session/list", b)
+	own, err := p.Ask(ctx, acp.MethodSessionList, b)
 	if err != nil {
 		return err
 	}

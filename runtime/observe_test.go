@@ -3,11 +3,13 @@ package runtime
 import (
 	"context"
 	"fmt"
-	"sandboxagent.dev/sandbox-agent/runtime/observe"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
 // ledger is an observer that knows what has begun and how it ended.
@@ -105,7 +107,7 @@ func TestObserver_WhatBeginsEndsOnce(t *testing.T) {
 	a.conn().crash(errCrash)
 	withdrawn := 0
 	for withdrawn < 2 { // whoever was asked is told
-		if m := tc.next(); m.Method() == methodCancelRequest {
+		if m := tc.next(); m.Method() == acp.MethodCancelRequest {
 			withdrawn++
 		}
 	}

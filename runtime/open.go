@@ -70,7 +70,7 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 			}, func(*session.Session) {})
 		})
 	}
-	if own := c.needs(); a == c.agent && n.Same(&own) {
+	if a == c.agent && n.Same(&c.needs) {
 		c.withProcess(q, m, func() { c.r.sessions.Unreserve(id) }, create)
 		return
 	}
@@ -157,13 +157,13 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	s.Record(c.Number(), m)
 	about := s.About()
 	a := c.r.agents.Find(about.Agent)
-	if a == nil || !s.Needs(c.needs(), a).Alone {
-		s.Request(q.Context(), c.needs(), make, fail)
+	if a == nil || !s.Needs(c.needs, a).Alone {
+		s.Request(q.Context(), c.needs, make, fail)
 		return
 	}
 	// The session has its process alone, and so has the fork.
 	c.r.tasks.Go(func() {
-		p, err := a.Process(c.r.within(q), s.Needs(c.needs(), a))
+		p, err := a.Process(c.r.within(q), s.Needs(c.needs, a))
 		if err != nil {
 			fail(err)
 			return
@@ -213,7 +213,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 			return
 		}
 		after = n
-	case q.Method() == "session/load":
+	case q.Method() == acp.MethodSessionLoad:
 		replay = last
 	default:
 		after = last
@@ -233,7 +233,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 // session's log: to look at a session is no event in it.
 func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	if c.Shape() == acp.PerSession && q.Method() == "session/load" {
+	if c.Shape() == acp.PerSession && q.Method() == acp.MethodSessionLoad {
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
 	}
 	q.Result(nil, result)
@@ -273,14 +273,12 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 			fail(notFound(id))
 			return
 		}
-		load := q.Method() == "session/load"
-		f := c.r.sessions.NewForeign(p, session.New{
-			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
-		})
 		shown := withoutCredentials(&own)
 		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
-		s, res, err := f.Open(c.r.ctx, p, q.Method(), params, func(s *session.Session, kept uint64) {
-			if load {
+		s, res, err := c.r.sessions.OpenForeign(c.r.ctx, p, q.Method(), params, session.New{
+			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
+		}, func(s *session.Session, kept uint64) {
+			if q.Method() == acp.MethodSessionLoad {
 				c.Attach(s, 0, kept)
 			} else {
 				c.Attach(s, kept, 0)

@@ -12,7 +12,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // member is a member of a result's _meta, as the gateway says it.
@@ -123,7 +122,7 @@ func TestNewSession_WhatIsTold(t *testing.T) {
 	}
 	tc.request("session/prompt", prompt("mine", "x"))
 	p := b.conn().next(t, "session/prompt")
-	b.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, viewer.MethodPermission, permissionParams))
+	b.conn().send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, acp.MethodSessionRequestPermission, permissionParams))
 	tc.nextRequest()
 	late := connect(t, r, "")
 	_, m := late.until(late.request("session/resume", `{"sessionId":"mine","cwd":"/tmp"}`))

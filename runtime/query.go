@@ -158,6 +158,7 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			case <-s.Gone():
 				stop()
 			case <-ctx.Done():
+			case <-r.ctx.Done(): // whoever serves the follower ends it
 			}
 		})
 		for e, err := range s.Log().Follow(ctx, after) {

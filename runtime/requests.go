@@ -15,8 +15,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
-const methodCancelRequest = "$/cancel_request"
-
 // Send takes one message of the client.
 func (c *Client) Send(ctx context.Context, m acp.Message) error {
 	c.Touch()
@@ -48,7 +46,7 @@ func (c *Client) take(ctx context.Context, m *acp.Message, sink chan acp.Reply) 
 
 // notification handles what wants no answer. What nobody knows is ignored.
 func (c *Client) notification(ctx context.Context, m *acp.Message) {
-	if m.Method() == methodCancelRequest {
+	if m.Method() == acp.MethodCancelRequest {
 		c.cancelRequest(ctx, m)
 		return
 	}
@@ -63,7 +61,7 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 		c.r.log.Debug("notification for an unknown session", "client", c.ID(), "method", m.Method())
 		return
 	}
-	if m.Method() == "session/cancel" {
+	if m.Method() == acp.MethodSessionCancel {
 		s.Cancel(c.Number(), m)
 		return
 	}
@@ -83,7 +81,7 @@ func (c *Client) cancelRequest(ctx context.Context, m *acp.Message) {
 // request registers the request and handles it.
 func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Reply) {
 	begin := func() observe.Span { return observe.NoSpan{} }
-	if _, known := acp.LookupMethod(m.Method()); known && m.Method() != "session/prompt" { // a prompt's turn has a span
+	if _, known := acp.LookupMethod(m.Method()); known && m.Method() != acp.MethodSessionPrompt { // a prompt's turn has a span
 		w := observe.Work{Name: m.Method(), Agent: c.agentOf(m), Session: m.Session(), Meta: m.Meta()}
 		begin = func() observe.Span { return c.r.o.Observer.Begin(ctx, w) }
 	}
@@ -92,32 +90,32 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		return
 	}
 	switch q.Method() {
-	case "initialize":
+	case acp.MethodInitialize:
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidRequest, "the connection is initialized already"))
-	case "session/new":
+	case acp.MethodSessionNew:
 		c.newSession(ctx, q, m)
-	case "session/load", "session/resume":
+	case acp.MethodSessionLoad, acp.MethodSessionResume:
 		c.openSession(q, m)
-	case "session/list":
+	case acp.MethodSessionList:
 		c.listSessions(q, m)
-	case "session/prompt":
+	case acp.MethodSessionPrompt:
 		if s := c.sessionOf(q, m); s != nil {
 			c.attach(s)
-			s.Prompt(ctx, q, m, c.needs())
+			s.Prompt(ctx, q, m, c.needs)
 		}
-	case "session/close":
+	case acp.MethodSessionClose:
 		if s := c.sessionOf(q, m); s != nil {
 			c.r.tasks.Go(func() { q.Finish(nil, s.Close(c.r.ctx)) })
 		}
-	case "session/delete":
+	case acp.MethodSessionDelete:
 		if s := c.sessionOf(q, m); s != nil {
 			c.r.tasks.Go(func() { q.Finish(nil, s.Delete(c.r.ctx)) })
 		}
-	case "session/fork":
+	case acp.MethodSessionFork:
 		if s := c.sessionOf(q, m); s != nil {
 			c.fork(ctx, q, m, s)
 		}
-	case "session/set_mode", "session/set_config_option", "session/set_model":
+	case acp.MethodSessionSetMode, acp.MethodSessionSetConfigOption, "session/set_model":
 		if s := c.sessionOf(q, m); s != nil {
 			c.configure(ctx, q, m, s)
 		}
@@ -184,7 +182,7 @@ func (c *Client) call(ctx context.Context, q *viewer.Request, p *agents.Process,
 	}
 	p.Call(ctx, c.r.o.RequestTimeout, func(id acp.ID) acp.Message {
 		q.OnWithdraw(func(ctx context.Context) {
-			_ = p.Send(ctx, acp.NewNotification(methodCancelRequest, append(append([]byte(`{"requestId":`), id...), '}')))
+			_ = p.Send(ctx, acp.NewNotification(acp.MethodCancelRequest, append(append([]byte(`{"requestId":`), id...), '}')))
 		})
 		return m.Rewritten(id, session)
 	}, done)
@@ -209,7 +207,7 @@ func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Messag
 		s.Record(c.Number(), m)
 	}
 	own := m.Clone()
-	s.Request(q.Context(), c.needs(), func(p *agents.Process, native string) {
+	s.Request(q.Context(), c.needs, func(p *agents.Process, native string) {
 		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
 			if err == nil && res.Err() == nil {
 				taken(res)
@@ -231,7 +229,7 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 // connection was opened with.
 func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Message) {
 	var login json.RawMessage
-	if q.Method() == "authenticate" {
+	if q.Method() == acp.MethodAuthenticate {
 		login = bytes.Clone(m.Params())
 	}
 	c.withProcess(q, m, func() {}, func(p *agents.Process, m *acp.Message) {
@@ -246,7 +244,7 @@ func (c *Client) toConnection(ctx context.Context, q *viewer.Request, m *acp.Mes
 
 // takesCredentials reports whether the method starts a process with them.
 func takesCredentials(method string) bool {
-	return method == "session/new" || method == "session/load" || method == "session/resume"
+	return method == acp.MethodSessionNew || method == acp.MethodSessionLoad || method == acp.MethodSessionResume
 }
 
 // withoutCredentials returns the message as the agent may see it: it was started with

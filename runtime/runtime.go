@@ -45,6 +45,10 @@ type Options struct {
 	// UnattachedTimeout is IdleTimeout for a session without a client that its agent
 	// can open again, 0: the same.
 	UnattachedTimeout time.Duration
+	// MaxIdleProcesses bounds the agent processes in whose sessions nothing goes on, as
+	// far as their agents can open them again: beyond it those go first that have been
+	// idle longest; 0: any number.
+	MaxIdleProcesses int
 	// BackgroundTimeout is IdleTimeout for a session with open tool calls; 0: never.
 	BackgroundTimeout time.Duration
 	ConnectionGrace   time.Duration // a connection without stream or request ends; 0: 60 s
@@ -144,7 +148,7 @@ func (r *Runtime) allClients() []*Client {
 // turn is under way.
 func (r *Runtime) fromAgent(p *agents.Process, m *acp.Message) {
 	switch {
-	case m.Method() == methodCancelRequest:
+	case m.Method() == acp.MethodCancelRequest:
 		r.sessions.Withdrawn(p, m)
 		return
 	case m.IsRequest():
@@ -202,7 +206,42 @@ func (r *Runtime) upkeep(ctx context.Context) {
 			for _, s := range r.sessions.All() {
 				s.Tidy(now, session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
 			}
+			if r.o.MaxIdleProcesses > 0 {
+				r.boundIdleProcesses()
+			}
 			r.agents.EndUnused(now)
+		}
+	}
+}
+
+// boundIdleProcesses has sessions give back the processes that are too many.
+func (r *Runtime) boundIdleProcesses() {
+	type use struct {
+		sessions []*session.Session
+		last     time.Time // something has happened
+		busy     bool
+	}
+	byProcess := map[*agents.Process]*use{}
+	for _, s := range r.sessions.All() {
+		p, since, busy := s.Idle()
+		if p == nil {
+			continue
+		}
+		u := byProcess[p]
+		if u == nil {
+			u = new(use)
+			byProcess[p] = u
+		}
+		u.sessions, u.busy = append(u.sessions, s), u.busy || busy
+		if since.After(u.last) {
+			u.last = since
+		}
+	}
+	idle := slices.DeleteFunc(slices.Collect(maps.Values(byProcess)), func(u *use) bool { return u.busy })
+	slices.SortFunc(idle, func(a, b *use) int { return b.last.Compare(a.last) })
+	for i := r.o.MaxIdleProcesses; i < len(idle); i++ {
+		for _, s := range idle[i].sessions {
+			s.GiveBack()
 		}
 	}
 }

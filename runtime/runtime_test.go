@@ -12,7 +12,6 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -97,7 +96,7 @@ func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
 	second := tc.request("session/prompt", prompt(s, "b"))
 	a.conn().send(`{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]}}`)
 	ask := tc.next()
-	if ask.Method() != viewer.MethodPermission || ask.Session() != s {
+	if ask.Method() != acp.MethodSessionRequestPermission || ask.Session() != s {
 		t.Fatalf("got %s", ask.Frame())
 	}
 	tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
@@ -111,7 +110,7 @@ func TestCancel_EndsTheTurnItsAsksAndTheQueue(t *testing.T) {
 	}
 	a.conn().result(p, `{"stopReason":"cancelled"}`)
 	before, _ := tc.until(first)
-	if len(before) != 1 || before[0].Method() != methodCancelRequest {
+	if len(before) != 1 || before[0].Method() != acp.MethodCancelRequest {
 		t.Errorf("before the response: %v", before)
 	}
 }
@@ -132,7 +131,7 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 		method := map[bool]string{true: "session/load", false: "session/resume"}[tc == one]
 		tc.request(method, `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
 		for ids[tc] == "" {
-			if m := tc.next(); m.Method() == viewer.MethodPermission {
+			if m := tc.next(); m.Method() == acp.MethodSessionRequestPermission {
 				ids[tc] = m.ID()
 			}
 		}
@@ -144,7 +143,7 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 	}
 	for {
 		m := one.next()
-		if m.Method() == methodCancelRequest {
+		if m.Method() == acp.MethodCancelRequest {
 			if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != ids[one] {
 				t.Errorf("cancelled request %s, was given %s", got, ids[one])
 			}
@@ -188,7 +187,7 @@ func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":"answered","answers":[["red"],["S","L"]]}}`, m.ID()))
 		}, `{"outcome":"answered","answers":[["red"],["S","L"]]}`},
 		"elicitation": {`{"elicitation":{"form":{}}}`, func(tc *testClient, m acp.Message) {
-			if m.Method() != viewer.MethodElicit {
+			if m.Method() != acp.MethodElicitationCreate {
 				tc.t.Errorf("asked by %s", m.Frame())
 			}
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"color":"red","sizes":["S","L"]}}}`, m.ID()))
@@ -199,7 +198,7 @@ func TestQuestion_TakesTheFormTheClientCanAnswer(t *testing.T) {
 		"permission": {"", func(tc *testClient, m acp.Message) {
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-1"}}}`, m.ID()))
 			m = tc.next()
-			if m.Method() != viewer.MethodPermission || !strings.Contains(string(m.Frame()), "How big?") {
+			if m.Method() != acp.MethodSessionRequestPermission || !strings.Contains(string(m.Frame()), "How big?") {
 				tc.t.Errorf("second question: %s", m.Frame())
 			}
 			tc.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":"answer-0"}}}`, m.ID()))

@@ -35,7 +35,7 @@ func TestTurn_QueueIsBoundedAndInOrder(t *testing.T) {
 		t.Errorf("one too many: %v", e)
 	}
 	for _, gone := range []string{"2", "64", "1"} {
-		tc.cancels(methodCancelRequest, fmt.Sprintf(`{"requestId":%s}`, ids[gone]))
+		tc.cancels(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%s}`, ids[gone]))
 		if _, res := tc.until(ids[gone]); res.Err() == nil || res.Err().Code != acp.CodeCancelled {
 			t.Errorf("withdrawn: %s", res.Frame())
 		}
@@ -211,11 +211,11 @@ func TestTurn_WithdrawnWhileTheSessionIsOpenedAnew(t *testing.T) {
 	id := tc.request("session/prompt", prompt(s, "x"))
 	a.awaitOpened(t, 2)
 	load := a.conn().next(t, "session/load")
-	tc.cancels(methodCancelRequest, fmt.Sprintf(`{"requestId":%s}`, id))
+	tc.cancels(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%s}`, id))
 	tc.call("session/list", `{}`)
 	a.conn().result(load, `{}`)
 	p := a.conn().next(t, "session/prompt")
-	m := a.conn().next(t, methodCancelRequest)
+	m := a.conn().next(t, acp.MethodCancelRequest)
 	if got, _ := rawjson.Member(m.Params(), "requestId"); acp.ID(got) != p.ID() {
 		t.Errorf("the agent was told %s, its request is %s", m.Frame(), p.ID())
 	}
@@ -279,7 +279,7 @@ func TestTurn_CancelWithoutATurn(t *testing.T) {
 		t.Errorf("%s", res.Frame())
 	}
 	tc.cancels("session/cancel", about)
-	tc.cancels(methodCancelRequest, fmt.Sprintf(`{"requestId":%s}`, id))
+	tc.cancels(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%s}`, id))
 	a.conn().quiet(t, tc)
 	events, _, err := r.Events(t.Context(), s, 0, 0)
 	if err != nil || strings.Count(fmt.Sprint(messages(events)), `"method":"session/cancel"`) != 3 {

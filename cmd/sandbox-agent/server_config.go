@@ -34,6 +34,7 @@ type serverConfig struct {
 	idleTimeout     time.Duration
 
 	unattachedTimeout, backgroundTimeout time.Duration
+	maxIdleProcesses                     int
 
 	maxBody         int64
 	commands        map[string][]string
@@ -91,6 +92,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "unattached-timeout", Usage: "the same for sessions that no client is attached to and that their agent can open again, 0 is as --idle-timeout", Value: time.Minute, EnvVars: env("UNATTACHED_TIMEOUT")},
+		&cli.IntFlag{Name: "max-idle-processes", Usage: "keep so many agent processes in whose sessions nothing goes on, the newest, 0 is any number", EnvVars: env("MAX_IDLE_PROCESSES")},
 		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
@@ -153,7 +155,7 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg := serverConfig{
 		ephemeral: c.Bool("ephemeral"), fsync: c.String("fsync"),
 		requestTimeout: c.Duration("request-timeout"), turnIdleTimeout: c.Duration("turn-idle-timeout"), idleTimeout: c.Duration("idle-timeout"),
-		unattachedTimeout: c.Duration("unattached-timeout"), backgroundTimeout: c.Duration("background-timeout"),
+		unattachedTimeout: c.Duration("unattached-timeout"), backgroundTimeout: c.Duration("background-timeout"), maxIdleProcesses: c.Int("max-idle-processes"),
 		logFile:           c.String("log-file"),
 		hostTools:         c.Bool("host-tools"),
 		requirePreinstall: c.Bool("require-preinstall"),
@@ -165,6 +167,8 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, usagef(c, "--request-timeout must be more than 0")
 	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0 || cfg.unattachedTimeout < 0 || cfg.backgroundTimeout < 0:
 		return cfg, usagef(c, "a timeout cannot be negative")
+	case cfg.maxIdleProcesses < 0:
+		return cfg, usagef(c, "--max-idle-processes cannot be negative")
 	}
 	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
 		return cfg, usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))

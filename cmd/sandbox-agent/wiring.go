@@ -75,6 +75,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		IdleTimeout:       cfg.idleTimeout,
 		UnattachedTimeout: cfg.unattachedTimeout,
 		BackgroundTimeout: cfg.backgroundTimeout,
+		MaxIdleProcesses:  cfg.maxIdleProcesses,
 		Observer:          told.Runtime(),
 		Logger:            log,
 		Version:           version,

@@ -258,14 +258,14 @@ func (p *Process) initialize(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, a.set.o.RequestTimeout,
 		problem.New(problem.Timeout, "agent %s did not answer initialize within %s", a.id, a.set.o.RequestTimeout))
 	defer cancel()
-	res, err := p.Ask(bounded, "initialize", append(params, '}'))
+	res, err := p.Ask(bounded, acp.MethodInitialize, append(params, '}'))
 	span.End(observe.OutcomeOf(err))
 	if err != nil {
 		return initializeProblem(a.id, err)
 	}
 	p.init, p.caps = res, readCapabilities(res)
 	if params := a.loginFor(n); params != nil {
-		if _, err := p.Ask(ctx, "authenticate", params); err != nil {
+		if _, err := p.Ask(ctx, acp.MethodAuthenticate, params); err != nil {
 			a.log.Warn("agent did not authenticate", "err", err)
 		}
 	}

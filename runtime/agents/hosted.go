@@ -7,8 +7,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
-const methodCancelRequest = "$/cancel_request"
-
 // maxHosted bounds the requests of one agent process that the host carries out
 // at one time; more are refused.
 const maxHosted = 256

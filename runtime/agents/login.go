@@ -19,9 +19,9 @@ func (a *Agent) LoggedIn(method string, params json.RawMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch method {
-	case "authenticate":
+	case acp.MethodAuthenticate:
 		a.login = params
-	case "logout":
+	case acp.MethodLogout:
 		a.login = nil
 	}
 }
@@ -84,9 +84,9 @@ func (a *Agent) LearnAuth(method string, err *acp.Error) {
 	switch {
 	case err != nil && err.Code == acp.CodeAuthRequired:
 		state = AuthRequired
-	case err == nil && (method == "session/prompt" || method == "authenticate"):
+	case err == nil && (method == acp.MethodSessionPrompt || method == acp.MethodAuthenticate):
 		state = AuthAuthenticated
-	case err == nil && method == "logout":
+	case err == nil && method == acp.MethodLogout:
 		state = AuthUnknown
 	default:
 		return

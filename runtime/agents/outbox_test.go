@@ -32,6 +32,7 @@ type slowAgent struct {
 func (c *slowAgent) Info() adapters.Info                                      { return adapters.Info{ID: "slow"} }
 func (c *slowAgent) Open(context.Context, adapters.Options) (acp.Conn, error) { return c, nil }
 func (c *slowAgent) Close() error                                             { c.once.Do(func() { close(c.end) }); return nil }
+
 func (c *slowAgent) Read(context.Context) (acp.Message, error) {
 	select {
 	case m := <-c.init:

@@ -195,7 +195,11 @@ func (p *Process) end(cause error) {
 // reports whether it did: nobody can hold it from then on.
 func (p *Process) endUnused(t time.Time) bool {
 	p.mu.Lock()
-	if p.state != running || p.holds > 0 || len(p.pending) > 0 || !p.idleAt.Before(t) {
+	owes := false
+	for _, k := range p.pending {
+		owes = owes || !k.dropped
+	}
+	if p.state != running || p.holds > 0 || owes || !p.idleAt.Before(t) {
 		p.mu.Unlock()
 		return false
 	}
@@ -253,9 +257,10 @@ func exitOf(cause error) observe.Exit {
 // pending is a request on its way to the agent. done is called once, by the reader
 // or by whoever ends the process, and must not wait.
 type pending struct {
-	done  func(res *acp.Message, err error)
-	timer *time.Timer
-	once  sync.Once
+	done    func(res *acp.Message, err error)
+	timer   *time.Timer
+	once    sync.Once
+	dropped bool // nobody waits for it any more; the process's mu guards it
 }
 
 func (k *pending) finish(res *acp.Message, err error) {
@@ -302,14 +307,25 @@ func (p *Process) fail(id int64, err error) {
 // Call sends a request, and waits for room if the agent is slow to read. build makes
 // the message with the id it is given. done is called exactly once, also when the
 // process is ending already; timeout 0 means no limit.
-func (p *Process) Call(ctx context.Context, timeout time.Duration, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) {
+func (p *Process) Call(ctx context.Context, timeout time.Duration, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64) {
 	id, err := p.expect(timeout, done)
 	if err != nil {
 		done(nil, err)
-		return
+		return 0
 	}
 	if err := p.Send(ctx, build(acp.IntID(id))); err != nil {
 		p.fail(id, err)
+	}
+	return id
+}
+
+// drop says that nobody waits for the answer to a request any more, though it is still
+// taken when it comes: the process can be ended as unused.
+func (p *Process) drop(id int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.pending[id]; k != nil {
+		k.dropped = true
 	}
 }
 
@@ -320,6 +336,14 @@ func (p *Process) Post(build func(id acp.ID) acp.Message, done func(res *acp.Mes
 		p.outbox.put(outgoing{m: build(acp.IntID(id))})
 	}
 	return id, err
+}
+
+// Tell is a request whose answer nobody waits for.
+func (p *Process) Tell(method string, params []byte) {
+	id, err := p.Post(func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }, func(*acp.Message, error) {})
+	if err == nil {
+		p.drop(id)
+	}
 }
 
 // Ask is a request of the gateway's own. It returns the result's bytes.
@@ -335,7 +359,7 @@ func (p *Process) AskThen(ctx context.Context, method string, params []byte, the
 		err    error
 	}
 	ch := make(chan answer, 1)
-	p.Call(ctx, 0,
+	id := p.Call(ctx, 0,
 		func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) },
 		func(res *acp.Message, err error) {
 			a := answer{err: err}
@@ -353,6 +377,7 @@ func (p *Process) AskThen(ctx context.Context, method string, params []byte, the
 	case a := <-ch:
 		return a.result, a.err
 	case <-ctx.Done():
+		p.drop(id)
 		return nil, context.Cause(ctx)
 	}
 }
@@ -382,15 +407,6 @@ func (p *Process) Send(ctx context.Context, m acp.Message) error {
 
 // Put queues a message without waiting.
 func (p *Process) Put(m acp.Message) { p.outbox.put(outgoing{m: m, once: m.IsNotification()}) }
-
-// Push writes what is queued, unless somebody else is at it. Only a goroutine that
-// may wait for the agent calls it.
-func (p *Process) Push() {
-	if p.wmu.TryLock() {
-		defer p.wmu.Unlock()
-		_ = p.drainLocked()
-	}
-}
 
 // write passes on what had to be queued.
 func (p *Process) write() {

@@ -98,7 +98,7 @@ func (p *Process) read() {
 			}
 		default:
 			flush()
-			if m.Method() == methodCancelRequest && p.CancelHosted(&m) {
+			if m.Method() == acp.MethodCancelRequest && p.CancelHosted(&m) {
 				break
 			}
 			p.agent.set.o.Connection(p, &m)

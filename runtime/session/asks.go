@@ -109,11 +109,11 @@ func (a *ask) observe(ctx context.Context, o observe.Observer) {
 // cancelled is the answer that tells the agent that nobody will decide.
 func (a *ask) cancelled() acp.Message {
 	switch a.Method {
-	case viewer.MethodPermission:
+	case acp.MethodSessionRequestPermission:
 		return acp.NewResult(a.agentID, []byte(`{"outcome":{"outcome":"cancelled"}}`))
-	case viewer.MethodElicit:
+	case acp.MethodElicitationCreate:
 		return acp.NewResult(a.agentID, []byte(`{"action":"cancel"}`))
-	case viewer.MethodQuestion:
+	case acp.MethodRequestQuestion:
 		return acp.NewResult(a.agentID, []byte(`{"outcome":"cancelled","answers":[]}`))
 	}
 	return acp.NewError(a.agentID, acp.Errorf(acp.CodeCancelled, "the request was cancelled"))
@@ -121,7 +121,7 @@ func (a *ask) cancelled() acp.Message {
 
 // withdrawn tells the clients that the request is open no more.
 func (a *ask) withdrawn() []byte {
-	n := acp.NewNotification(methodCancelRequest, requestParams(a.ID))
+	n := acp.NewNotification(acp.MethodCancelRequest, requestParams(a.ID))
 	return n.Frame()
 }
 
@@ -179,7 +179,7 @@ func (s *Session) anybodyCanLocked(method string) bool {
 		}
 	}
 	_, known := acp.LookupMethod(method)
-	return len(s.feeds) == 0 && (known || method == viewer.MethodQuestion)
+	return len(s.feeds) == 0 && (known || method == acp.MethodRequestQuestion)
 }
 
 // closeAskLocked closes a request that is open, and tells those who may hold it.

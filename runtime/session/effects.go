@@ -33,6 +33,12 @@ type after struct {
 	events []event
 }
 
+func (x *after) run() {
+	for _, f := range x.rest {
+		f()
+	}
+}
+
 func (x *after) then(f func()) { x.rest = append(x.rest, f) }
 
 // handle lets the machine take an event and carries out what follows. It does not
@@ -59,15 +65,10 @@ func (s *Session) unlock(x *after) {
 	if x.flush {
 		s.Flush()
 	}
-	rest := func() {
-		for _, f := range x.rest {
-			f()
-		}
-	}
 	if x.slow {
-		s.set.o.Tasks.Go(rest)
+		s.set.o.Tasks.Go(x.run)
 	} else {
-		rest()
+		x.run()
 	}
 	if x.save {
 		s.set.o.Tasks.Go(s.save)
@@ -90,9 +91,9 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		}
 	case tellCancel:
 		s.m.working = false
-		eff.link.p.Put(acp.NewNotification(methodCancel, sessionParams(eff.link.native)))
+		eff.link.p.Put(acp.NewNotification(acp.MethodSessionCancel, sessionParams(eff.link.native)))
 	case tellWithdrawn:
-		eff.link.p.Put(acp.NewNotification(methodCancelRequest, requestParams(eff.turn.agentID)))
+		eff.link.p.Put(acp.NewNotification(acp.MethodCancelRequest, requestParams(eff.turn.agentID)))
 	case endTurn:
 		s.endTurnLocked(eff.turn, eff.res, eff.err, x)
 	case answerPeople:

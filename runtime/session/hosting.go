@@ -72,9 +72,9 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	method := ""
 	switch caps := p.Capabilities(); {
 	case caps.Resume:
-		method = methodResume
+		method = acp.MethodSessionResume
 	case caps.Load:
-		method = methodLoad
+		method = acp.MethodSessionLoad
 	}
 	if method != "" {
 		l, err := s.restore(ctx, p, method, rec, attempt)
@@ -93,7 +93,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, err
 	}
 	s.chooseAgain(ctx, l)
-	u := acp.NewNotification(methodUpdate, withParam(sessionParams(s.id), "update",
+	u := acp.NewNotification(acp.MethodSessionUpdate, withParam(sessionParams(s.id), "update",
 		[]byte(`{"sessionUpdate":"session_info_update","_meta":{"`+acp.MetaKey+`":{"continuity":"`+string(ContinuityFresh)+`"}}}`)))
 	s.Log().Append(journal.Notice, journal.Everyone, u.Frame())
 	s.Flush()
@@ -105,7 +105,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 func (s *Session) restore(ctx context.Context, p *agents.Process, method string, rec record, attempt uint64) (_ *link, err error) {
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: method, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
-	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == methodLoad}
+	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == acp.MethodSessionLoad}
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
@@ -123,11 +123,11 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 
 // startFresh has the agent create a new session under the gateway's old one.
 func (s *Session) startFresh(ctx context.Context, p *agents.Process, rec record, attempt uint64) (_ *link, err error) {
-	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: methodNew, Agent: rec.Agent, Session: s.id, ToAgent: true})
+	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: acp.MethodSessionNew, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p}
 	created := p.Creating()
-	res, err := p.AskThen(ctx, methodNew, rec.Setup, func(res json.RawMessage, err error) {
+	res, err := p.AskThen(ctx, acp.MethodSessionNew, rec.Setup, func(res json.RawMessage, err error) {
 		defer created()
 		if err != nil {
 			return
@@ -183,9 +183,7 @@ func (s *Session) closeUnwanted(l *link) {
 	again := s.m.link != nil && s.m.link != l && s.m.link.p == l.p && s.m.link.native == l.native
 	s.mu.Unlock()
 	if !again && l.p.Capabilities().Close {
-		_, _ = l.p.Post(
-			func(id acp.ID) acp.Message { return acp.NewRequest(id, methodClose, sessionParams(l.native)) },
-			func(*acp.Message, error) {})
+		l.p.Tell(acp.MethodSessionClose, sessionParams(l.native))
 	}
 }
 
@@ -205,11 +203,11 @@ func (s *Session) release(l *link, goal life) {
 	var err error
 	switch {
 	case goal != deleted && l.p.Capabilities().Close:
-		_, err = l.p.Ask(ctx, methodClose, sessionParams(l.native))
+		_, err = l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native))
 	case goal == deleted && l == nil:
 		err = s.deleteDormant(ctx)
 	case goal == deleted && l.p.Capabilities().Delete:
-		_, err = l.p.Ask(ctx, methodDelete, sessionParams(l.native))
+		_, err = l.p.Ask(ctx, acp.MethodSessionDelete, sessionParams(l.native))
 	}
 	if l != nil {
 		l.p.Unbind(l.native, l)
@@ -247,6 +245,6 @@ func (s *Session) deleteDormant(ctx context.Context) error {
 	if !p.Capabilities().Delete {
 		return nil
 	}
-	_, err = p.Ask(ctx, methodDelete, sessionParams(rec.AgentSessionID))
+	_, err = p.Ask(ctx, acp.MethodSessionDelete, sessionParams(rec.AgentSessionID))
 	return err
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
@@ -56,6 +58,7 @@ import (
 //	                                            not delete it
 //	idle      releasing, if nothing is open     -                -
 //	load      -                                 waits            closed: open
+//	discarded deleted: it was never opened      -                -
 //	shutdown  refuses from now on, cancels all, gives starts up, in every state
 //
 // Stopping goes on (on) as soon as its turn is over: a serving session is released,
@@ -111,6 +114,7 @@ const (
 	released
 	idle
 	loaded
+	discarded
 	shutdown
 )
 
@@ -190,7 +194,8 @@ type machine struct {
 	stops   []stopDone // who waits for the goal
 	down    bool       // the gateway ends
 	told    bool       // stopping, to be deleted: the agent was told to delete its own record
-	refused error      // stopping: why the agent did not delete it
+	lesser  life       // stopping, to be deleted: the goal if the agent refuses that
+	refused error      // stopping: why it did
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
 	working bool       // the agent has shown something since the last turn, or cancel
@@ -199,9 +204,11 @@ type machine struct {
 
 func (m *machine) do(e effect) { m.effects = append(m.effects, e) }
 
-// on changes the state for the event and returns what has to be done.
+// on changes the state for the event and returns what has to be done, until the next
+// call.
 func (m *machine) on(e event) []effect {
-	m.effects = nil
+	clear(m.effects)
+	m.effects = m.effects[:0]
 	switch e.kind {
 	case prompted:
 		m.prompt(e.turn)
@@ -252,7 +259,7 @@ func (m *machine) on(e event) []effect {
 			m.unlink("the session gave its process back")
 			m.hosting = dormant
 			if e.err != nil && m.life == stopping && m.goal == deleted { // it is not for us to say that it is gone
-				m.goal, m.refused = closed, e.err
+				m.goal, m.refused = m.lesser, e.err
 			}
 			m.proceed()
 		}
@@ -265,6 +272,8 @@ func (m *machine) on(e event) []effect {
 			m.life = open
 			m.do(effect{do: reopen})
 		}
+	case discarded:
+		m.life = deleted
 	case shutdown:
 		m.down = true
 		m.emptyQueue()
@@ -476,13 +485,20 @@ func (m *machine) stop(e event) {
 	switch {
 	case m.life == stopping:
 		if e.goal > m.goal {
-			m.goal, m.by = e.goal, e.by
+			m.goal = e.goal
+		}
+		if e.goal != deleted {
+			m.lesser, m.by = max(m.lesser, e.goal), cmp.Or(e.by, m.by)
 		}
 		m.stops = append(m.stops, e.done)
 		return
 	case m.life >= e.goal:
 		m.do(effect{do: tellStopped, done: e.done, already: true})
 		return
+	}
+	m.lesser = max(m.life, closed)
+	if e.goal != deleted {
+		m.lesser = e.goal
 	}
 	m.life, m.goal, m.by, m.told, m.refused = stopping, e.goal, e.by, false, nil
 	m.stops = append(m.stops, e.done)

@@ -14,7 +14,6 @@ import (
 // whether it was answered.
 type world struct {
 	m       machine
-	trace   []string
 	turns   []*turn // given to the machine and not answered
 	waiters []*waiter
 	stops   int     // asked for and not answered

@@ -7,20 +7,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
-const (
-	methodPrompt        = "session/prompt"
-	methodCancel        = "session/cancel"
-	methodClose         = "session/close"
-	methodDelete        = "session/delete"
-	methodNew           = "session/new"
-	methodLoad          = "session/load"
-	methodResume        = "session/resume"
-	methodSetMode       = "session/set_mode"
-	methodSetOption     = "session/set_config_option"
-	methodUpdate        = "session/update"
-	methodCancelRequest = "$/cancel_request"
-)
-
 // sessionParams are params that name a session and nothing else.
 func sessionParams(id string) json.RawMessage {
 	return append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, id)...), '}')

@@ -50,9 +50,10 @@ type Session struct {
 
 var _ viewer.Session = (*Session)(nil)
 
-func newSession(set *Set, rec record) *Session {
+// newSession returns a session that is dormant, or starting: its agent is opening it.
+func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
-		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID},
+		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
 		creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	switch {
@@ -151,7 +152,7 @@ func (l *link) Lost(cause error) { l.s.handle(event{kind: lost, link: l, err: ca
 // Receive implements [agents.Receiver].
 func (l *link) Receive(m *acp.Message) bool {
 	s := l.s
-	if m.Method() != methodUpdate {
+	if m.Method() != acp.MethodSessionUpdate {
 		return s.receiveOther(l, m)
 	}
 	s.mu.Lock()
@@ -187,7 +188,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 	switch {
 	case m.IsRequest():
 		return s.ask(l, m)
-	case m.Method() == methodCancelRequest:
+	case m.Method() == acp.MethodCancelRequest:
 		s.set.Withdrawn(l.p, m)
 		return false
 	}

@@ -83,10 +83,10 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	var params json.RawMessage
 	switch {
 	case id != "":
-		method = methodSetOption
+		method = acp.MethodSessionSetConfigOption
 		params = optionParams(l, id, rawjson.AppendQuoted(nil, wish))
 	case category == "mode" && len(modes) > 0:
-		method = methodSetMode
+		method = acp.MethodSessionSetMode
 		params = withParam(sessionParams(l.native), "modeId", rawjson.AppendQuoted(nil, wish))
 	default:
 		return "agent " + l.p.Agent().ID() + " offers no option for it"
@@ -102,7 +102,7 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	if v, ok := rawjson.Member(res, "configOptions"); ok {
 		s.rec.ConfigOptions = v
 	}
-	if method == methodSetMode {
+	if method == acp.MethodSessionSetMode {
 		s.rec.Modes = rawjson.SetMember(s.rec.Modes, rawjson.AppendQuoted(nil, wish), "currentModeId")
 	}
 	s.unsaved = true
@@ -113,12 +113,12 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 // be read elsewhere, so it is replaced and not changed.
 func (s *Session) chosenLocked(method string, mode json.RawMessage, option string, value json.RawMessage) {
 	switch {
-	case method == methodSetMode:
+	case method == acp.MethodSessionSetMode:
 		var id string
 		if json.Unmarshal(mode, &id) == nil {
 			s.rec.ChosenMode = id
 		}
-	case method == methodSetOption && option != "" && len(value) > 0:
+	case method == acp.MethodSessionSetConfigOption && option != "" && len(value) > 0:
 		chosen := maps.Clone(s.rec.Chosen)
 		if chosen == nil {
 			chosen = map[string]json.RawMessage{}
@@ -155,14 +155,14 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 	}
 	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
 		quoted := rawjson.AppendQuoted(nil, mode)
-		tell(methodSetMode, withParam(sessionParams(l.native), "modeId", quoted))
+		tell(acp.MethodSessionSetMode, withParam(sessionParams(l.native), "modeId", quoted))
 		s.mu.Lock()
 		s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
 		s.mu.Unlock()
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
 		if current, there := now[id]; there && string(current) != string(chosen[id]) {
-			tell(methodSetOption, optionParams(l, id, chosen[id]))
+			tell(acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id]))
 		}
 	}
 	s.save()
@@ -181,7 +181,7 @@ func (s *Session) Chose(method string, params, result json.RawMessage) {
 	if len(options) > 0 {
 		s.rec.ConfigOptions = bytes.Clone(options)
 	}
-	if method == methodSetMode && len(mode) > 0 && len(s.rec.Modes) > 0 {
+	if method == acp.MethodSessionSetMode && len(mode) > 0 && len(s.rec.Modes) > 0 {
 		s.rec.Modes = rawjson.SetMember(s.rec.Modes, mode, "currentModeId")
 	}
 	s.chosenLocked(method, mode, rawjson.MemberString(params, "configId"), bytes.Clone(value))

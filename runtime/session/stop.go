@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
 
 // Close ends the session's work and gives its process back. Open opens it again.
@@ -60,6 +61,9 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 		s.rec.Closed, s.unsaved = true, true
 		x.then(func() { x.err = s.persist(true); s.Log().Release(0) })
 	case ended:
+		if s.rec.Ended != nil {
+			return // it had ended, and its agent would not delete it
+		}
 		end := EndInfo{Reason: "terminated", TerminatedBy: e.by, At: time.Now().UTC()}
 		s.rec.Ended, s.unsaved = &end, true
 		s.noteEndLocked(end, x)
@@ -147,23 +151,41 @@ type Bounds struct {
 	Background time.Duration // with open tool calls
 }
 
+// Idle returns the process of a session in which nothing goes on and that its agent can
+// open again, and since when nothing has happened. busy is true when something goes on.
+func (s *Session) Idle() (p *agents.Process, since time.Time, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.hosting != serving {
+		return nil, since, false
+	}
+	p = s.m.link.p
+	caps := p.Capabilities()
+	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || !caps.Resume && !caps.Load
+	return p, time.UnixMilli(s.active.Load()), busy
+}
+
+// GiveBack gives the process of an idle session back.
+func (s *Session) GiveBack() { s.handle(event{kind: idle}) }
+
 // Tidy gives back what an idle session holds: its process, and its log's memory sooner.
 func (s *Session) Tidy(now time.Time, b Bounds) {
 	silent := now.Sub(time.UnixMilli(s.active.Load()))
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()
-	alone := len(s.feeds) == 0 && s.m.link != nil
-	if alone {
-		caps := s.m.link.p.Capabilities()
-		alone = caps.Resume || caps.Load
-	}
-	s.mu.Unlock()
-	if background := passed(b.Background); background || passed(b.Idle) || alone && passed(b.Unattached) {
-		s.handle(event{kind: idle, now: background})
-	}
-	s.mu.Lock()
 	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing
-	s.mu.Unlock()
+	if s.m.hosting != serving {
+		s.mu.Unlock()
+	} else {
+		caps := s.m.link.p.Capabilities()
+		alone := len(s.feeds) == 0 && (caps.Resume || caps.Load)
+		background := passed(b.Background)
+		if background || passed(b.Idle) || alone && passed(b.Unattached) {
+			s.handleLocked(event{kind: idle, now: background})
+		} else {
+			s.mu.Unlock()
+		}
+	}
 	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
 		l.Release(logIdle)
 	}

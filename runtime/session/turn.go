@@ -83,7 +83,7 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
 		func(res *acp.Message, err error) {
 			if err == nil && !l.p.OwnLogin() {
-				l.p.Agent().LearnAuth(methodPrompt, res.Err())
+				l.p.Agent().LearnAuth(acp.MethodSessionPrompt, res.Err())
 			}
 			s.handle(event{kind: answered, turn: t, res: res, err: err})
 		})

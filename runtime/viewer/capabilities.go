@@ -35,13 +35,13 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 // Can reports whether the client offers a method that agents call.
 func (c Capabilities) Can(method string) bool {
 	switch method {
-	case "fs/read_text_file":
+	case acp.MethodFSReadTextFile:
 		return c.fsRead
-	case "fs/write_text_file":
+	case acp.MethodFSWriteTextFile:
 		return c.fsWrite
-	case "terminal/create", "terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release":
+	case acp.MethodTerminalCreate, acp.MethodTerminalOutput, acp.MethodTerminalWaitForExit, acp.MethodTerminalKill, acp.MethodTerminalRelease:
 		return c.terminal
-	case MethodElicit:
+	case acp.MethodElicitationCreate:
 		return c.form || c.url
 	}
 	return true

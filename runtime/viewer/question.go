@@ -13,13 +13,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
-// Methods by which agents ask.
-const (
-	MethodPermission = "session/request_permission"
-	MethodElicit     = "elicitation/create"
-	MethodQuestion   = acp.MethodRequestQuestion
-)
-
 // Ask is a request of an agent as clients see it. It does not change once it is open.
 type Ask struct {
 	ID      int64
@@ -33,7 +26,7 @@ type Ask struct {
 // answered as cancelled with its turn.
 func (a *Ask) ForPerson() bool {
 	switch a.Method {
-	case MethodPermission, MethodElicit, MethodQuestion:
+	case acp.MethodSessionRequestPermission, acp.MethodElicitationCreate, acp.MethodRequestQuestion:
 		return true
 	}
 	return false
@@ -128,7 +121,7 @@ func (a *Ask) elicitation() []byte {
 	if err != nil {
 		return nil
 	}
-	m := acp.NewRequest(acp.IntID(a.ID), MethodElicit, params)
+	m := acp.NewRequest(acp.IntID(a.ID), acp.MethodElicitationCreate, params)
 	return m.Frame()
 }
 
@@ -155,7 +148,7 @@ func (a *Ask) Piece() []byte {
 	if err != nil {
 		return nil
 	}
-	m := acp.NewRequest(acp.IntID(a.ID), MethodPermission, params)
+	m := acp.NewRequest(acp.IntID(a.ID), acp.MethodSessionRequestPermission, params)
 	return m.Frame()
 }
 
@@ -163,7 +156,7 @@ func (a *Ask) Piece() []byte {
 // that the response is passed on as it is. more are the answers so far when the next
 // piece of the question must be asked.
 func (a *Ask) Interpret(caps Capabilities, m *acp.Message) (result []byte, more [][]string) {
-	if a.Method != MethodQuestion {
+	if a.Method != acp.MethodRequestQuestion {
 		return nil, nil
 	}
 	whole := len(a.Answers) == 0 // later pieces are permission requests for everybody

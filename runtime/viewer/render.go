@@ -64,7 +64,7 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 		return nil
 	}
 	frame := e.Frame
-	if m.Method() == MethodQuestion {
+	if m.Method() == acp.MethodRequestQuestion {
 		if frame = a.formFor(c.caps, frame); frame == nil {
 			return nil
 		}
@@ -93,7 +93,7 @@ func (st *Stream) again(f *Feed, e journal.Entry) []byte {
 		return e.Frame
 	}
 	if e.Kind == journal.Ask {
-		if m, err := acp.Parse(e.Frame); err == nil && m.Method() == MethodQuestion {
+		if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodRequestQuestion {
 			id, _ := m.ID().Int()
 			if a, open := st.c.asks.Open(id); open {
 				return st.numbered(f, e.Seq, a.formFor(st.c.caps, e.Frame))

@@ -1,0 +1,221 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+)
+
+// quick is an agent that answers initialize and nothing else. What Open and Close do
+// can be replaced.
+type quick struct {
+	open  func(ctx context.Context) error
+	close func()
+	mu    sync.Mutex
+	n     int
+}
+
+func (a *quick) Info() adapters.Info { return adapters.Info{ID: "quick"} }
+
+func (a *quick) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
+	a.mu.Lock()
+	a.n++
+	a.mu.Unlock()
+	if a.open != nil {
+		if err := a.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &quickConn{a: a, out: make(chan acp.Message, 8), end: make(chan struct{})}, nil
+}
+
+func (a *quick) opened() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.n
+}
+
+type quickConn struct {
+	a    *quick
+	out  chan acp.Message
+	end  chan struct{}
+	once sync.Once
+}
+
+func (c *quickConn) Read(context.Context) (acp.Message, error) {
+	select {
+	case m := <-c.out:
+		return m, nil
+	case <-c.end:
+		return acp.Message{}, io.EOF
+	}
+}
+
+func (c *quickConn) Write(_ context.Context, m acp.Message) error {
+	if m.Method() == acp.MethodInitialize {
+		c.out <- acp.NewResult(m.ID(), []byte(`{}`))
+	}
+	return nil
+}
+
+func (c *quickConn) Close() error {
+	if c.a.close != nil {
+		c.a.close()
+	}
+	c.once.Do(func() { close(c.end) })
+	return nil
+}
+
+// inSet runs f with the agents of a.
+func inSet(t *testing.T, a *quick, f func(t *testing.T, set *Set, agent *Agent)) {
+	synctest.Test(t, func(t *testing.T) {
+		var tasks Tasks
+		set, err := NewSet(Options{
+			Adapters: []adapters.Adapter{a}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute,
+			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, set, set.Find("quick"))
+		if err := set.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := tasks.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := len(set.Find("quick").all()); n != 0 {
+			t.Errorf("%d processes are left", n)
+		}
+	})
+}
+
+var needs = Needs{Capabilities: []byte("{}")}
+
+// A process that somebody holds is not ended as unused, one that waits for an answer
+// neither; when nobody needs it, nobody can hold it any more.
+func TestProcess_UnusedOnesEnd(t *testing.T) {
+	inSet(t, &quick{}, func(t *testing.T, set *Set, a *Agent) {
+		p, err := a.Process(t.Context(), needs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		set.EndUnused(time.Now())
+		if !p.Alive() {
+			t.Fatal("a process that is held was ended")
+		}
+		answered := make(chan error, 1)
+		p.Call(t.Context(), time.Minute, func(id acp.ID) acp.Message { return acp.NewRequest(id, "_x", nil) }, func(_ *acp.Message, err error) { answered <- err })
+		p.Release()
+		time.Sleep(30 * time.Second)
+		set.EndUnused(time.Now())
+		if !p.Alive() {
+			t.Fatal("a process that owes an answer was ended")
+		}
+		if err := <-answered; err != ErrRequestTimeout {
+			t.Errorf("the request ended with %v", err)
+		}
+		again, err := a.Process(t.Context(), needs)
+		if err != nil || again != p {
+			t.Fatalf("another process was started: %v", err)
+		}
+		again.Release()
+		set.EndUnused(time.Now())
+		if !p.Alive() {
+			t.Error("a process was ended that was needed a moment ago")
+		}
+		time.Sleep(linger + time.Second)
+		set.EndUnused(time.Now())
+		if p.Alive() || p.hold() {
+			t.Error("an unused process can be held")
+		}
+		next, err := a.Process(t.Context(), needs)
+		if err != nil || next == p {
+			t.Fatalf("the process that ends was given out: %v", err)
+		}
+		next.Release()
+	})
+}
+
+// A start is made once for all who wait for it, and goes on when the first has left.
+// One that fails is told to all of them, and delays the next.
+func TestProcess_StartsOnce(t *testing.T) {
+	let := make(chan error)
+	agent := &quick{open: func(ctx context.Context) error {
+		select {
+		case err := <-let:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+	inSet(t, agent, func(t *testing.T, set *Set, a *Agent) {
+		let = make(chan error) // of this bubble
+		ask := func(ctx context.Context) chan error {
+			ch := make(chan error, 1)
+			go func() {
+				p, err := a.Process(ctx, needs)
+				if err == nil {
+					p.Release()
+				}
+				ch <- err
+			}()
+			return ch
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		first, second := ask(leaving), ask(t.Context())
+		synctest.Wait()
+		leave()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("who left was told %v", err)
+		}
+		let <- errors.New("no memory")
+		if err := <-second; err == nil || !strings.Contains(err.Error(), "no memory") {
+			t.Errorf("who stayed was told %v", err)
+		}
+		began := time.Now()
+		third := ask(t.Context())
+		let <- nil
+		if err := <-third; err != nil || time.Since(began) < backoffFirst {
+			t.Errorf("the next start: %v, after %v", err, time.Since(began))
+		}
+		if n := agent.opened(); n != 2 {
+			t.Errorf("%d starts", n)
+		}
+	})
+}
+
+// Close ends starts as well, is bounded, says what did not end, and takes no more.
+func TestSet_CloseIsBoundedAndSaysWhatIsLeft(t *testing.T) {
+	release := make(chan struct{})
+	inSet(t, &quick{close: func() { <-release }}, func(t *testing.T, set *Set, a *Agent) {
+		release = make(chan struct{})
+		p, err := a.Process(t.Context(), needs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := set.Close(ctx); err == nil || !strings.Contains(err.Error(), "quick (1)") {
+			t.Errorf("closed with %v", err)
+		}
+		if p.Alive() || p.Cause() != ErrShutdown {
+			t.Errorf("the process ends because of %v", p.Cause())
+		}
+		if _, err := a.Process(t.Context(), needs); !errors.Is(err, ErrShutdown) {
+			t.Errorf("a start afterwards: %v", err)
+		}
+		close(release)
+	})
+}

@@ -1,0 +1,176 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// New is what a session is made from.
+type New struct {
+	ID           string          // that was reserved for it; "" for any
+	Setup        json.RawMessage // what the agent is given again when it is opened anew; see [Setup]
+	Cwd, Title   string
+	Credentials  adapters.Credentials
+	Capabilities json.RawMessage // of the client that makes it
+	Creator      *viewer.Client  // may be nil
+	From         *Session        // that it is a fork of; nil for none
+}
+
+// Setup returns the params of a session's creation as they are kept: without
+// secrets, and without what belongs to this one call.
+func Setup(params json.RawMessage) json.RawMessage {
+	p := bytes.Clone(params)
+	p = rawjson.DeleteMember(p, "sessionId")
+	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
+	return rawjson.DeleteMember(p, "_meta", acp.MetaKey, "after")
+}
+
+// Create makes the session that the agent has just created with the given result. It is
+// called by the process's reader: the session's messages go to its log from now on. It
+// does not touch the disk; see [Session.Finish].
+func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
+	rec := record{
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
+		Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
+		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
+	}
+	if n.From != nil {
+		n.From.mu.Lock()
+		rec.Modes, rec.ConfigOptions = n.From.rec.Modes, n.From.rec.ConfigOptions
+		n.From.mu.Unlock()
+	}
+	rec.read(result)
+	s := set.add(rec, n.Creator.Number())
+	s.mu.Lock()
+	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from
+	s.mu.Unlock()
+	l := &link{s: s, p: p, native: rec.AgentSessionID, opened: true}
+	s.handle(event{kind: bound, link: l})
+	if err := p.Bind(l.native, l); err != nil {
+		s.handle(event{kind: startFailed, err: err})
+	} else {
+		s.handle(event{kind: started, link: l, err: p.Cause()})
+	}
+	return s
+}
+
+// Finish writes a new session down and sets what was asked for in the _meta of its
+// creation. It returns what had no effect.
+func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupported {
+	s.change(func(*record) {})
+	s.mu.Lock()
+	l := s.m.link
+	s.mu.Unlock()
+	if l == nil {
+		return nil // its process has ended
+	}
+	return s.configure(ctx, l, asked)
+}
+
+// Inherit copies the history of another session up to an entry.
+func (s *Session) Inherit(from *Session, upTo uint64) {
+	cur := from.Log().Cursor(0)
+	for cur.After() < upTo {
+		batch, err := cur.Next(nil, 256<<10)
+		if err != nil || len(batch) == 0 {
+			s.log.Warn("copy history of forked session", "from", from.id, "err", err)
+			return
+		}
+		for _, e := range batch {
+			if e.Seq > upTo || (e.Kind != journal.Update && e.Kind != journal.Echo) {
+				continue
+			}
+			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
+				s.append(e.Kind, journal.Everyone, &m)
+			}
+		}
+		s.Flush()
+	}
+}
+
+// Needs returns what a process needs to be for the session's sake.
+func (s *Session) Needs(n agents.Needs, a *agents.Agent) agents.Needs {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	return rec.needs(n, a)
+}
+
+// ForkFrom returns what a fork of the session is made from.
+func (s *Session) ForkFrom() New {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return New{Cwd: s.rec.Cwd, Title: s.rec.Title, Setup: s.rec.Setup, Credentials: s.rec.credentials, From: s}
+}
+
+// Refusal says why the session takes no work, nil when it does.
+func (s *Session) Refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.refusal()
+}
+
+// OpenForeign opens a session that the agent has from elsewhere, whose id was reserved.
+// It is not among the set's before the agent has opened it. read attaches the client:
+// what the agent replays is its log, unless the log has it, which was there without a
+// record then and has kept entries.
+func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (*Session, json.RawMessage, error) {
+	s := newSession(set, record{
+		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
+		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
+	}, starting)
+	kept := s.Log().Last()
+	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
+	s.handle(event{kind: bound, link: l})
+	err := p.Bind(l.native, l)
+	var res json.RawMessage
+	if err == nil {
+		read(s, kept)
+		bounded, cancel := context.WithTimeoutCause(ctx, set.o.RequestTimeout, agents.ErrRequestTimeout)
+		defer cancel()
+		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+			if s.openedBy(l, err) && err == nil {
+				s.mu.Lock()
+				s.rec.read(res)
+				s.mu.Unlock()
+				s.handle(event{kind: started, link: l, err: p.Cause()})
+			}
+		})
+	}
+	if err != nil {
+		s.abandon(l)
+		s.handle(event{kind: startFailed, err: err})
+		s.discard(kept > 0)
+		if kept > 0 {
+			err = acp.Errorf(acp.CodeInternal, "the record of session %s cannot be read, and its agent does not open it (%v): its log is kept in %s", s.id, err, set.store.path(s.id))
+		}
+		return nil, nil, err
+	}
+	set.mu.Lock()
+	set.byID[s.id] = s
+	delete(set.reserved, s.id)
+	set.mu.Unlock()
+	s.change(func(*record) {})
+	return s, res, nil
+}
+
+// discard undoes an opening that failed. Files that were there before stay.
+func (s *Session) discard(keepFiles bool) {
+	for _, c := range s.Clients() {
+		c.Detach(s)
+	}
+	s.handle(event{kind: discarded})
+	_ = s.Log().Close()
+	if !keepFiles {
+		_ = s.set.store.remove(s.id)
+	}
+}
