@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"sync"
 	"sync/atomic"
-
-	"github.com/sourcegraph/jsonrpc2"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -23,37 +20,39 @@ const maxNotifications = 64
 // errCancelRequest is the cause of a context that $/cancel_request ended.
 var errCancelRequest = errors.New("the request was cancelled")
 
-// ServeAgent serves the agent that newAgent makes to the client behind rw,
-// newline-delimited JSON both ways, until the stream or ctx ends. It closes rw,
-// whose Close must end a pending Read, and returns after every goroutine it
-// started has. A clean end of the stream is not an error.
-func ServeAgent(ctx context.Context, rw io.ReadWriteCloser, newAgent func(Peer) Agent) error {
+// ServeAgent serves the agent that newAgent makes to the client behind conn until
+// that or ctx ends. It closes conn, and returns after every goroutine it started
+// has. A clean end of the connection is not an error.
+func ServeAgent(ctx context.Context, conn AgentConn, newAgent func(Peer) Agent) error {
 	parent := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := &endpoint{
-		stream:        newLineStream(rw),
+		conn:          conn,
 		running:       make(map[ID]*running),
+		calls:         make(map[ID]chan<- Message),
+		ended:         make(chan struct{}),
 		notifications: make(chan Message, maxNotifications),
-		ready:         make(chan struct{}),
 	}
 	e.agent = newAgent(e)
-	e.conn = jsonrpc2.NewConn(ctx, e.stream, e, jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
-	close(e.ready)
 	e.work.Go(func() { e.notify(ctx) })
+	release := context.AfterFunc(ctx, func() { _ = conn.Close() })
 
-	<-e.conn.DisconnectNotify()
+	readErr := e.read(ctx)
+	close(e.ended)
 	cancel()
+	if release() {
+		_ = conn.Close()
+	}
 	closeErr := e.agent.Close()
-	<-e.stream.ended // and with it the last call of Handle
 	close(e.notifications)
 	e.work.Wait()
 
-	switch err := e.stream.readErr; {
+	switch {
 	case parent.Err() != nil:
 		return context.Cause(parent)
-	case err != io.EOF:
-		return fmt.Errorf("read from client: %w", err)
+	case readErr != io.EOF:
+		return fmt.Errorf("read from client: %w", readErr)
 	case closeErr != nil:
 		return fmt.Errorf("close agent: %w", closeErr)
 	}
@@ -63,16 +62,16 @@ func ServeAgent(ctx context.Context, rw io.ReadWriteCloser, newAgent func(Peer) 
 // endpoint is one connection of an agent.
 type endpoint struct {
 	agent  Agent
-	stream *lineStream
-	conn   *jsonrpc2.Conn
-	ready  chan struct{} // closed when conn is set
+	conn   AgentConn
+	ended  chan struct{} // closed when nothing more is read
 	work   sync.WaitGroup
 	lastID atomic.Int64 // of our own requests
 
 	notifications chan Message
 
 	mu      sync.Mutex
-	running map[ID]*running // the client's requests
+	running map[ID]*running       // the client's requests
+	calls   map[ID]chan<- Message // our own; each has room for the answer
 }
 
 // running is a request of the client that is being handled.
@@ -84,29 +83,37 @@ type running struct {
 }
 
 var (
-	_ Peer             = (*endpoint)(nil)
-	_ LineWriter       = (*endpoint)(nil)
-	_ jsonrpc2.Handler = (*endpoint)(nil)
+	_ Peer       = (*endpoint)(nil)
+	_ LineWriter = (*endpoint)(nil)
 )
 
-// Handle takes the frame that was just read. jsonrpc2 calls it from its reading
-// goroutine and waits for it.
-func (e *endpoint) Handle(ctx context.Context, _ *jsonrpc2.Conn, _ *jsonrpc2.Request) {
-	<-e.ready
-	switch m := e.stream.current; {
-	case m.IsRequest():
-		e.start(ctx, m)
-	case !m.IsNotification():
-		e.reply(NewError(NullID, Errorf(CodeInvalidRequest, "the id of a request must not be null")))
-	case m.Method() == MethodCancelRequest:
-		e.cancelRequest(m)
-	default:
-		if m.Method() == MethodSessionCancel {
-			e.cancelTurns(m.Session())
+// read takes messages until the connection ends.
+func (e *endpoint) read(ctx context.Context) error {
+	for {
+		m, err := e.conn.Read()
+		if err != nil {
+			return err
 		}
-		select {
-		case e.notifications <- m:
-		case <-ctx.Done():
+		switch {
+		case m.IsRequest():
+			e.start(ctx, m)
+		case m.IsResponse():
+			e.mu.Lock()
+			if answer := e.calls[m.ID()]; answer != nil {
+				delete(e.calls, m.ID())
+				answer <- m
+			}
+			e.mu.Unlock()
+		case m.Method() == MethodCancelRequest:
+			e.cancelRequest(m)
+		default:
+			if m.Method() == MethodSessionCancel {
+				e.cancelTurns(m.Session())
+			}
+			select {
+			case e.notifications <- m:
+			case <-ctx.Done():
+			}
 		}
 	}
 }
@@ -161,7 +168,10 @@ func (e *endpoint) response(ctx context.Context, id ID, result any, err error) M
 }
 
 // reply writes a response. A failure to write shows in the stream's end.
-func (e *endpoint) reply(m Message) { _ = e.stream.writeFrame(m.Frame()) }
+func (e *endpoint) reply(m Message) { _ = e.writeFrame(m.Frame()) }
+
+// writeFrame writes a frame and its newline. frame may be appended to.
+func (e *endpoint) writeFrame(frame []byte) error { return e.conn.WriteLines(append(frame, '\n')) }
 
 func (e *endpoint) cancelRequest(m Message) {
 	id, _ := rawjson.Member(m.Params(), "requestId")
@@ -199,13 +209,13 @@ func (e *endpoint) notify(ctx context.Context) {
 
 // Update implements [Peer].
 func (e *endpoint) Update(_ context.Context, session schema.SessionID, update any) error {
-	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`...)
+	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"`+MethodSessionUpdate+`","params":{"sessionId":`...)
 	b = append(rawjson.AppendQuoted(b, string(session)), `,"update":`...)
 	b, err := schema.Append(b, update)
 	if err != nil {
 		return fmt.Errorf("encode update: %w", err)
 	}
-	return e.stream.writeFrame(append(b, `}}`...))
+	return e.writeFrame(append(b, `}}`...))
 }
 
 // Notify implements [Peer].
@@ -214,48 +224,59 @@ func (e *endpoint) Notify(_ context.Context, method string, params any) error {
 	if err != nil {
 		return fmt.Errorf("encode params of %s: %w", method, err)
 	}
-	return e.stream.writeFrame(appendCall(nil, "", method, b))
+	return e.writeFrame(appendCall(nil, "", method, b))
 }
 
 // WriteLines implements [LineWriter].
-func (e *endpoint) WriteLines(lines []byte) error { return e.stream.writeLines(lines) }
+func (e *endpoint) WriteLines(lines []byte) error { return e.conn.WriteLines(lines) }
 
 // Ask implements [Peer].
 func (e *endpoint) Ask(ctx context.Context, method string, params, result any) error {
-	<-e.ready
 	b, err := encodeParams(params)
 	if err != nil {
 		return fmt.Errorf("encode params of %s: %w", method, err)
 	}
-	n := e.lastID.Add(1)
-	e.stream.prepare(n, appendCall(nil, IntID(n), method, b))
-	call, err := e.conn.DispatchCall(ctx, method, nil, jsonrpc2.PickID(jsonrpc2.ID{Num: uint64(n)}))
-	if err != nil {
-		e.stream.forget(n)
-		return askError(method, err)
+	id := IntID(e.lastID.Add(1))
+	answer := make(chan Message, 1)
+	e.mu.Lock()
+	e.calls[id] = answer
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.calls, id)
+	}()
+	if err := e.writeFrame(appendCall(nil, id, method, b)); err != nil {
+		return fmt.Errorf("ask %s: %w", method, err)
 	}
-	err = call.Wait(ctx, result)
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		_ = e.Notify(ctx, MethodCancelRequest, &schema.CancelRequestNotification{RequestID: json.RawMessage(IntID(n))})
+	select {
+	case m := <-answer:
+		return answered(method, m, result)
+	case <-ctx.Done():
+		_ = e.Notify(ctx, MethodCancelRequest, &schema.CancelRequestNotification{RequestID: json.RawMessage(id)})
+		return fmt.Errorf("ask %s: %w", method, ctx.Err())
+	case <-e.ended:
 	}
-	return askError(method, err)
+	select {
+	case m := <-answer: // it came together with the end
+		return answered(method, m, result)
+	default:
+		return fmt.Errorf("ask %s: %w", method, io.ErrClosedPipe)
+	}
 }
 
-func askError(method string, err error) error {
-	var typed *jsonrpc2.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &typed):
-		e := &Error{Code: typed.Code, Message: typed.Message}
-		if typed.Data != nil {
-			e.Data = *typed.Data
-		}
+// answered decodes the answer to a request of our own.
+func answered(method string, m Message, result any) error {
+	if e := m.Err(); e != nil {
 		return e
-	case errors.Is(err, jsonrpc2.ErrClosed):
-		err = io.ErrClosedPipe
 	}
-	return fmt.Errorf("ask %s: %w", method, err)
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Result(), result); err != nil {
+		return fmt.Errorf("decode the answer to %s: %w", method, err)
+	}
+	return nil
 }
 
 func encodeParams(params any) ([]byte, error) {

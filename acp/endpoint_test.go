@@ -84,7 +84,7 @@ func serve(t *testing.T, a *fakeAgent) *wire {
 	outR, outW := io.Pipe()
 	w := &wire{t: t, in: inW, out: bufio.NewReader(outR), done: make(chan error, 1)}
 	go func() {
-		w.done <- acp.ServeAgent(context.Background(), duplex{inR, outW}, func(p acp.Peer) acp.Agent {
+		w.done <- acp.ServeAgent(context.Background(), acp.OverLines(duplex{inR, outW}), func(p acp.Peer) acp.Agent {
 			a.peer = p
 			if a.ext != nil {
 				return extendedAgent{a}
@@ -277,7 +277,7 @@ func TestServeAgent_ContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
-	err := acp.ServeAgent(ctx, duplex{inR, outW}, func(acp.Peer) acp.Agent { return &fakeAgent{} })
+	err := acp.ServeAgent(ctx, acp.OverLines(duplex{inR, outW}), func(acp.Peer) acp.Agent { return &fakeAgent{} })
 	if !errors.Is(err, gone) {
 		t.Errorf("ServeAgent: %v, want %v", err, gone)
 	}

@@ -91,16 +91,14 @@ func (m *Message) Err() *Error {
 	return e
 }
 
-// IsRequest reports whether the frame has a method and a non-null id.
-func (m *Message) IsRequest() bool { return m.method != "" && m.id.IsSet() && !m.nullID() }
+// IsRequest reports whether the frame has a method and an id.
+func (m *Message) IsRequest() bool { return m.method != "" && m.id.IsSet() }
 
 // IsNotification reports whether the frame has a method and no id.
 func (m *Message) IsNotification() bool { return m.method != "" && !m.id.IsSet() }
 
 // IsResponse reports whether the frame answers a request.
 func (m *Message) IsResponse() bool { return m.method == "" }
-
-func (m *Message) nullID() bool { return m.id.IsSet() && m.frame[m.id.From] == 'n' }
 
 // HasSession reports whether params.sessionId is a string.
 func (m *Message) HasSession() bool { return m.session.IsSet() }
@@ -227,12 +225,7 @@ func NewResult(id ID, result []byte) Message {
 	if result == nil {
 		result = []byte("{}")
 	}
-	b := make([]byte, 0, 48+len(id)+len(result))
-	b = append(b, `{"jsonrpc":"2.0","id":`...)
-	b = append(b, id...)
-	b = append(b, `,"result":`...)
-	b = append(b, result...)
-	return MustParse(append(b, '}'))
+	return response(id, "result", result)
 }
 
 // NewError builds an error response frame. An absent id becomes null.
@@ -240,17 +233,19 @@ func NewError(id ID, e *Error) Message {
 	if id == "" {
 		id = NullID
 	}
-	b := append([]byte(nil), `{"jsonrpc":"2.0","id":`...)
-	b = append(b, id...)
-	b = append(b, `,"error":{"code":`...)
-	b = strconv.AppendInt(b, e.Code, 10)
-	b = append(b, `,"message":`...)
-	b = rawjson.AppendQuoted(b, e.Message)
+	o := rawjson.Object{}.Raw("code", strconv.AppendInt(nil, e.Code, 10)).String("message", e.Message)
 	if len(e.Data) > 0 {
-		b = append(b, `,"data":`...)
-		b = append(b, e.Data...)
+		o = o.Raw("data", e.Data)
 	}
-	return MustParse(append(b, `}}`...))
+	return NewErrorRaw(id, o.End())
+}
+
+// NewErrorRaw builds an error response frame with a raw error member.
+func NewErrorRaw(id ID, e []byte) Message { return response(id, "error", e) }
+
+func response(id ID, member string, value []byte) Message {
+	o := append(make(rawjson.Object, 0, 48+len(id)+len(value)), `{"jsonrpc":"2.0"`...)
+	return MustParse(o.Raw("id", []byte(id)).Raw(member, value).End())
 }
 
 // MustParse is [Parse] for frames this program built itself; it panics when

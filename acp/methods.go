@@ -1,5 +1,8 @@
 package acp
 
+// MethodSessionSetModel is a method of drafts that agents still have.
+const MethodSessionSetModel = "session/set_model"
+
 // Side says who answers a method.
 type Side string
 

@@ -11,7 +11,7 @@ import (
 // ParseError says why bytes are not a message.
 type ParseError struct {
 	Code   int64 // CodeParseError when not JSON, CodeInvalidRequest when not an envelope
-	ID     ID    // the id, when one could be read
+	ID     ID    // of the request that the frame was to be, when it can be read
 	Reason string
 	Batch  bool // the frame is a JSON array
 	Object bool // the frame is an object, but no JSON-RPC message
@@ -96,7 +96,7 @@ func Parse(frame []byte) (Message, error) {
 func (m *Message) check(version, method rawjson.Span) error {
 	bad := func(format string, args ...any) error {
 		e := &ParseError{Code: CodeInvalidRequest, Object: true, Reason: fmt.Sprintf(format, args...)}
-		if m.id.IsSet() {
+		if response := !method.IsSet() && (m.result.IsSet() || m.err.IsSet()); m.id.IsSet() && !response {
 			e.ID = m.ID()
 		}
 		return e
@@ -128,6 +128,9 @@ func (m *Message) check(version, method rawjson.Span) error {
 		m.method = internMethod(m.frame[method.From:method.To])
 		if m.method == "" {
 			return bad("the method is empty")
+		}
+		if m.id.IsSet() && m.frame[m.id.From] == 'n' {
+			return bad("the id of a request must not be null")
 		}
 		if m.params.IsSet() {
 			if c := m.frame[m.params.From]; c != '{' && c != '[' && c != 'n' {

@@ -78,6 +78,27 @@ func TestParse_RefusesWhatIsNoMessage(t *testing.T) {
 	}
 }
 
+func TestRefusal_NamesTheRequest(t *testing.T) {
+	for frame, want := range map[string]string{
+		`{`:                                     `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"invalid JSON at byte 1 of 1"}}`,
+		`{"jsonrpc":"2.0","id":"a","method":7}`: `{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"message":"the method must be a string"}}`,
+		`{"id":1.50,"method":"m"}`:              `{"jsonrpc":"2.0","id":1.50,"error":{"code":-32600,"message":"the member jsonrpc must be \"2.0\""}}`,
+		`{"jsonrpc":"2.0","id":null,"method":"m"}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id of a request must not be null"}}`,
+		`{"jsonrpc":"2.0","id":[1],"method":"m"}`:  `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id must be a string, a number or null"}}`,
+		// The id of a response is one of the receiver's own requests.
+		`{"jsonrpc":"2.0","id":7,"result":1,"error":{}}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a response has a result or an error, and not both"}}`,
+	} {
+		_, err := Parse([]byte(frame))
+		if err == nil {
+			t.Errorf("%s was taken", frame)
+			continue
+		}
+		if m := Refusal(err); string(m.Frame()) != want {
+			t.Errorf("%s\n got %s\nwant %s", frame, m.Frame(), want)
+		}
+	}
+}
+
 func TestMessage_RewritesOnlyIDAndSession(t *testing.T) {
 	const frame = `{"params":{ "x":[1.0e0,"\ud800"],"sessionId":"native" ,"_meta":{"a":null}}, "id" : "7","method":"session/prompt","jsonrpc":"2.0","extra":{}}`
 	m := MustParse([]byte(frame))

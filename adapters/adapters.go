@@ -140,13 +140,18 @@ type Process interface {
 	Stderr() Stderr
 }
 
-// NotInstalledError says that an agent's program is missing and what to do.
+// NotInstalledError says that an agent's program is missing, or too old, and what
+// to do.
 type NotInstalledError struct {
 	Agent  string
+	Found  string // the version that is too old, "" when there is none
 	Remedy string
 }
 
 func (e *NotInstalledError) Error() string {
+	if e.Found != "" {
+		return fmt.Sprintf("agent %s is installed in version %s, which is too old: %s", e.Agent, e.Found, e.Remedy)
+	}
 	return fmt.Sprintf("agent %s is not installed: %s", e.Agent, e.Remedy)
 }
 

@@ -197,8 +197,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	m, err := acp.Parse(body)
 	if err != nil {
-		if pe, ok := errors.AsType[*acp.ParseError](err); ok && pe.Object && r.Header.Get(HeaderConnection) != "" {
-			return h.postInvalid(w, r, pe)
+		if bad, ok := errors.AsType[*acp.ParseError](err); ok && bad.Object && r.Header.Get(HeaderConnection) != "" {
+			return h.postInvalid(w, r, err)
 		}
 		return problem.New(problem.InvalidRequest, "%s", err.Error())
 	}
@@ -209,11 +209,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.Method() == "initialize" {
+	if m.Method() == acp.MethodInitialize {
 		return problem.New(problem.InvalidRequest, "the connection is initialized already: to open another, initialize without a connection id")
-	}
-	if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
-		return problem.New(problem.InvalidRequest, "a request's id must not be null")
 	}
 	key, err := keyOf(r)
 	if err != nil {
@@ -303,7 +300,7 @@ func accepts(r *http.Request, types ...string) bool {
 
 // initialize opens a connection.
 func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Message) error {
-	if m.Method() != "initialize" {
+	if m.Method() != acp.MethodInitialize {
 		return problem.New(problem.InvalidRequest, "the connection's id is missing: initialize first, then send its id in %s or X-ACP-Connection-Id", HeaderConnection)
 	}
 	if !m.IsRequest() {

@@ -94,7 +94,7 @@ func (s *fakeStream) Written()              {}
 func (s *fakeStream) Done() <-chan struct{} { return s.done }
 func (s *fakeStream) Close()                {}
 
-func serve(t *testing.T, o Options) (*fakeClient, *Handler, string) {
+func serve(t testing.TB, o Options) (*fakeClient, *Handler, string) {
 	t.Helper()
 	c := newFakeClient()
 	h := New(fakeGateway{c}, o)

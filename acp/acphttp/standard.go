@@ -44,12 +44,12 @@ func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 // postInvalid answers an object that is no JSON-RPC message: accepted, and then
 // refused on the connection's stream, because another answer would make the
 // official client give the whole connection up.
-func (h *Handler) postInvalid(w http.ResponseWriter, r *http.Request, pe *acp.ParseError) error {
+func (h *Handler) postInvalid(w http.ResponseWriter, r *http.Request, bad error) error {
 	c, err := h.find(r)
 	if err != nil {
 		return err
 	}
-	c.client.Deliver(acp.NewError(acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "%s", pe.Reason)))
+	c.client.Deliver(acp.Refusal(bad))
 	accepted(w)
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -95,7 +94,7 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 			return nil
 		case !ok || m.IsResponse():
 			continue
-		case m.Method() != "initialize" || !m.IsRequest():
+		case m.Method() != acp.MethodInitialize || !m.IsRequest():
 			_ = s.ws.Close(websocket.StatusProtocolError, "the first message must be an initialize request")
 			return nil
 		}
@@ -129,12 +128,8 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 	}
 	m, err = acp.Parse(data)
 	if err != nil {
-		code, id := acp.CodeInvalidRequest, acp.NullID
-		if pe, is := errors.AsType[*acp.ParseError](err); is {
-			code = pe.Code
-		}
-		e := acp.NewError(id, acp.Errorf(code, "%s", err.Error()))
-		return m, false, s.send(e.Frame())
+		refusal := acp.Refusal(err)
+		return m, false, s.send(refusal.Frame())
 	}
 	return m, true, nil
 }
@@ -145,14 +140,9 @@ func (s *socket) read(ctx context.Context, client acp.Client) {
 		if err != nil {
 			return
 		}
-		if !ok {
-			continue
+		if ok {
+			_ = client.Send(ctx, m) // its errors are responses on the stream
 		}
-		if m.Method() != "" && !m.IsRequest() && !m.IsNotification() {
-			client.Deliver(acp.NewError(acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "a request's id must not be null")))
-			continue
-		}
-		_ = client.Send(ctx, m) // its errors are responses on the stream
 	}
 }
 

@@ -19,7 +19,7 @@ func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Op
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &relay{conn: conn, lines: ndjson.NewLines(in, o.MaxLine), maxLine: o.MaxLine, own: make(chan acp.Message)}
+	r := &relay{conn: conn, lines: ndjson.NewLines(in, o.MaxLine), own: make(chan acp.Message)}
 	go func() { cancel(r.read(ctx)) }()
 	received := make(chan acp.Message)
 	reader := make(chan error, 1)
@@ -73,39 +73,29 @@ func Relay(ctx context.Context, conn acp.Conn, in io.Reader, out io.Writer, o Op
 
 // relay is the way from the input to the connection.
 type relay struct {
-	conn    acp.Conn
-	lines   *ndjson.Lines
-	maxLine int
-	own     chan acp.Message // errors about lines
+	conn  acp.Conn
+	lines *ndjson.Lines
+	own   chan acp.Message // errors about lines
 }
 
 func (r *relay) read(ctx context.Context) error {
 	for {
 		line, err := r.lines.Next()
-		var refusal *acp.Error
+		var m acp.Message
 		if long, ok := errors.AsType[*ndjson.TooLongError](err); ok {
-			refusal = acp.Errorf(acp.CodeInvalidRequest, "a message is longer than %d bytes: %v", r.maxLine, long)
+			err = tooLong(long)
 		} else if errors.Is(err, io.EOF) {
 			return errInput
 		} else if err != nil {
 			return fmt.Errorf("read the input: %w", err)
-		}
-		if refusal == nil && len(line) == 0 {
+		} else if len(line) == 0 {
 			continue
+		} else {
+			m, err = acp.Parse(line)
 		}
-		var m acp.Message
-		if refusal == nil {
-			if m, err = acp.Parse(line); err != nil {
-				code := acp.CodeInvalidRequest
-				if pe, ok := errors.AsType[*acp.ParseError](err); ok {
-					code = pe.Code
-				}
-				refusal = acp.Errorf(code, "%s", err.Error())
-			}
-		}
-		if refusal != nil {
+		if err != nil {
 			select {
-			case r.own <- acp.NewError(acp.NullID, refusal):
+			case r.own <- acp.Refusal(err):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

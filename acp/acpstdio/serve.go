@@ -88,7 +88,7 @@ func (s *server) read(ctx context.Context) error {
 	for {
 		line, err := s.lines.Next()
 		if long, ok := errors.AsType[*ndjson.TooLongError](err); ok {
-			s.refuse(client, acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "a message is longer than %d bytes: %v", s.o.MaxLine, long))
+			s.refuse(client, acp.Refusal(tooLong(long)))
 			continue
 		}
 		if errors.Is(err, io.EOF) {
@@ -102,29 +102,27 @@ func (s *server) read(ctx context.Context) error {
 		}
 		m, err := acp.Parse(line)
 		if err != nil {
-			code := acp.CodeInvalidRequest
-			if pe, ok := errors.AsType[*acp.ParseError](err); ok {
-				code = pe.Code
-			}
-			s.refuse(client, acp.NullID, acp.Errorf(code, "%s", err.Error()))
+			s.refuse(client, acp.Refusal(err))
 			continue
 		}
 		switch {
-		case client != nil && m.Method() != "" && !m.IsRequest() && !m.IsNotification():
-			s.refuse(client, acp.NullID, acp.Errorf(acp.CodeInvalidRequest, "a request's id must not be null"))
 		case client != nil:
 			_ = client.Send(ctx, m) // its errors are responses on the stream
-		case m.Method() == "initialize" && m.IsRequest():
+		case m.Method() == acp.MethodInitialize && m.IsRequest():
 			if client = s.connect(ctx, m); client != nil {
 				s.client <- client
 			}
 		case m.IsRequest():
-			s.refuse(nil, m.ID(), acp.Errorf(acp.CodeInvalidRequest, "the first message must be an initialize request"))
+			s.refuse(nil, acp.NotInitialized(m.ID()))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func tooLong(err *ndjson.TooLongError) error {
+	return fmt.Errorf("a message is longer than %d bytes: %w", err.Limit, err)
 }
 
 // connect opens the connection; nil when the gateway refused, which the editor
@@ -136,7 +134,7 @@ func (s *server) connect(ctx context.Context, initialize acp.Message) acp.Client
 	})
 	if err != nil {
 		p := problem.From(err)
-		s.refuse(nil, initialize.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p))
+		s.refuse(nil, acp.NewError(initialize.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p)))
 		return nil
 	}
 	s.say(reply.Frame)
@@ -145,8 +143,7 @@ func (s *server) connect(ctx context.Context, initialize acp.Message) acp.Client
 
 // refuse answers with an error: on the connection's stream, where it keeps its
 // place, once there is one.
-func (s *server) refuse(client acp.Client, id acp.ID, e *acp.Error) {
-	m := acp.NewError(id, e)
+func (s *server) refuse(client acp.Client, m acp.Message) {
 	if client != nil {
 		client.Deliver(m)
 		return

@@ -2,6 +2,7 @@ package acptest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -63,12 +64,15 @@ func (r *Recorder) methodIn(open map[acp.ID]string) func(id string) string {
 
 // record notes a request in mine and ends one of theirs with its answer.
 func (r *Recorder) record(frame []byte, mine, theirs map[acp.ID]string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	m, err := acp.Parse(bytes.Clone(frame))
+	if bad, ok := errors.AsType[*acp.ParseError](err); ok && bad.ID != "" && mine[bad.ID] == "" {
+		mine[bad.ID] = "_invalid" // it will be refused by its id
+	}
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
 	case m.IsRequest():
 		if method, taken := mine[m.ID()]; taken {

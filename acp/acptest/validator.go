@@ -127,9 +127,6 @@ func (v *Validator) validate(frame []byte, callee, answerer side, methodOf func(
 		return v.validateResponse(&m, answerer, methodOf)
 	}
 	method := m.Method()
-	if m.ID() == acp.NullID {
-		return fmt.Errorf("%s: the id of a request is null", method)
-	}
 	kind, table := "request", callee.requests
 	if m.IsNotification() {
 		kind, table = "notification", callee.notifications

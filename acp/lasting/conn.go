@@ -144,11 +144,11 @@ func (c *Conn) Close() error {
 // beginLocked takes the client's first message and starts the connection. It
 // returns the answer to one that cannot be the first.
 func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
-	if m.Method() != "initialize" || !m.IsRequest() {
+	if m.Method() != acp.MethodInitialize || !m.IsRequest() {
 		if !m.IsRequest() {
 			return acp.Message{}, true
 		}
-		return acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidRequest, "the first message must be an initialize request")), false
+		return acp.NotInitialized(m.ID()), false
 	}
 	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
 	own, _ := rawjson.Member(caps, "_meta", acp.MetaKey)
@@ -157,7 +157,7 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 	for _, want := range []string{"eventIds", "turns"} {
 		params = rawjson.SetMember(params, []byte("true"), "clientCapabilities", "_meta", acp.MetaKey, want)
 	}
-	c.hello = acp.NewRequest(m.ID(), "initialize", params)
+	c.hello = acp.NewRequest(m.ID(), acp.MethodInitialize, params)
 	c.begun = true
 	c.work.Go(c.run)
 	return acp.Message{}, true

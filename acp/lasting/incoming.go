@@ -1,7 +1,6 @@
 package lasting
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 
@@ -92,18 +91,13 @@ func (c *Conn) attachLocked(id string, params []byte, after uint64) *session {
 		s = &session{asks: map[uint64]*ask{}}
 		c.sessions[id] = s
 	}
-	again := []byte(`{"sessionId":` + string(rawjson.AppendQuoted(nil, id)))
-	for _, name := range []string{"cwd", "mcpServers", "additionalDirectories"} {
+	again := rawjson.Object{}.String("sessionId", id)
+	for _, name := range []string{"cwd", "mcpServers", "additionalDirectories", "_meta"} {
 		if v, ok := rawjson.Member(params, name); ok {
-			again = append(append(append(again, `,"`...), name...), `":`...)
-			again = append(again, v...)
+			again = again.Raw(name, v)
 		}
 	}
-	again = append(again, '}')
-	if meta, ok := rawjson.Member(params, "_meta"); ok {
-		again = rawjson.SetMember(again, meta, "_meta")
-	}
-	s.params, s.after = again, max(s.after, after)
+	s.params, s.after = again.End(), max(s.after, after)
 	return s
 }
 
@@ -128,7 +122,7 @@ func (c *Conn) askedLocked(s *session, seq uint64, m acp.Message) []acp.Message 
 	if a.shown == m.ID() {
 		return []acp.Message{m}
 	}
-	return []acp.Message{acp.MustParse(m.AppendRewritten(nil, a.shown, ""))}
+	return []acp.Message{m.Rewritten(a.shown, "")}
 }
 
 // pruneAsks lets answers go that are old.
@@ -178,7 +172,7 @@ func (c *Conn) withdrawnLocked(m acp.Message) []acp.Message {
 }
 
 func withdrawal(a *ask) acp.Message {
-	return acp.NewNotification(acp.MethodCancelRequest, []byte(`{"requestId":`+string(a.shown)+`}`))
+	return acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(a.shown)).End())
 }
 
 // turnEndedLocked makes the response of a prompt from the news of its end. It is
@@ -200,15 +194,11 @@ func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
 
 // outcome is the response that a turn_ended stands for.
 func outcome(id acp.ID, params []byte) acp.Message {
-	which := "result"
-	raw, ok := rawjson.Member(params, which)
-	if !ok {
-		which = "error"
-		raw, ok = rawjson.Member(params, which)
+	if result, ok := rawjson.Member(params, "result"); ok {
+		return acp.NewResult(id, result)
 	}
-	if !ok {
-		return acp.NewError(id, acp.Errorf(acp.CodeInternal, "the turn ended without a result"))
+	if e, ok := rawjson.Member(params, "error"); ok {
+		return acp.NewErrorRaw(id, e)
 	}
-	frame := bytes.Join([][]byte{[]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(`,"` + which + `":`), raw, []byte(`}`)}, nil)
-	return acp.MustParse(frame)
+	return acp.NewError(id, acp.Errorf(acp.CodeInternal, "the turn ended without a result"))
 }

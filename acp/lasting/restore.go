@@ -75,7 +75,7 @@ func (c *Conn) reattach(live *link, id string) error {
 	c.mu.Lock()
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
-	about := []byte(`{"sessionId":` + string(rawjson.AppendQuoted(nil, id)) + `}`)
+	about := rawjson.Object{}.String("sessionId", id).End()
 	open, failure, err := c.call(live, "_sandboxagent/session/pending", about)
 	if err != nil || failure != nil {
 		return err
@@ -141,7 +141,7 @@ func (r *request) opens() bool {
 var repeatable = map[string]bool{
 	acp.MethodSessionNew: true, acp.MethodSessionFork: true, acp.MethodSessionLoad: true, acp.MethodSessionResume: true,
 	acp.MethodSessionList: true, acp.MethodSessionClose: true, acp.MethodSessionDelete: true,
-	acp.MethodSessionSetMode: true, acp.MethodSessionSetConfigOption: true, "session/set_model": true,
+	acp.MethodSessionSetMode: true, acp.MethodSessionSetConfigOption: true, acp.MethodSessionSetModel: true,
 	acp.MethodAuthenticate: true, acp.MethodLogout: true,
 	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, "_sandboxagent/session/pending": true,
 	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
@@ -188,7 +188,7 @@ func (c *Conn) answer(m acp.Message) {
 
 // recoverPrompt finds out what became of a prompt.
 func (c *Conn) recoverPrompt(live *link, r *request) error {
-	about := []byte(`{"sessionId":` + string(rawjson.AppendQuoted(nil, r.session)) + `}`)
+	about := rawjson.Object{}.String("sessionId", r.session).End()
 	// The state first: a turn that ends behind it is told of.
 	info, failure, err := c.call(live, "_sandboxagent/session/get", about)
 	if err != nil {

@@ -7,6 +7,21 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
+func TestObject(t *testing.T) {
+	for _, c := range []struct {
+		got  []byte
+		want string
+	}{
+		{rawjson.Object{}.End(), `{}`},
+		{rawjson.Object{}.String("a", `x"<y`).End(), `{"a":"x\"<y"}`},
+		{rawjson.Object{}.Raw(`a"b`, []byte("[1, 2]")).String("c", "").End(), `{"a\"b":[1, 2],"c":""}`},
+	} {
+		if string(c.got) != c.want {
+			t.Errorf("got %s\nwant %s", c.got, c.want)
+		}
+	}
+}
+
 func TestSetMember_DeleteMember(t *testing.T) {
 	const obj = `{ "a" : {"b":1 , "c":[ ]} , "d":"x" }`
 	for _, c := range []struct{ got, want string }{

@@ -64,6 +64,7 @@ type Prompts struct {
 	Say     Prompt                   // a short answer
 	Stream  Prompt                   // an answer in many chunks
 	Tool    Prompt                   // use of a tool that needs no permission
+	Reread  Prompt                   // two uses of a tool, for which the model has one id; optional
 	Ask     Prompt                   // use of a tool that needs a permission; Says holds if it is allowed
 	Run     Prompt                   // updates without end, until cancelled
 	Echo    func(text string) string // text as the answer, and nothing else
@@ -101,6 +102,7 @@ var contracts = []contract{
 	{"new", nil, (*suite).new},
 	{"updates-precede-response", []string{"Stream"}, (*suite).updatesPrecedeResponse},
 	{"tool-call-lifecycle", []string{"Tool"}, (*suite).toolCallLifecycle},
+	{"reused-call-id", []string{"Tool"}, (*suite).reusedCallID},
 	{"permission-allow", []string{"Ask"}, (*suite).permissionAllow},
 	{"permission-reject", []string{"Ask"}, (*suite).permissionReject},
 	{"permission-cancelled", []string{"Ask"}, (*suite).permissionCancelled},

@@ -68,6 +68,12 @@ var broken = []struct {
 		}
 	}},
 	{"tool-call-lifecycle", "none", func(f *fake) { f.prompts["tool"] = says("done") }},
+	{"reused-call-id", "one id for two", func(f *fake) {
+		f.prompts["tool"] = func(c *fakeConn, p *fakeTurn) {
+			p.tool = "call"
+			tool(c, p)
+		}
+	}},
 	{"permission-allow", "not done", func(f *fake) { answers(f, "yes", "failed", schema.StopReasonEndTurn) }},
 	{"permission-reject", "done all the same", func(f *fake) { answers(f, "no", "completed", schema.StopReasonEndTurn) }},
 	{"permission-cancelled", "done all the same", func(f *fake) { answers(f, "", "completed", schema.StopReasonCancelled) }},

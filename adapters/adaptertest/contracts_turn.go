@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,35 @@ func (s *suite) toolCallLifecycle(t testing.TB) {
 	for call, status := range calls {
 		if !ended(status) {
 			c.fatalf("the tool call %s is %q when the turn ends, want it completed or failed", call, status)
+		}
+	}
+}
+
+// announced are the tool calls that a turn announces.
+func (p *turn) announced() []schema.ToolCallID {
+	var out []schema.ToolCallID
+	for _, u := range p.updates {
+		if u.ToolCall != nil {
+			out = append(out, u.ToolCall.ToolCallID)
+		}
+	}
+	return out
+}
+
+// reusedCallID: each call is shown as one of its own, also where the model has
+// used its id before.
+func (s *suite) reusedCallID(t testing.TB) {
+	c, id := s.ready(t)
+	if s.Prompts.Reread.Text != "" {
+		if calls := c.prompt(id, s.Prompts.Reread).announced(); len(calls) != 2 || calls[0] == calls[1] {
+			c.fatalf("the calls %v are shown, want two", calls)
+		}
+		return
+	}
+	first, second := c.prompt(id, s.Prompts.Tool).announced(), c.prompt(id, s.Prompts.Tool).announced()
+	for _, call := range second {
+		if slices.Contains(first, call) {
+			c.fatalf("a second turn has a tool call %s as well", call)
 		}
 	}
 }

@@ -313,7 +313,7 @@ func prompt(c *fakeConn, m acp.Message) {
 	}
 	c.keep(m.Session(), chunk("user_message_chunk", text))
 	word, rest, _ := strings.Cut(text, " ")
-	p := &fakeTurn{id: m.ID(), session: m.Session(), text: rest, meta: m.Meta(), response: respond, tool: "call-1"}
+	p := &fakeTurn{id: m.ID(), session: m.Session(), text: rest, meta: m.Meta(), response: respond, tool: "call-" + string(m.ID())}
 	c.turns[p.session] = p
 	c.prompts[word](c, p)
 }

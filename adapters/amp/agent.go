@@ -112,7 +112,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 		return nil, err
 	}
 	s := a.newSession("", l)
-	s.titled = l.Title != ""
+	s.title.Given(l.Title != "")
 	if err := a.open(ctx, s); err != nil {
 		return nil, err
 	}
@@ -151,11 +151,12 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	}
 	s := a.newSession(id, l)
 	known, made := a.store.Load(string(id))
-	s.thread, s.said, s.titled = string(id), true, true
+	s.thread, s.said = string(id), true
 	if made {
-		s.thread, s.said, s.titled = known.Thread, known.Said, known.Said
+		s.thread, s.said = known.Thread, known.Said
 		s.mode = bridge.FirstOf(l.mode, known.Mode)
 	}
+	s.title.Given(s.said)
 	if replay && s.said {
 		if err := s.replay(); err != nil {
 			s.end()

@@ -12,24 +12,14 @@ import (
 // decide answers a delegate: by what was allowed before, by the session's mode,
 // or as the client says. It runs on a goroutine of the delegate's.
 func (s *session) decide(ctx context.Context, r *request) reply {
-	s.mu.Lock()
-	busy := s.turn != nil && !s.turn.cancelled
-	full := s.asks >= maxAsks
-	if busy && !full {
-		s.asks++
-	}
-	s.mu.Unlock()
-	switch {
-	case !busy:
+	if t := s.turns.Current(); t == nil || t.Stopping() {
 		return reply{Reason: saidCancel}
-	case full:
+	}
+	ctx, done, ok := s.asks.Begin(ctx, r.ID)
+	if !ok {
 		return reply{Reason: "Too many questions about permissions are open."}
 	}
-	defer func() {
-		s.mu.Lock()
-		s.asks--
-		s.mu.Unlock()
-	}()
+	defer done()
 	s.announced(ctx, r.ID)
 	var c tool
 	s.emit(func(t *translator) []schema.SessionUpdate {
@@ -98,11 +88,8 @@ func (s *session) answer(ctx context.Context, r *request, c *tool) reply {
 	if always && key != "" {
 		s.granted[key] = true
 	}
-	if t := s.turn; stop && t != nil {
-		select {
-		case t.stop <- struct{}{}:
-		default:
-		}
+	if t := s.turns.Current(); stop && t != nil {
+		t.Stop()
 	}
 	return a
 }

@@ -15,6 +15,7 @@ func TestContract(t *testing.T) {
 	// Amp shows no part of a message, so a turn without end is one of many calls.
 	w.Model.OnRequest(scriptedmodel.Exactly("forever"), forever)
 	prompts := w.Prompts(isAgent)
+	prompts.Reread = adaptertest.Prompt{} // liveReusedCallID has it: amp does not go on
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter: w.Adapter(),
 		Prompts: prompts,

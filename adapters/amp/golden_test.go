@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
@@ -22,11 +23,11 @@ func shown(t *testing.T, lines []byte) string {
 	tr := newTranslator(nil, counter())
 	out := bridgetest.NewTranscript(t)
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
-	end := func(v verdict) {
-		if v.err != nil {
-			out.Note("error", v.err)
+	end := func(v turn.Verdict) {
+		if v.Err != nil {
+			out.Note("error", v.Err)
 		} else {
-			out.WriteString("end " + string(v.reason) + "\n")
+			out.WriteString("end " + string(v.Reason) + "\n")
 		}
 	}
 	for {

@@ -62,6 +62,7 @@ func TestLive_Shared(t *testing.T) {
 		{"EndsOfTurns", liveEndsOfTurns},
 		{"CancelEverywhere", liveCancelEverywhere},
 		{"LargePrompt", liveLargePrompt},
+		{"ReusedCallID", liveReusedCallID},
 		{"ModeIsTheThreads", liveModeIsTheThreads},
 		{"ResumeTellsTheModel", liveResumeTellsTheModel},
 	} {
@@ -309,6 +310,32 @@ func liveEndsOfTurns(t *testing.T, w *world) {
 	image := schema.ContentBlock{Image: &schema.ImageContent{Data: "AAAA", MimeType: "image/png"}}
 	if _, e := c.Call(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: []schema.ContentBlock{image}}); e == nil || !strings.Contains(e.Message, "no images") {
 		t.Errorf("an image: %v", e)
+	}
+}
+
+// liveReusedCallID: amp says nothing more behind a call whose id was used before.
+// The call is shown, the turn ends with an error, and the next one works.
+func liveReusedCallID(t *testing.T, w *world) {
+	c := w.OpenAlone(schema.ClientCapabilities{}, nil)
+	id := c.Fresh()
+	r, e := c.Result(c.Prompt(id, "reread "+w.Write("again.txt", "again", 0o600)))
+	if e == nil || !strings.Contains(e.Message, "the id of a tool call again") {
+		t.Fatalf("it ended with %s, %v\n%s", r, e, c.Quote())
+	}
+	calls := map[schema.ToolCallID]schema.ToolCallStatus{}
+	for _, u := range c.Updates(0) {
+		if u.ToolCall != nil {
+			calls[u.ToolCall.ToolCallID] = u.ToolCall.Status
+		}
+		if u.ToolCallUpdate != nil {
+			calls[u.ToolCallUpdate.ToolCallID] = u.ToolCallUpdate.Status
+		}
+	}
+	if calls["call_again"] != schema.ToolCallStatusCompleted || calls["call_again-2"] != schema.ToolCallStatusFailed {
+		t.Errorf("the calls are %v", calls)
+	}
+	if stop, got := c.Turn(id, "say alive"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "alive" {
+		t.Errorf("the next turn ended with %s and said %q", stop, bridgetest.Said(got))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) {
 	if IsDelegate(os.Args[0]) {
 		os.Exit(RunDelegate(os.Args[0], os.Stdin, os.Stderr))
 	}
+	stuckPause = 5 * time.Second
 	bridgetest.Main(m, "AMP_", "XDG_", "AGENT")
 }
 

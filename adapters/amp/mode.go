@@ -138,12 +138,11 @@ func (s *session) setMode(ctx context.Context, want string) error {
 	if want == string(state.CurrentModeID) {
 		return nil
 	}
-	select {
-	case s.slot <- struct{}{}:
-		defer func() { <-s.slot }()
-	default:
+	release, ok := s.turns.Hold()
+	if !ok {
 		return acp.Errorf(acp.CodeInvalidRequest, "amp's mode cannot change while a turn runs")
 	}
+	defer release()
 	s.mu.Lock()
 	said := s.said
 	s.mu.Unlock()

@@ -165,13 +165,13 @@ func resolved(path string) string {
 // permissionRequest is the request for the client.
 func permissionRequest(id schema.SessionID, cwd string, r *request, c *tool) *schema.RequestPermissionRequest {
 	var before *string
-	parent := ""
+	parent, shown := "", r.ID
 	if c != nil {
-		before, parent = c.before, c.parent
+		before, parent, shown = c.before, c.parent, bridge.FirstOf(c.id, r.ID)
 	}
 	l := describe(r.Tool, r.Input, before)
 	out := &schema.RequestPermissionRequest{SessionID: id, ToolCall: schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(r.ID), Title: &l.title, Name: &r.Tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
+		ToolCallID: schema.ToolCallID(shown), Title: &l.title, Name: &r.Tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: r.Input,
 	}}
 	if parent != "" {

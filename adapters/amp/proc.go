@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -79,6 +80,9 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 	return p, nil
 }
 
+// halt ends a process that cannot be talked to any more.
+func (p *proc) halt() { p.child.Stop(process.Ladder{Term: ladder.Term}) }
+
 // stepsLocked returns the ladder that suits the present process.
 func (s *session) stepsLocked() process.Ladder {
 	l := ladder
@@ -98,12 +102,12 @@ func (s *session) begun(ctx context.Context, p *proc, cancelled <-chan struct{})
 	case <-p.ended:
 		return s.startError(p)
 	case <-cancelled:
-		return bridge.ErrCancelled
+		return turn.ErrCancelled
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-limit.C:
 	}
-	p.child.Stop(process.Ladder{Term: ladder.Term})
+	p.halt()
 	<-p.ended
 	if _, tail, _, _ := p.child.Stderr(); p.login || asksLogin(tail) {
 		return authRequired("amp asks for a login")
@@ -160,7 +164,7 @@ func (s *session) read(p *proc) {
 		if err != nil {
 			if asksLogin(string(line)) {
 				p.login = true
-				s.work.Go(func() { p.child.Stop(process.Ladder{Term: ladder.Term}) })
+				s.work.Go(p.halt)
 			}
 			s.unparsed(line, err)
 			continue
@@ -171,8 +175,8 @@ func (s *session) read(p *proc) {
 	p.exit = exit
 	s.mu.Lock()
 	p.over = true
-	t := s.turn
-	lost := t != nil && !t.cancelled && !t.settled && !s.closed && s.p == p
+	t := s.turns.Current()
+	lost := t != nil && t.Work.p == p && !t.Stopping() && !s.closed
 	begun := isClosed(p.ready)
 	s.mu.Unlock()
 	// First the connection: who is told that a turn has failed may prompt again at
@@ -193,8 +197,5 @@ func isClosed(ch <-chan struct{}) bool {
 }
 
 func (s *session) unparsed(line []byte, reason error) {
-	m := ndjson.Unparsed(line, reason)
-	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-		s.log.Debug("report a line that is no message", "session", s.name(), "err", err)
-	}
+	bridge.TellUnparsed(s.ctx, s.a.peer, s.log, line, reason)
 }

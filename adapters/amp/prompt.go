@@ -9,7 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-	"sandboxagent.dev/sandbox-agent/internal/process"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // cancelBound limits how long a cancelled turn may go on; then the process is
@@ -33,28 +33,31 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	if err != nil {
 		return nil, err
 	}
-	gone := func() error { return bridge.NotFound(r.SessionID) }
-	return s.slot.Prompt(ctx, s.ctx.Done(), gone, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
-		return s.run(ctx, w, r.Prompt, parts)
+	return s.turns.Prompt(ctx, turn.Script[work]{
+		Gone: s.ctx.Done(), Exit: func() error { return bridge.NotFound(r.SessionID) }, Log: s.log,
+		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error { return s.begin(w, t, r.Prompt, parts) },
+		Stop:  func(_ context.Context, t *turn.Turn[work]) { s.interrupt(t.Work.p) },
+		Bound: cancelBound, Kill: func(t *turn.Turn[work]) { t.Work.p.halt() },
+		End: s.over,
 	})
 }
 
-// run runs one turn.
-func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []schema.ContentBlock, parts []any) (*schema.PromptResponse, error) {
-	p, err := s.spawn(ctx)
+// begin gives the program a prompt, and starts one where none takes prompts.
+func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.ContentBlock, parts []any) error {
+	p, err := s.spawn(w.Context())
 	if err == nil {
-		err = s.begun(ctx, p, w.Cancelled)
+		err = s.begun(w.Context(), p, w.Cancelled)
 	}
 	if err == nil {
 		err = w.Check()
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.entitle(prompt)
-	t := &turn{done: make(chan verdict, 1), cut: make(chan struct{}, 1), stop: make(chan struct{}, 1)}
+	s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(prompt) })
+	t.Serve(p.ended, func() error { return p.exit })
 	s.mu.Lock()
-	s.turn, p.well = t, false
+	t.Work.p, p.well = p, false
 	s.mu.Unlock()
 	line, err := schema.Encode(map[string]any{
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
@@ -64,75 +67,32 @@ func (s *session) run(ctx context.Context, w *bridge.Waiting, prompt []schema.Co
 	}
 	if err != nil {
 		// A program that does not read is of no use to anybody.
-		p.child.Stop(process.Ladder{Term: ladder.Term})
+		p.halt()
 		<-p.ended
 	}
-	v := s.await(ctx, t, p, w.Cancelled)
-	s.mu.Lock()
-	s.turn = nil
-	s.mu.Unlock()
-	well := v.err == nil && v.reason != schema.StopReasonCancelled
-	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandoned(well) })
-	s.keep()
-	s.out.Lock()
-	used := s.tr.ofTurn()
-	s.out.Unlock()
-	if v.err != nil {
-		return nil, v.err
-	}
-	return &schema.PromptResponse{StopReason: v.reason, Usage: used}, nil
+	return nil
 }
 
-// await waits for the end of a turn, and ends it when somebody wants that.
-func (s *session) await(ctx context.Context, t *turn, p *proc, cancelled <-chan struct{}) verdict {
-	var cut <-chan time.Time
-	for waits := true; waits; {
-		select {
-		case v := <-t.done:
-			return v
-		case <-p.ended:
-			return s.last(t, p)
-		case <-t.cut:
-			cut = time.After(cutPause)
-		case <-cut:
-			return judgeCut(s.cutReason())
-		case <-cancelled:
-			waits = false
-		case <-t.stop:
-			waits = false
-		case <-ctx.Done():
-			waits = false
-		}
-	}
+// interrupt tells a process to end its turn. It takes no further prompt then, and
+// has to write its thread before it ends.
+func (s *session) interrupt(p *proc) {
 	s.mu.Lock()
-	t.cancelled = true
-	// It takes no further prompt, and has to write its thread before it ends.
 	p.over, p.well = true, true
 	s.mu.Unlock()
 	if err := p.child.Signal(syscall.SIGINT); err != nil {
 		s.log.Debug("interrupt amp", "session", s.name(), "err", err)
 	}
-	limit := time.NewTimer(cancelBound)
-	defer limit.Stop()
-	select {
-	case <-t.done:
-	case <-p.ended:
-	case <-limit.C:
-		s.log.Warn("a cancelled turn did not end, so its process is ended", "session", s.name())
-		p.child.Stop(process.Ladder{Term: ladder.Term})
-		<-p.ended
-	}
-	return verdict{reason: schema.StopReasonCancelled}
 }
 
-// last is the verdict of a turn whose process has ended.
-func (s *session) last(t *turn, p *proc) verdict {
-	select {
-	case v := <-t.done:
-		return v
-	default:
-		return verdict{err: p.exit}
-	}
+// over closes what a turn has left open.
+func (s *session) over(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
+	well := v.Err == nil && v.Reason != schema.StopReasonCancelled
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandoned(well) })
+	s.keep()
+	s.out.Lock()
+	defer s.out.Unlock()
+	v.Usage = s.tr.ofTurn()
+	return v
 }
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled, and nothing else
@@ -140,17 +100,6 @@ func (s *session) last(t *turn, p *proc) verdict {
 func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	_, err := a.sessions.Get(n.SessionID)
 	return err
-}
-
-// entitle names a new session after its first prompt.
-func (s *session) entitle(prompt []schema.ContentBlock) {
-	s.mu.Lock()
-	first := !s.titled
-	s.titled = true
-	s.mu.Unlock()
-	if first {
-		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
-	}
 }
 
 // content makes texts of a prompt's blocks, for the program takes nothing else.

@@ -7,16 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
-
-// maxAsks bounds the questions about permissions that are open in a session, more
-// are refused.
-const maxAsks = 64
 
 // session is a session and the process that serves it now.
 type session struct {
@@ -32,7 +31,9 @@ type session struct {
 	stop   context.CancelFunc // ends ctx
 	work   sync.WaitGroup     // readers, the desk, the questions
 	ending sync.Once
-	slot   bridge.Slot // held by who runs a turn or changes the process
+	turns  *turn.Turns[work]
+	asks   turn.Asks // about permissions
+	title  bridge.Title
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -43,20 +44,18 @@ type session struct {
 	thread  string
 	said    bool // the thread has something to go on with
 	mode    string
-	turn    *turn // the prompt that runs
-	asks    int   // open ones
 	granted map[string]bool
 	lines   chan struct{} // closed and replaced with each line
-	titled  bool
-	closed  bool // its end is wanted
+	closed  bool          // its end is wanted
 }
 
 func (a *agent) newSession(id schema.SessionID, l *launch) *session {
 	s := &session{
-		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, slot: bridge.NewSlot(), granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
+		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
 		dir: filepath.Join(a.o.StateDir, "run", runs.name()),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.turns = turn.New[work](s.ctx)
 	s.tr = newTranslator(func(path string) (string, bool) { return bridge.TextBefore(l.Cwd, path) }, uuid.NewString)
 	return s
 }
@@ -112,6 +111,9 @@ func (s *session) take(p *proc, e *event) {
 	close(s.lines)
 	s.lines = make(chan struct{})
 	s.mu.Unlock()
+	if t := s.turns.Current(); t != nil && s.again() {
+		t.Go(func(ctx context.Context) { s.watch(ctx, t) })
+	}
 	if e.Type == "user" || e.Type == "assistant" {
 		s.spoken()
 	}
@@ -127,18 +129,55 @@ func (s *session) take(p *proc, e *event) {
 	switch v, ends, cut := over(e); {
 	case ends:
 		s.mu.Lock()
-		p.well = v.reason == schema.StopReasonEndTurn
+		p.well = v.Reason == schema.StopReasonEndTurn
 		s.mu.Unlock()
 		s.settle(v)
 	case cut:
-		s.mu.Lock()
-		if t := s.turn; t != nil {
-			select {
-			case t.cut <- struct{}{}:
-			default:
-			}
+		if t := s.turns.Current(); t != nil && !t.Work.cut {
+			t.Work.cut = true
+			t.Go(func(ctx context.Context) { s.settleCut(ctx, t) })
 		}
-		s.mu.Unlock()
+	}
+}
+
+// stuckPause is how long the program may say nothing behind a call whose id was
+// used before. Tests lower it.
+var stuckPause = 2 * time.Minute
+
+// again reports whether the model has used the id of a call again.
+func (s *session) again() bool {
+	s.out.Lock()
+	defer s.out.Unlock()
+	again := s.tr.again
+	s.tr.again = false
+	return again
+}
+
+// watch ends a turn whose program says nothing more behind a call whose id was
+// used before: it takes the result of the first for that of the second, and waits
+// for ever.
+func (s *session) watch(ctx context.Context, t *turn.Turn[work]) {
+	s.mu.Lock()
+	next := s.lines
+	s.mu.Unlock()
+	for {
+		limit := time.NewTimer(stuckPause)
+		select {
+		case <-next:
+			limit.Stop()
+			return
+		case <-ctx.Done():
+			limit.Stop()
+			return
+		case <-limit.C:
+		}
+		if s.asks.Open() {
+			continue // a client is asked about it
+		}
+		if t.Settle(turn.Verdict{Err: acp.Errorf(acp.CodeInternal, "amp does not go on: the model has used the id of a tool call again, which amp cannot tell from the first")}) {
+			s.interrupt(t.Work.p)
+		}
+		return
 	}
 }
 
@@ -168,12 +207,21 @@ func (s *session) keep() {
 }
 
 // settle ends the turn that runs.
-func (s *session) settle(v verdict) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.turn; t != nil && !t.settled {
-		t.settled = true
-		t.done <- v
+func (s *session) settle(v turn.Verdict) {
+	if t := s.turns.Current(); t != nil {
+		t.Settle(v)
+	}
+}
+
+// settleCut ends a turn whose last message was cut short, unless an error follows
+// in a moment.
+func (s *session) settleCut(ctx context.Context, t *turn.Turn[work]) {
+	pause := time.NewTimer(cutPause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		t.Settle(judgeCut(s.cutReason()))
+	case <-ctx.Done():
 	}
 }
 
@@ -181,13 +229,7 @@ func (s *session) settle(v verdict) {
 func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
-	id := s.name()
-	for _, u := range f(s.tr) {
-		// It fails only when the connection has ended, which others notice.
-		if err := s.a.peer.Update(s.ctx, id, u); err != nil {
-			s.log.Debug("send an update", "session", id, "err", err)
-		}
-	}
+	bridge.Tell(s.ctx, s.a.peer, s.log, s.name(), f(s.tr))
 }
 
 // end ends the process, everything that it started, and every goroutine of the

@@ -25,21 +25,25 @@ type translator struct {
 	mint func() string
 
 	tools map[string]*tool
-	order []string     // their ids, oldest first
+	order []string     // their native ids, oldest first
+	again bool         // a call has the id of one that had ended; who reads it resets it
 	turn  schema.Usage // of the turn so far
 	shown schema.UsageUpdate
 }
 
 // tool is a call of a tool.
 type tool struct {
-	id, name string
-	input    json.RawMessage
-	parent   string // the call whose subagent makes this one
-	before   *string
-	said     string // by its subagent
-	hidden   bool   // nothing but the question about it tells of it
-	allowed  bool   // the answer to the question
-	over     bool
+	native  string // the program's id of it
+	id      string // by which it is shown
+	nth     int    // of the calls with its native id
+	name    string
+	input   json.RawMessage
+	parent  string // the native id of the call whose subagent makes this one
+	before  *string
+	said    string // by its subagent
+	hidden  bool   // nothing but the question about it tells of it
+	allowed bool   // the answer to the question
+	over    bool
 }
 
 func newTranslator(file func(path string) (string, bool), mint func() string) *translator {
@@ -101,11 +105,15 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	if id == "" {
 		return nil
 	}
+	nth := 1
 	if c := t.tools[id]; c != nil {
-		c.hidden = false // its own line has come, so its result will
-		return nil
+		if !c.over {
+			c.hidden = false // its own line has come, so its result will
+			return nil
+		}
+		nth, t.again = c.nth+1, true
 	}
-	c := &tool{id: id, name: name, input: input, parent: parent}
+	c := &tool{native: id, id: string(bridge.CallID(id, nth)), nth: nth, name: name, input: input, parent: parent}
 	if path := changes(name, input); path != "" && t.file != nil {
 		if s, ok := t.file(path); ok {
 			c.before = &s
@@ -114,18 +122,20 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	t.remember(c)
 	l := describe(name, input, c.before)
 	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
-		ToolCallID: schema.ToolCallID(id), Title: l.title, Name: &c.name, Kind: l.kind, Status: schema.ToolCallStatusPending,
+		ToolCallID: schema.ToolCallID(c.id), Title: l.title, Name: &c.name, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: input, Meta: c.meta(),
 	}}}
 }
 
 func (t *translator) remember(c *tool) {
-	if len(t.order) >= maxTools {
-		delete(t.tools, t.order[0])
-		t.order = t.order[1:]
+	if t.tools[c.native] == nil {
+		if len(t.order) >= maxTools {
+			delete(t.tools, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.order = append(t.order, c.native)
 	}
-	t.tools[c.id] = c
-	t.order = append(t.order, c.id)
+	t.tools[c.native] = c
 }
 
 // meta says whose call it is.
@@ -139,7 +149,7 @@ func (c *tool) meta() map[string]json.RawMessage {
 // asked takes a question about a call. While a subagent runs, a call that no line
 // has told of is the subagent's; of several nobody knows which.
 func (t *translator) asked(r *request) []schema.SessionUpdate {
-	if t.tools[r.ID] != nil {
+	if c := t.tools[r.ID]; c != nil && !c.over {
 		return nil
 	}
 	parent := ""
@@ -166,16 +176,17 @@ func (t *translator) allowed(id string) []schema.SessionUpdate {
 		return nil
 	}
 	c.allowed = true
-	return status(id, schema.ToolCallStatusInProgress)
+	return status(c.id, schema.ToolCallStatusInProgress)
 }
 
 // refused ends a call that was asked about and whose result nobody tells.
 func (t *translator) refused(id string) []schema.SessionUpdate {
-	if c := t.tools[id]; c == nil || c.over || !c.hidden {
+	c := t.tools[id]
+	if c == nil || c.over || !c.hidden {
 		return nil
 	}
-	t.tools[id].end()
-	return status(id, schema.ToolCallStatusFailed)
+	c.end()
+	return status(c.id, schema.ToolCallStatusFailed)
 }
 
 // ended takes the result of a call.
@@ -186,13 +197,13 @@ func (t *translator) ended(b *block) []schema.SessionUpdate {
 	}
 	var out []schema.SessionUpdate
 	for _, id := range t.order { // what its subagent did has no results of its own
-		if child := t.tools[id]; child.parent == c.id && child.hidden && !child.over {
+		if child := t.tools[id]; child.parent == c.native && child.hidden && !child.over {
 			child.end()
 			now := schema.ToolCallStatusCompleted
 			if b.IsError {
 				now = schema.ToolCallStatusFailed
 			}
-			out = append(out, status(id, now)...)
+			out = append(out, status(child.id, now)...)
 		}
 	}
 	u := outcome(c, b)
@@ -217,7 +228,7 @@ func (t *translator) abandoned(well bool) []schema.SessionUpdate {
 			now = schema.ToolCallStatusCompleted
 		}
 		c.end()
-		out = append(out, status(id, now)...)
+		out = append(out, status(c.id, now)...)
 	}
 	return out
 }
@@ -226,8 +237,8 @@ func (t *translator) abandoned(well bool) []schema.SessionUpdate {
 func (t *translator) open() []string {
 	var out []string
 	for _, id := range t.order {
-		if !t.tools[id].over {
-			out = append(out, id)
+		if c := t.tools[id]; !c.over {
+			out = append(out, c.id)
 		}
 	}
 	return out
@@ -248,7 +259,7 @@ func (t *translator) subagentSaid(parent, s string) []schema.SessionUpdate {
 	}
 	c.said = bridge.Capped(c.said+s, maxSaid)
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(parent), Content: bridge.TextContent(c.said),
+		ToolCallID: schema.ToolCallID(c.id), Content: bridge.TextContent(c.said),
 	}}}
 }
 

@@ -7,41 +7,33 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
-// turn is a prompt that the program works on.
-type turn struct {
-	done      chan verdict  // cap 1
-	cut       chan struct{} // cap 1: its last message was cut short
-	stop      chan struct{} // cap 1: a client wants it to end, by its answer to a question
-	cancelled bool          // guarded by the session's mu
-	settled   bool          // done has its verdict; guarded by the session's mu
-}
-
-// verdict is how a turn ended.
-type verdict struct {
-	reason schema.StopReason
-	err    error
+// work is what is known of a prompt that the program works on.
+type work struct {
+	p   *proc // that works on it; guarded by the session's mu
+	cut bool  // its last message was cut short; the reader's own
 }
 
 // over says how a message ends the turn, and whether it does. A message without
 // calls is the last one. Of one that was cut short the program does not say why:
 // then cut is true, and an error may follow.
-func over(e *event) (v verdict, ends, cut bool) {
+func over(e *event) (v turn.Verdict, ends, cut bool) {
 	if e.Type != "assistant" || e.Parent != "" || e.Message.calls() {
-		return verdict{}, false, false
+		return turn.Verdict{}, false, false
 	}
 	switch e.Message.Stop {
 	case "tool_use", "pause_turn":
-		return verdict{}, false, false
+		return turn.Verdict{}, false, false
 	case "max_tokens":
-		return verdict{reason: schema.StopReasonMaxTokens}, true, false
+		return turn.Verdict{Reason: schema.StopReasonMaxTokens}, true, false
 	case "refusal":
-		return verdict{reason: schema.StopReasonRefusal}, true, false
+		return turn.Verdict{Reason: schema.StopReasonRefusal}, true, false
 	case "":
-		return verdict{}, false, true
+		return turn.Verdict{}, false, true
 	}
-	return verdict{reason: schema.StopReasonEndTurn}, true, false
+	return turn.Verdict{Reason: schema.StopReasonEndTurn}, true, false
 }
 
 // statusOf finds the HTTP status that an error begins with.
@@ -51,7 +43,7 @@ var statusOf = regexp.MustCompile(`^(\d{3})\b`)
 var unauthorized = regexp.MustCompile(`(?i)\b(unauthorized|invalid (or missing )?api key|authentication_error|log ?in again|not logged in)\b`)
 
 // judge turns a result into how the turn ended.
-func judge(e *event) verdict {
+func judge(e *event) turn.Verdict {
 	text := strings.TrimSpace(e.Error)
 	status := 0
 	if m := statusOf.FindString(text); m != "" {
@@ -59,13 +51,13 @@ func judge(e *event) verdict {
 	}
 	switch {
 	case !e.IsError:
-		return verdict{reason: schema.StopReasonEndTurn}
+		return turn.Verdict{Reason: schema.StopReasonEndTurn}
 	case strings.HasPrefix(text, "User cancelled"):
-		return verdict{reason: schema.StopReasonCancelled}
+		return turn.Verdict{Reason: schema.StopReasonCancelled}
 	case e.Subtype == "error_max_turns":
-		return verdict{reason: schema.StopReasonMaxTurnRequests}
+		return turn.Verdict{Reason: schema.StopReasonMaxTurnRequests}
 	case status == 401 || unauthorized.MatchString(text):
-		return verdict{err: authRequired(text)}
+		return turn.Verdict{Err: authRequired(text)}
 	case text == "":
 		text = "amp ended the turn with " + e.Subtype
 	}
@@ -73,17 +65,17 @@ func judge(e *event) verdict {
 	if status != 0 {
 		data["status"] = status
 	}
-	return verdict{err: acp.Errorf(acp.CodeInternal, "%s", text).WithData(data)}
+	return turn.Verdict{Err: acp.Errorf(acp.CodeInternal, "%s", text).WithData(data)}
 }
 
 // judgeCut turns the reason that the thread's copy gives for a message that was
 // cut short into how the turn ended.
-func judgeCut(reason string) verdict {
+func judgeCut(reason string) turn.Verdict {
 	switch {
 	case reason == "" || reason == "max_tokens":
-		return verdict{reason: schema.StopReasonMaxTokens}
+		return turn.Verdict{Reason: schema.StopReasonMaxTokens}
 	case strings.Contains(reason, "refused to respond"):
-		return verdict{reason: schema.StopReasonRefusal}
+		return turn.Verdict{Reason: schema.StopReasonRefusal}
 	}
 	return judge(&event{Type: "result", Subtype: "error_during_execution", IsError: true, Error: reason})
 }

@@ -113,7 +113,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 		return nil, err
 	}
 	s := a.newSession(schema.SessionID(id), r.Cwd)
-	s.titled = l.initialize["title"] != nil
+	s.title.Given(l.initialize["title"] != nil)
 	g, err := a.open(ctx, s, l, "--session-id", id)
 	if err == nil && g.Account.missing() {
 		a.sessions.Remove(s.id)
@@ -176,7 +176,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		return nil, nil, nil, err
 	}
 	s := a.newSession(id, from.Cwd)
-	s.titled = file != ""
+	s.title.Given(file != "")
 	s.tr.usage.before = known.Cost
 	args = append(args, l.chosen(known)...)
 	if replay && file != "" {
@@ -207,7 +207,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return nil, err
 	}
 	s := a.newSession(schema.SessionID(id), r.Cwd)
-	s.titled = true
+	s.title.Given(true)
 	g, err := a.open(ctx, s, l, "--resume", native, "--fork-session", "--session-id", id)
 	if err != nil {
 		return nil, errors.Join(err, a.store.Forget(id))
@@ -279,9 +279,7 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 		if _, err := s.control(ctx, map[string]string{"subtype": "rename_session", "title": title}); err != nil {
 			return nil, err
 		}
-		s.mu.Lock()
-		s.titled = true
-		s.mu.Unlock()
+		s.title.Given(true)
 		return map[string]string{"title": title}, nil
 	}
 	return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)

@@ -14,12 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
-const (
-	controlBound = 30 * time.Second // for the program to answer
-	// maxAsks bounds the program's open questions. At the bound a question is
-	// answered with an error.
-	maxAsks = 64
-)
+const controlBound = 30 * time.Second // for the program to answer
 
 var errEnded = errors.New("the claude process has ended")
 
@@ -110,34 +105,15 @@ func (s *session) asked(e *event) {
 	if r.Subtype == "can_use_tool" {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.asked(r) })
 	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	s.mu.Lock()
-	full := len(s.asks) >= maxAsks
-	if !full {
-		s.asks[e.RequestID] = cancel
-	}
-	s.mu.Unlock()
+	ctx, done, ok := s.asks.Begin(s.ctx, e.RequestID)
 	s.work.Go(func() {
-		defer cancel()
-		if full {
+		if !ok {
 			s.refuse(e.RequestID, "too many questions are open")
 			return
 		}
+		defer done()
 		s.answer(ctx, e.RequestID, r)
-		s.mu.Lock()
-		delete(s.asks, e.RequestID)
-		s.mu.Unlock()
 	})
-}
-
-// withdrawn takes back a question of the program.
-func (s *session) withdrawn(id string) {
-	s.mu.Lock()
-	cancel := s.asks[id]
-	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
 }
 
 // answer finds the answer to a question and gives it, unless the question was

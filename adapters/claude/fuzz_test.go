@@ -23,7 +23,7 @@ func FuzzTranslate(f *testing.F) {
 			tr := newTranslator(func(path string) (string, bool) { return path, path != "" })
 			tr.notices, tr.compaction = known, known
 			out := bridgetest.NewTranscript(t)
-			prompt := &turn{done: make(chan verdict, 1)}
+			prompt := new(work)
 			in := bridge.NewLines(bytes.NewReader(lines), 1<<20)
 			for {
 				line, err := in.Next()

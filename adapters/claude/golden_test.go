@@ -17,7 +17,7 @@ func shown(t *testing.T, lines []byte, caps bool) string {
 	tr.notices, tr.compaction = caps, caps
 	set := settings{mode: modeDefault}
 	out := bridgetest.NewTranscript(t)
-	prompt := &turn{done: make(chan verdict, 1)}
+	prompt := new(work)
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
 	for {
 		line, err := in.Next()
@@ -59,12 +59,12 @@ func shown(t *testing.T, lines []byte, caps bool) string {
 			out.WriteString("end of a turn that nobody prompted\n")
 			continue
 		}
-		if v := prompt.judge(e); v.err != nil {
-			out.Note("error", v.err)
+		if v := prompt.judge(e); v.Err != nil {
+			out.Note("error", v.Err)
 		} else {
-			out.WriteString("end " + string(v.reason) + "\n")
+			out.WriteString("end " + string(v.Reason) + "\n")
 		}
-		prompt = &turn{done: make(chan verdict, 1)}
+		prompt = new(work)
 	}
 	return out.String()
 }

@@ -142,12 +142,10 @@ func permissionRequest(id schema.SessionID, r *controlRequest, list []choice) *s
 		l.title = r.DisplayName
 	}
 	out := &schema.RequestPermissionRequest{SessionID: id, ToolCall: schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(r.ToolUse), Title: &l.title, Name: &r.ToolName, Kind: l.kind, Status: schema.ToolCallStatusPending,
+		ToolCallID: r.call, Title: &l.title, Name: &r.ToolName, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: in,
 	}}
-	if r.parent != "" {
-		out.ToolCall.Meta = bridge.Meta(map[string]string{"parentToolCallId": r.parent})
-	}
+	out.ToolCall.Meta = r.within
 	about := map[string]string{}
 	if r.Reason != "" {
 		about["reason"] = r.Reason

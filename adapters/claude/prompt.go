@@ -3,7 +3,6 @@ package claude
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -29,123 +29,41 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.ended, func() error { return s.exit }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
-		t, idle := s.begin()
-		for idle != nil { // a turn runs that nobody prompted
-			if err := w.For(idle); err != nil {
-				return nil, err
+	return s.turns.Prompt(ctx, turn.Script[work]{
+		Work: work{uuid: uuid.NewString()},
+		Gone: s.ended, Exit: func() error { return s.exit }, Log: s.log,
+		Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
+			s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(r.Prompt) })
+			line := map[string]any{
+				"type": "user", "uuid": t.Work.uuid, "session_id": "", "parent_tool_use_id": nil,
+				"message": map[string]any{"role": "user", "content": content},
 			}
-			t, idle = s.begin()
-		}
-		defer s.over(t)
-		if err := w.Check(); err != nil {
-			return nil, err
-		}
-		s.entitle(r.Prompt)
-		line := map[string]any{
-			"type": "user", "uuid": t.uuid, "session_id": "", "parent_tool_use_id": nil,
-			"message": map[string]any{"role": "user", "content": content},
-		}
-		if err := s.send(line); err != nil {
-			// A program that does not read is of no use to anybody.
-			s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
-			<-s.ended
-			return nil, s.exit
-		}
-		v := s.await(ctx, t, w.Cancelled)
-		if v.err != nil {
-			return nil, v.err
-		}
-		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+			if err := s.send(line); err != nil {
+				// A program that does not read is of no use to anybody.
+				s.halt()
+				<-s.ended
+				return s.exit
+			}
+			return nil
+		},
+		Stop: s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
 	})
 }
 
-// begin makes a turn the running one. While a turn runs that nobody prompted it
-// returns a channel that is closed when that has ended.
-func (s *session) begin() (*turn, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alone {
-		return nil, s.idle
-	}
-	s.turn = &turn{uuid: uuid.NewString(), done: make(chan verdict, 1)}
-	return s.turn, nil
-}
+// halt ends a program that cannot be talked to any more.
+func (s *session) halt() { s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term}) }
 
-func (s *session) over(t *turn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turn == t {
-		s.turn = nil
-	}
-}
-
-// await waits for the end of a turn, and ends it when the client wants that.
-func (s *session) await(ctx context.Context, t *turn, cancelled <-chan struct{}) verdict {
-	select {
-	case v := <-t.done:
-		return v
-	case <-s.ended:
-		return s.last(t)
-	case <-cancelled:
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	t.cancelled = true
-	s.mu.Unlock()
-	limit := time.NewTimer(cancelBound)
-	defer limit.Stop()
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	stopping, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	removed := make(chan struct{})
-	asking.Go(func() {
-		if s.interrupt(stopping, t) {
-			close(removed)
-		}
-	})
-	select {
-	case v := <-t.done:
-		return v
-	case <-removed:
-		return verdict{reason: schema.StopReasonCancelled}
-	case <-s.ended:
-		return s.last(t)
-	case <-limit.C:
-	}
-	s.log.Warn("a cancelled turn did not end, so its process is ended", "session", s.id)
-	s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
-	<-s.ended
-	return s.last(t)
-}
-
-// last is the verdict of a turn whose process has ended.
-func (s *session) last(t *turn) verdict {
-	select {
-	case v := <-t.done:
-		return v
-	default:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.cancelled {
-		return verdict{reason: schema.StopReasonCancelled}
-	}
-	return verdict{err: s.exit}
-}
-
-// interrupt ends a turn. It reports whether the program had not begun with the
-// prompt and took it out of its queue: there is no result then.
-func (s *session) interrupt(ctx context.Context, t *turn) (removed bool) {
-	raw, err := s.control(ctx, map[string]string{"subtype": "cancel_async_message", "message_uuid": t.uuid})
+// interrupt ends a turn. When the program had not begun with the prompt, and took
+// it out of its queue, there is no result.
+func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) {
+	raw, err := s.control(ctx, map[string]string{"subtype": "cancel_async_message", "message_uuid": t.Work.uuid})
 	if err == nil && rawjson.MemberBool(raw, "cancelled") {
-		return true
+		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
+		return
 	}
 	if _, err := s.control(ctx, map[string]string{"subtype": "interrupt"}); err != nil {
 		s.log.Debug("interrupt claude", "session", s.id, "err", err)
 	}
-	return false
 }
 
 // Cancel ends a turn that nobody prompted. Prompts watch acp.TurnCancelled.
@@ -154,10 +72,7 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	alone := s.alone && s.turn == nil
-	s.mu.Unlock()
-	if alone {
+	if s.turns.Alone() {
 		_, err = s.control(s.ctx, map[string]string{"subtype": "interrupt"})
 	}
 	return err
@@ -173,7 +88,7 @@ func (s *session) take(e *event) {
 		s.controlled(e.Response)
 		return
 	case "control_cancel_request":
-		s.withdrawn(e.RequestID)
+		s.asks.Withdraw(e.RequestID)
 		return
 	}
 	s.observe(e)
@@ -194,22 +109,22 @@ func (s *session) observe(e *event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	begins := e.Type == "stream_event" && e.Parent == "" && e.Event != nil && e.Event.Type == "message_start"
-	t := s.turn
+	t := s.turns.Current()
 	switch {
-	case t == nil && begins && !s.alone:
-		s.alone, s.idle = true, make(chan struct{})
+	case t == nil && begins:
+		s.turns.Own("")
 	case t == nil:
 		if e.Type == "result" && e.IsError && len(s.calls) > 0 {
 			s.failed = strings.Join(e.Errors, "; ")
 		}
-	case begins && t.cancelled:
+	case begins && t.Stopping():
 		// The interrupt came before the turn had begun.
 		s.nudge()
 	case e.Subtype == "api_retry" && e.Error == errAuth && e.Attempt < s.tries:
 	default:
-		had := t.failure
-		t.note(e)
-		if t.failure == errAuth && had != errAuth && e.Subtype == "api_retry" {
+		had := t.Work.failure
+		t.Work.note(e)
+		if t.Work.failure == errAuth && had != errAuth && e.Subtype == "api_retry" {
 			s.nudge() // further attempts would fail as well
 		}
 	}
@@ -229,30 +144,22 @@ func (s *session) settle(e *event) {
 	s.out.Lock()
 	used := s.tr.usage.ofTurn()
 	s.out.Unlock()
+	s.turns.OwnOver("")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.alone {
-		s.alone = false
-		close(s.idle)
-		s.idle = nil
+	if t := s.turns.Current(); t != nil && t.Work.answers(e) {
+		v := t.Work.judge(e)
+		v.Usage = used
+		t.Settle(v)
 	}
-	t := s.turn
-	if t == nil || !t.answers(e) {
-		return
-	}
-	v := t.judge(e)
-	v.usage = used
-	t.done <- v
-	s.turn = nil
 }
 
 // dropped ends a turn whose prompt the program gave up without a result.
 func (s *session) dropped(uuid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.turn; t != nil && t.uuid == uuid {
-		t.done <- verdict{reason: schema.StopReasonCancelled}
-		s.turn = nil
+	if t := s.turns.Current(); t != nil && t.Work.uuid == uuid {
+		t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
 	}
 }
 
@@ -282,17 +189,6 @@ func (s *session) remember(e *event) {
 func (s *session) keep(edit func(r *record)) {
 	if err := s.a.store.change(string(s.id), s.cwd, edit); err != nil {
 		s.log.Warn("remember a session", "session", s.id, "err", err)
-	}
-}
-
-// entitle names a new session after its first prompt.
-func (s *session) entitle(prompt []schema.ContentBlock) {
-	s.mu.Lock()
-	first := !s.titled
-	s.titled = true
-	s.mu.Unlock()
-	if first {
-		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
 	}
 }
 

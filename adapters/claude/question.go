@@ -26,7 +26,7 @@ func questionsOf(session schema.SessionID, r *controlRequest) (*acp.QuestionRequ
 			in.Questions[i].Options = []acp.QuestionOption{}
 		}
 	}
-	return &acp.QuestionRequest{SessionID: session, ToolCallID: schema.ToolCallID(r.ToolUse), Questions: in.Questions}, true
+	return &acp.QuestionRequest{SessionID: session, ToolCallID: r.call, Questions: in.Questions}, true
 }
 
 // answered turns the client's answers into the answer for the program: the

@@ -265,7 +265,7 @@ func (t *translator) leftOpen() []schema.SessionUpdate {
 	for _, id := range t.order {
 		if c := t.tools[id]; !c.over && c.shown {
 			c.end()
-			out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusFailed}})
+			out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusFailed}})
 		}
 	}
 	clear(t.tasks)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -41,7 +41,9 @@ type session struct {
 	ending sync.Once
 	ended  chan struct{} // closed when the process has ended and was read to its end
 	exit   error         // how it ended; valid when ended is closed
-	slot   bridge.Slot
+	turns  *turn.Turns[work]
+	asks   turn.Asks // what the program asks
+	title  bridge.Title
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -49,23 +51,19 @@ type session struct {
 	mu     sync.Mutex
 	lastID int
 	calls  map[string]chan *controlResponse // what the program was asked
-	asks   map[string]context.CancelFunc    // what the program asks
 	set    settings
-	turn   *turn         // the prompt that runs
-	alone  bool          // a turn runs that nobody prompted
-	idle   chan struct{} // closed when it has ended; nil unless alone
-	failed string        // why the program did not start, in its own words
-	titled bool          // it has a title
-	tries  int           // refused attempts after which credentials are bad
-	closed bool          // its end is wanted
+	failed string // why the program did not start, in its own words
+	tries  int    // refused attempts after which credentials are bad
+	closed bool   // its end is wanted
 }
 
 func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 	s := &session{
-		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}), slot: bridge.NewSlot(),
-		calls: map[string]chan *controlResponse{}, asks: map[string]context.CancelFunc{},
+		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}),
+		calls: map[string]chan *controlResponse{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.turns = turn.New[work](s.ctx)
 	s.tr = newTranslator(func(path string) (string, bool) { return bridge.TextBefore(cwd, path) })
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
@@ -238,10 +236,7 @@ func (s *session) read() {
 }
 
 func (s *session) unparsed(line []byte, reason error) {
-	m := ndjson.Unparsed(line, reason)
-	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-		s.log.Debug("report a line that is no message", "session", s.id, "err", err)
-	}
+	bridge.TellUnparsed(s.ctx, s.a.peer, s.log, line, reason)
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
@@ -269,12 +264,8 @@ func (s *session) emitLocked(f func(t *translator) []schema.SessionUpdate) (mode
 	return mode
 }
 
-// update sends one update. It fails only when the connection has ended, which
-// others notice.
-func (s *session) update(u schema.SessionUpdate) {
-	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
-		s.log.Debug("send an update", "session", s.id, "err", err)
-	}
+func (s *session) update(u ...schema.SessionUpdate) {
+	bridge.Tell(s.ctx, s.a.peer, s.log, s.id, u)
 }
 
 // end ends the process, everything that it started, and every goroutine of the
@@ -326,10 +317,7 @@ func (s *session) farewell() {
 	case <-limit.C:
 		return // it does not read
 	}
-	s.mu.Lock()
-	busy := s.turn != nil || s.alone
-	s.mu.Unlock()
-	if !busy {
+	if !s.turns.Busy() {
 		return
 	}
 	select {

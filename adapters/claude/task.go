@@ -27,7 +27,7 @@ func (t *translator) subagentSaid(parent string, b contentBlock) []schema.Sessio
 		c.said = c.said[1:]
 	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(parent), Content: append([]schema.ToolCallContent(nil), c.said...), Meta: c.meta(),
+		ToolCallID: c.id, Content: append([]schema.ToolCallContent(nil), c.said...), Meta: c.meta(),
 	}}}
 }
 
@@ -38,11 +38,11 @@ func (t *translator) taskStarted(e *event) []schema.SessionUpdate {
 	if c == nil || len(t.tasks) >= maxTools {
 		return nil
 	}
-	t.tasks[e.TaskID] = c.id
+	t.tasks[e.TaskID] = c.native
 	if c.over || !c.shown {
 		return nil
 	}
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusInProgress}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusInProgress}}}
 }
 
 // taskProgress shows what a subagent does at the moment.
@@ -59,7 +59,7 @@ func (t *translator) taskProgress(e *event) []schema.SessionUpdate {
 	if in.Description != "" && in.Description != e.Description {
 		title = bridge.OneLine(in.Description) + ": " + title
 	}
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Title: &title}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Title: &title}}}
 }
 
 // taskEnded takes the end of a task. That of one in the background is the end of
@@ -70,7 +70,7 @@ func (t *translator) taskEnded(e *event) []schema.SessionUpdate {
 	if c == nil || c.over || c.task == "" {
 		return nil
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if e.Status != nil && *e.Status != "completed" {
 		u.Status = schema.ToolCallStatusFailed
 	}

@@ -12,37 +12,59 @@ import (
 
 // tool is a call of a tool.
 type tool struct {
-	id, name string
-	input    json.RawMessage
-	parent   string // the call whose subagent makes this one
-	shown    bool   // it was announced
-	task     string // the background task that it became
-	over     bool
-	said     []schema.ToolCallContent // what its subagent said
-	saidLen  int                      // bytes of it
-	before   *string                  // of the file that it changes, when it was read in time
+	native  string            // the program's id of it
+	id      schema.ToolCallID // by which it is shown
+	nth     int               // of the calls with its native id
+	message string            // that it is of, "" until that is known
+	name    string
+	input   json.RawMessage
+	parent  string            // the native id of the call whose subagent makes this one
+	within  schema.ToolCallID // the id by which that is shown
+	shown   bool              // it was announced
+	task    string            // the background task that it became
+	over    bool
+	said    []schema.ToolCallContent // what its subagent said
+	saidLen int                      // bytes of it
+	before  *string                  // of the file that it changes, when it was read in time
 }
 
 // planTools are shown as the plan and not as calls.
 var planTools = []string{"TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"}
 
-// announce takes notice of a call and shows it, or what is new about it. input
-// is nil while it streams.
-func (t *translator) announce(id, name string, input json.RawMessage, parent string) []schema.SessionUpdate {
+// call returns the call that begins, or goes on, with an id of the program's. One
+// that has ended does not come back: another message with the id, or a question
+// about it, is of another call.
+func (t *translator) call(id, name, message string) *tool {
+	c := t.tools[id]
+	nth := 1
+	if c != nil {
+		if !c.over || message != "" && c.message == message {
+			c.message = bridge.FirstOf(c.message, message)
+			return c
+		}
+		nth = c.nth + 1
+	}
+	c = &tool{native: id, id: bridge.CallID(id, nth), nth: nth, message: message, name: name}
+	t.remember(c)
+	return c
+}
+
+// announce takes a call and shows it, or what is new about it. input is nil while
+// it streams; message is "" for a question about the call.
+func (t *translator) announce(id, name string, input json.RawMessage, parent, message string) []schema.SessionUpdate {
 	if id == "" {
 		return nil
 	}
-	c := t.tools[id]
-	if c == nil {
-		c = &tool{id: id, name: name, parent: parent}
-		t.remember(c)
-	}
+	c := t.call(id, name, message)
 	// A request for a permission may lack what the program took elsewhere.
 	if c.over || c.input != nil && (sameJSON(input, c.input) || string(input) == "{}") {
 		return nil
 	}
 	if parent != "" {
-		c.parent = parent
+		c.parent, c.within = parent, schema.ToolCallID(parent)
+		if p := t.tools[parent]; p != nil {
+			c.within = p.id
+		}
 	}
 	c.input = input
 	if parent == "" && slices.Contains(planTools, name) {
@@ -55,33 +77,35 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	if !c.shown {
 		c.shown = true
 		call := &schema.ToolCall{
-			ToolCallID: schema.ToolCallID(id), Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
+			ToolCallID: c.id, Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
 			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
 		}
 		return []schema.SessionUpdate{{ToolCall: call}}
 	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(id), Title: &look.title, Kind: look.kind,
+		ToolCallID: c.id, Title: &look.title, Kind: look.kind,
 		Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
 	}}}
 }
 
 // remember keeps a call, and forgets the oldest one at the bound.
 func (t *translator) remember(c *tool) {
-	if len(t.order) >= maxTools {
-		delete(t.tools, t.order[0])
-		t.order = t.order[1:]
+	if t.tools[c.native] == nil {
+		if len(t.order) >= maxTools {
+			delete(t.tools, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.order = append(t.order, c.native)
 	}
-	t.tools[c.id] = c
-	t.order = append(t.order, c.id)
+	t.tools[c.native] = c
 }
 
 // meta says whose call it is.
 func (c *tool) meta() map[string]json.RawMessage {
-	if c.parent == "" {
+	if c.within == "" {
 		return nil
 	}
-	return bridge.Meta(map[string]string{"parentToolCallId": c.parent})
+	return bridge.Meta(map[string]string{"parentToolCallId": string(c.within)})
 }
 
 // readBefore returns the text of the file that a tool is about to change.
@@ -108,7 +132,7 @@ func (t *translator) named(id string, metas []toolMeta) []schema.SessionUpdate {
 		if m.Server != "" {
 			title = m.Server + ": " + m.Name
 		}
-		return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Title: &title}}}
+		return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Title: &title}}}
 	}
 	return nil
 }
@@ -116,19 +140,20 @@ func (t *translator) named(id string, metas []toolMeta) []schema.SessionUpdate {
 // asked takes a request for a permission. It may come before the call's own
 // line.
 func (t *translator) asked(r *controlRequest) []schema.SessionUpdate {
-	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent])
+	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent], "")
 	if c := t.tools[r.ToolUse]; c != nil {
-		r.before, r.parent, r.shown = c.before, c.parent, c.input
+		r.call, r.before, r.within, r.shown = c.id, c.before, c.meta(), c.input
 	}
 	return out
 }
 
 // allowed says that a call that was asked about goes on.
 func (t *translator) allowed(id string) []schema.SessionUpdate {
-	if c := t.tools[id]; c == nil || c.over || !c.shown {
+	c := t.tools[id]
+	if c == nil || c.over || !c.shown {
 		return nil
 	}
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusInProgress}}}
 }
 
 // ended takes the result of a call.
@@ -146,10 +171,10 @@ func (t *translator) ended(b contentBlock, output json.RawMessage) []schema.Sess
 		c.shown = true
 		look := describe(c.name, c.input, nil)
 		out = append(out, schema.SessionUpdate{ToolCall: &schema.ToolCall{
-			ToolCallID: schema.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending, RawInput: c.input,
+			ToolCallID: c.id, Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending, RawInput: c.input,
 		}})
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if !launched(output) {
 		u.Content, u.Locations = outcome(c, b, output)
 	}
@@ -160,7 +185,7 @@ func (t *translator) ended(b contentBlock, output json.RawMessage) []schema.Sess
 	case task != "":
 		// It goes on behind the turn; a notification ends it.
 		c.task, u.Status = task, schema.ToolCallStatusInProgress
-		t.tasks[task] = c.id
+		t.tasks[task] = c.native
 	}
 	if u.Status != schema.ToolCallStatusInProgress {
 		c.end()
@@ -185,7 +210,7 @@ func (t *translator) abandoned(e *event) []schema.SessionUpdate {
 			continue
 		}
 		c.end()
-		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusFailed}})
+		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusFailed}})
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func (t *translator) stream(e *event) []schema.SessionUpdate {
 		t.usage.begin(s.Message)
 	case "content_block_start":
 		if b := s.Block; b != nil && b.Type == "tool_use" {
-			return t.announce(b.ID, b.Name, nil, "")
+			return t.announce(b.ID, b.Name, nil, "", t.streaming)
 		}
 	case "content_block_delta":
 		switch d := s.Delta; {
@@ -126,7 +126,7 @@ func (t *translator) assistant(e *event) []schema.SessionUpdate {
 	for _, b := range blocks(m.Content) {
 		switch {
 		case b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use":
-			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent)...)
+			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent, m.ID)...)
 			out = append(out, t.named(b.ID, e.Tools)...)
 		case e.Parent != "":
 			out = append(out, t.subagentSaid(e.Parent, b)...)

@@ -8,28 +8,21 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
-// turn is a prompt that the program works on.
-type turn struct {
-	uuid      string       // of the prompt's line
-	done      chan verdict // cap 1
-	cancelled bool         // the client wants it to end
-	failure   string       // the kind of error that the program reported of it
-	status    int          // of the API with it
-}
-
-// verdict is how a turn ended.
-type verdict struct {
-	reason schema.StopReason
-	err    error
-	usage  *schema.Usage
+// work is what is known of a prompt that the program works on. The session's mu
+// guards it.
+type work struct {
+	uuid    string // of the prompt's line
+	failure string // the kind of error that the program reported of it
+	status  int    // of the API with it
 }
 
 // answers reports whether a result ends the turn. Turns that nobody prompted
 // end with results of their own. Newer programs name the prompts; a prompt that
 // was folded into another turn is named too.
-func (t *turn) answers(e *event) bool {
+func (t *work) answers(e *event) bool {
 	if len(e.Prompts) > 0 {
 		return slices.Contains(e.Prompts, t.uuid)
 	}
@@ -37,7 +30,7 @@ func (t *turn) answers(e *event) bool {
 }
 
 // note takes what a line says about the turn's error.
-func (t *turn) note(e *event) {
+func (t *work) note(e *event) {
 	if e.Parent != "" || e.Error == "" {
 		return
 	}
@@ -51,32 +44,32 @@ func (t *turn) note(e *event) {
 }
 
 // judge turns a result into what the prompt's response says.
-func (t *turn) judge(e *event) verdict {
+func (t *work) judge(e *event) turn.Verdict {
 	if t.failure == errAuth || e.IsError && e.APIStatus != nil && (*e.APIStatus == 401) {
-		return verdict{err: authRequired(t.reason(e))}
+		return turn.Verdict{Err: authRequired(t.reason(e))}
 	}
 	aborted := strings.HasPrefix(e.TerminalReason, "aborted_")
 	switch {
-	case t.cancelled || aborted:
-		return verdict{reason: schema.StopReasonCancelled}
+	case aborted:
+		return turn.Verdict{Reason: schema.StopReasonCancelled}
 	case e.Subtype == "error_max_turns" || e.Subtype == "error_max_budget_usd":
-		return verdict{reason: schema.StopReasonMaxTurnRequests}
+		return turn.Verdict{Reason: schema.StopReasonMaxTurnRequests}
 	case e.StopReason == "refusal":
-		return verdict{reason: schema.StopReasonRefusal}
+		return turn.Verdict{Reason: schema.StopReasonRefusal}
 	case t.failure == "max_output_tokens" || !e.IsError && e.StopReason == "max_tokens":
-		return verdict{reason: schema.StopReasonMaxTokens}
+		return turn.Verdict{Reason: schema.StopReasonMaxTokens}
 	case !e.IsError:
-		return verdict{reason: schema.StopReasonEndTurn}
+		return turn.Verdict{Reason: schema.StopReasonEndTurn}
 	}
 	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": bridge.FirstOf(t.failure, e.TerminalReason, e.Subtype)}
 	if e.APIStatus != nil {
 		data["status"] = *e.APIStatus
 	}
-	return verdict{err: acp.Errorf(acp.CodeInternal, "%s", t.reason(e)).WithData(data)}
+	return turn.Verdict{Err: acp.Errorf(acp.CodeInternal, "%s", t.reason(e)).WithData(data)}
 }
 
 // reason says in words why a turn failed.
-func (t *turn) reason(e *event) string {
+func (t *work) reason(e *event) string {
 	switch {
 	case e.Result != "":
 		return e.Result

@@ -30,7 +30,7 @@ func TestAccount_AttemptsBeforeCredentialsAreBad(t *testing.T) {
 // TestTurn_AnswersOnlyItsOwnResult: older programs do not name the prompts that
 // a result answers.
 func TestTurn_AnswersOnlyItsOwnResult(t *testing.T) {
-	p := &turn{uuid: "mine"}
+	p := &work{uuid: "mine"}
 	for _, tt := range []struct {
 		line string
 		want bool
@@ -53,16 +53,14 @@ func TestTurn_AnswersOnlyItsOwnResult(t *testing.T) {
 func TestTurn_Judge(t *testing.T) {
 	for _, tt := range []struct {
 		name, line string
-		turn       turn
+		turn       work
 		reason     schema.StopReason
 		code       int64
 	}{
-		{"success that is an error", `{"subtype":"success","is_error":true,"result":"API Error"}`, turn{}, "", acp.CodeInternal},
-		{"bad key after its interrupt", `{"subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_streaming"}`, turn{failure: errAuth, status: 401}, "", acp.CodeAuthRequired},
-		{"an error after a cancel", `{"subtype":"success","is_error":true,"result":"API Error"}`, turn{cancelled: true}, schema.StopReasonCancelled, 0},
-		{"a late success after a cancel", `{"subtype":"success"}`, turn{cancelled: true}, schema.StopReasonCancelled, 0},
-		{"a regular end", `{"subtype":"success","stop_reason":"end_turn"}`, turn{}, schema.StopReasonEndTurn, 0},
-		{"a local command", `{"subtype":"success","stop_reason":null}`, turn{}, schema.StopReasonEndTurn, 0},
+		{"success that is an error", `{"subtype":"success","is_error":true,"result":"API Error"}`, work{}, "", acp.CodeInternal},
+		{"bad key after its interrupt", `{"subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_streaming"}`, work{failure: errAuth, status: 401}, "", acp.CodeAuthRequired},
+		{"a regular end", `{"subtype":"success","stop_reason":"end_turn"}`, work{}, schema.StopReasonEndTurn, 0},
+		{"a local command", `{"subtype":"success","stop_reason":null}`, work{}, schema.StopReasonEndTurn, 0},
 	} {
 		e, err := parse([]byte(`{"type":"result",` + tt.line[1:]))
 		if err != nil {
@@ -70,11 +68,11 @@ func TestTurn_Judge(t *testing.T) {
 		}
 		v := tt.turn.judge(e)
 		code := int64(0)
-		if failed, ok := errors.AsType[*acp.Error](v.err); ok {
+		if failed, ok := errors.AsType[*acp.Error](v.Err); ok {
 			code = failed.Code
 		}
-		if v.reason != tt.reason || code != tt.code {
-			t.Errorf("%s: %s, %v", tt.name, v.reason, v.err)
+		if v.Reason != tt.reason || code != tt.code {
+			t.Errorf("%s: %s, %v", tt.name, v.Reason, v.Err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -180,7 +181,9 @@ type (
 
 		shown  json.RawMessage // the input as clients know it
 		before *string         // of the file that the call changes, when it was read in time
-		parent string          // the call that the subagent works for
+		// The call's id, and whose it is, as clients know them.
+		call   schema.ToolCallID
+		within map[string]json.RawMessage
 	}
 	// suggestion is a change of permissions, both ways.
 	suggestion struct {

@@ -291,9 +291,7 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 		if err := s.srv.call(ctx, "thread/name/set", map[string]string{"threadId": s.thread, "name": title}, nil); err != nil {
 			return nil, acp.Errorf(acp.CodeInternal, "codex does not set the title: %v", err)
 		}
-		s.mu.Lock()
-		s.titled = true
-		s.mu.Unlock()
+		s.title.Given(true)
 		return map[string]string{"title": title}, nil
 	}
 	return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)

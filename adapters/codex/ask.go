@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/sourcegraph/jsonrpc2"
 
@@ -13,10 +11,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
-
-// maxAsks bounds codex's open questions of a session. At the bound a question is
-// answered with an error, which codex takes as a rejection.
-const maxAsks = 64
 
 // asked takes a question. It runs on the goroutine that reads, which must not
 // wait: the answer is found, and written, by a goroutine of its own.
@@ -51,57 +45,33 @@ func (s *server) respond(id jsonrpc2.ID, result any) {
 
 func (s *session) asked(id jsonrpc2.ID, q *question) {
 	key := id.String()
-	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		cancel()
 		s.srv.work.Go(func() { s.srv.refuse(id, "the session has ended") })
 		return
 	}
-	full := len(s.asks) >= maxAsks
 	// A turn that is being cancelled asks nothing any more.
-	late := s.running != nil && s.running.cancelled
-	if !full && !late {
-		s.asks[key] = cancel
+	if s.turns.Stopping() {
+		s.work.Go(func() { s.srv.respond(id, q.cancelled()) })
+		return
 	}
+	ctx, done, ok := s.asks.Begin(s.ctx, key)
 	s.work.Go(func() {
-		defer cancel()
-		switch {
-		case full:
+		if !ok {
 			s.srv.refuse(id, "too many questions are open")
-		case late:
-			s.srv.respond(id, q.cancelled())
-		default:
-			s.answer(ctx, id, q)
-			s.mu.Lock()
-			delete(s.asks, key)
-			s.mu.Unlock()
+			return
 		}
+		defer done()
+		s.answer(ctx, id, q)
 	})
 }
 
 // withdrawn takes back a question: codex does not wait for the answer any more.
 func (s *session) withdrawn(raw json.RawMessage) {
 	var id jsonrpc2.ID
-	if id.UnmarshalJSON(raw) != nil {
-		return
-	}
-	s.mu.Lock()
-	cancel := s.asks[id.String()]
-	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
-}
-
-// dropAsks answers all open questions as cancelled.
-func (s *session) dropAsks() {
-	s.mu.Lock()
-	open := slices.Collect(maps.Values(s.asks))
-	s.mu.Unlock()
-	for _, cancel := range open {
-		cancel()
+	if id.UnmarshalJSON(raw) == nil {
+		s.asks.Withdraw(id.String())
 	}
 }
 

@@ -41,8 +41,8 @@ func (Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 	if o.Program.Path == "" {
 		return nil, &adapters.NotInstalledError{Agent: ID, Remedy: "install it with `sandbox-agent agents install codex`"}
 	}
-	if needsExec(ctx, o) {
-		return bridge.New(func(p acp.Peer, _ *bridge.Conn) acp.Agent { return newExecAgent(o, p) }), nil
+	if err := checkVersion(ctx, o); err != nil {
+		return nil, err
 	}
 	return bridge.New(func(p acp.Peer, c *bridge.Conn) acp.Agent { return newAgent(o, p, c) }), nil
 }

@@ -11,9 +11,8 @@
 // ([stream]), which bounds lines, and reports what is no message instead of
 // ending the connection.
 //
-// A version without an app-server that has what this needs is run by
-// `codex exec --json`, a process for each prompt ([execAgent]). It gives less,
-// and says so.
+// A version whose app-server lacks requests that this needs is refused, with
+// what to do.
 //
 // # Guarantees
 //

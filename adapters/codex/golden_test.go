@@ -17,7 +17,7 @@ type player struct {
 	*bridgetest.Transcript
 	known   bool                   // the client knows notices and compactions
 	threads map[string]*translator // those of subagents included
-	turns   map[string]*running    // by thread
+	turns   map[string]*work       // by thread
 	sent    map[string]string      // methods by id
 	asked   map[string]*question   // by id
 }
@@ -25,7 +25,7 @@ type player struct {
 func newPlayer(t *testing.T, known bool) *player {
 	return &player{
 		Transcript: bridgetest.NewTranscript(t), known: known,
-		threads: map[string]*translator{}, turns: map[string]*running{}, sent: map[string]string{}, asked: map[string]*question{},
+		threads: map[string]*translator{}, turns: map[string]*work{}, sent: map[string]string{}, asked: map[string]*question{},
 	}
 }
 
@@ -36,7 +36,7 @@ func (p *player) open(thread string) *translator {
 	tr := newTranslator()
 	tr.thread, tr.notices, tr.compaction = thread, p.known, p.known
 	p.threads[thread] = tr
-	p.turns[thread] = &running{ids: map[string]bool{}}
+	p.turns[thread] = &work{ids: map[string]bool{}}
 	return tr
 }
 
@@ -47,7 +47,7 @@ func (p *player) line(line []byte) {
 			p.sent[string(id)] = method
 			p.WriteString("> " + method + "\n")
 			if tr := p.threads[rawjson.MemberString(sent, "params", "threadId")]; tr != nil && method == "turn/start" {
-				p.turns[tr.thread] = &running{ids: map[string]bool{}}
+				p.turns[tr.thread] = &work{ids: map[string]bool{}}
 			}
 		}
 		return
@@ -79,7 +79,7 @@ func (p *player) response(method string, line []byte) {
 	}
 	data, _ := rawjson.Member(line, "result", "data")
 	for _, raw := range rawjson.Elements(data) {
-		var one turn
+		var one turnInfo
 		if err := bridge.Lenient(raw, &one); err != nil {
 			p.WriteString("unparsed " + err.Error() + "\n")
 			continue
@@ -147,10 +147,10 @@ func (p *player) notification(method string, params, line []byte) {
 		return
 	}
 	v := p.turns[tr.thread].judge(e.Turn)
-	if v.err != nil {
-		p.Note("error", v.err)
+	if v.Err != nil {
+		p.Note("error", v.Err)
 	} else {
-		p.WriteString("end " + string(v.reason) + "\n")
+		p.WriteString("end " + string(v.Reason) + "\n")
 	}
 	if used := tr.usage.ofTurn(); used != nil {
 		p.Note("usage", used)

@@ -212,11 +212,11 @@ func changeTitle(list []change) (string, schema.ToolKind) {
 }
 
 // parentMeta says whose subagent makes a call.
-func parentMeta(parent string) map[string]json.RawMessage {
+func (t *translator) parentMeta(parent string) map[string]json.RawMessage {
 	if parent == "" {
 		return nil
 	}
-	return bridge.Meta(map[string]string{"parentToolCallId": parent})
+	return bridge.Meta(map[string]string{"parentToolCallId": string(t.shownID(parent))})
 }
 
 // announce shows an item as a tool call.
@@ -235,8 +235,8 @@ func (t *translator) announce(s *shown, parent string) []schema.SessionUpdate {
 		status = schema.ToolCallStatusPending // it waits for a permission
 	}
 	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
-		ToolCallID: schema.ToolCallID(it.ID), Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
-		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: parentMeta(parent),
+		ToolCallID: s.id, Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
+		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: t.parentMeta(parent),
 	}}}
 }
 
@@ -268,8 +268,8 @@ func (t *translator) showOutputs() []schema.SessionUpdate {
 		}
 		s.waits = false
 		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{
-			ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress, Content: shownOutput(s.output.text()),
-			Meta: parentMeta(t.children[s.thread]),
+			ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Content: shownOutput(s.output.text()),
+			Meta: t.parentMeta(t.children[s.thread]),
 		}})
 	}
 	t.dirty = nil
@@ -287,7 +287,7 @@ func (t *translator) allowed(id string) []schema.SessionUpdate {
 		return nil
 	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress, Meta: parentMeta(t.children[s.thread]),
+		ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Meta: t.parentMeta(t.children[s.thread]),
 	}}}
 }
 
@@ -295,7 +295,7 @@ func (t *translator) allowed(id string) []schema.SessionUpdate {
 func (t *translator) ended(s *shown, parent string) []schema.SessionUpdate {
 	out := t.announce(s, parent)
 	it := s.item
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(it.ID), Status: schema.ToolCallStatusCompleted, Meta: parentMeta(parent)}
+	u := &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusCompleted, Meta: t.parentMeta(parent)}
 	s.over = true
 	switch it.Type {
 	case "commandExecution":
@@ -411,7 +411,7 @@ func (t *translator) subagentSaid(parent string, m *shown, text string, thought 
 	m.words.WriteString("w")
 	s.words.WriteString(text)
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(parent), Status: schema.ToolCallStatusInProgress, Content: t.subagentContent(s),
+		ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Content: t.subagentContent(s),
 	}}}
 }
 
@@ -433,7 +433,7 @@ func (t *translator) subagentOver(e *event, parent string) []schema.SessionUpdat
 		return nil
 	}
 	s.over = true
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(parent), Status: schema.ToolCallStatusCompleted, Content: t.subagentContent(s)}
+	u := &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusCompleted, Content: t.subagentContent(s)}
 	if e.Turn.Status != "completed" {
 		u.Status = schema.ToolCallStatusFailed
 		if e.Turn.Error != nil {

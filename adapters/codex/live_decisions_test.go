@@ -82,7 +82,7 @@ func liveFilePermissions(t *testing.T, w *world) {
 			t.Errorf("%s: it ended with %s, the call is %s, asked %d times\n%s", one.option, stop, call.Status, len(d.requests()), c.Quote())
 		}
 		for _, r := range d.requests() {
-			if before, after := `"oldText":`+quoted(content), `"newText":`+quoted(changed); !strings.Contains(string(r), before) || !strings.Contains(string(r), after) {
+			if before, after := `"oldText":`+string(rawjson.AppendQuoted(nil, content)), `"newText":`+string(rawjson.AppendQuoted(nil, changed)); !strings.Contains(string(r), before) || !strings.Contains(string(r), after) {
 				t.Errorf("%s: the request does not show the change: %s", one.option, r)
 			}
 		}

@@ -143,7 +143,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 		return nil, nil, openError(err, id)
 	}
 	s := a.newSession(srv, id, &got, up)
-	s.titled = got.Thread.Name != "" || got.Thread.Preview != ""
+	s.title.Given(got.Thread.Name != "" || got.Thread.Preview != "")
 	if replay {
 		if err := s.replay(ctx); err != nil {
 			return nil, nil, err
@@ -177,7 +177,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return nil, err
 	}
 	s := a.newSession(srv, id, &got, up)
-	s.titled = true
+	s.title.Given(true)
 	if err := s.open(ctx, up, known); err != nil {
 		return nil, err
 	}
@@ -228,8 +228,8 @@ func (s *session) replay(ctx context.Context) error {
 	params := map[string]any{"threadId": s.thread, "limit": turnPage, "itemsView": "full", "sortDirection": "asc"}
 	for range maxPages {
 		var page struct {
-			Data []turn  `json:"data"`
-			Next *string `json:"nextCursor"`
+			Data []turnInfo `json:"data"`
+			Next *string    `json:"nextCursor"`
 		}
 		if err := s.srv.call(ctx, "thread/turns/list", params, &page); err != nil {
 			if unknownThread(err) {
@@ -249,7 +249,7 @@ func (s *session) replay(ctx context.Context) error {
 }
 
 // replay shows a turn of the past.
-func (t *translator) replay(one *turn) []schema.SessionUpdate {
+func (t *translator) replay(one *turnInfo) []schema.SessionUpdate {
 	var out []schema.SessionUpdate
 	t.echo.Begin()
 	for i := range one.Items {
@@ -264,7 +264,7 @@ func (t *translator) replay(one *turn) []schema.SessionUpdate {
 		}
 		out = append(out, t.completed(e, "")...)
 	}
-	return append(out, t.turnOver(&event{Thread: t.thread, Turn: &turn{ID: one.ID, Status: "interrupted"}}, "")...)
+	return append(out, t.turnOver(&event{Thread: t.thread, Turn: &turnInfo{ID: one.ID, Status: "interrupted"}}, "")...)
 }
 
 // userMessage shows what the user said.

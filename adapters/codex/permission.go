@@ -106,7 +106,7 @@ func (t *translator) about(q *question) schema.ToolCallUpdate {
 	if q.Method == "mcpServer/elicitation/request" {
 		q.ItemID = t.calling(q)
 	}
-	out := schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(q.ItemID), Status: schema.ToolCallStatusPending, Meta: parentMeta(t.children[q.Thread])}
+	out := schema.ToolCallUpdate{ToolCallID: t.shownID(q.ItemID), Status: schema.ToolCallStatusPending, Meta: t.parentMeta(t.children[q.Thread])}
 	if s := t.items[q.ItemID]; s != nil && s.call {
 		l := describe(s.item)
 		out.Title, out.Kind, out.Content, out.Locations, out.RawInput = &l.title, l.kind, l.content, l.locations, encoded(l.input)

@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // cancelBound limits how long a cancelled turn may go on; then the prompt ends
@@ -25,70 +26,39 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
-		t, idle := s.begin()
-		for idle != nil { // a turn runs that nobody prompted
-			if err := w.For(idle); err != nil {
-				return nil, err
-			}
-			t, idle = s.begin()
-		}
-		defer s.over(t)
-		if err := w.Check(); err != nil {
-			return nil, err
-		}
-		s.entitle(r.Prompt)
-		// Before its MCP servers have started a turn would begin without their tools.
-		if err := w.ForAtMost(toolsBound, s.tooled); err != nil {
-			return nil, err
-		}
-		p.params["threadId"] = s.thread
-		var started struct {
-			Turn turn `json:"turn"`
-		}
-		if err := s.srv.call(ctx, p.method, p.params, &started); err != nil {
-			if said := refused(err); said != "" {
-				return nil, acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
-			}
-			return nil, err
-		}
-		s.known(t, started.Turn.ID)
-		v := s.await(ctx, t, w.Cancelled)
-		if v.err != nil {
-			return nil, v.err
-		}
-		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	return s.turns.Prompt(ctx, turn.Script[work]{
+		Work: work{ids: map[string]bool{}, started: make(chan struct{})},
+		Gone: s.srv.ended, Exit: func() error { return s.srv.exit }, Log: s.log,
+		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error { return s.begin(w, t, p, r.Prompt) },
+		Stop:  s.stopTurn, Bound: cancelBound, End: s.tidy,
 	})
 }
 
 // toolsBound limits how long a prompt waits for the session's MCP servers.
 const toolsBound = 15 * time.Second
 
-// begin makes a turn the running one. While a turn runs that nobody prompted it
-// returns a channel that is closed when that has ended.
-func (s *session) begin() (*running, <-chan struct{}) {
+// begin gives codex a prompt.
+func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []schema.ContentBlock) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.alone) > 0 {
-		return nil, s.idle
+	s.latest = t.Work.ids
+	s.mu.Unlock()
+	s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(prompt) })
+	// Before its MCP servers have started a turn would begin without their tools.
+	if err := w.ForAtMost(toolsBound, s.tooled); err != nil {
+		return err
 	}
-	s.running = &running{ids: map[string]bool{}, started: make(chan struct{}), done: make(chan verdict, 1)}
-	return s.running, nil
-}
-
-func (s *session) over(t *running) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running != t {
-		return
+	p.params["threadId"] = s.thread
+	var started struct {
+		Turn turnInfo `json:"turn"`
 	}
-	s.running = nil
-	if !t.ended && len(t.ids) > 0 {
-		// It goes on although nobody waits for it any more.
-		for id := range t.ids {
-			s.aloneLocked(id)
+	if err := s.srv.call(w.Context(), p.method, p.params, &started); err != nil {
+		if said := refused(err); said != "" {
+			return acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
 		}
+		return err
 	}
+	s.known(t, started.Turn.ID)
+	return nil
 }
 
 // Cancel ends turns that nobody prompted. Prompts watch acp.TurnCancelled.
@@ -97,25 +67,11 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	alone := len(s.alone) > 0 && s.running == nil
-	s.mu.Unlock()
-	if !alone {
+	if !s.turns.Alone() {
 		return nil
 	}
-	s.dropAsks()
+	s.asks.WithdrawAll()
 	return s.interrupt(s.ctx)
-}
-
-// entitle names a new session after its first prompt.
-func (s *session) entitle(prompt []schema.ContentBlock) {
-	s.mu.Lock()
-	first := !s.titled
-	s.titled = true
-	s.mu.Unlock()
-	if first {
-		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
-	}
 }
 
 // call is what a prompt asks of codex.

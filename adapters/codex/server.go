@@ -20,7 +20,6 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -212,10 +211,7 @@ func refused(err error) string {
 }
 
 func (s *server) unparsed(line []byte, reason error) {
-	m := ndjson.Unparsed(line, reason)
-	if err := s.a.peer.Notify(context.Background(), m.Method(), m.Params()); err != nil {
-		s.log.Debug("report a line that is no message", "err", err)
-	}
+	bridge.TellUnparsed(context.Background(), s.a.peer, s.log, line, reason)
 }
 
 // handler takes what the process sends, in order, on the goroutine that reads.

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // session is a session and its thread.
@@ -23,7 +24,10 @@ type session struct {
 	ctx  context.Context // of everything that the session does by itself
 	stop context.CancelFunc
 	work sync.WaitGroup
-	slot bridge.Slot
+
+	turns *turn.Turns[work]
+	asks  turn.Asks
+	title bridge.Title
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -31,12 +35,8 @@ type session struct {
 	mu      sync.Mutex
 	set     settings
 	skills  []skill
-	own     []skill // of the session's setup
-	running *running
-	alone   map[string]bool // turns that nobody prompted and that run
-	idle    chan struct{}   // closed when there are none any more; nil when there are none
-	asks    map[string]context.CancelFunc
-	titled  bool
+	own     []skill         // of the session's setup
+	latest  map[string]bool // ids of the newest prompt's turn
 	showing bool            // a goroutine will show output
 	servers map[string]bool // MCP servers of the setup that are starting
 	tooled  chan struct{}   // closed when servers is empty
@@ -45,14 +45,14 @@ type session struct {
 func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *setup) *session {
 	s := &session{
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, log: a.log.With("session", id),
-		slot: bridge.NewSlot(), tr: newTranslator(), own: up.skills,
-		alone: map[string]bool{}, asks: map[string]context.CancelFunc{},
+		tr: newTranslator(), own: up.skills,
 	}
 	s.servers, s.tooled = up.servers(), make(chan struct{})
 	if len(s.servers) == 0 {
 		close(s.tooled)
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.turns = turn.New[work](s.ctx)
 	s.tr.thread = s.thread
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	s.set = settings{models: srv.models, confined: srv.confined}
@@ -146,12 +146,7 @@ func (s *session) showLater() {
 func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
-	for _, u := range f(s.tr) {
-		// It fails only when the connection has ended, which others notice.
-		if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
-			s.log.Debug("send an update", "err", err)
-		}
-	}
+	bridge.Tell(s.ctx, s.a.peer, s.log, s.id, f(s.tr))
 }
 
 // keep edits the session's record. It is not worth failing for.
@@ -169,10 +164,7 @@ func (s *session) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	about := map[string]string{"threadId": s.thread}
-	s.mu.Lock()
-	busy := s.running != nil || len(s.alone) > 0
-	s.mu.Unlock()
-	if busy {
+	if s.turns.Busy() {
 		if err := s.srv.call(ctx, "turn/interrupt", map[string]string{"threadId": s.thread, "turnId": ""}, nil); err != nil {
 			s.log.Debug("interrupt a turn", "err", err)
 		}

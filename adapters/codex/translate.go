@@ -34,6 +34,8 @@ type translator struct {
 // shown is an item as the client knows it.
 type shown struct {
 	item    *item
+	id      schema.ToolCallID // by which it is shown, if it is a call
+	nth     int               // of the calls with its item's id
 	thread  string
 	turn    string
 	over    bool // nothing more is shown of it
@@ -105,18 +107,32 @@ func (t *translator) of(e *event) bool { return e.Thread == t.thread || t.thread
 
 // remember keeps an item, and forgets the oldest one at the bound.
 func (t *translator) remember(e *event, it *item) *shown {
-	if s := t.items[it.ID]; s != nil {
-		s.item = it
-		return s
+	old := t.items[it.ID]
+	if old != nil && !old.over {
+		old.item = it
+		return old
 	}
-	if len(t.order) >= maxItems {
-		delete(t.items, t.order[0])
-		t.order = t.order[1:]
+	s := &shown{item: it, nth: 1, thread: e.Thread, turn: e.TurnID}
+	if old != nil {
+		s.nth = old.nth + 1
+	} else {
+		if len(t.order) >= maxItems {
+			delete(t.items, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.order = append(t.order, it.ID)
 	}
-	s := &shown{item: it, thread: e.Thread, turn: e.TurnID}
+	s.id = bridge.CallID(it.ID, s.nth)
 	t.items[it.ID] = s
-	t.order = append(t.order, it.ID)
 	return s
+}
+
+// shownID is the id by which a call is shown.
+func (t *translator) shownID(id string) schema.ToolCallID {
+	if s := t.items[id]; s != nil {
+		return s.id
+	}
+	return schema.ToolCallID(id)
 }
 
 // words takes a piece of a text.
@@ -175,7 +191,9 @@ func (t *translator) started(e *event, parent string) []schema.SessionUpdate {
 	if it == nil || it.ID == "" {
 		return nil
 	}
-	if s := t.items[it.ID]; s != nil && s.over {
+	// A call that begins with the id of one that has ended is another one: models
+	// use ids again.
+	if s := t.items[it.ID]; s != nil && s.over && !s.call {
 		return nil
 	}
 	s := t.remember(e, it)
@@ -254,7 +272,7 @@ func (t *translator) abandon(s *shown, parent string) []schema.SessionUpdate {
 	case !s.call:
 		return nil
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(s.item.ID), Status: schema.ToolCallStatusFailed, Meta: parentMeta(parent)}
+	u := &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusFailed, Meta: t.parentMeta(parent)}
 	if s.output.len() > 0 {
 		u.Content = shownOutput(s.output.text())
 	}

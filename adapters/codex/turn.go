@@ -3,50 +3,42 @@ package codex
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
-// running is a prompt that codex works on.
-type running struct {
-	// Guarded by the session's mu.
-	ids       map[string]bool // of its turn: a review has several
-	begun     bool            // started is closed
-	ended     bool
-	cancelled bool // the client wants it to end
-	refused   int  // attempts with bad credentials
-	auth      string
-
+// work is what is known of a prompt that codex works on. The session's mu guards
+// it.
+type work struct {
+	ids     map[string]bool // of its turn: a review has several
+	begun   bool            // started is closed
 	started chan struct{}
-	done    chan verdict // cap 1
-}
-
-// verdict is how a turn ended.
-type verdict struct {
-	reason  schema.StopReason
-	err     error
-	usage   *schema.Usage
-	ids     map[string]bool
-	aborted bool
+	aborted bool   // it was broken off
+	refused int    // attempts with bad credentials
+	auth    string // why credentials are bad
 }
 
 // known notes a turn's id.
-func (s *session) known(t *running, id string) {
+func (s *session) known(t *turn.Turn[work], id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id != "" {
-		t.ids[id] = true
+		t.Work.ids[id] = true
 	}
 }
 
-// owns reports whether a turn is the session's and runs.
-func (s *session) owns(turn string) bool {
+// owns reports whether a turn is of the session's newest prompt, or runs without
+// one.
+func (s *session) owns(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running != nil && s.running.ids[turn] || s.alone[turn]
+	return s.latest[id] || s.turns.Owns(id)
 }
 
 // observe notes what a notification means for the turn, before it is shown.
@@ -56,32 +48,29 @@ func (s *session) observe(e *event) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.running
+	t := s.turns.Current()
 	switch {
 	case e.Method == "turn/started" && e.Turn != nil:
 		// It may come before the response to the prompt, which it answers then.
-		if t == nil || t.ended || len(s.alone) > 0 && !t.ids[e.Turn.ID] {
-			s.aloneLocked(e.Turn.ID)
+		if t == nil {
+			s.turns.Own(e.Turn.ID)
 			return
 		}
-		t.ids[e.Turn.ID] = true
+		t.Work.ids[e.Turn.ID] = true
 		if e.Turn.Root != "" {
-			t.ids[e.Turn.Root] = true
+			t.Work.ids[e.Turn.Root] = true
 		}
-		if !t.begun {
-			t.begun = true
-			close(t.started)
+		if !t.Work.begun {
+			t.Work.begun = true
+			close(t.Work.started)
 		}
 	case e.Method == "error" && e.Retry && t != nil:
 		f := e.failure()
 		if f == nil || !f.unauthorized() {
 			return
 		}
-		if t.refused++; t.refused >= s.srv.attempts() && t.auth == "" {
-			t.auth = f.Message
-			if f.Details != "" {
-				t.auth = f.Details
-			}
+		if t.Work.refused++; t.Work.refused >= s.srv.attempts() && t.Work.auth == "" {
+			t.Work.auth = bridge.FirstOf(f.Details, f.Message)
 			s.nudgeLocked() // further attempts would fail as well
 		}
 	}
@@ -93,65 +82,47 @@ func (s *server) attempts() int {
 	return s.account.attempts()
 }
 
-// aloneLocked notes a turn that nobody prompted.
-func (s *session) aloneLocked(id string) {
-	if len(s.alone) == 0 {
-		s.idle = make(chan struct{})
-	}
-	s.alone[id] = true
-}
-
 // settle ends the turn that codex says is over.
-func (s *session) settle(one *turn) {
+func (s *session) settle(one *turnInfo) {
 	s.out.Lock()
 	used := s.tr.usage.ofTurn()
 	s.out.Unlock()
+	s.turns.OwnOver(one.ID, one.Root)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.alone) > 0 {
-		delete(s.alone, one.ID)
-		delete(s.alone, one.Root)
-		if len(s.alone) == 0 {
-			close(s.idle)
-			s.idle = nil
-		}
-	}
-	t := s.running
-	if t == nil || t.ended || len(t.ids) > 0 && !t.ids[one.ID] {
+	t := s.turns.Current()
+	if t == nil || len(t.Work.ids) > 0 && !t.Work.ids[one.ID] {
 		return
 	}
-	t.ended = true
-	v := t.judge(one)
-	v.usage, v.ids, v.aborted = used, t.ids, one.Status == "interrupted"
-	t.done <- v
+	t.Work.aborted = one.Status == "interrupted"
+	v := t.Work.judge(one)
+	v.Usage = used
+	t.Settle(v)
 }
 
 // judge turns the end of a turn into what the prompt's response says.
-func (t *running) judge(one *turn) verdict {
+func (t *work) judge(one *turnInfo) turn.Verdict {
 	if t.auth != "" {
-		return verdict{err: authRequired(t.auth)}
+		return turn.Verdict{Err: authRequired(t.auth)}
 	}
 	switch {
 	case one.Status == "interrupted":
-		return verdict{reason: schema.StopReasonCancelled}
+		return turn.Verdict{Reason: schema.StopReasonCancelled}
 	case one.Status != "failed":
-		return verdict{reason: schema.StopReasonEndTurn}
+		return turn.Verdict{Reason: schema.StopReasonEndTurn}
 	}
 	f := one.Error
 	if f == nil {
 		f = &turnError{Message: "the turn failed"}
 	}
-	if t.cancelled {
-		return verdict{reason: schema.StopReasonCancelled}
-	}
 	kind, status := f.kind()
 	switch {
 	case f.unauthorized():
-		return verdict{err: authRequired(f.Message)}
+		return turn.Verdict{Err: authRequired(f.Message)}
 	case strings.Contains(f.Message, "max_output_tokens"):
-		return verdict{reason: schema.StopReasonMaxTokens}
+		return turn.Verdict{Reason: schema.StopReasonMaxTokens}
 	case kind == "cyberPolicy" || kind == "misalignmentPolicyViolation" || strings.Contains(f.Message, "content_filter"):
-		return verdict{reason: schema.StopReasonRefusal}
+		return turn.Verdict{Reason: schema.StopReasonRefusal}
 	}
 	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": kind}
 	if status != 0 {
@@ -160,62 +131,19 @@ func (t *running) judge(one *turn) verdict {
 	if f.Details != "" {
 		data["details"] = f.Details
 	}
-	return verdict{err: acp.Errorf(acp.CodeInternal, "%s", f.Message).WithData(data)}
+	return turn.Verdict{Err: acp.Errorf(acp.CodeInternal, "%s", f.Message).WithData(data)}
 }
 
-// await waits for the end of a turn, and ends it when the client wants that.
-func (s *session) await(ctx context.Context, t *running, cancelled <-chan struct{}) verdict {
+// stopTurn ends a turn. Before it has begun there is nothing to interrupt.
+func (s *session) stopTurn(ctx context.Context, t *turn.Turn[work]) {
+	s.asks.WithdrawAll()
 	select {
-	case v := <-t.done:
-		return s.tidy(v)
-	case <-s.srv.ended:
-		return s.last(t)
-	case <-cancelled:
+	case <-t.Work.started:
 	case <-ctx.Done():
+		return
 	}
-	s.mu.Lock()
-	t.cancelled = true
-	s.mu.Unlock()
-	limit := time.NewTimer(cancelBound)
-	defer limit.Stop()
-	s.dropAsks()
-	// Before it has begun there is nothing to interrupt.
-	select {
-	case <-t.started:
-		s.mu.Lock()
-		s.nudgeLocked()
-		s.mu.Unlock()
-	case v := <-t.done:
-		return s.tidy(v)
-	case <-s.srv.ended:
-		return s.last(t)
-	case <-limit.C:
-	}
-	select {
-	case v := <-t.done:
-		v = s.tidy(v)
-		if v.reason == schema.StopReasonEndTurn || v.err == nil {
-			v.reason = schema.StopReasonCancelled
-		}
-		return v
-	case <-s.srv.ended:
-		return s.last(t)
-	case <-limit.C:
-	}
-	s.log.Warn("a cancelled turn does not end")
-	s.mu.Lock()
-	ids := t.ids
-	s.mu.Unlock()
-	return s.tidy(verdict{reason: schema.StopReasonCancelled, ids: ids, aborted: true})
-}
-
-// last is the verdict of a turn whose process has ended.
-func (s *session) last(t *running) verdict {
-	select {
-	case v := <-t.done:
-		return v
-	default:
-		return verdict{err: s.srv.exit}
+	if err := s.interrupt(ctx); err != nil {
+		s.log.Debug("interrupt a turn", "err", err)
 	}
 }
 
@@ -233,11 +161,7 @@ func (s *session) interrupt(ctx context.Context) error {
 		if err == nil || !strings.Contains(refused(err), "no active turn") {
 			return err
 		}
-		s.mu.Lock()
-		t := s.running
-		open := t != nil && !t.ended || len(s.alone) > 0
-		s.mu.Unlock()
-		if !open {
+		if !s.turns.Working() {
 			return nil
 		}
 		wait := time.NewTimer(pause)
@@ -264,13 +188,21 @@ func (s *session) nudgeLocked() {
 }
 
 // tidy ends the commands that a turn left running when it was broken off, and
-// closes what it left open. What earlier turns left in the background goes on.
-func (s *session) tidy(v verdict) verdict {
-	if !v.aborted {
+// closes what it left open. What earlier turns left in the background goes on, as
+// does a turn that did not end: the next prompt waits for it.
+func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
+	s.mu.Lock()
+	ids, aborted := maps.Clone(t.Work.ids), t.Work.aborted
+	s.mu.Unlock()
+	if v.Left {
+		for id := range ids {
+			s.turns.Own(id)
+		}
+	} else if !aborted {
 		return v
 	}
 	s.out.Lock()
-	processes := s.tr.running(v.ids)
+	processes := s.tr.running(ids)
 	children := s.tr.working()
 	s.out.Unlock()
 	for _, child := range children {
@@ -291,6 +223,6 @@ func (s *session) tidy(v verdict) verdict {
 		}
 		break
 	}
-	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandonTurns(v.ids) })
+	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandonTurns(ids) })
 	return v
 }

@@ -12,13 +12,13 @@ type event struct {
 	Method string `json:"-"`
 	At     int64  `json:"-"` // Unix time in ms, 0 when unknown
 
-	Thread string `json:"threadId"`
-	TurnID string `json:"turnId"`
-	ItemID string `json:"itemId"`
-	Turn   *turn  `json:"turn"`
-	Item   *item  `json:"item"`
-	Delta  string `json:"delta"`
-	Index  *int   `json:"summaryIndex"`
+	Thread string    `json:"threadId"`
+	TurnID string    `json:"turnId"`
+	ItemID string    `json:"itemId"`
+	Turn   *turnInfo `json:"turn"`
+	Item   *item     `json:"item"`
+	Delta  string    `json:"delta"`
+	Index  *int      `json:"summaryIndex"`
 
 	Plan  []planStep      `json:"plan"`
 	Usage *tokenUsage     `json:"tokenUsage"`
@@ -40,7 +40,7 @@ type event struct {
 }
 
 type (
-	turn struct {
+	turnInfo struct {
 		ID     string     `json:"id"`
 		Root   string     `json:"rootTurnId"`
 		Status string     `json:"status"`

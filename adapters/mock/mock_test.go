@@ -166,7 +166,7 @@ func TestAdapter_WithoutLoading(t *testing.T) {
 		NoLoad:   true,
 		NoResume: true,
 		Skip: map[string]string{
-			"updates-precede-response": other, "tool-call-lifecycle": other, "permission-allow": other,
+			"updates-precede-response": other, "tool-call-lifecycle": other, "reused-call-id": other, "permission-allow": other,
 			"permission-reject": other, "permission-cancelled": other, "cancel-ends-the-turn": other,
 			"features": other, "two-sessions-interleave": other, "garbage-line-survived": other, "10-MiB-message": other,
 			"crash-fails-pending": other, "close-idempotent": other, "close-leaves-no-process": other,

@@ -59,7 +59,7 @@ func (l *late) read() {
 
 // Write watches which loads are open.
 func (l *late) Write(ctx context.Context, m acp.Message) error {
-	if m.Method() == "session/load" && m.IsRequest() {
+	if m.Method() == acp.MethodSessionLoad && m.IsRequest() {
 		l.mu.Lock()
 		l.loads[acp.ID(strings.Clone(string(m.ID())))] = true
 		l.mu.Unlock()

@@ -72,7 +72,7 @@ func settle(c acp.Conn, p adapters.Process) *settled {
 // Write watches which prompts are open, and keeps cancels that come too early.
 func (c *settled) Write(ctx context.Context, m acp.Message) error {
 	switch {
-	case m.Method() == "session/prompt" && m.IsRequest():
+	case m.Method() == acp.MethodSessionPrompt && m.IsRequest():
 		token := strings.Clone(string(m.SessionRaw()))
 		c.mu.Lock()
 		c.endTurnLocked(token)
@@ -82,7 +82,7 @@ func (c *settled) Write(ctx context.Context, m acp.Message) error {
 			delete(c.sessions, token)
 		}
 		c.mu.Unlock()
-	case m.Method() == "session/cancel" && c.cancelled(string(m.SessionRaw())):
+	case m.Method() == acp.MethodSessionCancel && c.cancelled(string(m.SessionRaw())):
 		return nil
 	}
 	return c.Conn.Write(ctx, m)
@@ -116,7 +116,7 @@ func (c *settled) sayCancel(token string, t *openTurn) {
 	if !open {
 		return
 	}
-	if c.Conn.Write(context.Background(), acp.NewNotification("session/cancel", []byte(`{"sessionId":`+token+`}`))) != nil {
+	if c.Conn.Write(context.Background(), acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.Raw("sessionId", []byte(token)).End())) != nil {
 		return // Close ends a write
 	}
 	c.mu.Lock()
@@ -197,14 +197,14 @@ func (c *settled) settle(m *acp.Message) []acp.Message {
 	switch {
 	case m.IsResponse():
 		return c.answered(m)
-	case m.Method() == "session/request_permission":
+	case m.Method() == acp.MethodSessionRequestPermission:
 		call, _ := rawjson.Member(m.Params(), "toolCall")
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if s, id := c.callLocked(m, call); s != nil && !s.has(id) && s.set(id, false) {
-			return []acp.Message{updateOf(m, introduction(call))}
+			return []acp.Message{updateOf(m.SessionRaw(), introduction(call))}
 		}
-	case m.Method() != "session/update":
+	case m.Method() != acp.MethodSessionUpdate:
 	case string(m.UpdateKind()) == "tool_call":
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -219,7 +219,7 @@ func (c *settled) settle(m *acp.Message) []acp.Message {
 		case s == nil:
 		case !s.has(id):
 			if s.set(id, over(m.Update())) {
-				*m = updateOf(m, introduction(m.Update()))
+				*m = updateOf(m.SessionRaw(), introduction(m.Update()))
 			}
 		case over(m.Update()):
 			s.set(id, true)
@@ -260,8 +260,8 @@ func (c *settled) answered(m *acp.Message) []acp.Message {
 	for _, id := range s.order {
 		if !s.ended[id] {
 			s.ended[id] = true
-			out = append(out, acp.NewNotification("session/update",
-				[]byte(`{"sessionId":`+token+`,"update":{"sessionUpdate":"tool_call_update","toolCallId":`+id+`,"status":"failed"}}`)))
+			failed := rawjson.Object{}.String("sessionUpdate", "tool_call_update").Raw("toolCallId", []byte(id)).String("status", "failed").End()
+			out = append(out, updateOf([]byte(token), failed))
 		}
 	}
 	return out
@@ -335,8 +335,7 @@ func introduction(call json.RawMessage) json.RawMessage {
 	return u
 }
 
-// updateOf is a session/update of m's session.
-func updateOf(m *acp.Message, u json.RawMessage) acp.Message {
-	params := append(append([]byte(`{"sessionId":`), m.SessionRaw()...), `,"update":`...)
-	return acp.NewNotification("session/update", append(append(params, u...), '}'))
+// updateOf is a session/update of the session that the JSON string names.
+func updateOf(session []byte, u json.RawMessage) acp.Message {
+	return acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", session).Raw("update", u).End())
 }

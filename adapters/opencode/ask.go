@@ -10,11 +10,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // maxAsks bounds OpenCode's open questions of a session. At the bound a question
 // is rejected with the reason.
-const maxAsks = 64
+const maxAsks = turn.MaxAsks
 
 // asked is a question that is open.
 type asked struct {
@@ -34,7 +35,7 @@ func (s *session) asked(e *event) {
 	s.mu.Lock()
 	// A turn that is being cancelled asks nothing any more; what is open then is
 	// rejected at its end.
-	late := s.running != nil && s.running.cancelled
+	late := s.turns.Stopping()
 	if s.stopped || late || s.asks[q.ID] != nil || q.ID == "" {
 		s.mu.Unlock()
 		q.cancel()

@@ -98,10 +98,10 @@ func (p *player) answer(answer string, line, body []byte) {
 			return
 		}
 		v := one.Info.verdict(p.off[one.Info.Session], nil)
-		if v.err != nil {
-			p.Note("error", v.err)
+		if v.Err != nil {
+			p.Note("error", v.Err)
 		} else {
-			p.WriteString("end " + string(v.reason) + "\n")
+			p.WriteString("end " + string(v.Reason) + "\n")
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // Prompt runs one turn. Prompts of a session run one after another: OpenCode
@@ -25,12 +26,14 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.srv.ended, func() error { return s.srv.exit }, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
-		v := s.run(ctx, c, w.Cancelled)
-		if v.err != nil {
-			return nil, v.err
-		}
-		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	return s.turns.Prompt(ctx, turn.Script[work]{
+		Work: work{
+			id: newMessageID(), completed: map[string]bool{}, trailed: map[string]bool{},
+			posted: make(chan struct{}), shown: make(chan struct{}),
+		},
+		Gone: s.srv.ended, Exit: func() error { return s.srv.exit }, Log: s.log,
+		Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { return s.begin(t, c) },
+		Stop:  s.abort, Bound: cancelBound, End: s.closeTurn,
 	})
 }
 

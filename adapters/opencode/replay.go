@@ -121,10 +121,7 @@ func (a *agent) refetch(srv *server) {
 	}
 	dirs := map[string]bool{}
 	for id, s := range natives {
-		s.mu.Lock()
-		busy := s.running != nil
-		s.mu.Unlock()
-		if busy {
+		if s.turns.Busy() {
 			s.catchUp(ctx, id)
 			dirs[s.cwd] = true
 		}

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // session is a session; its native one has the same id.
@@ -23,15 +24,15 @@ type session struct {
 	ctx  context.Context // of everything that the session does by itself
 	quit context.CancelFunc
 	work sync.WaitGroup
-	slot bridge.Slot
+
+	turns *turn.Turns[work]
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
 
 	mu      sync.Mutex
 	set     settings
-	skills  []bridge.Skill // of the session's setup
-	running *running
+	skills  []bridge.Skill    // of the session's setup
 	asks    map[string]*asked // by id
 	always  []rule            // what the client has allowed for the session
 	showing bool              // a goroutine will show output
@@ -41,9 +42,10 @@ type session struct {
 func (a *agent) newSession(srv *server, id schema.SessionID, up *setup, c *catalog) *session {
 	s := &session{
 		a: a, srv: srv, id: id, cwd: up.Cwd, system: up.system(), grant: up.grant, log: a.log.With("session", id),
-		slot: bridge.NewSlot(), tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
+		tr: newTranslator(string(id), up.Cwd), set: settings{catalog: c}, skills: up.skills, asks: map[string]*asked{},
 	}
 	s.ctx, s.quit = context.WithCancel(context.Background())
+	s.turns = turn.New[work](s.ctx)
 	s.tr.window = c.window
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
@@ -104,12 +106,7 @@ func (s *session) showLater() {
 func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	s.out.Lock()
 	defer s.out.Unlock()
-	for _, u := range f(s.tr) {
-		// It fails only when the connection has ended, which others notice.
-		if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
-			s.log.Debug("send an update", "err", err)
-		}
-	}
+	bridge.Tell(s.ctx, s.a.peer, s.log, s.id, f(s.tr))
 }
 
 // keep edits the session's record. It is not worth failing for.
@@ -126,10 +123,7 @@ const endBound = 5 * time.Second
 func (s *session) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
 	defer cancel()
-	s.mu.Lock()
-	busy := s.running != nil
-	s.mu.Unlock()
-	if busy {
+	if s.turns.Busy() {
 		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {
 			s.log.Debug("abort a turn", "err", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // Bounds of a turn's end. Tests lower them.
@@ -30,11 +31,10 @@ var (
 	lostPause = 2 * time.Second
 )
 
-// running is a prompt that OpenCode works on. Guarded by the session's mu, but
-// for the channels.
-type running struct {
+// work is what is known of a prompt that OpenCode works on. The session's mu
+// guards it, but for the channels.
+type work struct {
 	id        string // of the user's message
-	cancelled bool   // the client wants it to end
 	answered  bool
 	answer    stored          // the last message, where the request has one
 	begun     bool            // the user's message was seen
@@ -43,23 +43,15 @@ type running struct {
 	trailed   map[string]bool // messages after whose end the session was idle
 	failure   *failure        // the newest error that was reported
 
-	ended bool
-	done  chan struct{} // closed when everything of the turn was shown
-	off   chan struct{} // closed when the client's answer to a question ends the turn
-}
-
-// verdict is how a turn ended.
-type verdict struct {
-	reason schema.StopReason
-	err    error
-	usage  *schema.Usage
+	posted chan struct{} // closed when the request was answered, or failed
+	all    bool          // shown is closed
+	shown  chan struct{} // closed when everything of the turn was shown
 }
 
 // sent reports whether a message is the running prompt's.
 func (s *session) sent(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running != nil && s.running.id == id
+	t := s.turns.Current()
+	return t != nil && t.Work.id == id
 }
 
 // observe notes what an event means for the turn, after it was shown.
@@ -69,10 +61,11 @@ func (s *session) observe(e *event) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.running
-	if t == nil {
+	one := s.turns.Current()
+	if one == nil {
 		return
 	}
+	t := &one.Work
 	switch e.Type {
 	case "message.updated":
 		t.begun = t.begun || e.message.ID == t.id
@@ -89,93 +82,70 @@ func (s *session) observe(e *event) {
 			t.trailed[id] = true
 		}
 	}
-	s.settleLocked()
+	t.completeLocked()
 }
 
-// settleLocked ends the turn when it was answered and everything of it came. The
+// completeLocked notes when the turn was answered and everything of it came. The
 // answer comes before the last events. So may an idle, on errors, and when the
 // stream is late the news that a message was completed: OpenCode sends a message
 // as it is at the time of sending. Both together, in this order, are the end.
-func (s *session) settleLocked() {
-	t := s.running
-	if t == nil || t.ended || !t.answered {
+func (t *work) completeLocked() {
+	if t.all || !t.answered {
 		return
 	}
 	if m := &t.answer.Info; m.Role == "assistant" && !t.trailed[m.ID] || m.Role != "assistant" && !t.idle {
 		return
 	}
-	t.ended = true
-	close(t.done)
+	t.all = true
+	close(t.shown)
 }
 
 // breakOff ends the turn because of the client's answer to a question.
 func (s *session) breakOff() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.running; t != nil && !t.cancelled {
-		t.cancelled = true
-		close(t.off)
+	if t := s.turns.Current(); t != nil {
+		t.Stop()
 	}
 }
 
-// run asks OpenCode for something and waits until it is done.
-func (s *session) run(ctx context.Context, c *call, cancelled <-chan struct{}) verdict {
+// begin asks OpenCode for something. carryOut goes on with it.
+func (s *session) begin(t *turn.Turn[work], c *call) error {
 	s.chosen(c)
-	t := &running{
-		id: newMessageID(), completed: map[string]bool{}, trailed: map[string]bool{},
-		done: make(chan struct{}), off: make(chan struct{}),
-	}
 	if c.turn {
-		c.body["messageID"] = t.id
+		c.body["messageID"] = t.Work.id
 	}
-	s.mu.Lock()
-	if s.stopped {
-		s.mu.Unlock()
-		return verdict{err: errClosed()}
-	}
-	s.running = t
-	posted := make(chan error, 1)
-	s.work.Go(func() { posted <- s.post(c, t) })
-	s.mu.Unlock()
 	s.out.Lock()
 	s.tr.usage.begin()
 	s.out.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.running = nil
-	}()
-	stop := func() verdict {
-		s.abort(ctx, t, posted)
-		return verdict{reason: schema.StopReasonCancelled, usage: s.used()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errClosed()
 	}
-	var err error
-	select {
-	case err = <-posted:
-	case <-cancelled:
-		return stop()
-	case <-t.off:
-		return stop()
-	case <-ctx.Done():
-		return stop()
-	case <-s.srv.ended:
-		return verdict{err: s.srv.exit}
-	}
-	if err != nil {
-		return s.failed(c, t, err)
-	}
-	if !c.turn && c.path != "/summarize" {
+	s.work.Go(func() { s.carryOut(t, c) })
+	return nil
+}
+
+// carryOut waits until OpenCode has done what it was asked for.
+func (s *session) carryOut(t *turn.Turn[work], c *call) {
+	err := s.post(c, &t.Work)
+	close(t.Work.posted)
+	switch {
+	case t.Stopping(): // abort goes on
+	case err != nil:
+		t.Settle(s.failed(c, &t.Work, err))
+	case !c.turn && c.path != "/summarize":
 		s.emit(func(*translator) []schema.SessionUpdate {
 			return []schema.SessionUpdate{schema.AgentMessage(schema.TextBlock(c.done))}
 		})
-		return verdict{reason: schema.StopReasonEndTurn}
+		t.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+	default:
+		s.trail(s.ctx, &t.Work, endPause)
+		t.Settle(s.judge(&t.Work))
 	}
-	s.trail(t, endPause)
-	return s.judge(t)
 }
 
 // post sends a prompt and notes its answer. It lasts as long as the turn.
-func (s *session) post(c *call, t *running) error {
+func (s *session) post(c *call, t *work) error {
 	if c.path == "/revert" {
 		id, err := s.lastPrompt()
 		if err != nil {
@@ -205,13 +175,13 @@ func (s *session) post(c *call, t *running) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.answered, t.answer = true, answer
-	s.settleLocked()
+	t.completeLocked()
 	return nil
 }
 
 // lost waits for the end of a turn whose connection broke: OpenCode goes on with
 // it.
-func (s *session) lost(t *running) (stored, error) {
+func (s *session) lost(t *work) (stored, error) {
 	tick := time.NewTicker(lostPause)
 	defer tick.Stop()
 	for {
@@ -244,12 +214,13 @@ func (s *session) lost(t *running) (stored, error) {
 
 // trail waits for the events behind the answer. Where they do not come, what the
 // answer says is shown.
-func (s *session) trail(t *running, most time.Duration) {
+func (s *session) trail(ctx context.Context, t *work, most time.Duration) {
 	limit := time.NewTimer(most)
 	defer limit.Stop()
 	select {
-	case <-t.done:
+	case <-t.shown:
 	case <-s.srv.ended:
+	case <-ctx.Done():
 	case <-limit.C:
 		s.log.Debug("the end of a turn was not reported")
 		s.mu.Lock()
@@ -268,39 +239,36 @@ func (s *session) trail(t *running, most time.Duration) {
 	}
 }
 
-// abort breaks a turn off, and closes what it leaves.
-func (s *session) abort(ctx context.Context, t *running, posted <-chan error) {
-	s.mu.Lock()
-	t.cancelled = true
-	s.mu.Unlock()
+// abort breaks a turn off.
+func (s *session) abort(ctx context.Context, t *turn.Turn[work]) {
 	s.dropAsks()
-	limit := time.NewTimer(cancelBound)
-	defer limit.Stop()
 	again := time.NewTicker(abortPause)
 	defer again.Stop()
-	answered := false
-	for !answered {
-		if err := s.srv.call(s.ctx, "POST", s.path("/abort"), nil, nil); err != nil {
+	for answered := false; !answered; {
+		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {
 			s.log.Debug("abort a turn", "err", err)
 		}
 		select {
-		case <-posted:
+		case <-t.Work.posted:
 			answered = true
 		case <-again.C:
-		case <-s.srv.ended:
+		case <-ctx.Done():
 			return
-		case <-s.ctx.Done():
-			return
-		case <-limit.C:
-			s.log.Warn("a cancelled turn does not end")
-			answered = true
 		}
 	}
-	if ctx.Err() == nil {
-		s.trail(t, abortedPause)
+	s.trail(ctx, &t.Work, abortedPause)
+	t.Settle(turn.Verdict{Reason: schema.StopReasonCancelled})
+}
+
+// closeTurn closes what a turn that was broken off has left open.
+func (s *session) closeTurn(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
+	if !t.Stopping() {
+		return v
 	}
 	s.sweep()
 	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
+	v.Usage = s.used()
+	return v
 }
 
 // sweep rejects what an aborted turn still asks: OpenCode lists it for ever.
@@ -363,13 +331,13 @@ func (s *session) lastPrompt() (string, error) {
 
 // failed explains a request that was refused. OpenCode gives the reason in an
 // event.
-func (s *session) failed(c *call, t *running, err error) verdict {
+func (s *session) failed(c *call, t *work, err error) turn.Verdict {
 	r := refused(err)
 	if r == nil {
 		if s.ctx.Err() != nil {
-			return verdict{reason: schema.StopReasonCancelled}
+			return turn.Verdict{Reason: schema.StopReasonCancelled}
 		}
-		return verdict{err: err}
+		return turn.Verdict{Err: err}
 	}
 	if r.vague() {
 		for end := time.Now().Add(reasonPause); ; {
@@ -388,19 +356,19 @@ func (s *session) failed(c *call, t *running, err error) verdict {
 			case <-pause.C:
 			case <-s.srv.ended:
 				pause.Stop()
-				return verdict{err: s.srv.exit}
+				return turn.Verdict{Err: s.srv.exit}
 			}
 		}
 	}
-	return verdict{err: acp.Errorf(acp.CodeInvalidParams, "opencode refused %s: %s", strings.TrimPrefix(c.path, "/"), r.Message)}
+	return turn.Verdict{Err: acp.Errorf(acp.CodeInvalidParams, "opencode refused %s: %s", strings.TrimPrefix(c.path, "/"), r.Message)}
 }
 
 // judge turns the end of a turn into what the prompt's response says.
-func (s *session) judge(t *running) verdict {
+func (s *session) judge(t *work) turn.Verdict {
 	s.mu.Lock()
-	v := t.answer.Info.verdict(t.cancelled, t.failure)
+	v := t.answer.Info.verdict(false, t.failure)
 	s.mu.Unlock()
-	if v.usage = s.used(); v.err != nil || v.reason == schema.StopReasonCancelled {
+	if v.Usage = s.used(); v.Err != nil || v.Reason == schema.StopReasonCancelled {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 	}
 	return v
@@ -408,26 +376,26 @@ func (s *session) judge(t *running) verdict {
 
 // verdict is how the turn ended whose last message this is. off says that it was
 // broken off; f is what was reported beside it, nil for nothing.
-func (m *message) verdict(off bool, f *failure) verdict {
+func (m *message) verdict(off bool, f *failure) turn.Verdict {
 	switch {
 	case off || m.Error != nil && m.Error.Name == "MessageAbortedError":
-		return verdict{reason: schema.StopReasonCancelled}
+		return turn.Verdict{Reason: schema.StopReasonCancelled}
 	case m.Finish == "content-filter" || m.Error != nil && m.Error.Name == "ContentFilterError":
-		return verdict{reason: schema.StopReasonRefusal}
+		return turn.Verdict{Reason: schema.StopReasonRefusal}
 	case m.Finish == "length" || m.Error != nil && m.Error.Name == "MessageOutputLengthError":
-		return verdict{reason: schema.StopReasonMaxTokens}
+		return turn.Verdict{Reason: schema.StopReasonMaxTokens}
 	case m.Error != nil:
-		return verdict{err: m.Error.explain()}
+		return turn.Verdict{Err: m.Error.explain()}
 	case m.ID == "" && f != nil:
-		return verdict{err: f.explain()}
+		return turn.Verdict{Err: f.explain()}
 	}
-	return verdict{reason: schema.StopReasonEndTurn}
+	return turn.Verdict{Reason: schema.StopReasonEndTurn}
 }
 
 // blamed is the verdict of a turn that failed.
-func (s *session) blamed(f *failure) verdict {
+func (s *session) blamed(f *failure) turn.Verdict {
 	s.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
-	return verdict{err: f.explain()}
+	return turn.Verdict{Err: f.explain()}
 }
 
 // explain is an error for the client. Details that only programmers read, such

@@ -10,9 +10,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-// maxAsks bounds Pi's open dialogs. At the bound a dialog is cancelled at once.
-const maxAsks = 64
-
 // dialog takes what an extension shows or asks. It is called by the reader, which
 // must not wait: the answer is found, and written, by a goroutine of its own.
 func (s *session) dialog(p *program, e *event) {
@@ -29,37 +26,37 @@ func (s *session) dialog(p *program, e *event) {
 		return // what only a terminal shows
 	}
 	q, gate := asked(e, s.mark)
-	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
-	// Before there is a session nobody can be asked.
-	full := len(s.asks) >= maxAsks || !s.served
-	if !full {
-		s.asks[e.ID] = cancel
-		if gate {
-			s.calls[q.Call] = e.ID
-		}
-		if s.turn != nil && s.turn.cancelled {
-			cancel() // while it is open Pi would not end the turn
-		}
-	}
+	served := s.served // before there is a session nobody can be asked
 	s.mu.Unlock()
+	ctx, done, ok := s.asks.Begin(s.ctx, e.ID)
+	if ok && gate {
+		s.mu.Lock()
+		s.calls[q.Call] = e.ID
+		s.mu.Unlock()
+	}
+	if s.turns.Stopping() {
+		s.asks.Withdraw(e.ID) // while it is open Pi would not end the turn
+	}
 	s.work.Go(func() {
-		defer cancel()
-		switch {
-		case full:
+		if !ok {
 			s.answer(p, e.ID, nil)
 			return
+		}
+		defer done()
+		switch {
+		case !served:
+			s.answer(p, e.ID, nil)
 		case gate:
 			s.answerGate(ctx, p, e.ID, q)
 		default:
 			s.answer(p, e.ID, s.question(ctx, e))
 		}
-		s.mu.Lock()
-		delete(s.asks, e.ID)
 		if gate {
+			s.mu.Lock()
 			delete(s.calls, q.Call)
+			s.mu.Unlock()
 		}
-		s.mu.Unlock()
 	})
 }
 
@@ -67,12 +64,10 @@ func (s *session) dialog(p *program, e *event) {
 func (s *session) answerGate(ctx context.Context, p *program, id string, q *gateQuestion) {
 	said, end := s.decide(ctx, q)
 	if end {
-		s.mu.Lock()
-		if s.turn != nil {
-			s.turn.cancelled = true
+		if t := s.turns.Current(); t != nil {
+			t.Stop()
 		}
-		s.mu.Unlock()
-		s.abort()
+		s.abort() // before Pi has the answer and goes on
 	}
 	if said == gateAllow {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(q.Call) })

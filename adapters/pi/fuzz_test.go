@@ -24,7 +24,7 @@ func FuzzTranslate(f *testing.F) {
 			tr.file = func(path string) before { return before{there: path != "", read: len(path)%2 == 0, text: path} }
 			s := &session{id: "S", cwd: "/workspace"}
 			out := bridgetest.NewTranscript(t)
-			prompt := &turn{done: make(chan verdict, 1)}
+			prompt := new(work)
 			in := bridge.NewLines(bytes.NewReader(lines), 1<<20)
 			for {
 				line, err := in.Next()

@@ -31,7 +31,7 @@ func shown(t *testing.T, lines []byte, known bool) string {
 	s := &session{id: "S", cwd: "/workspace"}
 	tr := stopped(known)
 	out := bridgetest.NewTranscript(t)
-	prompt := &turn{done: make(chan verdict, 1)}
+	prompt := new(work)
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
 	for {
 		line, err := in.Next()
@@ -71,13 +71,12 @@ func shown(t *testing.T, lines []byte, known bool) string {
 		if e.Type != "agent_settled" {
 			continue
 		}
-		prompt.judgeLocked(nil)
-		if v := <-prompt.done; v.err != nil {
-			out.Note("error", v.err)
+		if v := prompt.verdict(nil); v.Err != nil {
+			out.Note("error", v.Err)
 		} else {
-			out.WriteString("end " + string(v.reason) + "\n")
+			out.WriteString("end " + string(v.Reason) + "\n")
 		}
-		prompt = &turn{done: make(chan verdict, 1)}
+		prompt = new(work)
 	}
 	return out.String()
 }

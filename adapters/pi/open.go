@@ -129,7 +129,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if err != nil {
 		return nil, err
 	}
-	s.titled = file != ""
+	s.title.Given(file != "")
 	s.keep(func(r *record) { r.File, r.Mode = g.File, s.mode() })
 	return s, a.add(s, g)
 }
@@ -168,7 +168,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return nil, err
 	}
 	s.mu.Lock()
-	s.titled = file != ""
+	s.title.Given(file != "")
 	s.mu.Unlock()
 	return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
 }

@@ -79,7 +79,7 @@ func (s *session) settled(q *gateQuestion) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.turn != nil && s.turn.cancelled:
+	case s.turns.Stopping():
 		return saidCancel, true
 	case s.set.mode == modeBypass:
 		return gateAllow, true
@@ -186,11 +186,12 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 // permissionRequest is the request for the client. c is what is known of the call.
 func (s *session) permissionRequest(q *gateQuestion, c *tool) *schema.RequestPermissionRequest {
 	r := &schema.RequestPermissionRequest{SessionID: s.id, ToolCall: schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(q.Call), Name: &q.Tool, Status: schema.ToolCallStatusPending,
+		ToolCallID: bridge.CallID(q.Call, 1), Name: &q.Tool, Status: schema.ToolCallStatusPending,
 	}}
 	var old *before
 	if c != nil {
 		old = c.before
+		r.ToolCall.ToolCallID = c.id
 		r.ToolCall.Meta = c.meta()
 	}
 	look := describe(s.cwd, q.Tool, q.Args, old)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // cancelBound limits how long a cancelled turn may go on; then the process is
@@ -30,66 +30,32 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	if err != nil {
 		return nil, err
 	}
-	return s.slot.Prompt(ctx, s.dead, s.failure, func(w *bridge.Waiting) (*schema.PromptResponse, error) {
-		t, idle := s.begin()
-		for idle != nil { // a run goes on that nobody prompted
-			if err := w.For(idle); err != nil {
-				return nil, err
-			}
-			t, idle = s.begin()
-		}
-		defer s.finish(t)
-		if err := w.Check(); err != nil {
-			return nil, err
-		}
-		s.entitled(r.Prompt)
-		var sent sync.WaitGroup
-		defer sent.Wait()
-		sending, cancel := context.WithCancel(s.ctx)
-		defer cancel()
-		sent.Go(func() { s.submit(sending, t, in) })
-		v := s.await(ctx, t, w.Cancelled)
-		if v.err != nil {
-			return nil, v.err
-		}
-		return &schema.PromptResponse{StopReason: v.reason, Usage: v.usage}, nil
+	return s.turns.Prompt(ctx, turn.Script[work]{
+		Gone: s.dead, Exit: s.failure, Log: s.log,
+		Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error {
+			// For clients only: Pi names sessions so by itself.
+			s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(r.Prompt) })
+			t.Go(func(ctx context.Context) { s.submit(ctx, t, in) })
+			return nil
+		},
+		Stop: s.abortUntil, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.program().halt() },
 	})
-}
-
-// begin makes a turn the running one. While a run goes on that nobody prompted it
-// returns a channel that is closed when that has ended.
-func (s *session) begin() (*turn, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alone {
-		return nil, s.idle
-	}
-	s.turn = &turn{done: make(chan verdict, 1)}
-	return s.turn, nil
-}
-
-func (s *session) finish(t *turn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turn == t {
-		s.turn = nil
-	}
 }
 
 // submit gives Pi the prompt. Its answer means only that it was taken, unless it
 // was refused or a command that starts no run.
-func (s *session) submit(ctx context.Context, t *turn, in *input) {
+func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	p := s.program()
 	if p == nil {
-		return // await knows why
+		return // it is gone
 	}
 	if done, err := s.builtin(ctx, p, in); done {
 		if errors.Is(err, errEnded) || ctx.Err() != nil {
-			return // await knows why
+			return // it is gone, or the turn is over
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		t.judgeLocked(err)
+		t.Settle(t.Work.verdict(err))
 		return
 	}
 	fields := map[string]any{"message": in.text}
@@ -100,12 +66,12 @@ func (s *session) submit(ctx context.Context, t *turn, in *input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case errors.Is(err, errEnded) || ctx.Err() != nil: // await knows why
+	case errors.Is(err, errEnded) || ctx.Err() != nil: // as above
 	case err != nil:
-		t.judgeLocked(refused(err))
-	case rawjson.MemberString(raw, "disposition") == "handled" && !t.started:
-		t.judgeLocked(nil)
-	case rawjson.MemberString(raw, "disposition") == "" && !t.started:
+		t.Settle(t.Work.verdict(refused(err)))
+	case rawjson.MemberString(raw, "disposition") == "handled" && !t.Work.started:
+		t.Settle(t.Work.verdict(nil))
+	case rawjson.MemberString(raw, "disposition") == "" && !t.Work.started:
 		s.probeLocked(p)
 	}
 }
@@ -113,84 +79,32 @@ func (s *session) submit(ctx context.Context, t *turn, in *input) {
 // told ends what Pi was told to do if the turn was cancelled meanwhile: there was
 // nothing to abort before.
 func (s *session) told() {
-	s.mu.Lock()
-	late := s.turn != nil && s.turn.cancelled
-	s.mu.Unlock()
-	if late {
+	if s.turns.Stopping() {
 		s.abort()
 	}
 }
 
-// await waits for the end of a turn, and ends it when the client wants that.
-func (s *session) await(ctx context.Context, t *turn, cancelled <-chan struct{}) verdict {
-	select {
-	case v := <-t.done:
-		return v
-	case <-s.dead:
-		return s.last(t)
-	case <-cancelled:
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	t.cancelled = true
-	s.mu.Unlock()
-	var aborting sync.WaitGroup
-	defer aborting.Wait()
-	over := make(chan struct{})
-	defer close(over)
-	aborting.Go(func() {
-		// Pi takes no notice of an abort that comes while something only begins.
-		again := time.NewTicker(abortAgain)
-		defer again.Stop()
-		for {
-			s.abort()
-			select {
-			case <-again.C:
-			case <-over:
-				return
-			}
+// abortUntil ends what Pi does, again and again until the turn is over: Pi takes
+// no notice of an abort that comes while something only begins.
+func (s *session) abortUntil(ctx context.Context, _ *turn.Turn[work]) {
+	again := time.NewTicker(abortAgain)
+	defer again.Stop()
+	for {
+		s.abort()
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
 		}
-	})
-	limit := time.NewTimer(cancelBound)
-	defer limit.Stop()
-	select {
-	case v := <-t.done:
-		return v
-	case <-s.dead:
-		return s.last(t)
-	case <-limit.C:
 	}
-	s.log.Warn("a cancelled turn did not end, so its process is ended", "session", s.id)
-	s.program().halt()
-	<-s.dead
-	return s.last(t)
-}
-
-// last is the verdict of a turn whose process has ended.
-func (s *session) last(t *turn) verdict {
-	select {
-	case v := <-t.done:
-		return v
-	default:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.cancelled || s.closed {
-		return verdict{reason: schema.StopReasonCancelled}
-	}
-	return verdict{err: s.failure()}
 }
 
 // abort ends what Pi does. It may wait for Pi to read, so the reader must not call
 // it. What Pi has queued must go first, or it would run with the next prompt.
 // While a dialog is open Pi ends nothing, so all of them are given up.
 func (s *session) abort() {
-	s.mu.Lock()
-	p := s.prog
-	for _, cancel := range s.asks {
-		cancel()
-	}
-	s.mu.Unlock()
+	s.asks.WithdrawAll()
+	p := s.program()
 	if p == nil {
 		return
 	}
@@ -208,32 +122,15 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	alone := s.alone && s.turn == nil
-	s.mu.Unlock()
-	if alone {
+	if s.turns.Alone() {
 		s.abort()
 	}
 	return nil
 }
 
-// entitled names a new session after its first prompt, for clients only: Pi names
-// sessions so by itself.
-func (s *session) entitled(prompt []schema.ContentBlock) {
-	s.mu.Lock()
-	first := !s.titled
-	s.titled = true
-	s.mu.Unlock()
-	if first {
-		s.emit(func(*translator) []schema.SessionUpdate { return bridge.Entitled(prompt) })
-	}
-}
-
 // entitle gives the session a name.
 func (s *session) entitle(ctx context.Context, title string) error {
-	s.mu.Lock()
-	s.titled = true
-	s.mu.Unlock()
+	s.title.Given(true)
 	return s.program().ask(ctx, "set_session_name", map[string]any{"name": title}, nil)
 }
 

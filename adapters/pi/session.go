@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,9 +13,9 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -40,7 +39,9 @@ type session struct {
 	dying  sync.Once
 	dead   chan struct{} // closed when Pi has ended for good
 	exit   error         // how it ended; valid when dead is closed
-	slot   bridge.Slot
+	turns  *turn.Turns[work]
+	asks   turn.Asks // what Pi asks
+	title  bridge.Title
 
 	out   sync.Mutex // guards the following, and orders updates; taken before mu
 	tr    *translator
@@ -49,30 +50,26 @@ type session struct {
 
 	mu      sync.Mutex
 	prog    *program
-	version string                        // of Pi, "" when it is not known
-	gated   bool                          // the gate is in place
-	asks    map[string]context.CancelFunc // what Pi asks
-	calls   map[string]string             // the calls that asks are about, by call
-	always  map[string]bool               // what was allowed for the session
+	version string            // of Pi, "" when it is not known
+	gated   bool              // the gate is in place
+	calls   map[string]string // the calls that asks are about, by call
+	always  map[string]bool   // what was allowed for the session
 	set     settings
-	turn    *turn         // the prompt that runs
-	alone   bool          // a run goes on that nobody prompted
-	idle    chan struct{} // closed when it has ended; nil unless alone
-	retry   bool          // Pi will go on by itself
-	settles bool          // Pi says when it has settled
-	titled  bool          // it has a title
-	served  bool          // the client knows of the session, so it can be asked
-	closed  bool          // its end is wanted
+	retry   bool // Pi will go on by itself
+	settles bool // Pi says when it has settled
+	served  bool // the client knows of the session, so it can be asked
+	closed  bool // its end is wanted
 }
 
 func (a *agent) newSession(l *launch) *session {
 	s := &session{
-		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}), slot: bridge.NewSlot(),
-		asks: map[string]context.CancelFunc{}, calls: map[string]string{}, always: map[string]bool{},
+		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}),
+		calls: map[string]string{}, always: map[string]bool{},
 	}
 	s.dir = filepath.Join(a.o.StateDir, "run", rand.Text())
 	s.set.mode = l.mode
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.turns = turn.New[work](s.ctx)
 	s.tr = newTranslator(l.Cwd, s.textOf)
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
@@ -259,12 +256,11 @@ func (s *session) lost(exit error) {
 
 // replace lets the session go on with a new process, between two turns.
 func (s *session) replace(ctx context.Context, why string, args ...string) error {
-	select {
-	case s.slot <- struct{}{}:
-		defer func() { <-s.slot }()
-	default:
+	release, ok := s.turns.Hold()
+	if !ok {
 		return acp.Errorf(acp.CodeInvalidRequest, "this pi changes %s only between turns: cancel the turn, or wait for its end", why)
 	}
+	defer release()
 	s.mu.Lock()
 	old := s.prog
 	s.prog = nil
@@ -296,10 +292,7 @@ func exists(file string) bool {
 }
 
 func (s *session) unparsed(line []byte, reason error) {
-	m := ndjson.Unparsed(line, reason)
-	if err := s.a.peer.Notify(s.ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-		s.log.Debug("report a line that is no message", "err", err)
-	}
+	bridge.TellUnparsed(s.ctx, s.a.peer, s.log, line, reason)
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
@@ -316,12 +309,9 @@ func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 	}
 }
 
-// update sends one update; the caller holds out.
-func (s *session) update(u schema.SessionUpdate) {
-	if err := s.a.peer.Update(s.ctx, s.id, u); err != nil {
-		// The connection has ended, which others notice.
-		s.log.Debug("send an update", "session", s.id, "err", err)
-	}
+// update sends updates; the caller holds out.
+func (s *session) update(u ...schema.SessionUpdate) {
+	bridge.Tell(s.ctx, s.a.peer, s.log, s.id, u)
 }
 
 // name gives the session its id, and sends what has waited for it. Until then
@@ -330,9 +320,7 @@ func (s *session) name(id schema.SessionID) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.id, s.named = id, true
-	for _, u := range s.early {
-		s.update(u)
-	}
+	s.update(s.early...)
 	s.early = nil
 }
 
@@ -371,5 +359,12 @@ func (s *session) end() {
 	})
 }
 
-// failure is how the session ended, for a request that waited.
-func (s *session) failure() error { return s.exit }
+// failure is how the session ended, for a prompt.
+func (s *session) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return turn.ErrCancelled
+	}
+	return s.exit
+}

@@ -18,15 +18,19 @@ func decimal(n int) string { return strconv.Itoa(n) }
 
 // tool is a call of a tool.
 type tool struct {
-	id, name, parent string
-	args             json.RawMessage
-	before           *before // the file that it changes; nil when it changes none
-	shown            bool    // it was announced
-	running          bool    // it was said to run
-	executed         bool    // Pi has begun with it
-	over             bool
-	partial          string    // the output that was shown last
-	at               time.Time // when that was
+	native       string            // Pi's id of it
+	id           schema.ToolCallID // by which it is shown
+	nth          int               // of the calls with its native id
+	message      string            // that it is of, "" when it is of none
+	name, parent string
+	args         json.RawMessage
+	before       *before // the file that it changes; nil when it changes none
+	shown        bool    // it was announced
+	running      bool    // it was said to run
+	executed     bool    // Pi has begun with it
+	over         bool
+	partial      string    // the output that was shown last
+	at           time.Time // when that was
 }
 
 // meta says whose call it is.
@@ -39,12 +43,34 @@ func (c *tool) meta() map[string]json.RawMessage {
 
 // remember keeps a call, and forgets the oldest one at the bound.
 func (t *translator) remember(c *tool) {
-	if len(t.order) >= maxTools {
-		delete(t.tools, t.order[0])
-		t.order = t.order[1:]
+	if t.tools[c.native] == nil {
+		if len(t.order) >= maxTools {
+			delete(t.tools, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.order = append(t.order, c.native)
 	}
-	t.tools[c.id] = c
-	t.order = append(t.order, c.id)
+	t.tools[c.native] = c
+}
+
+// call returns the call that begins, or goes on, with an id of Pi's. One that has
+// ended does not come back: another message, or Pi's beginning with it, makes
+// another call of the id.
+func (t *translator) call(id, name, parent string) *tool {
+	c := t.tools[id]
+	if c != nil && !(c.over && c.message != t.message) {
+		return c
+	}
+	nth := 1
+	if c != nil {
+		nth = c.nth + 1
+	}
+	if p := t.tools[parent]; p != nil {
+		parent = string(p.id)
+	}
+	c = &tool{native: id, id: bridge.CallID(id, nth), nth: nth, message: t.message, name: name, parent: parent}
+	t.remember(c)
+	return c
 }
 
 // announce shows a call, or what is new of it. args is nil while they stream.
@@ -52,11 +78,7 @@ func (t *translator) announce(id, name string, args json.RawMessage, parent stri
 	if id == "" {
 		return nil
 	}
-	c := t.tools[id]
-	if c == nil {
-		c = &tool{id: id, name: name, parent: parent}
-		t.remember(c)
-	}
+	c := t.call(id, name, parent)
 	if c.over || c.shown && (object(args) == nil || string(args) == string(c.args)) {
 		return nil
 	}
@@ -71,12 +93,12 @@ func (t *translator) announce(id, name string, args json.RawMessage, parent stri
 	if !c.shown {
 		c.shown = true
 		return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
-			ToolCallID: schema.ToolCallID(c.id), Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
+			ToolCallID: c.id, Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
 			Content: look.content, Locations: look.locations, RawInput: c.args, Meta: c.meta(),
 		}}}
 	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(c.id), Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args,
+		ToolCallID: c.id, Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args,
 	}}}
 }
 
@@ -103,11 +125,11 @@ func (t *translator) started(e *event) []schema.SessionUpdate {
 		if now := t.file(path); c.before == nil || now != *c.before {
 			c.before = &now
 			content := describe(t.cwd, c.name, c.args, c.before).content
-			out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Content: content}})
+			out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Content: content}})
 		}
 	}
 	if slices.Contains(reading, c.name) {
-		out = append(out, t.allowed(c.id)...)
+		out = append(out, t.allowed(c.native)...)
 	}
 	return out
 }
@@ -119,7 +141,7 @@ func (t *translator) allowed(id string) []schema.SessionUpdate {
 		return nil
 	}
 	c.running = true
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusInProgress}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusInProgress}}}
 }
 
 // partial takes the output so far, which replaces what was shown.
@@ -128,7 +150,7 @@ func (t *translator) partial(e *event) []schema.SessionUpdate {
 	if c == nil || c.over || !c.shown {
 		return nil
 	}
-	out := t.allowed(c.id)
+	out := t.allowed(c.native)
 	if e.Partial == nil {
 		return out
 	}
@@ -143,7 +165,7 @@ func (t *translator) soFar(c *tool, said string) []schema.SessionUpdate {
 	}
 	c.partial, c.at = said, now
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")),
+		ToolCallID: c.id, Status: schema.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")),
 	}}}
 }
 
@@ -187,7 +209,7 @@ func (t *translator) ended(id, name string, r result) []schema.SessionUpdate {
 	if !c.shown {
 		out = t.announce(id, name, nil, "")
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if r.failed {
 		u.Status = schema.ToolCallStatusFailed
 	}
@@ -207,7 +229,7 @@ func (t *translator) abandon(id string) []schema.SessionUpdate {
 		return nil
 	}
 	c.end()
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(id), Status: schema.ToolCallStatusFailed}}}
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusFailed}}}
 }
 
 // neverStarted ends the calls of a message that broke off.

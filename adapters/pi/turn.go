@@ -11,63 +11,46 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
-// turn is a prompt that Pi works on. The session's lock guards it.
-type turn struct {
-	done      chan verdict // cap 1
-	judged    bool         // done has its verdict
-	started   bool         // a run has begun
-	cancelled bool         // the client wants it to end
-	last      *message     // of the model
-	used      schema.Usage // of all calls
-	counted   bool         // used counts something
+// work is what is known of a prompt that Pi works on. The session's lock guards it.
+type work struct {
+	started bool         // a run has begun
+	last    *message     // of the model
+	used    schema.Usage // of all calls
+	counted bool         // used counts something
 }
 
-// verdict is how a turn ended.
-type verdict struct {
-	reason schema.StopReason
-	err    error
-	usage  *schema.Usage
-}
-
-// judgeLocked ends the turn, by its last message or because of err. The first
-// call counts.
-func (t *turn) judgeLocked(err error) {
-	if t.judged {
-		return
-	}
-	t.judged = true
+// verdict is how the turn ended, by its last message or because of err.
+func (t *work) verdict(err error) turn.Verdict {
 	v := t.judge()
-	if err != nil && !t.cancelled {
-		v = verdict{err: err}
+	if err != nil {
+		v = turn.Verdict{Err: err}
 	}
 	if t.counted {
 		used := t.used
-		v.usage = &used
+		v.Usage = &used
 	}
-	t.done <- v
+	return v
 }
 
-func (t *turn) judge() verdict {
-	if t.cancelled {
-		return verdict{reason: schema.StopReasonCancelled}
-	}
+func (t *work) judge() turn.Verdict {
 	if t.last == nil {
-		return verdict{reason: schema.StopReasonEndTurn}
+		return turn.Verdict{Reason: schema.StopReasonEndTurn}
 	}
 	switch t.last.Stop {
 	case "aborted":
-		return verdict{reason: schema.StopReasonCancelled}
+		return turn.Verdict{Reason: schema.StopReasonCancelled}
 	case "length":
-		return verdict{reason: schema.StopReasonMaxTokens}
+		return turn.Verdict{Reason: schema.StopReasonMaxTokens}
 	case "error":
 		if t.last.refused() {
-			return verdict{reason: schema.StopReasonRefusal}
+			return turn.Verdict{Reason: schema.StopReasonRefusal}
 		}
-		return verdict{err: failed(bridge.FirstOf(t.last.Failure, "the model's provider failed and did not say why"))}
+		return turn.Verdict{Err: failed(bridge.FirstOf(t.last.Failure, "the model's provider failed and did not say why"))}
 	}
-	return verdict{reason: schema.StopReasonEndTurn}
+	return turn.Verdict{Reason: schema.StopReasonEndTurn}
 }
 
 // refused reports whether the model, or who watches it, did not want to answer.
@@ -81,7 +64,7 @@ func (m *message) refused() bool {
 }
 
 // count adds a call's tokens.
-func (t *turn) count(u *usage) {
+func (t *work) count(u *usage) {
 	if u == nil || u.total() == 0 { // it failed, or was broken off
 		return
 	}
@@ -159,17 +142,17 @@ func (s *session) take(p *program, e *event) {
 // observe notes what a line means for the turn, before it is shown.
 func (s *session) observe(e *event) {
 	s.mu.Lock()
-	t := s.turn
+	t := s.turns.Current()
 	again := false
 	switch e.Type {
 	case "agent_start":
 		s.retry = false
 		switch {
-		case t == nil && !s.alone:
-			s.alone, s.idle = true, make(chan struct{})
-		case t != nil:
-			t.started = true
-			again = t.cancelled // the abort came before there was a run
+		case t == nil:
+			s.turns.Own("")
+		default:
+			t.Work.started = true
+			again = t.Stopping() // the abort came before there was a run
 		}
 	case "auto_retry_start":
 		s.retry = true
@@ -180,14 +163,12 @@ func (s *session) observe(e *event) {
 	case "message_end":
 		if m := e.message(); t != nil && m != nil && m.Role == "assistant" {
 			// An aborted call leaves a message that says nothing of the turn.
-			t.last = m
-			t.count(m.Usage)
+			t.Work.last = m
+			t.Work.count(m.Usage)
 		}
 	case "tool_execution_end":
 		// Whatever was asked about the call, its answer changes nothing any more.
-		if id := s.calls[e.Call]; id != "" && s.asks[id] != nil {
-			s.asks[id]()
-		}
+		s.asks.Withdraw(s.calls[e.Call])
 	case "thinking_level_changed":
 		s.set.thinking = bridge.FirstOf(e.Level, s.set.thinking)
 	}
@@ -217,27 +198,22 @@ func (s *session) conclude(p *program, e *event) {
 
 func (s *session) settledLocked(aborted bool) {
 	s.retry = false
-	if s.alone {
-		s.alone = false
-		close(s.idle)
-		s.idle = nil
-	}
-	t := s.turn
-	if t == nil || !t.started {
+	s.turns.OwnOver("")
+	t := s.turns.Current()
+	if t == nil || !t.Work.started {
 		return
 	}
-	if aborted && t.last != nil && t.last.Stop != "error" {
-		t.last.Stop = "aborted"
+	if last := t.Work.last; aborted && last != nil && last.Stop != "error" {
+		last.Stop = "aborted"
 	}
-	t.judgeLocked(nil)
-	s.turn = nil
+	t.Settle(t.Work.verdict(nil))
 }
 
 // probeLocked asks Pi whether it has settled, until it has or begins anew: those
 // versions give no sign.
 func (s *session) probeLocked(p *program) {
-	t := s.turn
-	if t == nil && !s.alone {
+	t := s.turns.Current()
+	if t == nil && !s.turns.Alone() {
 		return
 	}
 	s.work.Go(func() {
@@ -247,15 +223,14 @@ func (s *session) probeLocked(p *program) {
 				return
 			}
 			s.mu.Lock()
-			over := s.turn != t || t == nil && !s.alone
-			if t == nil || t.started {
+			over := s.turns.Current() != t || t == nil && !s.turns.Alone()
+			if t == nil || t.Work.started {
 				over = over || s.settles || s.retry
 			}
 			if !over && !now.Streaming && !now.Compacting {
 				over = true
-				if t != nil && !t.started {
-					t.judgeLocked(nil) // a command that started no run
-					s.turn = nil
+				if t != nil && !t.Work.started {
+					t.Settle(t.Work.verdict(nil)) // a command that started no run
 				}
 				s.settledLocked(false)
 			}

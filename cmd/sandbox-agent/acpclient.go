@@ -22,7 +22,7 @@ func meta(own object) object { return object{acp.MetaKey: own} }
 // initialize makes the connection one with the agent; "" leaves the choice to
 // the gateway. capabilities are this client's own members of _meta.
 func (l *link) initialize(ctx context.Context, agent string, capabilities object) (json.RawMessage, error) {
-	return l.call(ctx, "initialize", initializeParams(agent, capabilities))
+	return l.call(ctx, acp.MethodInitialize, initializeParams(agent, capabilities))
 }
 
 func initializeParams(agent string, capabilities object) object {
@@ -46,7 +46,7 @@ func (l *link) resume(ctx context.Context, id, cwd string, own object) (json.Raw
 	if len(own) > 0 {
 		params["_meta"] = meta(own)
 	}
-	return l.call(ctx, "session/resume", params)
+	return l.call(ctx, acp.MethodSessionResume, params)
 }
 
 // sessionCwd returns the directory of a session, and its agent. A session that

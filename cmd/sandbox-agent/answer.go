@@ -18,7 +18,7 @@ func (t *turn) answer(ctx context.Context, link *link, m acp.Message) {
 	}()
 	var result any
 	switch m.Method() {
-	case "session/request_permission":
+	case acp.MethodSessionRequestPermission:
 		result = t.permission(ctx, m.Params())
 	case "_sandboxagent/session/request_question":
 		result = t.question(ctx, m.Params())

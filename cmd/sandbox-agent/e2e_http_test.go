@@ -284,10 +284,23 @@ func TestStatus_SameOriginIsAllowed(t *testing.T) {
 func TestStatus_InvalidObjectIsAnsweredOnTheStream(t *testing.T) {
 	g := startGateway(t)
 	c := connect(t, g, standard, options{})
-	do(t, c, call{body: `{"jsonrpc":"2.0"}`})
-	c.find(0, "an error for an invalid object", func(m *message) bool {
-		return m.Error != nil && m.Error.Code == -32600 && string(m.ID) == "null"
-	})
+	for body, id := range map[string]string{
+		`{"jsonrpc":"2.0"}`:                          "null",
+		`{"jsonrpc":"2.0","id":null,"method":"x"}`:   "null",
+		`{"jsonrpc":"2.0","id":"read","method":7}`:   `"read"`,
+		`{"jsonrpc":"2.0","id":1,"result":1,"x":[}}`: "",
+	} {
+		resp, _ := do(t, c, call{body: body})
+		if id == "" {
+			if resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s: %s", body, resp.Status)
+			}
+			continue
+		}
+		c.find(0, "an error for an invalid object", func(m *message) bool {
+			return m.Error != nil && m.Error.Code == -32600 && string(m.ID) == id
+		})
+	}
 }
 
 func TestStatus_BrokenStreamIsTakenOver(t *testing.T) {
@@ -407,7 +420,6 @@ func TestWebSocket_FirstMessage(t *testing.T) {
 		{"not initialize", `{"jsonrpc":"2.0","id":1,"method":"session/list"}`, websocket.StatusProtocolError},
 		{"a notification", notification, websocket.StatusProtocolError},
 		{"initialize without id", `{"jsonrpc":"2.0","method":"initialize","params":{"protocolVersion":1}}`, websocket.StatusProtocolError},
-		{"initialize with null id", `{"jsonrpc":"2.0","id":null,"method":"initialize","params":{"protocolVersion":1}}`, websocket.StatusProtocolError},
 		{"33 MiB", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"x":"` + strings.Repeat("x", 33<<20) + `"}}`, websocket.StatusMessageTooBig},
 	} {
 		ws, _, err := upgrade(t, g, nil)
@@ -432,20 +444,26 @@ func TestWebSocket_SurvivesBadFrames(t *testing.T) {
 	for _, tt := range []struct {
 		frame string
 		code  int
+		id    string
 	}{
-		{`{"jsonrpc":`, -32700},
-		{`[` + notification + `]`, -32600},
-		{`[]`, -32600},
-		{`17`, -32600},
-		{`{"jsonrpc":"2.0"}`, -32600},
+		{`{"jsonrpc":`, -32700, "null"},
+		{`[` + notification + `]`, -32600, "null"},
+		{`[]`, -32600, "null"},
+		{`17`, -32600, "null"},
+		{`{"jsonrpc":"2.0"}`, -32600, "null"},
+		{`{"jsonrpc":"2.0","id":null,"method":"initialize"}`, -32600, "null"},
+		{`{"jsonrpc":"2.0","id":"read","method":7}`, -32600, `"read"`},
+		{`{"id":4711,"method":"session/list"}`, -32600, "4711"},
+		{`{"jsonrpc":"2.0","id":4711,"result":1,"error":{}}`, -32600, "null"},
 	} {
 		c := connect(t, g, wsocket, options{})
+		c.check("out", []byte(tt.frame))
 		if err := c.ws.Write(t.Context(), websocket.MessageText, []byte(tt.frame)); err != nil {
 			t.Fatal(err)
 		}
 		m := c.find(0, "an error", func(m *message) bool { return m.Error != nil })
-		if m.Error.Code != tt.code || string(m.ID) != "null" {
-			t.Errorf("%s is answered with %s, want code %d and id null", tt.frame, m.raw, tt.code)
+		if m.Error.Code != tt.code || string(m.ID) != tt.id {
+			t.Errorf("%s is answered with %s, want code %d and id %s", tt.frame, m.raw, tt.code, tt.id)
 		}
 		if r := c.prompt(c.newSession(), "hello"); r != "end_turn" {
 			t.Errorf("after %s a turn ended with %s", tt.frame, r)

@@ -3,6 +3,7 @@ package main_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func testHostTools(t *testing.T, a *realAgent, writes string) {
 	}
 	log := r.g.stderr.String()
 	for _, method := range []string{"fs/read_text_file", "fs/write_text_file"} {
-		if !strings.Contains(log, `msg="host tool" agent=`+a.id+` session=`) || !strings.Contains(log, "method="+method) {
+		if !regexp.MustCompile(`msg="host tool" session=\S+ agent=` + a.id + ` method=` + method).MatchString(log) {
 			t.Errorf("the agent did not use %s", method)
 		}
 	}

@@ -68,7 +68,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	var l *link
 	var res json.RawMessage
-	if method == "initialize" {
+	if method == acp.MethodInitialize {
 		res, l, err = rpcInitialize(ctx, c, params, func(l *link, m acp.Message) { ours.Store(true); receive(l, m) })
 	} else if l, params, err = openRPC(ctx, c, params, receive); err == nil {
 		ours.Store(true)
@@ -120,6 +120,6 @@ func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, 
 	if err != nil {
 		return nil, nil, err
 	}
-	res, err := l.call(ctx, "initialize", all)
+	res, err := l.call(ctx, acp.MethodInitialize, all)
 	return res, l, err
 }

@@ -43,7 +43,7 @@ func summary(m acp.Message) string {
 		parts = append(parts, rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "status"), rawjson.MemberString(u, "title"))
 	case u != nil:
 		parts = append(parts, compact(rawjson.DeleteMember(u, "sessionUpdate")))
-	case m.Method() == "session/request_permission":
+	case m.Method() == acp.MethodSessionRequestPermission:
 		parts = append(parts, rawjson.MemberString(m.Params(), "toolCall", "title"))
 	case m.Params() != nil:
 		parts = append(parts, compact(m.Params()))

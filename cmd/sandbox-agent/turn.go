@@ -88,7 +88,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	t.mu.Lock()
 	t.running = true
 	t.mu.Unlock()
-	wait, err := link.send(ctx, "session/prompt", object{"sessionId": t.session, "prompt": prompt})
+	wait, err := link.send(ctx, acp.MethodSessionPrompt, object{"sessionId": t.session, "prompt": prompt})
 	close(t.sent)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 			kill(errInterrupted)
 			return
 		}
-		if link.notify(t.ctx, "session/cancel", object{"sessionId": session}) != nil {
+		if link.notify(t.ctx, acp.MethodSessionCancel, object{"sessionId": session}) != nil {
 			kill(why)
 			return
 		}
@@ -170,7 +170,7 @@ func (t *turn) openSession(ctx context.Context) error {
 				own[name] = v
 			}
 		}
-		res, err = t.link.call(ctx, "session/new", object{"cwd": t.o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
+		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
 		id = rawjson.MemberString(res, "sessionId")
 		if err == nil && id == "" {
 			err = errors.New("the gateway's answer to session/new has no session id")
@@ -189,10 +189,10 @@ func (t *turn) openSession(ctx context.Context) error {
 	for _, u := range rawjson.Elements(unsupported) {
 		t.view.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
 	}
-	if err := t.choose(ctx, res, "mode", t.o.mode, "session/set_mode", "modeId"); err != nil {
+	if err := t.choose(ctx, res, "mode", t.o.mode, acp.MethodSessionSetMode, "modeId"); err != nil {
 		return err
 	}
-	return t.choose(ctx, res, "model", t.o.model, "session/set_model", "modelId")
+	return t.choose(ctx, res, "model", t.o.model, acp.MethodSessionSetModel, "modelId")
 }
 
 // choose sets the session's mode or model when the session, as it was opened,
@@ -208,7 +208,7 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 	options, _ := rawjson.Member(opened, "configOptions")
 	for _, opt := range rawjson.Elements(options) {
 		if id := rawjson.MemberString(opt, "id"); id == what || rawjson.MemberString(opt, "category") == what {
-			method, params = "session/set_config_option", object{"sessionId": t.session, "configId": id, "value": value}
+			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": id, "value": value}
 			current, offered = rawjson.MemberString(opt, "currentValue"), true
 			break
 		}

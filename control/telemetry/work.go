@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -21,12 +22,12 @@ const (
 	attrError   = attribute.Key("error.type")
 )
 
-const prompt = "session/prompt"
+const prompt = acp.MethodSessionPrompt
 
 // asks are the methods by which agents ask people, and their names in labels.
 var asks = map[string]string{
-	"session/request_permission":             "permission",
-	"elicitation/create":                     "elicitation",
+	acp.MethodSessionRequestPermission:       "permission",
+	acp.MethodElicitationCreate:              "elicitation",
 	"_sandboxagent/session/request_question": "question",
 }
 

@@ -84,6 +84,12 @@ func Call(tool string, args any) Action {
 	})
 }
 
+// CallID gives the next call of the step an id of its own: a model may use one
+// again.
+func CallID(id string) Action {
+	return act(func(p *player) error { p.callID = id; return nil })
+}
+
 // Slowly makes the rest of the step wait before each chunk, beginning with the
 // second one of the answer.
 func Slowly(interval time.Duration) Action {

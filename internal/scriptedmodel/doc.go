@@ -29,6 +29,7 @@
 //	stream N               N chunks "chunk 1 " to "chunk N ", 5 ms apart
 //	forever                chunks without end, until the client leaves
 //	read PATH              the agent's tool for reading a file, then "read: " and its result
+//	reread PATH            the same twice, by calls that have one id, then "reread: "
 //	run COMMAND            the agent's shell, then "ran: " and its result
 //	write PATH TEXT        the agent's tool for writing a file, then "wrote: " and its result
 //	fail STATUS            an HTTP error, as long as it is asked

@@ -72,8 +72,9 @@ type player struct {
 	usage    tokens
 	stop     string
 	called   bool
-	begun    bool // something was streamed
-	open     bool // a part of kind answer is open: what is said next belongs to it
+	begun    bool   // something was streamed
+	callID   string // of the next call; "" for one that was not used
+	open     bool   // a part of kind answer is open: what is said next belongs to it
 }
 
 func (p *player) play(s Step) Outcome {
@@ -199,7 +200,11 @@ func (p *player) delta(s string) error {
 
 func (p *player) call(t Tool, args string) error {
 	p.called = true
-	return p.part(part{kind: call, callID: p.id("call"), tool: t}, p.split(args))
+	id := p.callID
+	if p.callID = ""; id == "" {
+		id = p.id("call")
+	}
+	return p.part(part{kind: call, callID: id, tool: t}, p.split(args))
 }
 
 func (p *player) wait(d time.Duration) error {

@@ -40,6 +40,10 @@ var verbs = map[string]func(rest string) []Step{
 	"read": func(rest string) []Step {
 		return []Step{{ReadFile(rest)}, {Say("read: "), SayResult()}}
 	},
+	"reread": func(rest string) []Step {
+		again := Step{CallID("call_again"), ReadFile(rest)}
+		return []Step{again, again, {Say("reread: "), SayResult()}}
+	},
 	"run": func(rest string) []Step {
 		return []Step{{Shell(rest)}, {Say("ran: "), SayResult()}}
 	},

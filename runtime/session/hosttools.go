@@ -72,7 +72,7 @@ func (s *Session) hostAnswers(method string) bool {
 // does not wait.
 func (s *Session) askHost(l *link, m *acp.Message) {
 	s.mu.Lock()
-	cwd := s.rec.Cwd
+	cwd, agent := s.rec.Cwd, s.rec.Agent
 	s.mu.Unlock()
 	own := m.Clone()
 	ctx, cancel := context.WithCancel(s.set.o.Life)
@@ -81,7 +81,7 @@ func (s *Session) askHost(l *link, m *acp.Message) {
 		l.p.Put(acp.NewError(own.ID(), err))
 		return
 	}
-	s.log.Debug("host tool", "method", own.Method())
+	s.log.Debug("host tool", "agent", agent, "method", own.Method())
 	s.set.o.Tasks.Go(func() {
 		defer cancel()
 		result, err := s.set.o.HostTools.Call(ctx, s.id, cwd, own.Method(), own.Params())

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -17,12 +18,21 @@ import (
 // because a translation may show a text more than once.
 const maxFrame = 4 * ndjson.DefaultMaxLine
 
-// Conn is the gateway's end of an agent that lives in this process.
-type Conn struct {
-	*ndjson.Conn
-	up, down *pipe // to and from the agent
-	served   chan struct{}
+// maxWaiting bounds the messages that the agent has not taken yet; at the bound
+// Write waits.
+const maxWaiting = 64
 
+// Conn is the gateway's end of an agent that lives in this process. Messages
+// reach the agent as they are; what the agent says is encoded once, and read as
+// lines, many at a time.
+type Conn struct {
+	up     chan acp.Message // to the agent
+	gone   chan struct{}    // closed when the agent takes nothing more
+	down   *pipe            // from the agent
+	lines  *ndjson.Conn     // reads down
+	served chan struct{}
+
+	end     sync.Once // closes gone
 	once    sync.Once
 	failure error // why the Conn ended; set once before the pipes end
 	child   atomic.Pointer[process.Process]
@@ -37,9 +47,9 @@ var (
 // New serves the agent that newAgent makes. The agent gets its own Conn to call
 // [Conn.Fail] and [Conn.SetProcess] on; it is ended by its Close.
 func New(newAgent func(p acp.Peer, c *Conn) acp.Agent) *Conn {
-	c := &Conn{up: newPipe(), down: newPipe(), served: make(chan struct{})}
-	c.Conn = ndjson.New(c.down, c.up, nil, maxFrame)
-	c.Waiting(c.down.waiting)
+	c := &Conn{up: make(chan acp.Message, maxWaiting), gone: make(chan struct{}), down: newPipe(), served: make(chan struct{})}
+	c.lines = ndjson.New(c.down, nil, nil, maxFrame)
+	c.lines.Waiting(c.down.waiting)
 	go func() {
 		defer close(c.served)
 		// Its error is the end of the stream, which failure explains.
@@ -49,21 +59,67 @@ func New(newAgent func(p acp.Peer, c *Conn) acp.Agent) *Conn {
 	return c
 }
 
-// agentEnd is the stream as the agent sees it.
+// agentEnd is the connection as the agent sees it.
 type agentEnd struct{ c *Conn }
 
-func (e agentEnd) Read(b []byte) (int, error)  { return e.c.up.Read(b) }
-func (e agentEnd) Write(b []byte) (int, error) { return e.c.down.Write(b) }
+var _ acp.AgentConn = agentEnd{}
+
+func (e agentEnd) Read() (acp.Message, error) {
+	select {
+	case <-e.c.gone: // what still waits is dropped
+		return acp.Message{}, io.EOF
+	default:
+	}
+	select {
+	case m := <-e.c.up:
+		return m, nil
+	case <-e.c.gone:
+		return acp.Message{}, io.EOF
+	}
+}
+
+func (e agentEnd) WriteLines(lines []byte) error {
+	_, err := e.c.down.Write(lines)
+	return err
+}
+
 func (e agentEnd) Close() error {
-	e.c.up.abort()
+	e.c.leave()
 	e.c.down.end()
 	return nil
 }
 
+// leave ends the way to the agent.
+func (c *Conn) leave() { c.end.Do(func() { close(c.gone) }) }
+
+// Write hands the message to the agent. It does not keep m.
+func (c *Conn) Write(ctx context.Context, m acp.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-c.gone:
+		return fmt.Errorf("write message: %w", io.ErrClosedPipe)
+	default:
+	}
+	select {
+	case c.up <- m.Clone():
+		return nil
+	case <-c.gone:
+		return fmt.Errorf("write message: %w", io.ErrClosedPipe)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Buffered reports whether the next Read returns without waiting. It ends the
+// life of the message that was read last.
+func (c *Conn) Buffered() bool { return c.lines.Buffered() }
+
 // Read returns the agent's next message. When the agent has ended, it returns
 // what Fail was given, else io.EOF.
 func (c *Conn) Read(ctx context.Context) (acp.Message, error) {
-	m, err := c.Conn.Read(ctx)
+	m, err := c.lines.Read(ctx)
 	if err == nil || ctx.Err() != nil {
 		return m, err
 	}
@@ -80,7 +136,7 @@ func (c *Conn) Fail(err error) {
 		c.failure = err
 		// The agent's stream ends, and with it its requests; its Close follows.
 		c.down.end()
-		c.up.abort()
+		c.leave()
 	})
 }
 
@@ -88,7 +144,7 @@ func (c *Conn) Fail(err error) {
 func (c *Conn) Close() error {
 	c.once.Do(func() { c.failure = io.ErrClosedPipe })
 	c.down.abort()
-	c.up.abort()
+	c.leave()
 	<-c.served
 	return nil
 }

@@ -1,14 +1,21 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
@@ -70,6 +77,15 @@ func OneLine(s string) string {
 	return s[:cut] + "…"
 }
 
+// CallID is the id by which the n-th call with an id is shown: models use one
+// again, and clients know a call by it.
+func CallID(id string, n int) schema.ToolCallID {
+	if n > 1 {
+		id += "-" + strconv.Itoa(n)
+	}
+	return schema.ToolCallID(id)
+}
+
 // TitleOf makes a session's title of a prompt: its first line, shortened.
 func TitleOf(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
@@ -113,9 +129,9 @@ func Capped(s string, limit int) string {
 	return fmt.Sprintf("%s\n[... %d bytes left out ...]\n%s", s[:head], tail-head, s[tail:])
 }
 
-// Entitled tells a session's title, taken from its first prompt. There is none
+// entitled tells a session's title, taken from its first prompt. There is none
 // when the prompt has no words.
-func Entitled(prompt []schema.ContentBlock) []schema.SessionUpdate {
+func entitled(prompt []schema.ContentBlock) []schema.SessionUpdate {
 	for _, b := range prompt {
 		if b.Text == nil {
 			continue
@@ -154,4 +170,41 @@ func Notice(known bool, severity schema.NoticeSeverity, title, description strin
 		title += " (" + description + ")"
 	}
 	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock(title + "\n"))}
+}
+
+// Title is what is known of a session's title. The zero value has none. It is
+// safe for concurrent use.
+type Title struct{ given atomic.Bool }
+
+// Given says that the session has a title, if it has.
+func (t *Title) Given(has bool) {
+	if has {
+		t.given.Store(true)
+	}
+}
+
+// Of tells the title of a session that has none: its first prompt makes it.
+func (t *Title) Of(prompt []schema.ContentBlock) []schema.SessionUpdate {
+	if t.given.Swap(true) {
+		return nil
+	}
+	return entitled(prompt)
+}
+
+// Tell sends updates of a session. It fails only when the connection has ended,
+// which others notice.
+func Tell(ctx context.Context, p acp.Peer, log *slog.Logger, id schema.SessionID, updates []schema.SessionUpdate) {
+	for _, u := range updates {
+		if err := p.Update(ctx, id, u); err != nil {
+			log.Debug("send an update", "session", id, "err", err)
+		}
+	}
+}
+
+// TellUnparsed reports a line of the agent that is no message.
+func TellUnparsed(ctx context.Context, p acp.Peer, log *slog.Logger, line []byte, reason error) {
+	m := ndjson.Unparsed(line, reason)
+	if err := p.Notify(ctx, m.Method(), m.Params()); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		log.Debug("report a line that is no message", "err", err)
+	}
 }

@@ -26,6 +26,7 @@ func (w *World) Prompts(isAgent string) adaptertest.Prompts {
 		Say:     adaptertest.Prompt{Text: "say good morning", Says: "good morning"},
 		Stream:  adaptertest.Prompt{Text: "stream 20", Says: "chunk 20"},
 		Tool:    adaptertest.Prompt{Text: "read " + notes, Says: "some notes"},
+		Reread:  adaptertest.Prompt{Text: "reread " + notes},
 		Ask:     adaptertest.Prompt{Text: "run touch " + filepath.Join(w.Home, "made"), Says: "ran: "},
 		Run:     adaptertest.Prompt{Text: "forever"},
 		Garbage: adaptertest.Prompt{Text: "run sh " + garbage, Says: "ran: "},

@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
@@ -140,8 +141,8 @@ func (p *Transcript) Request(kind, method string, params any) {
 func (p *Transcript) Updates(list []schema.SessionUpdate) {
 	p.t.Helper()
 	for _, u := range list {
-		params := append([]byte(`{"sessionId":"S","update":`), p.Note("update", u)...)
-		p.check(acp.NewNotification(acp.MethodSessionUpdate, append(params, '}')))
+		params := rawjson.Object{}.String("sessionId", "S").Raw("update", p.Note("update", u)).End()
+		p.check(acp.NewNotification(acp.MethodSessionUpdate, params))
 	}
 }
 

@@ -41,7 +41,7 @@ func Main(ctx context.Context, args []string, stdin io.ReadCloser, stdout, stder
 		return 1
 	}
 	a := newAgent(store, stderr, os.Getenv(EnvAuthRequired) == "1", os.Getenv(EnvNoLoad) == "1")
-	err = acp.ServeAgent(ctx, newStdio(stdin, stdout), a.serve)
+	err = acp.ServeAgent(ctx, acp.OverLines(newStdio(stdin, stdout)), a.serve)
 	if a.outlive.Load() {
 		_, _ = fmt.Fprintln(stderr, "mock-agent: stdin has ended, this process stays")
 		for {

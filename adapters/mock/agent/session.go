@@ -97,7 +97,7 @@ func (s *session) close() {
 
 // frameHead is a session/update frame up to the update.
 func (s *session) frameHead() []byte {
-	b := []byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`)
+	b := []byte(`{"jsonrpc":"2.0","method":"` + acp.MethodSessionUpdate + `","params":{"sessionId":`)
 	return append(rawjson.AppendQuoted(b, string(s.id)), `,"update":`...)
 }
 

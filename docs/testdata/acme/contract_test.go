@@ -26,7 +26,7 @@ func TestContract(t *testing.T) {
 			Crash:   adaptertest.Prompt{Text: "crash"},
 		},
 		Skip: map[string]string{
-			"tool-call-lifecycle": none, "permission-allow": none, "permission-reject": none, "permission-cancelled": none,
+			"tool-call-lifecycle": none, "reused-call-id": none, "permission-allow": none, "permission-reject": none, "permission-cancelled": none,
 		},
 	})
 }

@@ -1,0 +1,252 @@
+package turn
+
+import (
+	"context"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+)
+
+// state is what a session's prompts do:
+//
+//	        begin            stop
+//	idle ──────────> running ──────> stopping
+//	 ^                │   │             │
+//	 │                │   └── settle ───┤
+//	 │      leave     │                 v
+//	 └────────────────┴───────────── settled
+//
+// A turn is left as settled, or when its agent is gone, refused it, or does not
+// end it in time. Beside it the agent may run turns that nobody prompted: begin
+// waits until they are over.
+type state int
+
+const (
+	idle     state = iota
+	running        // the agent works on a prompt
+	stopping       // its end is wanted
+	settled        // it has its verdict, and its prompt is about to be answered
+)
+
+// event is what happens to a turn.
+type event int
+
+const (
+	begin event = iota
+	stop
+	settle
+	leave
+)
+
+// table says where an event leads. What is not there changes nothing.
+var table = map[state]map[event]state{
+	idle:     {begin: running},
+	running:  {stop: stopping, settle: settled, leave: idle},
+	stopping: {settle: settled, leave: idle},
+	settled:  {leave: idle},
+}
+
+// Verdict is how a turn ended.
+type Verdict struct {
+	Reason schema.StopReason
+	Err    error
+	Usage  *schema.Usage
+	// Left is set when the agent goes on with a turn that was to end.
+	Left bool
+}
+
+// Turns are the turns of a session, one after another. W is what a bridge keeps
+// of the one that runs. Its methods are safe for concurrent use, and call nothing
+// of the bridge's while they hold their lock.
+type Turns[W any] struct {
+	ctx  context.Context
+	slot chan struct{} // held by the prompt whose turn it is, or by Hold
+
+	mu    sync.Mutex
+	state state
+	turn  *Turn[W]        // nil when idle
+	own   map[string]bool // what the agent runs that nobody prompted
+	quiet chan struct{}   // closed when own becomes empty; nil when it is
+}
+
+// New returns the turns of a session. What they begin ends with ctx.
+func New[W any](ctx context.Context) *Turns[W] {
+	return &Turns[W]{ctx: ctx, slot: make(chan struct{}, 1), own: map[string]bool{}}
+}
+
+// Turn is a prompt that the agent works on.
+type Turn[W any] struct {
+	// Work is the bridge's own, and guarded by it.
+	Work W
+
+	turns    *Turns[W]
+	verdict  chan Verdict  // cap 1
+	stopped  chan struct{} // closed when its end is wanted
+	ctx      context.Context
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	gone     <-chan struct{} // of the script, or of Serve
+	exit     func() error
+	finished bool // Go begins nothing more; guarded by the turns' mu
+}
+
+// moveLocked takes an event of turn t, and reports whether it changed anything.
+func (ts *Turns[W]) moveLocked(t *Turn[W], e event) bool {
+	if e != begin && ts.turn != t {
+		return false // it is over
+	}
+	next, ok := table[ts.state][e]
+	if ok {
+		ts.state = next
+	}
+	return ok
+}
+
+// begin begins a turn. While the agent does something by itself it returns what
+// to wait for.
+func (ts *Turns[W]) begin(w W) (*Turn[W], <-chan struct{}) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if len(ts.own) > 0 {
+		return nil, ts.quiet
+	}
+	t := &Turn[W]{Work: w, turns: ts, verdict: make(chan Verdict, 1), stopped: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancel(ts.ctx)
+	ts.moveLocked(t, begin)
+	ts.turn = t
+	return t, nil
+}
+
+// leave ends what is left of a turn.
+func (ts *Turns[W]) leave(t *Turn[W]) {
+	ts.mu.Lock()
+	t.finished = true
+	if ts.moveLocked(t, leave) {
+		ts.turn = nil
+	}
+	ts.mu.Unlock()
+	t.cancel()
+	t.work.Wait()
+}
+
+// Settle ends the turn. It reports whether this is the verdict: the first counts.
+func (t *Turn[W]) Settle(v Verdict) bool {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if !t.turns.moveLocked(t, settle) {
+		return false
+	}
+	t.verdict <- v
+	return true
+}
+
+// Stop says that the turn's end is wanted.
+func (t *Turn[W]) Stop() {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.moveLocked(t, stop) {
+		close(t.stopped)
+	}
+}
+
+// Stopping reports whether the turn's end is wanted.
+func (t *Turn[W]) Stopping() bool {
+	select {
+	case <-t.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// Go runs f beside the turn, unless that is over. Its context ends with the turn.
+func (t *Turn[W]) Go(f func(ctx context.Context)) {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if !t.finished {
+		t.work.Go(func() { f(t.ctx) })
+	}
+}
+
+// Current returns the turn that the agent works on, nil when there is none or it
+// has its verdict.
+func (ts *Turns[W]) Current() *Turn[W] {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.state == running || ts.state == stopping {
+		return ts.turn
+	}
+	return nil
+}
+
+// Stopping reports whether the end of the turn that runs is wanted.
+func (ts *Turns[W]) Stopping() bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.state == stopping
+}
+
+// Own notes that the agent runs something that nobody prompted.
+func (ts *Turns[W]) Own(id string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if len(ts.own) == 0 {
+		ts.quiet = make(chan struct{})
+	}
+	ts.own[id] = true
+}
+
+// OwnOver notes that it has ended.
+func (ts *Turns[W]) OwnOver(ids ...string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if len(ts.own) == 0 {
+		return
+	}
+	for _, id := range ids {
+		delete(ts.own, id)
+	}
+	if len(ts.own) == 0 {
+		close(ts.quiet)
+		ts.quiet = nil
+	}
+}
+
+// Owns reports whether the agent runs id by itself.
+func (ts *Turns[W]) Owns(id string) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.own[id]
+}
+
+// Alone reports whether the agent does something by itself, and works on no
+// prompt.
+func (ts *Turns[W]) Alone() bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.own) > 0 && ts.turn == nil
+}
+
+// Working reports whether the agent works on a prompt or does something by itself.
+func (ts *Turns[W]) Working() bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.own) > 0 || ts.state == running || ts.state == stopping
+}
+
+// Busy reports whether anything runs, or a prompt is about to be answered.
+func (ts *Turns[W]) Busy() bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.own) > 0 || ts.turn != nil
+}
+
+// Hold keeps prompts waiting until release is called. It fails while one runs.
+func (ts *Turns[W]) Hold() (release func(), ok bool) {
+	select {
+	case ts.slot <- struct{}{}:
+		return func() { <-ts.slot }, true
+	default:
+		return nil, false
+	}
+}

@@ -1,0 +1,189 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+)
+
+// ErrCancelled is what a turn fails with that was cancelled before the agent had
+// begun with it.
+var ErrCancelled = errors.New("the prompt was cancelled")
+
+// Script is how a bridge runs a turn.
+type Script[W any] struct {
+	Work W // what the turn begins with
+	// Gone is closed when the agent is gone; Exit says how it went, and is asked
+	// after that only.
+	Gone <-chan struct{}
+	Exit func() error
+
+	// Begin gives the agent the prompt. Its error ends the turn.
+	Begin func(w *Waiting, t *Turn[W]) error
+	// Stop tells the agent to end the turn. It runs beside the turn; its context
+	// ends with it.
+	Stop func(ctx context.Context, t *Turn[W])
+	// Bound limits how long a turn goes on that was told to stop. Then Kill ends
+	// the agent, so that it is gone in a moment. Without Kill the turn is left.
+	Bound time.Duration
+	Kill  func(t *Turn[W])
+	// End, which may be nil, closes what the turn has left open, and may change
+	// its verdict. It is called for every turn that has begun.
+	End func(t *Turn[W], v Verdict) Verdict
+	Log *slog.Logger
+}
+
+// Prompt runs a turn when those before it, and what the agent does by itself,
+// have ended.
+func (ts *Turns[W]) Prompt(ctx context.Context, s Script[W]) (*schema.PromptResponse, error) {
+	w := &Waiting{Cancelled: acp.TurnCancelled(ctx), ctx: ctx, gone: s.Gone, exit: s.Exit}
+	v, err := ts.run(w, &s)
+	if err == nil {
+		err = v.Err
+	}
+	switch {
+	case errors.Is(err, ErrCancelled):
+		return &schema.PromptResponse{StopReason: schema.StopReasonCancelled}, nil
+	case err != nil:
+		return nil, err
+	}
+	return &schema.PromptResponse{StopReason: v.Reason, Usage: v.Usage}, nil
+}
+
+// run runs a turn. Its error is of one that has not begun.
+func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
+	select {
+	case ts.slot <- struct{}{}:
+		defer func() { <-ts.slot }()
+	case <-w.Cancelled:
+		return Verdict{}, ErrCancelled
+	case <-w.ctx.Done():
+		return Verdict{}, w.ctx.Err()
+	case <-w.gone:
+		return Verdict{}, w.exit()
+	}
+	t, quiet := ts.begin(s.Work)
+	for t == nil {
+		if err := w.For(quiet); err != nil {
+			return Verdict{}, err
+		}
+		t, quiet = ts.begin(s.Work)
+	}
+	defer ts.leave(t)
+	t.gone, t.exit = s.Gone, s.Exit
+	if err := w.Check(); err != nil {
+		return Verdict{}, err
+	}
+	if err := s.Begin(w, t); err != nil {
+		return Verdict{}, err
+	}
+	v := t.await(w, s)
+	if t.Stopping() {
+		v.Reason, v.Err = schema.StopReasonCancelled, nil
+	}
+	if s.End != nil {
+		v = s.End(t, v)
+	}
+	return v, nil
+}
+
+// Serve says which process works on the turn, where the session may have had
+// others. Begin calls it.
+func (t *Turn[W]) Serve(gone <-chan struct{}, exit func() error) { t.gone, t.exit = gone, exit }
+
+// await waits for the end of a turn, and brings it about when somebody wants it.
+func (t *Turn[W]) await(w *Waiting, s *Script[W]) Verdict {
+	select {
+	case v := <-t.verdict:
+		return v
+	case <-t.gone:
+		return t.last()
+	case <-w.Cancelled:
+	case <-w.ctx.Done():
+	case <-t.stopped:
+	}
+	if t.Stop(); t.Stopping() { // else it has its verdict
+		t.Go(func(ctx context.Context) { s.Stop(ctx, t) })
+	}
+	limit := time.NewTimer(s.Bound)
+	defer limit.Stop()
+	select {
+	case v := <-t.verdict:
+		return v
+	case <-t.gone:
+		return t.last()
+	case <-limit.C:
+	}
+	if s.Kill == nil {
+		s.Log.Warn("a cancelled turn does not end")
+		return Verdict{Left: true}
+	}
+	s.Log.Warn("a cancelled turn did not end, so its process is ended")
+	s.Kill(t)
+	<-t.gone
+	return t.last()
+}
+
+// last is the verdict of a turn whose agent is gone.
+func (t *Turn[W]) last() Verdict {
+	select {
+	case v := <-t.verdict:
+		return v
+	default:
+		return Verdict{Err: t.exit()}
+	}
+}
+
+// Waiting is a prompt whose turn has not begun. The errors of its methods are
+// what the turn ends with then.
+type Waiting struct {
+	Cancelled <-chan struct{} // closed when the prompt is cancelled
+
+	ctx  context.Context
+	gone <-chan struct{}
+	exit func() error
+}
+
+// Context is that of the request.
+func (w *Waiting) Context() context.Context { return w.ctx }
+
+// For waits until c is closed. It fails when the prompt is cancelled, when
+// nobody waits for it any more, or when the agent is gone.
+func (w *Waiting) For(c <-chan struct{}) error { return w.wait(c, nil) }
+
+// ForAtMost is For with a bound: when c is not closed in time it waits no longer,
+// which is no error.
+func (w *Waiting) ForAtMost(limit time.Duration, c <-chan struct{}) error {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	return w.wait(c, t.C)
+}
+
+func (w *Waiting) wait(c <-chan struct{}, enough <-chan time.Time) error {
+	select {
+	case <-c:
+		return nil
+	case <-enough:
+		return nil
+	case <-w.Cancelled:
+		return ErrCancelled
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	case <-w.gone:
+		return w.exit()
+	}
+}
+
+// Check fails when the prompt is cancelled already.
+func (w *Waiting) Check() error {
+	select {
+	case <-w.Cancelled:
+		return ErrCancelled
+	default:
+		return nil
+	}
+}
