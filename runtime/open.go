@@ -225,6 +225,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 	}
 	c.Attach(s, after, replay)
 	result := s.Describe(json.RawMessage("{}"))
+	if c.Shape() == acp.Inline {
+		q.ResultBehind(s, last, result)
+		return
+	}
 	c.r.tasks.Go(func() { c.answerOpened(q, s, last, result) })
 }
 
@@ -288,6 +292,11 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 			fail(err)
 			return
 		}
-		c.answerOpened(q, s, s.Log().Last(), s.Describe(res))
+		last := s.Log().Last()
+		if result := s.Describe(res); c.Shape() == acp.Inline {
+			q.ResultBehind(s, last, result)
+		} else {
+			c.answerOpened(q, s, last, result)
+		}
 	})
 }
