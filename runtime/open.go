@@ -237,7 +237,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 // session's log: to look at a session is no event in it.
 func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	if c.Shape() == acp.PerSession && q.Method() == acp.MethodSessionLoad {
+	if c.Shape() == acp.PerSession {
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
 	}
 	q.Result(nil, result)
