@@ -140,7 +140,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
-	params := append(append([]byte(`{"mcpServers":[],"cwd":`), rawjson.AppendQuoted(nil, cwd)...), '}')
+	params := rawjson.Object{}.Raw("mcpServers", []byte("[]")).String("cwd", cwd).End()
 	res, err := p.Ask(ctx, acp.MethodSessionNew, params)
 	if err != nil {
 		q.Fail(nil, err)
@@ -148,7 +148,7 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 	}
 	opts, _ := rawjson.Member(res, "configOptions")
 	q.Encode(nil, session.ModelsOf(opts))
-	id := append(append([]byte(`{"sessionId":`), rawjson.AppendQuoted(nil, rawjson.MemberString(res, "sessionId"))...), '}')
+	id := rawjson.Object{}.String("sessionId", rawjson.MemberString(res, "sessionId")).End()
 	for _, end := range []struct {
 		method string
 		can    bool

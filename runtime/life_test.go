@@ -391,6 +391,9 @@ var steps = []struct {
 	{"the agent answers all", func(w *play, _ *person) {
 		w.a.each(func(c *puppetConn) bool { return c.answer(false) })
 	}},
+	{"the agent refuses", func(w *play, _ *person) {
+		w.a.each(func(c *puppetConn) bool { return c.answer(true) })
+	}},
 	{"the agent asks", func(w *play, _ *person) {
 		w.a.each(func(c *puppetConn) bool {
 			c.ask("session/request_permission", `,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"o","name":"O","kind":"allow_once"}]`)

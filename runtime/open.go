@@ -242,6 +242,10 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 	}
 	c.Attach(s, after, replay)
 	result := s.Describe(json.RawMessage("{}"))
+	if c.Shape() == acp.Inline {
+		q.ResultBehind(s, last, result)
+		return
+	}
 	c.r.tasks.Go(func() { c.answerOpened(q, s, last, result) })
 }
 
@@ -250,7 +254,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 // session's log: to look at a session is no event in it.
 func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64, result json.RawMessage) {
 	c.AwaitEntry(c.r.ctx, s, last, replayBound)
-	if c.Shape() == acp.PerSession && q.Method() == acp.MethodSessionLoad {
+	if c.Shape() == acp.PerSession {
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
 	}
 	q.Result(nil, result)
@@ -309,6 +313,11 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 			fail(err)
 			return
 		}
-		c.answerOpened(q, s, s.Log().Last(), s.Describe(res))
+		last := s.Log().Last()
+		if result := s.Describe(res); c.Shape() == acp.Inline {
+			q.ResultBehind(s, last, result)
+		} else {
+			c.answerOpened(q, s, last, result)
+		}
 	})
 }

@@ -193,7 +193,7 @@ func (c *Client) call(ctx context.Context, q *viewer.Request, p *agents.Process,
 	}
 	p.Call(ctx, c.r.o.RequestTimeout, func(id acp.ID) acp.Message {
 		q.OnWithdraw(func(ctx context.Context) {
-			_ = p.Send(ctx, acp.NewNotification(acp.MethodCancelRequest, append(append([]byte(`{"requestId":`), id...), '}')))
+			_ = p.Send(ctx, acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(id)).End()))
 		})
 		return m.Rewritten(id, session)
 	}, done)

@@ -250,15 +250,15 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 
 func (p *Process) initialize(ctx context.Context) error {
 	a, n := p.agent, &p.needs
-	params := append([]byte(`{"protocolVersion":1,"clientCapabilities":`), n.Capabilities...)
+	params := rawjson.Object{}.Raw("protocolVersion", []byte("1")).Raw("clientCapabilities", n.Capabilities)
 	if len(n.ClientInfo) > 0 {
-		params = append(append(params, `,"clientInfo":`...), n.ClientInfo...)
+		params = params.Raw("clientInfo", n.ClientInfo)
 	}
 	span := a.set.o.Observer.Begin(ctx, observe.Work{Name: observe.WorkInitialize, Agent: a.id, ToAgent: true})
 	bounded, cancel := context.WithTimeoutCause(ctx, a.set.o.RequestTimeout,
 		problem.New(problem.Timeout, "agent %s did not answer initialize within %s", a.id, a.set.o.RequestTimeout))
 	defer cancel()
-	res, err := p.Ask(bounded, acp.MethodInitialize, append(params, '}'))
+	res, err := p.Ask(bounded, acp.MethodInitialize, params.End())
 	span.End(observe.OutcomeOf(err))
 	if err != nil {
 		return initializeProblem(a.id, err)

@@ -49,7 +49,7 @@ func (a *Agent) loginFor(n *Needs) json.RawMessage {
 	if n.Credentials.APIKey == "" && !slices.ContainsFunc(l.Env, given) {
 		return nil
 	}
-	return append(append([]byte(`{"methodId":`), rawjson.AppendQuoted(nil, l.Method)...), '}')
+	return rawjson.Object{}.String("methodId", l.Method).End()
 }
 
 // loginFound reports whether there are credentials where the agent looks, and

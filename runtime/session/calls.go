@@ -49,12 +49,11 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 	}
 	x.flush = true
 	for _, id := range open {
-		frame := append([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted...)
-		frame = append(frame, `,"update":{"sessionUpdate":"tool_call_update","toolCallId":`...)
-		frame = rawjson.AppendQuoted(frame, id)
-		frame = append(frame, `,"status":"failed","_meta":{"`+acp.MetaKey+`":{"ended":`...)
-		frame = rawjson.AppendQuoted(frame, reason)
-		s.Log().Append(journal.Update, journal.Everyone, append(frame, `}}}}}`...))
+		ended := rawjson.Object{}.String("ended", reason).End()
+		update := rawjson.Object{}.String("sessionUpdate", "tool_call_update").String("toolCallId", id).String("status", "failed").
+			Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, ended).End()).End()
+		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
+		s.Log().Append(journal.Update, journal.Everyone, n.Frame())
 	}
 }
 

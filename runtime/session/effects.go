@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
@@ -133,4 +134,12 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 			x.then(func() { h.End(s.id) })
 		}
 	}
+}
+
+// sessionParams are params that name a session and nothing else.
+func sessionParams(id string) []byte { return rawjson.Object{}.String("sessionId", id).End() }
+
+// requestParams are the params of a $/cancel_request.
+func requestParams(id int64) []byte {
+	return rawjson.Object{}.Raw("requestId", []byte(acp.IntID(id))).End()
 }

@@ -93,8 +93,8 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, err
 	}
 	s.chooseAgain(ctx, l)
-	u := acp.NewNotification(acp.MethodSessionUpdate, withParam(sessionParams(s.id), "update",
-		[]byte(`{"sessionUpdate":"session_info_update","_meta":{"`+acp.MetaKey+`":{"continuity":"`+string(ContinuityFresh)+`"}}}`)))
+	u := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update",
+		[]byte(`{"sessionUpdate":"session_info_update","_meta":{"`+acp.MetaKey+`":{"continuity":"`+string(ContinuityFresh)+`"}}}`)).End())
 	s.Log().Append(journal.Notice, journal.Everyone, u.Frame())
 	s.Flush()
 	return l, nil
@@ -110,7 +110,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
 	}
-	params := withParam(rec.Setup, "sessionId", rawjson.AppendQuoted(nil, l.native))
+	params := rawjson.SetMember(rec.Setup, rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
 	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) { s.openedBy(l, err) })
 	if err != nil {

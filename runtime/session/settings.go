@@ -87,7 +87,7 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 		params = optionParams(l, id, rawjson.AppendQuoted(nil, wish))
 	case category == "mode" && len(modes) > 0:
 		method = acp.MethodSessionSetMode
-		params = withParam(sessionParams(l.native), "modeId", rawjson.AppendQuoted(nil, wish))
+		params = rawjson.Object{}.String("sessionId", l.native).String("modeId", wish).End()
 	default:
 		return "agent " + l.p.Agent().ID() + " offers no option for it"
 	}
@@ -155,7 +155,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 	}
 	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
 		quoted := rawjson.AppendQuoted(nil, mode)
-		tell(acp.MethodSessionSetMode, withParam(sessionParams(l.native), "modeId", quoted))
+		tell(acp.MethodSessionSetMode, rawjson.Object{}.String("sessionId", l.native).Raw("modeId", quoted).End())
 		s.mu.Lock()
 		s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
 		s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 }
 
 func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {
-	return withParam(withParam(sessionParams(l.native), "configId", rawjson.AppendQuoted(nil, id)), "value", value)
+	return rawjson.Object{}.String("sessionId", l.native).String("configId", id).Raw("value", value).End()
 }
 
 // Chose notes what a client has set and the agent has taken.

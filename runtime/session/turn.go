@@ -152,21 +152,21 @@ func (s *Session) noteTurnEndLocked(t *turn, result []byte, failure *acp.Error) 
 	if t.name == nil && !s.watchedLocked(t.req.Client()) {
 		return
 	}
-	frame := append(make([]byte, 0, 256+len(result)), `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":`...)
-	frame = append(frame, s.quoted...)
+	params := rawjson.Object{}.String("sessionId", s.id)
 	if t.name != nil {
-		frame = append(append(frame, `,"promptId":`...), t.name...)
+		params = params.Raw("promptId", t.name)
 	}
 	if failure != nil {
 		b, err := schema.Encode(failure)
 		if err != nil {
 			return
 		}
-		frame = append(append(frame, `,"error":`...), b...)
+		params = params.Raw("error", b)
 	} else {
-		frame = append(append(frame, `,"result":`...), result...)
+		params = params.Raw("result", result)
 	}
-	s.Log().Append(journal.TurnEnd, journal.Except(t.req.Client().Number()), append(frame, "}}"...))
+	n := acp.NewNotification("_sandboxagent/session/turn_ended", params.End())
+	s.Log().Append(journal.TurnEnd, journal.Except(t.req.Client().Number()), n.Frame())
 }
 
 // watchedLocked reports whether a client other than c wants to know how turns end.

@@ -23,6 +23,11 @@ type Request struct {
 	done     atomic.Bool
 	span     observe.Span // ends with the response
 	withdraw atomic.Pointer[func(context.Context)]
+
+	behind struct { // where a response has its place that no session's log has
+		session string
+		seq     uint64
+	}
 }
 
 // Accept notes a request, unless one with its id is open on the connection: that is
@@ -85,7 +90,7 @@ func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe
 		return func() {}
 	}
 	c := q.client
-	rep := acp.Reply{Frame: frame, TimedOut: timedOut}
+	rep := acp.Reply{Frame: frame, TimedOut: timedOut, Session: q.behind.session, Seq: q.behind.seq}
 	c.mu.Lock()
 	delete(c.requests, q.id)
 	attached := s != nil && c.feedLocked(s) != nil
@@ -122,6 +127,13 @@ func (q *Request) respond(s Session, frame []byte, timedOut bool, outcome observ
 func (q *Request) Result(s Session, raw []byte) {
 	m := acp.NewResult(q.id, raw)
 	q.respond(s, m.Frame(), false, observe.OutcomeOf(nil))
+}
+
+// ResultBehind answers with a raw result that has its place behind entry last of the
+// session's log, and is no entry of it. Who collects the response sees to that.
+func (q *Request) ResultBehind(s Session, last uint64, raw []byte) {
+	q.behind.session, q.behind.seq = s.ID(), last+1
+	q.Result(nil, raw)
 }
 
 // Encode answers with the encoding of v.
