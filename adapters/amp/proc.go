@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
@@ -151,26 +150,17 @@ func asksLogin(s string) bool {
 
 // read takes every line of a process until it ends.
 func (s *session) read(p *proc) {
-	for {
-		line, err := p.child.ReadLine()
-		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
-			s.unparsed(line, tooLong)
-			continue
-		}
-		if err != nil {
-			break
-		}
+	p.child.Each(func(line []byte) error {
 		e, err := parse(line)
-		if err != nil {
-			if asksLogin(string(line)) {
-				p.login = true
-				s.work.Go(p.halt)
-			}
-			s.unparsed(line, err)
-			continue
+		switch {
+		case err == nil:
+			s.take(p, e)
+		case asksLogin(string(line)):
+			p.login = true
+			s.work.Go(p.halt)
 		}
-		s.take(p, e)
-	}
+		return err
+	}, s.unparsed)
 	exit := p.child.End(ladder)
 	p.exit = exit
 	s.mu.Lock()

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -200,22 +199,13 @@ func (s *session) startError(err error) error {
 
 // read takes every line of the program until it ends.
 func (s *session) read() {
-	for {
-		line, err := s.child.ReadLine()
-		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
-			s.unparsed(line, tooLong)
-			continue
-		}
-		if err != nil {
-			break
-		}
+	s.child.Each(func(line []byte) error {
 		e, err := parse(line)
-		if err != nil {
-			s.unparsed(line, err)
-			continue
+		if err == nil {
+			s.take(e)
 		}
-		s.take(e)
-	}
+		return err
+	}, s.unparsed)
 	// A program that closed its stdout can do nothing more for anybody.
 	exit := s.child.End(process.DefaultLadder)
 	s.exit = exit

@@ -25,12 +25,10 @@ type agent struct {
 	log   *slog.Logger
 	store *store
 
-	starting sync.Mutex // held while the process starts
-
 	client bridge.Client // what it has said of itself
 
 	mu       sync.Mutex
-	srv      *server
+	servers  *bridge.Servers[struct{}, *server] // one
 	sessions map[schema.SessionID]*session
 	threads  map[string]*session // by thread, those of subagents included
 	orphans  []*event
@@ -57,8 +55,12 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 		o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir),
 		sessions: map[schema.SessionID]*session{}, threads: map[string]*session{},
 	}
+	a.servers = bridge.NewServers(c, func(ctx context.Context, _ struct{}) (*server, error) { return a.start(ctx) }, a.died)
 	return a
 }
+
+// server returns the process, and starts it when it does not run.
+func (a *agent) server(ctx context.Context) (*server, error) { return a.servers.Get(ctx, struct{}{}) }
 
 // Initialize starts no process.
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
@@ -69,45 +71,10 @@ func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*sch
 	return hello, nil
 }
 
-// server returns the process, and starts it when it does not run.
-func (a *agent) server(ctx context.Context) (*server, error) {
-	a.starting.Lock()
-	defer a.starting.Unlock()
-	a.mu.Lock()
-	s, closed := a.srv, a.closed
-	a.mu.Unlock()
-	if closed {
-		return nil, acp.Errorf(acp.CodeInvalidRequest, "the connection to codex is closed")
-	}
-	if s != nil {
-		return s, nil
-	}
-	s, err := a.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	if closed = a.closed; !closed {
-		a.srv = s
-	}
-	a.mu.Unlock()
-	if closed {
-		s.end()
-		return nil, acp.Errorf(acp.CodeInvalidRequest, "the connection to codex is closed")
-	}
-	a.conn.SetProcess(s.child.Process)
-	select {
-	case <-s.ended: // before anybody could notice
-		a.died(s)
-	default:
-	}
-	return s, nil
-}
-
 // died ends the connection because its process has ended by itself.
 func (a *agent) died(s *server) {
 	a.mu.Lock()
-	mine := a.srv == s && !a.closed
+	mine := a.servers.Serves(struct{}{}, s) && !a.closed
 	all := make([]*session, 0, len(a.sessions))
 	for _, one := range a.sessions {
 		all = append(all, one)
@@ -301,15 +268,13 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 func (a *agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
-	srv, all := a.srv, a.sessions
+	all := a.sessions
 	a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
 	a.mu.Unlock()
 	for _, s := range all {
 		s.finish()
 	}
-	if srv != nil {
-		srv.end()
-	}
+	a.servers.Close()
 	for _, s := range all {
 		s.work.Wait()
 	}

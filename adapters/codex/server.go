@@ -88,7 +88,7 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 	defer func() {
 		if err != nil {
 			err = s.startError(err)
-			s.end()
+			s.End()
 		}
 	}()
 	if err := s.greet(ctx, key); err != nil {
@@ -152,7 +152,7 @@ func (a *agent) probe(ctx context.Context, env []string) error {
 func (s *server) startError(err error) error {
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 		// It ended before it read: how, it tells in a moment.
-		s.end()
+		s.End()
 	}
 	select {
 	case <-s.ended:
@@ -177,8 +177,14 @@ func (s *server) watch() {
 	s.a.died(s) // in case it was taken up meanwhile
 }
 
-// end ends the process, everything that it started, and every goroutine of it.
-func (s *server) end() {
+// Process implements [bridge.Server].
+func (s *server) Process() *process.Process { return s.child.Process }
+
+// Ended implements [bridge.Server].
+func (s *server) Ended() <-chan struct{} { return s.ended }
+
+// End implements [bridge.Server].
+func (s *server) End() {
 	s.child.Stop(process.DefaultLadder)
 	<-s.ended
 	s.work.Wait()

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -43,12 +42,10 @@ type agent struct {
 	guard *guard                                                            // of the user's folders
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the usual
 
-	starting sync.Mutex // held while a process starts
-
 	client bridge.Client // what it has said of itself
 
 	mu       sync.Mutex
-	servers  map[kind]*server
+	servers  *bridge.Servers[kind, *server]
 	sessions map[schema.SessionID]*session
 	natives  map[string]*session // by native session, those of subagents included
 	opening  map[schema.SessionID]bool
@@ -74,8 +71,9 @@ var (
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
 		o: o, conn: c, peer: p, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
-		servers: map[kind]*server{}, sessions: map[schema.SessionID]*session{}, natives: map[string]*session{}, opening: map[schema.SessionID]bool{},
+		sessions: map[schema.SessionID]*session{}, natives: map[string]*session{}, opening: map[schema.SessionID]bool{},
 	}
+	a.servers = bridge.NewServers(c, a.start, a.died)
 	a.guard = newGuard(filepath.Join(o.StateDir, "folders"), a.log)
 	return a
 }
@@ -89,52 +87,13 @@ func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*sch
 	return hello, nil
 }
 
-func errClosed() error {
-	return acp.Errorf(acp.CodeInvalidRequest, "the connection to opencode is closed")
-}
-
 // server returns a process of a kind, and starts it when it does not run.
-func (a *agent) server(ctx context.Context, k kind) (*server, error) {
-	a.starting.Lock()
-	defer a.starting.Unlock()
-	a.mu.Lock()
-	s, closed := a.servers[k], a.closed
-	a.mu.Unlock()
-	if closed {
-		return nil, errClosed()
-	}
-	if s != nil {
-		return s, nil
-	}
-	s, err := a.start(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	if closed = a.closed; !closed {
-		a.servers[k] = s
-	}
-	a.mu.Unlock()
-	if closed {
-		s.end()
-		return nil, errClosed()
-	}
-	a.conn.SetProcess(s.child.Process)
-	select {
-	case <-s.ended: // before anybody could notice
-		a.died(s)
-	default:
-	}
-	return s, nil
-}
+func (a *agent) server(ctx context.Context, k kind) (*server, error) { return a.servers.Get(ctx, k) }
 
 // any returns a process that runs, and starts one when none does.
 func (a *agent) any(ctx context.Context) (*server, error) {
 	for _, k := range []kind{asConfigured, asksCommands} {
-		a.mu.Lock()
-		s := a.servers[k]
-		a.mu.Unlock()
-		if s != nil {
+		if s, ok := a.servers.Open(k); ok {
 			return s, nil
 		}
 	}
@@ -145,7 +104,7 @@ func (a *agent) any(ctx context.Context) (*server, error) {
 // sessions left open is closed first.
 func (a *agent) died(s *server) {
 	a.mu.Lock()
-	mine := a.servers[s.kind] == s && !a.closed
+	mine := a.servers.Serves(s.kind, s) && !a.closed
 	all := slices.Collect(maps.Values(a.sessions))
 	a.mu.Unlock()
 	if mine {
@@ -161,10 +120,7 @@ func (a *agent) died(s *server) {
 
 // unparsed reports what is no event.
 func (a *agent) unparsed(frame []byte, reason error) {
-	m := ndjson.Unparsed(frame, reason)
-	if err := a.peer.Notify(context.Background(), m.Method(), m.Params()); err != nil {
-		a.log.Debug("report what is no event", "err", err)
-	}
+	bridge.TellUnparsed(context.Background(), a.peer, a.log, frame, reason)
 }
 
 // take acts on an event. It runs on the goroutine that reads, in order.
@@ -190,7 +146,7 @@ func (a *agent) claim(id schema.SessionID) (release func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return nil, errClosed()
+		return nil, bridge.ErrClosed
 	}
 	if a.sessions[id] != nil || a.opening[id] {
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", id)
@@ -208,7 +164,7 @@ func (a *agent) register(s *session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return errClosed()
+		return bridge.ErrClosed
 	}
 	if a.sessions[s.id] != nil {
 		return acp.Errorf(acp.CodeInvalidRequest, "session %s is open already", s.id)
@@ -317,22 +273,15 @@ func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMes
 func (a *agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
-	servers, all := a.servers, slices.Collect(maps.Values(a.sessions))
-	a.servers = map[kind]*server{}
+	all := slices.Collect(maps.Values(a.sessions))
 	a.mu.Unlock()
 	for _, s := range all {
 		s.stop()
 	}
-	var ends sync.WaitGroup
-	for _, srv := range servers {
-		ends.Go(srv.end)
-	}
-	ends.Wait()
+	a.servers.Close()
 	for _, s := range all {
 		s.work.Wait()
 	}
-	a.starting.Lock() // a start that is under way ends its process itself
-	defer a.starting.Unlock()
 	a.guard.restoreAll()
 	return nil
 }

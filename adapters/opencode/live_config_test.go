@@ -206,9 +206,7 @@ func livePassword(t *testing.T, w *world) {
 	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	c.New("")
-	a.mu.Lock()
-	srv := a.servers[asConfigured]
-	a.mu.Unlock()
+	srv, _ := a.servers.Open(asConfigured)
 	for _, path := range []string{"/session", "/global/health", "/config/providers", "/doc"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.base+path, nil)
 		if err != nil {
@@ -237,9 +235,7 @@ func liveMemoryIsGivenBack(t *testing.T, w *world) {
 	a := w.probe.agent
 	id := c.New("")
 	other := c.New("")
-	a.mu.Lock()
-	srv := a.servers[asConfigured]
-	a.mu.Unlock()
+	srv, _ := a.servers.Open(asConfigured)
 	disposed := make(chan struct{}, 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -198,9 +198,10 @@ func liveAbortLeavesNothing(t *testing.T, w *world) {
 		if r, e := c.Result(turn); e != nil || stop(r) != schema.StopReasonCancelled {
 			t.Fatalf("%s, %v", r, e)
 		}
+		srv, _ := a.servers.Open(asConfigured)
 		for _, kind := range []string{"/permission", "/question"} {
 			var list []ask
-			if err := a.servers[asConfigured].call(t.Context(), "GET", at(kind, w.Cwd), nil, &list); err != nil || len(list) > 0 {
+			if err := srv.call(t.Context(), "GET", at(kind, w.Cwd), nil, &list); err != nil || len(list) > 0 {
 				t.Errorf("%s lists %+v, %v", kind, list, err)
 			}
 		}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -112,7 +111,7 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 	said := make(chan string, 1)
 	s.work.Go(func() { s.watch(said) })
 	fail := func(err error) (*server, error) {
-		s.end()
+		s.End()
 		return nil, err
 	}
 	select {
@@ -148,21 +147,15 @@ func freePort(ctx context.Context) (int, error) {
 // watch reads the process's stdout until its end, and ends what depends on it.
 // The address that it listens on goes to said.
 func (s *server) watch(said chan<- string) {
-	for {
-		line, err := s.child.ReadLine()
+	s.child.Each(func(line []byte) error {
 		if m := listening.FindSubmatch(line); m != nil {
 			select {
 			case said <- string(m[1]):
 			default:
 			}
 		}
-		if _, ok := errors.AsType[*ndjson.TooLongError](err); ok {
-			continue
-		}
-		if err != nil {
-			break
-		}
-	}
+		return nil
+	}, func([]byte, error) {}) // it writes nothing else that matters
 	s.exit = s.child.End(ladder)
 	// First the connection: who is told that a turn has failed may prompt again at
 	// once, and must not be given this process.
@@ -172,8 +165,14 @@ func (s *server) watch(said chan<- string) {
 	s.a.died(s) // in case it was taken up meanwhile
 }
 
-// end ends the process, everything that it started, and every goroutine of it.
-func (s *server) end() {
+// Process implements [bridge.Server].
+func (s *server) Process() *process.Process { return s.child.Process }
+
+// Ended implements [bridge.Server].
+func (s *server) Ended() <-chan struct{} { return s.ended }
+
+// End ends the process, everything that it started, and every goroutine of it.
+func (s *server) End() {
 	s.child.Stop(ladder)
 	<-s.ended
 	s.work.Wait()

@@ -119,7 +119,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
-		return errClosed()
+		return bridge.ErrClosed
 	}
 	s.work.Go(func() { s.carryOut(t, c) })
 	return nil

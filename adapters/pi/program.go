@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -60,26 +59,17 @@ func startProgram(ctx context.Context, spec process.Spec, p *program) error {
 
 // read takes every line of Pi until it ends.
 func (p *program) read() {
-	for {
-		line, err := p.child.ReadLine()
-		if tooLong, ok := errors.AsType[*ndjson.TooLongError](err); ok {
-			p.odd(line, tooLong)
-			continue
-		}
-		if err != nil {
-			break
-		}
+	p.child.Each(func(line []byte) error {
 		e, err := parse(line)
-		switch {
-		case err != nil:
-			p.odd(line, err)
-		case e.Type == "response":
-			p.take(e)
-			p.answered(e)
-		default:
-			p.take(e)
+		if err != nil {
+			return err
 		}
-	}
+		p.take(e)
+		if e.Type == "response" {
+			p.answered(e)
+		}
+		return nil
+	}, p.odd)
 	// A program that closed its stdout can do nothing more for anybody.
 	p.exit = p.child.End(process.DefaultLadder)
 	close(p.ended)

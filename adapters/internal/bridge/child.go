@@ -70,6 +70,25 @@ func (c *Child) ReadLine() ([]byte, error) {
 	return line, err
 }
 
+// Each calls take for each line of the process's stdout until that ends. odd gets
+// the lines that take refuses, and the beginning of those over the bound.
+func (c *Child) Each(take func(line []byte) error, odd func(line []byte, reason error)) {
+	for {
+		line, err := c.ReadLine()
+		tooLong, ok := errors.AsType[*ndjson.TooLongError](err)
+		switch {
+		case ok:
+			odd(line, tooLong)
+		case err != nil:
+			return
+		default:
+			if err := take(line); err != nil {
+				odd(line, err)
+			}
+		}
+	}
+}
+
 // WriteLine writes one line; line must hold no line break. It is safe for
 // concurrent use. A process that does not read makes it wait, until it reads or
 // ends.
