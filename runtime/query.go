@@ -85,7 +85,7 @@ func (r *Runtime) Sessions(f SessionFilter) (page []SessionInfo, next string, er
 func (r *Runtime) Session(id string) (SessionInfo, error) {
 	s := r.sessions.Find(id)
 	if s == nil {
-		return SessionInfo{}, notFound(id)
+		return SessionInfo{}, noSession(id)
 	}
 	return s.Info(), nil
 }
@@ -114,7 +114,7 @@ func logProblem(err error) error {
 func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int) (events []Event, hasMore bool, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
-		return nil, false, notFound(id)
+		return nil, false, noSession(id)
 	}
 	if limit == 0 {
 		limit = defaultPage
@@ -150,7 +150,7 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 	return func(yield func(Event, error) bool) {
 		s := r.sessions.Find(id)
 		if s == nil {
-			yield(Event{}, notFound(id))
+			yield(Event{}, noSession(id))
 			return
 		}
 		if err := s.Readable(); err != nil {
@@ -199,7 +199,7 @@ func (r *Runtime) scratch() (string, error) {
 func (r *Runtime) CloseSession(ctx context.Context, id string) error {
 	s := r.sessions.Find(id)
 	if s == nil {
-		return notFound(id)
+		return noSession(id)
 	}
 	return s.Close(ctx)
 }
@@ -208,7 +208,11 @@ func (r *Runtime) CloseSession(ctx context.Context, id string) error {
 func (r *Runtime) DeleteSession(ctx context.Context, id string) error {
 	s := r.sessions.Find(id)
 	if s == nil {
-		return notFound(id)
+		return noSession(id)
 	}
 	return s.Delete(ctx)
+}
+
+func noSession(id string) error {
+	return problem.New(problem.SessionNotFound, "session %q was not found", id)
 }

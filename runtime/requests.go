@@ -169,8 +169,10 @@ func (c *Client) sessionOf(q *viewer.Request, m *acp.Message) *session.Session {
 	return s
 }
 
-func notFound(id string) error {
-	return problem.New(problem.SessionNotFound, "session %q was not found", id)
+// notFound answers a request for a session that there is none of.
+func notFound(id string) *acp.Error {
+	return acp.Errorf(acp.CodeResourceNotFound, "session %q was not found", id).
+		WithData(problem.New(problem.SessionNotFound, "session %q was not found", id).With("sessionId", id))
 }
 
 // attach attaches a client that acts on a session that it did not open.
