@@ -21,12 +21,28 @@ import (
 // does not read the replay.
 const replayBound = 30 * time.Second
 
-// agentFor returns the agent that the request names, or the connection's.
-func (c *Client) agentFor(m *acp.Message) (*agents.Agent, error) {
-	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" && name != c.agent.ID() {
-		return c.r.agents.Named(name)
+// withAgent goes on with the agent that the request names, or the connection's. To
+// look for one that nobody has used yet may take seconds: what the client sends behind
+// this request does not wait for it.
+func (c *Client) withAgent(q *viewer.Request, m *acp.Message, then func(a *agents.Agent, m *acp.Message)) {
+	name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
+	if name == "" || name == c.agent.ID() {
+		then(c.agent, m)
+		return
 	}
-	return c.agent, nil
+	if a := c.r.agents.Local(name); a != nil {
+		then(a, m)
+		return
+	}
+	own := m.Clone()
+	c.r.tasks.Go(func() {
+		a, err := c.r.agents.Named(name)
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		then(a, &own)
+	})
 }
 
 // newSession handles session/new.
@@ -40,11 +56,11 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "session/new needs params.cwd, an absolute path"))
 		return
 	}
-	a, err := c.agentFor(m)
-	if err != nil {
-		q.Fail(nil, err)
-		return
-	}
+	c.withAgent(q, m, func(a *agents.Agent, m *acp.Message) { c.newSessionOf(ctx, q, m, a, cwd) })
+}
+
+// newSessionOf makes a session of an agent.
+func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Message, a *agents.Agent, cwd string) {
 	n, err := c.needsFor(a, cwd, m.Meta())
 	if err != nil {
 		q.Fail(nil, err)
@@ -169,21 +185,27 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	}
 	s.Record(c.Number(), m)
 	about := s.About()
-	a := c.r.agents.Find(about.Agent)
-	if a == nil || !s.Needs(c.needs, a).Alone {
-		s.Request(q.Context(), c.needs, make, fail)
-		return
-	}
-	// The session has its process alone, and so has the fork.
-	c.r.tasks.Go(func() {
-		p, err := a.Process(c.r.within(q), s.Needs(c.needs, a))
-		if err != nil {
-			fail(err)
+	forkAt := func(a *agents.Agent) {
+		if a == nil || !s.Needs(c.needs, a).Alone {
+			s.Request(q.Context(), c.needs, make, fail)
 			return
 		}
-		defer p.Release()
-		make(p, about.AgentSessionID)
-	})
+		// The session has its process alone, and so has the fork.
+		c.r.tasks.Go(func() {
+			p, err := a.Process(c.r.within(q), s.Needs(c.needs, a))
+			if err != nil {
+				fail(err)
+				return
+			}
+			defer p.Release()
+			make(p, about.AgentSessionID)
+		})
+	}
+	if a := c.r.agents.Local(about.Agent); a != nil {
+		forkAt(a)
+		return
+	}
+	c.r.tasks.Go(func() { forkAt(c.r.agents.Find(about.Agent)) })
 }
 
 // openSession handles session/load and session/resume.
@@ -267,12 +289,12 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 		q.Fail(nil, err)
 		return
 	}
+	c.withAgent(q, m, func(a *agents.Agent, m *acp.Message) { c.openForeignOf(q, m, a) })
+}
+
+// openForeignOf opens a session that an agent has and the gateway does not.
+func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent) {
 	id := m.Session()
-	a, err := c.agentFor(m)
-	if err != nil {
-		q.Fail(nil, err)
-		return
-	}
 	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m.Meta())
 	if err != nil {
 		q.Fail(nil, err)

@@ -327,6 +327,40 @@ func TestCatalog_AgentsAreUsedLikeOthers(t *testing.T) {
 	}
 }
 
+// slowCatalog answers when it is told to.
+type slowCatalog struct {
+	fakeCatalog
+	asked, answer chan struct{}
+}
+
+func (s slowCatalog) Lookup(ctx context.Context, id string) (adapters.Adapter, bool) {
+	s.asked <- struct{}{}
+	<-s.answer
+	return s.fakeCatalog.Lookup(ctx, id)
+}
+
+// What a client sends behind a request for an agent that nobody has used yet does not
+// wait until the catalog has answered.
+func TestCatalog_NobodyWaitsForALookup(t *testing.T) {
+	for _, method := range []string{"session/new", "session/load"} {
+		t.Run(method, func(t *testing.T) {
+			more := &fakeAgent{id: "more"}
+			slow := slowCatalog{fakeCatalog{more}, make(chan struct{}, 1), make(chan struct{})}
+			r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{&fakeAgent{id: "one"}}, DefaultAgent: "one", Catalog: slow})
+			tc := connect(t, r, "")
+			first := tc.request(method, `{"sessionId":"elsewhere","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"agent":"more"}}}`)
+			<-slow.asked
+			if tc.session() == "" {
+				t.Error("the second request has no session")
+			}
+			close(slow.answer)
+			if _, res := tc.until(first); method == "session/new" && res.Err() != nil { // it has no session to load
+				t.Errorf("the first request was answered %s", res.Frame())
+			}
+		})
+	}
+}
+
 func TestVendorRequest_WithNobodyAttachedIsRefused(t *testing.T) {
 	a := &fakeAgent{}
 	r := newRuntime(t, t.TempDir(), a)

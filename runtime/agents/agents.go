@@ -89,12 +89,17 @@ func NewSet(o Options) (*Set, error) {
 // Names returns the ids of the configured agents.
 func (set *Set) Names() []string { return set.names }
 
+// Local returns an agent that is configured, or was used before; nil for another.
+func (set *Set) Local(name string) *Agent {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.agents[name]
+}
+
 // Find returns an agent, nil when there is none with the name. It may ask the
 // network for one that nobody has used yet.
 func (set *Set) Find(name string) *Agent {
-	set.mu.Lock()
-	a := set.agents[name]
-	set.mu.Unlock()
+	a := set.Local(name)
 	if a != nil || set.o.Catalog == nil || name == "" {
 		return a
 	}
