@@ -84,14 +84,8 @@ func (b *bridged) real(t *testing.T) *realRun {
 		r.base = append(r.base, strings.ReplaceAll(kv, "{model}", m.URL))
 	}
 	r.g = newGateway(t, "--default-agent", b.id, "--log-level", "debug")
-	r.runs(r.program)
+	r.set("SANDBOX_AGENT_" + strings.ToUpper(r.id) + "_BIN=" + r.program)
 	return r
-}
-
-// runs makes the gateway run this program.
-func (r *realRun) runs(program string) {
-	r.program = program
-	r.set("SANDBOX_AGENT_" + strings.ToUpper(r.id) + "_BIN=" + program)
 }
 
 // set adds to the environment of the gateway and of the scenarios.

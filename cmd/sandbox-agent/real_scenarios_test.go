@@ -228,14 +228,6 @@ func TestReal_NoKey(t *testing.T) {
 	})
 }
 
-// A version of Codex without an app-server, which the tested one plays.
-func TestReal_CodexEarly(t *testing.T) {
-	t.Parallel()
-	r := codex.real(t)
-	r.runs(r.write("early", "#!/bin/sh\nif [ \"$1\" = app-server ]; then echo \"error: unrecognized subcommand 'app-server'\" >&2; exit 2; fi\nexec '"+r.program+"' \"$@\"\n"))
-	r.play("early", "a session of an early version, and a restart")
-}
-
 // A version of Pi that does not say when it has settled.
 func TestReal_PiEarly(t *testing.T) {
 	t.Parallel()

@@ -248,8 +248,9 @@ test("a screen that is opened again does not answer old questions", async () => 
   await page.getByText("Connected.").waitFor();
   const screen = page.locator(".screen");
   // It asks the terminal what it is, and shows each answer.
-  await page.keyboard.type("stty -echo -icanon; sh -c 'printf \"\\033[c\"; exec cat -v'\n");
+  await page.keyboard.type("stty -echo -icanon; sh -c 'printf \"\\033[c\"; echo rea\"\"dy; exec cat -v'\n");
   const shown = async () => (await screen.locator(".xterm-rows > div").allTextContents()).join("\n");
+  await expect.poll(shown).toContain("ready");
   await page.keyboard.type("first\n");
   await expect.poll(shown).toContain("first");
   await expect.poll(shown).toContain("^[[?1;2c");

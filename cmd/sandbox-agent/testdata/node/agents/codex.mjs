@@ -1,8 +1,7 @@
 // What differs with Codex: its processes are shared by sessions.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
-import { call, callsOf, choose, contentOf, control, env, heard, methods, ownOf, script } from "../link.mjs";
-import { open } from "../sessions.mjs";
+import { call, callsOf, choose, contentOf, env, heard, ownOf, script } from "../link.mjs";
 import { free } from "../turns.mjs";
 
 const run = (cmd, more = {}) => call("exec_command", { cmd, ...more });
@@ -110,30 +109,5 @@ export default {
       },
     },
     without: { "permission inside a subagent": "nobody has tried yet whether its subagents ask: they run beside the turn" },
-  },
-
-  // A version without an app-server: each prompt runs `codex exec`.
-  early: {
-    own: {
-      async "a session of an early version, and a restart"(w) {
-        const s = await w.session({ meta: { permissionMode: "bypass", instructions: "I" } });
-        const own = ownOf(s.result);
-        assert.equal(own.fallback.by, "codex exec --json");
-        assert.deepEqual(own.unsupported.map((u) => u.field), ["instructions"]);
-        assert.deepEqual(s.result.modes.availableModes.map((m) => m.id), ["read-only", "agent", "full-access"]);
-        assert.equal((await s.prompt("say a word before the end")).text, "a word before the end");
-        const turn = await s.prompt(`run echo hello > ${w.dir}/made; echo shown`);
-        assert.match(contentOf(turn.call("shell")), /shown/);
-        assert.ok(existsSync(`${w.dir}/made`));
-        const busy = s.begin("run sleep 1000");
-        await s.until("the command", (u) => u.sessionUpdate === "tool_call" && /sleep/.test(u.title));
-        await s.cancelled(busy);
-        const { url } = await control("POST", "restart");
-        const again = await open(w, methods.agent.session.load, s.id, { place: { url } });
-        await again.untilText("a word before the end");
-        assert.match((await again.prompt("recall")).text, /a word before the end/);
-        w.links = [again.link];
-      },
-    },
   },
 };
