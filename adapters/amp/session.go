@@ -174,8 +174,14 @@ func (s *session) watch(ctx context.Context, t *turn.Turn[work]) {
 		if s.asks.Open() {
 			continue // a client is asked about it
 		}
+		// Who is told that the turn has failed may prompt again at once, and must not be
+		// given this process.
+		s.mu.Lock()
+		p := t.Work.p
+		p.over, p.well = true, true
+		s.mu.Unlock()
 		if t.Settle(turn.Verdict{Err: acp.Errorf(acp.CodeInternal, "amp does not go on: the model has used the id of a tool call again, which amp cannot tell from the first")}) {
-			s.interrupt(t.Work.p)
+			s.interrupt(p)
 		}
 		return
 	}
