@@ -111,7 +111,7 @@ func (s *session) take(p *proc, e *event) {
 	close(s.lines)
 	s.lines = make(chan struct{})
 	s.mu.Unlock()
-	if t := s.turns.Current(); t != nil && s.again() {
+	if t := s.turnOf(p); t != nil && s.again() {
 		t.Go(func(ctx context.Context) { s.watch(ctx, t) })
 	}
 	if e.Type == "user" || e.Type == "assistant" {
@@ -123,7 +123,7 @@ func (s *session) take(p *proc, e *event) {
 		s.mu.Unlock()
 		// It says nothing more, and ends when its input does.
 		s.work.Go(func() { p.child.Stop(ladder) })
-		s.settle(judge(e))
+		s.settle(p, judge(e))
 		return
 	}
 	switch v, ends, cut := over(e); {
@@ -131,9 +131,9 @@ func (s *session) take(p *proc, e *event) {
 		s.mu.Lock()
 		p.well = v.Reason == schema.StopReasonEndTurn
 		s.mu.Unlock()
-		s.settle(v)
+		s.settle(p, v)
 	case cut:
-		if t := s.turns.Current(); t != nil && !t.Work.cut {
+		if t := s.turnOf(p); t != nil && !t.Work.cut {
 			t.Work.cut = true
 			t.Go(func(ctx context.Context) { s.settleCut(ctx, t) })
 		}
@@ -212,9 +212,21 @@ func (s *session) keep() {
 	}
 }
 
-// settle ends the turn that runs.
-func (s *session) settle(v turn.Verdict) {
-	if t := s.turns.Current(); t != nil {
+// turnOf returns the turn that a process works on. One that was given up may end
+// its turn when the next has begun.
+func (s *session) turnOf(p *proc) *turn.Turn[work] {
+	t := s.turns.Current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t == nil || t.Work.p != p {
+		return nil
+	}
+	return t
+}
+
+// settle ends the turn that a process works on.
+func (s *session) settle(p *proc, v turn.Verdict) {
+	if t := s.turnOf(p); t != nil {
 		t.Settle(v)
 	}
 }
