@@ -23,6 +23,9 @@ const maxPrompt = 256 << 10
 // cutPause is how long an error may take to follow a message that was cut short.
 const cutPause = 500 * time.Millisecond
 
+// maxCutPauses bounds how many of them a turn waits for the reason.
+const maxCutPauses = 10
+
 // Prompt runs one turn. Prompts of a session run one after another.
 func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.PromptResponse, error) {
 	s, err := a.sessions.Get(r.SessionID)
@@ -57,7 +60,7 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.Con
 	s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(prompt) })
 	t.Serve(p.ended, func() error { return p.exit })
 	s.mu.Lock()
-	t.Work.p, p.well = p, false
+	t.Work.p, t.Work.given, p.well = p, time.Now(), false
 	s.mu.Unlock()
 	line, err := schema.Encode(map[string]any{
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},

@@ -232,14 +232,23 @@ func (s *session) settle(p *proc, v turn.Verdict) {
 }
 
 // settleCut ends a turn whose last message was cut short, unless an error follows
-// in a moment.
+// in a moment. A busy machine writes the reason later.
 func (s *session) settleCut(ctx context.Context, t *turn.Turn[work]) {
-	pause := time.NewTimer(cutPause)
+	pause := time.NewTicker(cutPause)
 	defer pause.Stop()
-	select {
-	case <-pause.C:
-		t.Settle(judgeCut(s.cutReason()))
-	case <-ctx.Done():
+	s.mu.Lock()
+	given := t.Work.given
+	s.mu.Unlock()
+	for left := maxCutPauses; ; left-- {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		if reason, known := s.cutReason(given); known || left == 1 {
+			t.Settle(judgeCut(reason))
+			return
+		}
 	}
 }
 

@@ -105,21 +105,24 @@ func readThread(path string) (*thread, error) {
 	return t, nil
 }
 
-// cutReason says why the newest message was cut short, "" when nobody knows.
-func (s *session) cutReason() string {
+// cutReason says why the newest message was cut short, "" when nobody knows. It is
+// not known yet while the copy was not written since the prompt was given, or ends
+// with another message: then it tells of the turn before.
+func (s *session) cutReason(given time.Time) (reason string, known bool) {
 	s.mu.Lock()
-	id := s.thread
+	path := s.a.threadFile(s.thread)
 	s.mu.Unlock()
-	t, err := readThread(s.a.threadFile(id))
-	if err != nil || t == nil {
-		return ""
+	const coarse = 10 * time.Millisecond // by which a file's time may be early
+	info, err := os.Stat(path)
+	if err != nil || info.ModTime().Before(given.Add(-coarse)) {
+		return "", false
 	}
-	for _, m := range slices.Backward(t.Messages) {
-		if m.Role == "assistant" {
-			return m.State.Error.Message
-		}
+	t, err := readThread(path)
+	if err != nil || t == nil || len(t.Messages) == 0 {
+		return "", false
 	}
-	return ""
+	last := t.Messages[len(t.Messages)-1]
+	return last.State.Error.Message, last.Role == "assistant" && last.State.Type != "streaming"
 }
 
 // replay sends what was said in the thread, as far as its copy knows.

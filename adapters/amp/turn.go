@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -12,8 +13,9 @@ import (
 
 // work is what is known of a prompt that the program works on.
 type work struct {
-	p   *proc // that works on it; guarded by the session's mu
-	cut bool  // its last message was cut short; the reader's own
+	p     *proc     // that works on it; guarded by the session's mu
+	given time.Time // when the program got the prompt; guarded by the session's mu
+	cut   bool      // its last message was cut short; the reader's own
 }
 
 // over says how a message ends the turn, and whether it does. A message without
