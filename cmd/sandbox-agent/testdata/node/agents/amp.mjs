@@ -175,6 +175,7 @@ export default {
     },
   },
 
+  goesOn: true, // killed behind a call, it may end that turn before the next prompt
   sessions: {
     without: { "fork knows the past and is on its own": "its threads cannot be forked" },
   },
