@@ -3,7 +3,12 @@ package codex
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -126,9 +131,12 @@ func (p *player) notification(method string, params, line []byte) {
 	at, _ := rawjson.Member(line, "emittedAtMs")
 	_ = json.Unmarshal(at, &e.At) // 0 where it is missing
 	tr := p.threads[e.Thread]
-	if tr == nil && e.Thread == "" && len(p.threads) == 1 {
+	if tr == nil && (e.Thread == "" || e.Turn != nil && e.Turn.Root != "") && len(p.threads) == 1 {
 		for _, one := range p.threads {
 			tr = one
+		}
+		if e.Thread != "" {
+			p.threads[e.Thread] = tr
 		}
 	}
 	if tr == nil {
@@ -181,4 +189,24 @@ func shownLines(t *testing.T, lines []byte, known bool) string {
 // which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
 	bridgetest.Fixtures(t, 55, func(t *testing.T, lines []byte) string { return shownLines(t, lines, true) })
+}
+
+// On a busy machine a subagent is done before the call that made it says which
+// thread it has: its calls and words are the subagent's all the same.
+func TestTranslate_SubagentBeforeItsName(t *testing.T) {
+	file, err := os.ReadFile("testdata/wire/31-subagent.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, _, _ := bytes.Cut(file, []byte("-- updates --\n"))
+	inOrder := shownLines(t, lines, true)
+	all := bytes.SplitAfter(lines, []byte("\n"))
+	named := slices.IndexFunc(all, func(l []byte) bool {
+		return bytes.Contains(l, []byte(`"method":"item/completed"`)) && bytes.Contains(l, []byte(`"tool":"spawnAgent"`))
+	})
+	late := slices.Concat(all[:named], all[named+1:], all[named:named+1])
+	sorted := func(s string) []string { return slices.Sorted(strings.SplitSeq(s, "\n")) }
+	if diff := cmp.Diff(sorted(inOrder), sorted(shownLines(t, bytes.Join(late, nil), true))); diff != "" {
+		t.Errorf("what is shown (-named at once, +named last):\n%s", diff)
+	}
 }

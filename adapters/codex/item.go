@@ -226,9 +226,6 @@ func (t *translator) announce(s *shown, parent string) []schema.SessionUpdate {
 	}
 	s.call = true
 	it := s.item
-	if it.Type == "collabAgentToolCall" && it.Tool == "spawnAgent" {
-		t.spawned = it.ID
-	}
 	l := describe(it)
 	status := schema.ToolCallStatusInProgress
 	if it.Type == "commandExecution" && it.Source == "agent" {

@@ -21,7 +21,7 @@ type translator struct {
 
 	thread   string
 	children map[string]string // threads of subagents, and the calls that made them
-	spawned  string            // the newest such call
+	unnamed  []*event          // what threads said that no call has named yet
 	items    map[string]*shown
 	order    []string // their ids, oldest first
 	dirty    []string // commands with output that was not shown yet
@@ -52,9 +52,32 @@ func newTranslator() *translator {
 	return &translator{children: map[string]string{}, items: map[string]*shown{}}
 }
 
-// translate returns the updates that a notification means.
+// translate returns the updates that a notification means. On a busy machine a
+// subagent speaks before the end of its call says which thread it has: its words
+// wait for that, and are not taken for those of the thread itself.
 func (t *translator) translate(e *event) []schema.SessionUpdate {
 	parent := t.children[e.Thread]
+	if parent == "" && e.Thread != "" && !t.of(e) {
+		if len(t.unnamed) >= maxItems {
+			t.unnamed = t.unnamed[1:]
+		}
+		t.unnamed = append(t.unnamed, e)
+		return nil
+	}
+	out := t.shows(e, parent)
+	if it := e.Item; it != nil && it.Type == "collabAgentToolCall" && len(it.Receivers) > 0 {
+		waited := t.unnamed
+		t.unnamed = nil
+		for _, e := range waited {
+			out = append(out, t.translate(e)...)
+		}
+	}
+	return out
+}
+
+// shows returns the updates for a notification of the thread itself or of a
+// subagent, whose call is its parent.
+func (t *translator) shows(e *event, parent string) []schema.SessionUpdate {
 	switch e.Method {
 	case "turn/started":
 		if parent == "" && t.of(e) {
