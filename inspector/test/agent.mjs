@@ -35,6 +35,12 @@ const plays = {
     update({ sessionUpdate: "usage_update", used: 48_200, size: 200_000, cost: { amount: 0.1834, currency: "USD" } });
     return { stopReason: "end_turn", usage: { totalTokens: 2345, inputTokens: 2000, outputTokens: 345 } };
   },
+  // rewrite N all|half: a file of N lines of which all, or every second one, become others.
+  async rewrite({ update }, count, which) {
+    const text = (word) => Array.from({ length: Number(count) }, (_, i) => `${which === "all" || i % 2 === 0 ? word : "same"} ${i}`).join("\n");
+    update({ sessionUpdate: "tool_call", toolCallId: `rewrite-${which}`, title: `Rewrite ${which}`, kind: "edit", status: "completed", content: [{ type: "diff", path: "/tmp/large.txt", oldText: text("old"), newText: text("new") }] });
+    return { stopReason: "end_turn" };
+  },
   async form({ sessionId, say }) {
     const answer = await ask("elicitation/create", {
       sessionId, mode: "form", message: "Where should it be **deployed**?",

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
+import { chat, desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -58,4 +58,16 @@ test("a session is made, its turns stream, and everything they show is there", a
   await folder.click();
   await page.getByRole("navigation", { name: "Path" }).locator('[aria-current="page"]').getByText(path!.split("/").at(-1)!, { exact: true }).waitFor();
   expect(world.complaints).toEqual([]);
+});
+
+test("a large difference is found without holding up the page, and one that is too large is named", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "rewrite 3000 half" });
+  const half = page.getByRole("region", { name: "Tool: Rewrite half" });
+  await half.getByText("+1500").waitFor();
+  expect(await half.locator("tr").nth(2).innerText()).toContain("same 1");
+  await chat(page, "rewrite 9000 all");
+  const all = page.getByRole("region", { name: "Tool: Rewrite all" });
+  await all.getByText("Too many lines differ to compare them.").waitFor();
+  await all.getByText("old 0", { exact: true }).waitFor();
 });
