@@ -1,5 +1,6 @@
 // An agent that speaks ACP on its standard streams and plays what the mock agent does
 // not have: thoughts, colours, subagents, long mixed turns and forms.
+import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const send = (message) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
@@ -70,6 +71,14 @@ const plays = {
     say("\n\nThe end of many.");
     return { stopReason: cancelled.has(sessionId) ? "cancelled" : "end_turn" };
   },
+  locked() {
+    throw { code: -32000, message: "authentication required: the key is not valid any more" };
+  },
+  // It minds no cancel.
+  async deaf({ say }) {
+    say("I do not listen");
+    await new Promise(() => {});
+  },
   async wait({ sessionId, say }) {
     say("waiting");
     await new Promise((resolve) => {
@@ -84,8 +93,11 @@ const plays = {
 };
 
 const requests = {
-  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: [] }),
-  "session/new": () => ({ sessionId: `story-${process.pid}-${next++}` }),
+  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: process.env.STORY_LOGIN ? [{ id: "story-login", name: "Story login", _meta: { "sandboxagent.dev": { command: [process.env.STORY_LOGIN_COMMAND, "--now"] } } }] : [] }),
+  "session/new": () => {
+    if (process.env.STORY_LOGIN && !existsSync(process.env.STORY_LOGIN)) throw { code: -32000, message: "authentication required: nobody is logged in; run `story-login`", data: { reason: "nobody is logged in" } };
+    return { sessionId: `story-${process.pid}-${next++}` };
+  },
   async "session/prompt"({ sessionId, prompt }) {
     cancelled.delete(sessionId);
     const text = prompt.find((b) => b.type === "text")?.text ?? "";
@@ -105,7 +117,7 @@ function take(line) {
   else if (message.method && message.id !== undefined) {
     const handle = requests[message.method];
     if (!handle) send({ id: message.id, error: { code: -32601, message: `no ${message.method}` } });
-    else Promise.resolve(handle(message.params)).then((result) => send({ id: message.id, result }), (error) => send({ id: message.id, error: { code: -32603, message: String(error) } }));
+    else new Promise((resolve) => resolve(handle(message.params))).then((result) => send({ id: message.id, result }), (error) => send({ id: message.id, error: error.code ? error : { code: -32603, message: String(error) } }));
   } else if (message.id !== undefined) {
     waiting.get(message.id)?.(message);
     waiting.delete(message.id);

@@ -6,6 +6,9 @@ import { Icon } from "../kit/icons.js";
 import { Badge, Empty, Notice } from "../kit/show.js";
 import { baseName, plural } from "../kit/text.js";
 import { AskCard } from "../inbox/AskCard.js";
+import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
+import { LoginHelp } from "../login/LoginHelp.js";
+import { authRequired } from "../login/methods.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
 import { hrefOfFile } from "../state/router.js";
@@ -61,6 +64,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
     if (info) document.title = `${title} · Sandbox Agent`;
   }, [title, info]);
 
+  const last = rows.at(-1)?.item;
   if (state.phase === "failed") {
     return (
       <div className="conversation">
@@ -91,6 +95,11 @@ function Inside({ conversation }: { conversation: Conversation }) {
   return (
     <div className="conversation" {...drop}>
       <Head conversation={conversation} title={title} />
+      {state.continuity === "fresh" && (
+        <p className="conversation-bar" role="status">
+          <Icon name="warning" /> <span><strong>The agent does not remember the whole conversation.</strong> Its process was started anew and had kept nothing: tell it again what it needs.</span>
+        </p>
+      )}
       <RowList
         rows={rows} version={version} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
@@ -103,7 +112,6 @@ function Inside({ conversation }: { conversation: Conversation }) {
             {state.unsupported.length > 0 && (
               <div className="earlier"><Notice tone="warn" title="Not everything that was asked for had an effect"><ul className="plain-list">{state.unsupported.map((u) => <li key={u.field}><strong>{u.field}</strong>: {u.reason}</li>)}</ul></Notice></div>
             )}
-            {state.continuity === "fresh" && <div className="earlier"><Notice tone="warn" title="The agent does not remember this conversation">Its process was started anew, and it has kept nothing. What you write now begins from nothing.</Notice></div>}
             {rows.length === 0 && state.phase !== "loading" && state.earlier === 0 && <Empty icon="sessions" title="Nothing was said yet"><p>Write what {agentName(info?.agent)} should do{info ? <> in <span className="mono">{info.cwd}</span></> : null}.</p></Empty>}
             {state.phase === "loading" && rows.length === 0 && <p className="area-wait" role="status">Reading the conversation…</p>}
           </>
@@ -111,6 +119,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
       />
       <div className="dock">
         {state.running && asks.length === 0 && <p className="working" role="status"><span className="dot busy" /> {state.stopping ? "Stopping" : "Working"}</p>}
+        {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <LoginCard conversation={conversation} reason={last.error} />}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
           conversation.unqueue(w.id);
@@ -189,6 +198,34 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
         </Confirm>
       )}
     </header>
+  );
+}
+
+/** The agent has refused a prompt for want of a login: how to give it one. */
+function LoginCard({ conversation, reason }: { conversation: Conversation; reason: string | undefined }) {
+  const { info } = useStore(conversation);
+  const agent = useSelected(gateway, (g) => g.agents.find((a) => a.id === info?.agent));
+  const [keys, setKeys] = useState(noKeys);
+  const [busy, setBusy] = useState(false);
+  const credentials = credentialsOf(keys);
+  if (!agent) return null;
+  const give = async () => {
+    if (!credentials) return;
+    setBusy(true);
+    await toasts.attempt("The key could not be given", async () => {
+      await conversation.giveCredentials(credentials);
+      setKeys(noKeys);
+      toasts.show("The agent has the key. Send the prompt again.", "good");
+    });
+    setBusy(false);
+  };
+  return (
+    <LoginHelp agent={agent} reason={reason}>
+      <form className="stack" onSubmit={(event) => { event.preventDefault(); void give(); }}>
+        <KeyFields keys={keys} onChange={setKeys} disabled={busy} />
+        <div className="row"><Button type="submit" small disabled={!credentials} busy={busy}>Use this key</Button> <span className="soft small">For this session alone, and kept nowhere.</span></div>
+      </form>
+    </LoginHelp>
   );
 }
 

@@ -1,4 +1,4 @@
-import { META, ProblemError, type ContentBlock, type PromptResponse, type SandboxAgentClient, type SessionInfo, type SessionUpdate, type Turn } from "sandbox-agent";
+import { AcpRpcError, META, ProblemError, type ContentBlock, type PromptResponse, type SandboxAgentClient, type SessionInfo, type SessionUpdate, type Turn } from "sandbox-agent";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
@@ -43,6 +43,12 @@ export interface ConversationState {
   /** Events before the first one that is shown. */
   readonly earlier: number;
   readonly loadingEarlier: boolean;
+}
+
+/** Why a turn failed. */
+interface Failure {
+  readonly message: string;
+  readonly code?: number | undefined;
 }
 
 /** The rows, as one value that is another one whenever they changed. */
@@ -108,7 +114,7 @@ export class Conversation extends Store<ConversationState> {
     try {
       const info = await client.api.session(this.id);
       if (opening !== this.#opening) return;
-      this.patch({ info, title: info.title || this.get().title });
+      this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
       if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
       if (this.#seq === 0 || this.get().phase === "failed") await this.#read(client, info.eventCount, firstWindow);
       else await this.#readOn(client);
@@ -138,7 +144,7 @@ export class Conversation extends Store<ConversationState> {
     this.#caughtUp();
     const result = opened as { configOptions?: unknown[]; modes?: ModeState; _meta?: Record<string, { turn?: string }> };
     this.patch({
-      phase: "live", problem: undefined, continuity,
+      phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity,
       options: optionsOf(result.configOptions ?? this.#transcript.configOptions, result.modes, this.#transcript.modeId),
       running: result._meta?.[META]?.turn === "running" || this.#own !== undefined,
     });
@@ -245,11 +251,13 @@ export class Conversation extends Store<ConversationState> {
 
   #update(update: SessionUpdate): void {
     if (update.sessionUpdate === "user_message_chunk" && !this.get().running) this.patch({ running: true });
+    const { forgot } = this.#transcript;
     this.#transcript.apply(update, Date.now());
+    if (this.#transcript.forgot > forgot) this.patch({ continuity: "fresh" });
     this.#changed();
   }
 
-  #ended(result: PromptResponse | undefined, error: { message: string } | undefined): void {
+  #ended(result: PromptResponse | undefined, error: Failure | undefined): void {
     this.#transcript.endTurn({ ...(result ? { result } : {}), ...(error ? { error } : {}) }, Date.now());
     const smooth = result !== undefined && result.stopReason !== "cancelled";
     this.patch({ running: false, stopping: false, held: this.get().queue.length > 0 && !smooth });
@@ -291,12 +299,12 @@ export class Conversation extends Store<ConversationState> {
   /** Takes what another part of the page knows of the session anyway. */
   seen(info: SessionInfo): void {
     const before = this.get().info;
-    if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.clients === info.clients && before.pending === info.pending && before.title === info.title) return;
+    if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
     // Another client has closed it, and this page gets no more of it; or opened it again.
     const shut = info.state === "closed" || info.state === "ended";
     const over = this.get().phase === "live" && shut;
     if (this.get().phase === "reading" && !shut && this.#client) void this.#attach(this.#client).catch(() => {});
-    this.patch({ info, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, running: false, stopping: false } : {}) });
+    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, running: false, stopping: false } : {}) });
   }
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
@@ -340,7 +348,7 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ running: true, stopping: false, held: false });
     const turn = client.prompt({ sessionId: this.id, prompt: [...blocks] });
     this.#own = turn;
-    const over = (result: PromptResponse | undefined, error: { message: string } | undefined) => {
+    const over = (result: PromptResponse | undefined, error: Failure | undefined) => {
       if (this.#own !== turn) return; // another connection follows the session now
       this.#own = undefined;
       // Updates that came while the past was read belong before the end.
@@ -350,7 +358,7 @@ export class Conversation extends Store<ConversationState> {
         this.#ended(result, error);
       }
     };
-    turn.then((done) => over(done.response, undefined), (error: unknown) => over(undefined, { message: messageOf(error) }));
+    turn.then((done) => over(done.response, undefined), (error: unknown) => over(undefined, { message: messageOf(error), code: error instanceof AcpRpcError ? error.code : undefined }));
   }
 
   /** Asks the agent to stop. */
@@ -375,6 +383,16 @@ export class Conversation extends Store<ConversationState> {
       this.patch({ options: before });
       throw error;
     }
+  }
+
+  /** Gives the session credentials: its agent lets go of it and takes it up with them. */
+  async giveCredentials(credentials: Record<string, string>): Promise<void> {
+    const client = this.#client;
+    if (!client) return;
+    const cwd = this.get().info?.cwd;
+    await client.closeSession(this.id);
+    const session = await client.resumeSession({ sessionId: this.id, after: this.#seq, credentials, ...(cwd === undefined ? {} : { cwd }) });
+    this.#attached(client, session.result, session.continuity);
   }
 
   /** Opens a session again that was closed. */

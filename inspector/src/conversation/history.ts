@@ -4,9 +4,9 @@ import type { Transcript } from "./transcript.js";
 interface Frame {
   readonly id?: unknown;
   readonly method?: string;
-  readonly params?: { readonly update?: SessionUpdate; readonly result?: PromptResponse; readonly error?: { message: string }; readonly data?: { reason?: string; message?: string; stderr?: { tail?: string } } };
+  readonly params?: { readonly update?: SessionUpdate; readonly result?: PromptResponse; readonly error?: { message: string; code?: number }; readonly data?: { reason?: string; message?: string; stderr?: { tail?: string } } };
   readonly result?: { readonly stopReason?: string };
-  readonly error?: { readonly message: string };
+  readonly error?: { readonly message: string; readonly code?: number };
 }
 
 /**

@@ -67,6 +67,8 @@ export interface TurnItem {
   readonly tookMs: number | undefined;
   readonly stopReason: string | undefined;
   readonly error: string | undefined;
+  /** The error's code of JSON-RPC. */
+  readonly code: number | undefined;
   readonly usage: PromptResponse["usage"];
 }
 

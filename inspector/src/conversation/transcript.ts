@@ -17,7 +17,7 @@ export interface Usage {
 /** How a turn ended. */
 export interface TurnOutcome {
   readonly result?: PromptResponse;
-  readonly error?: { readonly message: string };
+  readonly error?: { readonly message: string; readonly code?: number | undefined };
 }
 
 type Update = SessionUpdate & { _meta?: Record<string, unknown> | null };
@@ -35,6 +35,8 @@ export class Transcript {
   modeId: string | undefined;
   configOptions: readonly unknown[] | undefined;
   title: string | undefined;
+  /** How often the agent was started anew and had forgotten what was said before. */
+  forgot = 0;
   /** Updates taken so far. */
   updates = 0;
   /** Where in the session's log what is taken next stands: rows keep their keys when they are made anew. */
@@ -80,6 +82,10 @@ export class Transcript {
         return;
       case "session_info_update":
         if (typeof update.title === "string") this.title = update.title;
+        if (ownOf(update).continuity === "fresh") {
+          this.forgot++;
+          this.note("warn", forgotten, undefined, at);
+        }
         return;
       case "usage_update":
         this.usage = { used: update.used, size: update.size, cost: update.cost ?? undefined };
@@ -102,7 +108,7 @@ export class Transcript {
     const tookMs = at >= this.#turnBegan ? at - this.#turnBegan : undefined;
     this.#turnBegan = undefined;
     this.#plan = undefined;
-    this.#add({ kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: result?.stopReason, error: error?.message, usage: result?.usage });
+    this.#add({ kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: result?.stopReason, error: error?.message, code: error?.code, usage: result?.usage });
   }
 
   /** Another prompt begins, whatever the rows say. */
@@ -271,10 +277,18 @@ export class Transcript {
   }
 }
 
+/** What stands where an agent has lost its memory. */
+const forgotten = "From here on the agent does not remember what was said above";
+
+/** What the gateway adds to an update. */
+function ownOf(update: { _meta?: Record<string, unknown> | null }): Record<string, unknown> {
+  const own = update._meta?.[META];
+  return typeof own === "object" && own !== null ? (own as Record<string, unknown>) : {};
+}
+
 /** The call of the subagent that an update belongs to. */
 function parentOf(update: { _meta?: Record<string, unknown> | null }): string | undefined {
-  const own = update._meta?.[META];
-  const id = typeof own === "object" && own !== null ? (own as Record<string, unknown>).parentToolCallId : undefined;
+  const id = ownOf(update).parentToolCallId;
   return typeof id === "string" ? id : undefined;
 }
 
