@@ -41,6 +41,24 @@ func internal() *problem.Error {
 	return problem.New(problem.Internal, "the gateway could not handle the request; its log says why")
 }
 
+// serializer writes JSON without HTML escaping.
+type serializer struct{}
+
+// Serialize implements echo.JSONSerializer.
+func (serializer) Serialize(c echo.Context, v any, _ string) error {
+	enc := json.NewEncoder(c.Response())
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write response: %w", err)
+	}
+	return nil
+}
+
+// Deserialize implements echo.JSONSerializer. No route reads a JSON body.
+func (serializer) Deserialize(echo.Context, any) error {
+	return problem.New(problem.UnsupportedMediaType, "this request takes no body")
+}
+
 // writeJSON answers with a JSON document of the state at this moment.
 func writeJSON(c echo.Context, v any) error {
 	c.Response().Header().Set("Cache-Control", "no-store")

@@ -51,6 +51,9 @@ const plays = {
           region: { type: "string", title: "Region", oneOf: [{ const: "eu", title: "Europe" }, { const: "us", title: "America" }] },
           replicas: { type: "integer", title: "Replicas", minimum: 1, maximum: 9 },
           notify: { type: "boolean", title: "Tell the team" },
+          page: { type: "string", title: "Page", format: "uri" },
+          labels: { type: "array", title: "Labels", items: { type: "string", enum: ["new", "old"] } },
+          settings: { type: "object", title: "Settings" },
         },
       },
     });
@@ -70,6 +73,29 @@ const plays = {
     }
     say("\n\nThe end of many.");
     return { stopReason: cancelled.has(sessionId) ? "cancelled" : "end_turn" };
+  },
+  // A tool that needs a permission.
+  async guarded({ sessionId, update, say }) {
+    update({ sessionUpdate: "tool_call", toolCallId: "guarded", title: "Remove the tests", kind: "delete", status: "pending" });
+    const { result } = await ask("session/request_permission", {
+      sessionId, toolCall: { toolCallId: "guarded", title: "Remove the tests and everything else that stands in the way of a green build" },
+      options: [{ optionId: "y", kind: "allow_once", name: "Allow this one time and ask me again whenever anything of this kind is to be removed" }, { optionId: "n", kind: "reject_once", name: "Keep them" }],
+    });
+    update({ sessionUpdate: "tool_call_update", toolCallId: "guarded", status: result.outcome.optionId === "y" ? "completed" : "failed" });
+    say(`guarded: ${result.outcome.optionId}`);
+    return { stopReason: "end_turn" };
+  },
+  // It runs something in a terminal of who answers it.
+  async host({ sessionId, update, say }) {
+    const { result, error } = await ask("terminal/create", { sessionId, command: "sh", args: ["-c", "echo from the terminal"] });
+    if (!error) update({ sessionUpdate: "tool_call", toolCallId: "host", title: "Run it there", kind: "execute", status: "completed", content: [{ type: "terminal", terminalId: result.terminalId }] });
+    if (!error) {
+      const terminal = { sessionId, terminalId: result.terminalId };
+      await ask("terminal/wait_for_exit", terminal);
+      await ask("terminal/release", terminal);
+    }
+    say(error ? error.message : "It ran.");
+    return { stopReason: "end_turn" };
   },
   locked() {
     throw { code: -32000, message: "authentication required: the key is not valid any more" };

@@ -12,7 +12,7 @@ beforeAll(async () => {
   const command = join(dir, "story-login");
   writeFileSync(command, `#!/bin/sh\necho "Logging in $1, found as $(command -v story-login)"\nread -r name\necho "welcome $name"\ntouch "${join(dir, "logged-in")}"\n`);
   chmodSync(command, 0o755);
-  world = await World.start(["--no-token", ...storyAgent], { STORY_LOGIN: join(dir, "logged-in"), STORY_LOGIN_COMMAND: command });
+  world = await World.start(["--no-token", "--host-tools", ...storyAgent], { STORY_LOGIN: join(dir, "logged-in"), STORY_LOGIN_COMMAND: command });
 });
 afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => {
@@ -95,4 +95,26 @@ test("an agent that has lost its memory is told of, in pages that are open and l
   await log(later).getByText("text: what was it?").waitFor();
   await bar(later).waitFor();
   await log(later).getByText("From here on the agent does not remember").waitFor();
+});
+
+test("an agent that does not stop is ended, and the session goes on", async () => {
+  writeFileSync(join(dir, "logged-in"), "");
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "deaf" });
+  await log(page).getByText("I do not listen").waitFor();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await page.getByText("The agent does not stop.").waitFor();
+  await page.getByRole("button", { name: "End its process" }).click();
+  await settled(page);
+  await chat(page, "hello anew");
+  await log(page).getByText("text: hello anew").waitFor();
+});
+
+test("a terminal that the gateway has for an agent is shown", async () => {
+  writeFileSync(join(dir, "logged-in"), "");
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "host" });
+  await log(page).getByText("It ran.").waitFor();
+  await log(page).getByRole("button", { name: /Run it there/ }).click();
+  await log(page).getByLabel("Output").getByText("from the terminal").waitFor();
 });

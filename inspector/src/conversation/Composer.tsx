@@ -23,6 +23,11 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
   useEffect(() => {
     conversation.draft = { text, attachments };
   }, [conversation, text, attachments]);
+  useEffect(() => {
+    if (!conversation.begun || matchMedia("(pointer: coarse)").matches) return;
+    conversation.begun = false;
+    area.current?.focus();
+  }, [conversation]);
   useLayoutEffect(() => {
     const element = area.current;
     if (!element) return;
@@ -71,7 +76,8 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
     }
     if (event.key === "Escape") {
       event.preventDefault();
-      area.current?.blur();
+      // Where keys scroll, and letters are shortcuts.
+      area.current?.closest(".conversation")?.querySelector<HTMLElement>(".rows")?.focus();
     } else if (event.key === "Enter" && !event.shiftKey && !event.altKey && !matchMedia("(pointer: coarse)").matches) {
       event.preventDefault();
       submit();

@@ -6,6 +6,8 @@ import { Icon } from "../kit/icons.js";
 import { Badge, Empty, Notice } from "../kit/show.js";
 import { baseName, plural } from "../kit/text.js";
 import { AskCard } from "../inbox/AskCard.js";
+import { titleOf, type Ask } from "../state/inbox.js";
+import type { Row } from "./items.js";
 import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
 import { authRequired } from "../login/methods.js";
@@ -101,7 +103,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
         </p>
       )}
       <RowList
-        rows={rows} version={version} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
+        rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>
             {state.earlier > 0 && (
@@ -118,7 +120,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
         }
       />
       <div className="dock">
-        {state.running && asks.length === 0 && <p className="working" role="status"><span className="dot busy" /> {state.stopping ? "Stopping" : "Working"}</p>}
+        {state.running && asks.length === 0 && <Working conversation={conversation} />}
         {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <LoginCard conversation={conversation} reason={last.error} />}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
@@ -130,6 +132,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
         }} />
         {state.phase === "reading" ? <Readonly conversation={conversation} /> : <Composer key={taken} conversation={conversation} attached={attached} />}
       </div>
+      <Announcer rows={rows} running={state.running} asks={asks} />
       {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}
     </div>
   );
@@ -198,6 +201,56 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
         </Confirm>
       )}
     </header>
+  );
+}
+
+/** How long an agent may take to stop before its process can be ended instead. */
+const patienceMs = 4000;
+
+/** That the agent works, or stops, and what to do when it does not. */
+function Working({ conversation }: { conversation: Conversation }) {
+  const { stopping } = useStore(conversation);
+  const [deaf, setDeaf] = useState(false);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    setDeaf(false);
+    if (!stopping) return;
+    const timer = setTimeout(() => setDeaf(true), patienceMs);
+    return () => clearTimeout(timer);
+  }, [stopping]);
+  return (
+    <div className="working">
+      <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
+      {deaf && <Button small tone="danger" busy={busy} onClick={() => {
+        setBusy(true);
+        void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
+      }}>End its process</Button>}
+      {deaf && <span className="soft small">The session stays, and can go on.</span>}
+    </div>
+  );
+}
+
+/** The most that is read out of an answer. */
+const readOut = 600;
+
+/** Reads out what an agent asks at once, and what it said when it has ended. */
+function Announcer({ rows, running, asks }: { rows: readonly Row[]; running: boolean; asks: readonly Ask[] }) {
+  const [said, say] = useState("");
+  const was = useRef(running);
+  useEffect(() => {
+    if (was.current && !running) {
+      const last = rows.findLast((r) => r.item.kind === "text")?.item;
+      const end = rows.at(-1)?.item;
+      say(end?.kind === "turn" && end.error !== undefined ? `The turn failed: ${end.error}` : last?.kind === "text" ? last.segments.all.map((s) => s.text).join("\n").slice(-readOut) : "The agent has ended its turn");
+    }
+    was.current = running;
+  }, [running, rows]);
+  const ask = asks[0];
+  return (
+    <>
+      <div className="unseen" aria-live="polite" data-announced>{said}</div>
+      <div className="unseen" aria-live="assertive" data-asked>{ask ? `The agent asks: ${titleOf(ask)}` : ""}</div>
+    </>
   );
 }
 

@@ -28,7 +28,7 @@ function estimate(row: Row | undefined): number {
  * The rows that are in sight, and a few around them. It stays at its end as long as
  * nobody scrolls away; what is read keeps its place when rows come before or behind it.
  */
-export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string }) {
+export function RowList({ rows, version, cwd, askedCalls, head, label, sent }: { rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number }) {
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
   const lastTop = useRef(0);
@@ -52,6 +52,10 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
     setAway(false);
     virtual.scrollToEnd();
   }, [virtual]);
+
+  useEffect(() => {
+    if (sent > 0) toEnd();
+  }, [sent, toEnd]);
 
   const checking = useRef<ReturnType<typeof setTimeout>>(undefined);
   useLayoutEffect(() => {

@@ -121,6 +121,7 @@ function TurnEnd({ item }: { item: TurnItem }) {
 }
 
 function Note({ item }: { item: NoteItem }) {
+  if (item.tone === "answer") return <p className="answered"><Icon name="check" size={14} /> {item.title}</p>;
   return (
     <Notice tone={item.tone} title={item.title}>
       {item.detail && <details><summary>Details</summary><pre className="note-detail" tabIndex={0}>{item.detail}</pre></details>}

@@ -1,6 +1,8 @@
 import { AcpRpcError, META, ProblemError, type ContentBlock, type PromptResponse, type SandboxAgentClient, type SessionInfo, type SessionUpdate, type Turn } from "sandbox-agent";
+import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
+import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
 import type { Row } from "./items.js";
 import { Transcript, type Command, type Usage } from "./transcript.js";
@@ -30,6 +32,8 @@ export interface ConversationState {
   readonly running: boolean;
   /** Whether this page has asked to stop and the turn has not ended. */
   readonly stopping: boolean;
+  /** Grows with each prompt that a person sends here. */
+  readonly sent: number;
   readonly queue: readonly Waiting[];
   /** The queue waits for a person, because a turn was stopped or failed. */
   readonly held: boolean;
@@ -60,11 +64,13 @@ export interface RowsVersion {
 /** Events that are read when a conversation is opened; more come when somebody asks for them. */
 const firstWindow = 3000;
 const pageSize = 1000;
+/** The newest events in which the answer of another client is looked for. */
+const answerWindow = 200;
 /** Prompts that wait here; then sending says that the queue is full. */
 export const maxQueue = 64;
 
 const empty: ConversationState = {
-  phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, queue: [], held: false, options: [], commands: [],
+  phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
   usage: undefined, title: undefined, unsupported: [], continuity: undefined, earlier: 0, loadingEarlier: false,
 };
 
@@ -83,6 +89,8 @@ export class Conversation extends Store<ConversationState> {
   readonly rows = new Rows({ rows: [], version: 0 });
   /** What is being written and not sent: it survives looking elsewhere. */
   draft: { text: string; attachments: readonly ContentBlock[] } = { text: "", attachments: [] };
+  /** Whether it was just made here: then writing goes on in it. */
+  begun = false;
   #transcript = new Transcript();
   #client: SandboxAgentClient | undefined;
   #off: (() => void)[] = [];
@@ -265,6 +273,26 @@ export class Conversation extends Store<ConversationState> {
     if (smooth) this.#sendNext();
   }
 
+  /** The agent asks a person something. */
+  asked(ask: Ask): void {
+    this.#inOrder(undefined, () => {
+      showAsk(this.#transcript, askFrame(ask), ask.at);
+      this.#changed();
+    });
+  }
+
+  /** It was answered here; what was answered elsewhere stands in the log. */
+  answered(ask: Ask, response: unknown): void {
+    const frame = askFrame(ask);
+    const show = (result: unknown) => this.#inOrder(undefined, () => {
+      showAnswer(this.#transcript, frame, result, Date.now());
+      this.#changed();
+    });
+    const client = this.#client;
+    if (response !== undefined || !client) return show(response);
+    void client.api.sessionEvents(this.id, { after: Math.max(0, this.#seq - answerWindow), limit: pageSize }).then(({ events }) => show(answerIn(events, frame)), () => show(undefined));
+  }
+
   /** Tells of the rows, with the next frame. */
   #changed(): void {
     if (this.#scheduled) return;
@@ -315,6 +343,7 @@ export class Conversation extends Store<ConversationState> {
       this.patch({ queue: [...queue, { id: this.#nextWaiting++, blocks }] });
       return true;
     }
+    this.patch({ sent: this.get().sent + 1 });
     this.#prompt(blocks);
     return true;
   }
@@ -366,6 +395,12 @@ export class Conversation extends Store<ConversationState> {
     if (!this.get().running) return;
     this.patch({ stopping: true, held: this.get().queue.length > 0 });
     await this.#client?.cancel(this.id);
+  }
+
+  /** Ends the process of an agent that does not stop, and takes the session up again. */
+  async endProcess(): Promise<void> {
+    await this.#client?.closeSession(this.id);
+    await this.reopen();
   }
 
   async setOption(option: ConfigOption, value: string | boolean): Promise<void> {

@@ -1,5 +1,5 @@
 import { META, type ContentBlock, type PromptResponse, type SessionUpdate, type ToolCall, type ToolCallUpdate } from "sandbox-agent";
-import type { ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolItem, ToolStatus } from "./items.js";
+import type { Asked, ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolItem, ToolStatus } from "./items.js";
 import { Segments } from "./segments.js";
 
 export interface Command {
@@ -42,6 +42,7 @@ export class Transcript {
   /** Where in the session's log what is taken next stands: rows keep their keys when they are made anew. */
   place: number | undefined;
   #tools = new Map<string, { item: ToolItem; row: number }>(); // row of the outermost call
+  readonly #asked = new Map<string, Asked>(); // by tool call, which may come later
   #last: Item | undefined;
   #lastRow = -1; // of the last item's first row
   #plan: { item: PlanItem; row: number } | undefined; // of this turn
@@ -117,6 +118,24 @@ export class Transcript {
       this.#settleLast();
       this.#last = undefined;
     }
+  }
+
+  /** A permission is asked for; what is waited for it is no work of the tool. */
+  asked(toolCallId: string, at: number): void {
+    const before = this.#asked.get(toolCallId);
+    this.#setAsked(toolCallId, { since: before?.since ?? at, waitedMs: before?.waitedMs ?? 0, answer: before?.answer });
+  }
+
+  /** The permission was given or refused; without an answer nobody knows which. */
+  answered(toolCallId: string, answer: Asked["answer"], at: number): void {
+    const before = this.#asked.get(toolCallId);
+    this.#setAsked(toolCallId, { since: undefined, waitedMs: (before?.waitedMs ?? 0) + (before?.since === undefined ? 0 : Math.max(0, at - before.since)), answer: answer ?? before?.answer });
+  }
+
+  #setAsked(toolCallId: string, asked: Asked): void {
+    this.#asked.set(toolCallId, asked);
+    const known = this.#tools.get(toolCallId);
+    if (known) this.#changed({ ...known.item, asked });
   }
 
   note(tone: NoteItem["tone"], title: string, detail: string | undefined, at: number): void {
@@ -201,7 +220,7 @@ export class Transcript {
     const known = this.#tools.get(update.toolCallId);
     const before: ToolItem = known?.item ?? {
       kind: "tool", key: this.#key("tool"), at, endedAt: undefined, id: update.toolCallId, title: "", tool: "other", status: "pending",
-      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentOf(update), children: [],
+      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentOf(update), children: [], asked: this.#asked.get(update.toolCallId),
     };
     const status: ToolStatus = update.status ?? before.status;
     const ended = status === "completed" || status === "failed";

@@ -92,6 +92,10 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   }, [problem]);
   const [busy, setBusy] = useState(false);
   const listId = useId();
+  const first = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    if (!matchMedia("(pointer: coarse)").matches) first.current?.querySelector<HTMLElement>("textarea")?.focus();
+  }, []);
   const folders = useFolders(wishes.cwd);
   const agent = agents.find((a) => a.id === wishes.agent);
   const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
@@ -131,7 +135,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   return (
     <div className="area new-session">
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
-      <form className="stack wide-gap" onSubmit={(event) => void submit(event)}>
+      <form ref={first} className="stack wide-gap" onSubmit={(event) => void submit(event)}>
         <div className="pair">
           <Field label="Agent" hint={agent && agentHint(agent)}>
             {(props) => (

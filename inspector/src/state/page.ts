@@ -51,6 +51,8 @@ export const inboxCount = inbox.count;
 if (token !== undefined) gateway.setToken(token, gateway.get().remember);
 
 gateway.onElicitation = inbox.elicit;
+inbox.onAsk = (ask) => conversations.peek(ask.sessionId ?? "")?.asked(ask);
+inbox.onAnswer = (ask, response) => conversations.peek(ask.sessionId ?? "")?.answered(ask, response);
 let generation = 0;
 gateway.subscribe(() => {
   const state = gateway.get();
