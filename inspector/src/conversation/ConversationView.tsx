@@ -4,7 +4,9 @@ import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Badge, Empty, Notice } from "../kit/show.js";
-import { baseName, plural } from "../kit/text.js";
+import { plural } from "../kit/text.js";
+import { marksOf, nameOf } from "../sessions/marks.js";
+import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
 import type { Row } from "./items.js";
@@ -61,7 +63,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
   useEffect(() => {
     if (usage?.cost) sessions.noteCost(conversation.id, usage.cost);
   }, [usage, conversation]);
-  const title = state.title || info?.title || (info ? baseName(info.cwd) : "Session");
+  const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useEffect(() => {
     if (info) document.title = `${title} · Sandbox Agent`;
   }, [title, info]);
@@ -142,7 +144,7 @@ const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a
 
 function Head({ conversation, title }: { conversation: Conversation; title: string }) {
   const state = useStore(conversation);
-  const [asking, ask] = useState<"delete" | "terminate">();
+  const [asking, ask] = useState<"delete" | "terminate" | "rename">();
   const { info } = state;
   const id = conversation.id;
   const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
@@ -165,6 +167,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
       <Menu
         label="What can be done with this session"
         items={[
+          ...(info ? markItems(info, () => ask("rename")) : []),
           { label: "Fork", hint: "a copy to try something", disabled: state.phase !== "live", run: () => attempt("It could not be forked", async () => {
             const fork = await gateway.client.forkSession({ sessionId: id, ...(info ? { cwd: info.cwd } : {}) });
             conversations.made(fork);
@@ -186,7 +189,8 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           { label: "Delete…", danger: true, run: () => ask("delete") },
         ]}
       />
-      {asking && (
+      {asking === "rename" && info && <Rename info={info} onClose={() => ask(undefined)} />}
+      {(asking === "delete" || asking === "terminate") && (
         <Confirm
           title={asking === "delete" ? "Delete this session?" : "End this session for good?"} action={asking === "delete" ? "Delete" : "End"} onClose={() => ask(undefined)}
           onConfirm={() => toasts.attempt("It did not work", async () => {
