@@ -36,7 +36,7 @@ test("a permission is given in the conversation, refused by key, and told as it 
   expect(await page.locator("[data-asked]").textContent()).toContain("The agent asks");
   await page.keyboard.press("x");
   await log(page).getByText("permission: reject_once").waitFor();
-  await log(page).getByRole("region", { name: "Tool: Edit notes.txt" }).last().getByText("Rejected").waitFor();
+  await log(page).getByRole("group", { name: "Tool: Edit notes.txt" }).last().getByText("Rejected").waitFor();
   await expect.poll(() => page.locator("[data-announced]").textContent()).toContain("permission: reject_once");
 });
 
@@ -118,7 +118,7 @@ test("what a person answered stays to be seen, here, in other windows and later"
   expect(await allow.evaluate((e) => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= innerWidth)).toBe(true); // all of it is to be read
   await ask(other).waitFor();
   await ask(page).getByRole("button", { name: "Keep them" }).click();
-  const tool = (p: Page) => log(p).getByRole("region", { name: /^Tool: Remove the tests/ });
+  const tool = (p: Page) => log(p).getByRole("group", { name: /^Tool: Remove the tests/ });
   for (const one of [page, other]) {
     await tool(one).getByText("Keep them").waitFor();
     await tool(one).getByText("Rejected").waitFor();

@@ -4,7 +4,7 @@ import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Badge, Empty, Notice } from "../kit/show.js";
-import { plural } from "../kit/text.js";
+import { count, elapsed, plural } from "../kit/text.js";
 import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
@@ -20,7 +20,10 @@ import { useSelected, useStore } from "../state/store.js";
 import { attach, type Attached } from "./attachments.js";
 import { Composer } from "./Composer.js";
 import type { Conversation, Waiting } from "./conversation.js";
-import { RowList } from "./RowList.js";
+import { Find, type Finding } from "./Find.js";
+import { RowList, type RowControl } from "./RowList.js";
+import { markdownOf } from "./words.js";
+import { useShortcut } from "../app/shortcuts.js";
 
 /** One session: what was said, what is asked, and where to answer. */
 export function ConversationView({ id }: { id: string }) {
@@ -69,6 +72,16 @@ function Inside({ conversation }: { conversation: Conversation }) {
   }, [title, info]);
 
   const last = rows.at(-1)?.item;
+  const control = useRef<RowControl>(null);
+  const [finding, setFinding] = useState<Finding>();
+  const toPrompt = (direction: 1 | -1) => {
+    const from = control.current?.first() ?? 0;
+    const at = direction < 0 ? rows.findLastIndex((r, i) => i < from && r.item.kind === "user") : rows.findIndex((r, i) => i > from && r.item.kind === "user");
+    if (at >= 0) control.current?.show(at);
+  };
+  useShortcut({ keys: "mod+f", what: "Find in the conversation", group: "Conversation", always: true, run: () => setFinding((f) => f ?? { words: "", row: undefined }) });
+  useShortcut({ keys: "alt+ArrowUp", what: "The prompt before", group: "Conversation", always: true, run: () => toPrompt(-1) });
+  useShortcut({ keys: "alt+ArrowDown", what: "The next prompt", group: "Conversation", always: true, run: () => toPrompt(1) });
   if (state.phase === "failed") {
     return (
       <div className="conversation">
@@ -104,7 +117,15 @@ function Inside({ conversation }: { conversation: Conversation }) {
           <Icon name="warning" /> <span><strong>The agent does not remember the whole conversation.</strong> Its process was started anew and had kept nothing: tell it again what it needs.</span>
         </p>
       )}
+      {finding && <Find rows={rows} version={version} onFind={(next) => {
+        setFinding(next);
+        if (next.row !== undefined) control.current?.show(next.row, "center");
+      }} onClose={() => {
+        setFinding(undefined);
+        control.current?.focus();
+      }} />}
       <RowList
+        control={control} found={finding?.row} marked={finding?.words ?? ""}
         rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>
@@ -173,6 +194,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
             conversations.made(fork);
             router.go("sessions", [fork.id]);
           }) },
+          { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
           { label: "Detach", hint: "it goes on", run: () => {
@@ -213,7 +235,14 @@ const patienceMs = 4000;
 
 /** That the agent works, or stops, and what to do when it does not. */
 function Working({ conversation }: { conversation: Conversation }) {
-  const { stopping } = useStore(conversation);
+  const { stopping, usage } = useStore(conversation);
+  const { rows } = useStore(conversation.rows);
+  const began = rows.findLast((r) => r.item.kind === "user")?.item.at;
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
   const [deaf, setDeaf] = useState(false);
   const [busy, setBusy] = useState(false);
   useEffect(() => {
@@ -225,6 +254,7 @@ function Working({ conversation }: { conversation: Conversation }) {
   return (
     <div className="working">
       <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
+      {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
       {deaf && <Button small tone="danger" busy={busy} onClick={() => {
         setBusy(true);
         void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));

@@ -29,7 +29,7 @@ export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested }: { i
   const hasMore = item.content.length > 0 || item.rawInput !== undefined || item.children.length > 0 || item.rawOutput !== undefined;
   const took = item.endedAt === undefined ? undefined : item.endedAt - item.at - (item.asked?.waitedMs ?? 0);
   return (
-    <section className={`tool ${status} ${nested ? "nested" : ""}`} aria-label={`Tool: ${item.title}`}>
+    <section role="group" className={`tool ${status} ${nested ? "nested" : ""}`} aria-label={`Tool: ${item.title}`}>
       <button type="button" className="tool-head" aria-expanded={hasMore ? open : undefined} onClick={() => choose(!open)} disabled={!hasMore}>
         <span className="tool-icon"><Icon name={icons[item.tool] ?? "wire"} size={15} /></span>
         <span className="tool-title">{item.title || item.tool}</span>
