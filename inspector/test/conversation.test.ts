@@ -43,6 +43,13 @@ test("a session is made, its turns stream, and everything they show is there", a
   await log.getByRole("button", { name: /Picture/ }).waitFor();
   await page.getByText("$0.18").first().waitFor();
 
+  await page.getByRole("button", { name: "About this session" }).click();
+  const about = page.getByRole("dialog", { name: "About this session" });
+  await about.getByText(/^1 turn, \d tool calls, 2k tokens in, 345 out/).waitFor();
+  await about.getByText("It remembers all of it.").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "about");
+  await page.keyboard.press("Escape");
   await page.setViewportSize(desktop);
   for (const name of ["light", "dark"] as const) {
     await theme(page, name);

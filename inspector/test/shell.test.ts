@@ -34,6 +34,29 @@ test("keys go to areas, and ? lists them", async () => {
   await page.getByRole("dialog").waitFor({ state: "detached" });
 });
 
+test("everything that can be done is found by its name", async () => {
+  const page = await world.open();
+  await connected(page);
+  await page.keyboard.press("Control+k");
+  const dialog = page.getByRole("dialog", { name: "What do you want to do?" });
+  const input = dialog.getByRole("combobox");
+  await input.fill("no such thing");
+  await dialog.getByText("Nothing is called so.").waitFor();
+  await input.fill("theme");
+  await dialog.getByRole("option", { name: "Theme: dark" }).waitFor();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "palette");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.documentElement.dataset.theme === "dark");
+  await dialog.waitFor({ state: "detached" });
+  await page.keyboard.press("Control+k");
+  await input.fill("mock");
+  await dialog.getByRole("option", { name: /^New session with Mock/ }).click();
+  await page.waitForURL(/#\/sessions\/new\?agent=mock$/);
+});
+
 test("on a phone the areas are behind a button", async () => {
   const page = await world.open("", { viewport: phone });
   await page.getByRole("button", { name: "Open the menu" }).click();

@@ -4,7 +4,7 @@ import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/control
 import { AreaHead, Command, Notice } from "../kit/show.js";
 import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
-import { authRequired } from "../login/methods.js";
+import { authRequired } from "../login/codes.js";
 import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
