@@ -36,6 +36,7 @@ test("a session is made, its turns stream, and everything they show is there", a
   const edit = log.getByRole("group", { name: "Tool: Edit src/divide.ts" });
   await edit.getByRole("link", { name: "src/divide.ts:3" }).waitFor();
   await expect.poll(() => edit.locator("tr.add").count()).toBe(1);
+  await edit.locator("tr.add .hljs-keyword").getByText("throw").waitFor();
   await edit.getByRole("radio", { name: "Split" }).check();
   await edit.locator("table.split").waitFor();
   await edit.getByRole("radio", { name: "Unified" }).check();
