@@ -40,6 +40,7 @@ test("everything that can be done is found by its name", async () => {
   await page.keyboard.press("Control+k");
   const dialog = page.getByRole("dialog", { name: "What do you want to do?" });
   const input = dialog.getByRole("combobox");
+  await expect.poll(() => input.evaluate((e) => e === document.activeElement)).toBe(true);
   await input.fill("no such thing");
   await dialog.getByText("Nothing is called so.").waitFor();
   await input.fill("theme");
