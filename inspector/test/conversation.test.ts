@@ -127,6 +127,7 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   await picture(page, "find");
   await page.keyboard.press("Escape");
   await find.waitFor({ state: "detached" });
+  expect(await page.evaluate(() => CSS.highlights.has("found"))).toBe(false);
 
   // From prompt to prompt.
   await page.keyboard.press("Alt+ArrowUp");

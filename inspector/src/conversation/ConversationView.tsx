@@ -179,7 +179,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           <p className="facts soft small">
             <span>{agentName(info.agent)}</span>
             <a className="mono clip" href={hrefOfFile(info.cwd)} title={info.cwd}>{info.cwd}</a>
-            {info.clients > 1 && <span title="Clients that follow this session">{plural(info.clients, "client")}</span>}
+            {info.clients > 1 && <span className="others" title="Clients that follow this session">{plural(info.clients, "client")}</span>}
           </p>
         )}
       </div>

@@ -87,8 +87,13 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const [keys, setKeys] = useState(noKeys);
   const said = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    said.current?.scrollIntoView({ block: "nearest" });
-    said.current?.focus();
+    const element = said.current;
+    if (!element) return;
+    element.focus();
+    // It grows when the agent has told how to log in.
+    const sizes = new ResizeObserver(() => element.contains(document.activeElement) && element.scrollIntoView({ block: "nearest" }));
+    sizes.observe(element);
+    return () => sizes.disconnect();
   }, [problem]);
   const [busy, setBusy] = useState(false);
   const listId = useId();
