@@ -71,3 +71,19 @@ test("on a phone the areas are behind a button", async () => {
     await picture(page, `shell-phone-${name}`);
   }
 });
+
+test("on a tablet the areas are icons that have their names", async () => {
+  const page = await world.open("#/sessions/new", { viewport: { width: 834, height: 1112 } });
+  await connected(page);
+  const link = page.getByRole("navigation", { name: "Areas" }).getByRole("link", { name: "Inbox" });
+  expect((await link.boundingBox())!.width).toBeLessThan(60);
+  await page.getByRole("heading", { name: "New session" }).waitFor();
+  const [agent, folder] = [await page.locator(".new-session").getByLabel("Agent", { exact: true }).boundingBox(), await page.getByLabel("Folder", { exact: true }).boundingBox()];
+  expect(folder!.y).toBeGreaterThan(agent!.y + agent!.height); // one below the other
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+  }
+  await link.click();
+  await page.waitForURL(/#\/inbox$/);
+});
