@@ -72,6 +72,7 @@ sessions.onAnswer((all) => {
   inbox.watch(all);
   notifier.seen(all);
   for (const info of all) conversations.peek(info.sessionId)?.seen(info);
+  conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
 });
 
 // Prompts that wait for their turn, and texts that are not saved, are the page's own: the browser asks before it forgets them.
