@@ -41,7 +41,12 @@ export function server(dir) {
 /** Makes a skill in a folder. */
 export function skill(dir, name, description, body) {
   mkdirSync(`${dir}/${name}`, { recursive: true });
-  writeFileSync(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
+  place(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
+}
+
+/** Writes a file that scenarios share, unless it is there: another one may be reading it. */
+function place(file, content) {
+  if (!existsSync(file)) writeFileSync(file, content);
 }
 
 /** A session that was given all that a session can be given at its start. */
@@ -49,8 +54,8 @@ export async function equipped(w, a, answer) {
   const dir = `${env.WORK}/equipped`;
   for (const name of ["in", "skills", "more", "even-more"]) mkdirSync(`${dir}/${name}`, { recursive: true });
   skill(`${dir}/skills`, "demo", "DOES DEMOS WELL", "say SKILL BODY for $ARGUMENTS");
-  for (const name of ["more", "even-more"]) writeFileSync(`${dir}/${name}/there.txt`, "it is there\n");
-  if (a.memory) writeFileSync(`${dir}/in/${a.memory}`, "FROM MEMORY\n");
+  for (const name of ["more", "even-more"]) place(`${dir}/${name}/there.txt`, "it is there\n");
+  if (a.memory) place(`${dir}/in/${a.memory}`, "FROM MEMORY\n");
   const { meta, ...settings } = a.equipment(dir);
   return w.borrow({
     cwd: `${dir}/in`, ...settings,
