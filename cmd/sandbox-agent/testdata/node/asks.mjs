@@ -1,7 +1,7 @@
 // Scenarios of what is asked, and of what clients set.
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
-import { choose, contentOf, env, failure, heard, own, ownOf, script, valueOf } from "./link.mjs";
+import { existsSync, mkdirSync } from "node:fs";
+import { choose, contentOf, env, failure, heard, own, ownOf, place, script, valueOf } from "./link.mjs";
 
 const touching = (w, a, name, after = "went on") => script([[a.touch(`${w.dir}/${name}`)], [{ say: after }]]);
 const forms = { elicitation: { form: {} } };
@@ -22,7 +22,7 @@ const blueAndL = (params, kind) => {
 
 /** An MCP server with the tools word and ask, as a session is given it. */
 export function server(dir) {
-  writeFileSync(`${dir}/server.mjs`, `
+  place(`${dir}/server.mjs`, `
     import { createInterface } from "node:readline";
     const send = (m) => console.log(JSON.stringify({ jsonrpc: "2.0", ...m }));
     let waiting;
@@ -42,11 +42,6 @@ export function server(dir) {
 export function skill(dir, name, description, body) {
   mkdirSync(`${dir}/${name}`, { recursive: true });
   place(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
-}
-
-/** Writes a file that scenarios share, unless it is there: another one may be reading it. */
-function place(file, content) {
-  if (!existsSync(file)) writeFileSync(file, content);
 }
 
 /** A session that was given all that a session can be given at its start. */
