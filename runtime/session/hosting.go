@@ -138,9 +138,16 @@ func (s *Session) startFresh(ctx context.Context, p *agents.Process, rec record,
 			s.rec.AgentSessionID = l.native
 		}
 		s.mu.Unlock()
-		if s.openedBy(l, nil) {
-			s.handle(event{kind: bound, attempt: attempt, link: l})
-			_ = p.Bind(l.native, l) // of a process that is ending: the start fails, too
+		if !s.openedBy(l, nil) {
+			return
+		}
+		s.handle(event{kind: bound, attempt: attempt, link: l})
+		_ = p.Bind(l.native, l) // of a process that is ending: the start fails, too
+		s.mu.Lock()
+		unwanted := l.unwanted
+		s.mu.Unlock()
+		if unwanted { // the start was given up before there was anything to unbind
+			p.Unbind(l.native, l)
 		}
 	})
 	if err != nil {
