@@ -93,7 +93,7 @@ var forbidden = map[edge]string{
 	{from: "./fs/...", to: "...", unless: "std"}:                                                                            stdReason,
 	{from: "./inspector/...", to: "...", unless: "std"}:                                                                     stdReason,
 	{from: "./internal/process/...", to: "...", unless: "std golang.org/x/sys/..."}:                                         stdReason,
-	{from: "./control/process/...", to: "...", unless: "std ./internal/process github.com/creack/pty golang.org/x/sys/..."}: "processes of clients know neither agents nor sessions",
+	{from: "./control/process/...", to: "...", unless: "std ./internal/awake ./internal/process github.com/creack/pty golang.org/x/sys/..."}: "processes of clients know neither agents nor sessions",
 }
 
 const (

@@ -153,6 +153,7 @@ func (s *socket) read(ctx context.Context, client acp.Client) {
 func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 	ping := time.NewTicker(s.h.o.PingInterval)
 	defer ping.Stop()
+	unheard := 0 // pings since the client was heard
 	for {
 		select {
 		case <-st.Wake():
@@ -180,7 +181,11 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 			}
 			st.Written()
 		case <-ping.C:
-			if s.conn.silentFor() > 3*s.h.o.PingInterval || s.conn.writeAll([]byte{opPing, 0}, s.h.o.WriteTimeout) != nil {
+			// Counted, not timed: a machine that was suspended has not listened.
+			if unheard++; s.conn.heard.Swap(false) {
+				unheard = 0
+			}
+			if unheard > 3 || s.conn.writeAll([]byte{opPing, 0}, s.h.o.WriteTimeout) != nil {
 				_ = s.ws.CloseNow()
 				return
 			}
@@ -234,7 +239,7 @@ func (h *hijack) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	h.conn = &sharedConn{Conn: conn, early: early}
-	h.conn.heard.Store(time.Now().UnixMilli())
+	h.conn.heard.Store(true)
 	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, 2<<10), bufio.NewWriterSize(h.conn, 512)), nil
 }
 
@@ -244,9 +249,9 @@ func (h *hijack) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // sharedConn is a connection on which whole frames are written by two parties.
 type sharedConn struct {
 	net.Conn
-	heard atomic.Int64 // unix ms of the last read
-	early []byte       // read before the connection was taken over
-	mu    sync.Mutex   // one write at a time
+	heard atomic.Bool // something was read since the last ping
+	early []byte      // read before the connection was taken over
+	mu    sync.Mutex  // one write at a time
 }
 
 func (c *sharedConn) Read(p []byte) (int, error) {
@@ -256,12 +261,10 @@ func (c *sharedConn) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
-	c.heard.Store(time.Now().UnixMilli())
+	if n > 0 {
+		c.heard.Store(true)
+	}
 	return n, err
-}
-
-func (c *sharedConn) silentFor() time.Duration {
-	return time.Since(time.UnixMilli(c.heard.Load()))
 }
 
 // Write writes a frame of the library's.

@@ -108,6 +108,7 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 		return err
 	}
 	defer release()
+	defer noticeSleep()()
 	cfg.noProcesses = true // there is no way to ask for one
 	gw, err := openGateway(cfg, new(telemetry.Telemetry), log)
 	if err != nil {

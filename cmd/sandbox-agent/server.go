@@ -107,6 +107,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return fmt.Errorf("set up telemetry: %w", err)
 	}
 	defer flushTraces(told)
+	defer noticeSleep()()
 	if told.Traces() && !cfg.shareOTEL {
 		// With them agents would send what they say to the same place, in this
 		// program's name and with its credentials.

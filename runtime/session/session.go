@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -27,6 +28,7 @@ type Session struct {
 	log    *slog.Logger
 
 	active  atomic.Int64                // unix ms of the last message
+	stirred atomic.Int64                // the awake.Moment of the last message
 	opening sync.Mutex                  // held while the log is opened
 	logp    atomic.Pointer[journal.Log] // nil until opened
 	saving  sync.Mutex                  // orders writes of the record: an older one must not come last
@@ -63,6 +65,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.active.Store(rec.CreatedAt.UnixMilli())
+	s.stirred.Store(int64(awake.Now()))
 	return s
 }
 
