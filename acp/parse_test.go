@@ -193,3 +193,12 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+func TestParse_DeepNestingIsNamed(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("[", 2000) + strings.Repeat("]", 2000), strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)} {
+		_, err := Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":` + deep + `}`))
+		if err == nil || !strings.Contains(err.Error(), "nested deeper than 1000 levels") {
+			t.Errorf("%v", err)
+		}
+	}
+}

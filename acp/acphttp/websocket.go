@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,6 +125,9 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 	kind, data, err := s.ws.Read(ctx)
 	if err != nil {
+		if websocket.CloseStatus(err) == -1 && strings.Contains(err.Error(), "unmasked frame") { // it says nothing to the client
+			_ = s.ws.Close(websocket.StatusProtocolError, "frames of clients must be masked")
+		}
 		return m, false, err
 	}
 	if kind != websocket.MessageText {
@@ -131,6 +135,9 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 	}
 	m, err = acp.Parse(data)
 	if err != nil {
+		if err.Error() == acp.ErrInvalidUTF8 {
+			return m, false, s.ws.Close(websocket.StatusInvalidFramePayloadData, "text frames must be UTF-8")
+		}
 		refusal := acp.Refusal(err)
 		return m, false, s.send(refusal.Frame())
 	}
