@@ -326,7 +326,8 @@ func (m *machine) begin(t *turn) {
 	m.serve()
 }
 
-// serve gives the turn to the process, or sees to it that there is one.
+// serve gives the turn to the process, or sees to it that there is one for the turn
+// or for the requests that wait.
 func (m *machine) serve() {
 	switch t := m.turn; {
 	case m.hosting == serving && t != nil && t.phase == waiting:
@@ -335,8 +336,10 @@ func (m *machine) serve() {
 		if t.withdrawn { // it must not overtake the prompt
 			m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
 		}
-	case m.hosting == dormant:
+	case m.hosting == dormant && t != nil:
 		m.start(effect{do: startProcess, turn: t})
+	case m.hosting == dormant && len(m.waiters) > 0:
+		m.start(effect{do: startProcess, req: m.waiters[0]})
 	}
 }
 

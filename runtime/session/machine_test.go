@@ -113,6 +113,9 @@ func (w *world) stop(goal life) bool {
 // on lets the machine take an event and does what it says, as far as it matters here.
 func (w *world) on(e event) bool {
 	for _, eff := range w.m.on(e) {
+		if what := missing(eff); what != "" {
+			w.fault = what
+		}
 		switch eff.do {
 		case endTurn:
 			if !drop(&w.turns, eff.turn) {
@@ -151,6 +154,45 @@ func (w *world) on(e event) bool {
 		}
 	}
 	return true
+}
+
+// missing says what carrying out an effect needs and the effect has not.
+func missing(e effect) string {
+	switch e.do {
+	case recordPrompt, endTurn, watchStop:
+		if e.turn == nil {
+			return "an effect on a turn has none"
+		}
+	case givePrompt, tellWithdrawn:
+		if e.turn == nil || e.link == nil {
+			return "a prompt or its link is missing"
+		}
+	case tellCancel, answerPeople:
+		if e.link == nil {
+			return "nobody can be told"
+		}
+	case startProcess:
+		if e.turn == nil && e.req == nil {
+			return "a process is started for nobody"
+		}
+	case runRequest:
+		if e.req == nil || e.link == nil {
+			return "a request or its link is missing"
+		}
+	case refuseRequest:
+		if e.req == nil || e.err == nil {
+			return "a request is refused without a reason"
+		}
+	case release:
+		if e.link == nil && e.goal != deleted {
+			return "a process is released that is none"
+		}
+	case tellStopped:
+		if e.done == nil {
+			return "nobody waits for the stop"
+		}
+	}
+	return ""
 }
 
 func drop[T comparable](list *[]T, one T) bool {
