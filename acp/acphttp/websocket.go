@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -121,9 +122,18 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 	}
 }
 
+const firstFrame = 512 // bytes, before more of a message came
+
 // next reads one message. What is no message is answered, and ok is false.
 func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
-	kind, data, err := s.ws.Read(ctx)
+	kind, src, err := s.ws.Reader(ctx)
+	var data []byte
+	if err == nil {
+		data, err = s.h.gather(src, firstFrame)
+	}
+	if errors.Is(err, errMemory) {
+		_ = s.ws.Close(websocket.StatusTryAgainLater, "clients' messages take all the memory that they may have")
+	}
 	if err != nil {
 		if websocket.CloseStatus(err) == -1 && strings.Contains(err.Error(), "unmasked frame") { // it says nothing to the client
 			_ = s.ws.Close(websocket.StatusProtocolError, "frames of clients must be masked")
