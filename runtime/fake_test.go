@@ -27,6 +27,7 @@ type fakeAgent struct {
 	caps   string // agentCapabilities; "" is {}
 	info   adapters.Info
 	handle func(a *fakeConn, m acp.Message)
+	shared chan sent // gets what all its processes are sent; nil for one channel each
 
 	mu      sync.Mutex
 	conns   []*fakeConn
@@ -108,8 +109,39 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 		c.agent.handle(c, m)
 		return nil
 	}
+	if c.agent.shared != nil {
+		c.agent.shared <- sent{c, m}
+		return nil
+	}
 	c.got <- m
 	return nil
+}
+
+// sent is a message to one of an agent's processes.
+type sent struct {
+	to *fakeConn
+	m  acp.Message
+}
+
+// nextOf returns the next message to any of the agent's processes.
+func (f *fakeAgent) nextOf(t *testing.T, method string) sent {
+	t.Helper()
+	select {
+	case s := <-f.shared:
+		if s.m.Method() != method {
+			t.Fatalf("the agent was sent %s, want method %q", s.m.Frame(), method)
+		}
+		return s
+	case <-time.After(wait):
+		t.Fatalf("the agent was not sent %q", method)
+	}
+	panic("unreachable")
+}
+
+func (f *fakeAgent) answer(s sent, result string) { s.to.result(s.m, result) }
+
+func (f *fakeAgent) refuse(s sent, why string) {
+	s.to.out <- acp.NewError(s.m.ID(), acp.Errorf(acp.CodeInternal, "%s", why))
 }
 
 func (c *fakeConn) newSession(m acp.Message) {

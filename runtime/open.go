@@ -132,24 +132,25 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 			return
 		}
 		prepare(s)
-		missing := s.Finish(c.r.ctx, asked)
-		if said, ok := rawjson.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
-			var more []session.Unsupported
-			if json.Unmarshal(said, &more) == nil {
-				missing = append(more, missing...)
-			}
-		}
-		if len(missing) > 0 {
-			if b, err := schema.Encode(missing); err == nil {
-				result = rawjson.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
-			}
-		}
+		result = withUnsupported(result, s.Finish(c.r.ctx, asked))
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
 		}
 		c.Created(q, s, s.Describe(result))
 		s.Answered()
 	})
+}
+
+// withUnsupported adds what has no effect to what the agent's result says of it.
+func withUnsupported(result json.RawMessage, missing []session.Unsupported) json.RawMessage {
+	if len(missing) == 0 {
+		return result
+	}
+	missing = append(session.UnsupportedIn(result), missing...)
+	if b, err := schema.Encode(missing); err == nil {
+		result = rawjson.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
+	}
+	return result
 }
 
 // fork handles session/fork: the new session begins with the old one's history.
@@ -240,6 +241,28 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		})
 		return
 	}
+	change, err := s.Asked(m.Params())
+	if err != nil {
+		q.Fail(nil, err)
+		return
+	}
+	if change.None() {
+		c.attachOpened(q, m, s, nil)
+		return
+	}
+	own := m.Clone()
+	c.r.tasks.Go(func() {
+		missing, err := s.Apply(c.r.within(q), c.needs, &change)
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		c.attachOpened(q, &own, s, missing)
+	})
+}
+
+// attachOpened attaches the client to a session that it loads or resumes, and answers.
+func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported) {
 	s.EndLostCalls()
 	last := s.Log().Last()
 	var after, replay uint64
@@ -263,7 +286,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	c.Attach(s, after, replay)
-	result := s.Describe(json.RawMessage("{}"))
+	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
 		return
@@ -336,7 +359,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			return
 		}
 		last := s.Log().Last()
-		if result := s.Describe(res); c.Shape() == acp.Inline {
+		if result := s.Describe(withUnsupported(res, s.Finish(c.r.ctx, own.Meta()))); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {
 			c.answerOpened(q, s, last, result)

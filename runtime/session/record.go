@@ -26,7 +26,10 @@ type record struct {
 
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.
-	Setup         json.RawMessage      `json:"setup"`
+	Setup json.RawMessage `json:"setup"`
+	// Before is the Setup with which the agent has opened the session last, as long as
+	// what a load has changed since was not tried.
+	Before        json.RawMessage      `json:"setupBefore,omitempty"`
 	credentials   adapters.Credentials // never on disk; zero after a restart
 	Capabilities  json.RawMessage      `json:"clientCapabilities,omitempty"`
 	Modes         json.RawMessage      `json:"modes,omitempty"`

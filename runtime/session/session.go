@@ -36,7 +36,8 @@ type Session struct {
 	mu      sync.Mutex
 	m       machine
 	rec     record
-	unsaved bool // rec differs from the file
+	unsaved bool          // rec differs from the file
+	refused []Unsupported // what the agent did not take when it opened the session last
 	feeds   map[*viewer.Feed]struct{}
 	asks    map[int64]*ask // open, by the id that clients know; at most maxAsks
 	calls   calls

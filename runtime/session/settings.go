@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -39,11 +40,7 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
 	defer cancel()
-	info := l.p.Agent().Info()
-	takes := info.Takes
-	if info.Program != "" {
-		takes = append(slices.Clip(takes), "agentVersion")
-	}
+	takes := taken(l.p.Agent().Info())
 	var out []Unsupported
 	for _, c := range configFields {
 		wish := rawjson.MemberString(own, c.field)
@@ -55,13 +52,29 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		}
 	}
 	for _, f := range setupFields {
-		v, given := rawjson.Member(own, f)
-		if !given || slices.Contains(takes, f) || f == "permissionMode" && string(v) == `"default"` {
-			continue
+		if v, given := rawjson.Member(own, f); given && !takesField(takes, f, v) {
+			out = append(out, notTaken(l.p.Agent().ID(), f))
 		}
-		out = append(out, Unsupported{f, "agent " + l.p.Agent().ID() + " does not take it from the gateway"})
 	}
 	return out
+}
+
+// taken names the fields that an agent's adapter takes.
+func taken(info adapters.Info) []string {
+	if info.Program != "" {
+		return append(slices.Clip(info.Takes), "agentVersion")
+	}
+	return info.Takes
+}
+
+// takesField reports whether one of setupFields, with a value, is among what an adapter
+// takes, or asks for nothing.
+func takesField(takes []string, field string, v json.RawMessage) bool {
+	return slices.Contains(takes, field) || field == "permissionMode" && string(v) == `"default"`
+}
+
+func notTaken(agent, field string) Unsupported {
+	return Unsupported{field, "agent " + agent + " does not take it from the gateway"}
 }
 
 // setOption sets the session's option of a category and returns why it could
