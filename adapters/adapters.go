@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -40,10 +42,13 @@ type Info struct {
 	PerSession bool
 	// Takes names the fields of session/new's _meta["sandboxagent.dev"] that
 	// the adapter maps itself. It reports what it cannot do in the result's
-	// _meta, and the gateway reports all others. Of "credentials" it gets the
-	// value in [Options]; "env", "agentVersion" and "isolation" are the
-	// gateway's own and need not be named.
+	// _meta, and the gateway reports all others. "credentials" are in Credentials,
+	// and come in [Options]; "env", "agentVersion" and "isolation" are the gateway's
+	// own. None of these is named here.
 	Takes []string
+	// Credentials says which of a session's own credentials the adapter uses. A
+	// session with others is refused: it would run on somebody else's key.
+	Credentials CredentialUse
 	// Features says what of ACP the agent gives; nil when nobody has looked.
 	Features Features
 	// Login says how it is known that the agent has credentials.
@@ -99,6 +104,53 @@ type Credentials struct {
 	APIKey     string `json:"apiKey,omitempty"`
 	OAuthToken string `json:"oauthToken,omitempty"`
 	BaseURL    string `json:"baseUrl,omitempty"` // of the model provider
+}
+
+// Fields names the fields that have a value.
+func (c Credentials) Fields() []string {
+	var out []string
+	for _, f := range []struct{ name, value string }{{"apiKey", c.APIKey}, {"oauthToken", c.OAuthToken}, {"baseUrl", c.BaseURL}} {
+		if f.value != "" {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+// CredentialUse says which fields of [Credentials] an adapter uses. The zero value is
+// none.
+type CredentialUse struct {
+	APIKey, OAuthToken, BaseURL bool
+	// KeyNamesProvider says that baseUrl needs a key beside it: the key says whose
+	// address it is.
+	KeyNamesProvider bool
+}
+
+// Check says why an agent cannot run with the credentials and what to do, nil when it
+// can.
+func (u CredentialUse) Check(agent string, c Credentials) *acp.Error {
+	var can []string
+	for _, f := range []struct {
+		name string
+		used bool
+	}{{"apiKey", u.APIKey}, {"oauthToken", u.OAuthToken}, {"baseUrl", u.BaseURL}} {
+		if f.used {
+			can = append(can, f.name)
+		}
+	}
+	for _, name := range c.Fields() {
+		switch {
+		case slices.Contains(can, name):
+		case len(can) == 0:
+			return acp.Errorf(acp.CodeInvalidParams, "agent %s takes no credentials.%s from the gateway: put what it reads into env", agent, name)
+		default:
+			return acp.Errorf(acp.CodeInvalidParams, "agent %s takes no credentials.%s: it takes %s", agent, name, strings.Join(can, ", "))
+		}
+	}
+	if u.KeyNamesProvider && c.BaseURL != "" && c.APIKey == "" && c.OAuthToken == "" {
+		return acp.Errorf(acp.CodeInvalidParams, "agent %s has many providers, and credentials.baseUrl alone does not say whose address it is: give the provider's apiKey with it", agent)
+	}
+	return nil
 }
 
 // Options are what one Open needs.

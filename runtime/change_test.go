@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 const reopening = `{"sessionCapabilities":{"resume":{},"close":{}}}`
@@ -43,7 +44,7 @@ func (tc *testClient) turned(t *testing.T, a *fakeAgent, s string) (opened sent)
 func TestLoad_SettingsOfADormantSession(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
-	a.info.Takes = []string{"instructions", "credentials"}
+	a.info.Takes, a.info.Credentials = []string{"instructions"}, anyCredentials
 	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +134,7 @@ func TestLoad_SettingsThatTheAgentRefuses(t *testing.T) {
 
 // While something goes on in it, they have no effect, and the client is told so.
 func TestLoad_SettingsOfASessionAtWork(t *testing.T) {
-	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Credentials: anyCredentials}, shared: make(chan sent, 64)}
 	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
 	s := tc.session()
 	id := tc.request("session/prompt", prompt(s, "x"))
@@ -160,6 +161,75 @@ func TestLoad_SettingsThatCannotBeApplied(t *testing.T) {
 		for _, want := range []string{want, "/nowhere", "it is a session of agent fake", `"model"`} {
 			if got := member(res, "unsupported"); !strings.Contains(got, want) {
 				t.Errorf("no %q in %s", want, got)
+			}
+		}
+	}
+}
+
+// A session that had credentials of its own runs on no other key after a restart: it
+// refuses to work until it is given them again.
+func TestCredentials_OfASessionAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`, info: adapters.Info{Credentials: anyCredentials}, shared: make(chan sent, 64)}
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	given, dropped, none := tc.newWith(`{"credentials":{"apiKey":"k","baseUrl":"http://own"}}`), tc.newWith(`{"credentials":{"apiKey":"k"}}`), tc.session()
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	tc = connect(t, r, "")
+	for method, params := range map[string]string{
+		"session/prompt": prompt(given, "x"), "session/set_mode": `{"sessionId":"` + given + `","modeId":"m"}`, "session/fork": `{"sessionId":"` + given + `","cwd":"/tmp"}`,
+	} {
+		e := tc.callErr(method, params)
+		if e.Code != acp.CodeAuthRequired || !strings.Contains(string(e.Data), "credentials_required") || !strings.Contains(string(e.Data), `["apiKey","baseUrl"]`) {
+			t.Errorf("%s: %v %s", method, e, e.Data)
+		}
+	}
+	if got := member(tc.call("session/resume", loadOf(given, "/tmp", "")), "credentialsRequired"); got != `["apiKey","baseUrl"]` {
+		t.Errorf("the client is told %q", got)
+	}
+	if n := len(a.shared); n > 0 {
+		t.Errorf("%d messages reached an agent", n)
+	}
+	for s, want := range map[string]struct{ meta, key string }{
+		given: {`{"credentials":{"apiKey":"new"}}`, "new"}, dropped: {`{"credentials":{}}`, ""}, none: {`{}`, ""},
+	} {
+		if got := member(tc.call("session/resume", loadOf(s, "/tmp", `,"_meta":{"sandboxagent.dev":`+want.meta+`}`)), "credentialsRequired"); got != "" {
+			t.Errorf("%s: still told %s", want.meta, got)
+		}
+		to := tc.turned(t, a, s).to
+		if got := a.optionsOf(to).Credentials.APIKey; got != want.key {
+			t.Errorf("%s: runs on %q", want.meta, got)
+		}
+	}
+}
+
+// Credentials that an agent has no use for are refused, never ignored.
+func TestCredentials_ThatTheAgentDoesNotTake(t *testing.T) {
+	for _, c := range []struct {
+		use         adapters.CredentialUse
+		given, want string
+	}{
+		{adapters.CredentialUse{}, `{"apiKey":"k"}`, "takes no credentials.apiKey from the gateway"},
+		{adapters.CredentialUse{APIKey: true, BaseURL: true}, `{"oauthToken":"k"}`, "takes apiKey, baseUrl"},
+		{adapters.CredentialUse{APIKey: true}, `{"apiKey":"k","baseUrl":"http://x"}`, "credentials.baseUrl"},
+		{adapters.CredentialUse{APIKey: true, BaseURL: true, KeyNamesProvider: true}, `{"baseUrl":"http://x"}`, "give the provider's apiKey"},
+	} {
+		a := &fakeAgent{id: "fake", info: adapters.Info{Credentials: c.use}}
+		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+		meta := `"_meta":{"sandboxagent.dev":{"credentials":` + c.given + `}}`
+		s := tc.session()
+		for method, params := range map[string]string{
+			"session/new": `{"cwd":"/tmp","mcpServers":[],` + meta + `}`, "session/load": `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],` + meta + `}`,
+		} {
+			if e := tc.callErr(method, params); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, c.want) {
+				t.Errorf("%s %s: %v, want %q", method, c.given, e, c.want)
 			}
 		}
 	}

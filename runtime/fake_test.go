@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -117,6 +118,8 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 	return nil
 }
 
+var anyCredentials = adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true}
+
 // sent is a message to one of an agent's processes.
 type sent struct {
 	to *fakeConn
@@ -136,6 +139,13 @@ func (f *fakeAgent) nextOf(t *testing.T, method string) sent {
 		t.Fatalf("the agent was not sent %q", method)
 	}
 	panic("unreachable")
+}
+
+// optionsOf returns what one of the agent's processes was started with.
+func (f *fakeAgent) optionsOf(c *fakeConn) adapters.Options {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.options[slices.Index(f.conns, c)]
 }
 
 func (f *fakeAgent) answer(s sent, result string) { s.to.result(s.m, result) }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -180,7 +181,7 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		})
 	}
 	fail := func(err error) { q.Fail(s, err) }
-	if err := s.Refusal(); err != nil {
+	if err := cmp.Or(s.Refusal(), s.Authorized()); err != nil {
 		fail(err)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // member is a member of a result's _meta, as the gateway says it.
@@ -274,7 +275,7 @@ func TestOpen_ClosedOnes(t *testing.T) {
 func TestOpen_FromElsewhere(t *testing.T) {
 	const modes, options = `{"currentModeId":"m","availableModes":[{"id":"m","name":"M"}]}`, `[{"id":"o","name":"O","type":"select","currentValue":"v","options":[{"value":"v","name":"V"}]}]`
 	dir := t.TempDir()
-	a := &fakeAgent{caps: `{"loadSession":true}`}
+	a := &fakeAgent{caps: `{"loadSession":true}`, info: adapters.Info{Credentials: anyCredentials}}
 	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(withID(a)), DefaultAgent: a.id})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -100,7 +101,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		c.listSessions(q, m)
 	case acp.MethodSessionPrompt:
 		if s := c.sessionOf(q, m); s != nil {
-			if err := s.Writable(); err != nil {
+			if err := cmp.Or(s.Writable(), s.Authorized()); err != nil {
 				q.Fail(nil, err)
 				return
 			}

@@ -30,6 +30,7 @@ const (
 	ModeNotSupported     Kind = "mode_not_supported"
 	TokenInvalid         Kind = "token_invalid"
 	PermissionDenied     Kind = "permission_denied"
+	CredentialsRequired  Kind = "credentials_required"
 	SessionNotFound      Kind = "session_not_found"
 	ClientNotFound       Kind = "client_not_found"
 	AgentNotInstalled    Kind = "agent_not_installed"
@@ -75,6 +76,7 @@ var table = map[Kind]row{
 	ModeNotSupported:     {http.StatusBadRequest, "Mode not supported"},
 	TokenInvalid:         {http.StatusUnauthorized, "Token missing or invalid"},
 	PermissionDenied:     {http.StatusForbidden, "Permission denied"},
+	CredentialsRequired:  {http.StatusConflict, "Session needs its credentials again"},
 	SessionNotFound:      {http.StatusNotFound, "Session not found"},
 	ClientNotFound:       {http.StatusNotFound, "Connection not found"},
 	AgentNotInstalled:    {http.StatusNotFound, "Agent not installed"},

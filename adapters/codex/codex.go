@@ -25,10 +25,11 @@ func (Adapter) Info() adapters.Info {
 		ID: ID, Name: "Codex", Kind: adapters.Bridge, Program: ID,
 		Takes: []string{
 			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp",
-			"additionalDirectories", "credentials", "agentSpecific",
+			"additionalDirectories", "agentSpecific",
 		},
-		Features: features(),
-		Login:    adapters.Login{Env: []string{varOpenAI, varCodex}, Files: []string{"~/.codex/auth.json"}},
+		Credentials: adapters.CredentialUse{APIKey: true, BaseURL: true},
+		Features:    features(),
+		Login:       adapters.Login{Env: []string{varOpenAI, varCodex}, Files: []string{"~/.codex/auth.json"}},
 	}
 }
 

@@ -25,9 +25,10 @@ func (Adapter) Info() adapters.Info {
 		ID: ID, Name: "OpenCode", Kind: adapters.Bridge, Program: ID, Website: "https://opencode.ai",
 		Takes: []string{
 			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp",
-			"additionalDirectories", "credentials", "agentSpecific",
+			"additionalDirectories", "agentSpecific",
 		},
-		Features: features(),
+		Credentials: adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true, KeyNamesProvider: true},
+		Features:    features(),
 		Login: adapters.Login{
 			Env:   keyVars(),
 			Files: []string{"~/.local/share/opencode/auth.json"},

@@ -125,6 +125,8 @@ func ofKind(k problem.Kind) (exit int, hint string) {
 		return exitAuth, "set SANDBOX_AGENT_TOKEN or --token-file to the gateway's token"
 	case problem.PermissionDenied:
 		return exitAuth, ""
+	case problem.CredentialsRequired:
+		return exitAuth, "open the session with its credentials again: session/load with _meta"
 	case problem.SessionNotFound:
 		return exitNotFound, "sandbox-agent sessions list shows the sessions there are"
 	case problem.UnsupportedAgent, problem.AgentNotInstalled:

@@ -77,7 +77,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		case "after", "requestedSessionId":
 			continue
 		case "credentials":
-			if n.Credentials != rec.credentials {
+			if n.Credentials != rec.credentials || rec.lacksCredentials() {
 				c.credentials = &n.Credentials
 				c.fields = append(c.fields, name)
 			}
@@ -134,9 +134,14 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	agent := s.rec.Agent
 	s.mu.Unlock()
 	if a := s.set.o.Agents.Find(agent); a != nil {
+		if c.credentials != nil {
+			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
+				return nil, err
+			}
+		}
 		takes, own := taken(a.Info()), members(c.setup, "_meta", acp.MetaKey)
 		for _, f := range c.fields {
-			if slices.Contains(setupFields, f) && !takesField(takes, f, own[f]) && (f == "credentials" || own[f] != nil) {
+			if slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
 				missing = append(missing, notTaken(agent, f))
 			}
 		}
@@ -206,7 +211,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	}
 	s.rec.take(c.setup)
 	if c.credentials != nil {
-		s.rec.credentials = *c.credentials
+		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
 	s.unsaved = true
 	if !serves {
@@ -227,7 +232,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	if err != nil {
 		s.change(func(rec *record) {
 			rec.take(was.Setup)
-			rec.credentials, rec.Before = was.credentials, was.Before
+			rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 		})
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
 		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
-		Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
+		Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}
 	if n.From != nil {
@@ -125,7 +125,7 @@ func (s *Session) Refusal() error {
 func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (*Session, json.RawMessage, error) {
 	s := newSession(set, record{
 		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
-		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
+		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 	}, starting)
 	if err := s.Readable(); err != nil {
 		return nil, nil, err

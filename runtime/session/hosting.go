@@ -60,6 +60,9 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if a == nil {
 		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
 	}
+	if rec.lacksCredentials() {
+		return nil, rec.errCredentials()
+	}
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
 	if untried := rec.Before; untried != nil && refused != nil {
 		// What a load has asked for since may be why.

@@ -28,7 +28,7 @@ var configFields = []struct{ field, category string }{
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
 	"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories",
-	"credentials", "agentVersion", "agentSpecific",
+	"agentVersion", "agentSpecific",
 }
 
 // configure sets what session/new asked for by the agent's own config
