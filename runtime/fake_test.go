@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -387,3 +388,11 @@ func seqOf(m acp.Message) string {
 var errCrash = &adapters.ExitError{Code: 3, Stderr: adapters.Stderr{Head: "boom", Tail: "boom", TotalLines: 1}}
 
 func adaptersOf(a *fakeAgent) []adapters.Adapter { return []adapters.Adapter{a} }
+
+// decoded is what a JSON text means; nil for none.
+func decoded(text string) (v any) {
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return nil
+	}
+	return v
+}

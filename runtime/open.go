@@ -78,7 +78,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	}
 	create := func(p *agents.Process, m *acp.Message) {
 		setup, asked := session.Setup(m.Params()), bytes.Clone(m.Meta())
-		shown, created := withoutCredentials(m), p.Creating()
+		shown, created := shownTo(p, m), p.Creating()
 		c.call(ctx, q, p, &shown, "", func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
@@ -106,6 +106,17 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 		defer p.Release()
 		create(p, &own)
 	})
+}
+
+// shownTo returns a request that sets up a session as the agent sees it: in its forms,
+// and without credentials.
+func shownTo(p *agents.Process, m *acp.Message) acp.Message {
+	shown := withoutCredentials(m)
+	params := session.ServersFor(p.Agent().Info(), shown.Params())
+	if string(params) == string(shown.Params()) {
+		return shown
+	}
+	return acp.NewRequest(m.ID(), m.Method(), params)
 }
 
 func taken(id string) *acp.Error {
@@ -170,8 +181,8 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		if cwd := rawjson.MemberString(own.Params(), "cwd"); cwd != "" {
 			n.Cwd, n.Setup = cwd, session.Setup(own.Params())
 		}
-		created := p.Creating()
-		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
+		shown, created := shownTo(p, &own), p.Creating()
+		c.call(ctx, q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
 				relay(q, s, p, res, err)
@@ -344,7 +355,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			fail(notFound(id))
 			return
 		}
-		shown := withoutCredentials(&own)
+		shown := shownTo(p, &own)
 		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
 		s, res, err := c.r.sessions.OpenForeign(c.r.ctx, p, q.Method(), params, session.New{
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,

@@ -24,7 +24,7 @@ func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "Codex", Kind: adapters.Bridge, Program: ID,
 		Takes: []string{
-			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp",
+			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "timeoutMs",
 			"additionalDirectories", "agentSpecific",
 		},
 		Credentials: adapters.CredentialUse{APIKey: true, BaseURL: true},

@@ -62,7 +62,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		if name == "cwd" {
-			if err := CheckFolder(rawjson.Unquote(v)); err != nil {
+			if err := CheckFolder(textOf(v)); err != nil {
 				c.missing = append(c.missing, Unsupported{name, err.Message})
 				continue
 			}
@@ -73,6 +73,10 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		v := own[name]
 		was, _ := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, name)
+		if !slices.Contains(knownFields, name) {
+			c.missing = append(c.missing, unknownFields(map[string]json.RawMessage{name: v})...)
+			continue
+		}
 		switch name {
 		case "after", "requestedSessionId":
 			continue
@@ -83,7 +87,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			}
 			continue
 		case "agent":
-			if a := rawjson.Unquote(v); a != rec.Agent {
+			if a := textOf(v); a != rec.Agent {
 				c.missing = append(c.missing, Unsupported{name, "it is a session of agent " + rec.Agent})
 			}
 			continue
@@ -93,12 +97,12 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 		}
 		switch {
 		case name == "title":
-			c.title = rawjson.Unquote(v)
+			c.title = textOf(v)
 		case name == "model" || name == "variant" || name == "mode":
 			if c.options == nil {
 				c.options = map[string]string{}
 			}
-			c.options[name] = rawjson.Unquote(v)
+			c.options[name] = textOf(v)
 		case string(v) == "null":
 			c.setup, c.fields = rawjson.DeleteMember(c.setup, "_meta", acp.MetaKey, name), append(c.fields, name)
 			continue
@@ -138,6 +142,9 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
 				return nil, err
 			}
+		}
+		if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
+			missing = append(missing, untimed(a.Info(), c.setup)...)
 		}
 		takes, own := taken(a.Info()), members(c.setup, "_meta", acp.MetaKey)
 		for _, f := range c.fields {
@@ -241,9 +248,17 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	return s.refused, nil
 }
 
-// Rename gives the session a title and tells everybody.
+// Rename gives the session a title, which the agent's own do not replace, and tells
+// everybody. It does not wait for the disk.
 func (s *Session) Rename(title string) {
-	s.change(func(rec *record) { rec.Title = title })
+	s.mu.Lock()
+	same := s.rec.Title == title
+	s.rec.Title, s.rec.Titled, s.unsaved = title, true, true
+	s.mu.Unlock()
+	s.set.o.Tasks.Go(s.save)
+	if same {
+		return
+	}
 	s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").String("title", title).End())
 }
 
@@ -345,4 +360,12 @@ func sameJSON(a, b json.RawMessage) bool {
 		return v
 	}
 	return bytes.Equal(a, b) || reflect.DeepEqual(value(a), value(b))
+}
+
+// textOf returns a JSON text's value, "" for what is none.
+func textOf(raw json.RawMessage) (s string) {
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
 }

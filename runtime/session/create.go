@@ -39,7 +39,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 // does not touch the disk; see [Session.Keep] and [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
-		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Title != "" && n.From == nil, Cwd: n.Cwd,
 		Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}
@@ -67,12 +67,12 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 // what had no effect.
 func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupported {
 	s.mu.Lock()
-	l := s.m.link
+	l, setup := s.m.link, s.rec.Setup
 	s.mu.Unlock()
 	if l == nil {
 		return nil // its process has ended
 	}
-	return s.configure(ctx, l, asked)
+	return append(s.configure(ctx, l, asked), untimed(l.p.Agent().Info(), setup)...)
 }
 
 // Inherit copies the history of another session up to an entry.

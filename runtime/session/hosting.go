@@ -160,7 +160,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
 	}
-	params := rawjson.SetMember(rec.Setup, rawjson.AppendQuoted(nil, l.native), "sessionId")
+	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
 	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) { s.openedBy(l, err) })
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p}
 	created := p.Creating()
-	res, err := p.AskThen(ctx, acp.MethodSessionNew, rec.Setup, func(res json.RawMessage, err error) {
+	res, err := p.AskThen(ctx, acp.MethodSessionNew, ServersFor(p.Agent().Info(), rec.Setup), func(res json.RawMessage, err error) {
 		defer created()
 		if err != nil {
 			return

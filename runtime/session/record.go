@@ -20,6 +20,7 @@ type record struct {
 	Agent          string          `json:"agent"`
 	AgentSessionID string          `json:"agentSessionId"`
 	Title          string          `json:"title,omitempty"`
+	Titled         bool            `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
 	Cwd            string          `json:"cwd"`
 	Continuity     Continuity      `json:"continuity"`
 	CreatedAt      time.Time       `json:"createdAt"`

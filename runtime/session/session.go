@@ -177,7 +177,15 @@ func (l *link) Receive(m *acp.Message) bool {
 		if more, currency := s.cost.note(m.Update()); more > 0 {
 			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
 		}
-	case "current_mode_update", "config_option_update", "session_info_update":
+	case "session_info_update":
+		own, left := s.untitledLocked(m)
+		if !left {
+			s.mu.Unlock()
+			return false
+		}
+		m = own
+		s.noteSettingsLocked(m)
+	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m)
 	}
 	s.append(journal.Update, journal.Everyone, m)
