@@ -188,7 +188,7 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 				relay(q, s, p, res, err)
 				return
 			}
-			c.created(q, p, res.Result(), nil, n, func(fork *session.Session) { fork.Inherit(s, upTo) })
+			c.created(q, p, res.Result(), nil, n, func(fork *session.Session) { fork.Inherit(s, upTo, c.Number()) })
 		})
 	}
 	fail := func(err error) { q.Fail(s, err) }

@@ -75,8 +75,9 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupport
 	return append(s.configure(ctx, l, asked), untimed(l.p.Agent().Info(), setup)...)
 }
 
-// Inherit copies the history of another session up to an entry.
-func (s *Session) Inherit(from *Session, upTo uint64) {
+// Inherit copies the history of another session up to an entry. Who makes the fork knows
+// it, or loads it: as something new it would look like an answer.
+func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	cur := from.Log().Cursor(0)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
@@ -89,7 +90,7 @@ func (s *Session) Inherit(from *Session, upTo uint64) {
 				continue
 			}
 			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
-				s.append(e.Kind, journal.Everyone, &m)
+				s.append(e.Kind, journal.Except(maker), &m)
 			}
 		}
 		s.Flush()
