@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -214,6 +215,9 @@ type ExitError struct {
 	Stderr Stderr
 }
 
+// ErrorType is the type of an error's data, by its name in the table of problems.
+func ErrorType(name string) string { return "urn:sandbox-agent:error:" + name }
+
 // Stderr is what a process wrote to stderr, shortened in the middle.
 type Stderr struct {
 	Head       string
@@ -222,13 +226,30 @@ type Stderr struct {
 	TotalLines int
 }
 
+// lastWords are the lines at the end that may say why the process ended. Warnings do
+// not: programs write them when they start.
+func (s Stderr) lastWords() string {
+	var words []string
+	for line := range strings.Lines(s.Tail) {
+		if line = strings.TrimSpace(line); line != "" && !warning.MatchString(line) {
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words[max(0, len(words)-maxWords):], "\n")
+}
+
+// maxWords bounds the lines of stderr in an error's message; its data has more.
+const maxWords = 10
+
+var warning = regexp.MustCompile(`(?i)^\W*(\(node:\d+\)|\(use .?node --trace|warn(ing)?\b|[\w.]*warning:)`)
+
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exited with code %d", e.Code)
 	if e.Signal != "" {
 		how = "was ended by " + e.Signal
 	}
-	if e.Stderr.Tail != "" {
-		return fmt.Sprintf("the agent process %s; its stderr ends with: %s", how, e.Stderr.Tail)
+	if last := e.Stderr.lastWords(); last != "" {
+		return fmt.Sprintf("the agent process %s; its stderr ends with: %s", how, last)
 	}
 	return "the agent process " + how
 }
@@ -236,7 +257,7 @@ func (e *ExitError) Error() string {
 // Data is the error's form in the data member of a JSON-RPC error.
 func (e *ExitError) Data() json.RawMessage {
 	b, _ := json.Marshal(map[string]any{
-		"type": "urn:sandbox-agent:error:agent_process_exited", "exitCode": e.Code, "signal": e.Signal,
+		"type": ErrorType("agent_process_exited"), "exitCode": e.Code, "signal": e.Signal,
 		"stderr": map[string]any{"head": e.Stderr.Head, "tail": e.Stderr.Tail, "truncated": e.Stderr.Truncated, "totalLines": e.Stderr.TotalLines},
 	})
 	return b

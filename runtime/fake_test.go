@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
@@ -352,6 +353,10 @@ func (tc *testClient) callErr(method, params string) *acp.Error {
 	_, res := tc.until(tc.request(method, params))
 	if res.Err() == nil {
 		tc.t.Fatalf("%s %s: no error but %s", method, params, res.Result())
+	}
+	typ := rawjson.MemberString(res.Err().Data, "type")
+	if problem.Kind(strings.TrimPrefix(typ, problem.Prefix)).Status() == 0 {
+		tc.t.Errorf("%s: the error's type %q is none of the table", method, typ)
 	}
 	return res.Err()
 }

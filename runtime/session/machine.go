@@ -305,9 +305,11 @@ func (m *machine) refusal() error {
 	case m.life == deleted || m.life == stopping && m.goal == deleted:
 		return problem.New(problem.SessionNotFound, "session %s was deleted", m.id)
 	case m.life == ended || m.life == stopping && m.goal == ended:
-		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id)
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id).
+			WithData(map[string]string{"type": problem.Conflict.Type()})
 	case m.life == closed || m.life == stopping:
-		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id)
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id).
+			WithData(map[string]string{"type": problem.Conflict.Type()})
 	case m.down:
 		return agents.ErrShutdown
 	}
