@@ -103,6 +103,9 @@ func (p *Process) Capabilities() Capabilities { return p.caps }
 // Initialized returns the agent's answer to initialize.
 func (p *Process) Initialized() json.RawMessage { return p.init }
 
+// Alone reports whether nobody shares the process.
+func (p *Process) Alone() bool { return p.needs.Alone }
+
 // OwnLogin reports whether the process has credentials of a session's own: what it
 // says of its login tells nothing of other sessions.
 func (p *Process) OwnLogin() bool {

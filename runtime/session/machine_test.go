@@ -101,6 +101,11 @@ var moves = []struct {
 		return w.on(event{kind: released, link: w.leaving, err: errors.New("refused")})
 	}},
 	{"idle", func(w *world) bool { return w.on(event{kind: idle}) }},
+	{"change", func(w *world) bool {
+		r := &waiter{}
+		w.waiters = append(w.waiters, r)
+		return w.on(event{kind: changed, req: r})
+	}},
 	{"load", func(w *world) bool { return w.on(event{kind: loaded}) }},
 	{"shutdown", func(w *world) bool { return w.on(event{kind: shutdown}) }},
 }
@@ -140,6 +145,9 @@ func (w *world) on(e event) bool {
 		case startProcess:
 			if w.begun {
 				w.fault = "two starts at a time"
+			}
+			if (eff.turn == nil) == (eff.req == nil) {
+				w.fault = "a start is for one turn, or for one request"
 			}
 			w.begun, w.given = true, false
 		case giveUpStart:

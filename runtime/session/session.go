@@ -38,7 +38,8 @@ type Session struct {
 	mu      sync.Mutex
 	m       machine
 	rec     record
-	unsaved bool // rec differs from the file
+	unsaved bool          // rec differs from the file
+	refused []Unsupported // what the agent did not take when it opened the session last
 	feeds   map[*viewer.Feed]struct{}
 	asks    map[int64]*ask // open, by the id that clients know; at most maxAsks
 	calls   calls
@@ -179,7 +180,15 @@ func (l *link) Receive(m *acp.Message) bool {
 		if more, currency := s.cost.note(m.Update()); more > 0 {
 			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
 		}
-	case "current_mode_update", "config_option_update", "session_info_update":
+	case "session_info_update":
+		own, left := s.untitledLocked(m)
+		if !left {
+			s.mu.Unlock()
+			return false
+		}
+		m = own
+		s.noteSettingsLocked(m)
+	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m)
 	}
 	s.append(journal.Update, journal.Everyone, m)
