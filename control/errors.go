@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,5 +62,11 @@ func (serializer) Deserialize(echo.Context, any) error {
 // writeJSON answers with a JSON document of the state at this moment.
 func writeJSON(c echo.Context, v any) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return c.JSON(http.StatusOK, v)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	return writeDocument(c, b.Bytes())
 }

@@ -65,7 +65,7 @@ func (s *Server) getEvents(c echo.Context) error {
 	b = append(b, `],"hasMore":`...)
 	b = strconv.AppendBool(b, hasMore)
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, append(b, "}\n"...))
+	return writeDocument(c, append(b, "}\n"...))
 }
 
 // appendEvent writes an event with its message's own bytes.

@@ -116,7 +116,7 @@ func (h *HostTools) call(ctx context.Context, session, cwd, method string, p too
 		t.p.Stop(0)
 		return struct{}{}, nil
 	case acp.MethodTerminalRelease:
-		h.processes.Delete(t.p)
+		t.p.Stop(-1) // what it wrote can be looked at as long as that of other programs
 		return struct{}{}, nil
 	}
 	return nil, problem.New(problem.NotSupported, "there is no method %s", method)

@@ -2,7 +2,6 @@ package control
 
 import (
 	_ "embed"
-	"net/http"
 
 	"github.com/labstack/echo/v4"
 )
@@ -16,5 +15,5 @@ import (
 var document []byte
 
 func (s *Server) getOpenAPI(c echo.Context) error {
-	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, document)
+	return writeDocument(c, document)
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"io/fs"
+	"mime"
 	"net/http"
 	"path"
 	"strings"
@@ -16,6 +17,10 @@ import (
 // terminal needs.
 const uiPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; " +
 	"connect-src 'self' http: https: ws: wss:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// uiEncodings are the forms in which a file of the page may stand beside itself,
+// by their suffix, the smallest first.
+var uiEncodings = []struct{ suffix, encoding string }{{".br", "br"}, {".gz", "gzip"}}
 
 // serveUI serves the web page's files. They are the same for everybody.
 func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
@@ -45,14 +50,36 @@ func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", uiPolicy)
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "no-referrer")
+	h.Add("Vary", "Accept-Encoding")
+	if strings.HasSuffix(r.URL.Path, "/") {
+		name = path.Join(name, "index.html")
+	}
+	for _, e := range uiEncodings {
+		if s.o.UI == nil || r.Header.Get("Range") != "" || !accepts(r, e.encoding) {
+			continue
+		}
+		b, err := fs.ReadFile(s.o.UI, name+e.suffix)
+		if err != nil {
+			continue
+		}
+		h.Set("Content-Encoding", e.encoding)
+		h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+		writeAll(w, b)
+		return
+	}
 	s.ui.ServeHTTP(w, r)
 }
 
 // hasFile reports whether name is a file, or a directory with a page: listings
-// of directories are not shown.
+// of directories are not shown, nor compressed forms by themselves.
 func (s *Server) hasFile(name string) bool {
 	if s.ui == nil {
 		return false
+	}
+	for _, e := range uiEncodings {
+		if strings.HasSuffix(name, e.suffix) {
+			return false
+		}
 	}
 	info, err := fs.Stat(s.o.UI, name)
 	if err == nil && info.IsDir() {

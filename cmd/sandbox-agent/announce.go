@@ -43,7 +43,11 @@ func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 	default:
 		fmt.Fprintln(w, "A token is needed.")
 	}
-	fmt.Fprintf(w, "Web page: %s/ui/\nTry: %s\n", url, firstCommand(cfg, url))
+	page := url + "/ui/"
+	if cfg.newToken {
+		page += "#token=" + cfg.token // the page takes it out of the address
+	}
+	fmt.Fprintf(w, "Web page: %s\nTry: %s\n", page, firstCommand(cfg, url))
 }
 
 // firstCommand is a command to copy that works with this gateway.

@@ -224,7 +224,7 @@ func TestAnnounce_FirstCommand(t *testing.T) {
 		{"standard", serverConfig{host: "127.0.0.1"}, net.TCPAddr{Port: 2468}, []string{"listening on http://127.0.0.1:2468\n", "No token is needed", "Try: sandbox-agent prompt --agent mock \"hello\"\n"}},
 		{"other port", serverConfig{host: "localhost"}, net.TCPAddr{Port: 7}, []string{`prompt --endpoint http://localhost:7 --agent mock`}},
 		{"all interfaces", serverConfig{host: "::", token: "sesame"}, net.TCPAddr{Port: 7}, []string{"http://127.0.0.1:7\n", "A token is needed", "SANDBOX_AGENT_TOKEN=... sandbox-agent"}},
-		{"token of this run", serverConfig{host: "127.0.0.1", token: "opened", newToken: true}, net.TCPAddr{Port: 2468}, []string{"Token of this run: opened\n", "SANDBOX_AGENT_TOKEN=opened sandbox-agent prompt"}},
+		{"token of this run", serverConfig{host: "127.0.0.1", token: "opened", newToken: true}, net.TCPAddr{Port: 2468}, []string{"Token of this run: opened\n", "Web page: http://127.0.0.1:2468/ui/#token=opened\n", "SANDBOX_AGENT_TOKEN=opened sandbox-agent prompt"}},
 		{"open to all", serverConfig{host: "0.0.0.0"}, net.TCPAddr{Port: 7}, []string{"WARNING: no token is needed"}},
 		{"token file", serverConfig{host: "127.0.0.1", token: "sesame", tokenFile: "/my files/token"}, net.TCPAddr{Port: 2468}, []string{"SANDBOX_AGENT_TOKEN_FILE='/my files/token' sandbox-agent prompt --agent"}},
 		{"TLS and IPv6", serverConfig{host: "2001:db8::1", token: "sesame", tlsCert: "c"}, net.TCPAddr{Port: 7}, []string{"https://[2001:db8::1]:7\n"}},

@@ -153,10 +153,6 @@ func (s *Service) keepLocked(p *Process) {
 	if s.closed || slices.Contains(s.ended, p) {
 		return
 	}
-	if p.spec.Hidden { // its owner has it
-		delete(s.all, p.id)
-		return
-	}
 	s.ended = append(s.ended, p)
 	p.expiry = time.AfterFunc(millis(s.limits.EndedMs), func() {
 		s.mu.Lock()
@@ -180,11 +176,11 @@ func (s *Service) forgetLocked(p *Process) {
 	}
 }
 
-// Process returns a process.
+// Process returns a process, also one that is in no list.
 func (s *Service) Process(id string) (*Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.all[id]; p != nil && !p.spec.Hidden {
+	if p := s.all[id]; p != nil {
 		return p, nil
 	}
 	return nil, errorf(NotFound, "there is no process %q; it may have ended long ago", id)

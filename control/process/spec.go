@@ -18,7 +18,8 @@ type Spec struct {
 	// TTY gives the program a terminal of this size; 0 is 80 by 24.
 	TTY        bool
 	Cols, Rows int
-	// Hidden keeps the process out of lists, as something of another owner's.
+	// Hidden keeps the process out of lists, as something of another owner's. Who
+	// knows its id can look at it.
 	Hidden bool
 }
 

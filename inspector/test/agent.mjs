@@ -1,5 +1,6 @@
 // An agent that speaks ACP on its standard streams and plays what the mock agent does
 // not have: thoughts, colours, subagents, long mixed turns and forms.
+import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const send = (message) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
@@ -35,6 +36,12 @@ const plays = {
     update({ sessionUpdate: "usage_update", used: 48_200, size: 200_000, cost: { amount: 0.1834, currency: "USD" } });
     return { stopReason: "end_turn", usage: { totalTokens: 2345, inputTokens: 2000, outputTokens: 345 } };
   },
+  // rewrite N all|half: a file of N lines of which all, or every second one, become others.
+  async rewrite({ update }, count, which) {
+    const text = (word) => Array.from({ length: Number(count) }, (_, i) => `${which === "all" || i % 2 === 0 ? word : "same"} ${i}`).join("\n");
+    update({ sessionUpdate: "tool_call", toolCallId: `rewrite-${which}`, title: `Rewrite ${which}`, kind: "edit", status: "completed", content: [{ type: "diff", path: "/tmp/large.txt", oldText: text("old"), newText: text("new") }] });
+    return { stopReason: "end_turn" };
+  },
   async form({ sessionId, say }) {
     const answer = await ask("elicitation/create", {
       sessionId, mode: "form", message: "Where should it be **deployed**?",
@@ -44,6 +51,9 @@ const plays = {
           region: { type: "string", title: "Region", oneOf: [{ const: "eu", title: "Europe" }, { const: "us", title: "America" }] },
           replicas: { type: "integer", title: "Replicas", minimum: 1, maximum: 9 },
           notify: { type: "boolean", title: "Tell the team" },
+          page: { type: "string", title: "Page", format: "uri" },
+          labels: { type: "array", title: "Labels", items: { type: "string", enum: ["new", "old"] } },
+          settings: { type: "object", title: "Settings" },
         },
       },
     });
@@ -64,6 +74,37 @@ const plays = {
     say("\n\nThe end of many.");
     return { stopReason: cancelled.has(sessionId) ? "cancelled" : "end_turn" };
   },
+  // A tool that needs a permission.
+  async guarded({ sessionId, update, say }) {
+    update({ sessionUpdate: "tool_call", toolCallId: "guarded", title: "Remove the tests", kind: "delete", status: "pending" });
+    const { result } = await ask("session/request_permission", {
+      sessionId, toolCall: { toolCallId: "guarded", title: "Remove the tests and everything else that stands in the way of a green build" },
+      options: [{ optionId: "y", kind: "allow_once", name: "Allow this one time and ask me again whenever anything of this kind is to be removed" }, { optionId: "n", kind: "reject_once", name: "Keep them" }],
+    });
+    update({ sessionUpdate: "tool_call_update", toolCallId: "guarded", status: result.outcome.optionId === "y" ? "completed" : "failed" });
+    say(`guarded: ${result.outcome.optionId}`);
+    return { stopReason: "end_turn" };
+  },
+  // It runs something in a terminal of who answers it.
+  async host({ sessionId, update, say }) {
+    const { result, error } = await ask("terminal/create", { sessionId, command: "sh", args: ["-c", "echo from the terminal"] });
+    if (!error) update({ sessionUpdate: "tool_call", toolCallId: "host", title: "Run it there", kind: "execute", status: "completed", content: [{ type: "terminal", terminalId: result.terminalId }] });
+    if (!error) {
+      const terminal = { sessionId, terminalId: result.terminalId };
+      await ask("terminal/wait_for_exit", terminal);
+      await ask("terminal/release", terminal);
+    }
+    say(error ? error.message : "It ran.");
+    return { stopReason: "end_turn" };
+  },
+  locked() {
+    throw { code: -32000, message: "authentication required: the key is not valid any more" };
+  },
+  // It minds no cancel.
+  async deaf({ say }) {
+    say("I do not listen");
+    await new Promise(() => {});
+  },
   async wait({ sessionId, say }) {
     say("waiting");
     await new Promise((resolve) => {
@@ -78,8 +119,11 @@ const plays = {
 };
 
 const requests = {
-  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: [] }),
-  "session/new": () => ({ sessionId: `story-${process.pid}-${next++}` }),
+  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: process.env.STORY_LOGIN ? [{ id: "story-login", name: "Story login", _meta: { "sandboxagent.dev": { command: [process.env.STORY_LOGIN_COMMAND, "--now"] } } }] : [] }),
+  "session/new": () => {
+    if (process.env.STORY_LOGIN && !existsSync(process.env.STORY_LOGIN)) throw { code: -32000, message: "authentication required: nobody is logged in; run `story-login`", data: { reason: "nobody is logged in" } };
+    return { sessionId: `story-${process.pid}-${next++}` };
+  },
   async "session/prompt"({ sessionId, prompt }) {
     cancelled.delete(sessionId);
     const text = prompt.find((b) => b.type === "text")?.text ?? "";
@@ -99,7 +143,7 @@ function take(line) {
   else if (message.method && message.id !== undefined) {
     const handle = requests[message.method];
     if (!handle) send({ id: message.id, error: { code: -32601, message: `no ${message.method}` } });
-    else Promise.resolve(handle(message.params)).then((result) => send({ id: message.id, result }), (error) => send({ id: message.id, error: { code: -32603, message: String(error) } }));
+    else new Promise((resolve) => resolve(handle(message.params))).then((result) => send({ id: message.id, result }), (error) => send({ id: message.id, error: error.code ? error : { code: -32603, message: String(error) } }));
   } else if (message.id !== undefined) {
     waiting.get(message.id)?.(message);
     waiting.delete(message.id);

@@ -21,6 +21,28 @@ test("all scripts and styles together are below 600 kB, compressed", () => {
   expect(total).toBeLessThan(600_000);
 });
 
+test("the first load is at most 200 kB, compressed, and the second one asks for the page alone", async () => {
+  const page = await world.open("about:blank");
+  const bodies = new Map<string, number>();
+  const debug = await page.context().newCDPSession(page);
+  await debug.send("Network.enable");
+  const names = new Map<string, string>();
+  debug.on("Network.responseReceived", ({ requestId, response }) => void (response.url.includes("/ui/") && !response.fromDiskCache && names.set(requestId, response.url)));
+  debug.on("Network.loadingFinished", ({ requestId, encodedDataLength }) => void (names.has(requestId) && bodies.set(names.get(requestId)!, encodedDataLength)));
+  await page.goto(world.url("#/sessions"));
+  await connected(page);
+  await page.getByText("No sessions yet").first().waitFor();
+  const first = [...bodies.values()].reduce((n, size) => n + size, 0);
+  console.log(`first load: ${Math.round(first / 1000)} kB in ${bodies.size} files`);
+  expect(bodies.size).toBeGreaterThan(5);
+  expect(first).toBeLessThan(200_000);
+  bodies.clear();
+  names.clear();
+  await page.reload();
+  await connected(page);
+  expect([...bodies].filter(([url, size]) => size > 0 && url.includes("/assets/"))).toEqual([]); // from the browser's cache
+});
+
 test("the page shows something at once", async () => {
   const page = await world.open();
   await connected(page);

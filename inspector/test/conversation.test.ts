@@ -1,5 +1,7 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
+import { chat, desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -23,15 +25,15 @@ test("a session is made, its turns stream, and everything they show is there", a
   await log.locator(".hljs-keyword").first().waitFor();
 
   // A thought is folded; a plan, the colours of a command, a diff in both ways, a subagent, a picture.
-  const thought = log.getByRole("region", { name: "Thought" });
+  const thought = log.getByRole("group", { name: "Thought" });
   expect(await thought.getByText("The tests come first.").count()).toBe(0);
   await thought.getByRole("button").click();
   await thought.getByText("The tests come first.").waitFor();
-  await log.getByRole("region", { name: "Tool: npm test" }).getByRole("button", { name: /npm test/ }).click();
+  await log.getByRole("group", { name: "Tool: npm test" }).getByRole("button", { name: /npm test/ }).click();
   const failed = log.getByText("✗ divides by zero");
   await failed.waitFor();
   expect(await failed.evaluate((e) => getComputedStyle(e).color)).not.toBe(await log.getByText(" adds numbers ").evaluate((e) => getComputedStyle(e).color));
-  const edit = log.getByRole("region", { name: "Tool: Edit src/divide.ts" });
+  const edit = log.getByRole("group", { name: "Tool: Edit src/divide.ts" });
   await edit.getByRole("link", { name: "src/divide.ts:3" }).waitFor();
   await expect.poll(() => edit.locator("tr.add").count()).toBe(1);
   await edit.getByRole("radio", { name: "Split" }).check();
@@ -57,5 +59,96 @@ test("a session is made, its turns stream, and everything they show is there", a
   const path = await folder.getAttribute("title");
   await folder.click();
   await page.getByRole("navigation", { name: "Path" }).locator('[aria-current="page"]').getByText(path!.split("/").at(-1)!, { exact: true }).waitFor();
-  expect(world.complaints).toEqual([]);
+  // A folder without git answers so, which browsers note.
+  expect(world.complaints.filter((c) => !c.includes("status of 409"))).toEqual([]);
+});
+
+test("a large difference is found without holding up the page, and one that is too large is named", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "rewrite 3000 half" });
+  const half = page.getByRole("group", { name: "Tool: Rewrite half" });
+  await half.getByText("+1500").waitFor();
+  expect(await half.locator("tr").nth(2).innerText()).toContain("same 1");
+  await chat(page, "rewrite 9000 all");
+  const all = page.getByRole("group", { name: "Tool: Rewrite all" });
+  await all.getByText("Too many lines differ to compare them.").waitFor();
+  await all.getByText("old 0", { exact: true }).waitFor();
+});
+
+test("a conversation is copied, searched, gone through by its prompts, and written on with files and prompts of before", async () => {
+  const folder = join(world.gateway.dir, "project");
+  mkdirSync(join(folder, "src"), { recursive: true });
+  writeFileSync(join(folder, "src", "divide.ts"), "");
+  const page = await world.open("", { permissions: ["clipboard-read", "clipboard-write"] });
+  await newSession(page, { agent: "story", cwd: folder, prompt: "first words" });
+  const log = page.getByRole("log");
+  const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
+  await log.getByText("text: first words").waitFor();
+  await settled(page);
+  await chat(page, "many 1500");
+  await log.getByText("The end of many.").waitFor();
+  await settled(page);
+  await chat(page, "last words");
+  await log.getByText("text: last words").waitFor();
+  await settled(page);
+
+  // A message, a prompt, and all of it.
+  await log.getByText("text: last words").hover();
+  await log.getByRole("button", { name: "Copy the message" }).last().click();
+  await expect.poll(clipboard).toBe("text: last words");
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  await page.getByRole("menuitem", { name: /^Copy the conversation/ }).click();
+  await expect.poll(clipboard).toMatch(/## Prompt\n\nfirst words\n\ntext: first words[\s\S]*word1008 [\s\S]*last words/);
+
+  // What is not on the page is found.
+  expect(await log.getByText("word1008").count()).toBe(0);
+  await page.keyboard.press("Control+f");
+  const find = page.getByRole("search", { name: "Find in the conversation" });
+  await find.getByRole("searchbox").fill("WORD1008");
+  await find.getByText("1 of 1").waitFor();
+  await log.getByText("word1008").first().waitFor();
+  await expect.poll(() => page.evaluate(() => CSS.highlights.get("found")?.size)).toBe(1);
+  await find.getByRole("searchbox").fill("nowhere");
+  await find.getByText("Not found").waitFor();
+  await find.getByRole("searchbox").fill("words");
+  await find.getByText("4 of 4").waitFor();
+  await page.keyboard.press("Enter");
+  await find.getByText("3 of 4").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "find");
+  await page.keyboard.press("Escape");
+  await find.waitFor({ state: "detached" });
+
+  // From prompt to prompt.
+  await page.keyboard.press("Alt+ArrowUp");
+  await page.keyboard.press("Alt+ArrowUp");
+  await page.keyboard.press("Alt+ArrowUp");
+  await expect.poll(() => log.locator(".bubble").first().innerText()).toContain("first words");
+  await page.keyboard.press("Alt+ArrowDown");
+  await log.locator(".bubble").getByText("many 1500").waitFor();
+
+  // Prompts of before, then what was being written.
+  await prompt.focus();
+  await page.keyboard.press("ArrowUp");
+  expect(await prompt.inputValue()).toBe("last words");
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("ArrowUp");
+  expect(await prompt.inputValue()).toBe("first words");
+  for (let i = 0; i < 3; i++) await page.keyboard.press("ArrowDown");
+  expect(await prompt.inputValue()).toBe("");
+
+  // A file of the session's folder.
+  await prompt.pressSequentially("look at @sr");
+  await page.getByRole("option", { name: "@src/" }).waitFor();
+  await page.keyboard.press("Tab");
+  await page.getByRole("option", { name: "@src/divide.ts" }).waitFor();
+  await page.keyboard.press("Enter");
+  expect(await prompt.inputValue()).toBe("look at @src/divide.ts ");
+  await page.keyboard.press("Enter");
+  await log.getByText("resource_link, text: look at @src/divide.ts").waitFor();
+  await log.locator('.user a[href*="divide.ts"]').waitFor();
+  await settled(page);
+  await chat(page, "wait");
+  await page.locator(".elapsed").getByText(/^\d+ s/).waitFor();
 });

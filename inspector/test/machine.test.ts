@@ -264,6 +264,28 @@ test("a screen that is opened again does not answer old questions", async () => 
   expect((await shown()).split("^[[?1;2c").length).toBe(answers);
 });
 
+test("a light screen is readable whatever colours a program chooses, and takes what comes without keys", async () => {
+  const page = await world.open("#/terminal");
+  await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
+  await page.getByText("Connected.").waitFor();
+  await page.keyboard.type("printf '\\033[30;46mheadline\\033[0m \\033[97;107mbright\\033[0m \\033[93mgold\\033[0m\\n'\n");
+  const spans = page.locator(".xterm-rows span");
+  const contrast = (text: string) => spans.getByText(text, { exact: true }).or(spans.filter({ hasText: new RegExp(`^${text}\\s*$`) })).last().evaluate((e) => {
+    const light = (color: string) => {
+      const [r, g, b] = color.match(/[\d.]+/g)!.map((c) => Number(c) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)) as [number, number, number];
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const own = getComputedStyle(e);
+    const back = own.backgroundColor === "rgba(0, 0, 0, 0)" ? getComputedStyle(e.closest(".screen")!).backgroundColor : own.backgroundColor;
+    const [a, b] = [light(own.color), light(back)].sort((x, y) => y - x) as [number, number];
+    return (a + 0.05) / (b + 0.05);
+  });
+  for (const text of ["headline", "bright", "gold"]) await expect.poll(() => contrast(text), { message: text }).toBeGreaterThan(4.4);
+  await page.keyboard.insertText("echo put$((40 + 2))in");
+  await page.keyboard.press("Enter");
+  await page.locator(".screen").getByText("put42in").first().waitFor();
+});
+
 test("on a phone", async () => {
   const page = await world.open(at(home), { viewport: phone });
   await page.getByRole("link", { name: "repo/" }).waitFor();

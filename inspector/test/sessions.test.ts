@@ -124,3 +124,38 @@ test("sessions that the agent has by itself are opened", async () => {
   await page.getByText(/No others|Open/).first().waitFor();
   expect(await inaccessible(page)).toEqual([]);
 });
+
+test("sessions are renamed, pinned, archived and grouped, for every window; what works stands on top", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "slow" });
+  const quiet = await newSession(page, { prompt: "echo quiet" });
+  const side = (p: Page) => p.getByRole("complementary", { name: "Sessions" });
+  const order = () => side(page).locator("h2, .session-title").allTextContents();
+  // The running one is older, and above.
+  await expect.poll(order).toEqual(expect.arrayContaining(["Working", "slow", "Today", "echo quiet"]));
+  expect((await order()).indexOf("slow")).toBeLessThan((await order()).indexOf("echo quiet"));
+  await menu(page, /^Rename/);
+  await page.getByRole("dialog").getByLabel("Title").fill("A better name");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "A better name" }).waitFor();
+  const other = await world.open(`#/sessions/${quiet}`);
+  await side(other).getByText("A better name").waitFor();
+  await other.getByRole("heading", { level: 1, name: "A better name" }).waitFor();
+  await side(page).getByText("A better name").hover();
+  await side(page).getByRole("button", { name: "Do something with A better name" }).click();
+  await page.getByRole("menuitem", { name: /^Pin/ }).click();
+  await expect.poll(async () => (await order()).slice(0, 2)).toEqual(["Pinned", "A better name"]);
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "sessions-list");
+  await menu(page, /^Unpin/);
+  await side(page).getByRole("button", { name: "How the list is shown" }).click();
+  await page.getByRole("menuitem", { name: /^Group by folder/ }).click();
+  await side(page).getByRole("heading", { name: "/tmp", exact: true }).waitFor();
+  await menu(page, /^Archive/);
+  await side(page).getByText("A better name").waitFor({ state: "detached" });
+  await side(other).getByText("A better name").waitFor({ state: "detached" });
+  await side(page).getByRole("button", { name: "How the list is shown" }).click();
+  await page.getByRole("menuitem", { name: /^Archive/ }).click();
+  await side(page).getByText("A better name").waitFor();
+  await fetch(`${world.gateway.url}/v2/sessions/${id}/close`, { method: "POST" });
+});

@@ -21,16 +21,23 @@ const ask = (page: Page) => page.getByRole("region", { name: "The agent asks" })
 test("a permission is given in the conversation, refused by key, and told as it was", async () => {
   const page = await world.open();
   await newSession(page, { prompt: "permission" });
-  await ask(page).getByRole("button", { name: "Allow y" }).click();
+  await ask(page).getByRole("button", { name: /^Allow/ }).first().click();
   await log(page).getByText("permission: allow_once").waitFor();
   await settled(page);
   await chat(page, "permission");
   await ask(page).waitFor();
   await picture(page, "permission");
-  await page.keyboard.press("Escape"); // leaves the text
+  // Keys are shown where they work: while a text is typed they do not.
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).focus();
+  expect(await ask(page).locator("kbd").count()).toBe(0);
+  await page.keyboard.press("Escape"); // leaves the text, for the conversation
+  expect(await log(page).evaluate((e) => e === document.activeElement)).toBe(true);
+  await ask(page).locator("kbd").first().waitFor();
+  expect(await page.locator("[data-asked]").textContent()).toContain("The agent asks");
   await page.keyboard.press("x");
   await log(page).getByText("permission: reject_once").waitFor();
-  await log(page).getByRole("region", { name: "Tool: Edit notes.txt" }).last().getByText("Failed").waitFor();
+  await log(page).getByRole("group", { name: "Tool: Edit notes.txt" }).last().getByText("Rejected").waitFor();
+  await expect.poll(() => page.locator("[data-announced]").textContent()).toContain("permission: reject_once");
 });
 
 test("the inbox has what agents of other windows ask, and the first answer counts", async () => {
@@ -88,11 +95,59 @@ test("a form of an agent is filled in, and says what is missing", async () => {
   await card.getByRole("spinbutton", { name: "Replicas" }).fill("12");
   await card.getByRole("button", { name: "Send" }).click();
   await card.getByText("It must be at most 9.").waitFor();
+  await card.getByRole("textbox", { name: "Page" }).fill("example.com");
+  await card.getByRole("textbox", { name: "Settings" }).fill("none");
+  await card.getByRole("button", { name: "Send" }).click();
+  await card.getByText("This is not an address").waitFor();
+  await card.getByText("This is not JSON").waitFor();
   expect(await inaccessible(page)).toEqual([]);
   await picture(page, "form");
+  await card.getByRole("textbox", { name: "Page" }).fill("https://example.com");
+  await card.getByRole("textbox", { name: "Settings" }).fill('{"depth": 2}');
   await card.getByRole("spinbutton", { name: "Replicas" }).fill("3");
   await card.getByRole("button", { name: "Send" }).click();
-  await log(page).getByText('"content":{"region":"eu","replicas":3,"notify":false}').waitFor();
+  await log(page).getByText('"content":{"region":"eu","replicas":3,"notify":false,"page":"https://example.com","settings":{"depth":2}}').waitFor();
+});
+
+test("what a person answered stays to be seen, here, in other windows and later", async () => {
+  const page = await world.open("", { viewport: phone, hasTouch: true, isMobile: true });
+  const id = await newSession(page, { agent: "story", prompt: "guarded" });
+  const other = await world.open(`#/sessions/${id}`);
+  const allow = ask(page).getByRole("button", { name: /^Allow this one time/ });
+  await allow.waitFor();
+  expect(await allow.evaluate((e) => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= innerWidth)).toBe(true); // all of it is to be read
+  await ask(other).waitFor();
+  await ask(page).getByRole("button", { name: "Keep them" }).click();
+  const tool = (p: Page) => log(p).getByRole("group", { name: /^Tool: Remove the tests/ });
+  for (const one of [page, other]) {
+    await tool(one).getByText("Keep them").waitFor();
+    await tool(one).getByText("Rejected").waitFor();
+    expect(await tool(one).evaluate((e) => e.classList.contains("failed"))).toBe(false);
+  }
+  await page.reload();
+  await tool(page).getByText("Keep them").waitFor();
+  await newSession(other, { prompt: "question" });
+  await ask(other).getByRole("radio", { name: /Red/ }).check();
+  await ask(other).getByRole("button", { name: "Answer" }).click();
+  await log(other).getByText("Which color do you like? Red").waitFor();
+});
+
+test("what is sent is shown, wherever one was reading", async () => {
+  const page = await world.open();
+  await newSession(page, { prompt: "stream 400 60" });
+  // Writing goes on where a session was made.
+  expect(await page.getByRole("textbox", { name: "Prompt", exact: true }).evaluate((e) => e === document.activeElement)).toBe(true);
+  await log(page).getByText("399 x").waitFor();
+  await settled(page);
+  await log(page).hover();
+  await page.mouse.wheel(0, -5000);
+  await page.getByRole("button", { name: "To the end" }).waitFor();
+  await chat(page, "echo down here");
+  await log(page).locator(".user").getByText("echo down here").waitFor();
+  await page.getByRole("button", { name: "To the end" }).waitFor({ state: "detached" });
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("n");
+  await expect.poll(() => page.getByLabel("First prompt").evaluate((e) => e === document.activeElement)).toBe(true);
 });
 
 test("a turn is stopped, and what waited is held back", async () => {

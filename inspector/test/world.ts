@@ -111,11 +111,11 @@ export async function theme(page: Page, name: "light" | "dark"): Promise<void> {
 export const storyAgent = ["--agent-command", `story=${process.execPath} ${join(import.meta.dirname, "agent.mjs")}`];
 
 /** Makes a session with the page's form and waits until it takes prompts. */
-export async function newSession(page: Page, options: { agent?: string; prompt?: string } = {}): Promise<string> {
+export async function newSession(page: Page, options: { agent?: string; prompt?: string; cwd?: string } = {}): Promise<string> {
   await connected(page);
   await page.evaluate(() => (location.hash = "#/sessions/new"));
   await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption(options.agent ?? "mock");
-  await page.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await page.getByLabel("Folder", { exact: true }).fill(options.cwd ?? "/tmp");
   if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();

@@ -5,8 +5,10 @@ import { Confirm } from "../kit/dialog.js";
 import { useLoad } from "../kit/load.js";
 import { Badge, Command, Dot, Notice } from "../kit/show.js";
 import { age, bytes, duration, plural } from "../kit/text.js";
+import { LoginHelp } from "../login/LoginHelp.js";
 import { messageOf } from "../state/explain.js";
 import { gateway, toasts } from "../state/page.js";
+import { hrefOf } from "../state/router.js";
 import { featuresOf, levels } from "./features.js";
 import { fraction, type Install, type Installs } from "./installs.js";
 
@@ -29,7 +31,7 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
         <div><dt>Login</dt><dd>{logins[agent.authState]}{agent.credentialsAvailable ? ", credentials found" : ""}</dd></div>
         {agent.license && <div><dt>License</dt><dd>{agent.license}</dd></div>}
       </dl>
-      {agent.authState === "required" && <Login agent={agent} />}
+      {agent.authState === "required" && <LoginHelp agent={agent}><p>Log in here, set its key in the gateway’s environment, or give a <a href={hrefOf("sessions", ["new"], { agent: agent.id })}>new session</a> a key of its own. The doctor below says which variables it looks at.</p></LoginHelp>}
       {agent.kind !== "custom" && agent.source !== "builtin" && (
         <section className="stack" aria-label="Installation">
           <h3>Installation</h3>
@@ -72,15 +74,6 @@ const kinds = {
   bridge: "The gateway translates the agent's own protocol.", native: "The agent speaks ACP itself.", custom: "A command that this gateway was given.",
 };
 const logins = { unknown: "nobody has looked yet", authenticated: "logged in", required: "needed" };
-
-/** What to do about a login: what the doctor says, or the general way. */
-function Login({ agent }: { agent: Agent }) {
-  return (
-    <Notice tone="warn" title={`${agent.name} needs a login`}>
-      <p>Set its key in the gateway's environment, send credentials with the session, or log in where the gateway runs, for example in a <a href="#/terminal">terminal</a>. The doctor below says which variables it looks at.</p>
-    </Notice>
-  );
-}
 
 function InstallState({ install, onDismiss }: { install: Install; onDismiss: () => void }) {
   const part = fraction(install.progress);

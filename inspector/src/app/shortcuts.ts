@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "react";
+import { isTyping as typing } from "./typing.js";
 import { settings } from "../state/page.js";
 
 /** A key, or two one after the other (`g s`), and what it does. */
@@ -32,7 +33,6 @@ export function useShortcut(shortcut: Shortcut): void {
   }, []);
 }
 
-const typing = (target: EventTarget | null) => target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) && !(target instanceof HTMLInputElement && /^(checkbox|radio|button)$/.test(target.type));
 
 /** Listens for all shortcuts; called once. */
 export function listenForShortcuts(doc: Document): () => void {

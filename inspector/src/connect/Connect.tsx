@@ -7,7 +7,7 @@ import { useStore } from "../state/store.js";
 
 const hints: Record<Remember, string> = {
   no: "Kept in memory: a reload asks for it again.",
-  tab: "Kept until this tab is closed.",
+  tab: "Kept until this tab is closed; a reload stays connected.",
   browser: "Kept in this browser. Whoever uses it can use the gateway.",
 };
 

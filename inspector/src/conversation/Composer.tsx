@@ -7,7 +7,17 @@ import { toasts } from "../state/page.js";
 import { useStore } from "../state/store.js";
 import { nameOf, type Attached } from "./attachments.js";
 import { maxQueue, type ConfigOption, type Conversation } from "./conversation.js";
+import { linksIn, mentionAt, useFiles } from "./mentions.js";
 import { Meter } from "./Meter.js";
+
+/** Something that completes what is being written. */
+interface Proposal {
+  readonly id: string;
+  readonly mark: string;
+  readonly hint?: string | undefined;
+  readonly about: string;
+  take(): void;
+}
 
 /** Where a prompt is written: text, files, commands of the agent, and what the session is set to. */
 export function Composer({ conversation, attached }: { conversation: Conversation; attached: Attached }) {
@@ -15,7 +25,10 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
   const state = useStore(conversation);
   const [text, setText] = useState(conversation.draft.text);
   const [picked, setPicked] = useState(0);
-  const [closed, setClosed] = useState(false); // the list of commands
+  const [closed, setClosed] = useState(false); // the list of proposals
+  const [caret, setCaret] = useState(0);
+  const chosen = useRef(new Set<string>()); // files that were chosen by @
+  const recalled = useRef(-1); // of the prompts before, from the newest; -1 is what is being written
   const area = useRef<HTMLTextAreaElement>(null);
   const files = useRef<HTMLInputElement>(null);
   const listId = useId();
@@ -23,6 +36,11 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
   useEffect(() => {
     conversation.draft = { text, attachments };
   }, [conversation, text, attachments]);
+  useEffect(() => {
+    if (!conversation.begun || matchMedia("(pointer: coarse)").matches) return;
+    conversation.begun = false;
+    area.current?.focus();
+  }, [conversation]);
   useLayoutEffect(() => {
     const element = area.current;
     if (!element) return;
@@ -32,19 +50,52 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
   useShortcut({ keys: "i", what: "Write to the agent", group: "Conversation", run: () => area.current?.focus() });
   useShortcut({ keys: "Escape", what: "Leave the text, then stop the turn", group: "Conversation", run: () => state.running && void stop() });
 
+  const cwd = state.info?.cwd;
+  const mention = mentionAt(text, caret);
+  const found = useFiles(cwd, closed ? undefined : mention);
   const word = /^\/(\S*)$/.exec(text)?.[1];
   const commands = useMemo(() => (word === undefined ? [] : state.commands.filter((c) => c.name.toLowerCase().startsWith(word.toLowerCase())).slice(0, 50)), [word, state.commands]);
-  const listed = !closed && commands.length > 0 && !(commands.length === 1 && commands[0]!.name === word && !commands[0]!.hint);
-  const at = Math.min(picked, commands.length - 1);
+  const proposals: readonly Proposal[] = mention
+    ? found.map((path) => ({ id: path, mark: `@${path}`, about: "", take: () => insert(mention, path) }))
+    : commands.map((c) => ({ id: c.name, mark: `/${c.name}`, hint: c.hint, about: c.description, take: () => complete(c.name) }));
+  const only = proposals.length === 1 ? proposals[0]! : undefined;
+  const listed = !closed && proposals.length > 0 && !(only && !only.hint && only.id === (mention ? mention.path : word));
+  const at = Math.min(picked, proposals.length - 1);
 
   const stop = () => toasts.attempt("It could not be stopped", () => conversation.stop());
   const submit = () => {
     const trimmed = text.trim();
     if (trimmed === "" && attachments.length === 0) return;
-    const blocks: ContentBlock[] = [...attachments, ...(trimmed === "" ? [] : [{ type: "text" as const, text: trimmed }])];
+    const blocks: ContentBlock[] = [...attachments, ...linksIn(trimmed, chosen.current, cwd ?? "/"), ...(trimmed === "" ? [] : [{ type: "text" as const, text: trimmed }])];
     if (!conversation.send(blocks)) return toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
     setText("");
     attached.set([]);
+    chosen.current.clear();
+    recalled.current = -1;
+  };
+  const write = (next: string, at: number) => {
+    setText(next);
+    setCaret(at);
+    setPicked(0);
+    area.current?.focus();
+    requestAnimationFrame(() => area.current?.setSelectionRange(at, at));
+  };
+  const insert = (where: { from: number; to: number }, path: string) => {
+    const whole = !path.endsWith("/");
+    if (whole) chosen.current.add(path);
+    const put = `@${path}${whole ? " " : ""}`; // in a folder one goes on
+    write(text.slice(0, where.from) + put + text.slice(where.to), where.from + put.length);
+  };
+  /** Takes a prompt of before into the text, to be sent again or changed. */
+  const recall = (direction: 1 | -1): boolean => {
+    const prompts = [...new Set(conversation.rows.get().rows.flatMap((r) => (r.item.kind === "user" ? [r.item.blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n")] : [])).filter((p) => p !== "").reverse())];
+    const next = recalled.current + direction;
+    if (next < -1 || next >= prompts.length) return false;
+    recalled.current = next;
+    const put = next < 0 ? "" : prompts[next]!;
+    write(put, put.length);
+    setClosed(true);
+    return true;
   };
   const complete = (name: string) => {
     setText(`/${name} `);
@@ -58,20 +109,25 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
       const move = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
       if (move !== 0) {
         event.preventDefault();
-        return setPicked((at + move + commands.length) % commands.length);
+        return setPicked((at + move + proposals.length) % proposals.length);
       }
-      if (event.key === "Tab" || (event.key === "Enter" && commands[at]!.name !== word)) {
+      if (event.key === "Tab" || (event.key === "Enter" && (mention !== undefined || proposals[at]!.id !== word))) {
         event.preventDefault();
-        return complete(commands[at]!.name);
+        return proposals[at]!.take();
       }
       if (event.key === "Escape") {
         event.preventDefault();
         return setClosed(true);
       }
     }
+    // What is written is not lost: only an empty text, or one that was recalled and not changed, gives way.
+    const plain = !event.altKey && !event.shiftKey && !event.ctrlKey && !event.metaKey;
+    if (plain && event.key === "ArrowUp" && (text === "" || recalled.current >= 0) && area.current?.value.slice(0, area.current.selectionStart).includes("\n") === false && recall(1)) return event.preventDefault();
+    if (plain && event.key === "ArrowDown" && recalled.current >= 0 && area.current?.value.slice(area.current.selectionEnd).includes("\n") === false && recall(-1)) return event.preventDefault();
     if (event.key === "Escape") {
       event.preventDefault();
-      area.current?.blur();
+      // Where keys scroll, and letters are shortcuts.
+      area.current?.closest(".conversation")?.querySelector<HTMLElement>(".rows")?.focus();
     } else if (event.key === "Enter" && !event.shiftKey && !event.altKey && !matchMedia("(pointer: coarse)").matches) {
       event.preventDefault();
       submit();
@@ -93,17 +149,17 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
       }}
     >
       {listed && (
-        <ul className="commands" role="listbox" id={listId} aria-label="Commands of the agent">
-          {commands.map((c, i) => (
+        <ul className="commands" role="listbox" id={listId} aria-label={mention ? "Files" : "Commands of the agent"}>
+          {proposals.map((p, i) => (
             <li
-              key={c.name} role="option" id={`${listId}-${i}`} aria-selected={i === at} ref={(el) => void (i === at && el?.scrollIntoView({ block: "nearest" }))}
+              key={p.id} role="option" id={`${listId}-${i}`} aria-selected={i === at} ref={(el) => void (i === at && el?.scrollIntoView({ block: "nearest" }))}
               onMouseDown={(event) => {
                 event.preventDefault();
-                complete(c.name);
+                p.take();
               }}
             >
-              <span className="mono">/{c.name}{c.hint && <span className="soft"> {c.hint}</span>}</span>
-              <span className="soft small">{c.description}</span>
+              <span className="mono">{p.mark}{p.hint && <span className="soft"> {p.hint}</span>}</span>
+              <span className="soft small">{p.about}</span>
             </li>
           ))}
         </ul>
@@ -123,9 +179,12 @@ export function Composer({ conversation, attached }: { conversation: Conversatio
         aria-haspopup="listbox" aria-controls={listed ? listId : undefined} aria-autocomplete="list" aria-activedescendant={listed ? `${listId}-${at}` : undefined}
         onChange={(event) => {
           setText(event.target.value);
+          setCaret(event.target.selectionStart);
+          recalled.current = -1;
           setClosed(false);
           setPicked(0);
         }}
+        onSelect={(event) => setCaret(event.currentTarget.selectionStart)}
         onKeyDown={onKey} onPaste={onPaste}
       />
       <div className="composer-foot">

@@ -4,8 +4,15 @@ import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Badge, Empty, Notice } from "../kit/show.js";
-import { baseName, plural } from "../kit/text.js";
+import { count, elapsed, plural } from "../kit/text.js";
+import { marksOf, nameOf } from "../sessions/marks.js";
+import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
+import { titleOf, type Ask } from "../state/inbox.js";
+import type { Row } from "./items.js";
+import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
+import { LoginHelp } from "../login/LoginHelp.js";
+import { authRequired } from "../login/methods.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
 import { hrefOfFile } from "../state/router.js";
@@ -13,7 +20,10 @@ import { useSelected, useStore } from "../state/store.js";
 import { attach, type Attached } from "./attachments.js";
 import { Composer } from "./Composer.js";
 import type { Conversation, Waiting } from "./conversation.js";
-import { RowList } from "./RowList.js";
+import { Find, type Finding } from "./Find.js";
+import { RowList, type RowControl } from "./RowList.js";
+import { markdownOf } from "./words.js";
+import { useShortcut } from "../app/shortcuts.js";
 
 /** One session: what was said, what is asked, and where to answer. */
 export function ConversationView({ id }: { id: string }) {
@@ -56,11 +66,22 @@ function Inside({ conversation }: { conversation: Conversation }) {
   useEffect(() => {
     if (usage?.cost) sessions.noteCost(conversation.id, usage.cost);
   }, [usage, conversation]);
-  const title = state.title || info?.title || (info ? baseName(info.cwd) : "Session");
+  const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useEffect(() => {
     if (info) document.title = `${title} · Sandbox Agent`;
   }, [title, info]);
 
+  const last = rows.at(-1)?.item;
+  const control = useRef<RowControl>(null);
+  const [finding, setFinding] = useState<Finding>();
+  const toPrompt = (direction: 1 | -1) => {
+    const from = control.current?.first() ?? 0;
+    const at = direction < 0 ? rows.findLastIndex((r, i) => i < from && r.item.kind === "user") : rows.findIndex((r, i) => i > from && r.item.kind === "user");
+    if (at >= 0) control.current?.show(at);
+  };
+  useShortcut({ keys: "mod+f", what: "Find in the conversation", group: "Conversation", always: true, run: () => setFinding((f) => f ?? { words: "", row: undefined }) });
+  useShortcut({ keys: "alt+ArrowUp", what: "The prompt before", group: "Conversation", always: true, run: () => toPrompt(-1) });
+  useShortcut({ keys: "alt+ArrowDown", what: "The next prompt", group: "Conversation", always: true, run: () => toPrompt(1) });
   if (state.phase === "failed") {
     return (
       <div className="conversation">
@@ -91,8 +112,21 @@ function Inside({ conversation }: { conversation: Conversation }) {
   return (
     <div className="conversation" {...drop}>
       <Head conversation={conversation} title={title} />
+      {state.continuity === "fresh" && (
+        <p className="conversation-bar" role="status">
+          <Icon name="warning" /> <span><strong>The agent does not remember the whole conversation.</strong> Its process was started anew and had kept nothing: tell it again what it needs.</span>
+        </p>
+      )}
+      {finding && <Find rows={rows} version={version} onFind={(next) => {
+        setFinding(next);
+        if (next.row !== undefined) control.current?.show(next.row, "center");
+      }} onClose={() => {
+        setFinding(undefined);
+        control.current?.focus();
+      }} />}
       <RowList
-        rows={rows} version={version} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
+        control={control} found={finding?.row} marked={finding?.words ?? ""}
+        rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>
             {state.earlier > 0 && (
@@ -103,14 +137,14 @@ function Inside({ conversation }: { conversation: Conversation }) {
             {state.unsupported.length > 0 && (
               <div className="earlier"><Notice tone="warn" title="Not everything that was asked for had an effect"><ul className="plain-list">{state.unsupported.map((u) => <li key={u.field}><strong>{u.field}</strong>: {u.reason}</li>)}</ul></Notice></div>
             )}
-            {state.continuity === "fresh" && <div className="earlier"><Notice tone="warn" title="The agent does not remember this conversation">Its process was started anew, and it has kept nothing. What you write now begins from nothing.</Notice></div>}
             {rows.length === 0 && state.phase !== "loading" && state.earlier === 0 && <Empty icon="sessions" title="Nothing was said yet"><p>Write what {agentName(info?.agent)} should do{info ? <> in <span className="mono">{info.cwd}</span></> : null}.</p></Empty>}
             {state.phase === "loading" && rows.length === 0 && <p className="area-wait" role="status">Reading the conversation…</p>}
           </>
         }
       />
       <div className="dock">
-        {state.running && asks.length === 0 && <p className="working" role="status"><span className="dot busy" /> {state.stopping ? "Stopping" : "Working"}</p>}
+        {state.running && asks.length === 0 && <Working conversation={conversation} />}
+        {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <LoginCard conversation={conversation} reason={last.error} />}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
           conversation.unqueue(w.id);
@@ -121,6 +155,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
         }} />
         {state.phase === "reading" ? <Readonly conversation={conversation} /> : <Composer key={taken} conversation={conversation} attached={attached} />}
       </div>
+      <Announcer rows={rows} running={state.running} asks={asks} />
       {over && <div className="drop-veil" aria-hidden="true"><Icon name="clip" size={24} /> Drop pictures and text files here</div>}
     </div>
   );
@@ -130,7 +165,7 @@ const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a
 
 function Head({ conversation, title }: { conversation: Conversation; title: string }) {
   const state = useStore(conversation);
-  const [asking, ask] = useState<"delete" | "terminate">();
+  const [asking, ask] = useState<"delete" | "terminate" | "rename">();
   const { info } = state;
   const id = conversation.id;
   const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
@@ -153,11 +188,13 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
       <Menu
         label="What can be done with this session"
         items={[
+          ...(info ? markItems(info, () => ask("rename")) : []),
           { label: "Fork", hint: "a copy to try something", disabled: state.phase !== "live", run: () => attempt("It could not be forked", async () => {
             const fork = await gateway.client.forkSession({ sessionId: id, ...(info ? { cwd: info.cwd } : {}) });
             conversations.made(fork);
             router.go("sessions", [fork.id]);
           }) },
+          { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
           { label: "Detach", hint: "it goes on", run: () => {
@@ -174,7 +211,8 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           { label: "Delete…", danger: true, run: () => ask("delete") },
         ]}
       />
-      {asking && (
+      {asking === "rename" && info && <Rename info={info} onClose={() => ask(undefined)} />}
+      {(asking === "delete" || asking === "terminate") && (
         <Confirm
           title={asking === "delete" ? "Delete this session?" : "End this session for good?"} action={asking === "delete" ? "Delete" : "End"} onClose={() => ask(undefined)}
           onConfirm={() => toasts.attempt("It did not work", async () => {
@@ -189,6 +227,92 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
         </Confirm>
       )}
     </header>
+  );
+}
+
+/** How long an agent may take to stop before its process can be ended instead. */
+const patienceMs = 4000;
+
+/** That the agent works, or stops, and what to do when it does not. */
+function Working({ conversation }: { conversation: Conversation }) {
+  const { stopping, usage } = useStore(conversation);
+  const { rows } = useStore(conversation.rows);
+  const began = rows.findLast((r) => r.item.kind === "user")?.item.at;
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const [deaf, setDeaf] = useState(false);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    setDeaf(false);
+    if (!stopping) return;
+    const timer = setTimeout(() => setDeaf(true), patienceMs);
+    return () => clearTimeout(timer);
+  }, [stopping]);
+  return (
+    <div className="working">
+      <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
+      {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
+      {deaf && <Button small tone="danger" busy={busy} onClick={() => {
+        setBusy(true);
+        void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
+      }}>End its process</Button>}
+      {deaf && <span className="soft small">The session stays, and can go on.</span>}
+    </div>
+  );
+}
+
+/** The most that is read out of an answer. */
+const readOut = 600;
+
+/** Reads out what an agent asks at once, and what it said when it has ended. */
+function Announcer({ rows, running, asks }: { rows: readonly Row[]; running: boolean; asks: readonly Ask[] }) {
+  const [said, say] = useState("");
+  const was = useRef(running);
+  useEffect(() => {
+    if (was.current && !running) {
+      const last = rows.findLast((r) => r.item.kind === "text")?.item;
+      const end = rows.at(-1)?.item;
+      say(end?.kind === "turn" && end.error !== undefined ? `The turn failed: ${end.error}` : last?.kind === "text" ? last.segments.all.map((s) => s.text).join("\n").slice(-readOut) : "The agent has ended its turn");
+    }
+    was.current = running;
+  }, [running, rows]);
+  const ask = asks[0];
+  return (
+    <>
+      <div className="unseen" aria-live="polite" data-announced>{said}</div>
+      <div className="unseen" aria-live="assertive" data-asked>{ask ? `The agent asks: ${titleOf(ask)}` : ""}</div>
+    </>
+  );
+}
+
+/** The agent has refused a prompt for want of a login: how to give it one. */
+function LoginCard({ conversation, reason }: { conversation: Conversation; reason: string | undefined }) {
+  const { info } = useStore(conversation);
+  const agent = useSelected(gateway, (g) => g.agents.find((a) => a.id === info?.agent));
+  const [keys, setKeys] = useState(noKeys);
+  const [busy, setBusy] = useState(false);
+  const credentials = credentialsOf(keys);
+  if (!agent) return null;
+  const give = async () => {
+    if (!credentials) return;
+    setBusy(true);
+    await toasts.attempt("The key could not be given", async () => {
+      await conversation.giveCredentials(credentials);
+      setKeys(noKeys);
+      toasts.show("The agent has the key. Send the prompt again.", "good");
+    });
+    setBusy(false);
+  };
+  return (
+    <LoginHelp agent={agent} reason={reason}>
+      <form className="stack" onSubmit={(event) => { event.preventDefault(); void give(); }}>
+        <KeyFields keys={keys} onChange={setKeys} disabled={busy} />
+        <div className="row"><Button type="submit" small disabled={!credentials} busy={busy}>Use this key</Button> <span className="soft small">For this session alone, and kept nowhere.</span></div>
+      </form>
+    </LoginHelp>
   );
 }
 

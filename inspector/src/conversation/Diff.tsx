@@ -3,7 +3,8 @@ import { Button, CopyButton, Segmented } from "../kit/controls.js";
 import { plural } from "../kit/text.js";
 import { settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
-import { columns, diffTexts, type DiffLine, type Hunk } from "./diffs.js";
+import { useDiff } from "./compare.js";
+import { columns, type DiffLine, type Hunk } from "./diffs.js";
 
 /** Lines that are shown of a large diff before somebody asks for the rest. */
 const first = 300;
@@ -11,7 +12,7 @@ const first = 300;
 /** What a file was and what it becomes. */
 export const Diff = memo(function Diff({ path, before, after }: { path: string; before: string | undefined; after: string }) {
   const mode = useSelected(settings, (s) => s.diff);
-  const diff = useMemo(() => diffTexts(before, after), [before, after]);
+  const { diff, comparing } = useDiff(before, after);
   const [all, setAll] = useState(false);
   const total = diff.hunks.reduce((n, h) => n + h.lines.length, 0);
   const hunks = all ? diff.hunks : cut(diff.hunks, first);
@@ -19,7 +20,7 @@ export const Diff = memo(function Diff({ path, before, after }: { path: string; 
     <figure className="diff">
       <figcaption>
         <span className="mono clip" title={path}>{path}</span>
-        <span className="diff-count"><span className="plus">+{diff.added}</span> <span className="minus">−{diff.removed}</span></span>
+        {diff.whole ? null : <span className="diff-count"><span className="plus">+{diff.added}</span> <span className="minus">−{diff.removed}</span></span>}
         <span className="grow" />
         <Segmented
           label="How the difference is shown" small value={mode} onChange={(value) => settings.change({ diff: value })}
@@ -28,6 +29,7 @@ export const Diff = memo(function Diff({ path, before, after }: { path: string; 
         <CopyButton text={after} iconOnly label="Copy the new text" />
       </figcaption>
       <div className="diff-scroll" tabIndex={0} role="region" aria-label={`Changes of ${path}`}>
+        {diff.whole && <p className="diff-note" role="status">{comparing ? "Comparing… Until then: the old text, then the new one." : "Too many lines differ to compare them. Shown are the old text, then the new one."}</p>}
         {hunks.length === 0 && <p className="diff-none">No difference</p>}
         {mode === "split" ? hunks.map((hunk, i) => <Split key={i} hunk={hunk} gap={i > 0} />) : hunks.map((hunk, i) => <Unified key={i} hunk={hunk} gap={i > 0} />)}
       </div>

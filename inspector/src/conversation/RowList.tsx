@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useCallback, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from "react";
+import { useCallback, useEffect, useImperativeHandle, useLayoutEffect, useRef, useState, type ReactNode, type Ref } from "react";
 import { Button } from "../kit/controls.js";
 import type { Row } from "./items.js";
 import { RowView } from "./RowView.js";
@@ -9,6 +9,15 @@ const near = 48;
 
 /** How often it is looked whether the end is reached, behind the last change. */
 const maxTries = 8;
+
+/** Moves a list of rows. */
+export interface RowControl {
+  /** Shows a row at the top, or where it is in sight. */
+  show(index: number, align?: "start" | "center"): void;
+  focus(): void;
+  /** The first row that is in sight. */
+  first(): number;
+}
 
 function estimate(row: Row | undefined): number {
   if (!row) return 40;
@@ -28,7 +37,7 @@ function estimate(row: Row | undefined): number {
  * The rows that are in sight, and a few around them. It stays at its end as long as
  * nobody scrolls away; what is read keeps its place when rows come before or behind it.
  */
-export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string }) {
+export function RowList({ rows, version, cwd, askedCalls, head, label, sent, control, found, marked }: { rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number; control: Ref<RowControl>; /** The row that a search has found, and its words. */ found: number | undefined; marked: string }) {
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
   const lastTop = useRef(0);
@@ -52,6 +61,23 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
     setAway(false);
     virtual.scrollToEnd();
   }, [virtual]);
+
+  useImperativeHandle(control, () => ({
+    show: (index, align = "start") => {
+      stuck.current = false;
+      virtual.scrollToIndex(index + 1, { align });
+      setAway(true);
+    },
+    focus: () => scroller.current?.focus(),
+    first: () => {
+      const top = (scroller.current?.scrollTop ?? 0) + 1;
+      return Math.max(0, (virtual.getVirtualItems().find((item) => item.end > top)?.index ?? 1) - 1);
+    },
+  }), [virtual]);
+  useMarks(scroller, marked, version, virtual.range?.startIndex, virtual.range?.endIndex);
+  useEffect(() => {
+    if (sent > 0) toEnd();
+  }, [sent, toEnd]);
 
   const checking = useRef<ReturnType<typeof setTimeout>>(undefined);
   useLayoutEffect(() => {
@@ -114,7 +140,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
               if (item.index === 0) return <div key="head" data-index={0} ref={virtual.measureElement} className="rows-head">{head}</div>;
               const row = rows[item.index - 1];
               return row ? (
-                <div key={item.key} data-index={item.index} ref={virtual.measureElement} className={`row-slot slot-${row.item.kind} ${row.segment > 0 ? "follows" : ""}`}>
+                <div key={item.key} data-index={item.index} ref={virtual.measureElement} className={`row-slot slot-${row.item.kind} ${row.segment > 0 ? "follows" : ""} ${item.index - 1 === found ? "found" : ""}`}>
                   <RowView row={row} cwd={cwd} asked={row.item.kind === "tool" && askedCalls.has(row.item.id)} />
                 </div>
               ) : null;
@@ -125,4 +151,26 @@ export function RowList({ rows, version, cwd, askedCalls, head, label }: { rows:
       {away && <Button className="to-end" small icon="down" onClick={toEnd}>To the end</Button>}
     </div>
   );
+}
+
+/** Marks words in what is in sight, without another element: the browser paints them. */
+function useMarks(root: { readonly current: HTMLElement | null }, words: string, ...when: unknown[]): void {
+  useEffect(() => {
+    if (!("highlights" in CSS)) return;
+    const ranges: Range[] = [];
+    if (words !== "" && root.current) {
+      const walk = document.createTreeWalker(root.current, NodeFilter.SHOW_TEXT);
+      for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+        const text = node.nodeValue?.toLowerCase() ?? "";
+        for (let at = text.indexOf(words); at >= 0; at = text.indexOf(words, at + words.length)) {
+          const range = new Range();
+          range.setStart(node, at);
+          range.setEnd(node, at + words.length);
+          ranges.push(range);
+        }
+      }
+    }
+    CSS.highlights.set("found", new Highlight(...ranges));
+    return () => void CSS.highlights.delete("found");
+  }, [root, words, ...when]);
 }

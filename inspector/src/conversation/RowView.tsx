@@ -6,6 +6,7 @@ import { count, duration } from "../kit/text.js";
 import { Block } from "./Blocks.js";
 import type { NoteItem, PlanItem, Row, TextItem, TurnItem, UserItem } from "./items.js";
 import { Markdown } from "./Markdown.js";
+import { promptText } from "./words.js";
 import { ToolCall } from "./ToolCall.js";
 
 /** One row of a conversation. It renders again when the row is another one. */
@@ -41,7 +42,10 @@ function User({ item }: { item: UserItem }) {
         {item.blocks.map((block, i) => <Block key={i} block={block.type === "text" && long && !all ? { ...block, text: `${block.text.slice(0, 6000)}…` } : block} text="plain" />)}
         {long && <button type="button" className="link" onClick={() => setAll(!all)}>{all ? "Show less" : "Show all"}</button>}
       </div>
-      <time className="when" dateTime={new Date(item.at).toISOString()}>{clock.format(item.at)}</time>
+      <span className="when">
+        <CopyButton text={() => promptText(item)} iconOnly label="Copy the prompt" />
+        <time dateTime={new Date(item.at).toISOString()}>{clock.format(item.at)}</time>
+      </span>
     </div>
   );
 }
@@ -53,6 +57,7 @@ function Said({ item, segment }: { item: TextItem; segment: number }) {
     <div className={`said agent ${part?.begun ? "continued" : ""}`}>
       {part && <Markdown text={part.text} begun={part.begun} cut={part.cut} growing={!part.closed && !item.done} />}
       {last && item.blocks.map((block, i) => <Block key={i} block={block} />)}
+      {last && item.done && item.segments.length > 0 && <span className="said-copy"><CopyButton text={() => item.segments.whole} iconOnly label="Copy the message" /></span>}
     </div>
   );
 }
@@ -65,7 +70,7 @@ function Thought({ item }: { item: TextItem }) {
   const all = item.segments.all;
   const gist = (item.done ? all[0] : all.at(-1))?.text.replace(/[*_`#>]/g, "").trim().split("\n").find((line) => line !== "") ?? "";
   return (
-    <section className={`thought ${item.done ? "" : "live"}`} aria-label="Thought">
+    <section role="group" className={`thought ${item.done ? "" : "live"}`} aria-label="Thought">
       <button type="button" className="thought-head" aria-expanded={open} onClick={() => setOpen(!open)}>
         <span className="tool-icon"><Icon name="think" size={15} /></span>
         <span className="thought-word">{item.done ? "Thought" : "Thinking"}</span>
@@ -87,7 +92,7 @@ const steps: Record<string, string> = { pending: "to do", in_progress: "under wa
 function Plan({ item }: { item: PlanItem }) {
   const done = item.entries.filter((e) => e.status === "completed").length;
   return (
-    <section className="plan" aria-label="Plan">
+    <section role="group" className="plan" aria-label="Plan">
       <h2><Icon name="sessions" size={15} /> Plan <span className="soft">{done} of {item.entries.length}</span></h2>
       <ol>
         {item.entries.map((entry, i) => (
@@ -121,6 +126,7 @@ function TurnEnd({ item }: { item: TurnItem }) {
 }
 
 function Note({ item }: { item: NoteItem }) {
+  if (item.tone === "answer") return <p className="answered"><Icon name="check" size={14} /> {item.title}</p>;
   return (
     <Notice tone={item.tone} title={item.title}>
       {item.detail && <details><summary>Details</summary><pre className="note-detail" tabIndex={0}>{item.detail}</pre></details>}

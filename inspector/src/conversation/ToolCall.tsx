@@ -9,30 +9,35 @@ import { Code } from "./Code.js";
 import { Diff } from "./Diff.js";
 import type { ChildItem, TextItem, ToolContent, ToolItem } from "./items.js";
 import { Markdown } from "./Markdown.js";
+import { HostTerminal } from "./HostTerminal.js";
 import { Output } from "./Output.js";
 
 const icons: Record<string, IconName> = { read: "read", edit: "edit", delete: "trash", move: "files", search: "search", execute: "terminal", think: "think", fetch: "globe", switch_mode: "sessions" };
-const states = { pending: "Waiting", in_progress: "Running", completed: "Done", failed: "Failed" } as const;
+const states = { pending: "Waiting", in_progress: "Running", completed: "Done", failed: "Failed", rejected: "Rejected" } as const;
 
 /** Calls of a subagent that are shown at once; the newest. */
 const shownChildren = 30;
 
 export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested }: { item: ToolItem; cwd: string | undefined; asked?: boolean; nested?: boolean }) {
   const hasDiff = item.content.some((c) => c.type === "diff");
-  const standard = hasDiff || item.status === "failed" || item.children.length > 0;
+  const answer = item.asked?.answer;
+  // What a person has refused is no error.
+  const status = item.status === "failed" && answer?.kind.startsWith("reject") ? "rejected" : item.status;
+  const standard = hasDiff || status === "failed" || item.children.length > 0;
   const [chosen, choose] = useState<boolean>();
   const open = chosen ?? standard;
   const hasMore = item.content.length > 0 || item.rawInput !== undefined || item.children.length > 0 || item.rawOutput !== undefined;
-  const took = item.endedAt === undefined ? undefined : item.endedAt - item.at;
+  const took = item.endedAt === undefined ? undefined : item.endedAt - item.at - (item.asked?.waitedMs ?? 0);
   return (
-    <section className={`tool ${item.status} ${nested ? "nested" : ""}`} aria-label={`Tool: ${item.title}`}>
+    <section role="group" className={`tool ${status} ${nested ? "nested" : ""}`} aria-label={`Tool: ${item.title}`}>
       <button type="button" className="tool-head" aria-expanded={hasMore ? open : undefined} onClick={() => choose(!open)} disabled={!hasMore}>
         <span className="tool-icon"><Icon name={icons[item.tool] ?? "wire"} size={15} /></span>
         <span className="tool-title">{item.title || item.tool}</span>
         {asked && <span className="badge warn">asks</span>}
-        <span className={`tool-state ${item.status}`}>
-          {item.status === "in_progress" ? <Spinner /> : item.status === "completed" ? <Icon name="check" size={14} /> : item.status === "failed" ? <Icon name="close" size={14} /> : null}
-          <span className={item.status === "completed" ? "unseen" : ""}>{states[item.status]}</span>
+        {answer && !asked && <span className="soft small tool-answer" title="What a person answered">{answer.name}</span>}
+        <span className={`tool-state ${status}`}>
+          {item.status === "in_progress" ? <Spinner /> : item.status === "completed" ? <Icon name="check" size={14} /> : item.status === "failed" ? <Icon name={status === "rejected" ? "stop" : "close"} size={14} /> : null}
+          <span className={item.status === "completed" ? "unseen" : ""}>{states[status]}</span>
         </span>
         {took !== undefined && took >= 1000 && <span className="soft small">{duration(took)}</span>}
         {hasMore && <span className={`turner ${open ? "open" : ""}`}><Icon name="chevron" size={14} /></span>}
@@ -81,7 +86,7 @@ const whole = /^(`{3,})([^\n`]*)\n([\s\S]*?)\n?\1\s*$/;
 
 function Content({ content, tool, cwd }: { content: ToolContent; tool: string; cwd: string | undefined }) {
   if (content.type === "diff") return <Diff path={relativeTo(content.path, cwd)} before={content.oldText ?? undefined} after={content.newText} />;
-  if (content.type === "terminal") return <p className="soft small">Runs in the terminal {content.terminalId} of another client.</p>;
+  if (content.type === "terminal") return <HostTerminal id={content.terminalId} />;
   const block = content.content;
   if (block.type !== "text") return <Block block={block} />;
   const fenced = whole.exec(block.text);

@@ -1,6 +1,8 @@
-import { META, ProblemError, type ContentBlock, type PromptResponse, type SandboxAgentClient, type SessionInfo, type SessionUpdate, type Turn } from "sandbox-agent";
+import { AcpRpcError, META, ProblemError, type ContentBlock, type PromptResponse, type SandboxAgentClient, type SessionInfo, type SessionUpdate, type Turn } from "sandbox-agent";
+import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
+import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
 import type { Row } from "./items.js";
 import { Transcript, type Command, type Usage } from "./transcript.js";
@@ -30,6 +32,8 @@ export interface ConversationState {
   readonly running: boolean;
   /** Whether this page has asked to stop and the turn has not ended. */
   readonly stopping: boolean;
+  /** Grows with each prompt that a person sends here. */
+  readonly sent: number;
   readonly queue: readonly Waiting[];
   /** The queue waits for a person, because a turn was stopped or failed. */
   readonly held: boolean;
@@ -45,6 +49,12 @@ export interface ConversationState {
   readonly loadingEarlier: boolean;
 }
 
+/** Why a turn failed. */
+interface Failure {
+  readonly message: string;
+  readonly code?: number | undefined;
+}
+
 /** The rows, as one value that is another one whenever they changed. */
 export interface RowsVersion {
   readonly rows: readonly Row[];
@@ -54,11 +64,13 @@ export interface RowsVersion {
 /** Events that are read when a conversation is opened; more come when somebody asks for them. */
 const firstWindow = 3000;
 const pageSize = 1000;
+/** The newest events in which the answer of another client is looked for. */
+const answerWindow = 200;
 /** Prompts that wait here; then sending says that the queue is full. */
 export const maxQueue = 64;
 
 const empty: ConversationState = {
-  phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, queue: [], held: false, options: [], commands: [],
+  phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
   usage: undefined, title: undefined, unsupported: [], continuity: undefined, earlier: 0, loadingEarlier: false,
 };
 
@@ -77,6 +89,8 @@ export class Conversation extends Store<ConversationState> {
   readonly rows = new Rows({ rows: [], version: 0 });
   /** What is being written and not sent: it survives looking elsewhere. */
   draft: { text: string; attachments: readonly ContentBlock[] } = { text: "", attachments: [] };
+  /** Whether it was just made here: then writing goes on in it. */
+  begun = false;
   #transcript = new Transcript();
   #client: SandboxAgentClient | undefined;
   #off: (() => void)[] = [];
@@ -108,7 +122,7 @@ export class Conversation extends Store<ConversationState> {
     try {
       const info = await client.api.session(this.id);
       if (opening !== this.#opening) return;
-      this.patch({ info, title: info.title || this.get().title });
+      this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
       if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
       if (this.#seq === 0 || this.get().phase === "failed") await this.#read(client, info.eventCount, firstWindow);
       else await this.#readOn(client);
@@ -138,7 +152,7 @@ export class Conversation extends Store<ConversationState> {
     this.#caughtUp();
     const result = opened as { configOptions?: unknown[]; modes?: ModeState; _meta?: Record<string, { turn?: string }> };
     this.patch({
-      phase: "live", problem: undefined, continuity,
+      phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity,
       options: optionsOf(result.configOptions ?? this.#transcript.configOptions, result.modes, this.#transcript.modeId),
       running: result._meta?.[META]?.turn === "running" || this.#own !== undefined,
     });
@@ -245,16 +259,38 @@ export class Conversation extends Store<ConversationState> {
 
   #update(update: SessionUpdate): void {
     if (update.sessionUpdate === "user_message_chunk" && !this.get().running) this.patch({ running: true });
+    const { forgot } = this.#transcript;
     this.#transcript.apply(update, Date.now());
+    if (this.#transcript.forgot > forgot) this.patch({ continuity: "fresh" });
     this.#changed();
   }
 
-  #ended(result: PromptResponse | undefined, error: { message: string } | undefined): void {
+  #ended(result: PromptResponse | undefined, error: Failure | undefined): void {
     this.#transcript.endTurn({ ...(result ? { result } : {}), ...(error ? { error } : {}) }, Date.now());
     const smooth = result !== undefined && result.stopReason !== "cancelled";
     this.patch({ running: false, stopping: false, held: this.get().queue.length > 0 && !smooth });
     this.#changed();
     if (smooth) this.#sendNext();
+  }
+
+  /** The agent asks a person something. */
+  asked(ask: Ask): void {
+    this.#inOrder(undefined, () => {
+      showAsk(this.#transcript, askFrame(ask), ask.at);
+      this.#changed();
+    });
+  }
+
+  /** It was answered here; what was answered elsewhere stands in the log. */
+  answered(ask: Ask, response: unknown): void {
+    const frame = askFrame(ask);
+    const show = (result: unknown) => this.#inOrder(undefined, () => {
+      showAnswer(this.#transcript, frame, result, Date.now());
+      this.#changed();
+    });
+    const client = this.#client;
+    if (response !== undefined || !client) return show(response);
+    void client.api.sessionEvents(this.id, { after: Math.max(0, this.#seq - answerWindow), limit: pageSize }).then(({ events }) => show(answerIn(events, frame)), () => show(undefined));
   }
 
   /** Tells of the rows, with the next frame. */
@@ -291,12 +327,12 @@ export class Conversation extends Store<ConversationState> {
   /** Takes what another part of the page knows of the session anyway. */
   seen(info: SessionInfo): void {
     const before = this.get().info;
-    if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.clients === info.clients && before.pending === info.pending && before.title === info.title) return;
+    if (before && before.updatedAt === info.updatedAt && before.state === info.state && before.clients === info.clients && before.pending === info.pending && before.title === info.title && before.continuity === info.continuity && JSON.stringify(before.metadata) === JSON.stringify(info.metadata)) return;
     // Another client has closed it, and this page gets no more of it; or opened it again.
     const shut = info.state === "closed" || info.state === "ended";
     const over = this.get().phase === "live" && shut;
     if (this.get().phase === "reading" && !shut && this.#client) void this.#attach(this.#client).catch(() => {});
-    this.patch({ info, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, running: false, stopping: false } : {}) });
+    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, running: false, stopping: false } : {}) });
   }
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
@@ -307,6 +343,7 @@ export class Conversation extends Store<ConversationState> {
       this.patch({ queue: [...queue, { id: this.#nextWaiting++, blocks }] });
       return true;
     }
+    this.patch({ sent: this.get().sent + 1 });
     this.#prompt(blocks);
     return true;
   }
@@ -340,7 +377,7 @@ export class Conversation extends Store<ConversationState> {
     this.patch({ running: true, stopping: false, held: false });
     const turn = client.prompt({ sessionId: this.id, prompt: [...blocks] });
     this.#own = turn;
-    const over = (result: PromptResponse | undefined, error: { message: string } | undefined) => {
+    const over = (result: PromptResponse | undefined, error: Failure | undefined) => {
       if (this.#own !== turn) return; // another connection follows the session now
       this.#own = undefined;
       // Updates that came while the past was read belong before the end.
@@ -350,7 +387,7 @@ export class Conversation extends Store<ConversationState> {
         this.#ended(result, error);
       }
     };
-    turn.then((done) => over(done.response, undefined), (error: unknown) => over(undefined, { message: messageOf(error) }));
+    turn.then((done) => over(done.response, undefined), (error: unknown) => over(undefined, { message: messageOf(error), code: error instanceof AcpRpcError ? error.code : undefined }));
   }
 
   /** Asks the agent to stop. */
@@ -358,6 +395,12 @@ export class Conversation extends Store<ConversationState> {
     if (!this.get().running) return;
     this.patch({ stopping: true, held: this.get().queue.length > 0 });
     await this.#client?.cancel(this.id);
+  }
+
+  /** Ends the process of an agent that does not stop, and takes the session up again. */
+  async endProcess(): Promise<void> {
+    await this.#client?.closeSession(this.id);
+    await this.reopen();
   }
 
   async setOption(option: ConfigOption, value: string | boolean): Promise<void> {
@@ -375,6 +418,16 @@ export class Conversation extends Store<ConversationState> {
       this.patch({ options: before });
       throw error;
     }
+  }
+
+  /** Gives the session credentials: its agent lets go of it and takes it up with them. */
+  async giveCredentials(credentials: Record<string, string>): Promise<void> {
+    const client = this.#client;
+    if (!client) return;
+    const cwd = this.get().info?.cwd;
+    await client.closeSession(this.id);
+    const session = await client.resumeSession({ sessionId: this.id, after: this.#seq, credentials, ...(cwd === undefined ? {} : { cwd }) });
+    this.#attached(client, session.result, session.continuity);
   }
 
   /** Opens a session again that was closed. */

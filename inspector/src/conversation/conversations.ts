@@ -43,6 +43,7 @@ export class Conversations {
   /** The same for a session that was just made. */
   made(session: Session): Conversation {
     const conversation = new Conversation(session.id);
+    conversation.begun = true;
     this.#all.set(session.id, conversation);
     if (this.#client) void conversation.open(this.#client, session);
     return this.open(session.id);

@@ -19,17 +19,23 @@ export interface FileDiff {
   readonly hunks: readonly Hunk[];
   readonly added: number;
   readonly removed: number;
-  /** The texts differ too much to say where; both are shown whole. */
-  readonly coarse: boolean;
+  /** The texts were not compared: both are shown whole. */
+  readonly whole: boolean;
 }
 
-/** Beyond this the comparison is given up, and the texts are shown one after the other. */
-const timeoutMs = 150;
+/**
+ * How many lines may differ. What a comparison costs grows with their square: the
+ * first takes some milliseconds, the second some seconds of another thread.
+ */
+export const maxEdits = { atOnce: 500, inWorker: 6000 } as const;
 const maxPairs = 400;
 
-export function diffTexts(before: string | undefined, after: string): FileDiff {
-  const patch = structuredPatch("a", "b", before ?? "", after, undefined, undefined, { context: 3, timeout: timeoutMs });
-  if (!patch) return coarse(before ?? "", after);
+/** What differs; undefined when more lines than `most` do. */
+export function diffTexts(before: string | undefined, after: string, most: number = maxEdits.atOnce): FileDiff | undefined {
+  if (!before) return { ...wholeTexts("", after), whole: false };
+  if (atLeast(before, after) > most) return undefined;
+  const patch = structuredPatch("a", "b", before, after, undefined, undefined, { context: 3, maxEditLength: most });
+  if (!patch) return undefined;
   let added = 0;
   let removed = 0;
   const hunks = patch.hunks.map((hunk) => {
@@ -48,17 +54,28 @@ export function diffTexts(before: string | undefined, after: string): FileDiff {
     }
     return { oldStart: hunk.oldStart, newStart: hunk.newStart, lines: withParts(lines) };
   });
-  return { hunks, added, removed, coarse: false };
+  return { hunks, added, removed, whole: false };
 }
 
-function coarse(before: string, after: string): FileDiff {
+/** Lines that one text has and the other has not, wherever they stand: at least so many differ. */
+function atLeast(before: string, after: string): number {
+  const balance = new Map<string, number>();
+  for (const line of before.split("\n")) balance.set(line, (balance.get(line) ?? 0) + 1);
+  for (const line of after.split("\n")) balance.set(line, (balance.get(line) ?? 0) - 1);
+  let sum = 0;
+  for (const n of balance.values()) sum += Math.abs(n);
+  return sum;
+}
+
+/** The old text and behind it the new one. */
+export function wholeTexts(before: string, after: string): FileDiff {
   const old = before === "" ? [] : before.replace(/\n$/, "").split("\n");
   const now = after === "" ? [] : after.replace(/\n$/, "").split("\n");
   const lines: DiffLine[] = [
     ...old.map((text, i): DiffLine => ({ kind: "del", old: i + 1, new: undefined, text })),
     ...now.map((text, i): DiffLine => ({ kind: "add", old: undefined, new: i + 1, text })),
   ];
-  return { hunks: [{ oldStart: 1, newStart: 1, lines }], added: now.length, removed: old.length, coarse: true };
+  return { hunks: lines.length === 0 ? [] : [{ oldStart: 1, newStart: 1, lines }], added: now.length, removed: old.length, whole: true };
 }
 
 /** Marks the words that changed where as many lines come as went. */

@@ -1,12 +1,13 @@
 import type { PromptResponse, SessionEvent, SessionUpdate } from "sandbox-agent";
+import { isAsk, showAnswer, showAsk, type AskFrame } from "./answers.js";
 import type { Transcript } from "./transcript.js";
 
 interface Frame {
   readonly id?: unknown;
   readonly method?: string;
-  readonly params?: { readonly update?: SessionUpdate; readonly result?: PromptResponse; readonly error?: { message: string }; readonly data?: { reason?: string; message?: string; stderr?: { tail?: string } } };
+  readonly params?: { readonly update?: SessionUpdate; readonly result?: PromptResponse; readonly error?: { message: string; code?: number }; readonly data?: { reason?: string; message?: string; stderr?: { tail?: string } } };
   readonly result?: { readonly stopReason?: string };
-  readonly error?: { readonly message: string };
+  readonly error?: { readonly message: string; readonly code?: number };
 }
 
 /**
@@ -15,6 +16,7 @@ interface Frame {
  */
 export class History {
   readonly #prompts = new Set<unknown>(); // ids of requests that are prompts
+  readonly #asks = new Map<unknown, AskFrame>(); // requests of the agent that nobody has answered
 
   constructor(private readonly transcript: Transcript) {}
 
@@ -37,10 +39,20 @@ export class History {
         noteEnd(this.transcript, frame.params?.data, at);
         return;
       case undefined:
+        if (event.direction === "client") {
+          const ask = this.#asks.get(frame.id);
+          if (!ask || !this.#asks.delete(frame.id)) return;
+          showAnswer(this.transcript, ask, frame.result, at);
+          return;
+        }
         // The answer to a prompt; where it was told as turn_ended before, the turn is over already.
-        if (event.direction === "client" || !this.#prompts.delete(frame.id)) return;
+        if (!this.#prompts.delete(frame.id)) return;
         this.transcript.endTurn({ ...(frame.result?.stopReason ? { result: frame.result as PromptResponse } : {}), ...(frame.error ? { error: frame.error } : {}) }, at);
         return;
+      default:
+        if (event.direction !== "agent" || !isAsk(frame.method)) return;
+        this.#asks.set(frame.id, frame as AskFrame);
+        showAsk(this.transcript, frame as AskFrame, at);
     }
   }
 }

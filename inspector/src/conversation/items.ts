@@ -48,6 +48,16 @@ export interface ToolItem {
   readonly rawOutput: unknown;
   readonly parent: string | undefined;
   readonly children: readonly ChildItem[];
+  /** What a person was asked about it. */
+  readonly asked: Asked | undefined;
+}
+
+/** A permission for a tool call: how long it was waited for, and what came. */
+export interface Asked {
+  /** Since when it is waited for; undefined when nobody has to answer any more. */
+  readonly since: number | undefined;
+  readonly waitedMs: number;
+  readonly answer: { readonly kind: string; readonly name: string } | undefined;
 }
 
 export type ChildItem = ToolItem | TextItem;
@@ -67,6 +77,8 @@ export interface TurnItem {
   readonly tookMs: number | undefined;
   readonly stopReason: string | undefined;
   readonly error: string | undefined;
+  /** The error's code of JSON-RPC. */
+  readonly code: number | undefined;
   readonly usage: PromptResponse["usage"];
 }
 
@@ -75,7 +87,8 @@ export interface NoteItem {
   readonly kind: "note";
   readonly key: string;
   readonly at: number;
-  readonly tone: "info" | "warn" | "bad";
+  /** `answer` is what a person answered. */
+  readonly tone: "info" | "warn" | "bad" | "answer";
   readonly title: string;
   readonly detail: string | undefined;
 }

@@ -33,6 +33,7 @@ const indented = /^(?: {2,}|\t)\S/;
  */
 export class Segments {
   readonly all: Segment[] = [];
+  #said: string[] = []; // all of it, as it came
   #block = ""; // complete lines of the open segment
   #line = ""; // the line that is being written
   #fence: { mark: string; info: string; code: { text: string } } | undefined;
@@ -48,10 +49,17 @@ export class Segments {
     return this.#length;
   }
 
+  /** The whole text. */
+  get whole(): string {
+    if (this.#said.length > 1) this.#said = [this.#said.join("")];
+    return this.#said[0] ?? "";
+  }
+
   /** Adds to the text. Returns the index of the first segment that is another one now. */
   push(text: string): number {
     const first = Math.max(0, this.all.length - (this.all.at(-1)?.closed === false ? 1 : 0));
     this.#length += text.length;
+    this.#said.push(text);
     let from = 0;
     for (;;) {
       const end = text.indexOf("\n", from);

@@ -1,5 +1,5 @@
 import { META, type ContentBlock, type PromptResponse, type SessionUpdate, type ToolCall, type ToolCallUpdate } from "sandbox-agent";
-import type { ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolItem, ToolStatus } from "./items.js";
+import type { Asked, ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolItem, ToolStatus } from "./items.js";
 import { Segments } from "./segments.js";
 
 export interface Command {
@@ -17,7 +17,7 @@ export interface Usage {
 /** How a turn ended. */
 export interface TurnOutcome {
   readonly result?: PromptResponse;
-  readonly error?: { readonly message: string };
+  readonly error?: { readonly message: string; readonly code?: number | undefined };
 }
 
 type Update = SessionUpdate & { _meta?: Record<string, unknown> | null };
@@ -35,11 +35,14 @@ export class Transcript {
   modeId: string | undefined;
   configOptions: readonly unknown[] | undefined;
   title: string | undefined;
+  /** How often the agent was started anew and had forgotten what was said before. */
+  forgot = 0;
   /** Updates taken so far. */
   updates = 0;
   /** Where in the session's log what is taken next stands: rows keep their keys when they are made anew. */
   place: number | undefined;
   #tools = new Map<string, { item: ToolItem; row: number }>(); // row of the outermost call
+  readonly #asked = new Map<string, Asked>(); // by tool call, which may come later
   #last: Item | undefined;
   #lastRow = -1; // of the last item's first row
   #plan: { item: PlanItem; row: number } | undefined; // of this turn
@@ -80,6 +83,10 @@ export class Transcript {
         return;
       case "session_info_update":
         if (typeof update.title === "string") this.title = update.title;
+        if (ownOf(update).continuity === "fresh") {
+          this.forgot++;
+          this.note("warn", forgotten, undefined, at);
+        }
         return;
       case "usage_update":
         this.usage = { used: update.used, size: update.size, cost: update.cost ?? undefined };
@@ -102,7 +109,7 @@ export class Transcript {
     const tookMs = at >= this.#turnBegan ? at - this.#turnBegan : undefined;
     this.#turnBegan = undefined;
     this.#plan = undefined;
-    this.#add({ kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: result?.stopReason, error: error?.message, usage: result?.usage });
+    this.#add({ kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: result?.stopReason, error: error?.message, code: error?.code, usage: result?.usage });
   }
 
   /** Another prompt begins, whatever the rows say. */
@@ -111,6 +118,24 @@ export class Transcript {
       this.#settleLast();
       this.#last = undefined;
     }
+  }
+
+  /** A permission is asked for; what is waited for it is no work of the tool. */
+  asked(toolCallId: string, at: number): void {
+    const before = this.#asked.get(toolCallId);
+    this.#setAsked(toolCallId, { since: before?.since ?? at, waitedMs: before?.waitedMs ?? 0, answer: before?.answer });
+  }
+
+  /** The permission was given or refused; without an answer nobody knows which. */
+  answered(toolCallId: string, answer: Asked["answer"], at: number): void {
+    const before = this.#asked.get(toolCallId);
+    this.#setAsked(toolCallId, { since: undefined, waitedMs: (before?.waitedMs ?? 0) + (before?.since === undefined ? 0 : Math.max(0, at - before.since)), answer: answer ?? before?.answer });
+  }
+
+  #setAsked(toolCallId: string, asked: Asked): void {
+    this.#asked.set(toolCallId, asked);
+    const known = this.#tools.get(toolCallId);
+    if (known) this.#changed({ ...known.item, asked });
   }
 
   note(tone: NoteItem["tone"], title: string, detail: string | undefined, at: number): void {
@@ -195,7 +220,7 @@ export class Transcript {
     const known = this.#tools.get(update.toolCallId);
     const before: ToolItem = known?.item ?? {
       kind: "tool", key: this.#key("tool"), at, endedAt: undefined, id: update.toolCallId, title: "", tool: "other", status: "pending",
-      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentOf(update), children: [],
+      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentOf(update), children: [], asked: this.#asked.get(update.toolCallId),
     };
     const status: ToolStatus = update.status ?? before.status;
     const ended = status === "completed" || status === "failed";
@@ -271,10 +296,18 @@ export class Transcript {
   }
 }
 
+/** What stands where an agent has lost its memory. */
+const forgotten = "From here on the agent does not remember what was said above";
+
+/** What the gateway adds to an update. */
+function ownOf(update: { _meta?: Record<string, unknown> | null }): Record<string, unknown> {
+  const own = update._meta?.[META];
+  return typeof own === "object" && own !== null ? (own as Record<string, unknown>) : {};
+}
+
 /** The call of the subagent that an update belongs to. */
 function parentOf(update: { _meta?: Record<string, unknown> | null }): string | undefined {
-  const own = update._meta?.[META];
-  const id = typeof own === "object" && own !== null ? (own as Record<string, unknown>).parentToolCallId : undefined;
+  const id = ownOf(update).parentToolCallId;
   return typeof id === "string" ? id : undefined;
 }
 

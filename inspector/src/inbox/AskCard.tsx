@@ -8,6 +8,9 @@ import { Markdown } from "../conversation/Markdown.js";
 import { Code } from "../conversation/Code.js";
 import type { Ask } from "../state/inbox.js";
 import { useShortcut } from "../app/shortcuts.js";
+import { useTyping } from "../app/typing.js";
+import { settings } from "../state/page.js";
+import { useSelected } from "../state/store.js";
 import { emptyForm, fieldsOf, formContent, type FormValues } from "./form.js";
 
 /** Something that an agent asks, to be answered here. Keys work for one card at a time. */
@@ -30,8 +33,10 @@ const optionKeys: Record<string, string> = { allow_once: "y", allow_always: "a",
 
 function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission" }>; cwd: string | undefined; keys: boolean }) {
   const { toolCall, options } = ask.request;
+  const letters = useSelected(settings, (s) => s.letters);
   const sorted = options.toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
   const used = new Set<string>();
+  const lettersWork = !useTyping() && letters;
   const choose = (optionId: string) => ask.answer({ outcome: { outcome: "selected", optionId } });
   const command = commandOf(toolCall.rawInput);
   return (
@@ -55,7 +60,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
           return (
             <Button key={option.optionId} tone={option.kind === "allow_once" ? "primary" : option.kind.startsWith("reject") ? "danger" : "plain"} onClick={() => choose(option.optionId)}>
               {option.name}
-              {mine && <Kbd keys={mine} />}
+              {mine && lettersWork && <Kbd keys={mine} />}
               {mine && <Key keys={mine} what={option.name} run={() => choose(option.optionId)} />}
             </Button>
           );
@@ -155,6 +160,8 @@ function Elicitation({ ask }: { ask: Extract<Ask, { kind: "elicitation" }> }) {
             {(props) =>
               field.type === "one"
                 ? <Select {...props} value={String(value ?? "")} onChange={(e) => set(e.target.value)}><option value="">Choose…</option>{field.choices.map((c) => <option key={c.value} value={c.value}>{c.label}</option>)}</Select>
+                : field.type === "json"
+                  ? <TextArea {...props} className="mono" spellCheck={false} placeholder={field.holds === "array" ? "[]" : "{}"} value={String(value ?? "")} onChange={(e) => set(e.target.value)} />
                 : field.long
                   ? <TextArea {...props} value={String(value ?? "")} onChange={(e) => set(e.target.value)} />
                   : <Input {...props} type={field.input} value={String(value ?? "")} onChange={(e) => set(e.target.value)} />}

@@ -1,8 +1,9 @@
 import { Empty, AreaHead } from "../kit/show.js";
-import { age, baseName } from "../kit/text.js";
+import { age } from "../kit/text.js";
 import { inbox, sessions } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
+import { nameOf } from "../sessions/marks.js";
 import { AskCard } from "./AskCard.js";
 import "../conversation/conversation.css";
 import "../sessions/sessions.css";
@@ -25,7 +26,7 @@ export default function Inbox() {
                 key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0}
                 where={
                   <p className="ask-where soft small">
-                    {ask.sessionId ? <a href={hrefOf("sessions", [ask.sessionId])}>{info ? info.title || baseName(info.cwd) : ask.sessionId}</a> : "Outside of sessions"}
+                    {ask.sessionId ? <a href={hrefOf("sessions", [ask.sessionId])}>{info ? nameOf(info) : ask.sessionId}</a> : "Outside of sessions"}
                     {info && <span>{info.agent}</span>}
                     {info && <span className="mono clip">{info.cwd}</span>}
                     <span>{age(ask.at)}</span>

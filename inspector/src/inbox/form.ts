@@ -3,7 +3,10 @@ export interface FormField {
   readonly name: string;
   readonly label: string;
   readonly description: string | undefined;
-  readonly type: "text" | "number" | "integer" | "boolean" | "one" | "many";
+  /** `json` is what has no control of its own: an object, or a list without choices. */
+  readonly type: "text" | "number" | "integer" | "boolean" | "one" | "many" | "json";
+  /** The type of the value that a `json` field must hold. */
+  readonly holds: "object" | "array" | undefined;
   readonly required: boolean;
   readonly input: "text" | "email" | "url" | "date" | "datetime-local" | "number";
   readonly long: boolean;
@@ -29,6 +32,7 @@ interface Schema {
   enumNames?: string[];
   oneOf?: { const: unknown; title?: string }[] | null;
   items?: { enum?: unknown[]; anyOf?: { const: unknown; title?: string }[] };
+  properties?: object;
   default?: unknown;
   minimum?: number | null;
   maximum?: number | null;
@@ -50,9 +54,10 @@ export function fieldsOf(schema: unknown): FormField[] {
       ?? s.items?.anyOf?.map((o) => ({ value: String(o.const), label: o.title ?? String(o.const) }))
       ?? s.items?.enum?.map((v) => ({ value: String(v), label: String(v) }))
       ?? [];
-    const type = s.type === "array" ? "many" : choices.length > 0 ? "one" : s.type === "boolean" || s.type === "number" || s.type === "integer" ? s.type : "text";
+    const holds = s.type === "object" || s.properties ? "object" : s.type === "array" && choices.length === 0 ? "array" : undefined;
+    const type = holds ? "json" : s.type === "array" ? "many" : choices.length > 0 ? "one" : s.type === "boolean" || s.type === "number" || s.type === "integer" ? s.type : "text";
     return {
-      name, type, choices, label: s.title ?? name, description: s.description ?? undefined, required: required?.includes(name) ?? false,
+      name, type, holds, choices, label: s.title ?? name, description: s.description ?? undefined, required: required?.includes(name) ?? false,
       input: type === "number" || type === "integer" ? "number" : (inputs[s.format ?? ""] ?? "text"), long: type === "text" && !s.format && (s.maxLength ?? 0) > 200,
       minimum: s.minimum ?? undefined, maximum: s.maximum ?? undefined, minLength: s.minLength ?? undefined, maxLength: s.maxLength ?? undefined,
       pattern: s.pattern ?? undefined, minItems: s.minItems ?? undefined, maxItems: s.maxItems ?? undefined, standard: s.default,
@@ -62,7 +67,7 @@ export function fieldsOf(schema: unknown): FormField[] {
 
 /** The form as it is shown first. */
 export function emptyForm(fields: readonly FormField[]): FormValues {
-  return Object.fromEntries(fields.map((f) => [f.name, f.type === "boolean" ? f.standard === true : f.type === "many" ? (Array.isArray(f.standard) ? f.standard.map(String) : []) : f.standard === undefined || f.standard === null ? "" : String(f.standard)]));
+  return Object.fromEntries(fields.map((f) => [f.name, f.type === "boolean" ? f.standard === true : f.type === "many" ? (Array.isArray(f.standard) ? f.standard.map(String) : []) : f.type === "json" && f.standard !== undefined && f.standard !== null ? JSON.stringify(f.standard, null, 2) : f.standard === undefined || f.standard === null ? "" : String(f.standard)]));
 }
 
 /** What was filled in, with the types the agent asked for, or what is wrong with it. */
@@ -77,7 +82,16 @@ export function formContent(fields: readonly FormField[], values: FormValues): {
       const chosen = Array.isArray(value) ? value : [];
       if (chosen.length < (f.minItems ?? (f.required ? 1 : 0))) problems[f.name] = `Choose at least ${f.minItems ?? 1}.`;
       else if (f.maxItems !== undefined && chosen.length > f.maxItems) problems[f.name] = `Choose at most ${f.maxItems}.`;
-      else content[f.name] = chosen;
+      else if (chosen.length > 0 || f.required || f.standard !== undefined) content[f.name] = chosen; // nothing chosen is nothing said
+    } else if (f.type === "json") {
+      const text = String(value ?? "").trim();
+      if (text === "") {
+        if (f.required) problems[f.name] = "This is needed.";
+        continue;
+      }
+      const read = readJson(text, f.holds);
+      if ("problem" in read) problems[f.name] = read.problem;
+      else content[f.name] = read.value;
     } else {
       const text = String(value ?? "");
       if (text === "") {
@@ -92,6 +106,18 @@ export function formContent(fields: readonly FormField[], values: FormValues): {
   return { content, problems };
 }
 
+function readJson(text: string, holds: FormField["holds"]): { readonly value: unknown } | { readonly problem: string } {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    return { problem: `This is not JSON: ${error instanceof Error ? error.message : String(error)}` };
+  }
+  const is = Array.isArray(value) ? "array" : typeof value;
+  if (value === null || is !== holds) return { problem: holds === "array" ? 'It must be a list, as in ["one", "two"].' : 'It must be an object, as in {"name": "value"}.' };
+  return { value };
+}
+
 function numberProblem(f: FormField, text: string): string | undefined {
   const n = Number(text);
   if (!Number.isFinite(n)) return "This is not a number.";
@@ -104,6 +130,9 @@ function numberProblem(f: FormField, text: string): string | undefined {
 function textProblem(f: FormField, text: string): string | undefined {
   if (f.minLength !== undefined && text.length < f.minLength) return `It must have at least ${f.minLength} characters.`;
   if (f.maxLength !== undefined && text.length > f.maxLength) return `It must have at most ${f.maxLength} characters.`;
+  if (f.input === "url" && !isUri(text)) return "This is not an address: it begins with https:// or the like.";
+  if (f.input === "email" && !/^[^\s@]+@[^\s@]+$/.test(text)) return "This is not an address of mail.";
+  if (f.input === "datetime-local" && Number.isNaN(Date.parse(text))) return "This is not a date with a time.";
   if (f.pattern !== undefined && f.type === "text") {
     try {
       if (!new RegExp(f.pattern, "u").test(text)) return `It does not fit the pattern ${f.pattern}.`;
@@ -113,3 +142,6 @@ function textProblem(f: FormField, text: string): string | undefined {
   }
   return undefined;
 }
+
+/** Whether it is an absolute URI: with a scheme, and without blanks. */
+const isUri = (text: string) => /^[a-z][a-z0-9+.-]*:\S+$/i.test(text) && URL.canParse(text);

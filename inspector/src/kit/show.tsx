@@ -18,9 +18,9 @@ export function Dot({ tone }: { tone: Tone }) {
 }
 
 /** Something to know, where it matters. */
-export function Notice({ tone = "info", title, children, actions }: { tone?: "info" | "good" | "warn" | "bad"; title?: ReactNode; children?: ReactNode; actions?: ReactNode }) {
+export function Notice({ tone = "info", title, children, actions, still }: { tone?: "info" | "good" | "warn" | "bad"; title?: ReactNode; children?: ReactNode; actions?: ReactNode; /** It has controls, and is not read out whenever they change. */ still?: boolean }) {
   return (
-    <div className={`notice ${tone}`} role={tone === "bad" ? "alert" : "status"}>
+    <div className={`notice ${tone}`} role={still ? "group" : tone === "bad" ? "alert" : "status"} aria-label={still && typeof title === "string" ? title : undefined}>
       <Icon name={tone === "good" ? "check" : tone === "info" ? "info" : "warning"} />
       <div className="notice-body">
         {title && <p className="notice-title">{title}</p>}

@@ -48,6 +48,12 @@ export function duration(ms: number): string {
   return `${Math.floor(ms / minute)} min ${Math.round((ms % minute) / 1000)} s`;
 }
 
+/** How long something takes that goes on: whole seconds. */
+export function elapsed(ms: number): string {
+  const seconds = Math.floor(ms / 1000);
+  return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+}
+
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${n} ${n === 1 ? one : many}`;
 }

@@ -1,15 +1,14 @@
-import { useEffect, useId, useMemo, useState, type FormEvent } from "react";
+import { useEffect, useId, useMemo, useRef, useState, type FormEvent } from "react";
 import { AcpRpcError, type Agent } from "sandbox-agent";
-import { Button, Checkbox, Field, Input, LinkButton, Select, TextArea } from "../kit/controls.js";
+import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
 import { AreaHead, Command, Notice } from "../kit/show.js";
+import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
+import { LoginHelp } from "../login/LoginHelp.js";
+import { authRequired } from "../login/methods.js";
 import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
-import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { noWishes, requestOf, type Wishes } from "./wishes.js";
-
-/** ACP's error of an agent that wants a login first. */
-const authRequired = -32000;
 
 interface Choice {
   readonly id: string;
@@ -85,8 +84,18 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   });
   const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
   const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
+  const [keys, setKeys] = useState(noKeys);
+  const said = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    said.current?.scrollIntoView({ block: "nearest" });
+    said.current?.focus();
+  }, [problem]);
   const [busy, setBusy] = useState(false);
   const listId = useId();
+  const first = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    if (!matchMedia("(pointer: coarse)").matches) first.current?.querySelector<HTMLElement>("textarea")?.focus();
+  }, []);
   const folders = useFolders(wishes.cwd);
   const agent = agents.find((a) => a.id === wishes.agent);
   const set = (part: Partial<Wishes>) => setWishes((w) => ({ ...w, ...part }));
@@ -111,7 +120,8 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     try {
       // Better than the folder's name, which many sessions share; the agent may find another one.
       const gist = wishes.prompt.trim().split("\n")[0]?.slice(0, 80) ?? "";
-      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params });
+      const credentials = credentialsOf(keys);
+      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, ...(credentials ? { credentials } : {}) });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
       void sessions.refresh();
@@ -125,8 +135,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   return (
     <div className="area new-session">
       <AreaHead title="New session" lead="A conversation with an agent, in a folder of the gateway’s machine." />
-      {problem && <Notice tone="bad" title={problem.kind === "agent" ? "The agent refused" : problem.title} actions={problem.login && <LinkButton href={hrefOf("agents", [wishes.agent])}>How to log in</LinkButton>}><p>{problem.detail}</p>{problem.command && <Command text={problem.command} />}</Notice>}
-      <form className="stack wide-gap" onSubmit={(event) => void submit(event)}>
+      <form ref={first} className="stack wide-gap" onSubmit={(event) => void submit(event)}>
         <div className="pair">
           <Field label="Agent" hint={agent && agentHint(agent)}>
             {(props) => (
@@ -158,6 +167,13 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           )}
         </Field>
         <Field label="First prompt" optional>{(props) => <TextArea {...props} value={wishes.prompt} onChange={(e) => set({ prompt: e.target.value })} onKeyDown={(e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && e.currentTarget.form?.requestSubmit()} />}</Field>
+        <details className="more" open={problem?.login || (agent && wantsKey(agent)) || undefined}>
+          <summary>Key for this session alone</summary>
+          <div className="stack">
+            <KeyFields keys={keys} onChange={setKeys} />
+            <p className="hint">Sent to the agent of this session, and kept nowhere: not in this browser, not in the gateway’s log. After the gateway was started again, the session asks for it again.</p>
+          </div>
+        </details>
         <details className="more" open={Object.keys(problems).some((p) => p !== "cwd") || undefined}>
           <summary>More: title, instructions, skills, MCP servers, environment</summary>
           <div className="stack">
@@ -171,6 +187,13 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
             <Checkbox label="A process of its own" hint="Otherwise sessions of an agent share one." checked={wishes.own} onChange={(e) => set({ own: e.target.checked })} />
           </div>
         </details>
+        {problem && (
+          <div ref={said} tabIndex={-1}>
+            {problem.login && agent
+              ? <LoginHelp agent={agent} reason={problem.detail}><p>Log in, or fill in a key above. Then start again.</p></LoginHelp>
+              : <Notice tone="bad" title={problem.kind === "agent" ? "The agent refused" : problem.title}><p>{problem.detail}</p>{problem.command && <Command text={problem.command} />}</Notice>}
+          </div>
+        )}
         <div className="row">
           <Button type="submit" tone="primary" busy={busy}>{busy ? "Starting the agent" : "Start"}</Button>
           <Button tone="quiet" onClick={() => router.go("sessions")}>Cancel</Button>
@@ -188,6 +211,9 @@ const permissionHints: Record<string, string> = {
   write: "Commands are still asked for, where the agent can tell the difference.",
   bypass: "For sandboxes: nobody is asked anything.",
 };
+
+/** Whether the agent most likely does not work without a key or a login. */
+const wantsKey = (agent: Agent) => agent.authState === "required" || (agent.kind === "bridge" && agent.authState === "unknown" && !agent.credentialsAvailable && agent.source !== "builtin");
 
 function agentHint(agent: Agent): string {
   if (!agent.installed) return "It is installed when the session starts.";

@@ -3,22 +3,32 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import type { SessionInfo } from "sandbox-agent";
 import { useShortcut } from "../app/shortcuts.js";
 import { Button, Input, LinkButton, Select } from "../kit/controls.js";
+import { Menu } from "../kit/dialog.js";
+import { Icon } from "../kit/icons.js";
 import { Dot, Notice } from "../kit/show.js";
-import { age, baseName, money } from "../kit/text.js";
-import { gateway, router, sessions } from "../state/page.js";
+import { age, money, plural } from "../kit/text.js";
+import { gateway, router, sessions, settings } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
+import { marksOf, nameOf, sectionsOf } from "./marks.js";
+import { markItems, Rename } from "./Rename.js";
 import { matches, type Cost } from "./sessions-store.js";
 import { stateTone } from "./states.js";
 
 const rowHeight = 62;
+const headHeight = 30;
 
-/** The gateway's sessions, of all clients, newest first. */
+type Line = { readonly head: string; readonly info?: undefined } | { readonly head?: undefined; readonly info: SessionInfo };
+
+/** The gateway's sessions, of all clients: what is pinned, what works, then the newest. */
 export function SessionList({ current }: { current: string | undefined }) {
-  const { sessions: all, loaded, problem, more, costs } = useStore(sessions);
+  const { sessions: all, loaded, problem, more, costs, gists } = useStore(sessions);
   const agents = useSelected(gateway, (g) => g.agents);
+  const by = useSelected(settings, (s) => s.group);
   const [search, setSearch] = useState("");
   const [agent, setAgent] = useState("");
+  const [archive, setArchive] = useState(false);
+  const [renaming, setRenaming] = useState<SessionInfo>();
   const filter = useRef<HTMLInputElement>(null);
   const scroller = useRef<HTMLDivElement>(null);
   const [, tick] = useState(0);
@@ -27,18 +37,28 @@ export function SessionList({ current }: { current: string | undefined }) {
     const timer = setInterval(() => tick((n) => n + 1), 30_000); // ages
     return () => clearInterval(timer);
   }, []);
-  const shown = useMemo(() => all.filter((s) => (agent === "" || s.agent === agent) && (search.trim() === "" || matches(s, search.trim()))), [all, search, agent]);
+  const archived = useMemo(() => all.filter((s) => marksOf(s).archived).length, [all]);
+  const lines = useMemo((): Line[] => {
+    const words = search.trim();
+    const fits = all.filter((s) => (marksOf(s).archived === true) === archive && (agent === "" || s.agent === agent) && (words === "" || matches(s, words)));
+    return sectionsOf(fits, by).flatMap(({ title, sessions: some }): Line[] => [{ head: title }, ...some.map((info) => ({ info }))]);
+  }, [all, search, agent, archive, by]);
   const names = useMemo(() => new Map(agents.map((a) => [a.id, a.name])), [agents]);
   const used = useMemo(() => [...new Set(all.map((s) => s.agent))].sort(), [all]);
-  const virtual = useVirtualizer({ count: shown.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, getItemKey: (i) => shown[i]?.sessionId ?? i, overscan: 8 });
+  const virtual = useVirtualizer({
+    count: lines.length, getScrollElement: () => scroller.current, overscan: 8,
+    estimateSize: (i) => (lines[i]?.head === undefined ? rowHeight : headHeight), getItemKey: (i) => lines[i]?.info?.sessionId ?? `head ${lines[i]?.head ?? i}`,
+  });
+  useEffect(() => virtual.measure(), [virtual, lines]);
 
   useShortcut({ keys: "/", what: "Search the sessions", group: "Sessions", run: () => filter.current?.focus() });
-  const step = (by: number) => {
+  const step = (direction: number) => {
+    const shown = lines.flatMap((l) => (l.info ? [l.info] : []));
     const at = shown.findIndex((s) => s.sessionId === current);
-    const next = shown[at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + by))];
+    const next = shown[at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + direction))];
     if (!next) return;
     router.go("sessions", [next.sessionId]);
-    virtual.scrollToIndex(shown.indexOf(next));
+    virtual.scrollToIndex(lines.findIndex((l) => l.info === next));
   };
   useShortcut({ keys: "j", what: "Next session", group: "Sessions", run: () => step(1) });
   useShortcut({ keys: "k", what: "Previous session", group: "Sessions", run: () => step(-1) });
@@ -47,7 +67,15 @@ export function SessionList({ current }: { current: string | undefined }) {
     <aside className="split-side" aria-label="Sessions">
       <header className="side-head">
         <div className="row">
-          <h1 className="grow">Sessions</h1>
+          <h1 className="grow">{archive ? "Archive" : "Sessions"}</h1>
+          <Menu
+            label="How the list is shown"
+            items={[
+              { label: "Group by time", hint: by === "time" ? "now" : "", run: () => settings.change({ group: "time" }) },
+              { label: "Group by folder", hint: by === "folder" ? "now" : "", run: () => settings.change({ group: "folder" }) },
+              { label: archive ? "All sessions" : "Archive", hint: archive || archived === 0 ? "" : String(archived), run: () => setArchive(!archive) },
+            ]}
+          />
           <LinkButton href="#/sessions/new" tone="primary" small icon="plus">New</LinkButton>
         </div>
         <div className="row nowrap">
@@ -64,39 +92,51 @@ export function SessionList({ current }: { current: string | undefined }) {
       <div ref={scroller} className="session-rows" tabIndex={-1}>
         <ul style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map((item) => {
-            const info = shown[item.index];
-            return info ? (
-              <li key={item.key} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }} aria-setsize={shown.length} aria-posinset={item.index + 1}>
-                <SessionRow info={info} agent={names.get(info.agent) ?? info.agent} cost={costs.get(info.sessionId)} current={info.sessionId === current} />
+            const line = lines[item.index];
+            if (!line) return null;
+            return (
+              <li key={item.key} style={{ transform: `translateY(${item.start}px)`, height: item.size }} aria-setsize={lines.length} aria-posinset={item.index + 1}>
+                {line.info
+                  ? <SessionRow info={line.info} gist={gists.get(line.info.sessionId)} agent={names.get(line.info.agent) ?? line.info.agent} cost={costs.get(line.info.sessionId)} current={line.info.sessionId === current} onRename={() => setRenaming(line.info)} />
+                  : <h2 className="session-head clip" title={line.head}>{line.head}</h2>}
               </li>
-            ) : null;
+            );
           })}
         </ul>
-        {loaded && shown.length === 0 && <p className="side-note soft">{all.length === 0 ? "No sessions yet." : "No session fits the search."}</p>}
+        {loaded && lines.length === 0 && <p className="side-note soft">{archive ? "Nothing is archived." : all.length === 0 ? "No sessions yet." : "No session fits the search."}</p>}
         {more && <div className="side-note"><Button small onClick={() => void sessions.showMore()}>Older sessions</Button></div>}
       </div>
       <footer className="side-foot"><a href="#/sessions/elsewhere" aria-current={current === "elsewhere" ? "page" : undefined}>Sessions made elsewhere</a></footer>
+      {renaming && <Rename info={renaming} onClose={() => setRenaming(undefined)} />}
     </aside>
   );
 }
 
-function SessionRow({ info, agent, cost, current }: { info: SessionInfo; agent: string; cost: Cost | undefined; current: boolean }) {
-  useEffect(() => sessions.wantCost(info), [info]);
+function SessionRow({ info, gist, agent, cost, current, onRename }: { info: SessionInfo; gist: string | undefined; agent: string; cost: Cost | undefined; current: boolean; onRename: () => void }) {
+  useEffect(() => {
+    sessions.wantGist(info);
+    sessions.wantCost(info);
+  }, [info]);
+  const name = nameOf(info, gist);
   return (
-    <a className="session-row" href={hrefOf("sessions", [info.sessionId])} aria-current={current ? "page" : undefined}>
-      <span className="session-line">
-        <Dot tone={stateTone(info.state)} />
-        <span className="session-title clip">{info.title || baseName(info.cwd)}</span>
-        {info.pending > 0 && <span className="badge warn" title="It waits for an answer">{info.pending} open</span>}
-        <time className="soft small" dateTime={info.updatedAt} title={new Date(info.updatedAt).toLocaleString()}>{age(info.updatedAt)}</time>
-      </span>
-      <span className="session-line soft small">
-        <span>{agent}</span>
-        <span className="mono clip" title={info.cwd}>{info.cwd}</span>
-        <span className="grow" />
-        {cost && <span>{money(cost.amount, cost.currency)}</span>}
-        <span className={`session-state ${info.state}`}>{info.state}</span>
-      </span>
-    </a>
+    <div className="session-slot">
+      <a className="session-row" href={hrefOf("sessions", [info.sessionId])} aria-current={current ? "page" : undefined}>
+        <span className="session-line">
+          <Dot tone={stateTone(info.state)} />
+          <span className="session-title clip">{name}</span>
+          {marksOf(info).pinned && <Icon name="pin" size={12} />}
+          {info.pending > 0 && <span className="badge warn" title={`${plural(info.pending, "question")} of its agent`}>{info.pending} open</span>}
+          <time className="soft small" dateTime={info.updatedAt} title={new Date(info.updatedAt).toLocaleString()}>{age(info.updatedAt)}</time>
+        </span>
+        <span className="session-line soft small">
+          <span>{agent}</span>
+          <span className="mono clip" title={info.cwd}>{info.cwd}</span>
+          <span className="grow" />
+          {cost && <span>{money(cost.amount, cost.currency)}</span>}
+          <span className={`session-state ${info.state}`}>{info.state}</span>
+        </span>
+      </a>
+      <Menu className="session-menu" label={`Do something with ${name}`} items={markItems(info, onRename)} />
+    </div>
   );
 }

@@ -49,7 +49,7 @@ export class GatewayStore extends Store<GatewayState> {
     const endpoint = typeof kept.endpoint === "string" && URL.canParse(kept.endpoint) ? kept.endpoint : origin;
     super({
       endpoint, agent: typeof kept.agent === "string" ? kept.agent : undefined,
-      phase: "idle", problem: undefined, version: undefined, agents: [], remember: "no", hasToken: false, generation: 0,
+      phase: "idle", problem: undefined, version: undefined, agents: [], remember: "tab", hasToken: false, generation: 0,
     });
     this.#takeKept();
   }
@@ -74,7 +74,7 @@ export class GatewayStore extends Store<GatewayState> {
     const tab = read(this.storages.tab, key);
     const browser = read(this.storages.browser, key);
     this.#token = tab ?? browser;
-    this.patch({ remember: tab !== undefined ? "tab" : browser !== undefined ? "browser" : "no", hasToken: this.#token !== undefined });
+    this.patch({ remember: tab !== undefined ? "tab" : browser !== undefined ? "browser" : "tab", hasToken: this.#token !== undefined });
   }
 
   /** Sets what the next connection uses. */
@@ -170,7 +170,7 @@ export class GatewayStore extends Store<GatewayState> {
   async leave(): Promise<void> {
     this.#attempt++;
     const client = this.#client;
-    this.setToken(undefined, "no");
+    this.setToken(undefined, "tab");
     this.patch({ phase: "idle", problem: undefined });
     await client?.disconnect();
   }

@@ -39,6 +39,10 @@ export class Inbox extends Store<readonly Ask[]> {
   readonly #attached = new Set<string>(); // by this inbox
   #attaching = new Set<string>();
 
+  /** Is told of what is asked, and of what was answered here; undefined when it was answered elsewhere, or never. */
+  onAsk: ((ask: Ask) => void) | undefined;
+  onAnswer: ((ask: Ask, response: unknown) => void) | undefined;
+
   constructor(private readonly follows: (id: string) => boolean) {
     super([]);
   }
@@ -87,18 +91,37 @@ export class Inbox extends Store<readonly Ask[]> {
   #ask<R>(signal: AbortSignal, make: (base: Pick<Ask, "id" | "at">, answer: (response: R) => void) => Ask): Promise<R | undefined> {
     return new Promise((resolve) => {
       const id = this.#next++;
+      let asked: Ask | undefined;
       const over = (response: R | undefined) => {
+        if (!asked) return;
+        const ask = asked;
+        asked = undefined;
         this.#change(this.get().filter((a) => a.id !== id));
         resolve(response);
+        this.onAnswer?.(ask, response);
       };
       if (signal.aborted) return resolve(undefined);
       signal.addEventListener("abort", () => over(undefined), { once: true });
-      this.#change([...this.get(), make({ id, at: Date.now() }, over)]);
+      asked = make({ id, at: Date.now() }, over);
+      this.#change([...this.get(), asked]);
+      this.onAsk?.(asked);
     });
   }
 
   #change(asks: readonly Ask[]): void {
     this.set(asks);
     this.count.change(asks.length);
+  }
+}
+
+/** What is asked, in one line. */
+export function titleOf(ask: Ask): string {
+  switch (ask.kind) {
+    case "permission":
+      return ask.request.toolCall.title ?? ask.request.toolCall.kind ?? "Use a tool";
+    case "question":
+      return ask.request.questions.map((q) => q.question).join(" ");
+    case "elicitation":
+      return (ask.request as { message: string }).message;
   }
 }

@@ -17,9 +17,21 @@ const storage = (name: "localStorage" | "sessionStorage"): Storage | undefined =
   }
 };
 
-// Before anything else looks at the address.
-const { token, hash } = takeToken(location.hash);
-if (token !== undefined) history.replaceState(null, "", `${location.pathname}${location.search}${hash}`);
+/** The token in the address, which is taken out of it. */
+function tokenOfAddress(): string | undefined {
+  const { token, hash } = takeToken(location.hash);
+  if (token !== undefined) history.replaceState(null, "", `${location.pathname}${location.search}${hash}`);
+  return token;
+}
+
+// Before anything else looks at the address, now and when a link with a token is opened in this window.
+const token = tokenOfAddress();
+addEventListener("hashchange", () => {
+  const given = tokenOfAddress();
+  if (given === undefined) return;
+  gateway.setToken(given, gateway.get().remember);
+  void gateway.connect();
+});
 
 /** Where the gateway is that serves this page: the page is at ui/ below it. */
 const home = new URL("..", location.href.replace(/[?#].*$/, "")).href.replace(/\/$/, "");
@@ -39,6 +51,8 @@ export const inboxCount = inbox.count;
 if (token !== undefined) gateway.setToken(token, gateway.get().remember);
 
 gateway.onElicitation = inbox.elicit;
+inbox.onAsk = (ask) => conversations.peek(ask.sessionId ?? "")?.asked(ask);
+inbox.onAnswer = (ask, response) => conversations.peek(ask.sessionId ?? "")?.answered(ask, response);
 let generation = 0;
 gateway.subscribe(() => {
   const state = gateway.get();

@@ -8,10 +8,14 @@ export interface Settings {
   readonly diff: "split" | "unified";
   /** Whether single letters are shortcuts; they disturb some input methods. */
   readonly letters: boolean;
+  /** How the list of sessions is grouped. */
+  readonly group: "time" | "folder";
+  /** Whether the browser tells of what agents ask and end, while the page is out of sight. */
+  readonly notify: boolean;
 }
 
 const key = "sandbox-agent:settings";
-const standard: Settings = { theme: "system", diff: "unified", letters: true };
+const standard: Settings = { theme: "system", diff: "unified", letters: true, group: "time", notify: false };
 
 /** Settings, kept in the browser. Without storage they last as long as the page. */
 export class SettingsStore extends Store<Settings> {

@@ -1,4 +1,4 @@
-import type { Envelope } from "sandbox-agent";
+import { META, type Envelope } from "sandbox-agent";
 
 /** One thing that went over the wire, in the order in which this page saw it. */
 export type Passed =
@@ -63,6 +63,7 @@ export class Traffic {
 
   readonly envelope = (envelope: Envelope): void => {
     if (this.paused) return;
+    if (envelope.direction === "sent") envelope = { ...envelope, message: withoutCredentials(envelope.message) };
     this.#add({ kind: "frame", n: this.#n++, at: Date.now(), size: roughSize(envelope.message), envelope });
   };
 
@@ -70,7 +71,7 @@ export class Traffic {
   readonly fetch: typeof globalThis.fetch = async (input, init) => {
     if (this.paused) return globalThis.fetch(input, init);
     const started = performance.now();
-    const body = typeof init?.body === "string" ? init.body.slice(0, maxBody) : undefined;
+    const body = typeof init?.body === "string" ? bodyWithoutCredentials(init.body).slice(0, maxBody) : undefined;
     const request: HttpExchange = {
       method: init?.method ?? "GET",
       url: input instanceof Request ? input.url : String(input),
@@ -131,6 +132,23 @@ export class Traffic {
       this.#told = false;
       for (const listener of [...this.#listeners]) listener();
     }, 100);
+  }
+}
+
+/** A frame without a session's credentials: they are kept nowhere. */
+function withoutCredentials<T>(message: T): T {
+  const { params } = message as { params?: { _meta?: Record<string, { credentials?: unknown } | undefined> | null } };
+  const own = params?._meta?.[META];
+  if (own?.credentials === undefined) return message;
+  return { ...message, params: { ...params, _meta: { ...params!._meta, [META]: { ...own, credentials: "(removed)" } } } };
+}
+
+function bodyWithoutCredentials(body: string): string {
+  if (!body.includes("credentials")) return body;
+  try {
+    return JSON.stringify(withoutCredentials(JSON.parse(body) as object));
+  } catch {
+    return body; // no frame
   }
 }
 

@@ -20,7 +20,8 @@ export function Screen({ feed, label }: { feed: Feed; label: string }) {
     const element = place.current!;
     const screen = new Xterm({
       theme: themeOf(element), fontFamily: getComputedStyle(element).fontFamily, fontSize: 13, lineHeight: 1.2, scrollback: 10_000, cursorBlink: false,
-      disableStdin: !feed.input, convertEol: !feed.resize, screenReaderMode: true, macOptionIsMeta: true, ...(feed.input ? {} : { cursorInactiveStyle: "none" as const }),
+      disableStdin: !feed.input, convertEol: !feed.resize, screenReaderMode: true, macOptionIsMeta: true,
+      minimumContrastRatio: 4.5, // programs choose colours for a dark screen ...(feed.input ? {} : { cursorInactiveStyle: "none" as const }),
     });
     const fit = new FitAddon();
     screen.loadAddon(fit);
@@ -39,6 +40,16 @@ export function Screen({ feed, label }: { feed: Feed; label: string }) {
       }
       return true;
     });
+    // What a phone's keyboard, dictation or a picker of characters puts in comes without a key, and for screen readers xterm leaves it out.
+    let keyed = false;
+    const note = (event: KeyboardEvent) => void (keyed = event.type === "keydown");
+    const insert = (event: Event) => {
+      const { data, inputType, composed } = event as InputEvent;
+      if (data && inputType === "insertText" && (!composed || !keyed)) feed.input?.(data);
+    };
+    screen.textarea?.addEventListener("keydown", note, true);
+    screen.textarea?.addEventListener("keyup", note, true);
+    screen.textarea?.addEventListener("input", insert);
     const parts = [
       screen.onData((data) => feed.input?.(data)),
       screen.onBinary((data) => feed.input?.(data)),

@@ -1,14 +1,12 @@
-import { useEffect, useMemo, useState } from "react";
+import { useState } from "react";
 import type { AreaProps } from "../areas.js";
 import { Button, IconButton, Input } from "../kit/controls.js";
 import { useLoad } from "../kit/load.js";
-import { AreaHead, Badge, Dot, Empty, Kbd, Notice } from "../kit/show.js";
+import { AreaHead, Badge, Dot, Empty, Notice } from "../kit/show.js";
 import { baseName } from "../kit/text.js";
 import { gateway, router, toasts } from "../state/page.js";
-import { useStore } from "../state/store.js";
 import { commandOf } from "../processes/words.js";
-import { Screen } from "./Screen.js";
-import { Viewer } from "./viewer.js";
+import View from "./View.js";
 import "./terminal.css";
 
 /** A shell that is there on every machine, the person's own where it is known. */
@@ -68,22 +66,3 @@ export default function TerminalArea({ route }: AreaProps) {
 }
 
 const nameOf = (p: { command: string; args: readonly string[]; cwd: string; id: string }) => (p.args.join(" ") === shell.args.join(" ") ? `shell in ${baseName(p.cwd) || "/"}` : baseName(p.command));
-
-function View({ id, name }: { id: string; name: string }) {
-  const viewer = useMemo(() => new Viewer(gateway.client, id), [id]);
-  const { phase, words } = useStore(viewer);
-  const [again, setAgain] = useState(0);
-  useEffect(() => setAgain(0), [id]);
-  return (
-    <section className="terminal-view" aria-label={name}>
-      <Screen key={again} feed={viewer} label={`Terminal ${name}`} />
-      <div className="row small soft" role="status">
-        {phase === "opening" && "Opening…"}
-        {phase === "open" && <span>Connected. <Kbd keys="Ctrl Shift Esc" /> leaves the terminal by keyboard.</span>}
-        {phase === "reconnecting" && "The connection is broken. Trying again; the program goes on."}
-        {phase === "ended" && <span>The program has {words}.</span>}
-        {phase === "failed" && <><span className="bad-text">{words}</span> <Button small onClick={() => setAgain(again + 1)}>Try again</Button></>}
-      </div>
-    </section>
-  );
-}

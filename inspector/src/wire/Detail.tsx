@@ -11,9 +11,9 @@ import { rawOf, type Row } from "./rows.js";
 /** One entry, whole. */
 export function Detail({ row, onClose, onGo }: { row: Row; onClose: () => void; onGo: (n: number) => void }) {
   const [form, setForm] = useState<"pretty" | "raw">("pretty");
-  const { endpoint, hasToken } = useStore(gateway);
+  const { endpoint, hasToken, agent } = useStore(gateway);
   const raw = rawOf(row);
-  const curl = asCurl(row.entry, endpoint, hasToken);
+  const curl = asCurl(row.entry, endpoint, hasToken, agent);
   const { entry } = row;
   return (
     <section className="wire-detail" aria-label="Entry">

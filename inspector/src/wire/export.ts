@@ -1,3 +1,4 @@
+import { META } from "sandbox-agent";
 import { withSlash } from "../state/explain.js";
 import type { Passed } from "../state/traffic.js";
 
@@ -62,7 +63,7 @@ const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
 const bearer = `-H "Authorization: Bearer $SANDBOX_AGENT_TOKEN"`;
 
 /** Commands that send the same again. They take the token from a variable; undefined for what a client cannot send. */
-export function asCurl(entry: Passed, endpoint: string, hasToken: boolean): string | undefined {
+export function asCurl(entry: Passed, endpoint: string, hasToken: boolean, agent?: string): string | undefined {
   const token = hasToken ? ` ${bearer}` : "";
   if (entry.kind === "request") {
     const { method, url, headers, body } = entry.request;
@@ -77,7 +78,8 @@ export function asCurl(entry: Passed, endpoint: string, hasToken: boolean): stri
   const url = quoted(new URL("v2/rpc", withSlash(endpoint)).href);
   const post = `curl -sS ${url}${token} -H 'Content-Type: application/json'`;
   if ("method" in message && message.method === "initialize") return `${post} --data-binary ${quoted(JSON.stringify(message))}`;
-  const hello = { jsonrpc: "2.0", id: 0, method: "initialize", params: { protocolVersion: 1, clientCapabilities: {} } };
+  // With the agent of the page's own connection: the gateway's default may not be installed.
+  const hello = { jsonrpc: "2.0", id: 0, method: "initialize", params: { protocolVersion: 1, clientCapabilities: {}, ...(agent === undefined ? {} : { _meta: { [META]: { agent } } }) } };
   return [
     "# A connection of its own, then the message.",
     `CONNECTION=$(${post} -o /dev/null -D - --data-binary ${quoted(JSON.stringify(hello))} | tr -d '\\r' | sed -n 's/^x-acp-connection-id: //Ip')`,

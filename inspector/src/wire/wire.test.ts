@@ -109,6 +109,7 @@ test("curl: quotes stay quotes, and the token is a variable", () => {
   const entry = { kind: "frame" as const, n: 0, at: 0, size: 0, envelope: { direction: "sent", via: "websocket", message } as unknown as Envelope };
   const curl = asCurl(entry, "http://127.0.0.1:1", true)!;
   expect(curl).toContain(`"Authorization: Bearer $SANDBOX_AGENT_TOKEN"`);
+  expect(asCurl(entry, "http://127.0.0.1:1", true, "mock")).toContain('"_meta":{"sandboxagent.dev":{"agent":"mock"}}'); // the default of the gateway may not be installed
   expect(curl).toContain(`it'\\''s \`x\` $(y)`);
   expect(asCurl({ ...entry, envelope: { ...entry.envelope, direction: "received" } }, "http://127.0.0.1:1", true)).toBeUndefined();
 });

@@ -1,0 +1,81 @@
+import { Suspense, lazy, useEffect, useMemo, useState, type ReactNode } from "react";
+import type { Agent } from "sandbox-agent";
+import { Button, LinkButton } from "../kit/controls.js";
+import { Command, Notice } from "../kit/show.js";
+import { messageOf } from "../state/explain.js";
+import { gateway, toasts } from "../state/page.js";
+import { hrefOf } from "../state/router.js";
+import { LoginConnection, loginTerminal, type LoginMethod } from "./methods.js";
+import "./login.css";
+
+const TerminalView = lazy(() => import("../terminal/View.js"));
+
+/** What an agent that wants a login says, and the ways to give it one, where one stands. */
+export function LoginHelp({ agent, reason, children }: { agent: Agent; reason?: string | undefined; children?: ReactNode }) {
+  const connection = useMemo(() => new LoginConnection(agent.id), [agent.id]);
+  const [methods, setMethods] = useState<readonly LoginMethod[]>();
+  const [terminal, setTerminal] = useState<string>();
+  const [busy, setBusy] = useState<string>();
+  const [answer, setAnswer] = useState<{ readonly address: string | undefined; readonly code: string | undefined }>();
+  const [problem, setProblem] = useState<string>();
+  useEffect(() => {
+    let shown = true;
+    connection.methods().then((all) => shown && setMethods(all), () => shown && setMethods([]));
+    return () => {
+      shown = false;
+      connection.close();
+    };
+  }, [connection]);
+
+  const run = async (what: string, begin: () => Promise<void>) => {
+    setBusy(what);
+    setProblem(undefined);
+    try {
+      await begin();
+    } catch (error) {
+      setProblem(messageOf(error));
+    }
+    setBusy(undefined);
+  };
+  const open = (method: LoginMethod | undefined) => void run(method?.id ?? "shell", async () => setTerminal(await loginTerminal(agent, method?.command)));
+  const authenticate = (method: LoginMethod) => void run(method.id, async () => {
+    const told = await connection.authenticate(method.id);
+    setAnswer(told);
+    if (!told.address) toasts.show(`${agent.name} is logged in`, "good");
+    await gateway.refreshAgents();
+  });
+  const close = () => {
+    if (terminal !== undefined) void gateway.client.processes.delete(terminal).catch(() => {});
+    setTerminal(undefined);
+    void gateway.refreshAgents().catch(() => {});
+  };
+
+  const byCommand = methods?.filter((m) => m.command) ?? [];
+  const others = methods?.filter((m) => !m.command) ?? [];
+  return (
+    <Notice still tone="warn" title={`${agent.name} needs a login`}>
+      {reason && <p>{reason}</p>}
+      {children}
+      {!methods && <p className="soft small" role="status">Asking the agent how to log in…</p>}
+      {methods && terminal === undefined && (
+        <ul className="login-ways">
+          {byCommand.map((m) => <li key={m.id}><Button small icon="terminal" busy={busy === m.id} onClick={() => open(m)}>{m.name}</Button> <span className="soft small">{m.description ?? "The agent\u2019s own login, in a terminal."}</span></li>)}
+          {byCommand.length === 0 && agent.path?.startsWith("/") && <li><Button small icon="terminal" busy={busy === "shell"} onClick={() => open(undefined)}>Open a terminal</Button> <span className="soft small">Its program is in the PATH there: run its own login.</span></li>}
+          {others.map((m) => <li key={m.id}><Button small busy={busy === m.id} onClick={() => authenticate(m)}>{m.name}</Button> <span className="soft small">{m.description}</span></li>)}
+        </ul>
+      )}
+      {problem && <p className="bad-text" role="alert">{problem}</p>}
+      {answer?.address && <p>Open <a href={answer.address} target="_blank" rel="noreferrer noopener">{answer.address}</a>{answer.code ? " and enter the code there:" : "."}</p>}
+      {answer?.code && <Command text={answer.code} label="Code" />}
+      {terminal !== undefined && (
+        <div className="login-terminal">
+          <Suspense fallback={<p className="soft">Opening…</p>}><TerminalView id={terminal} name={`Login of ${agent.name}`} /></Suspense>
+          <div className="row">
+            <Button small onClick={close}>Close the terminal</Button>
+            <LinkButton small tone="quiet" href={hrefOf("terminal", [terminal])}>Show it large</LinkButton>
+          </div>
+        </div>
+      )}
+    </Notice>
+  );
+}

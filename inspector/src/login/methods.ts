@@ -1,0 +1,62 @@
+import { META, SandboxAgentClient, type Agent } from "sandbox-agent";
+import { gateway, traffic } from "../state/page.js";
+
+/** ACP's error of an agent that wants a login first. */
+export const authRequired = -32000;
+
+/** A way to log in that an agent offers. */
+export interface LoginMethod {
+  readonly id: string;
+  readonly name: string;
+  readonly description: string | undefined;
+  /** The agent's own command, for a terminal. Without it the agent does it by itself. */
+  readonly command: readonly string[] | undefined;
+}
+
+/** A connection to one agent, for its login. Logins that wait for a browser end with it. */
+export class LoginConnection {
+  readonly #client: SandboxAgentClient;
+  readonly #own: boolean;
+
+  constructor(agent: string) {
+    this.#own = agent === gateway.get().agent;
+    this.#client = this.#own ? gateway.client : new SandboxAgentClient({
+      baseUrl: gateway.get().endpoint, agent, autoConnect: false, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
+    });
+  }
+
+  async methods(): Promise<readonly LoginMethod[]> {
+    if (!this.#own) await this.#client.connect();
+    const { authMethods } = await this.#client.initialized();
+    return (authMethods ?? []).map((raw) => {
+      const m = raw as { id: string; name: string; description?: string | null; _meta?: Record<string, { command?: unknown }> | null };
+      const command = m._meta?.[META]?.command;
+      const words = Array.isArray(command) && command.length > 0 && command.every((w) => typeof w === "string") ? (command as string[]) : undefined;
+      return { id: m.id, name: m.name, description: m.description ?? undefined, command: words };
+    });
+  }
+
+  /** Has the agent log in by itself. Returns what a person has to do, as far as it says so. */
+  async authenticate(method: string): Promise<{ readonly address: string | undefined; readonly code: string | undefined }> {
+    const result = await this.#client.request<{ _meta?: Record<string, { login?: Record<string, unknown> }> | null } | null>("authenticate", { methodId: method });
+    const login = Object.entries(result?._meta?.[META]?.login ?? {});
+    const found = (fits: (name: string, value: string) => boolean) => login.find(([name, value]) => typeof value === "string" && fits(name, value))?.[1] as string | undefined;
+    return { address: found((_, value) => /^https?:/.test(value)), code: found((name) => /code$/i.test(name)) };
+  }
+
+  close(): void {
+    if (!this.#own) void this.#client.disconnect();
+  }
+}
+
+/** Runs a program with its folder in PATH, then a shell: what follows the login can be done there, too. */
+const script = `case "$0" in /*) PATH="$(dirname -- "$0"):$PATH"; export PATH;; esac
+[ "$#" -gt 0 ] && { "$0" "$@"; echo; echo "(It ended with code $?. This is a shell with the agent's program in its PATH.)"; }
+for s in "$SHELL" bash; do if command -v "$s" >/dev/null 2>&1; then exec "$s" -i; fi; done; exec sh -i`;
+
+/** Starts a terminal with an agent's login; without a command a shell that has the agent's program. */
+export async function loginTerminal(agent: Agent, command: readonly string[] | undefined): Promise<string> {
+  const words = command ?? [agent.path ?? "sh"];
+  const { id } = await gateway.client.processes.start({ command: "sh", args: ["-c", script, ...words], tty: true, env: { TERM: "xterm-256color" } });
+  return id;
+}

@@ -1,0 +1,38 @@
+import { useState } from "react";
+import type { SessionInfo } from "sandbox-agent";
+import { Button, Field, Input } from "../kit/controls.js";
+import { Dialog, type MenuItem } from "../kit/dialog.js";
+import { router, sessions, toasts } from "../state/page.js";
+import { marksOf, nameOf } from "./marks.js";
+
+/** Gives a session another title, here and in every other window. */
+export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => void }) {
+  const [title, setTitle] = useState(nameOf(info, sessions.get().gists.get(info.sessionId)));
+  const [busy, setBusy] = useState(false);
+  const save = async () => {
+    setBusy(true);
+    await toasts.attempt("It could not be renamed", () => sessions.mark(info, { title: title.trim() }));
+    onClose();
+  };
+  return (
+    <Dialog title="Rename the session" onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} onClick={() => void save()}>Rename</Button></>}>
+      <form onSubmit={(event) => { event.preventDefault(); void save(); }}>
+        <Field label="Title" hint="Empty is the title that its agent finds.">{(props) => <Input {...props} value={title} onChange={(e) => setTitle(e.target.value)} autoFocus />}</Field>
+      </form>
+    </Dialog>
+  );
+}
+
+/** What can be done with a session in a list. */
+export function markItems(info: SessionInfo, rename: () => void): MenuItem[] {
+  const { pinned, archived } = marksOf(info);
+  const mark = (part: Parameters<typeof sessions.mark>[1]) => void toasts.attempt("It did not work", () => sessions.mark(info, part));
+  return [
+    { label: "Rename\u2026", run: rename },
+    { label: pinned ? "Unpin" : "Pin", hint: pinned ? "" : "keep on top", run: () => mark({ pinned: !pinned }) },
+    { label: archived ? "Take out of the archive" : "Archive", hint: archived ? "" : "hide from the list", run: () => {
+      mark({ archived: !archived });
+      if (!archived && router.get().parts[0] === info.sessionId) router.go("sessions");
+    } },
+  ];
+}

@@ -1,0 +1,28 @@
+import { useEffect, useMemo, useState } from "react";
+import { Button } from "../kit/controls.js";
+import { Kbd } from "../kit/show.js";
+import { gateway } from "../state/page.js";
+import { useStore } from "../state/store.js";
+import { Screen } from "./Screen.js";
+import { Viewer } from "./viewer.js";
+import "./terminal.css";
+
+/** The screen of a terminal of the gateway's machine, and how it is with it. */
+export default function View({ id, name }: { id: string; name: string }) {
+  const viewer = useMemo(() => new Viewer(gateway.client, id), [id]);
+  const { phase, words } = useStore(viewer);
+  const [again, setAgain] = useState(0);
+  useEffect(() => setAgain(0), [id]);
+  return (
+    <section className="terminal-view" aria-label={name}>
+      <Screen key={again} feed={viewer} label={`Terminal ${name}`} />
+      <div className="row small soft" role="status">
+        {phase === "opening" && "Opening…"}
+        {phase === "open" && <span>Connected. <Kbd keys="Ctrl Shift Esc" /> leaves the terminal by keyboard.</span>}
+        {phase === "reconnecting" && "The connection is broken. Trying again; the program goes on."}
+        {phase === "ended" && <span>The program has {words}.</span>}
+        {phase === "failed" && <><span className="bad-text">{words}</span> <Button small onClick={() => setAgain(again + 1)}>Try again</Button></>}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,120 @@
+// What goes wrong with agents: logins, lost memories, agents that do not stop.
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { chat, connected, inaccessible, newSession, picture, settled, storyAgent, World, type Page } from "./world.js";
+
+let world: World;
+let dir: string;
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), "inspector-login-"));
+  const command = join(dir, "story-login");
+  writeFileSync(command, `#!/bin/sh\necho "Logging in $1, found as $(command -v story-login)"\nread -r name\necho "welcome $name"\ntouch "${join(dir, "logged-in")}"\n`);
+  chmodSync(command, 0o755);
+  world = await World.start(["--no-token", "--host-tools", ...storyAgent], { STORY_LOGIN: join(dir, "logged-in"), STORY_LOGIN_COMMAND: command });
+});
+afterEach(async ({ task }) => world?.closeWindows(task));
+afterAll(async () => {
+  await world?.stop();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const log = (page: Page) => page.getByRole("log");
+
+test("an agent that wants a login is given a key or its own login, right where it refused", async () => {
+  const page = await world.open("about:blank");
+  const sent: string[] = [];
+  page.on("request", (request) => sent.push(request.postData() ?? ""));
+  page.on("websocket", (socket) => socket.on("framesent", (frame) => sent.push(String(frame.payload))));
+  await page.goto(world.url("#/sessions/new"));
+  await connected(page);
+  const form = page.locator(".new-session");
+  await form.getByLabel("Agent", { exact: true }).selectOption("story");
+  await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await form.getByText("Key for this session alone").click();
+  await form.getByLabel("API key").fill("a-key-4711");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  const help = page.getByRole("group", { name: "story needs a login" });
+  await help.getByText("nobody is logged in").waitFor();
+  await expect.poll(() => help.evaluate((e) => e.getBoundingClientRect().bottom <= innerHeight)).toBe(true); // in sight, beside what was pressed
+  expect(sent.some((body) => body.includes('"credentials":{"apiKey":"a-key-4711"}'))).toBe(true);
+  // Its own login, in a terminal in which its program is found.
+  await help.getByRole("button", { name: "Story login" }).click();
+  const screen = help.locator(".screen");
+  await screen.getByText(`found as ${join(dir, "story-login")}`).first().waitFor();
+  await help.getByText("Connected.").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "login");
+  await page.keyboard.type("me\n");
+  await screen.getByText("welcome me").first().waitFor();
+  await help.getByRole("button", { name: "Close the terminal" }).click();
+  await form.getByLabel("First prompt").fill("hello");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await log(page).getByText("text: hello").waitFor();
+  // The key is kept nowhere in the page.
+  expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toContain("4711");
+  await page.evaluate(() => void (location.hash = "#/wire"));
+  const search = page.getByRole("searchbox", { name: "Search" });
+  await search.fill("a-key-4711");
+  await page.getByText("Nothing fits the filter").waitFor();
+  await search.fill('"credentials":"(removed)"');
+  await page.getByRole("listbox", { name: "Traffic" }).getByRole("option").first().waitFor();
+});
+
+test("a prompt that is refused for want of a login says so above the next one", async () => {
+  writeFileSync(join(dir, "logged-in"), "");
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "locked" });
+  const help = page.locator(".dock").getByRole("group", { name: "story needs a login" });
+  await help.getByText("the key is not valid any more").waitFor();
+  await help.getByLabel("API key").fill("another-key");
+  await help.getByRole("button", { name: "Use this key" }).click();
+  await page.getByText("The agent has the key.").waitFor();
+  await chat(page, "hello again");
+  await log(page).getByText("text: hello again").waitFor();
+  await help.waitFor({ state: "detached" });
+});
+
+test("an agent that has lost its memory is told of, in pages that are open and later", async () => {
+  writeFileSync(join(dir, "logged-in"), "");
+  const page = await world.open();
+  const id = await newSession(page, { agent: "story", prompt: "remember this" });
+  await log(page).getByText("text: remember this").waitFor();
+  await settled(page);
+  const bar = (p: Page) => p.getByText("The agent does not remember the whole conversation.");
+  expect(await bar(page).count()).toBe(0);
+  await world.gateway.kill("SIGKILL");
+  await world.gateway.restart();
+  await page.getByText("The connection is broken").waitFor({ state: "detached" });
+  await chat(page, "what was it?");
+  await log(page).getByText("text: what was it?").waitFor();
+  await log(page).getByText("From here on the agent does not remember").waitFor();
+  await bar(page).waitFor();
+  const later = await world.open(`#/sessions/${id}`);
+  await log(later).getByText("text: what was it?").waitFor();
+  await bar(later).waitFor();
+  await log(later).getByText("From here on the agent does not remember").waitFor();
+});
+
+test("an agent that does not stop is ended, and the session goes on", async () => {
+  writeFileSync(join(dir, "logged-in"), "");
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "deaf" });
+  await log(page).getByText("I do not listen").waitFor();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await page.getByText("The agent does not stop.").waitFor();
+  await page.getByRole("button", { name: "End its process" }).click();
+  await settled(page);
+  await chat(page, "hello anew");
+  await log(page).getByText("text: hello anew").waitFor();
+});
+
+test("a terminal that the gateway has for an agent is shown", async () => {
+  writeFileSync(join(dir, "logged-in"), "");
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "host" });
+  await log(page).getByText("It ran.").waitFor();
+  await log(page).getByRole("button", { name: /Run it there/ }).click();
+  await log(page).getByLabel("Output").getByText("from the terminal").waitFor();
+});
