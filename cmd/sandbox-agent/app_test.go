@@ -59,12 +59,39 @@ func TestApp_FlagsAfterArguments(t *testing.T) {
 		{"sessions events s -f --after 3", "sessions events -f --after 3 s"},
 		{"--help", "--help"},
 		{"nope --x y", "--x nope y"},
+		{"daemon start --port 0 --json", "daemon start --json -- --port 0"},
+		{"daemon start --new-token --data-dir d -- --host=::1", "daemon start --data-dir d -- --new-token --host=::1"},
+		{"daemon start --nope 1", "daemon start --nope 1"},
 		{"", ""},
 	}
 	for _, tt := range tests {
 		if diff := cmp.Diff(tt.want, strings.Join(flagsFirst(app, strings.Fields(tt.args)), " ")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.args, diff)
 		}
+	}
+}
+
+// What people type by habit works.
+func TestApp_VersionAndHelp(t *testing.T) {
+	_, want, _ := tool(t, "", "version")
+	for _, arg := range []string{"--version", "-v"} {
+		if code, out, errOut := tool(t, "", arg); code != exitOK || out != want {
+			t.Errorf("%s: exit %d, %q, %q", arg, code, out, errOut)
+		}
+	}
+	for _, tt := range []struct{ help, same []string }{
+		{[]string{"help"}, []string{"--help"}},
+		{[]string{"help", "prompt"}, []string{"prompt", "--help"}},
+		{[]string{"help", "sessions", "list"}, []string{"sessions", "list", "--help"}},
+	} {
+		_, want, _ := tool(t, "", tt.same...)
+		if code, out, errOut := tool(t, "", tt.help...); code != exitOK || out != want || out == "" {
+			t.Errorf("%q: exit %d, %q, %q", tt.help, code, out, errOut)
+		}
+	}
+	// Flags are shown as they are written everywhere.
+	if _, out, _ := tool(t, "", "prompt", "--help"); strings.Contains(out, " -agent") || !strings.Contains(out, "--agent") {
+		t.Errorf("help shows flags with one dash:\n%s", out)
 	}
 }
 
