@@ -93,6 +93,7 @@ func newApp(std stdio) *cli.App {
 			doctorCommand(std),
 			healthCommand(std),
 			metricsCommand(std),
+			openapiCommand(std),
 			versionCommand(std),
 			completionCommand(std),
 		},
