@@ -135,10 +135,15 @@ func (c *Client) Abandoned(limit time.Duration) bool {
 	return len(c.streams) == 0 && len(c.requests) == 0 && awake.Moment(c.used.Load()).Ago() > limit
 }
 
+const (
+	maxUnread   = 64 << 20 // of what belongs to no session, for one client
+	keepWritten = 2 << 20  // of it when it was written: streams break, and ask for it again
+)
+
 // controlFeedLocked returns the feed of what belongs to no session.
 func (c *Client) controlFeedLocked() *Feed {
 	if c.control == nil {
-		c.control, _ = journal.Open("", journal.Options{Memory: 64 << 20})
+		c.control, _ = journal.Open("", journal.Options{Memory: maxUnread})
 		f := &Feed{client: c, log: c.control}
 		c.feeds = append([]*Feed{f}, c.feeds...)
 		c.watchLocked(f)
