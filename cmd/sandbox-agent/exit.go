@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,8 +88,8 @@ func describe(err error) report {
 		if inner != nil {
 			r.typ = inner.Kind.Type()
 		}
-		if inner != nil && inner.Detail != "" { // else the code says as much
-			r.title, r.status, r.detail = inner.Kind.Title(), inner.Kind.Status(), inner.Detail
+		if inner != nil && (inner.Detail != "" || !ofCode(inner.Kind)) {
+			r.title, r.status, r.detail = inner.Kind.Title(), inner.Kind.Status(), cmp.Or(inner.Detail, rpc.Message)
 			r.exit, r.hint = ofKind(inner.Kind)
 			return r
 		}
@@ -118,6 +119,15 @@ func describe(err error) report {
 		return report{exit: exitUnreachable, title: "cannot reach the gateway", detail: err.Error(), hint: "start one with: sandbox-agent server, or name another with --endpoint"}
 	}
 	return report{exit: exitFailure, title: "failed", detail: err.Error()}
+}
+
+// ofCode reports whether a kind says no more than the code of a JSON-RPC error.
+func ofCode(k problem.Kind) bool {
+	switch k {
+	case problem.InvalidRequest, problem.NotSupported, problem.AuthRequired, problem.NotFound, problem.Cancelled, problem.Internal:
+		return true
+	}
+	return false
 }
 
 func ofKind(k problem.Kind) (exit int, hint string) {
