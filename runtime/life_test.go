@@ -335,11 +335,13 @@ type play struct {
 
 func (w *play) params(more string) string { return `{"sessionId":"` + w.session + `"` + more + `}` }
 
-// steps are the events, by name.
-var steps = []struct {
+// step is an event.
+type step struct {
 	name string
 	do   func(w *play, who *person)
-}{
+}
+
+var steps = []step{
 	{"prompt", func(w *play, who *person) {
 		who.request("session/prompt", w.params(`,"prompt":[{"type":"text","text":"x"}]`))
 	}},
@@ -349,6 +351,9 @@ var steps = []struct {
 	{"terminate", func(w *play, who *person) { who.request("_sandboxagent/session/terminate", w.params("")) }},
 	{"load", func(w *play, who *person) { who.request("session/load", w.params(`,"cwd":"/","mcpServers":[]`)) }},
 	{"resume", func(w *play, who *person) { who.request("session/resume", w.params(`,"cwd":"/","mcpServers":[]`)) }},
+	{"load otherwise", func(w *play, who *person) { // with settings that it had not
+		who.request("session/load", w.params(fmt.Sprintf(`,"cwd":"/","mcpServers":[{"name":"n%d","command":"/bin/true","args":[],"env":[]}]`, who.lastID)))
+	}},
 	{"mode", func(w *play, who *person) { who.request("session/set_mode", w.params(`,"modeId":"m"`)) }},
 	{"withdraw", func(w *play, who *person) {
 		who.notify(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
@@ -647,11 +652,29 @@ func TestLife_SequencesThatFailed(t *testing.T) {
 	if agentcache.IsLong() {
 		rounds = 10_000
 	}
-	for _, seed := range []uint64{
-		122229, // a start is given up while the answer that creates the session comes in
+	for _, tt := range []struct {
+		seed  uint64 // of who does it, and of what waits for what
+		names []string
+	}{
+		// A start is given up while the answer that creates the session comes in.
+		{122229, []string{
+			"resume", "cancel", "prompt", "crash", "crash", "prompt", "slow start", "close", "the agent answers all", "prompt", "the agent answers", "cancel",
+		}},
 	} {
+		var script []int
+		for _, name := range tt.names {
+			i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
+			if i < 0 {
+				t.Fatalf("there is no step %q", name)
+			}
+			script = append(script, i)
+		}
 		for range rounds {
-			playAll(t, seed, 1)
+			synctest.Test(t, func(t *testing.T) {
+				if names, err := playOut(t, tt.seed, "", script); err != nil {
+					t.Errorf("%s\n%v", strings.Join(names, ", "), err)
+				}
+			})
 		}
 	}
 }
