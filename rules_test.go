@@ -86,14 +86,14 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./adapters/all", to: "./adapters/pi/..."}:                                                      nameReason,
 	{from: "...", except: "./adapters/adaptertest ./acp/acptest/...", to: "github.com/santhosh-tekuri/jsonschema/v6/..."}: "schemas are checked in tests only",
 
-	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                       stdReason,
-	{from: "./acp/rawjson/...", to: "...", unless: "std"}:                                                                   stdReason,
-	{from: "./acp/problem/...", to: "...", unless: "std"}:                                                                   stdReason,
-	{from: "./runtime/journal/...", to: "...", unless: "std github.com/klauspost/compress/s2"}:                              stdReason,
-	{from: "./fs/...", to: "...", unless: "std"}:                                                                            stdReason,
-	{from: "./inspector/...", to: "...", unless: "std"}:                                                                     stdReason,
-	{from: "./internal/process/...", to: "...", unless: "std golang.org/x/sys/..."}:                                         stdReason,
-	{from: "./control/process/...", to: "...", unless: "std ./internal/process github.com/creack/pty golang.org/x/sys/..."}: "processes of clients know neither agents nor sessions",
+	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                                        stdReason,
+	{from: "./acp/rawjson/...", to: "...", unless: "std"}:                                                                                    stdReason,
+	{from: "./acp/problem/...", to: "...", unless: "std"}:                                                                                    stdReason,
+	{from: "./runtime/journal/...", to: "...", unless: "std github.com/klauspost/compress/s2"}:                                               stdReason,
+	{from: "./fs/...", to: "...", unless: "std"}:                                                                                             stdReason,
+	{from: "./inspector/...", to: "...", unless: "std"}:                                                                                      stdReason,
+	{from: "./internal/process/...", to: "...", unless: "std golang.org/x/sys/..."}:                                                          stdReason,
+	{from: "./control/process/...", to: "...", unless: "std ./internal/awake ./internal/process github.com/creack/pty golang.org/x/sys/..."}: "processes of clients know neither agents nor sessions",
 }
 
 const (

@@ -137,16 +137,16 @@ func TestServeAgent_Errors(t *testing.T) {
 		return nil, errors.New("it broke")
 	}})
 	for _, c := range []struct{ name, send, want string }{
-		{"not json", `{"a":`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"invalid JSON at byte 5 of 5"}}`},
-		{"batch", `[1]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batches are not supported: send one JSON-RPC object per frame"}}`},
-		{"unknown method", `{"jsonrpc":"2.0","id":1,"method":"x/y"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: x/y"}}`},
-		{"missing power", `{"jsonrpc":"2.0","id":1,"method":"session/load","params":{}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: session/load"}}`},
-		{"null id", `{"jsonrpc":"2.0","id":null,"method":"initialize"}`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id of a request must not be null"}}`},
-		{"missing member", `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/"}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"invalid params: mcpServers: missing"}}`},
-		{"wrong member", `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":5}]}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"invalid params: prompt: 0: text: number where a string is expected"}}`},
-		{"params list", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"invalid params: list where an object is expected"}}`},
-		{"typed error", `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"typed","prompt":[]}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no <such> session","data":{"id":"typed"}}}`},
-		{"other error", `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"it broke"}}`},
+		{"not json", `{"a":`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"invalid JSON at byte 5 of 5","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`},
+		{"batch", `[1]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batches are not supported: send one JSON-RPC object per frame","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`},
+		{"unknown method", `{"jsonrpc":"2.0","id":1,"method":"x/y"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: x/y","data":{"type":"urn:sandbox-agent:error:not_supported"}}}`},
+		{"missing power", `{"jsonrpc":"2.0","id":1,"method":"session/load","params":{}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: session/load","data":{"type":"urn:sandbox-agent:error:not_supported"}}}`},
+		{"null id", `{"jsonrpc":"2.0","id":null,"method":"initialize"}`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id of a request must not be null","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`},
+		{"missing member", `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/"}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"invalid params: mcpServers: missing","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`},
+		{"wrong member", `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":5}]}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"invalid params: prompt: 0: text: number where a string is expected","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`},
+		{"params list", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"invalid params: list where an object is expected","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`},
+		{"typed error", `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"typed","prompt":[]}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no <such> session","data":{"id":"typed","type":"urn:sandbox-agent:error:not_found"}}}`},
+		{"other error", `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"it broke","data":{"type":"urn:sandbox-agent:error:internal"}}}`},
 		{"still alive", `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/<&>","mcpServers":[]}}`, `{"jsonrpc":"2.0","id":1,"result":{"sessionId":"</<&>>"}}`},
 	} {
 		t.Log(c.name)
@@ -182,10 +182,10 @@ func TestServeAgent_CancelRequest(t *testing.T) {
 	})
 	w.send(`{"jsonrpc":"2.0","id":"a","method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
 	w.send(`{"jsonrpc":"2.0","id":"a","method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
-	w.want(`{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"message":"a request with this id is still being handled"}}`)
+	w.want(`{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"message":"a request with this id is still being handled","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`)
 	w.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"b"}}`)
 	w.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"a"}}`)
-	w.want(`{"jsonrpc":"2.0","id":"a","error":{"code":-32800,"message":"the request was cancelled"}}`)
+	w.want(`{"jsonrpc":"2.0","id":"a","error":{"code":-32800,"message":"the request was cancelled","data":{"type":"urn:sandbox-agent:error:cancelled"}}}`)
 }
 
 func TestServeAgent_Ask(t *testing.T) {

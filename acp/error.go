@@ -3,6 +3,8 @@ package acp
 import (
 	"encoding/json"
 	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // JSON-RPC and ACP error codes.
@@ -36,6 +38,43 @@ func (e *Error) Error() string {
 // Errorf returns an Error with a formatted message and no data.
 func Errorf(code int64, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// typePrefix begins the type of an error's data, which is that of a problem document.
+const typePrefix = "urn:sandbox-agent:error:"
+
+// kind names the row of the table of problems that an error without a more exact one
+// belongs to.
+func (e *Error) kind() string {
+	switch e.Code {
+	case CodeParseError, CodeInvalidRequest, CodeInvalidParams:
+		return "invalid_request"
+	case CodeMethodNotFound:
+		return "not_supported"
+	case CodeAuthRequired:
+		return "auth_required"
+	case CodeResourceNotFound:
+		return "not_found"
+	case CodeCancelled:
+		return "cancelled"
+	case CodeInternal:
+		return "internal"
+	}
+	return "" // somebody else's
+}
+
+// typed returns the data with a type: what clients branch on.
+func (e *Error) typed() json.RawMessage {
+	if e.kind() == "" {
+		return e.Data
+	}
+	if len(e.Data) == 0 || string(e.Data) == "null" {
+		return rawjson.Object{}.String("type", typePrefix+e.kind()).End()
+	}
+	if _, given := rawjson.Member(e.Data, "type"); given || e.Data[0] != '{' {
+		return e.Data
+	}
+	return rawjson.SetMember(e.Data, rawjson.AppendQuoted(nil, typePrefix+e.kind()), "type")
 }
 
 // WithData returns a copy of e whose data is the JSON encoding of v.

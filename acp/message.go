@@ -228,14 +228,15 @@ func NewResult(id ID, result []byte) Message {
 	return response(id, "result", result)
 }
 
-// NewError builds an error response frame. An absent id becomes null.
+// NewError builds an error response frame. An absent id becomes null. Data that is an
+// object, or missing, gets a type if it has none.
 func NewError(id ID, e *Error) Message {
 	if id == "" {
 		id = NullID
 	}
 	o := rawjson.Object{}.Raw("code", strconv.AppendInt(nil, e.Code, 10)).String("message", e.Message)
-	if len(e.Data) > 0 {
-		o = o.Raw("data", e.Data)
+	if data := e.typed(); len(data) > 0 {
+		o = o.Raw("data", data)
 	}
 	return NewErrorRaw(id, o.End())
 }

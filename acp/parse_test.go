@@ -80,13 +80,13 @@ func TestParse_RefusesWhatIsNoMessage(t *testing.T) {
 
 func TestRefusal_NamesTheRequest(t *testing.T) {
 	for frame, want := range map[string]string{
-		`{`:                                     `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"invalid JSON at byte 1 of 1"}}`,
-		`{"jsonrpc":"2.0","id":"a","method":7}`: `{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"message":"the method must be a string"}}`,
-		`{"id":1.50,"method":"m"}`:              `{"jsonrpc":"2.0","id":1.50,"error":{"code":-32600,"message":"the member jsonrpc must be \"2.0\""}}`,
-		`{"jsonrpc":"2.0","id":null,"method":"m"}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id of a request must not be null"}}`,
-		`{"jsonrpc":"2.0","id":[1],"method":"m"}`:  `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id must be a string, a number or null"}}`,
+		`{`:                                     `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"invalid JSON at byte 1 of 1","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`,
+		`{"jsonrpc":"2.0","id":"a","method":7}`: `{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"message":"the method must be a string","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`,
+		`{"id":1.50,"method":"m"}`:              `{"jsonrpc":"2.0","id":1.50,"error":{"code":-32600,"message":"the member jsonrpc must be \"2.0\"","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`,
+		`{"jsonrpc":"2.0","id":null,"method":"m"}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id of a request must not be null","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`,
+		`{"jsonrpc":"2.0","id":[1],"method":"m"}`:  `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the id must be a string, a number or null","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`,
 		// The id of a response is one of the receiver's own requests.
-		`{"jsonrpc":"2.0","id":7,"result":1,"error":{}}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a response has a result or an error, and not both"}}`,
+		`{"jsonrpc":"2.0","id":7,"result":1,"error":{}}`: `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a response has a result or an error, and not both","data":{"type":"urn:sandbox-agent:error:invalid_request"}}}`,
 	} {
 		_, err := Parse([]byte(frame))
 		if err == nil {
@@ -191,5 +191,14 @@ func BenchmarkParse(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestParse_DeepNestingIsNamed(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("[", 2000) + strings.Repeat("]", 2000), strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)} {
+		_, err := Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":` + deep + `}`))
+		if err == nil || !strings.Contains(err.Error(), "nested deeper than 1000 levels") {
+			t.Errorf("%v", err)
+		}
 	}
 }

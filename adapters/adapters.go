@@ -11,6 +11,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -40,10 +43,13 @@ type Info struct {
 	PerSession bool
 	// Takes names the fields of session/new's _meta["sandboxagent.dev"] that
 	// the adapter maps itself. It reports what it cannot do in the result's
-	// _meta, and the gateway reports all others. Of "credentials" it gets the
-	// value in [Options]; "env", "agentVersion" and "isolation" are the
-	// gateway's own and need not be named.
+	// _meta, and the gateway reports all others. "credentials" are in Credentials,
+	// and come in [Options]; "env", "agentVersion" and "isolation" are the gateway's
+	// own. None of these is named here.
 	Takes []string
+	// Credentials says which of a session's own credentials the adapter uses. A
+	// session with others is refused: it would run on somebody else's key.
+	Credentials CredentialUse
 	// Features says what of ACP the agent gives; nil when nobody has looked.
 	Features Features
 	// Login says how it is known that the agent has credentials.
@@ -99,6 +105,53 @@ type Credentials struct {
 	APIKey     string `json:"apiKey,omitempty"`
 	OAuthToken string `json:"oauthToken,omitempty"`
 	BaseURL    string `json:"baseUrl,omitempty"` // of the model provider
+}
+
+// Fields names the fields that have a value.
+func (c Credentials) Fields() []string {
+	var out []string
+	for _, f := range []struct{ name, value string }{{"apiKey", c.APIKey}, {"oauthToken", c.OAuthToken}, {"baseUrl", c.BaseURL}} {
+		if f.value != "" {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+// CredentialUse says which fields of [Credentials] an adapter uses. The zero value is
+// none.
+type CredentialUse struct {
+	APIKey, OAuthToken, BaseURL bool
+	// KeyNamesProvider says that baseUrl needs a key beside it: the key says whose
+	// address it is.
+	KeyNamesProvider bool
+}
+
+// Check says why an agent cannot run with the credentials and what to do, nil when it
+// can.
+func (u CredentialUse) Check(agent string, c Credentials) *acp.Error {
+	var can []string
+	for _, f := range []struct {
+		name string
+		used bool
+	}{{"apiKey", u.APIKey}, {"oauthToken", u.OAuthToken}, {"baseUrl", u.BaseURL}} {
+		if f.used {
+			can = append(can, f.name)
+		}
+	}
+	for _, name := range c.Fields() {
+		switch {
+		case slices.Contains(can, name):
+		case len(can) == 0:
+			return acp.Errorf(acp.CodeInvalidParams, "agent %s takes no credentials.%s from the gateway: put what it reads into env", agent, name)
+		default:
+			return acp.Errorf(acp.CodeInvalidParams, "agent %s takes no credentials.%s: it takes %s", agent, name, strings.Join(can, ", "))
+		}
+	}
+	if u.KeyNamesProvider && c.BaseURL != "" && c.APIKey == "" && c.OAuthToken == "" {
+		return acp.Errorf(acp.CodeInvalidParams, "agent %s has many providers, and credentials.baseUrl alone does not say whose address it is: give the provider's apiKey with it", agent)
+	}
+	return nil
 }
 
 // Options are what one Open needs.
@@ -162,6 +215,9 @@ type ExitError struct {
 	Stderr Stderr
 }
 
+// ErrorType is the type of an error's data, by its name in the table of problems.
+func ErrorType(name string) string { return "urn:sandbox-agent:error:" + name }
+
 // Stderr is what a process wrote to stderr, shortened in the middle.
 type Stderr struct {
 	Head       string
@@ -170,13 +226,30 @@ type Stderr struct {
 	TotalLines int
 }
 
+// lastWords are the lines at the end that may say why the process ended. Warnings do
+// not: programs write them when they start.
+func (s Stderr) lastWords() string {
+	var words []string
+	for line := range strings.Lines(s.Tail) {
+		if line = strings.TrimSpace(line); line != "" && !warning.MatchString(line) {
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words[max(0, len(words)-maxWords):], "\n")
+}
+
+// maxWords bounds the lines of stderr in an error's message; its data has more.
+const maxWords = 10
+
+var warning = regexp.MustCompile(`(?i)^\W*(\(node:\d+\)|\(use .?node --trace|warn(ing)?\b|[\w.]*warning:)`)
+
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exited with code %d", e.Code)
 	if e.Signal != "" {
 		how = "was ended by " + e.Signal
 	}
-	if e.Stderr.Tail != "" {
-		return fmt.Sprintf("the agent process %s; its stderr ends with: %s", how, e.Stderr.Tail)
+	if last := e.Stderr.lastWords(); last != "" {
+		return fmt.Sprintf("the agent process %s; its stderr ends with: %s", how, last)
 	}
 	return "the agent process " + how
 }
@@ -184,7 +257,7 @@ func (e *ExitError) Error() string {
 // Data is the error's form in the data member of a JSON-RPC error.
 func (e *ExitError) Data() json.RawMessage {
 	b, _ := json.Marshal(map[string]any{
-		"type": "urn:sandbox-agent:error:agent_process_exited", "exitCode": e.Code, "signal": e.Signal,
+		"type": ErrorType("agent_process_exited"), "exitCode": e.Code, "signal": e.Signal,
 		"stderr": map[string]any{"head": e.Stderr.Head, "tail": e.Stderr.Tail, "truncated": e.Stderr.Truncated, "totalLines": e.Stderr.TotalLines},
 	})
 	return b

@@ -37,7 +37,7 @@ var parity = map[string]reach{
 	"getHealth":  {"health", "api.health", "Client.Health", "security"},
 	"getReady":   {"health", probe, "Client.Ready", "migration"},
 	"getVersion": {"- version tells the program's own; curl tells a gateway's", "api.version", "Client.Version", "http-api"},
-	"getOpenAPI": {"- curl prints it", "- the package's types are made from it", "Client.OpenAPI", "http-api"},
+	"getOpenAPI": {"openapi", "- the package's types are made from it", "Client.OpenAPI", "http-api"},
 	"getDoctor":  {"doctor", "api.doctor", "Client.Doctor", "installation"},
 
 	"listAgents":         {"agents list", "api.agents", "Client.Agents", "agents"},
@@ -64,8 +64,8 @@ var parity = map[string]reach{
 	"downloadBatch": {"fs download", "files.downloadArchive", "Files.Download", "files"},
 	"searchFiles":   {"fs search", "files.search", "Files.Search", "files"},
 	"watchFiles":    {"fs watch", "files.watch", "Files.Watch", "files"},
-	"getGitStatus":  {"- git itself: process run git status", "files.gitStatus", "Files.GitStatus", "files"},
-	"getGitDiff":    {"- git itself: process run git diff", "files.gitDiff", "Files.GitDiff", "files"},
+	"getGitStatus":  {"fs git status", "files.gitStatus", "Files.GitStatus", "files"},
+	"getGitDiff":    {"fs git diff", "files.gitDiff", "Files.GitDiff", "files"},
 
 	"runProcess":       {"process run", "processes.run", "Client.Run", "processes"},
 	"startProcess":     {"process start", "processes.start", "Client.Start", "processes"},

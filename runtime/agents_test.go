@@ -17,7 +17,8 @@ func TestAgents_SayWhatIsKnown(t *testing.T) {
 	t.Setenv("FAKE_KEY", "")
 	in := &fakeInstaller{has: map[string]bool{"thing@": true}}
 	a := &fakeAgent{id: "a", info: adapters.Info{
-		Program: "thing", Features: adapters.Features{adapters.Text: {Level: adapters.ByAgent}},
+		Credentials: anyCredentials,
+		Program:     "thing", Features: adapters.Features{adapters.Text: {Level: adapters.ByAgent}},
 		Login: adapters.Login{Env: []string{"FAKE_KEY"}, Files: []string{"~/login.json"}},
 	}}
 	fail := true

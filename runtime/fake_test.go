@@ -2,8 +2,10 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
@@ -27,6 +30,7 @@ type fakeAgent struct {
 	caps   string // agentCapabilities; "" is {}
 	info   adapters.Info
 	handle func(a *fakeConn, m acp.Message)
+	shared chan sent // gets what all its processes are sent; nil for one channel each
 
 	mu      sync.Mutex
 	conns   []*fakeConn
@@ -108,8 +112,48 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 		c.agent.handle(c, m)
 		return nil
 	}
+	if c.agent.shared != nil {
+		c.agent.shared <- sent{c, m}
+		return nil
+	}
 	c.got <- m
 	return nil
+}
+
+var anyCredentials = adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true}
+
+// sent is a message to one of an agent's processes.
+type sent struct {
+	to *fakeConn
+	m  acp.Message
+}
+
+// nextOf returns the next message to any of the agent's processes.
+func (f *fakeAgent) nextOf(t *testing.T, method string) sent {
+	t.Helper()
+	select {
+	case s := <-f.shared:
+		if s.m.Method() != method {
+			t.Fatalf("the agent was sent %s, want method %q", s.m.Frame(), method)
+		}
+		return s
+	case <-time.After(wait):
+		t.Fatalf("the agent was not sent %q", method)
+	}
+	panic("unreachable")
+}
+
+// optionsOf returns what one of the agent's processes was started with.
+func (f *fakeAgent) optionsOf(c *fakeConn) adapters.Options {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.options[slices.Index(f.conns, c)]
+}
+
+func (f *fakeAgent) answer(s sent, result string) { s.to.result(s.m, result) }
+
+func (f *fakeAgent) refuse(s sent, why string) {
+	s.to.out <- acp.NewError(s.m.ID(), acp.Errorf(acp.CodeInternal, "%s", why))
 }
 
 func (c *fakeConn) newSession(m acp.Message) {
@@ -310,6 +354,10 @@ func (tc *testClient) callErr(method, params string) *acp.Error {
 	if res.Err() == nil {
 		tc.t.Fatalf("%s %s: no error but %s", method, params, res.Result())
 	}
+	typ := rawjson.MemberString(res.Err().Data, "type")
+	if problem.Kind(strings.TrimPrefix(typ, problem.Prefix)).Status() == 0 {
+		tc.t.Errorf("%s: the error's type %q is none of the table", method, typ)
+	}
 	return res.Err()
 }
 
@@ -345,3 +393,11 @@ func seqOf(m acp.Message) string {
 var errCrash = &adapters.ExitError{Code: 3, Stderr: adapters.Stderr{Head: "boom", Tail: "boom", TotalLines: 1}}
 
 func adaptersOf(a *fakeAgent) []adapters.Adapter { return []adapters.Adapter{a} }
+
+// decoded is what a JSON text means; nil for none.
+func decoded(text string) (v any) {
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return nil
+	}
+	return v
+}

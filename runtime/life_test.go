@@ -335,11 +335,13 @@ type play struct {
 
 func (w *play) params(more string) string { return `{"sessionId":"` + w.session + `"` + more + `}` }
 
-// steps are the events, by name.
-var steps = []struct {
+// step is an event.
+type step struct {
 	name string
 	do   func(w *play, who *person)
-}{
+}
+
+var steps = []step{
 	{"prompt", func(w *play, who *person) {
 		who.request("session/prompt", w.params(`,"prompt":[{"type":"text","text":"x"}]`))
 	}},
@@ -349,6 +351,9 @@ var steps = []struct {
 	{"terminate", func(w *play, who *person) { who.request("_sandboxagent/session/terminate", w.params("")) }},
 	{"load", func(w *play, who *person) { who.request("session/load", w.params(`,"cwd":"/","mcpServers":[]`)) }},
 	{"resume", func(w *play, who *person) { who.request("session/resume", w.params(`,"cwd":"/","mcpServers":[]`)) }},
+	{"load otherwise", func(w *play, who *person) { // with settings that it had not
+		who.request("session/load", w.params(fmt.Sprintf(`,"cwd":"/","mcpServers":[{"name":"n%d","command":"/bin/true","args":[],"env":[]}]`, who.lastID)))
+	}},
 	{"mode", func(w *play, who *person) { who.request("session/set_mode", w.params(`,"modeId":"m"`)) }},
 	{"withdraw", func(w *play, who *person) {
 		who.notify(acp.MethodCancelRequest, fmt.Sprintf(`{"requestId":%d}`, who.lastID))
@@ -606,7 +611,10 @@ func (w *play) finish() error {
 	return errors.Join(wrong...)
 }
 
-var lifeSeed = flag.Int64("life.seed", -1, "play only this sequence of TestLife")
+var (
+	lifeSeed  = flag.Int64("life.seed", -1, "play only this sequence of TestLife")
+	lifeFirst = flag.Uint64("life.first", 0, "the sequence with which TestLife_AMillionSequences begins")
+)
 
 // Whatever happens to a session, in whatever order: everything that was asked is
 // answered once, nothing stays open without an owner, no process without a session,
@@ -627,14 +635,48 @@ func TestLife_AMillionSequences(t *testing.T) {
 	if end, ok := t.Deadline(); ok {
 		until = time.Now().Add(time.Until(end) * 2 / 3)
 	}
-	n := uint64(0)
+	n := *lifeFirst
 	for ; n < 1_000_000 && time.Now().Before(until) && !t.Failed(); n += 1000 {
 		if n%50_000 == 0 {
-			t.Logf("%d sequences so far", n)
+			t.Logf("%d is the next sequence", n)
 		}
 		playAll(t, n, 1000)
 	}
-	t.Logf("%d sequences", n)
+	t.Logf("played %d to %d", *lifeFirst, n)
+}
+
+// Sequences that failed before their mends, and only in one of hundreds of runs: two
+// goroutines had to meet in the wrong order.
+func TestLife_SequencesThatFailed(t *testing.T) {
+	rounds := 300
+	if agentcache.IsLong() {
+		rounds = 10_000
+	}
+	for _, tt := range []struct {
+		seed  uint64 // of who does it, and of what waits for what
+		names []string
+	}{
+		// A start is given up while the answer that creates the session comes in.
+		{122229, []string{
+			"resume", "cancel", "prompt", "crash", "crash", "prompt", "slow start", "close", "the agent answers all", "prompt", "the agent answers", "cancel",
+		}},
+	} {
+		var script []int
+		for _, name := range tt.names {
+			i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
+			if i < 0 {
+				t.Fatalf("there is no step %q", name)
+			}
+			script = append(script, i)
+		}
+		for range rounds {
+			synctest.Test(t, func(t *testing.T) {
+				if names, err := playOut(t, tt.seed, "", script); err != nil {
+					t.Errorf("%s\n%v", strings.Join(names, ", "), err)
+				}
+			})
+		}
+	}
 }
 
 func playAll(t *testing.T, from, n uint64) {

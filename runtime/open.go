@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -77,7 +78,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	}
 	create := func(p *agents.Process, m *acp.Message) {
 		setup, asked := session.Setup(m.Params()), bytes.Clone(m.Meta())
-		shown, created := withoutCredentials(m), p.Creating()
+		shown, created := shownTo(p, m), p.Creating()
 		c.call(ctx, q, p, &shown, "", func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
@@ -107,6 +108,17 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	})
 }
 
+// shownTo returns a request that sets up a session as the agent sees it: in its forms,
+// and without credentials.
+func shownTo(p *agents.Process, m *acp.Message) acp.Message {
+	shown := withoutCredentials(m)
+	params := session.ServersFor(p.Agent().Info(), shown.Params())
+	if string(params) == string(shown.Params()) {
+		return shown
+	}
+	return acp.NewRequest(m.ID(), m.Method(), params)
+}
+
 func taken(id string) *acp.Error {
 	return acp.Errorf(acp.CodeInvalidParams, "session id %q is taken: choose another, or open it with session/load", id).
 		WithData(problem.New(problem.SessionAlreadyExists, "session id %q is taken", id))
@@ -132,24 +144,25 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 			return
 		}
 		prepare(s)
-		missing := s.Finish(c.r.ctx, asked)
-		if said, ok := rawjson.Member(result, "_meta", acp.MetaKey, "unsupported"); len(missing) > 0 && ok {
-			var more []session.Unsupported
-			if json.Unmarshal(said, &more) == nil {
-				missing = append(more, missing...)
-			}
-		}
-		if len(missing) > 0 {
-			if b, err := schema.Encode(missing); err == nil {
-				result = rawjson.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
-			}
-		}
+		result = withUnsupported(result, s.Finish(c.r.ctx, asked))
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
 		}
 		c.Created(q, s, s.Describe(result))
 		s.Answered()
 	})
+}
+
+// withUnsupported adds what has no effect to what the agent's result says of it.
+func withUnsupported(result json.RawMessage, missing []session.Unsupported) json.RawMessage {
+	if len(missing) == 0 {
+		return result
+	}
+	missing = append(session.UnsupportedIn(result), missing...)
+	if b, err := schema.Encode(missing); err == nil {
+		result = rawjson.SetMember(result, b, "_meta", acp.MetaKey, "unsupported")
+	}
+	return result
 }
 
 // fork handles session/fork: the new session begins with the old one's history.
@@ -168,18 +181,18 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		if cwd := rawjson.MemberString(own.Params(), "cwd"); cwd != "" {
 			n.Cwd, n.Setup = cwd, session.Setup(own.Params())
 		}
-		created := p.Creating()
-		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) {
+		shown, created := shownTo(p, &own), p.Creating()
+		c.call(ctx, q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
 				relay(q, s, p, res, err)
 				return
 			}
-			c.created(q, p, res.Result(), nil, n, func(fork *session.Session) { fork.Inherit(s, upTo) })
+			c.created(q, p, res.Result(), nil, n, func(fork *session.Session) { fork.Inherit(s, upTo, c.Number()) })
 		})
 	}
 	fail := func(err error) { q.Fail(s, err) }
-	if err := s.Refusal(); err != nil {
+	if err := cmp.Or(s.Refusal(), s.Authorized()); err != nil {
 		fail(err)
 		return
 	}
@@ -240,6 +253,28 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		})
 		return
 	}
+	change, err := s.Asked(m.Params())
+	if err != nil {
+		q.Fail(nil, err)
+		return
+	}
+	if change.None() {
+		c.attachOpened(q, m, s, nil)
+		return
+	}
+	own := m.Clone()
+	c.r.tasks.Go(func() {
+		missing, err := s.Apply(c.r.within(q), c.needs, &change)
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		c.attachOpened(q, &own, s, missing)
+	})
+}
+
+// attachOpened attaches the client to a session that it loads or resumes, and answers.
+func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported) {
 	s.EndLostCalls()
 	last := s.Log().Last()
 	var after, replay uint64
@@ -263,7 +298,7 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	c.Attach(s, after, replay)
-	result := s.Describe(json.RawMessage("{}"))
+	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
 		return
@@ -320,7 +355,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			fail(notFound(id))
 			return
 		}
-		shown := withoutCredentials(&own)
+		shown := shownTo(p, &own)
 		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
 		s, res, err := c.r.sessions.OpenForeign(c.r.ctx, p, q.Method(), params, session.New{
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
@@ -336,7 +371,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			return
 		}
 		last := s.Log().Last()
-		if result := s.Describe(res); c.Shape() == acp.Inline {
+		if result := s.Describe(withUnsupported(res, s.Finish(c.r.ctx, own.Meta()))); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {
 			c.answerOpened(q, s, last, result)

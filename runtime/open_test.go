@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // member is a member of a result's _meta, as the gateway says it.
@@ -274,7 +275,7 @@ func TestOpen_ClosedOnes(t *testing.T) {
 func TestOpen_FromElsewhere(t *testing.T) {
 	const modes, options = `{"currentModeId":"m","availableModes":[{"id":"m","name":"M"}]}`, `[{"id":"o","name":"O","type":"select","currentValue":"v","options":[{"value":"v","name":"V"}]}]`
 	dir := t.TempDir()
-	a := &fakeAgent{caps: `{"loadSession":true}`}
+	a := &fakeAgent{caps: `{"loadSession":true}`, info: adapters.Info{Credentials: anyCredentials}}
 	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(withID(a)), DefaultAgent: a.id})
 	if err != nil {
 		t.Fatal(err)
@@ -349,5 +350,37 @@ func TestOpen_FromElsewhereFails(t *testing.T) {
 		if e := tc.callErr("session/resume", `{"sessionId":"unknown","cwd":"/w","_meta":{"sandboxagent.dev":`+meta+`}}`); e.Code != want {
 			t.Errorf("%s: %v", meta, e)
 		}
+	}
+}
+
+// A fork shows nothing that was said before to who makes it: only a load does.
+func TestFork_ReplaysNothing(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	turn := func(s, said, answer string) []acp.Message {
+		id := tc.request("session/prompt", prompt(s, said))
+		m := a.nextOf(t, "session/prompt")
+		a.conn().chunk(m.m.Session(), answer)
+		a.answer(m, `{"stopReason":"end_turn"}`)
+		before, _ := tc.until(id)
+		return before
+	}
+	s := tc.session()
+	turn(s, "one", "first")
+	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"forked"}`)
+	before, res := tc.until(id)
+	fork := rawjson.MemberString(res.Result(), "sessionId")
+	if got := texts(append(before, turn(fork, "two", "second")...)); got != "second" {
+		t.Errorf("the fork showed %q", got)
+	}
+	before, _ = tc.until(tc.request("session/load", `{"sessionId":"`+fork+`","cwd":"/tmp","mcpServers":[]}`))
+	if got := texts(before); got != "user:one first user:two second" {
+		t.Errorf("its load shows %q", got)
+	}
+	other := connect(t, tc.c.(*Client).r, "")
+	before, _ = other.until(other.request("session/resume", `{"sessionId":"`+fork+`","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":0}}}`))
+	if got := texts(before); got != "user:one first user:two second" {
+		t.Errorf("from its first entry on there is %q", got)
 	}
 }

@@ -27,7 +27,7 @@ func (tc *testClient) newWith(meta string) string {
 }
 
 func TestProcess_SharedByThoseWhoWantTheSame(t *testing.T) {
-	a := &fakeAgent{info: adapters.Info{Takes: []string{"credentials"}}}
+	a := &fakeAgent{info: adapters.Info{Credentials: anyCredentials}}
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
 	for i, step := range []struct {
@@ -76,7 +76,7 @@ func TestCredentials_ReachNeitherAgentInputNorDisk(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var sent []string
-	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`, info: adapters.Info{Takes: []string{"credentials"}}}
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`, info: adapters.Info{Credentials: anyCredentials}}
 	a.handle = func(c *fakeConn, m acp.Message) {
 		mu.Lock()
 		sent = append(sent, string(m.Frame()))
@@ -380,7 +380,7 @@ func TestVendorRequest_WithNobodyAttachedIsRefused(t *testing.T) {
 
 func TestLogin_NewProcessesAreToldAgain(t *testing.T) {
 	t.Setenv("FAKE_KEY", "")
-	a := &fakeAgent{info: adapters.Info{Takes: []string{"credentials"}, Login: adapters.Login{Env: []string{"FAKE_KEY"}, Method: "by-key"}}}
+	a := &fakeAgent{info: adapters.Info{Credentials: anyCredentials, Takes: []string{"credentials"}, Login: adapters.Login{Env: []string{"FAKE_KEY"}, Method: "by-key"}}}
 	var mu sync.Mutex
 	logins := map[*fakeConn]string{}
 	a.handle = func(c *fakeConn, m acp.Message) {

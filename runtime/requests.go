@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -90,6 +91,18 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		return
 	}
 	switch q.Method() {
+	case acp.MethodSessionNew, acp.MethodSessionLoad, acp.MethodSessionResume, acp.MethodSessionFork:
+		params, err := session.Normal(m.Params())
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		if len(params) != len(m.Params()) || string(params) != string(m.Params()) {
+			own := acp.NewRequest(m.ID(), m.Method(), params)
+			m = &own
+		}
+	}
+	switch q.Method() {
 	case acp.MethodInitialize:
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidRequest, "the connection is initialized already"))
 	case acp.MethodSessionNew:
@@ -100,7 +113,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		c.listSessions(q, m)
 	case acp.MethodSessionPrompt:
 		if s := c.sessionOf(q, m); s != nil {
-			if err := s.Writable(); err != nil {
+			if err := cmp.Or(s.Writable(), s.Authorized()); err != nil {
 				q.Fail(nil, err)
 				return
 			}
@@ -130,7 +143,12 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		case m.HasSession():
 			if s := c.sessionOf(q, m); s != nil {
 				c.attach(s)
-				c.toSession(ctx, q, m, s, func(*acp.Message) {})
+				taken := func(*acp.Message) {}
+				if q.Method() == acp.MethodSessionSetTitle {
+					title := rawjson.MemberString(m.Params(), "title")
+					taken = func(*acp.Message) { s.Rename(title) }
+				}
+				c.toSession(ctx, q, m, s, taken)
 			}
 		default:
 			c.toConnection(ctx, q, m)

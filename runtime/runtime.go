@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -197,20 +199,20 @@ func (r *Runtime) upkeep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case <-tick.C:
 			for _, c := range r.allClients() {
-				if c.Abandoned(now.Add(-r.o.ConnectionGrace)) {
+				if c.Abandoned(r.o.ConnectionGrace) {
 					r.log.Info("connection ended after its client was gone", "client", c.ID())
 					c.Close()
 				}
 			}
 			for _, s := range r.sessions.All() {
-				s.Tidy(now, session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
+				s.Tidy(session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
 			}
 			if r.o.MaxIdleProcesses > 0 {
 				r.boundIdleProcesses()
 			}
-			r.agents.EndUnused(now)
+			r.agents.EndUnused()
 		}
 	}
 }
@@ -219,7 +221,7 @@ func (r *Runtime) upkeep(ctx context.Context) {
 func (r *Runtime) boundIdleProcesses() {
 	type use struct {
 		sessions []*session.Session
-		last     time.Time // something has happened
+		last     awake.Moment // something has happened
 		busy     bool
 	}
 	byProcess := map[*agents.Process]*use{}
@@ -230,7 +232,7 @@ func (r *Runtime) boundIdleProcesses() {
 		}
 		u := byProcess[p]
 		if u == nil {
-			u = new(use)
+			u = &use{last: since}
 			byProcess[p] = u
 		}
 		u.sessions, u.busy = append(u.sessions, s), u.busy || busy
@@ -239,7 +241,7 @@ func (r *Runtime) boundIdleProcesses() {
 		}
 	}
 	idle := slices.DeleteFunc(slices.Collect(maps.Values(byProcess)), func(u *use) bool { return u.busy })
-	slices.SortFunc(idle, func(a, b *use) int { return b.last.Compare(a.last) })
+	slices.SortFunc(idle, func(a, b *use) int { return cmp.Compare(b.last, a.last) })
 	for i := r.o.MaxIdleProcesses; i < len(idle); i++ {
 		for _, s := range idle[i].sessions {
 			s.GiveBack()

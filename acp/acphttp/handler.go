@@ -277,30 +277,15 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(h.o.BodyTimeout + time.Duration(length/slowestLine)*time.Second))
 	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	body := make([]byte, 0, min(max(r.ContentLength, 512)+1, firstBuffer))
-	taken := 0
-	defer func() { h.memory.give(taken) }() // from then on it is one of the connection's messages
-	for src := io.LimitReader(r.Body, h.o.MaxBody+1); ; {
-		if len(body) == cap(body) {
-			more := min(2*cap(body), int(h.o.MaxBody)+512)
-			if !h.memory.take(more - cap(body)) {
-				return nil, problem.New(problem.TooManyRequests, "the messages that clients are sending take all the memory that they may have: try again, or raise it with --max-memory")
-			}
-			taken += more - cap(body)
-			body = append(make([]byte, 0, more), body...)
-		}
-		n, err := src.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				w.Header().Set("Connection", "close")
-				return nil, problem.New(problem.Timeout, "the body did not arrive in time: %d of %d bytes came", len(body), r.ContentLength)
-			}
-			return nil, problem.Wrap(problem.InvalidRequest, err, "cannot read the body")
-		}
+	body, err := h.gather(io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
+	switch {
+	case errors.Is(err, errMemory):
+		return nil, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return nil, problem.New(problem.Timeout, "the body did not arrive in time: %d of %d bytes came", len(body), r.ContentLength)
+	case err != nil:
+		return nil, problem.Wrap(problem.InvalidRequest, err, "cannot read the body")
 	}
 	if r.ContentLength > h.o.MaxBody || int64(len(body)) > h.o.MaxBody {
 		_, _ = io.CopyN(io.Discard, r.Body, drainFactor*h.o.MaxBody)
@@ -309,7 +294,35 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// budget is memory that requests share. The zero value has no bound.
+var errMemory = problem.New(problem.TooManyRequests, "the messages that clients are sending take all the memory that they may have: try again, or raise it with --max-memory")
+
+// gather reads src to its end. Its memory is counted while it arrives: from then on it
+// is one of the connection's messages.
+func (h *Handler) gather(src io.Reader, first int64) ([]byte, error) {
+	b := make([]byte, 0, first)
+	taken := 0
+	defer func() { h.memory.give(taken) }()
+	for {
+		if len(b) == cap(b) {
+			more := min(2*cap(b), int(h.o.MaxBody)+512)
+			if !h.memory.take(more - cap(b)) {
+				return b, errMemory
+			}
+			taken += more - cap(b)
+			b = append(make([]byte, 0, more), b...)
+		}
+		n, err := src.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// budget is memory that messages share while they arrive. The zero value has no bound.
 type budget struct {
 	most int64
 	used atomic.Int64

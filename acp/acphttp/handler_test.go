@@ -1,11 +1,14 @@
 package acphttp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -289,4 +292,80 @@ func TestWebSocket_ManyFramesPerWriteAndGoingAway(t *testing.T) {
 	if _, _, err := ws.Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway {
 		t.Errorf("ended with %v", err)
 	}
+}
+
+// What a WebSocket must not carry ends it with the code that its standard asks for.
+func TestWebSocket_BrokenFramesAreNamed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		frame []byte
+		want  websocket.StatusCode
+	}{
+		"text that is not UTF-8":  {[]byte{0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28}, websocket.StatusInvalidFramePayloadData},
+		"a frame without a mask":  {[]byte{0x81, 0x02, '{', '}'}, websocket.StatusProtocolError},
+		"a frame with RSV2":       {[]byte{0xa1, 0x80, 0, 0, 0, 0}, websocket.StatusProtocolError},
+		"an unknown kind":         {[]byte{0x83, 0x80, 0, 0, 0, 0}, websocket.StatusProtocolError},
+		"a continuation of none":  {[]byte{0x80, 0x80, 0, 0, 0, 0}, websocket.StatusProtocolError},
+		"a ping of 126 bytes":     {append([]byte{0x89, 0xfe, 0, 126, 0, 0, 0, 0}, make([]byte, 126)...), websocket.StatusProtocolError},
+		"UTF-8 behind initialize": {append(masked(initialize), 0x81, 0x81, 0, 0, 0, 0, 0xff), websocket.StatusInvalidFramePayloadData},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, url := serve(t, Options{})
+			conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/v2/rpc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
+				t.Fatal(err)
+			}
+			req, err := http.NewRequest(http.MethodGet, url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
+				req.Header.Set(k, v)
+			}
+			if err := req.Write(conn); err != nil {
+				t.Fatal(err)
+			}
+			r := bufio.NewReader(conn)
+			if res, err := http.ReadResponse(r, req); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if _, err := conn.Write(tt.frame); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				head := make([]byte, 2)
+				if _, err := io.ReadFull(r, head); err != nil {
+					t.Fatalf("it ended without a close frame: %v", err)
+				}
+				n := int(head[1])
+				if n == 126 {
+					var long [2]byte
+					if _, err := io.ReadFull(r, long[:]); err != nil {
+						t.Fatal(err)
+					}
+					n = int(binary.BigEndian.Uint16(long[:]))
+				}
+				payload := make([]byte, n)
+				if _, err := io.ReadFull(r, payload); err != nil {
+					t.Fatal(err)
+				}
+				if head[0] != 0x88 {
+					continue
+				}
+				if got := websocket.StatusCode(binary.BigEndian.Uint16(payload)); got != tt.want {
+					t.Errorf("closed with %d %s, want %d", got, payload[2:], tt.want)
+				}
+				return
+			}
+		})
+	}
+}
+
+// masked is a text frame of a client, with a mask of zeros.
+func masked(text string) []byte {
+	return append([]byte{0x81, 0xfe, byte(len(text) >> 8), byte(len(text)), 0, 0, 0, 0}, text...)
 }

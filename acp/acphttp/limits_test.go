@@ -93,3 +93,40 @@ func TestWebSocket_WithoutInitialize(t *testing.T) {
 		t.Errorf("it is still open: %v", err)
 	}
 }
+
+// Messages of WebSockets that are not finished share the memory of bodies that are
+// arriving: beyond it their senders are told to try again later.
+func TestWebSocket_MemoryOfMessages(t *testing.T) {
+	h := New(fakeGateway{newFakeClient()}, Options{MaxMemory: 3 << 20})
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	half := append([]byte(`{"jsonrpc":"2.0","method":"`), bytes.Repeat([]byte("x"), 1<<20)...)
+	told := make(chan error, 8)
+	for range cap(told) {
+		ws, _, err := websocket.Dial(ctx, srv.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = ws.CloseNow() }()
+		w, err := ws.Writer(ctx, websocket.MessageText) // never closed: the message does not end
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, _ = w.Write(half) // its connection may be closed meanwhile
+			_, _, err := ws.Read(ctx)
+			told <- err
+		}()
+	}
+	// One at least fits, and of the others some may only see their connection reset.
+	for refused := 0; websocket.CloseStatus(<-told) != websocket.StatusTryAgainLater; refused++ {
+		if refused == cap(told)-1 {
+			t.Fatal("nobody was told to try again later")
+		}
+	}
+	if n := h.memory.used.Load(); n > 3<<20 {
+		t.Errorf("%d bytes are taken", n)
+	}
+}

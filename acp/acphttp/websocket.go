@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,10 +122,22 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 	}
 }
 
+const firstFrame = 512 // bytes, before more of a message came
+
 // next reads one message. What is no message is answered, and ok is false.
 func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
-	kind, data, err := s.ws.Read(ctx)
+	kind, src, err := s.ws.Reader(ctx)
+	var data []byte
+	if err == nil {
+		data, err = s.h.gather(src, firstFrame)
+	}
+	if errors.Is(err, errMemory) {
+		_ = s.ws.Close(websocket.StatusTryAgainLater, "clients' messages take all the memory that they may have")
+	}
 	if err != nil {
+		if websocket.CloseStatus(err) == -1 && strings.Contains(err.Error(), "unmasked frame") { // it says nothing to the client
+			_ = s.ws.Close(websocket.StatusProtocolError, "frames of clients must be masked")
+		}
 		return m, false, err
 	}
 	if kind != websocket.MessageText {
@@ -131,6 +145,9 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 	}
 	m, err = acp.Parse(data)
 	if err != nil {
+		if err.Error() == acp.ErrInvalidUTF8 {
+			return m, false, s.ws.Close(websocket.StatusInvalidFramePayloadData, "text frames must be UTF-8")
+		}
 		refusal := acp.Refusal(err)
 		return m, false, s.send(refusal.Frame())
 	}
@@ -153,6 +170,7 @@ func (s *socket) read(ctx context.Context, client acp.Client) {
 func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 	ping := time.NewTicker(s.h.o.PingInterval)
 	defer ping.Stop()
+	unheard := 0 // pings since the client was heard
 	for {
 		select {
 		case <-st.Wake():
@@ -180,7 +198,11 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 			}
 			st.Written()
 		case <-ping.C:
-			if s.conn.silentFor() > 3*s.h.o.PingInterval || s.conn.writeAll([]byte{opPing, 0}, s.h.o.WriteTimeout) != nil {
+			// Counted, not timed: a machine that was suspended has not listened.
+			if unheard++; s.conn.heard.Swap(false) {
+				unheard = 0
+			}
+			if unheard > 3 || s.conn.writeAll([]byte{opPing, 0}, s.h.o.WriteTimeout) != nil {
 				_ = s.ws.CloseNow()
 				return
 			}
@@ -234,7 +256,7 @@ func (h *hijack) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	h.conn = &sharedConn{Conn: conn, early: early}
-	h.conn.heard.Store(time.Now().UnixMilli())
+	h.conn.heard.Store(true)
 	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, 2<<10), bufio.NewWriterSize(h.conn, 512)), nil
 }
 
@@ -244,9 +266,9 @@ func (h *hijack) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // sharedConn is a connection on which whole frames are written by two parties.
 type sharedConn struct {
 	net.Conn
-	heard atomic.Int64 // unix ms of the last read
-	early []byte       // read before the connection was taken over
-	mu    sync.Mutex   // one write at a time
+	heard atomic.Bool // something was read since the last ping
+	early []byte      // read before the connection was taken over
+	mu    sync.Mutex  // one write at a time
 }
 
 func (c *sharedConn) Read(p []byte) (int, error) {
@@ -256,12 +278,10 @@ func (c *sharedConn) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
-	c.heard.Store(time.Now().UnixMilli())
+	if n > 0 {
+		c.heard.Store(true)
+	}
 	return n, err
-}
-
-func (c *sharedConn) silentFor() time.Duration {
-	return time.Since(time.UnixMilli(c.heard.Load()))
 }
 
 // Write writes a frame of the library's.

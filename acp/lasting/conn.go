@@ -17,7 +17,8 @@ import (
 
 const (
 	standardGiveUp = 10 * time.Minute
-	dialBound      = 20 * time.Second // for one attempt, its initialize included
+	dialBound      = 20 * time.Second // to open one connection, without its initialize
+	againBound     = 5 * time.Minute  // for the answer to initialize on a later connection: a gateway waits less for an agent
 	firstPause     = 200 * time.Millisecond
 	longestPause   = 10 * time.Second
 	maxWaiting     = 1024 // messages that no connection has taken

@@ -161,6 +161,38 @@ func TestConn_GivesUp(t *testing.T) {
 	})
 }
 
+// A gateway may install and start an agent before it answers initialize. That
+// is its business: it is not taken for gone. On a later connection the agent is
+// there and has to be started only.
+func TestConn_InitializeTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slowly := func(p *peer, d time.Duration) {
+			m := p.takes("initialize")
+			time.Sleep(d) // of the test's own clock
+			p.says(acp.NewResult(m.ID(), []byte(`{"protocolVersion":1}`)))
+		}
+		done := make(chan struct{})
+		g := &gateway{scripts: []func(*peer){func(p *peer) { slowly(p, time.Hour) }, func(p *peer) {
+			slowly(p, 4*time.Minute)
+			p.takes("x/note")
+			close(done)
+			_, _ = p.conn.Read(context.Background()) // its end
+		}}}
+		c := New(Options{Dial: g.dial(t), GiveUp: time.Minute})
+		write(t, c, hello)
+		if m, err := c.Read(t.Context()); err != nil || m.Err() != nil || m.ID() != acp.IntID(1) {
+			t.Fatalf("%s, %v", m.Frame(), err)
+		}
+		write(t, c, acp.NewNotification("x/note", []byte(`{}`)))
+		<-done
+		_ = c.Close()
+		g.work.Wait()
+		if g.dials != 2 {
+			t.Errorf("%d connections were opened", g.dials)
+		}
+	})
+}
+
 // What is written while there is no connection is sent in its order, once.
 func TestConn_WhatWaitsIsSentOnce(t *testing.T) {
 	const n = 50

@@ -128,26 +128,29 @@ type refusal struct{ err *acp.Error }
 
 func (r *refusal) Error() string { return "the gateway refuses the connection: " + r.err.Message }
 
+// attempt opens one connection and sends initialize. The first answer has no
+// limit here: the gateway may have to install and start an agent before it
+// answers, and it has limits of its own for that. Later the agent is there.
 func (c *Conn) attempt(first bool) (_ *link, err error) {
-	ctx, cancel := context.WithTimeout(c.ctx, dialBound)
-	defer cancel()
-	conn, err := c.o.Dial(ctx)
+	conn, err := c.dial()
 	if err != nil {
 		return nil, err
 	}
 	live := c.newLink(conn)
-	bounded := context.AfterFunc(ctx, live.end)
+	if !first {
+		silent := time.AfterFunc(againBound, live.end)
+		defer silent.Stop()
+	}
 	defer func() {
-		bounded()
 		if err != nil {
 			live.close()
 		}
 	}()
-	if err = live.Write(ctx, c.hello); err != nil {
+	if err = live.Write(live.ctx, c.hello); err != nil {
 		return nil, err
 	}
 	for {
-		m, err := live.Read(ctx) // what cannot be parsed is no answer
+		m, err := live.Read(live.ctx) // what cannot be parsed is no answer
 		if err != nil {
 			return nil, err
 		}
@@ -172,6 +175,12 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 		}
 		return live, nil
 	}
+}
+
+func (c *Conn) dial() (acp.Conn, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, dialBound)
+	defer cancel()
+	return c.o.Dial(ctx)
 }
 
 // use works on a connection until it breaks or the Conn is closed. The first has

@@ -30,6 +30,9 @@ const (
 	ModeNotSupported     Kind = "mode_not_supported"
 	TokenInvalid         Kind = "token_invalid"
 	PermissionDenied     Kind = "permission_denied"
+	AuthRequired         Kind = "auth_required"
+	Cancelled            Kind = "cancelled"
+	CredentialsRequired  Kind = "credentials_required"
 	SessionNotFound      Kind = "session_not_found"
 	ClientNotFound       Kind = "client_not_found"
 	AgentNotInstalled    Kind = "agent_not_installed"
@@ -58,7 +61,6 @@ const (
 	NotSupported         Kind = "not_supported"
 	InstallFailed        Kind = "install_failed"
 	AgentProcessExited   Kind = "agent_process_exited"
-	StreamError          Kind = "stream_error"
 	OpencodeDisabled     Kind = "opencode_disabled"
 	Unavailable          Kind = "unavailable"
 	Timeout              Kind = "timeout"
@@ -75,6 +77,9 @@ var table = map[Kind]row{
 	ModeNotSupported:     {http.StatusBadRequest, "Mode not supported"},
 	TokenInvalid:         {http.StatusUnauthorized, "Token missing or invalid"},
 	PermissionDenied:     {http.StatusForbidden, "Permission denied"},
+	AuthRequired:         {http.StatusConflict, "Agent needs a login"},
+	Cancelled:            {http.StatusConflict, "Cancelled"},
+	CredentialsRequired:  {http.StatusConflict, "Session needs its credentials again"},
 	SessionNotFound:      {http.StatusNotFound, "Session not found"},
 	ClientNotFound:       {http.StatusNotFound, "Connection not found"},
 	AgentNotInstalled:    {http.StatusNotFound, "Agent not installed"},
@@ -103,7 +108,6 @@ var table = map[Kind]row{
 	NotSupported:         {http.StatusNotImplemented, "Not supported by this server"},
 	InstallFailed:        {http.StatusInternalServerError, "Installation failed"},
 	AgentProcessExited:   {http.StatusInternalServerError, "Agent process exited"},
-	StreamError:          {http.StatusBadGateway, "Agent stream error"},
 	OpencodeDisabled:     {http.StatusServiceUnavailable, "OpenCode compatibility is disabled"},
 	Unavailable:          {http.StatusServiceUnavailable, "Service unavailable"},
 	Timeout:              {http.StatusGatewayTimeout, "Timed out"},

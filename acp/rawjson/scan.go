@@ -20,6 +20,7 @@ func (s Span) IsSet() bool { return s.To > 0 }
 type Scanner struct {
 	b      []byte
 	bad    int  // where syntax failed
+	deep   bool // it failed because values are nested too deeply
 	breaks bool // a raw line break stood between tokens
 }
 
@@ -30,12 +31,19 @@ func NewScanner(b []byte) Scanner { return Scanner{b: b} }
 func (s *Scanner) Breaks() bool { return s.breaks }
 
 // Err says where the syntax failed, after a method returned -1.
-func (s *Scanner) Err() error { return &SyntaxError{At: s.bad, Len: len(s.b)} }
+func (s *Scanner) Err() error { return &SyntaxError{At: s.bad, Len: len(s.b), Deep: s.deep} }
 
-// SyntaxError says where bytes stop being JSON.
-type SyntaxError struct{ At, Len int }
+// SyntaxError says where bytes stop being JSON, or where their nesting becomes too
+// deep.
+type SyntaxError struct {
+	At, Len int
+	Deep    bool
+}
 
 func (e *SyntaxError) Error() string {
+	if e.Deep {
+		return fmt.Sprintf("the JSON is nested deeper than %d levels at byte %d of %d", maxDepth, e.At, e.Len)
+	}
 	return fmt.Sprintf("invalid JSON at byte %d of %d", e.At, e.Len)
 }
 
@@ -66,6 +74,7 @@ func (s *Scanner) Space(i int) int {
 // value and returns its end. depth is how many values enclose the object.
 func (s *Scanner) Object(i, depth int, member func(key []byte, at int) int) int {
 	if depth > maxDepth {
+		s.deep = true
 		return s.fail(i)
 	}
 	i = s.Space(i + 1)
@@ -139,6 +148,7 @@ func (s *Scanner) Value(i, depth int) int {
 
 func (s *Scanner) skipObject(i, depth int) int {
 	if depth > maxDepth {
+		s.deep = true
 		return s.fail(i)
 	}
 	i = s.Space(i + 1)
@@ -176,6 +186,7 @@ func (s *Scanner) skipObject(i, depth int) int {
 
 func (s *Scanner) skipArray(i, depth int) int {
 	if depth > maxDepth {
+		s.deep = true
 		return s.fail(i)
 	}
 	i = s.Space(i + 1)

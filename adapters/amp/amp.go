@@ -33,9 +33,10 @@ func New() Adapter { return Adapter{} }
 func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "Amp", Kind: adapters.Bridge, Program: ID, PerSession: true,
-		Takes:    []string{"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "credentials", "agentSpecific"},
-		Features: features,
-		Login:    adapters.Login{Env: []string{varKey}, Files: []string{"~/.local/share/amp/secrets.json"}},
+		Takes:       []string{"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "agentSpecific"},
+		Credentials: adapters.CredentialUse{APIKey: true, BaseURL: true},
+		Features:    features,
+		Login:       adapters.Login{Env: []string{varKey}, Files: []string{"~/.local/share/amp/secrets.json"}},
 	}
 }
 

@@ -133,7 +133,7 @@ func (s *session) setMode(ctx context.Context, want string) error {
 		for _, m := range state.AvailableModes {
 			ids = append(ids, string(m.ID))
 		}
-		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s", want, strings.Join(ids, ", "))
+		return bridge.NoMode("there is no mode %q, it is one of %s", want, strings.Join(ids, ", "))
 	}
 	if want == string(state.CurrentModeID) {
 		return nil

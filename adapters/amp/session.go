@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // session is a session and the process that serves it now.
@@ -161,15 +162,15 @@ func (s *session) watch(ctx context.Context, t *turn.Turn[work]) {
 	next := s.lines
 	s.mu.Unlock()
 	for {
-		limit := time.NewTimer(stuckPause)
+		late, stop := awake.After(stuckPause)
 		select {
 		case <-next:
-			limit.Stop()
+			stop()
 			return
 		case <-ctx.Done():
-			limit.Stop()
+			stop()
 			return
-		case <-limit.C:
+		case <-late:
 		}
 		if s.asks.Open() {
 			continue // a client is asked about it

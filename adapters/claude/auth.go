@@ -25,6 +25,7 @@ const (
 	varKey   = "ANTHROPIC_API_KEY"
 	varToken = "ANTHROPIC_AUTH_TOKEN"
 	varOAuth = "CLAUDE_CODE_OAUTH_TOKEN"
+	varURL   = "ANTHROPIC_BASE_URL"
 )
 
 func authRequired(reason string) *acp.Error {
@@ -164,6 +165,10 @@ func (a *agent) environ() []string {
 		if c.OAuthToken != "" {
 			set = append(set, varOAuth+"="+c.OAuthToken)
 		}
+	}
+	if url := a.o.Credentials.BaseURL; url != "" {
+		drop = append(drop, varURL, "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+		set = append(set, varURL+"="+url)
 	}
 	return bridge.Environ(a.o, drop, set...)
 }

@@ -24,9 +24,10 @@ func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "Claude Code", Kind: adapters.Bridge, Program: ID, PerSession: true,
 		Takes: []string{
-			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "credentials", "agentSpecific",
+			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "agentSpecific",
 		},
-		Features: features(),
+		Credentials: adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true},
+		Features:    features(),
 		Login: adapters.Login{
 			Env: []string{
 				varKey, varToken, varOAuth, "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY",

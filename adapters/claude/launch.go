@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -214,6 +215,18 @@ func (l *launch) flag(name, flag string, raw json.RawMessage) {
 	default:
 		l.Cannot("agentSpecific.claude."+name, "it is a value, a list of strings, or a flag that is true")
 	}
+}
+
+// redirect has the program use a provider's address, whatever the user's own settings
+// say, which go before the environment.
+func (l *launch) redirect(url string) {
+	if url == "" {
+		return
+	}
+	if len(l.settings) == 0 {
+		l.settings = json.RawMessage("{}")
+	}
+	l.settings = rawjson.SetMember(l.settings, rawjson.AppendQuoted(nil, url), "env", varURL)
 }
 
 // files writes what the program reads from files into dir, which the session

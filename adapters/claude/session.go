@@ -77,6 +77,7 @@ func (s *session) start(ctx context.Context, l *launch, args ...string) (_ *gree
 			s.end()
 		}
 	}()
+	l.redirect(s.a.o.Credentials.BaseURL)
 	if err := l.files(s.dir); err != nil {
 		return nil, err
 	}

@@ -155,7 +155,7 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 		if mode == modeBypass {
 			why = ": as root, claude allows it only with IS_SANDBOX=1 in its environment"
 		}
-		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s%s", mode, strings.Join(ids, ", "), why)
+		return bridge.NoMode("there is no mode %q, it is one of %s%s", mode, strings.Join(ids, ", "), why)
 	}
 	if _, err := s.control(ctx, map[string]any{"subtype": "set_permission_mode", "mode": mode}); err != nil {
 		return fmt.Errorf("set mode %s: %w", mode, err)

@@ -24,11 +24,12 @@ func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "Codex", Kind: adapters.Bridge, Program: ID,
 		Takes: []string{
-			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp",
-			"additionalDirectories", "credentials", "agentSpecific",
+			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "timeoutMs",
+			"additionalDirectories", "agentSpecific",
 		},
-		Features: features(),
-		Login:    adapters.Login{Env: []string{varOpenAI, varCodex}, Files: []string{"~/.codex/auth.json"}},
+		Credentials: adapters.CredentialUse{APIKey: true, BaseURL: true},
+		Features:    features(),
+		Login:       adapters.Login{Env: []string{varOpenAI, varCodex}, Files: []string{"~/.codex/auth.json"}},
 	}
 }
 

@@ -73,7 +73,8 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode the provider's address: %w", err)
 		}
-		args = append(args, "-c", "openai_base_url="+string(quoted))
+		// The user's configuration may name a provider with an address of its own.
+		args = append(args, "-c", "openai_base_url="+string(quoted), "-c", `model_provider="openai"`)
 	}
 	probed := make(chan error, 1)
 	s.work.Go(func() { probed <- a.probe(ctx, env) })

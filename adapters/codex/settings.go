@@ -260,7 +260,7 @@ func (s *session) setMode(ctx context.Context, mode, approval string) error {
 		if mode == now.mode {
 			return nil
 		}
-		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s, %s, %s, %s", mode, modeReadOnly, modeAgent, modeFullAccess, modePlan)
+		return bridge.NoMode("there is no mode %q, it is one of %s, %s, %s, %s", mode, modeReadOnly, modeAgent, modeFullAccess, modePlan)
 	}
 	ask := bridge.FirstOf(approval, approvalAsk)
 	if mode == modeFullAccess {

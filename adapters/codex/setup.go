@@ -64,6 +64,9 @@ func newSetup(r bridge.Request) (*setup, error) {
 // serverName is what codex takes as the name of an MCP server.
 var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
+// timeout is the setting of a server that bounds its answers, in seconds.
+const timeout = "tool_timeout_sec"
+
 // mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
 // ACP's own, which win. Their secrets go through the process's stdin.
 func (s *setup) mcp() error {
@@ -79,6 +82,7 @@ func (s *setup) mcp() error {
 			Env     map[string]string `json:"env"`
 			URL     string            `json:"url"`
 			Headers map[string]string `json:"headers"`
+			Timeout float64           `json:"timeoutMs"`
 		}
 		if err := json.Unmarshal(named[name], &one); err != nil {
 			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp: server %s: %v", name, err)
@@ -87,9 +91,9 @@ func (s *setup) mcp() error {
 		case one.Type == "sse":
 			s.Cannot("mcp."+name, "codex connects to servers of type stdio and http only")
 		case one.URL != "":
-			s.server(name, map[string]any{"url": one.URL, "http_headers": one.Headers})
+			s.server(name, map[string]any{"url": one.URL, "http_headers": one.Headers, timeout: one.Timeout / 1000})
 		default:
-			s.server(name, map[string]any{"command": one.Command, "args": one.Args, "env": one.Env})
+			s.server(name, map[string]any{"command": one.Command, "args": one.Args, "env": one.Env, timeout: one.Timeout / 1000})
 		}
 	}
 	for _, one := range s.Servers {
@@ -99,13 +103,13 @@ func (s *setup) mcp() error {
 			for _, v := range one.Stdio.Env {
 				env[v.Name] = v.Value
 			}
-			s.server(one.Stdio.Name, map[string]any{"command": one.Stdio.Command, "args": one.Stdio.Args, "env": env})
+			s.server(one.Stdio.Name, map[string]any{"command": one.Stdio.Command, "args": one.Stdio.Args, "env": env, timeout: bridge.Timeout(one.Stdio.Extra) / 1000})
 		case one.HTTP != nil:
 			headers := map[string]string{}
 			for _, h := range one.HTTP.Headers {
 				headers[h.Name] = h.Value
 			}
-			s.server(one.HTTP.Name, map[string]any{"url": one.HTTP.URL, "http_headers": headers})
+			s.server(one.HTTP.Name, map[string]any{"url": one.HTTP.URL, "http_headers": headers, timeout: bridge.Timeout(one.HTTP.Extra) / 1000})
 		default:
 			s.Cannot("mcpServers", "codex connects to servers of type stdio and http only")
 		}
@@ -124,6 +128,8 @@ func (s *setup) server(name string, config map[string]any) {
 			return len(v) == 0
 		case map[string]string:
 			return len(v) == 0
+		case float64:
+			return v <= 0
 		}
 		return false
 	})

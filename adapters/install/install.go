@@ -238,7 +238,10 @@ func (in *Installer) recipeOf(ctx context.Context, agent string) (recipe, error)
 	}
 	index, err := in.registry(ctx)
 	if err != nil {
-		return recipe{}, err
+		if ctx.Err() != nil {
+			return recipe{}, err
+		}
+		return recipe{}, problem.Wrap(problem.UnsupportedAgent, err, "no agent %s is known: it is none of %s, and the ACP registry, which may have it, cannot be asked", agent, strings.Join(Known(), ", "))
 	}
 	e, ok := index.entry(agent)
 	if !ok {

@@ -223,7 +223,7 @@ func TestRegistry_Cache(t *testing.T) {
 	_, err := empty.Registry(t.Context())
 	wantProblem(t, err, problem.InstallFailed, "no copy of it is stored", "cannot be reached")
 	_, err = empty.Install(t.Context(), Request{Agent: "goose"})
-	wantProblem(t, err, problem.InstallFailed, "no copy of it is stored")
+	wantProblem(t, err, problem.UnsupportedAgent, "no agent goose is known", "cannot be asked", "no copy of it is stored")
 
 	// The copy of another registry is not ours.
 	other := m.installer(t, Options{DataDir: filepath.Dir(in.root), RegistryURL: m.URL + "/other.json"})

@@ -28,7 +28,7 @@ func New(program string) Adapter { return Adapter{program: program} }
 
 // Info describes the mock agent.
 func (Adapter) Info() adapters.Info {
-	return adapters.Info{ID: "mock", Name: "Mock agent", Kind: adapters.Bridge, Features: features}
+	return adapters.Info{ID: "mock", Name: "Mock agent", Kind: adapters.Bridge, Features: features, Credentials: adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true}}
 }
 
 // Open starts the mock agent.

@@ -58,9 +58,8 @@ var _ adapters.Adapter = (*Agent)(nil)
 
 // New returns the adapter of an agent that an installer finds.
 func New(spec Spec) *Agent {
-	if spec.Keys != (Keys{}) {
-		spec.Info.Takes = append(slices.Clip(spec.Info.Takes), "credentials")
-	}
+	k := spec.Keys
+	spec.Info.Credentials = adapters.CredentialUse{APIKey: k.APIKey != "", OAuthToken: k.OAuthToken != "", BaseURL: k.BaseURL != ""}
 	return &Agent{spec: spec}
 }
 

@@ -116,6 +116,14 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	if made {
 		s.keep(func(r *record) { r.Made = true })
 	}
+	if made && o.from != nil {
+		// Events about the copied messages come behind the fork's answer. They are known
+		// before the first of them reaches the session.
+		if err := s.restore(ctx, false, false); err != nil {
+			s.stop()
+			return nil, err
+		}
+	}
 	if err := a.register(s); err != nil {
 		s.stop()
 		return nil, err

@@ -24,10 +24,11 @@ func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "OpenCode", Kind: adapters.Bridge, Program: ID, Website: "https://opencode.ai",
 		Takes: []string{
-			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp",
-			"additionalDirectories", "credentials", "agentSpecific",
+			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "timeoutMs",
+			"additionalDirectories", "agentSpecific",
 		},
-		Features: features(),
+		Credentials: adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true, KeyNamesProvider: true},
+		Features:    features(),
 		Login: adapters.Login{
 			Env:   keyVars(),
 			Files: []string{"~/.local/share/opencode/auth.json"},

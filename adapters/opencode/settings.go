@@ -138,7 +138,7 @@ func (s *session) setMode(want string) error {
 	}
 	s.mu.Unlock()
 	if !known {
-		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s", want, strings.Join(names, ", "))
+		return bridge.NoMode("there is no mode %q, it is one of %s", want, strings.Join(names, ", "))
 	}
 	s.keep(func(r *record) { r.Mode = want })
 	if changed {

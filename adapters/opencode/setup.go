@@ -152,14 +152,15 @@ func (s *setup) mcp() error {
 			Env     map[string]string `json:"env"`
 			URL     string            `json:"url"`
 			Headers map[string]string `json:"headers"`
+			Timeout float64           `json:"timeoutMs"`
 		}
 		if err := json.Unmarshal(named[name], &one); err != nil {
 			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp.%s is no MCP server: %v", name, err)
 		}
 		if one.URL != "" {
-			s.remote(name, one.URL, one.Headers)
+			s.remote(name, one.URL, one.Headers, one.Timeout)
 		} else {
-			s.local(name, one.Command, one.Args, one.Env)
+			s.local(name, one.Command, one.Args, one.Env, one.Timeout)
 		}
 	}
 	for _, one := range s.Servers {
@@ -169,11 +170,11 @@ func (s *setup) mcp() error {
 			for _, v := range one.Stdio.Env {
 				env[v.Name] = v.Value
 			}
-			s.local(one.Stdio.Name, one.Stdio.Command, one.Stdio.Args, env)
+			s.local(one.Stdio.Name, one.Stdio.Command, one.Stdio.Args, env, bridge.Timeout(one.Stdio.Extra))
 		case one.HTTP != nil:
-			s.remote(one.HTTP.Name, one.HTTP.URL, headersOf(one.HTTP.Headers))
+			s.remote(one.HTTP.Name, one.HTTP.URL, headersOf(one.HTTP.Headers), bridge.Timeout(one.HTTP.Extra))
 		case one.SSE != nil:
-			s.remote(one.SSE.Name, one.SSE.URL, headersOf(one.SSE.Headers))
+			s.remote(one.SSE.Name, one.SSE.URL, headersOf(one.SSE.Headers), bridge.Timeout(one.SSE.Extra))
 		default:
 			s.Cannot("mcpServers", "opencode connects to servers of type stdio, http and sse only")
 		}
@@ -189,18 +190,24 @@ func headersOf(list []schema.HTTPHeader) map[string]string {
 	return out
 }
 
-func (s *setup) local(name, command string, args []string, env map[string]string) {
+func (s *setup) local(name, command string, args []string, env map[string]string, timeout float64) {
 	config := map[string]any{"type": "local", "command": append([]string{command}, args...), "enabled": true}
 	if len(env) > 0 {
 		config["environment"] = env
 	}
+	if timeout > 0 {
+		config["timeout"] = timeout
+	}
 	s.server(name, config)
 }
 
-func (s *setup) remote(name, url string, headers map[string]string) {
+func (s *setup) remote(name, url string, headers map[string]string, timeout float64) {
 	config := map[string]any{"type": "remote", "url": url, "enabled": true}
 	if len(headers) > 0 {
 		config["headers"] = headers
+	}
+	if timeout > 0 {
+		config["timeout"] = timeout
 	}
 	s.server(name, config)
 }

@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // A start that fails because another process is setting up the database, or took
@@ -71,6 +72,7 @@ func TestLive_StartSucceedsAtLast(t *testing.T) {
 // up one database.
 func TestLive_ManyStartAtOnce(t *testing.T) {
 	t.Parallel()
+	agentcache.Long(t, "three more starts of the agent that takes longest to start")
 	w := newWorld(t)
 	var starts sync.WaitGroup
 	for range 3 {

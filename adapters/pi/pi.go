@@ -24,10 +24,11 @@ func (Adapter) Info() adapters.Info {
 	return adapters.Info{
 		ID: ID, Name: "Pi", Kind: adapters.Bridge, Program: ID, PerSession: true,
 		Takes: []string{
-			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "credentials", "agentSpecific",
+			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "agentSpecific",
 		},
-		Features: features(),
-		Login:    adapters.Login{Env: keyVars()},
+		Credentials: adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true, KeyNamesProvider: true},
+		Features:    features(),
+		Login:       adapters.Login{Env: keyVars()},
 	}
 }
 

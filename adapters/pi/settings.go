@@ -155,7 +155,7 @@ func (s *session) setMode(mode string) error {
 		if modeKnown(mode) {
 			why = ": this session runs without the permission gate"
 		}
-		return acp.Errorf(acp.CodeInvalidParams, "there is no mode %q, it is one of %s%s", mode, strings.Join(ids, ", "), why)
+		return bridge.NoMode("there is no mode %q, it is one of %s%s", mode, strings.Join(ids, ", "), why)
 	}
 	if !changed {
 		return nil

@@ -30,7 +30,8 @@ func acpCommand(std stdio) *cli.Command {
 		Description: `Editors start this as an agent. The agent runs on this machine, without a server,
 and ends with the editor; sessions are kept and can be loaded again.
 
-With --endpoint the editor uses an agent of that gateway. A connection that breaks
+With --endpoint, or SANDBOX_AGENT_ENDPOINT in its environment, the editor uses an
+agent of that gateway; the log names it. A connection that breaks
 is replaced without the editor noticing: sessions and turns go on meanwhile, and
 nothing is lost. Files and terminals that the editor offers are passed through.
 
@@ -108,6 +109,7 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 		return err
 	}
 	defer release()
+	defer noticeSleep()()
 	cfg.noProcesses = true // there is no way to ask for one
 	gw, err := openGateway(cfg, new(telemetry.Telemetry), log)
 	if err != nil {
@@ -163,7 +165,8 @@ func carryEditor(ctx context.Context, cfg serverConfig, t target, giveUp time.Du
 		case <-stopped:
 		}
 	}()
-	err = acpstdio.Relay(ctx, conn, std.in, std.out, acpstdio.Options{MaxLine: int(cfg.maxBody)})
+	log.Info("using the agents of a gateway", "endpoint", t.endpoint, "agent", cfg.defaultAgent)
+	err = acpstdio.Relay(ctx, &logInstalling{Conn: conn, log: log}, std.in, std.out, acpstdio.Options{MaxLine: int(cfg.maxBody)})
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil
 	}

@@ -19,7 +19,8 @@ func agentsInstallCommand(std stdio) *cli.Command {
 		Usage:     "make sure that an agent's program is installed",
 		ArgsUsage: "AGENT",
 		Description: `AGENT is an agent of the list command or of the ACP registry. Nothing is done when it is there
-already, in the data directory or in PATH. When an installation fails, what was there before stays.
+already, in the data directory or in PATH. When an installation fails, what was there before stays,
+and what each source answered is shown; with --json also when another source could install it.
 
 ` + placeText,
 		Flags: targetFlags(append(installFlags(),
@@ -84,9 +85,6 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 }
 
 func showResult(std stdio, r install.Result, took time.Duration) {
-	for _, a := range r.Attempts {
-		note(std, string(a.Source)+": "+a.Answer)
-	}
 	what := oneLine(r.Agent + " " + r.Version)
 	if r.Already {
 		fmt.Fprintf(std.out, "%s is there already\n", what)

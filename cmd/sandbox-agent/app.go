@@ -48,7 +48,11 @@ process run and process attach end as the program does.`
 // run runs the program with its arguments and returns its exit code.
 func run(ctx context.Context, args []string, std stdio) int {
 	app := newApp(std)
-	err := app.RunContext(ctx, append([]string{app.Name}, flagsFirst(app, args)...))
+	args = plainly(args)
+	err := unknownCommand(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, append([]string{app.Name}, flagsFirst(app, args)...))
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -89,6 +93,7 @@ func newApp(std stdio) *cli.App {
 			doctorCommand(std),
 			healthCommand(std),
 			metricsCommand(std),
+			openapiCommand(std),
 			versionCommand(std),
 			completionCommand(std),
 		},
@@ -128,10 +133,6 @@ func usagef(c *cli.Context, format string, args ...any) error {
 	return &usage{fmt.Sprintf(format, args...), commandPath(c)}
 }
 
-func usageError(c *cli.Context, err error, _ bool) error {
-	return &usage{strings.TrimPrefix(err.Error(), "flag provided but "), commandPath(c)}
-}
-
 func commandPath(c *cli.Context) string {
 	if c.Command != nil && c.Command.HelpName != "" {
 		return c.Command.HelpName
@@ -141,9 +142,6 @@ func commandPath(c *cli.Context) string {
 
 // missingCommand is the action of what only has commands.
 func missingCommand(c *cli.Context) error {
-	if c.Args().Present() {
-		return usagef(c, "there is no command %q", c.Args().First())
-	}
 	if c.Command != nil && len(c.Command.Subcommands) > 0 && c.Command.Name != c.App.Name {
 		var names []string
 		for _, sub := range c.Command.Subcommands {
@@ -153,6 +151,9 @@ func missingCommand(c *cli.Context) error {
 	}
 	return cli.ShowAppHelp(c)
 }
+
+// serverLine stands for flags of the server command, which a command passes on.
+const serverLine = "[FLAGS OF THE SERVER COMMAND]"
 
 // exactly returns the arguments of a command that takes as many as there are
 // names.

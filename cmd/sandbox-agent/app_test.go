@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -59,12 +61,39 @@ func TestApp_FlagsAfterArguments(t *testing.T) {
 		{"sessions events s -f --after 3", "sessions events -f --after 3 s"},
 		{"--help", "--help"},
 		{"nope --x y", "--x nope y"},
+		{"daemon start --port 0 --json", "daemon start --json -- --port 0"},
+		{"daemon start --new-token --data-dir d -- --host=::1", "daemon start --data-dir d -- --new-token --host=::1"},
+		{"daemon start --nope 1", "daemon start --nope 1"},
 		{"", ""},
 	}
 	for _, tt := range tests {
 		if diff := cmp.Diff(tt.want, strings.Join(flagsFirst(app, strings.Fields(tt.args)), " ")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.args, diff)
 		}
+	}
+}
+
+// What people type by habit works.
+func TestApp_VersionAndHelp(t *testing.T) {
+	_, want, _ := tool(t, "", "version")
+	for _, arg := range []string{"--version", "-v"} {
+		if code, out, errOut := tool(t, "", arg); code != exitOK || out != want {
+			t.Errorf("%s: exit %d, %q, %q", arg, code, out, errOut)
+		}
+	}
+	for _, tt := range []struct{ help, same []string }{
+		{[]string{"help"}, []string{"--help"}},
+		{[]string{"help", "prompt"}, []string{"prompt", "--help"}},
+		{[]string{"help", "sessions", "list"}, []string{"sessions", "list", "--help"}},
+	} {
+		_, want, _ := tool(t, "", tt.same...)
+		if code, out, errOut := tool(t, "", tt.help...); code != exitOK || out != want || out == "" {
+			t.Errorf("%q: exit %d, %q, %q", tt.help, code, out, errOut)
+		}
+	}
+	// Flags are shown as they are written everywhere.
+	if _, out, _ := tool(t, "", "prompt", "--help"); strings.Contains(out, " -agent") || !strings.Contains(out, "--agent") {
+		t.Errorf("help shows flags with one dash:\n%s", out)
 	}
 }
 
@@ -143,7 +172,7 @@ func TestCompletion_Bash(t *testing.T) {
 		{"sandbox-agent ses", "sessions"},
 		{"sandbox-agent sessions sh", "show"},
 		{"sandbox-agent sessions list --cw", "--cwd"},
-		{"sandbox-agent prompt hello --perm", "--permission"},
+		{"sandbox-agent prompt hello --att", "--attach"},
 		{"sandbox-agent completion z", "zsh"},
 	}
 	for _, tt := range tests {
@@ -153,6 +182,64 @@ func TestCompletion_Bash(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", tt.words, got, err, tt.want)
 		}
 	}
+}
+
+// The scripts offer what the gateway has.
+func TestCompletion_Values(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash")
+	}
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "hello")
+	id := sessionIn(errOut)
+	// The script calls the program by its name; here that is a function.
+	_, script, _ := tool(t, "", "completion", "bash")
+	answers := map[string]string{}
+	for _, ask := range []string{"agents", "sessions", "models mock", "modes mock", "models claude"} {
+		code, out, errOut := tool(t, "", append([]string{"completion"}, strings.Fields(ask)...)...)
+		if code != exitOK || errOut != "" {
+			t.Errorf("%s: exit %d, %q", ask, code, errOut)
+		}
+		answers[ask] = out
+	}
+	for ask, want := range map[string]string{"agents": "mock\n", "sessions": id + "\n", "models mock": "mock-small\n", "models claude": ""} {
+		if got := answers[ask]; !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("completion %s prints %q, want %q", ask, got, want)
+		}
+	}
+	var program strings.Builder
+	program.WriteString("sandbox-agent() { case \"$*\" in\n")
+	for ask, out := range answers {
+		fmt.Fprintf(&program, "'completion %s') printf %%s %s ;;\n", ask, quoteAlways(out))
+	}
+	program.WriteString("esac; }\n")
+	for _, tt := range []struct{ words, want string }{
+		{"sandbox-agent prompt --agent moc", "mock"},
+		{"sandbox-agent prompt --session " + id[:8], id},
+		{"sandbox-agent sessions show " + id[:8], id},
+		{"sandbox-agent prompt --agent mock --model mock-s", "mock-small"},
+	} {
+		line := program.String() + script + "\nCOMP_WORDS=(" + tt.words + "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _sandbox_agent; echo ${COMPREPLY[@]}"
+		out, err := exec.CommandContext(t.Context(), bash, "-euc", line).CombinedOutput()
+		if got := strings.TrimSpace(string(out)); got != tt.want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", tt.words, got, err, tt.want)
+		}
+	}
+	// Without a gateway there is nothing to offer, and no error.
+	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != exitOK || out+errOut != "" {
+		t.Errorf("exit %d, %q, %q", code, out, errOut)
+	}
+}
+
+// completed are the commands that print what a shell offers for a line.
+var completed = map[string]func(line string) string{
+	"fish": func(line string) string { return "complete -C " + quoteAlways(line) },
+	"zsh": func(line string) string {
+		return "compdef() { :; }; _files() { :; }; _describe() { print -l -- \"${(P@)2}\" }; words=(" + line + "); " +
+			"[[ " + quoteAlways(line) + " = *' ' ]] && words+=(''); CURRENT=$#words; _sandbox_agent"
+	},
 }
 
 func TestCompletion_OtherShells(t *testing.T) {
@@ -167,6 +254,25 @@ func TestCompletion_OtherShells(t *testing.T) {
 		}
 		if out, err := exec.CommandContext(t.Context(), path, "-n", "-c", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+		// The program is a script that says what it was asked for.
+		program := "#!/bin/sh\n[ \"$1\" != completion ] || echo \"asked for $*\"\n"
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "sandbox-agent"), []byte(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for line, want := range map[string]string{
+			"sandbox-agent sessions sho":                   "show",
+			"sandbox-agent sessions show ":                 "asked for completion sessions",
+			"sandbox-agent prompt --agent ":                "asked for completion agents",
+			"sandbox-agent prompt --agent mock --model ":   "asked for completion models mock",
+			"sandbox-agent prompt --agent mock --session ": "asked for completion sessions",
+		} {
+			cmd := exec.CommandContext(t.Context(), path, "-c", script+"\n"+completed[shell](line))
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %q: %v, want %q in\n%s", shell, line, err, want, out)
+			}
 		}
 	}
 }

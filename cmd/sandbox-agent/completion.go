@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -11,21 +14,30 @@ func completionCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
 		Usage:     "print a completion script for a shell",
-		ArgsUsage: "bash|zsh|fish",
-		Description: `bash: source <(sandbox-agent completion bash)
+		ArgsUsage: "bash|zsh|fish|agents|sessions|models|modes",
+		Description: `The scripts complete commands and flags, and ask the gateway for agents, sessions,
+models and modes; completion agents and so on prints what they offer. Models and
+modes are those of all agents, or of the one behind them.
+
+bash: source <(sandbox-agent completion bash)
 zsh:  source <(sandbox-agent completion zsh)
 fish: sandbox-agent completion fish | source`,
+		Flags: targetFlags(),
 		Action: func(c *cli.Context) error {
+			if what := c.Args().First(); offers[what] != nil && c.NArg() <= 2 {
+				offer(c, std.out, what, c.Args().Get(1))
+				return nil
+			}
 			args, err := exactly(c, "the shell")
 			if err != nil {
 				return err
 			}
-			write := map[string]func(*strings.Builder, []completion){"bash": bashScript, "zsh": zshScript, "fish": fishScript}[args[0]]
+			write := map[string]func(*strings.Builder, *cli.App){"bash": bashScript, "zsh": zshScript, "fish": fishScript}[args[0]]
 			if write == nil {
 				return usagef(c, "there is no completion for %q: use bash, zsh or fish", args[0])
 			}
 			var b strings.Builder
-			write(&b, completions(c.App))
+			write(&b, c.App)
 			_, err = fmt.Fprint(std.out, b.String())
 			return err
 		},
@@ -59,7 +71,9 @@ func below(path string, commands []*cli.Command) []completion {
 			words = append(words, word{"--" + f.Names()[0], usage})
 		}
 		if c.Name == "completion" {
-			words = append(words, word{"bash", ""}, word{"zsh", ""}, word{"fish", ""})
+			for _, what := range append([]string{"bash", "zsh", "fish"}, slices.Sorted(maps.Keys(offers))...) {
+				words = append(words, word{what, ""})
+			}
 		}
 		all = append(all, completion{at, append(words, word{"--help", "show help"})})
 		all = append(all, below(at, c.Subcommands)...)
@@ -77,19 +91,31 @@ func commandWords(commands []*cli.Command) []word {
 	return words
 }
 
-func bashScript(b *strings.Builder, all []completion) {
+func bashScript(b *strings.Builder, app *cli.App) {
 	b.WriteString(`_sandbox_agent() {
-  local cur=${COMP_WORDS[COMP_CWORD]} path="" w
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path="" agent="" before="" w
   for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    case "$before" in --agent) agent="$w" ;; esac
     case "$w" in -*) ;; *) path="${path:+$path }$w" ;; esac
+    before="$w"
   done
-  local words=""
-  case "$path" in
+  local words="" asked=""
+  case "$prev" in
 `)
-	for _, c := range deepestFirst(all) {
+	for _, name := range slices.Sorted(maps.Keys(offeredFlags)) {
+		fmt.Fprintf(b, "    --%s) asked=%s ;;\n", name, offeredFlags[name])
+	}
+	b.WriteString("  esac\n  if [ -z \"$asked\" ]; then\n  case \"$path\" in\n")
+	for _, c := range deepestFirst(completions(app)) {
 		fmt.Fprintf(b, "    %s) words=%q ;;\n", pattern(c.path), strings.Join(texts(c.words), " "))
 	}
+	b.WriteString("  esac\n  case \"$path\" in\n")
+	for _, args := range slices.Sorted(maps.Keys(offeredArgs)) {
+		fmt.Fprintf(b, "    %s) case \"$cur\" in -*) ;; *) asked=%s ;; esac ;;\n", quoted(pathsWith(app.Commands, "", args), "|"), offeredArgs[args])
+	}
 	b.WriteString(`  esac
+  fi
+  [ -z "$asked" ] || words="$words $(sandbox-agent completion "$asked" $agent 2>/dev/null)"
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
   [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$cur"))
 }
@@ -97,38 +123,60 @@ complete -F _sandbox_agent sandbox-agent
 `)
 }
 
-func zshScript(b *strings.Builder, all []completion) {
+// zshScript has no variable path: in zsh that is PATH.
+func zshScript(b *strings.Builder, app *cli.App) {
 	b.WriteString(`#compdef sandbox-agent
 _sandbox_agent() {
-  local path="" w
+  local at="" agent="" before="" asked="" w
   local -a entries
   for w in "${words[@]:1:$((CURRENT-2))}"; do
-    case "$w" in -*) ;; *) path="${path:+$path }$w" ;; esac
+    case "$before" in --agent) agent="$w" ;; esac
+    case "$w" in -*) ;; *) at="${at:+$at }$w" ;; esac
+    before="$w"
   done
-  case "$path" in
+  case "$before" in
 `)
-	for _, c := range deepestFirst(all) {
+	for _, name := range slices.Sorted(maps.Keys(offeredFlags)) {
+		fmt.Fprintf(b, "    --%s) asked=%s ;;\n", name, offeredFlags[name])
+	}
+	b.WriteString("  esac\n  if [ -z \"$asked\" ]; then\n  case \"$at\" in\n")
+	for _, c := range deepestFirst(completions(app)) {
 		fmt.Fprintf(b, "    %s) entries=(", pattern(c.path))
 		for _, w := range c.words {
 			fmt.Fprintf(b, "%s ", quoteAlways(strings.ReplaceAll(w.text, ":", `\:`)+":"+w.usage))
 		}
 		b.WriteString(") ;;\n")
 	}
+	b.WriteString("  esac\n  case \"$at\" in\n")
+	for _, args := range slices.Sorted(maps.Keys(offeredArgs)) {
+		fmt.Fprintf(b, "    %s) asked=%s ;;\n", quoted(pathsWith(app.Commands, "", args), "|"), offeredArgs[args])
+	}
 	b.WriteString(`  esac
+  fi
+  [ -z "$asked" ] || entries+=(${${(f)"$(command sandbox-agent completion $asked ${=agent} 2>/dev/null)"}//:/\\:})
   _describe 'sandbox-agent' entries || _files
 }
 compdef _sandbox_agent sandbox-agent
 `)
 }
 
-func fishScript(b *strings.Builder, all []completion) {
+func fishScript(b *strings.Builder, app *cli.App) {
 	b.WriteString(`function __sandbox_agent_at
   set -l words (commandline -opc | string match -v -- '-*')
   set -l path (string join ' ' $words[2..-1])
-  test "$path" = "$argv[1]"; or test -n "$argv[1]"; and string match -q -- "$argv[1] *" "$path"; and test "$argv[2]" = leaf
+  if test "$path" = "$argv[1]"
+    return 0
+  end
+  test -n "$argv[1]"; and test "$argv[2]" = leaf; and string match -q -- "$argv[1] *" "$path"
+end
+function __sandbox_agent_named
+  set -l words (commandline -opc)
+  if set -l at (contains -i -- --agent $words)
+    test (count $words) -gt $at; and echo $words[(math $at + 1)]
+  end
 end
 `)
-	for _, c := range all {
+	for _, c := range completions(app) {
 		kind := "leaf"
 		for _, w := range c.words {
 			if !strings.HasPrefix(w.text, "-") {
@@ -139,10 +187,27 @@ end
 			how := "-a " + quoteAlways(w.text)
 			if long, ok := strings.CutPrefix(w.text, "--"); ok {
 				how = "-l " + long
+				if what := offeredFlags[long]; what != "" {
+					how += " -x -a " + quoteAlways("(sandbox-agent completion "+what+" (__sandbox_agent_named) 2>/dev/null)")
+				}
 			}
 			fmt.Fprintf(b, "complete -c sandbox-agent -n %s %s -d %s\n", quoteAlways(fmt.Sprintf("__sandbox_agent_at %s %s", quoteAlways(c.path), kind)), how, quoteAlways(w.usage))
 		}
 	}
+	for _, args := range slices.Sorted(maps.Keys(offeredArgs)) {
+		for _, path := range pathsWith(app.Commands, "", args) {
+			fmt.Fprintf(b, "complete -c sandbox-agent -f -n %s -a %s\n", quoteAlways("__sandbox_agent_at "+quoteAlways(path)+" leaf"), quoteAlways("(sandbox-agent completion "+offeredArgs[args]+" 2>/dev/null)"))
+		}
+	}
+}
+
+// quoted joins words in double quotes.
+func quoted(words []string, between string) string {
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = strconv.Quote(w)
+	}
+	return strings.Join(all, between)
 }
 
 // deepestFirst orders commands so that a pattern comes before the shorter ones

@@ -37,9 +37,9 @@ func daemonCommand(std stdio) *cli.Command {
 		Name:  "daemon",
 		Usage: "run the gateway in the background",
 		Description: `One gateway for each data directory. Its log, process id and version are kept in
-the folder daemon there.`,
+the folder daemon there. Other commands find it by themselves, wherever it listens.`,
 		Subcommands: []*cli.Command{
-			daemonStartCommand(std), daemonStopCommand(std), daemonStatusCommand(std), daemonLogsCommand(std), daemonUnitCommand(std),
+			daemonStartCommand(std), daemonStopCommand(std), daemonRestartCommand(std), daemonStatusCommand(std), daemonLogsCommand(std), daemonUnitCommand(std),
 		},
 	}
 }
@@ -176,29 +176,73 @@ func daemonStartCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "start",
 		Usage:     "start it, and wait until it answers",
-		ArgsUsage: "[-- FLAGS OF THE SERVER COMMAND]",
-		Description: `What follows -- are flags of the server command, such as -- --port 3000. When it
+		ArgsUsage: serverLine,
+		Description: `It takes the flags of the server command, as in daemon start --port 3000. When it
 runs already, of this version and with these flags, nothing happens; one of another
 version or with other flags is stopped first. Without flags those of the last start count.`,
 		Flags: []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action: func(c *cli.Context) error {
-			d, err := daemonOf(c)
+			d, args, err := daemonArgs(c)
 			if err != nil {
 				return err
 			}
-			args, err := absolutePaths(c.Args().Slice())
-			if err != nil {
-				return err
-			}
-			if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
-				return usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
-			}
-			return d.start(c.Context, args, c.Bool("json"), std)
+			return d.start(c.Context, args, false, c.Bool("json"), std)
 		},
 	}
 }
 
-func (d *daemon) start(ctx context.Context, args []string, asJSON bool, std stdio) error {
+func daemonRestartCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "restart",
+		Usage:       "stop it if it runs, and start it",
+		ArgsUsage:   serverLine,
+		Description: "Without flags of the server command those of the last start count.",
+		Flags:       []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
+		Action: func(c *cli.Context) error {
+			d, args, err := daemonArgs(c)
+			if err != nil {
+				return err
+			}
+			return d.start(c.Context, args, true, c.Bool("json"), std)
+		},
+	}
+}
+
+// daemonArgs returns the daemon that a command is about, and the flags for its
+// server, which are checked as the server command checks them.
+func daemonArgs(c *cli.Context) (*daemon, []string, error) {
+	d, err := daemonOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	args, err := absolutePaths(c.Args().Slice())
+	if err != nil {
+		return nil, nil, err
+	}
+	if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
+		return nil, nil, usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
+	}
+	return d, args, checkServerArgs(c.Context, args)
+}
+
+// checkServerArgs reports what is wrong with arguments of the server command,
+// without running it.
+func checkServerArgs(ctx context.Context, args []string) error {
+	app := newApp(stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+	server := find(app.Commands, "server")
+	server.Action = func(c *cli.Context) error {
+		if _, err := exactly(c); err != nil {
+			return err
+		}
+		_, err := serverConfigOf(c)
+		return err
+	}
+	return app.RunContext(ctx, append([]string{app.Name}, flagsFirst(app, append([]string{"server"}, args...))...))
+}
+
+// start starts the daemon, unless it runs with these flags already. With anew
+// that one is stopped, too.
+func (d *daemon) start(ctx context.Context, args []string, anew, asJSON bool, std stdio) error {
 	if err := os.MkdirAll(d.file(""), 0o700); err != nil {
 		return fmt.Errorf("make the daemon's folder: %w", err)
 	}
@@ -219,7 +263,7 @@ func (d *daemon) start(ctx context.Context, args []string, asJSON bool, std stdi
 		args = d.lastArgs()
 	}
 	switch {
-	case s != nil && answering && s.Version == version && slices.Equal(s.Args, args):
+	case s != nil && answering && !anew && s.Version == version && slices.Equal(s.Args, args):
 		return d.show(s, asJSON, std)
 	case s != nil:
 		why := ""

@@ -14,7 +14,7 @@ func daemonUnitCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "unit",
 		Usage:     "print a service for systemd or launchd",
-		ArgsUsage: "[-- FLAGS OF THE SERVER COMMAND]",
+		ArgsUsage: serverLine,
 		Description: `For this user's own services:
 
   sandbox-agent daemon unit > ~/.config/systemd/user/sandbox-agent.service

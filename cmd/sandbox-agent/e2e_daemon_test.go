@@ -45,14 +45,18 @@ func TestDaemon(t *testing.T) {
 		t.Fatalf("start: exit %d\n%s%s", code, out, errOut)
 	}
 	first := status(0)
-	if code, out, _ := c.run("prompt", "--endpoint", first.URL, "echo from the daemon"); code != 0 || !strings.Contains(out, "from the daemon") {
-		t.Errorf("a prompt: exit %d, %s", code, out)
+	// Other commands find it by themselves, unless they are told another address.
+	if code, out, errOut := c.run("prompt", "echo from the daemon"); code != 0 || !strings.Contains(out, "from the daemon") {
+		t.Errorf("a prompt: exit %d, %s%s", code, out, errOut)
+	}
+	if code, _, _ := c.run("sessions", "list", "--endpoint", "http://127.0.0.1:1"); code != 3 {
+		t.Errorf("another endpoint: exit %d", code)
 	}
 	// Starting it again changes nothing; with other flags it is another one.
 	if c.run("daemon", "start"); status(0) != first {
 		t.Error("a second start began another")
 	}
-	if code, _, errOut := c.run("daemon", "start", "--", "--port", "0", "--default-agent", "mock", "--log-level", "debug"); code != 0 || !strings.Contains(errOut, "stopping process") {
+	if code, _, errOut := c.run("daemon", "start", "--port", "0", "--default-agent", "mock", "--log-level", "debug"); code != 0 || !strings.Contains(errOut, "stopping process") {
 		t.Errorf("start with other flags: exit %d, %s", code, errOut)
 	}
 	second := status(0)
@@ -96,13 +100,34 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("stop: exit %d, %s", code, errOut)
 	}
 	status(3)
+	// A restart starts one that does not run, and replaces one that does.
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := c.run("daemon", "restart", "--port", "0", "--token-file", token, "--default-agent", "mock"); code != 0 {
+		t.Errorf("restart of nothing: exit %d, %s", code, errOut)
+	}
+	fourth := status(0)
+	if code, _, errOut := c.run("daemon", "restart"); code != 0 || status(0).PID == fourth.PID {
+		t.Errorf("restart: exit %d, %s", code, errOut)
+	}
+	if code, out, errOut := c.run("prompt", "echo with its token"); code != 0 || !strings.Contains(out, "with its token") {
+		t.Errorf("a prompt with the daemon's token file: exit %d, %s%s", code, out, errOut)
+	}
+	if code, _, errOut := c.run("daemon", "stop"); code != 0 {
+		t.Errorf("stop: exit %d, %s", code, errOut)
+	}
 	for _, name := range []string{"state.json", "pid", "version"} {
 		if _, err := os.Stat(filepath.Join(dir, "daemon", name)); err == nil {
 			t.Errorf("%s is left", name)
 		}
 	}
 	// What is wrong with the flags is said at once.
-	if code, _, errOut := c.run("daemon", "start", "--", "--port", "none"); code != 1 || !strings.Contains(errOut, "is not a port") {
+	if code, _, errOut := c.run("daemon", "start", "--", "--port", "none"); code != 2 || !strings.Contains(errOut, "is not a port") {
+		t.Errorf("wrong flags: exit %d, %s", code, errOut)
+	}
+	if code, _, errOut := c.run("daemon", "start", "--port", "none"); code != 2 || !strings.Contains(errOut, "is not a port") {
 		t.Errorf("wrong flags: exit %d, %s", code, errOut)
 	}
 	other := startGateway(t, "--data-dir", dir)

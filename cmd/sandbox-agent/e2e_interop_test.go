@@ -328,6 +328,47 @@ func TestRequestTimeout(t *testing.T) {
 	}
 }
 
+// A sandbox that is paused, as a snapshot or a suspended machine is, has not used up
+// anybody's time when it goes on: the turn is as it was.
+func TestPaused_TurnGoesOn(t *testing.T) {
+	t.Parallel()
+	const limit = 20 * time.Second
+	g := startGateway(t, "--turn-idle-timeout", limit.String())
+	c := connect(t, g, standard, options{})
+	s := c.newSession()
+	c.stream(s)
+	turn := c.start("session/prompt", promptParams(s, "slow"))
+	isChunk := func(m *message) bool { return strings.Contains(string(m.Params), "agent_message_chunk") }
+	c.find(0, "a chunk", isChunk)
+	agents := g.agents()
+	pause := func(sig syscall.Signal, pid int) {
+		if err := syscall.Kill(pid, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range agents {
+		pause(syscall.SIGSTOP, p.pid)
+		awaitStopped(t, p.pid)
+	}
+	pause(syscall.SIGSTOP, g.cmd.Process.Pid)
+	awaitStopped(t, g.cmd.Process.Pid)
+	time.Sleep(limit + 2*time.Second) // the machine sleeps; every timer in it is due behind this
+	pause(syscall.SIGCONT, g.cmd.Process.Pid)
+	g.get("/v2/health", nil)
+	time.Sleep(500 * time.Millisecond) // what was due has happened by now
+	for _, p := range agents {
+		pause(syscall.SIGCONT, p.pid)
+	}
+	c.find(c.mark(), "a chunk behind the pause", isChunk)
+	c.notify("session/cancel", map[string]any{"sessionId": s})
+	if res, err := c.wait(turn); err != nil || stopReason(t, res) != "cancelled" {
+		t.Errorf("the turn ended with %s, %v", res, err)
+	}
+	if log := g.stderr.String(); strings.Contains(log, "cancel silent turn") {
+		t.Error("the turn was cancelled for the time in which nothing ran")
+	}
+}
+
 // awaitStopped waits until a process that was sent SIGSTOP stands still: all of
 // its threads must have seen it.
 func awaitStopped(t *testing.T, pid int) {

@@ -71,6 +71,42 @@ func TestLazyInstall_ByInitialize(t *testing.T) {
 	}
 }
 
+// A person who waits for an installation sees how it goes on, and an editor's log
+// tells of it.
+func TestLazyInstall_IsShown(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.sellMock(t, "1.2.3")
+	t.Run("prompt", func(t *testing.T) {
+		g := startGateway(t, s.flags()...)
+		c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+		code, out, errOut := c.run("prompt", "--agent", "gadget", "echo it works")
+		if code != 0 || out != "it works\n" {
+			t.Fatalf("exit %d\n%s%s", code, out, errOut)
+		}
+		for _, want := range []string{"installing gadget\n", "registry: download " + s.URL + "/files/gadget\n", "registry: prove gadget\n"} {
+			if !strings.Contains(errOut, want) {
+				t.Errorf("the output lacks %q:\n%s", want, errOut)
+			}
+		}
+		if strings.ContainsAny(errOut, "\r\x1b") {
+			t.Errorf("it has what only terminals understand: %q", errOut)
+		}
+	})
+	t.Run("acp --endpoint", func(t *testing.T) {
+		g := startGateway(t, s.flags()...)
+		log := filepath.Join(t.TempDir(), "log")
+		c := startEditor(t, "lazy", nil, "--agent", "gadget", "--endpoint", g.url, "--log-file", log)
+		if r := c.prompt(c.newSession(), "hello"); r != "end_turn" {
+			t.Errorf("the turn ended with %s", r)
+		}
+		b, err := os.ReadFile(log)
+		if err != nil || !strings.Contains(string(b), "endpoint="+g.url) || !strings.Contains(string(b), "msg=installing agent=gadget source=registry step=download") {
+			t.Errorf("%v, the log:\n%s", err, b)
+		}
+	})
+}
+
 func TestLazyInstall_NotWithRequirePreinstall(t *testing.T) {
 	s := newShop(t)
 	s.sellMock(t, "1.2.3")

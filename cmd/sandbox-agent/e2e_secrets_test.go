@@ -113,7 +113,16 @@ func TestSecrets(t *testing.T) {
 	for _, agent := range []string{"metered", "mock"} {
 		for _, kind := range []dialect{inline, standard, wsocket} {
 			c := connect(t, g, kind, options{agent: agent})
-			s := c.newSessionWith(map[string]any{"credentials": credentials, "isolation": map[string]string{"metered": "session", "mock": "agent"}[agent]})
+			own := map[string]any{"sandboxagent.dev": map[string]any{"credentials": credentials, "isolation": "agent"}}
+			wishes := map[string]any{"credentials": credentials, "isolation": "agent"}
+			if agent == "metered" {
+				// A command of the user's takes none: what is refused is no less secret.
+				if _, err := c.call("session/new", map[string]any{"cwd": "/", "mcpServers": []any{}, "_meta": own}); err == nil {
+					t.Error("credentials that nobody uses were taken")
+				}
+				wishes = map[string]any{"isolation": "session"}
+			}
+			s := c.newSessionWith(wishes)
 			c.prompt(s, promptCanary)
 			if agent == "metered" {
 				_, _ = c.call("session/prompt", promptParams(s, "die"))
@@ -124,7 +133,6 @@ func TestSecrets(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Where credentials have no place they are no less secret.
-				own := map[string]any{"sandboxagent.dev": map[string]any{"credentials": credentials}}
 				for _, method := range []string{"session/fork", "session/load", "session/resume"} {
 					if _, err := c.call(method, map[string]any{"sessionId": s, "cwd": dir, "mcpServers": []any{}, "_meta": own}); err != nil {
 						t.Errorf("%s: %v", method, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,11 +84,12 @@ func describe(err error) report {
 		return r
 	case errors.As(err, &rpc):
 		r := report{exit: exitAgent, title: "the agent answered with an error", detail: rpc.Message, code: rpc.Code, data: rpc.Data}
-		if inner := acphttp.DecodeProblem(rpc.Data); inner != nil {
-			r.typ, r.title, r.status = inner.Kind.Type(), inner.Kind.Title(), inner.Kind.Status()
-			if inner.Detail != "" {
-				r.detail = inner.Detail
-			}
+		inner := acphttp.DecodeProblem(rpc.Data)
+		if inner != nil {
+			r.typ = inner.Kind.Type()
+		}
+		if inner != nil && (inner.Detail != "" || !ofCode(inner.Kind)) {
+			r.title, r.status, r.detail = inner.Kind.Title(), inner.Kind.Status(), cmp.Or(inner.Detail, rpc.Message)
 			r.exit, r.hint = ofKind(inner.Kind)
 			return r
 		}
@@ -119,17 +121,28 @@ func describe(err error) report {
 	return report{exit: exitFailure, title: "failed", detail: err.Error()}
 }
 
+// ofCode reports whether a kind says no more than the code of a JSON-RPC error.
+func ofCode(k problem.Kind) bool {
+	switch k {
+	case problem.InvalidRequest, problem.NotSupported, problem.AuthRequired, problem.NotFound, problem.Cancelled, problem.Internal:
+		return true
+	}
+	return false
+}
+
 func ofKind(k problem.Kind) (exit int, hint string) {
 	switch k {
 	case problem.TokenInvalid:
 		return exitAuth, "set SANDBOX_AGENT_TOKEN or --token-file to the gateway's token"
 	case problem.PermissionDenied:
 		return exitAuth, ""
+	case problem.CredentialsRequired:
+		return exitAuth, "open the session with its credentials again: session/load with _meta"
 	case problem.SessionNotFound:
 		return exitNotFound, "sandbox-agent sessions list shows the sessions there are"
 	case problem.UnsupportedAgent, problem.AgentNotInstalled:
 		return exitNotFound, "sandbox-agent agents list shows the agents there are"
-	case problem.AgentProcessExited, problem.StreamError, problem.InstallFailed, problem.Timeout:
+	case problem.AgentProcessExited, problem.InstallFailed, problem.Timeout:
 		return exitAgent, ""
 	case problem.Unavailable:
 		return exitUnreachable, ""

@@ -10,29 +10,34 @@ import (
 // flagsFirst moves flags before the other arguments of their command, so that
 // both orders work: the library takes everything behind the first argument for
 // arguments. What follows "--", or the name of a program to run, is left alone.
+// Where a command passes flags on to the server command, those that are not its
+// own are put behind "--".
 func flagsFirst(app *cli.App, args []string) []string {
 	var out []string
-	program := false // what follows is a command line, whose flags are its own
-	commands, known := app.Commands, app.Flags
+	command := &cli.Command{Subcommands: app.Commands, Flags: app.Flags}
 	i := 0
 	for ; i < len(args); i++ { // the names of commands
-		c := find(commands, args[i])
+		c := find(command.Subcommands, args[i])
 		if c == nil {
 			break
 		}
 		out = append(out, args[i])
-		commands, known, program = c.Subcommands, c.Flags, c.ArgsUsage == commandLine
+		command = c
 	}
-	var flags, rest []string
+	program := command.ArgsUsage == commandLine // what follows is a command line, whose flags are its own
+	var server []cli.Flag
+	if command.ArgsUsage == serverLine {
+		server = serverFlags()
+	}
+	var flags, passed, rest []string
+	divided := false // there was a "--"
 	for ; i < len(args); i++ {
 		a := args[i]
-		if a == "--" {
-			flags = append(flags, a)
-			rest = append(rest, args[i+1:]...)
-			break
-		}
-		if program && (len(a) < 2 || a[0] != '-') {
-			flags = append(flags, "--")
+		if a == "--" || program && (len(a) < 2 || a[0] != '-') {
+			if a == "--" {
+				i++
+			}
+			divided = true
 			rest = append(rest, args[i:]...)
 			break
 		}
@@ -40,13 +45,26 @@ func flagsFirst(app *cli.App, args []string) []string {
 			rest = append(rest, a)
 			continue
 		}
-		flags = append(flags, a)
-		if !strings.Contains(a, "=") && takesValue(known, strings.TrimLeft(a, "-")) && i+1 < len(args) {
-			i++
-			flags = append(flags, args[i])
+		name, _, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		into, known := &flags, command.Flags
+		if !has(known, name) && has(server, name) {
+			into, known, divided = &passed, server, true
 		}
+		*into = append(*into, a)
+		if joined || !takesValue(known, name) {
+			continue
+		}
+		if i++; i == len(args) { // nothing may stand behind it, or it would be taken for the value
+			rest = nil
+			break
+		}
+		*into = append(*into, args[i])
 	}
-	return append(append(out, flags...), rest...)
+	out = append(out, flags...)
+	if divided {
+		out = append(out, "--")
+	}
+	return slices.Concat(out, passed, rest)
 }
 
 func find(commands []*cli.Command, name string) *cli.Command {
@@ -56,6 +74,10 @@ func find(commands []*cli.Command, name string) *cli.Command {
 		}
 	}
 	return nil
+}
+
+func has(flags []cli.Flag, name string) bool {
+	return slices.ContainsFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 }
 
 // takesValue reports whether the flag's value is the next argument.

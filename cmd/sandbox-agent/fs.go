@@ -27,6 +27,7 @@ the gateway's --fs-root or home directory.`,
 			fsDownloadCommand(std),
 			fsWatchCommand(std),
 			fsSearchCommand(std),
+			fsGitCommand(std),
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
@@ -290,4 +291,40 @@ func TestFS_Watch(t *testing.T) {
 	out.await(t, "created "+root+"/f\nmodified "+root+"/f\n")
 	cancel()
 	<-ended
+}
+
+func TestFS_Git(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	root, _ := onRoot(t)
+	if code, _, errOut := tool(t, "", "fs", "git", "status"); code == exitOK || !strings.Contains(errOut, "error: ") {
+		t.Errorf("outside of a repository: exit %d, %s", code, errOut)
+	}
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", root, "-c", "user.name=n", "-c", "user.email=e@example.com"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	git("init", "-q", "-b", "trunk")
+	write(t, filepath.Join(root, "a"), "one\n")
+	git("add", "-A")
+	git("commit", "-qm", "first")
+	write(t, filepath.Join(root, "a"), "two\n")
+	write(t, filepath.Join(root, "b"), "new\n")
+	if out := mustTool(t, "", "fs", "git", "status"); !strings.Contains(out, "trunk") || !strings.Contains(out, "\n.M "+filepath.Join(root, "a")+"\n") || !strings.Contains(out, "\n?? "+filepath.Join(root, "b")+"\n") {
+		t.Errorf("status:\n%s", out)
+	}
+	if out := mustTool(t, "", "fs", "git", "diff"); !strings.Contains(out, "\n-one\n+two\n") {
+		t.Errorf("diff:\n%s", out)
+	}
+	if out := mustTool(t, "", "fs", "git", "diff", "--staged"); out != "" {
+		t.Errorf("nothing is staged:\n%s", out)
+	}
+	git("add", "-A")
+	if out := mustTool(t, "", "fs", "git", "diff", "--staged", "--json"); !strings.Contains(out, `+two`) || !strings.Contains(out, `"truncated":false`) {
+		t.Errorf("staged as JSON:\n%s", out)
+	}
 }

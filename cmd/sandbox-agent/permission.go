@@ -163,15 +163,19 @@ type ruledAnswers struct {
 	kinds kindsSeen
 }
 
-// receive takes every message of a link, in order.
-func (a *ruledAnswers) receive(ctx context.Context, l *link, m acp.Message) {
+// receive takes every message of a link, in order. It reports whether it has
+// answered the message.
+func (a *ruledAnswers) receive(ctx context.Context, l *link, m acp.Message) (answered bool) {
 	if u := m.Update(); u != nil {
 		a.kinds.update(u)
 	}
 	if !m.IsRequest() || m.Method() != acp.MethodSessionRequestPermission {
-		return
+		return false
 	}
-	if rule := a.rules.of(a.kinds.of(m.Params())); rule != "" {
-		_ = l.reply(ctx, m.ID(), decide(m.Params(), rule)) // a lost connection ends the command anyway
+	rule := a.rules.of(a.kinds.of(m.Params()))
+	if rule == "" {
+		return false
 	}
+	_ = l.reply(ctx, m.ID(), decide(m.Params(), rule)) // a lost connection ends the command anyway
+	return true
 }

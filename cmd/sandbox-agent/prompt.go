@@ -30,11 +30,16 @@ allow, reject or ask for all, KIND=ANSWER for a kind of tool (read, edit, delete
 move, search, execute, think, fetch, switch_mode, other), with commas between
 rules: --permission reject,read=allow,edit=allow
 
+A new session is that of --agent, else of the gateway's default; on a terminal one
+can be chosen. --mcp gives it an MCP server, NAME=COMMAND LINE or NAME=URL. An agent
+that is not installed is installed first.
+
 --attach lets a file go along, - for the standard input, or an address.
 
 Ctrl-C cancels the turn, and so does --timeout; a second one ends the program at
 once, and 3 seconds do if the turn goes on. The session lives on and can be
-continued with --session.
+continued with --session. With --close its agent ends with the command, with
+--delete its events are deleted as well.
 
 With --json every message is printed as it came, one per line, the answer to the
 prompt last, and nothing but an error on the standard error.`,
@@ -44,8 +49,14 @@ prompt last, and nothing but an error on the standard error.`,
 			&cli.StringFlag{Name: "cwd", Usage: "directory of the new session", Value: "."},
 			&cli.StringFlag{Name: "model", Usage: "model to use"},
 			&cli.StringFlag{Name: "mode", Usage: "mode to use"},
+			&cli.StringFlag{Name: "permission-mode", Usage: "what the new session's agent may do by itself: default, readonly, write or bypass"},
+			&cli.StringFlag{Name: "title", Usage: "title of the new session"},
+			&cli.StringFlag{Name: "instructions", Usage: "instructions for the new session's agent, or @ and a file with them"},
+			&cli.StringSliceFlag{Name: "mcp", Usage: "MCP server of the new session, as `NAME=COMMAND LINE`, NAME=URL or a JSON object; may be repeated"},
+			&cli.StringSliceFlag{Name: "env", Usage: "variable of the new session's agent, as `NAME=VALUE`; may be repeated"},
 			permissionFlag("how permission requests are answered: allow, reject, ask or KIND=ANSWER; may be repeated (default: ask)"),
 			&cli.StringSliceFlag{Name: "attach", Usage: "file, - or address that goes along with the prompt; may be repeated"},
+			closeFlag(), deleteFlag(),
 			timeoutFlag(0),
 			retryFlag(15*time.Second),
 		),
@@ -68,6 +79,8 @@ type promptOptions struct {
 	text                       string
 	agent, session, cwd        string
 	model, mode                string
+	opened                     sessionOptions // what else a new session is given
+	ending                     ending
 	permission                 permissionRules
 	attachments                []enclosure
 	timeout                    time.Duration // 0 is never
@@ -90,8 +103,18 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	if o.permission, err = permissionRulesOf(c, ask, allow, reject, ask); err != nil {
 		return o, err
 	}
-	if o.session != "" && (o.agent != "" || c.IsSet("cwd")) {
-		return o, usagef(c, "--session continues a session: its agent and directory cannot be chosen")
+	if o.opened, err = sessionOptionsOf(c); err != nil {
+		return o, err
+	}
+	if o.ending, err = endingOf(c); err != nil {
+		return o, err
+	}
+	if o.session != "" {
+		for _, name := range []string{"agent", "cwd", "permission-mode", "title", "instructions", "mcp", "env"} {
+			if c.IsSet(name) {
+				return o, usagef(c, "--session continues a session: its %s cannot be chosen, leave out --%s", name, name)
+			}
+		}
 	}
 	attach := c.StringSlice("attach")
 	if slices.Contains(attach, "-") && (o.text == "" || o.text == "-") {

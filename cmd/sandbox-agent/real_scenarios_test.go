@@ -46,13 +46,14 @@ var shared = map[string][]string{
 		"session of a terminal is listed and loaded", "closed, loaded and resumed", "two clients on one session, which is deleted",
 		"fork knows the past and is on its own", "unknown session", "process killed in the middle of turns", "gateway killed and restarted",
 	},
-	"nokey": {"no key is said at once", "a session may bring its own key"},
+	"nokey": {"no key is said at once", "each field of a session's own credentials is used, or refused"},
 }
 
 var claude = bridged{
-	id:         "claude",
-	keylessEnv: []string{"ANTHROPIC_API_KEY="},
-	program:    installed("claude", agentcache.Claude),
+	id:           "claude",
+	keylessEnv:   []string{"ANTHROPIC_API_KEY=", "ANTHROPIC_BASE_URL=http://127.0.0.1:9"},
+	keylessFiles: map[string]string{".claude/settings.json": `{"env":{"ANTHROPIC_BASE_URL":"http://127.0.0.1:9"}}`},
+	program:      installed("claude", agentcache.Claude),
 	env: []string{
 		"IS_SANDBOX=", "ANTHROPIC_BASE_URL={model}", "ANTHROPIC_API_KEY=sk-ant-not-a-key",
 		"DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
@@ -89,7 +90,7 @@ var codex = bridged{
 	env:     []string{"SCRIPTED_KEY=not-a-key"},
 	files:   map[string]string{".codex/config.toml": codexConfig},
 
-	keylessFiles: map[string]string{".codex/config.toml": "model = \"gpt-5.5\"\n"},
+	keylessFiles: map[string]string{".codex/config.toml": "model = \"gpt-5.5\"\nopenai_base_url = \"http://127.0.0.1:9/v1\"\n"},
 
 	own: map[string][]string{
 		"turns": {"review", "command left running ends behind its turn"},
@@ -134,7 +135,7 @@ var opencode = bridged{
 // is not.
 var ampAgent = bridged{
 	id:         "amp",
-	keylessEnv: []string{"AMP_API_KEY="},
+	keylessEnv: []string{"AMP_API_KEY=", "AMP_URL=http://127.0.0.1:9"},
 	program: func(t *testing.T) string {
 		if _, err := exec.LookPath("node"); err != nil {
 			t.Skipf("node is not installed, and this release of Amp is a script for it: %v", err)

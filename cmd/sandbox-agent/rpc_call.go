@@ -24,12 +24,15 @@ the standard error, one message per line, and the result to the standard output.
 With --json the result is one line and nothing else is written; with --raw every
 message that arrives is written as it came, the response last.
 
-Requests of the agent are shown, not answered: they stay open for other clients.
+Requests of the agent are shown, not answered: they stay open for other clients,
+and the call waits for them; the standard error says so.
 With --permission allow or reject, or KIND=ANSWER for a kind of tool, permission
-requests are answered so. The exit code of session/prompt says how the turn ended.`,
+requests are answered so. --close and --delete end the session that was made or
+named when the answer is there. The exit code of session/prompt says how the turn ended.`,
 		Flags: rpcFlags(
 			&cli.BoolFlag{Name: "raw", Usage: "write every message as it came"},
 			permissionFlag("answer permission requests: allow, reject or KIND=ANSWER; may be repeated"),
+			closeFlag(), deleteFlag(),
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
@@ -53,10 +56,14 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	if err != nil {
 		return err
 	}
+	ending, err := endingOf(c)
+	if err != nil {
+		return err
+	}
 	answers := ruledAnswers{rules: rules}
 	var ours atomic.Bool // what arrives before is the answer to our own requests
 	receive := func(l *link, m acp.Message) {
-		answers.receive(ctx, l, m)
+		answered := answers.receive(ctx, l, m)
 		switch {
 		case raw:
 			if ours.Load() || !m.IsResponse() {
@@ -64,6 +71,13 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 			}
 		case !quiet && !m.IsResponse():
 			fmt.Fprintln(std.err, summary(m))
+		}
+		switch {
+		case !m.IsRequest() || answered:
+		case m.Method() == acp.MethodSessionRequestPermission:
+			note(std, "the agent waits until this permission is answered: by another client of the session, or here with --permission allow or reject")
+		default:
+			note(std, "the agent waits until "+m.Method()+" is answered by another client of the session")
 		}
 	}
 	var l *link
@@ -76,6 +90,17 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	if l != nil {
 		l.close()
+	}
+	id := rawjson.MemberString(res, "sessionId")
+	if id == "" {
+		id = rawjson.MemberString(params, "sessionId")
+	}
+	if ending.close || ending.delete {
+		t, terr := targetOf(c)
+		if terr != nil {
+			return terr
+		}
+		err = ending.of(ctx, t, id, err)
 	}
 	if err != nil {
 		return err

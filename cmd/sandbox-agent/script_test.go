@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -197,7 +198,8 @@ func TestRPCCall_AnswersByRule(t *testing.T) {
 	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != exitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"stopReason": "end_turn"`) {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
-	if code, _, errOut := call("permission", "--permission", "execute=allow", "--timeout", "1s"); code != exitTimeUp || strings.Contains(errOut, "reject_once") {
+	if code, _, errOut := call("permission", "--permission", "execute=allow", "--timeout", "1s", "--json"); code != exitTimeUp || strings.Contains(errOut, "reject_once") ||
+		!strings.Contains(errOut, "the agent waits until this permission is answered: by another client of the session, or here with --permission") {
 		t.Errorf("a request without a rule does not stay open: exit %d\n%s", code, errOut)
 	}
 	if code, _, errOut := call("permission", "--permission", "ask"); code != exitUsage || !strings.Contains(errOut, "use allow or reject") {
@@ -225,4 +227,177 @@ func TestPermissionRules_WrongOnes(t *testing.T) {
 			t.Errorf("%q: exit %d\n%s", tt.rule, code, errOut)
 		}
 	}
+}
+
+// Without an agent the command is wrong, unless the gateway has a default one;
+// on a terminal one can be chosen.
+func TestPrompt_WithoutAnAgent(t *testing.T) {
+	url, _ := start(t)
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	code, out, errOut := tool(t, "", "prompt", "hello")
+	if code != exitUsage || out != "" || !strings.Contains(errOut, "no agent is named") || !strings.Contains(errOut, "--agent") || !strings.Contains(errOut, "mock") {
+		t.Errorf("exit %d, %q, %q", code, out, errOut)
+	}
+	keys, typing := io.Pipe()
+	defer typing.Close()
+	_, asked, _, end := startTurn(t, url, "hello", keys)
+	number := strings.TrimSuffix(asked.await(t, `\d+\) mock`), ") mock")
+	if _, err := fmt.Fprintln(typing, number); err != nil {
+		t.Fatal(err)
+	}
+	if err := endOf(t, end); err != nil || !strings.Contains(asked.String(), "Which agent?") {
+		t.Errorf("%v\n%s", err, asked)
+	}
+}
+
+func TestPrompt_OptionsOfTheSession(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The agent writes down what it is given.
+	url, _ := start(t, "--default-agent", "spy",
+		"--agent-command", fmt.Sprintf(`spy=sh -c 'env > %s; tee %s | "%s" mock-agent --state-dir %s'`, file("env"), file("in"), self, file("state")))
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	if err := os.WriteFile(file("rules"), []byte("be brief\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errOut := tool(t, "", "prompt", "hello", "--title", "A title", "--permission-mode", "readonly", "--instructions", "@"+file("rules"),
+		"--env", "COLOUR=blue=ish", "--mcp", "files=npx -y 'the server'", "--mcp", "web=https://example.com/mcp", "--mcp", `{"type":"sse","name":"raw","url":"https://example.com/sse","headers":[]}`)
+	if code != exitOK {
+		t.Fatalf("exit %d\n%s", code, errOut)
+	}
+	if env, err := os.ReadFile(file("env")); err != nil || !strings.Contains(string(env), "\nCOLOUR=blue=ish\n") {
+		t.Errorf("the agent's environment, %v:\n%s", err, env)
+	}
+	in, err := os.ReadFile(file("in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want object
+	for line := range strings.Lines(string(in)) {
+		if params, ok := rawjson.Member(json.RawMessage(line), "params"); ok && strings.Contains(line, `"session/new"`) {
+			if err := json.Unmarshal(params, &got); err != nil {
+				t.Fatal(err)
+			}
+			delete(got, "cwd")
+		}
+	}
+	if err := json.Unmarshal([]byte(`{
+		"mcpServers": [
+			{"name": "files", "command": "npx", "args": ["-y", "the server"], "env": []},
+			{"name": "web", "type": "http", "url": "https://example.com/mcp", "headers": []},
+			{"name": "raw", "type": "sse", "url": "https://example.com/sse", "headers": []}
+		],
+		"_meta": {"sandboxagent.dev": {"title": "A title", "permissionMode": "readonly", "instructions": "be brief\n", "env": {"COLOUR": "blue=ish"}}}
+	}`), &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("session/new (-want +got):\n%s", diff)
+	}
+	if _, out, _ := tool(t, "", "sessions", "show", sessionIn(errOut), "--json"); rawjson.MemberString(json.RawMessage(out), "title") != "A title" {
+		t.Errorf("the session: %s", out)
+	}
+	for _, tt := range []struct{ flag, value, want string }{
+		{"--permission-mode", "all", "use default, readonly, write or bypass"},
+		{"--env", "NAME", "not of the form NAME=VALUE"},
+		{"--mcp", "name", "not of the form NAME=COMMAND LINE"},
+		{"--mcp", "{", "not a JSON object"},
+		{"--mcp", "a='b", "inside a quote"},
+	} {
+		if code, _, errOut := tool(t, "", "prompt", "x", tt.flag, tt.value); code != exitUsage || !strings.Contains(errOut, tt.want) {
+			t.Errorf("%s %s: exit %d, %q", tt.flag, tt.value, code, errOut)
+		}
+	}
+	if code, _, errOut := tool(t, "", "prompt", "x", "--session", "s", "--title", "t"); code != exitUsage || !strings.Contains(errOut, "leave out --title") {
+		t.Errorf("a title for a session that exists: exit %d, %q", code, errOut)
+	}
+}
+
+// A script leaves nothing behind that it does not need, also when it fails.
+func TestPrompt_ClosesAndDeletes(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	state := func(id string) (code int, out string) {
+		code, out, _ = tool(t, "", "sessions", "show", id, "--json")
+		return code, rawjson.MemberString(json.RawMessage(out), "state")
+	}
+	for _, text := range []string{"hello", "stop max_tokens", "crash"} {
+		t.Run(text, func(t *testing.T) {
+			want, _, errOut := tool(t, "", "prompt", text)
+			if code, s := state(sessionIn(errOut)); code != exitOK || s == "closed" {
+				t.Errorf("without a flag: exit %d, %s", code, s)
+			}
+			code, _, errOut := tool(t, "", "prompt", text, "--close")
+			if code != want {
+				t.Errorf("--close: exit %d, want %d: %s", code, want, errOut)
+			}
+			if code, s := state(sessionIn(errOut)); code != exitOK || s != "closed" {
+				t.Errorf("--close: exit %d, %s", code, s)
+			}
+			code, _, errOut = tool(t, "", "prompt", text, "--delete")
+			if code != want {
+				t.Errorf("--delete: exit %d, want %d: %s", code, want, errOut)
+			}
+			if code, s := state(sessionIn(errOut)); code != exitNotFound {
+				t.Errorf("--delete: exit %d, %s", code, s)
+			}
+		})
+	}
+	call := func(args ...string) (id string) {
+		t.Helper()
+		code, out, errOut := tool(t, "", append([]string{"rpc", "call"}, args...)...)
+		if code != exitOK {
+			t.Fatalf("%q: exit %d, %s", args, code, errOut)
+		}
+		return rawjson.MemberString(json.RawMessage(out), "sessionId")
+	}
+	anew := `{"cwd":"/","mcpServers":[]}`
+	if code, s := state(call("session/new", anew, "--close")); code != exitOK || s != "closed" {
+		t.Errorf("a call with --close: exit %d, %s", code, s)
+	}
+	if code, _ := state(call("session/new", anew, "--delete")); code != exitNotFound {
+		t.Errorf("a call with --delete: exit %d", code)
+	}
+	id := call("session/new", anew)
+	call("session/prompt", `{"prompt":[{"type":"text","text":"hello"}]}`, "--session", id, "--delete")
+	if code, _ := state(id); code != exitNotFound {
+		t.Errorf("a call in a session with --delete: exit %d", code)
+	}
+	if code, _, errOut := tool(t, "", "prompt", "x", "--close", "--delete"); code != exitUsage {
+		t.Errorf("both: exit %d, %s", code, errOut)
+	}
+}
+
+func TestSessions_Terminate(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "hello")
+	id := sessionIn(errOut)
+	for _, want := range []string{"terminated " + id, id + " had ended already"} {
+		if code, out, errOut := tool(t, "", "sessions", "terminate", id); code != exitOK || strings.TrimSpace(out) != want {
+			t.Errorf("exit %d, %q, %q", code, out, errOut)
+		}
+	}
+	if code, _, errOut := tool(t, "", "prompt", "hello", "--session", id); code == exitOK {
+		t.Errorf("it goes on: %s", errOut)
+	}
+	if code, _, errOut := tool(t, "", "sessions", "terminate", "nope"); code != exitNotFound {
+		t.Errorf("an unknown one: exit %d, %s", code, errOut)
+	}
+}
+
+func TestOpenAPI(t *testing.T) {
+	url, _ := start(t)
+	code, out, errOut := tool(t, "", "openapi", "--endpoint", url)
+	if code != exitOK || !json.Valid([]byte(out)) || rawjson.MemberString(json.RawMessage(out), "openapi") == "" {
+		t.Errorf("exit %d, %.200s, %s", code, out, errOut)
+	}
+}
+
+func sessionIn(errOut string) string {
+	return strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
 }

@@ -93,7 +93,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return explainListen(ctx, cfg, err)
 	}
 	release, err := all.Supervise(owned)
 	if err != nil {
@@ -107,6 +107,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return fmt.Errorf("set up telemetry: %w", err)
 	}
 	defer flushTraces(told)
+	defer noticeSleep()()
 	if told.Traces() && !cfg.shareOTEL {
 		// With them agents would send what they say to the same place, in this
 		// program's name and with its credentials.

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,7 +125,20 @@ func TestServer_PortInUse(t *testing.T) {
 	url, _ := start(t)
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	code, _, errOut := tool(t, "", "server", "--ephemeral", "--port", port)
-	if code != exitFailure || !strings.Contains(errOut, "address already in use") {
+	if code != exitFailure || !strings.Contains(errOut, "127.0.0.1:"+port+" is in use") || !strings.Contains(errOut, "which is a gateway already: use that one (sandbox-agent prompt --endpoint "+url+" ...)") {
+		t.Errorf("exit %d, %q", code, errOut)
+	}
+	if goruntime.GOOS == "linux" && !strings.Contains(errOut, fmt.Sprintf("(process %d)", os.Getpid())) {
+		t.Errorf("the process is not named: %q", errOut)
+	}
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	_, port, _ = net.SplitHostPort(other.Addr().String())
+	code, _, errOut = tool(t, "", "server", "--ephemeral", "--port", port)
+	if code != exitFailure || !strings.Contains(errOut, "stop that program, or give another --port") {
 		t.Errorf("exit %d, %q", code, errOut)
 	}
 }

@@ -13,6 +13,7 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsShowCommand(std),
 			sessionsEventsCommand(std),
 			sessionsCloseCommand(std),
+			sessionsTerminateCommand(std),
 			sessionsDeleteCommand(std),
 		},
 	}

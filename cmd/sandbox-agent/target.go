@@ -21,7 +21,7 @@ const (
 // targetFlags are the flags of commands that talk to a gateway.
 func targetFlags(more ...cli.Flag) []cli.Flag {
 	return append(more,
-		&cli.StringFlag{Name: "endpoint", Usage: "address of the gateway", Value: defaultEndpoint, EnvVars: []string{"SANDBOX_AGENT_ENDPOINT"}},
+		&cli.StringFlag{Name: "endpoint", Usage: "address of the gateway; that of daemon start when it runs", Value: defaultEndpoint, EnvVars: []string{"SANDBOX_AGENT_ENDPOINT"}},
 		&cli.StringFlag{Name: "token", Usage: "the gateway's token; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: []string{"SANDBOX_AGENT_TOKEN"}},
 		&cli.StringFlag{Name: "token-file", Usage: "read the token from this file", EnvVars: []string{"SANDBOX_AGENT_TOKEN_FILE"}},
 		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
@@ -35,12 +35,70 @@ func timeoutFlag(standard time.Duration) cli.Flag {
 // target is the gateway that a command talks to.
 type target struct{ endpoint, token string }
 
+// targetOf returns the gateway that the flags and variables name; else the one
+// that runs in the background on this machine, else the usual address.
 func targetOf(c *cli.Context) (target, error) {
 	token, err := readToken(c)
 	if err != nil {
 		return target{}, err
 	}
-	return target{c.String("endpoint"), token}, nil
+	t := target{c.String("endpoint"), token}
+	if !atGateway(c) {
+		t.endpoint = defaultEndpoint
+		if err := t.ofDaemon(); err != nil {
+			return target{}, err
+		}
+	}
+	if _, err := client.New(t.endpoint, client.Options{}); err != nil {
+		return target{}, usagef(c, "%s", err)
+	}
+	return t, nil
+}
+
+// ofDaemon takes the address of the gateway that daemon start left running, and
+// the token of the file that it was given, unless there is another token.
+func (t *target) ofDaemon() error {
+	dir := os.Getenv("SANDBOX_AGENT_DATA_DIR")
+	if dir == "" {
+		var err error
+		if dir, err = defaultDataDir(); err != nil {
+			return nil // without a home there is no daemon to be found
+		}
+	}
+	s, err := (&daemon{dataDir: dir}).running()
+	if err != nil || s == nil {
+		return nil // it is looked for, not needed
+	}
+	t.endpoint = s.URL
+	if file := flagValue(s.Args, "token-file"); file != "" && t.token == "" {
+		if t.token, err = readTokenFile(file); err != nil {
+			return fmt.Errorf("the token of the daemon: %w", err)
+		}
+	}
+	return nil
+}
+
+// flagValue returns the last value of a flag among the arguments of a command.
+func flagValue(args []string, name string) (value string) {
+	for i, a := range args {
+		key, v, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		switch {
+		case key != name || !strings.HasPrefix(a, "-"):
+		case joined:
+			value = v
+		case i+1 < len(args):
+			value = args[i+1]
+		}
+	}
+	return value
+}
+
+func readTokenFile(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
 }
 
 // readToken returns the token of --token, --token-file or their variables, ""
@@ -48,11 +106,10 @@ func targetOf(c *cli.Context) (target, error) {
 func readToken(c *cli.Context) (string, error) {
 	token, file := c.String("token"), c.String("token-file")
 	if file != "" && token == "" {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return "", fmt.Errorf("read token: %w", err)
+		var err error
+		if token, err = readTokenFile(file); err != nil {
+			return "", err
 		}
-		token = strings.TrimSpace(string(b))
 		if token == "" {
 			return "", usagef(c, "the token file %s is empty", file)
 		}

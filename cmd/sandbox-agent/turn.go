@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type turn struct {
 	view  *view
 	asker *asker
 	link  *link
+	news  *installing
 	ctx   context.Context // ends with the turn; for answers to the agent
 
 	work  sync.WaitGroup // questions being asked
@@ -42,10 +44,18 @@ type turn struct {
 }
 
 // runTurn connects, opens or resumes the session, and runs the prompt.
-func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) error {
+func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) (err error) {
 	ctx, kill := context.WithCancelCause(ctx)
 	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), ctx: ctx, sent: make(chan struct{}), open: map[acp.ID]context.CancelFunc{}}
 	t.asker = newAsker(std.in, t.view)
+	t.news = &installing{std: std, quiet: o.json}
+	defer func() {
+		t.mu.Lock()
+		id := t.session
+		t.mu.Unlock()
+		err = o.ending.of(ctx, o.target, id, err)
+	}()
+	defer t.news.end()
 
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
@@ -62,8 +72,11 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 			return errors.Join(context.Cause(ctx), err)
 		}
 		t.o.cwd, agent = cwd, of
-	} else {
-		agent = o.agent
+	} else if agent = o.agent; agent == "" {
+		if agent, err = t.pickAgent(ctx); err != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+		t.o.agent = agent
 	}
 	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, t.receive)
 	if err != nil {
@@ -73,7 +86,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 	t.mu.Lock()
 	t.link = link
 	t.mu.Unlock()
-	opened, err := link.initialize(ctx, agent, object{"requestQuestion": true})
+	opened, err := link.initialize(ctx, agent, object{"requestQuestion": true, "installProgress": true})
 	if err != nil {
 		return err
 	}
@@ -175,13 +188,16 @@ func (t *turn) openSession(ctx context.Context) error {
 	var err error
 	id := t.o.session
 	if id == "" {
-		own := object{}
+		own := maps.Clone(t.o.opened.own)
+		if own == nil {
+			own = object{}
+		}
 		for name, v := range map[string]string{"agent": t.o.agent, "model": t.o.model, "mode": t.o.mode} {
 			if v != "" {
 				own[name] = v
 			}
 		}
-		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
+		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": append([]any{}, t.o.opened.mcp...), "_meta": meta(own)})
 		id = rawjson.MemberString(res, "sessionId")
 		if err == nil && id == "" {
 			err = errors.New("the gateway's answer to session/new has no session id")
@@ -273,6 +289,9 @@ func (t *turn) receive(link *link, m acp.Message) {
 	t.mu.Unlock()
 	if t.o.json && t.opening.Load() {
 		fmt.Fprintf(t.std.out, "%s\n", m.Frame())
+	}
+	if t.news.receive(m) {
+		return
 	}
 	if u := m.Update(); u != nil {
 		t.kinds.update(u)

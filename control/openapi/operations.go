@@ -93,7 +93,7 @@ func rpcOperations() []operation {
 				200: openapi3.NewResponse().WithDescription("The JSON-RPC response.").WithJSONSchema(message),
 				202: openapi3.NewResponse().WithDescription("Accepted. Responses come on a stream."),
 			},
-			problems: []problem.Kind{problem.InvalidRequest, problem.UnsupportedAgent, problem.ClientNotFound, problem.AgentNotInstalled, problem.NotAcceptable, problem.Conflict, problem.PayloadTooLarge, problem.UnsupportedMediaType, problem.StreamError, problem.Unavailable, problem.Timeout},
+			problems: []problem.Kind{problem.InvalidRequest, problem.UnsupportedAgent, problem.ClientNotFound, problem.AgentNotInstalled, problem.NotAcceptable, problem.Conflict, problem.PayloadTooLarge, problem.UnsupportedMediaType, problem.Unavailable, problem.Timeout},
 		},
 		{
 			method: http.MethodGet, path: path, id: "openStream", summary: "Receive messages, as an event stream or over a WebSocket",

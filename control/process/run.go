@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // RunOptions say how a run is bounded, and what of it is wanted. 0 is the
@@ -92,12 +94,12 @@ func (s *Service) Run(ctx context.Context, spec Spec, o RunOptions) (Result, err
 		defer close(fed)
 		_, _ = p.write(feeding, o.Stdin, true, o.Timeout) // one that does not read its input does not want it
 	}()
-	timer := time.NewTimer(o.Timeout)
-	defer timer.Stop()
+	late, inTime := awake.After(o.Timeout)
+	defer inTime()
 	var r Result
 	select {
 	case <-p.done:
-	case <-timer.C:
+	case <-late:
 		r.TimedOut = true
 	case <-ctx.Done():
 		err = context.Cause(ctx)

@@ -23,8 +23,10 @@ import (
 // heavy agents keep a whole processor busy while they start. They count as two.
 var heavy = []string{"claude", "copilot", "gemini", "opencode", "opencode-acp", "qwen"}
 
-// seats is how much of the machine real agents may use at once.
-func seats() int { return 2 * runtime.NumCPU() }
+// seats is how much of the machine real agents may use at once. An agent that
+// runs keeps half a processor busy: the rest of the time it waits for its model,
+// for a command, or for the end of another.
+func seats() int { return 3 * runtime.NumCPU() }
 
 // maxWait bounds the wait for a turn: with a whole suite in front of it, a test
 // waits for minutes.

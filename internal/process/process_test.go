@@ -121,7 +121,7 @@ func TestExit_KeepsCodeAndStderr(t *testing.T) {
 	p, _ := start(t, "exit")
 	<-p.Done()
 	head, end, truncated, lines := p.Stderr()
-	if p.Exit().Code != 3 || !strings.Contains(end, "the reason") || !strings.HasPrefix(head, "first line") || truncated || lines != 2 {
+	if p.Exit().Code != 3 || !strings.Contains(end, "the reason") || !strings.HasPrefix(end, "first line") || head != "" || truncated || lines != 2 {
 		t.Errorf("exit %+v, head %q, end %q, truncated %v, lines %d", p.Exit(), head, end, truncated, lines)
 	}
 }
@@ -262,5 +262,39 @@ func TestTail_KeepsBothEnds(t *testing.T) {
 	head, end, truncated, lines := w.read()
 	if !strings.HasPrefix(head, "line 0\nline 1\n") || !strings.HasSuffix(end, "line 19999") || !truncated || lines != 20000 || len(end) > headKept {
 		t.Errorf("head %.30q, end %q, truncated %v, lines %d", head, end[max(0, len(end)-30):], truncated, lines)
+	}
+}
+
+// The first lines and the last ones are kept, each once, without what colours them.
+func TestStderr_FirstAndLastLines(t *testing.T) {
+	write := func(n int) *tail {
+		out := newTail()
+		for i := range n {
+			fmt.Fprintf(out, "\x1b[31mline %d\x1b[0m\r\n", i+1)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		lines            int
+		head, first, end string // of the end: its first line and its last one
+		truncated        bool
+	}{
+		{1, "", "line 1", "line 1", false},
+		{50, "", "line 1", "line 50", false},
+		{60, "line 10", "line 11", "line 60", false},
+		{70, "line 20", "line 21", "line 70", false},
+		{100, "line 20", "line 51", "line 100", true},
+		{100_000, "line 20", "line 99951", "line 100000", true},
+	} {
+		head, end, truncated, lines := write(c.lines).read()
+		heads, ends := strings.Split(head, "\n"), strings.Split(end, "\n")
+		if heads[len(heads)-1] != c.head || ends[0] != c.first || ends[len(ends)-1] != c.end || truncated != c.truncated || lines != c.lines {
+			t.Errorf("%d lines: head ends with %q, end is %q to %q, truncated %v, lines %d", c.lines, heads[len(heads)-1], ends[0], ends[len(ends)-1], truncated, lines)
+		}
+	}
+	out := newTail()
+	_, _ = out.Write([]byte("a\x1b]0;title\x07b\x1b[2K\x1b(c\n"))
+	if _, end, _, _ := out.read(); end != "ab(c" {
+		t.Errorf("escapes leave %q", end)
 	}
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -9,6 +10,10 @@ import (
 const (
 	headKept = 4 << 10
 	tailKept = 64 << 10
+
+	headLines = 20
+	tailLines = 50
+	maxEnd    = 16 << 10 // bytes of the last lines
 )
 
 // tail keeps the first and the last bytes written to it.
@@ -52,18 +57,39 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// read returns the first lines and the last ones, none of them twice: where all fits
+// into the last ones, there are no first ones. Colours and other escapes are left out.
 func (t *tail) read() (head, end string, truncated bool, lines int) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	head = strings.ToValidUTF8(string(t.head), "\uFFFD")
-	end = string(t.ring[t.pos:]) + string(t.ring[:t.pos])
-	truncated = t.total > len(t.head)+len(t.ring)
-	if !truncated { // all of it fits: the end is the whole text's last part
-		end = string(t.head) + end
+	first, last := string(t.head), string(t.ring[t.pos:])+string(t.ring[:t.pos])
+	lost := t.total > len(t.head)+len(t.ring)
+	lines = t.lines
+	t.mu.Unlock()
+	if !lost {
+		all := linesOf(first + last)
+		cut := max(0, len(all)-tailLines)
+		before := all[:min(cut, headLines)]
+		head, end = strings.Join(before, "\n"), strings.Join(all[cut:], "\n")
+		truncated = len(before) < cut
+	} else {
+		before, after := linesOf(first), linesOf(last)
+		head = strings.Join(before[:min(len(before), headLines)], "\n")
+		end, truncated = strings.Join(after[max(0, len(after)-tailLines):], "\n"), true
 	}
-	if len(end) > headKept {
-		end = end[len(end)-headKept:]
-		truncated = true
+	if len(end) > maxEnd {
+		end, truncated = strings.ToValidUTF8(end[len(end)-maxEnd:], ""), true
 	}
-	return head, strings.TrimSpace(strings.ToValidUTF8(end, "\uFFFD")), truncated, t.lines
+	return head, end, truncated, lines
+}
+
+// escapes are what programs say to terminals: colours, titles, and how the cursor moves.
+var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\^_])`)
+
+func linesOf(text string) []string {
+	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+	text = strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\x1b", ""))
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
 }

@@ -38,7 +38,8 @@ const endToEnd = "./cmd/sandbox-agent"
 
 // goRuns are what the tier consists of. The long tier has the race detector
 // everywhere. More tests with real agents begin than the machine has processors,
-// since most of them wait: for their turn, for the agent, for the disk.
+// since most of them wait: for their turn, for the agent, for the disk. The package
+// that takes longest begins first, so that none runs alone at the end.
 func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	if s.long {
 		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}, nil
@@ -54,7 +55,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		})
 	})
 	return []goRun{
-		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "6"}, []string{"./adapters/...", endToEnd}},
+		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, []string{endToEnd, "./adapters/..."}},
 		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
 		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, []string{endToEnd}},
 		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, concurrent},

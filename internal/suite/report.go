@@ -86,10 +86,32 @@ func (s *suite) report(w io.Writer, startsFile string) error {
 	if err != nil {
 		return err
 	}
+	for _, r := range s.results {
+		if r.outcome != "fail" || slices.ContainsFunc(s.results, func(o result) bool {
+			return o.outcome == "fail" && strings.HasPrefix(o.name, r.name+"/")
+		}) {
+			continue // what failed is a part of it
+		}
+		fmt.Fprintf(w, "failed: %s\n%s", r.name, firstLines(r.why, 40))
+	}
 	fmt.Fprintf(w, "starts of real agents: %s\n", starts)
 	fmt.Fprintf(w, "ran: %s\n", strings.Join(kinds, ", "))
 	fmt.Fprintf(w, "tests: %d passed, %d failed, %d skipped\n", outcomes["pass"], outcomes["fail"], outcomes["skip"])
 	return errors.Join(wrong...)
+}
+
+// firstLines is the beginning of a test's output, where its errors are: logs of
+// what it ran come behind them.
+func firstLines(text string, n int) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if n--; n < 0 {
+			b.WriteString("    ... the rest stands above\n")
+			break
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // table reads lines of a value and text, tab between them; # begins a comment.

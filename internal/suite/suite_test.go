@@ -77,6 +77,30 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 	}
 }
 
+// What failed is said once more at the end, by the smallest part that failed and
+// by how it begins: the logs of what it ran are long.
+func TestReport_SaysWhatFailed(t *testing.T) {
+	defer func(floors string) { floorsFile = floors }(floorsFile)
+	floorsFile = "1\tunit\n"
+	starts := filepath.Join(t.TempDir(), "starts.txt")
+	if err := os.WriteFile(starts, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := suite{out: io.Discard, results: []result{
+		{"unit", "fs.TestA", "fail", "a log\n"},
+		{"unit", "fs.TestA/one", "fail", "because of this\n" + strings.Repeat("a log\n", 1000)},
+		{"unit", "fs.TestAB", "fail", "and this\n"},
+	}}
+	var out strings.Builder
+	if err := s.report(&out, starts); err != nil {
+		t.Fatal(err)
+	}
+	want := "failed: fs.TestA/one\nbecause of this\n" + strings.Repeat("a log\n", 39) + "    ... the rest stands above\nfailed: fs.TestAB\nand this\nstarts of"
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("it says\n%s", out.String())
+	}
+}
+
 func TestFiles_CanBeRead(t *testing.T) {
 	if _, err := readFloors(floorsFile); err != nil {
 		t.Error(err)

@@ -141,6 +141,9 @@ func (a *Agent) all() []*Process {
 // wait, not the start, which others may be waiting for too. The process is held
 // for the caller, who releases it.
 func (a *Agent) Process(ctx context.Context, n Needs) (*Process, error) {
+	if err := a.Info().Credentials.Check(a.id, n.Credentials); err != nil {
+		return nil, err
+	}
 	key := n.key()
 	if n.Progress != nil {
 		defer a.listen(n.Progress)()

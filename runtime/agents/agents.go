@@ -174,10 +174,10 @@ func (set *Set) List() []*Agent {
 }
 
 // EndUnused ends the processes that nobody has needed for a while.
-func (set *Set) EndUnused(now time.Time) {
+func (set *Set) EndUnused() {
 	for _, a := range set.Used() {
 		for _, p := range a.Processes() {
-			if p.endUnused(now.Add(-linger)) {
+			if p.endUnused() {
 				set.o.Tasks.Go(func() { p.Close(ErrUnused) })
 			}
 		}

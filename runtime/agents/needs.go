@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"maps"
@@ -59,8 +60,10 @@ func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 		}
 	}
 	if raw, ok := rawjson.Member(own, "credentials"); ok {
-		if json.Unmarshal(raw, &n.Credentials) != nil {
-			return bad("credentials", "an object with apiKey, oauthToken or baseUrl, which are strings")
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.DisallowUnknownFields() // a key under another name would leave the session to the gateway's
+		if d.Decode(&n.Credentials) != nil {
+			return bad("credentials", "an object with apiKey, oauthToken or baseUrl, which are strings, and nothing else")
 		}
 	}
 	n.Version = rawjson.MemberString(own, "agentVersion")

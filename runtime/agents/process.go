@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -59,7 +60,7 @@ type Process struct {
 	state   state
 	cause   error // why it is ending
 	holds   int   // connections, sessions and callers that need it
-	idleAt  time.Time
+	idleAt  awake.Moment
 	lastID  int64
 	pending map[int64]*pending
 	routes  map[string]Receiver // by the JSON token of the agent's session id
@@ -101,6 +102,9 @@ func (p *Process) Capabilities() Capabilities { return p.caps }
 
 // Initialized returns the agent's answer to initialize.
 func (p *Process) Initialized() json.RawMessage { return p.init }
+
+// Alone reports whether nobody shares the process.
+func (p *Process) Alone() bool { return p.needs.Alone }
 
 // OwnLogin reports whether the process has credentials of a session's own: what it
 // says of its login tells nothing of other sessions.
@@ -145,7 +149,7 @@ func (p *Process) Release() {
 
 func (p *Process) releaseLocked() {
 	p.holds--
-	p.idleAt = time.Now()
+	p.idleAt = awake.Now()
 }
 
 // run makes the opened connection the process's own.
@@ -165,7 +169,7 @@ func (p *Process) becomeRunning() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state == starting {
-		p.state, p.idleAt = running, time.Now()
+		p.state, p.idleAt = running, awake.Now()
 	}
 }
 
@@ -191,15 +195,15 @@ func (p *Process) end(cause error) {
 	p.endLocked(cause)
 }
 
-// endUnused begins the end of the process when nobody has needed it since t, and
+// endUnused begins the end of the process when nobody has needed it for a while, and
 // reports whether it did: nobody can hold it from then on.
-func (p *Process) endUnused(t time.Time) bool {
+func (p *Process) endUnused() bool {
 	p.mu.Lock()
 	owes := false
 	for _, k := range p.pending {
 		owes = owes || !k.dropped
 	}
-	if p.state != running || p.holds > 0 || owes || !p.idleAt.Before(t) {
+	if p.state != running || p.holds > 0 || owes || p.idleAt.Ago() <= linger {
 		p.mu.Unlock()
 		return false
 	}
@@ -258,7 +262,7 @@ func exitOf(cause error) observe.Exit {
 // or by whoever ends the process, and must not wait.
 type pending struct {
 	done    func(res *acp.Message, err error)
-	timer   *time.Timer
+	timer   *awake.Timer
 	once    sync.Once
 	dropped bool // nobody waits for it any more; the process's mu guards it
 }
@@ -284,7 +288,7 @@ func (p *Process) expect(timeout time.Duration, done func(res *acp.Message, err 
 	id = p.lastID
 	p.pending[id] = k
 	if timeout > 0 {
-		k.timer = time.AfterFunc(timeout, func() { p.fail(id, ErrRequestTimeout) })
+		k.timer = awake.AfterFunc(timeout, func() { p.fail(id, ErrRequestTimeout) })
 	}
 	return id, nil
 }

@@ -111,7 +111,7 @@ func TestProcess_UnusedOnesEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		set.EndUnused(time.Now())
+		set.EndUnused()
 		if !p.Alive() {
 			t.Fatal("a process that is held was ended")
 		}
@@ -119,7 +119,7 @@ func TestProcess_UnusedOnesEnd(t *testing.T) {
 		p.Call(t.Context(), time.Minute, func(id acp.ID) acp.Message { return acp.NewRequest(id, "_x", nil) }, func(_ *acp.Message, err error) { answered <- err })
 		p.Release()
 		time.Sleep(30 * time.Second)
-		set.EndUnused(time.Now())
+		set.EndUnused()
 		if !p.Alive() {
 			t.Fatal("a process that owes an answer was ended")
 		}
@@ -131,12 +131,12 @@ func TestProcess_UnusedOnesEnd(t *testing.T) {
 			t.Fatalf("another process was started: %v", err)
 		}
 		again.Release()
-		set.EndUnused(time.Now())
+		set.EndUnused()
 		if !p.Alive() {
 			t.Error("a process was ended that was needed a moment ago")
 		}
 		time.Sleep(linger + time.Second)
-		set.EndUnused(time.Now())
+		set.EndUnused()
 		if p.Alive() || p.hold() {
 			t.Error("an unused process can be held")
 		}

@@ -97,11 +97,23 @@ func (l *Log) beginLocked(b *block) {
 	b.buf = b.buf[:len(b.buf)+headerSize]
 }
 
-// evictLocked lets the oldest blocks go while more than the bound is held, but
-// for the newest one and for what the file does not have.
-func (l *Log) evictLocked() {
+// evictLocked keeps the bound: what the file does not have stays.
+func (l *Log) evictLocked() { l.dropLocked(l.o.Memory, func(b *block) bool { return b.whole() }) }
+
+// Forget lets the oldest entries of a log without a file go while it holds more than
+// keep bytes: those up to seq, which nobody needs any more.
+func (l *Log) Forget(seq uint64, keep int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path == "" && l.held > keep {
+		l.dropLocked(keep, func(b *block) bool { return b.first+uint64(len(b.refs)) <= seq+1 })
+	}
+}
+
+// dropLocked lets the oldest blocks that may go while more than most is held.
+func (l *Log) dropLocked(most int, may func(b *block) bool) {
 	n := 0
-	for l.held > l.o.Memory && n < len(l.blocks)-1 && l.blocks[n].whole() {
+	for l.held > most && n < len(l.blocks)-1 && may(l.blocks[n]) {
 		b := l.blocks[n]
 		l.held -= cap(b.buf)
 		b.retire()

@@ -39,8 +39,8 @@ func Setup(params json.RawMessage) json.RawMessage {
 // does not touch the disk; see [Session.Keep] and [Session.Finish].
 func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Session {
 	rec := record{
-		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Cwd: n.Cwd,
-		Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
+		ID: n.ID, Agent: p.Agent().ID(), AgentSessionID: rawjson.MemberString(result, "sessionId"), Title: n.Title, Titled: n.Title != "" && n.From == nil, Cwd: n.Cwd,
+		Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 		CreatedAt: time.Now().UTC(), Continuity: ContinuityNative,
 	}
 	if n.From != nil {
@@ -67,16 +67,17 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 // what had no effect.
 func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupported {
 	s.mu.Lock()
-	l := s.m.link
+	l, setup := s.m.link, s.rec.Setup
 	s.mu.Unlock()
 	if l == nil {
 		return nil // its process has ended
 	}
-	return s.configure(ctx, l, asked)
+	return append(s.configure(ctx, l, asked), untimed(l.p.Agent().Info(), setup)...)
 }
 
-// Inherit copies the history of another session up to an entry.
-func (s *Session) Inherit(from *Session, upTo uint64) {
+// Inherit copies the history of another session up to an entry. Who makes the fork knows
+// it, or loads it: as something new it would look like an answer.
+func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	cur := from.Log().Cursor(0)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
@@ -89,7 +90,7 @@ func (s *Session) Inherit(from *Session, upTo uint64) {
 				continue
 			}
 			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
-				s.append(e.Kind, journal.Everyone, &m)
+				s.append(e.Kind, journal.Except(maker), &m)
 			}
 		}
 		s.Flush()
@@ -125,7 +126,7 @@ func (s *Session) Refusal() error {
 func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (*Session, json.RawMessage, error) {
 	s := newSession(set, record{
 		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
-		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, Capabilities: n.Capabilities,
+		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 	}, starting)
 	if err := s.Readable(); err != nil {
 		return nil, nil, err

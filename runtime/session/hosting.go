@@ -9,8 +9,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
-	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -60,13 +60,78 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 	if a == nil {
 		return nil, problem.New(problem.UnsupportedAgent, "the session's agent %q is no longer configured", rec.Agent)
 	}
+	if rec.lacksCredentials() {
+		return nil, rec.errCredentials()
+	}
+	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
+	if untried := rec.Before; untried != nil && refused != nil {
+		// What a load has asked for since may be why.
+		before := rec
+		before.take(untried)
+		if last, _, lastErr := s.reopened(ctx, n, a, before, attempt); last != nil && lastErr == nil {
+			s.undo(rec, before, refused)
+			l, refused = last, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l == nil {
+		if refused != nil {
+			s.log.Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
+		}
+		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
+			return nil, err
+		}
+		s.tell([]byte(`{"sessionUpdate":"session_info_update","_meta":{"` + acp.MetaKey + `":{"continuity":"` + string(ContinuityFresh) + `"}}}`))
+	}
+	s.chooseAgain(ctx, l)
+	s.tried(rec.Before != nil)
+	return l, nil
+}
+
+// undo gives the session the settings back with which its agent opens it.
+func (s *Session) undo(asked, before record, why *acp.Error) {
+	fields := differing(before.Setup, asked.Setup)
+	s.log.Warn("agent does not open the session with its new settings", "fields", fields, "err", why)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rec.take(before.Setup)
+	s.refused = append(cannot(fields, "agent "+asked.Agent+" does not open the session with it: "+why.Message), s.refused...)
+	s.unsaved = true
+}
+
+// tried notes that the agent has opened the session with the settings that it has, and
+// tells everybody which of those that a load had changed have no effect.
+func (s *Session) tried(changed bool) {
+	s.mu.Lock()
+	s.rec.Before, s.unsaved = nil, s.unsaved || changed
+	refused := s.refused
+	s.mu.Unlock()
+	if !changed || len(refused) == 0 {
+		return
+	}
+	if b, err := schema.Encode(refused); err == nil {
+		s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").Raw("_meta",
+			rawjson.Object{}.Raw(acp.MetaKey, rawjson.Object{}.Raw("unsupported", b).End()).End()).End())
+	}
+}
+
+// process returns a process for the session as rec has it, which its caller releases.
+func (s *Session) process(ctx context.Context, n agents.Needs, a *agents.Agent, rec record) (*agents.Process, error) {
 	n = rec.needs(n, a)
 	if n.Alone {
 		n.Backoff = &s.backoff
 	}
-	p, err := a.Process(ctx, n)
+	return a.Process(ctx, n)
+}
+
+// reopened has the agent open its own session again, as rec has it. There is no link if
+// the agent cannot, or refuses to for another reason than a login.
+func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (_ *link, refused *acp.Error, err error) {
+	p, err := s.process(ctx, n, a, rec)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer p.Release()
 	method := ""
@@ -75,29 +140,14 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		method = acp.MethodSessionResume
 	case caps.Load:
 		method = acp.MethodSessionLoad
+	default:
+		return nil, nil, nil
 	}
-	if method != "" {
-		l, err := s.restore(ctx, p, method, rec, attempt)
-		if err == nil {
-			s.chooseAgain(ctx, l)
-			return l, nil
-		}
-		refused, ok := errors.AsType[*acp.Error](err)
-		if !ok || refused.Code == acp.CodeAuthRequired {
-			return nil, err
-		}
-		s.log.Warn("agent could not restore session", "agent", rec.Agent, "err", err)
+	l, err := s.restore(ctx, p, method, rec, attempt)
+	if said, ok := errors.AsType[*acp.Error](err); ok && said.Code != acp.CodeAuthRequired {
+		return nil, said, nil
 	}
-	l, err := s.startFresh(ctx, p, rec, attempt)
-	if err != nil {
-		return nil, err
-	}
-	s.chooseAgain(ctx, l)
-	u := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update",
-		[]byte(`{"sessionUpdate":"session_info_update","_meta":{"`+acp.MetaKey+`":{"continuity":"`+string(ContinuityFresh)+`"}}}`)).End())
-	s.Log().Append(journal.Notice, journal.Everyone, u.Frame())
-	s.Flush()
-	return l, nil
+	return l, nil, err
 }
 
 // restore has the agent open its own session again. What it replays the log has
@@ -110,7 +160,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
 	}
-	params := rawjson.SetMember(rec.Setup, rawjson.AppendQuoted(nil, l.native), "sessionId")
+	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
 	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) { s.openedBy(l, err) })
 	if err != nil {
@@ -122,12 +172,17 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 }
 
 // startFresh has the agent create a new session under the gateway's old one.
-func (s *Session) startFresh(ctx context.Context, p *agents.Process, rec record, attempt uint64) (_ *link, err error) {
+func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (_ *link, err error) {
+	p, err := s.process(ctx, n, a, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Release()
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: acp.MethodSessionNew, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p}
 	created := p.Creating()
-	res, err := p.AskThen(ctx, acp.MethodSessionNew, rec.Setup, func(res json.RawMessage, err error) {
+	res, err := p.AskThen(ctx, acp.MethodSessionNew, ServersFor(p.Agent().Info(), rec.Setup), func(res json.RawMessage, err error) {
 		defer created()
 		if err != nil {
 			return
@@ -138,9 +193,16 @@ func (s *Session) startFresh(ctx context.Context, p *agents.Process, rec record,
 			s.rec.AgentSessionID = l.native
 		}
 		s.mu.Unlock()
-		if s.openedBy(l, nil) {
-			s.handle(event{kind: bound, attempt: attempt, link: l})
-			_ = p.Bind(l.native, l) // of a process that is ending: the start fails, too
+		if !s.openedBy(l, nil) {
+			return
+		}
+		s.handle(event{kind: bound, attempt: attempt, link: l})
+		_ = p.Bind(l.native, l) // of a process that is ending: the start fails, too
+		s.mu.Lock()
+		unwanted := l.unwanted
+		s.mu.Unlock()
+		if unwanted { // the start was given up before there was anything to unbind
+			p.Unbind(l.native, l)
 		}
 	})
 	if err != nil {
@@ -192,6 +254,7 @@ func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
 	s.change(func(rec *record) {
 		rec.Continuity = continuity
 		rec.read(res)
+		s.refused = UnsupportedIn(res)
 	})
 }
 

@@ -139,6 +139,9 @@ func (s *Session) Describe(result json.RawMessage) json.RawMessage {
 		"agent": s.rec.Agent, "agentSessionId": s.rec.AgentSessionID, "continuity": s.rec.Continuity,
 		"turn": map[bool]string{true: "running", false: "idle"}[s.m.turn != nil], "seq": seq, "pending": len(s.asks),
 	}
+	if s.rec.lacksCredentials() {
+		meta["credentialsRequired"] = s.rec.OwnCredentials
+	}
 	if len(s.rec.Modes) > 0 {
 		result = rawjson.SetMember(result, s.rec.Modes, "modes")
 	}

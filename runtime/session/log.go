@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -121,6 +122,7 @@ func (s *Session) Flush() {
 		return
 	}
 	s.active.Store(time.Now().UnixMilli())
+	s.stirred.Store(int64(awake.Now()))
 	if s.set.o.Fsync == "interval" {
 		s.set.syncer.soon(s)
 	}

@@ -57,6 +57,9 @@ import (
 //	          needed by then                    the agent would
 //	                                            not delete it
 //	idle      releasing, if nothing is open     -                -
+//	changed   releasing, and started anew with  request refused  request refused
+//	          the settings of a load; request
+//	          runs then
 //	load      -                                 waits            closed: open
 //	discarded deleted: it was never opened      -                -
 //	shutdown  refuses from now on, cancels all, gives starts up, in every state
@@ -113,6 +116,7 @@ const (
 	overdue
 	released
 	idle
+	changed
 	loaded
 	discarded
 	shutdown
@@ -122,7 +126,7 @@ const (
 type event struct {
 	kind    eventKind
 	turn    *turn        // prompted, withdrawn, answered, overdue
-	req     *waiter      // requested
+	req     *waiter      // requested, changed
 	link    *link        // bound, started, lost, released
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
@@ -267,6 +271,13 @@ func (m *machine) on(e event) []effect {
 		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 || e.now) {
 			m.release()
 		}
+	case changed:
+		if m.refusal() == nil && m.hosting == serving && !m.busy() {
+			m.waiters = append(m.waiters, e.req)
+			m.release()
+		} else {
+			m.request(e.req)
+		}
 	case loaded:
 		if m.life == closed {
 			m.life = open
@@ -294,9 +305,11 @@ func (m *machine) refusal() error {
 	case m.life == deleted || m.life == stopping && m.goal == deleted:
 		return problem.New(problem.SessionNotFound, "session %s was deleted", m.id)
 	case m.life == ended || m.life == stopping && m.goal == ended:
-		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id)
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s has ended (terminated): start a new one", m.id).
+			WithData(map[string]string{"type": problem.Conflict.Type()})
 	case m.life == closed || m.life == stopping:
-		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id)
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s is closed: open it with session/load or session/resume", m.id).
+			WithData(map[string]string{"type": problem.Conflict.Type()})
 	case m.down:
 		return agents.ErrShutdown
 	}
@@ -326,7 +339,8 @@ func (m *machine) begin(t *turn) {
 	m.serve()
 }
 
-// serve gives the turn to the process, or sees to it that there is one.
+// serve gives the turn to the process, or sees to it that there is one for the turn
+// or for the requests that wait.
 func (m *machine) serve() {
 	switch t := m.turn; {
 	case m.hosting == serving && t != nil && t.phase == waiting:
@@ -335,9 +349,16 @@ func (m *machine) serve() {
 		if t.withdrawn { // it must not overtake the prompt
 			m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
 		}
-	case m.hosting == dormant:
+	case m.hosting == dormant && t != nil:
 		m.start(effect{do: startProcess, turn: t})
+	case m.hosting == dormant && len(m.waiters) > 0:
+		m.start(effect{do: startProcess, req: m.waiters[0]})
 	}
+}
+
+// busy reports whether something goes on in the session, or waits for its process.
+func (m *machine) busy() bool {
+	return m.life == stopping || m.turn != nil || m.asks > 0 || m.calls > 0 || len(m.waiters) > 0 || m.hosting == starting
 }
 
 func (m *machine) start(e effect) {

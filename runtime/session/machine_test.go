@@ -101,6 +101,11 @@ var moves = []struct {
 		return w.on(event{kind: released, link: w.leaving, err: errors.New("refused")})
 	}},
 	{"idle", func(w *world) bool { return w.on(event{kind: idle}) }},
+	{"change", func(w *world) bool {
+		r := &waiter{}
+		w.waiters = append(w.waiters, r)
+		return w.on(event{kind: changed, req: r})
+	}},
 	{"load", func(w *world) bool { return w.on(event{kind: loaded}) }},
 	{"shutdown", func(w *world) bool { return w.on(event{kind: shutdown}) }},
 }
@@ -113,6 +118,9 @@ func (w *world) stop(goal life) bool {
 // on lets the machine take an event and does what it says, as far as it matters here.
 func (w *world) on(e event) bool {
 	for _, eff := range w.m.on(e) {
+		if what := missing(eff); what != "" {
+			w.fault = what
+		}
 		switch eff.do {
 		case endTurn:
 			if !drop(&w.turns, eff.turn) {
@@ -138,6 +146,9 @@ func (w *world) on(e event) bool {
 			if w.begun {
 				w.fault = "two starts at a time"
 			}
+			if (eff.turn == nil) == (eff.req == nil) {
+				w.fault = "a start is for one turn, or for one request"
+			}
 			w.begun, w.given = true, false
 		case giveUpStart:
 			w.given = true
@@ -151,6 +162,45 @@ func (w *world) on(e event) bool {
 		}
 	}
 	return true
+}
+
+// missing says what carrying out an effect needs and the effect has not.
+func missing(e effect) string {
+	switch e.do {
+	case recordPrompt, endTurn, watchStop:
+		if e.turn == nil {
+			return "an effect on a turn has none"
+		}
+	case givePrompt, tellWithdrawn:
+		if e.turn == nil || e.link == nil {
+			return "a prompt or its link is missing"
+		}
+	case tellCancel, answerPeople:
+		if e.link == nil {
+			return "nobody can be told"
+		}
+	case startProcess:
+		if e.turn == nil && e.req == nil {
+			return "a process is started for nobody"
+		}
+	case runRequest:
+		if e.req == nil || e.link == nil {
+			return "a request or its link is missing"
+		}
+	case refuseRequest:
+		if e.req == nil || e.err == nil {
+			return "a request is refused without a reason"
+		}
+	case release:
+		if e.link == nil && e.goal != deleted {
+			return "a process is released that is none"
+		}
+	case tellStopped:
+		if e.done == nil {
+			return "nobody waits for the stop"
+		}
+	}
+	return ""
 }
 
 func drop[T comparable](list *[]T, one T) bool {

@@ -3,8 +3,11 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
@@ -17,6 +20,7 @@ type record struct {
 	Agent          string          `json:"agent"`
 	AgentSessionID string          `json:"agentSessionId"`
 	Title          string          `json:"title,omitempty"`
+	Titled         bool            `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
 	Cwd            string          `json:"cwd"`
 	Continuity     Continuity      `json:"continuity"`
 	CreatedAt      time.Time       `json:"createdAt"`
@@ -26,11 +30,16 @@ type record struct {
 
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.
-	Setup         json.RawMessage      `json:"setup"`
-	credentials   adapters.Credentials // never on disk; zero after a restart
-	Capabilities  json.RawMessage      `json:"clientCapabilities,omitempty"`
-	Modes         json.RawMessage      `json:"modes,omitempty"`
-	ConfigOptions json.RawMessage      `json:"configOptions,omitempty"`
+	Setup json.RawMessage `json:"setup"`
+	// Before is the Setup with which the agent has opened the session last, as long as
+	// what a load has changed since was not tried.
+	Before      json.RawMessage      `json:"setupBefore,omitempty"`
+	credentials adapters.Credentials // never on disk; zero after a restart
+	// OwnCredentials names the fields of the credentials that the session has of its own.
+	OwnCredentials []string        `json:"ownCredentials,omitempty"`
+	Capabilities   json.RawMessage `json:"clientCapabilities,omitempty"`
+	Modes          json.RawMessage `json:"modes,omitempty"`
+	ConfigOptions  json.RawMessage `json:"configOptions,omitempty"`
 
 	// ChosenMode and Chosen are what clients set, by the option's id: an agent
 	// that is started anew is told again.
@@ -49,6 +58,31 @@ func (rec *record) read(result json.RawMessage) {
 	if v, ok := rawjson.Member(result, "configOptions"); ok {
 		rec.ConfigOptions = bytes.Clone(v)
 	}
+}
+
+// lacksCredentials reports whether the session had credentials of its own, which a
+// restart of the gateway has forgotten.
+func (rec *record) lacksCredentials() bool {
+	return len(rec.OwnCredentials) > 0 && rec.credentials == adapters.Credentials{}
+}
+
+// errCredentials refuses to run a session on another key than its own.
+func (rec *record) errCredentials() error {
+	names := strings.Join(rec.OwnCredentials, " and ")
+	const remedy = `load or resume the session with _meta["` + acp.MetaKey + `"].credentials; {} there has it use the gateway's own`
+	return acp.Errorf(acp.CodeAuthRequired, "session %s has credentials of its own (%s), which are kept in memory only and went with the gateway's restart: %s", rec.ID, names, remedy).
+		WithData(problem.New(problem.CredentialsRequired, "the session's own credentials (%s) went with the gateway's restart", names).
+			With("sessionId", rec.ID).With("fields", rec.OwnCredentials).With("remedy", remedy))
+}
+
+// Authorized refuses work in a session that has lost the credentials of its own.
+func (s *Session) Authorized() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.lacksCredentials() {
+		return s.rec.errCredentials()
+	}
+	return nil
 }
 
 // needs adds to n what the session was created with.

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -27,6 +28,7 @@ type Session struct {
 	log    *slog.Logger
 
 	active  atomic.Int64                // unix ms of the last message
+	stirred atomic.Int64                // the awake.Moment of the last message
 	opening sync.Mutex                  // held while the log is opened
 	logp    atomic.Pointer[journal.Log] // nil until opened
 	saving  sync.Mutex                  // orders writes of the record: an older one must not come last
@@ -36,7 +38,8 @@ type Session struct {
 	mu      sync.Mutex
 	m       machine
 	rec     record
-	unsaved bool // rec differs from the file
+	unsaved bool          // rec differs from the file
+	refused []Unsupported // what the agent did not take when it opened the session last
 	feeds   map[*viewer.Feed]struct{}
 	asks    map[int64]*ask // open, by the id that clients know; at most maxAsks
 	calls   calls
@@ -63,6 +66,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.active.Store(rec.CreatedAt.UnixMilli())
+	s.stirred.Store(int64(awake.Now()))
 	return s
 }
 
@@ -176,7 +180,15 @@ func (l *link) Receive(m *acp.Message) bool {
 		if more, currency := s.cost.note(m.Update()); more > 0 {
 			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
 		}
-	case "current_mode_update", "config_option_update", "session_info_update":
+	case "session_info_update":
+		own, left := s.untitledLocked(m)
+		if !left {
+			s.mu.Unlock()
+			return false
+		}
+		m = own
+		s.noteSettingsLocked(m)
+	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m)
 	}
 	s.append(journal.Update, journal.Everyone, m)

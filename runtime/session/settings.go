@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -26,8 +28,63 @@ var configFields = []struct{ field, category string }{
 
 // setupFields are those that only an agent's adapter can take.
 var setupFields = []string{
-	"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories",
-	"credentials", "agentVersion", "agentSpecific",
+	"permissionMode", "instructions", "appendSystemPrompt", "skills", "additionalDirectories",
+	"agentVersion", "agentSpecific",
+}
+
+// knownFields are all fields of _meta["sandboxagent.dev"] that a request that sets up a
+// session can have.
+var knownFields = slices.Concat(setupFields, []string{
+	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation",
+})
+
+// unknownFields lists those that there are not, with the nearest that there is.
+func unknownFields(own map[string]json.RawMessage) []Unsupported {
+	var out []Unsupported
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if slices.Contains(knownFields, name) {
+			continue
+		}
+		reason := "there is no such field"
+		if near := nearest(name, knownFields); near != "" {
+			reason += "; is " + near + " meant?"
+		}
+		out = append(out, Unsupported{name, reason})
+	}
+	return out
+}
+
+// nearest returns the name that differs least from the given one, "" when all of them
+// differ in more than a third of their letters.
+func nearest(name string, names []string) string {
+	best, least := "", 1+len(name)/3
+	for _, one := range names {
+		if d := distance(strings.ToLower(name), strings.ToLower(one)); d < least || d == least && best == "" {
+			best, least = one, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters that must be added, left out or replaced.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // configure sets what session/new asked for by the agent's own config
@@ -39,11 +96,7 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
 	defer cancel()
-	info := l.p.Agent().Info()
-	takes := info.Takes
-	if info.Program != "" {
-		takes = append(slices.Clip(takes), "agentVersion")
-	}
+	takes := taken(l.p.Agent().Info())
 	var out []Unsupported
 	for _, c := range configFields {
 		wish := rawjson.MemberString(own, c.field)
@@ -55,13 +108,29 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		}
 	}
 	for _, f := range setupFields {
-		v, given := rawjson.Member(own, f)
-		if !given || slices.Contains(takes, f) || f == "permissionMode" && string(v) == `"default"` {
-			continue
+		if v, given := rawjson.Member(own, f); given && !takesField(takes, f, v) {
+			out = append(out, notTaken(l.p.Agent().ID(), f))
 		}
-		out = append(out, Unsupported{f, "agent " + l.p.Agent().ID() + " does not take it from the gateway"})
 	}
-	return out
+	return append(out, unknownFields(members(own))...)
+}
+
+// taken names the fields that an agent's adapter takes.
+func taken(info adapters.Info) []string {
+	if info.Program != "" {
+		return append(slices.Clip(info.Takes), "agentVersion")
+	}
+	return info.Takes
+}
+
+// takesField reports whether one of setupFields, with a value, is among what an adapter
+// takes, or asks for nothing.
+func takesField(takes []string, field string, v json.RawMessage) bool {
+	return slices.Contains(takes, field) || field == "permissionMode" && string(v) == `"default"`
+}
+
+func notTaken(agent, field string) Unsupported {
+	return Unsupported{field, "agent " + agent + " does not take it from the gateway"}
 }
 
 // setOption sets the session's option of a category and returns why it could
@@ -188,6 +257,22 @@ func (s *Session) Chose(method string, params, result json.RawMessage) {
 	s.unsaved = true
 	s.mu.Unlock()
 	s.set.o.Tasks.Go(s.save)
+}
+
+// untitledLocked returns the agent's session_info_update without its title if a client
+// has given the session another one, and whether anything is left of it.
+func (s *Session) untitledLocked(m *acp.Message) (_ *acp.Message, left bool) {
+	title, given := rawjson.Member(m.Update(), "title")
+	if !s.rec.Titled || !given || textOf(title) == s.rec.Title {
+		return m, true
+	}
+	rest := rawjson.DeleteMember(m.Params(), "update", "title")
+	update, _ := rawjson.Member(rest, "update")
+	if len(members(update)) <= 1 {
+		return nil, false
+	}
+	own := acp.NewNotification(m.Method(), rest)
+	return &own, true
 }
 
 // noteSettingsLocked keeps what a later client is told at once.

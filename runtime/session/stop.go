@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
 
@@ -144,6 +145,9 @@ func (s *Session) AwaitIdle(ctx context.Context) {
 
 const logIdle = 30 * time.Second // a log silent for this long gives memory and file back
 
+// silent is how long nothing has happened in the session.
+func (s *Session) silent() time.Duration { return awake.Moment(s.stirred.Load()).Ago() }
+
 // Bounds say how long a silent session keeps its process; 0 is for ever.
 type Bounds struct {
 	Idle       time.Duration // without a turn, requests of the agent and open tool calls
@@ -153,7 +157,7 @@ type Bounds struct {
 
 // Idle returns the process of a session in which nothing goes on and that its agent can
 // open again, and since when nothing has happened. busy is true when something goes on.
-func (s *Session) Idle() (p *agents.Process, since time.Time, busy bool) {
+func (s *Session) Idle() (p *agents.Process, since awake.Moment, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.m.hosting != serving {
@@ -162,15 +166,15 @@ func (s *Session) Idle() (p *agents.Process, since time.Time, busy bool) {
 	p = s.m.link.p
 	caps := p.Capabilities()
 	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || !caps.Resume && !caps.Load
-	return p, time.UnixMilli(s.active.Load()), busy
+	return p, awake.Moment(s.stirred.Load()), busy
 }
 
 // GiveBack gives the process of an idle session back.
 func (s *Session) GiveBack() { s.handle(event{kind: idle}) }
 
 // Tidy gives back what an idle session holds: its process, and its log's memory sooner.
-func (s *Session) Tidy(now time.Time, b Bounds) {
-	silent := now.Sub(time.UnixMilli(s.active.Load()))
+func (s *Session) Tidy(b Bounds) {
+	silent := s.silent()
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()
 	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing

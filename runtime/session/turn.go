@@ -9,6 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -26,10 +27,10 @@ type turn struct {
 	prompt    acp.Message  // as the client sent it; dropped when the agent has it
 	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
 	phase     phase
-	withdrawn bool        // the agent is told when it has the prompt
-	agentID   int64       // the request's id at the agent
-	shown     bool        // the agent has shown something
-	watchdog  *time.Timer // of silence; nil without
+	withdrawn bool         // the agent is told when it has the prompt
+	agentID   int64        // the request's id at the agent
+	shown     bool         // the agent has shown something
+	watchdog  *awake.Timer // of silence; nil without
 	span      observe.Span
 }
 
@@ -89,14 +90,14 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 		})
 	t.agentID = id
 	if limit := s.set.o.TurnIdleTimeout; limit > 0 && err == nil {
-		t.watchdog = time.AfterFunc(limit, func() { s.watchSilence(t, limit) })
+		t.watchdog = awake.AfterFunc(limit, func() { s.watchSilence(t, limit) })
 	}
 	return err
 }
 
 // watchSilence cancels a turn that has been silent for limit.
 func (s *Session) watchSilence(t *turn, limit time.Duration) {
-	silent := time.Since(time.UnixMilli(s.active.Load()))
+	silent := s.silent()
 	s.mu.Lock()
 	if s.m.turn != t || silent < limit {
 		if s.m.turn == t {

@@ -16,6 +16,9 @@ func (st *Stream) Written() {
 	defer c.mu.Unlock()
 	for _, m := range st.polled {
 		m.f.written = max(m.f.written, m.pos)
+		if m.f.session == nil { // nobody else reads it
+			m.f.log.Forget(m.f.written, keepWritten)
+		}
 	}
 	st.polled = st.polled[:0]
 	c.advancedLocked()

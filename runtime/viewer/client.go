@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -124,19 +125,25 @@ func (c *Client) Shape() acp.Shape {
 }
 
 // Touch says that the client has sent something.
-func (c *Client) Touch() { c.used.Store(time.Now().UnixMilli()) }
+func (c *Client) Touch() { c.used.Store(int64(awake.Now())) }
 
-// Abandoned reports whether the connection has had neither stream nor request since t.
-func (c *Client) Abandoned(t time.Time) bool {
+// Abandoned reports whether the connection has had neither stream nor request for a
+// time.
+func (c *Client) Abandoned(limit time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.streams) == 0 && len(c.requests) == 0 && time.UnixMilli(c.used.Load()).Before(t)
+	return len(c.streams) == 0 && len(c.requests) == 0 && awake.Moment(c.used.Load()).Ago() > limit
 }
+
+const (
+	maxUnread   = 64 << 20 // of what belongs to no session, for one client
+	keepWritten = 2 << 20  // of it when it was written: streams break, and ask for it again
+)
 
 // controlFeedLocked returns the feed of what belongs to no session.
 func (c *Client) controlFeedLocked() *Feed {
 	if c.control == nil {
-		c.control, _ = journal.Open("", journal.Options{Memory: 64 << 20})
+		c.control, _ = journal.Open("", journal.Options{Memory: maxUnread})
 		f := &Feed{client: c, log: c.control}
 		c.feeds = append([]*Feed{f}, c.feeds...)
 		c.watchLocked(f)

@@ -5,7 +5,7 @@
 //
 // Without --publish everything is done but the publishing.
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 
@@ -28,6 +28,9 @@ function fail(message) {
   console.error(message);
   process.exit(2);
 }
+
+// The program would be built all the same, and answer 404 at /ui/.
+if (!existsSync(resolve(root, "../inspector/dist/index.html"))) fail("the page is not built, which the program serves: run ./task inspector:build first");
 
 const out = resolve(values.out);
 const staged = join(out, "packages");
@@ -53,7 +56,7 @@ for (const platform of values.platform) {
 execFileSync("npm", ["run", "build"], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
 for (const name of ["acp-http-client", "sandbox-agent"]) {
   const dir = join(staged, name);
-  const manifest = JSON.parse(readFileSync(join(root, name, "package.json"), "utf8"));
+  const { scripts: _, ...manifest } = JSON.parse(readFileSync(join(root, name, "package.json"), "utf8")); // it is built already
   mkdirSync(dir);
   for (const part of ["dist", "src", "README.md"]) cpSync(join(root, name, part), join(dir, part), { recursive: true, filter: (file) => !file.endsWith(".tsbuildinfo") });
   cpSync(resolve(root, "../LICENSE"), join(dir, "LICENSE"));

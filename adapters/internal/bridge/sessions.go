@@ -8,6 +8,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // Sessions are those that are open on a connection whose sessions have nothing in
@@ -44,6 +45,11 @@ func (t *Sessions[S]) Add(id schema.SessionID, s S) error {
 		return errOpen(id)
 	}
 	return nil
+}
+
+// NoMode refuses a mode that an agent does not have.
+func NoMode(format string, args ...any) *acp.Error {
+	return acp.Errorf(acp.CodeInvalidParams, format, args...).WithData(map[string]string{"type": adapters.ErrorType("mode_not_supported")})
 }
 
 func errOpen(id schema.SessionID) error {

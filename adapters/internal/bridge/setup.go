@@ -63,7 +63,7 @@ func NewSetup(r Request) (*Setup, error) {
 	}
 	s := &Setup{Cwd: r.Cwd, Servers: r.Servers, system: r.System}
 	if raw := r.Meta[acp.MetaKey]; raw != nil {
-		if err := json.Unmarshal(raw, &s.Wishes); err != nil {
+		if err := exactly(raw, &s.Wishes); err != nil {
 			return nil, acp.Errorf(acp.CodeInvalidParams, "_meta[%q]: %v", acp.MetaKey, err)
 		}
 	}
@@ -75,6 +75,27 @@ func NewSetup(r Request) (*Setup, error) {
 	}
 	return s, nil
 }
+
+// exactly decodes the members of an object whose names are those of v's fields to the
+// letter: the gateway has reported others as unknown.
+func exactly(raw json.RawMessage, v *Wishes) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return err
+	}
+	for name := range members {
+		if !slices.Contains(wishNames, name) {
+			delete(members, name)
+		}
+	}
+	b, err := json.Marshal(members)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+var wishNames = []string{"title", "permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "agentSpecific"}
 
 // Cannot lists a wish that has no effect.
 func (s *Setup) Cannot(field, format string, args ...any) {
@@ -126,6 +147,14 @@ func (s *Setup) NamedServers() (map[string]json.RawMessage, error) {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "_meta mcp must be an object of servers by name: %v", err)
 	}
 	return named, nil
+}
+
+// Timeout returns the timeoutMs among an MCP server's further members, 0 for none.
+func Timeout(extra map[string]json.RawMessage) (ms float64) {
+	if json.Unmarshal(extra["timeoutMs"], &ms) != nil {
+		return 0
+	}
+	return ms
 }
 
 // SkillFiles returns the SKILL.md files below the wished paths. A path is a

@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 const titleLength = 80
@@ -146,7 +147,7 @@ func entitled(prompt []schema.ContentBlock) []schema.SessionUpdate {
 
 // NotFound says that a session does not exist.
 func NotFound(id schema.SessionID) *acp.Error {
-	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"uri": "session:" + string(id)})
+	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"type": adapters.ErrorType("session_not_found"), "uri": "session:" + string(id)})
 }
 
 // Notice shows what an agent reports beside the conversation. A client that does

@@ -1153,7 +1153,7 @@ export interface components {
              * @description One of the known problems.
              * @enum {string}
              */
-            type: "urn:sandbox-agent:error:agent_not_installed" | "urn:sandbox-agent:error:agent_process_exited" | "urn:sandbox-agent:error:already_exists" | "urn:sandbox-agent:error:archive_refused" | "urn:sandbox-agent:error:client_not_found" | "urn:sandbox-agent:error:conflict" | "urn:sandbox-agent:error:directory_not_empty" | "urn:sandbox-agent:error:events_expired" | "urn:sandbox-agent:error:install_failed" | "urn:sandbox-agent:error:insufficient_storage" | "urn:sandbox-agent:error:internal" | "urn:sandbox-agent:error:invalid_request" | "urn:sandbox-agent:error:method_not_allowed" | "urn:sandbox-agent:error:mode_not_supported" | "urn:sandbox-agent:error:not_a_directory" | "urn:sandbox-agent:error:not_a_file" | "urn:sandbox-agent:error:not_a_repository" | "urn:sandbox-agent:error:not_acceptable" | "urn:sandbox-agent:error:not_found" | "urn:sandbox-agent:error:not_supported" | "urn:sandbox-agent:error:opencode_disabled" | "urn:sandbox-agent:error:path_escapes" | "urn:sandbox-agent:error:payload_too_large" | "urn:sandbox-agent:error:permission_denied" | "urn:sandbox-agent:error:precondition_failed" | "urn:sandbox-agent:error:range_not_satisfiable" | "urn:sandbox-agent:error:session_already_exists" | "urn:sandbox-agent:error:session_not_found" | "urn:sandbox-agent:error:stream_error" | "urn:sandbox-agent:error:timeout" | "urn:sandbox-agent:error:token_invalid" | "urn:sandbox-agent:error:too_many_requests" | "urn:sandbox-agent:error:unavailable" | "urn:sandbox-agent:error:unsupported_agent" | "urn:sandbox-agent:error:unsupported_media_type" | "urn:sandbox-agent:error:upgrade_required" | "urn:sandbox-agent:error:v1_removed";
+            type: "urn:sandbox-agent:error:agent_not_installed" | "urn:sandbox-agent:error:agent_process_exited" | "urn:sandbox-agent:error:already_exists" | "urn:sandbox-agent:error:archive_refused" | "urn:sandbox-agent:error:auth_required" | "urn:sandbox-agent:error:cancelled" | "urn:sandbox-agent:error:client_not_found" | "urn:sandbox-agent:error:conflict" | "urn:sandbox-agent:error:credentials_required" | "urn:sandbox-agent:error:directory_not_empty" | "urn:sandbox-agent:error:events_expired" | "urn:sandbox-agent:error:install_failed" | "urn:sandbox-agent:error:insufficient_storage" | "urn:sandbox-agent:error:internal" | "urn:sandbox-agent:error:invalid_request" | "urn:sandbox-agent:error:method_not_allowed" | "urn:sandbox-agent:error:mode_not_supported" | "urn:sandbox-agent:error:not_a_directory" | "urn:sandbox-agent:error:not_a_file" | "urn:sandbox-agent:error:not_a_repository" | "urn:sandbox-agent:error:not_acceptable" | "urn:sandbox-agent:error:not_found" | "urn:sandbox-agent:error:not_supported" | "urn:sandbox-agent:error:opencode_disabled" | "urn:sandbox-agent:error:path_escapes" | "urn:sandbox-agent:error:payload_too_large" | "urn:sandbox-agent:error:permission_denied" | "urn:sandbox-agent:error:precondition_failed" | "urn:sandbox-agent:error:range_not_satisfiable" | "urn:sandbox-agent:error:session_already_exists" | "urn:sandbox-agent:error:session_not_found" | "urn:sandbox-agent:error:timeout" | "urn:sandbox-agent:error:token_invalid" | "urn:sandbox-agent:error:too_many_requests" | "urn:sandbox-agent:error:unavailable" | "urn:sandbox-agent:error:unsupported_agent" | "urn:sandbox-agent:error:unsupported_media_type" | "urn:sandbox-agent:error:upgrade_required" | "urn:sandbox-agent:error:v1_removed";
         } & {
             [key: string]: unknown;
         };
@@ -5060,15 +5060,6 @@ export interface operations {
             };
             /** @description `internal` */
             500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description `stream_error` */
-            502: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,6 +1,6 @@
 import { ProblemError } from "acp-http-client";
 import type { components, paths } from "./api.gen.js";
-import { Files } from "./files.js";
+import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
 import { readEvents } from "./stream.js";
 
@@ -132,7 +132,7 @@ export class Api {
   }
 
   /** Sends a request and rejects when its answer is no success. A refused token is asked for once more. */
-  async fetch(method: string, path: string, query: Query = {}, init: RequestOptions & { body?: BodyInit; headers?: Record<string, string>; expect?: readonly number[] } = {}): Promise<Response> {
+  async fetch(method: string, path: string, query: Query = {}, init: RequestOptions & { body?: FileContent; headers?: Record<string, string>; expect?: readonly number[] } = {}): Promise<Response> {
     const send = this.#options.fetch ?? globalThis.fetch;
     const { body, headers, signal, expect } = init;
     const streamed = body instanceof ReadableStream;

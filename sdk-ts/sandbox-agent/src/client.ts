@@ -346,7 +346,8 @@ export class SandboxAgentClient implements AsyncDisposable {
   async forkSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
     const cwd = params.cwd ?? (await this.api.session(params.sessionId)).cwd ?? "/";
     const result = await this.#request<SessionResult>(methods.agent.session.fork, withMeta({ mcpServers: [], ...params, cwd }), false, options);
-    return this.#session(result.sessionId, { ...params, cwd }, result, 0);
+    const { seq } = metaOf(result); // what was said before is not new
+    return this.#session(result.sessionId, { ...params, cwd }, result, typeof seq === "number" ? seq : 0);
   }
 
   #session(sessionId: string, params: { cwd: string }, result: SessionResult, after: number): Session {

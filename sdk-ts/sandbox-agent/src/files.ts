@@ -55,7 +55,7 @@ export class Files {
     const { ifMatch, onlyNew, signal, ...query } = options;
     const response = await this.api.fetch("PUT", "v2/fs/file", { path, ...(query as Query) }, {
       ...(signal ? { signal } : {}),
-      body: content as BodyInit,
+      body: content,
       headers: {
         "Content-Type": "application/octet-stream",
         ...(ifMatch ? { "If-Match": ifMatch } : {}),
@@ -109,7 +109,7 @@ export class Files {
   /** Unpacks a tar archive, plain, gzip or zstd, into a folder. */
   async uploadArchive(path: string, archive: FileContent, options: PathOptions = {}): Promise<Schemas["FileUpload"]> {
     const response = await this.api.fetch("POST", "v2/fs/upload-batch", { path, ...session(options) }, {
-      ...(options.signal ? { signal: options.signal } : {}), body: archive as BodyInit, headers: { "Content-Type": "application/x-tar" },
+      ...(options.signal ? { signal: options.signal } : {}), body: archive, headers: { "Content-Type": "application/x-tar" },
     });
     return (await response.json()) as Schemas["FileUpload"];
   }

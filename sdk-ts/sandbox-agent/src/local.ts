@@ -5,9 +5,9 @@
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
-import { delimiter, join } from "node:path";
+import { delimiter, isAbsolute, join, resolve as resolvePath } from "node:path";
 import { SandboxAgentClient as Client, type SandboxAgentClientOptions } from "./client.js";
 
 /** How to start a gateway. */
@@ -70,52 +70,115 @@ export interface LocalGateway {
   readonly pid: number;
 }
 
+/** A gateway of this process, and how many clients use it. */
+interface Shared extends LocalGateway {
+  readonly child: ChildProcess;
+  readonly how: string;
+  users: number;
+  /** Settles when it has ended, once nobody uses it any more. */
+  leaving?: Promise<void>;
+}
+
+/** The gateways of this process by their data directory, also where this module is loaded twice. */
+const running: Map<string, Promise<Shared>> = ((globalThis as Record<symbol, unknown>)[Symbol.for("sandbox-agent.local")] ??= new Map()) as Map<string, Promise<Shared>>;
+
+/** Where the gateway keeps its data; nothing when it keeps none, or nobody can tell. */
+function dataDirOf({ dataDir, args = [], env = process.env }: StartOptions): string | undefined {
+  if (args.some((a) => /^--?ephemeral(=true)?$/.test(a)) || /^(1|t|true)$/i.test(env.SANDBOX_AGENT_EPHEMERAL ?? "")) return undefined;
+  const home = env.HOME ?? env.USERPROFILE;
+  const base = env.XDG_DATA_HOME && isAbsolute(env.XDG_DATA_HOME) ? env.XDG_DATA_HOME : home && join(home, ".local", "share");
+  const dir = dataDir ?? (env.SANDBOX_AGENT_DATA_DIR || (base && join(base, "sandbox-agent")));
+  if (!dir) return undefined;
+  try {
+    return realpathSync(dir);
+  } catch {
+    return resolvePath(dir); // it does not exist yet
+  }
+}
+
 /**
  * A client with a gateway of its own on this machine. The gateway ends with `stop()`,
  * and at the latest with this process, however that ends.
+ *
+ * One data directory has one gateway: a second `start()` of this process attaches to
+ * the first one's, which ends when the last of its clients has stopped.
  */
 export class SandboxAgentClient extends Client {
-  readonly #child: ChildProcess;
+  readonly #leave: () => Promise<void>;
 
-  private constructor(options: SandboxAgentClientOptions, readonly gateway: LocalGateway, child: ChildProcess) {
+  private constructor(options: SandboxAgentClientOptions, readonly gateway: LocalGateway, leave: () => Promise<void>) {
     super(options);
-    this.#child = child;
+    this.#leave = leave;
   }
 
   /** Starts a gateway and waits until it answers. */
   static async start(options: StartOptions = {}): Promise<SandboxAgentClient> {
-    const { binary, port = 0, host = "127.0.0.1", dataDir, args = [], env = process.env, startTimeoutMs = 15_000, onLog, ...clientOptions } = options;
-    const program = binary ?? findBinary(env);
-    const token = randomBytes(24).toString("base64url");
-    const child = spawn(program, ["server", "--end-with-stdin", "--host", host, "--port", String(port), ...(dataDir ? ["--data-dir", dataDir] : []), ...args], {
-      // The token travels in the environment: arguments can be read by everybody.
-      env: { ...env, SANDBOX_AGENT_TOKEN: token },
-      // Its input ends with this process, and the gateway with its input.
-      stdio: ["pipe", "ignore", "pipe"],
-      windowsHide: true,
-    });
-    let log = "";
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      log = (log + text).slice(-maxLog);
-      onLog?.(text);
-    });
-    try {
-      const url = await listening(child, () => log, startTimeoutMs);
-      return new SandboxAgentClient({ ...clientOptions, baseUrl: url, token }, { url, token, pid: child.pid ?? 0 }, child);
-    } catch (error) {
-      await end(child);
-      throw error;
-    }
+    const { binary, port, host, dataDir, args, env, startTimeoutMs, onLog, ...clientOptions } = options;
+    const key = dataDirOf(options);
+    const how = JSON.stringify([binary, port || 0, host, args ?? [], env]);
+    const used = await gatewayFor(options, key, how);
+    if (used.how !== how) throw new StartError(`a gateway of this process uses the data directory ${key} already, with other options: give both the same, or another dataDir`, "");
+    used.users++;
+    let left = false;
+    const leave = async () => {
+      if (!left && --used.users === 0) used.leaving = end(used.child);
+      left = true;
+      await used.leaving;
+    };
+    const { url, token, pid } = used;
+    return new SandboxAgentClient({ ...clientOptions, baseUrl: url, token }, { url, token, pid }, leave);
   }
 
-  /** Ends the connection, the gateway and its agents. */
+  /** Ends the connection, and the gateway with its agents if no other client of `start()` uses it. */
   async stop(): Promise<void> {
     await super[Symbol.asyncDispose]();
-    await end(this.#child);
+    await this.#leave();
   }
 
   override async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+}
+
+/**
+ * The gateway that runs for a data directory, or a new one, which others find from
+ * that moment on. One that ends is waited for.
+ */
+async function gatewayFor(options: StartOptions, key: string | undefined, how: string): Promise<Shared> {
+  if (key === undefined) return spawnGateway(options, how);
+  for (let other = running.get(key); other; other = running.get(key)) {
+    const found = await other.catch(() => undefined); // why it failed is told to who started it
+    await found?.leaving;
+    if (found && !found.leaving && found.child.exitCode === null && found.child.signalCode === null) return found;
+    if (running.get(key) === other) running.delete(key);
+  }
+  const begun = spawnGateway(options, how);
+  running.set(key, begun); // nothing is awaited between the look and this
+  return begun;
+}
+
+async function spawnGateway(options: StartOptions, how: string): Promise<Shared> {
+  const { binary, port = 0, host = "127.0.0.1", dataDir, args = [], env = process.env, startTimeoutMs = 15_000, onLog } = options;
+  const program = binary ?? findBinary(env);
+  const token = randomBytes(24).toString("base64url");
+  const child = spawn(program, ["server", "--end-with-stdin", "--host", host, "--port", String(port), ...(dataDir ? ["--data-dir", dataDir] : []), ...args], {
+    // The token travels in the environment: arguments can be read by everybody.
+    env: { ...env, SANDBOX_AGENT_TOKEN: token },
+    // Its input ends with this process, and the gateway with its input.
+    stdio: ["pipe", "ignore", "pipe"],
+    windowsHide: true,
+  });
+  let log = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    log = (log + text).slice(-maxLog);
+    onLog?.(text);
+  });
+  try {
+    const url = await listening(child, () => log, startTimeoutMs);
+    return { url, token, pid: child.pid ?? 0, child, how, users: 0 };
+  } catch (error) {
+    await end(child);
+    throw error;
   }
 }
 

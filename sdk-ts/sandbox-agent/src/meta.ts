@@ -3,6 +3,11 @@ import type { McpServer } from "@agentclientprotocol/sdk/unstable";
 /** Where the gateway's own fields stand in `_meta`. */
 export const META = "sandboxagent.dev";
 
+/** A server of a `.mcp.json` file. */
+export type McpFileServer =
+  | { type?: "stdio"; command: string; args?: string[]; env?: Record<string, string> }
+  | { type: "http" | "sse"; url: string; headers?: Record<string, string> };
+
 /** What a session may be asked for beyond ACP. What an agent cannot do is reported in `Session.unsupported`. */
 export interface SessionMetadata {
   /** Another agent than the client's. */
@@ -19,6 +24,8 @@ export interface SessionMetadata {
   instructions?: string;
   appendSystemPrompt?: string;
   skills?: { paths: string[] };
+  /** MCP servers by name, as in a `.mcp.json` file; of two with one name the one in `mcpServers` counts. */
+  mcp?: Record<string, McpFileServer>;
   env?: Record<string, string>;
   credentials?: { apiKey?: string; oauthToken?: string; [name: string]: unknown };
   agentVersion?: string;
@@ -31,7 +38,7 @@ export interface SessionMetadata {
 /** The names of {@link SessionMetadata}; everything else of a request is ACP's. */
 const names = new Set<string>([
   "agent", "requestedSessionId", "title", "model", "variant", "mode", "permissionMode", "instructions", "appendSystemPrompt",
-  "skills", "env", "credentials", "agentVersion", "isolation", "agentSpecific",
+  "skills", "mcp", "env", "credentials", "agentVersion", "isolation", "agentSpecific",
 ] satisfies (keyof SessionMetadata)[]);
 
 type Meta = Record<string, unknown> | null | undefined;

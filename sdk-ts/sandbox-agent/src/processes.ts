@@ -72,7 +72,7 @@ export class Processes {
   /** Writes to a program's input; `close` ends it. */
   async write(id: string, data: string | Uint8Array, options: RequestOptions & { close?: boolean } = {}): Promise<number> {
     const { close, ...rest } = options;
-    const response = await this.api.fetch("POST", path(id, "/stdin"), { close }, { ...rest, body: data as BodyInit, headers: { "Content-Type": "application/octet-stream" } });
+    const response = await this.api.fetch("POST", path(id, "/stdin"), { close }, { ...rest, body: data, headers: { "Content-Type": "application/octet-stream" } });
     return ((await response.json()) as Schemas["ProcessWritten"]).written;
   }
 

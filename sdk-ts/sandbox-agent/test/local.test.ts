@@ -41,6 +41,43 @@ test("what cannot be started says why, with the log", async () => {
   await expect(SandboxAgentClient.start({ binary: join(dir, "silent"), startTimeoutMs: 300 })).rejects.toThrow("not ready within 300 ms");
 });
 
+test("a second start on one data directory attaches to the first", async () => {
+  const dataDir = join(dir, "shared");
+  const [a, b] = await Promise.all([SandboxAgentClient.start({ dataDir, agent: "mock" }), SandboxAgentClient.start({ dataDir: `${dataDir}/`, agent: "mock" })]);
+  expect(b.gateway).toEqual(a.gateway);
+  const session = await a.newSession({ cwd: dir });
+  await a.stop();
+  await a.stop(); // counts once
+  const c = await SandboxAgentClient.start({ dataDir });
+  expect(c.gateway.pid).toBe(b.gateway.pid);
+  expect((await b.api.sessions()).sessions.map((s) => s.sessionId)).toEqual([session.id]);
+  await expect(SandboxAgentClient.start({ dataDir, args: ["--log-level", "debug"] })).rejects.toThrow("with other options");
+  await b.stop();
+  expect(alive(c.gateway.pid)).toBe(true);
+  // Whoever comes while it ends, or just before, has a gateway that lives on.
+  const stopped = c.stop();
+  const between = await SandboxAgentClient.start({ dataDir });
+  await stopped;
+  expect((await between.api.health()).status).toBe("ok");
+  await between.stop();
+  const d = await SandboxAgentClient.start({ dataDir });
+  expect(d.gateway.pid).not.toBe(c.gateway.pid);
+  // One that died is not attached to.
+  process.kill(d.gateway.pid, "SIGKILL");
+  await gone(d.gateway.pid);
+  const e = await SandboxAgentClient.start({ dataDir });
+  expect((await e.api.health()).status).toBe("ok");
+  await e.stop();
+  await d.stop();
+});
+
+test("gateways without a directory of their own are not shared", async () => {
+  const options = { args: ["--ephemeral"], agent: "mock" };
+  const [a, b] = await Promise.all([SandboxAgentClient.start(options), SandboxAgentClient.start(options)]);
+  expect(a.gateway.pid).not.toBe(b.gateway.pid);
+  await Promise.all([a.stop(), b.stop()]);
+});
+
 test("a gateway ends with the process that started it, also when that is killed", async () => {
   const script = join(dir, "parent.mjs");
   writeFileSync(script, `

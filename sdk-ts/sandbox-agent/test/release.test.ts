@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -35,6 +35,12 @@ test("a release is made, and installed into an empty project it finds its progra
   const { SANDBOX_AGENT_BIN: _, ...env } = process.env;
   const result = await run(process.execPath, ["main.mjs"], { cwd: project, env: { ...env, PATH: "/usr/bin:/bin", HOME: project } });
   expect(result.stdout.trim()).toBe("found it 1.2.3-test.1");
+});
+
+test("without the page there is no release", async () => {
+  const scripts = join(dir, "elsewhere/sdk-ts/scripts");
+  cpSync(join(root, "scripts"), scripts, { recursive: true });
+  await expect(run(process.execPath, [join(scripts, "release.mjs"), "--version", "1.0.0"])).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining("task inspector:build") });
 });
 
 test("a release of what is no version, or for an unknown platform, is refused", async () => {

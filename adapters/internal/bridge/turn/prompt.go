@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 )
 
 // ErrCancelled is what a turn fails with that was cancelled before the agent had
@@ -109,14 +110,14 @@ func (t *Turn[W]) await(w *Waiting, s *Script[W]) Verdict {
 	if t.Stop(); t.Stopping() { // else it has its verdict
 		t.Go(func(ctx context.Context) { s.Stop(ctx, t) })
 	}
-	limit := time.NewTimer(s.Bound)
-	defer limit.Stop()
+	late, stop := awake.After(s.Bound)
+	defer stop()
 	select {
 	case v := <-t.verdict:
 		return v
 	case <-t.gone:
 		return t.last()
-	case <-limit.C:
+	case <-late:
 	}
 	if s.Kill == nil {
 		s.Log.Warn("a cancelled turn does not end")

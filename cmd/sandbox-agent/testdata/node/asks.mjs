@@ -1,7 +1,7 @@
 // Scenarios of what is asked, and of what clients set.
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
-import { choose, contentOf, env, failure, heard, own, ownOf, script, valueOf } from "./link.mjs";
+import { existsSync, mkdirSync } from "node:fs";
+import { choose, contentOf, env, failure, heard, own, ownOf, place, script, valueOf } from "./link.mjs";
 
 const touching = (w, a, name, after = "went on") => script([[a.touch(`${w.dir}/${name}`)], [{ say: after }]]);
 const forms = { elicitation: { form: {} } };
@@ -22,7 +22,7 @@ const blueAndL = (params, kind) => {
 
 /** An MCP server with the tools word and ask, as a session is given it. */
 export function server(dir) {
-  writeFileSync(`${dir}/server.mjs`, `
+  place(`${dir}/server.mjs`, `
     import { createInterface } from "node:readline";
     const send = (m) => console.log(JSON.stringify({ jsonrpc: "2.0", ...m }));
     let waiting;
@@ -41,7 +41,7 @@ export function server(dir) {
 /** Makes a skill in a folder. */
 export function skill(dir, name, description, body) {
   mkdirSync(`${dir}/${name}`, { recursive: true });
-  writeFileSync(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
+  place(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
 }
 
 /** A session that was given all that a session can be given at its start. */
@@ -49,8 +49,8 @@ export async function equipped(w, a, answer) {
   const dir = `${env.WORK}/equipped`;
   for (const name of ["in", "skills", "more", "even-more"]) mkdirSync(`${dir}/${name}`, { recursive: true });
   skill(`${dir}/skills`, "demo", "DOES DEMOS WELL", "say SKILL BODY for $ARGUMENTS");
-  for (const name of ["more", "even-more"]) writeFileSync(`${dir}/${name}/there.txt`, "it is there\n");
-  if (a.memory) writeFileSync(`${dir}/in/${a.memory}`, "FROM MEMORY\n");
+  for (const name of ["more", "even-more"]) place(`${dir}/${name}/there.txt`, "it is there\n");
+  if (a.memory) place(`${dir}/in/${a.memory}`, "FROM MEMORY\n");
   const { meta, ...settings } = a.equipment(dir);
   return w.borrow({
     cwd: `${dir}/in`, ...settings,

@@ -1,7 +1,7 @@
 // What the scenarios share: connections of the unmodified official SDK, sessions
 // that note what they are shown, and the test's controls.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, readlinkSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { client, methods, PROTOCOL_VERSION } from "@agentclientprotocol/sdk/unstable";
 import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client";
 import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-client";
@@ -33,6 +33,11 @@ export async function control(method, path, params = {}) {
 /** The model calls that have the text in a prompt. */
 export const heard = (text) => control("GET", "heard", { text });
 export const openGate = (gate) => control("POST", "open", { gate });
+
+/** Writes a file that scenarios share, unless it is there: another one may be reading it. */
+export function place(file, content) {
+  if (!existsSync(file)) writeFileSync(file, content);
+}
 
 /** Calls get until ok(value), for what nobody announces. */
 export async function eventually(what, get, ok, limit = 20_000) {

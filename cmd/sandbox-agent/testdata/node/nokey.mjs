@@ -1,7 +1,7 @@
 // There are no credentials. A session that works says something of the agent, so
 // the other scenario is first.
 import assert from "node:assert/strict";
-import { api, env, failure, heard, methods } from "./link.mjs";
+import { api, control, env, failure, heard, methods, Session } from "./link.mjs";
 
 export const last = {
   async "no key is said at once"(w, a) {
@@ -15,13 +15,39 @@ export const last = {
     const known = (await api("/v2/agents")).agents.find((x) => x.id === a.id);
     if (a.nokey.listed) assert.deepEqual([known.authState, known.credentialsAvailable], ["required", false]);
   },
-  async "a session may bring its own key"(w, a) {
-    const { apiKey, baseUrl } = a.nokey.brings;
-    const s = await w.session({ meta: { credentials: { apiKey, ...baseUrl === undefined ? {} : { baseUrl: env.MODEL + baseUrl } } } });
-    assert.equal((await s.prompt("say with my own")).text, "with my own");
-    const [r] = await heard("say with my own");
-    assert.ok(r.key.includes(apiKey) || !a.nokey.modelSeesKey, r.key);
-    if (a.nokey.refused) assert.equal((await failure(w.session({ meta: { credentials: { apiKey: a.nokey.refused } } }))).code, -32000);
+  /** The environment and the configuration name an address at which nobody answers. */
+  async "each field of a session's own credentials is used, or refused"(w, a) {
+    const { apiKey, oauthToken, baseUrl } = a.nokey.brings;
+    const address = { baseUrl: env.MODEL + baseUrl };
+    const used = async (s, key) => {
+      assert.equal((await s.prompt(`say with ${key}`)).text, `with ${key}`);
+      const [r] = await heard(`say with ${key}`);
+      assert.ok(r.key.includes(key) || !a.nokey.modelSeesKey, r.key);
+    };
+    const s = await w.session({ meta: { credentials: { apiKey, ...address } } });
+    await used(s, apiKey);
+    if (oauthToken) await used(await w.session({ meta: { credentials: { oauthToken, ...address } } }), oauthToken);
+    else {
+      const e = await failure(w.session({ meta: { credentials: { oauthToken: "a-token", ...address } } }));
+      assert.equal(e.code, -32602, e.all);
+      assert.match(e.message, /credentials.oauthToken/);
+    }
+    if (a.nokey.manyProviders) assert.match((await failure(w.session({ meta: { credentials: address } }))).message, /give the provider's apiKey/);
+    if (a.nokey.refused) assert.equal((await failure(w.session({ meta: { credentials: { apiKey: a.nokey.refused, ...address } } }))).code, -32000);
+
+    // A gateway that was started anew has forgotten them, and uses no others.
+    const { url } = await control("POST", "restart");
+    const link = await w.connect({}, { url, transport: "ws" });
+    w.links = [link];
+    const e = await failure(link.agent.request(methods.agent.session.prompt, { sessionId: s.id, prompt: [{ type: "text", text: "say nothing" }] }));
+    assert.equal(e.code, -32000, e.all);
+    assert.match(e.all, /credentials_required/);
+    const result = await link.agent.request(methods.agent.session.resume, {
+      sessionId: s.id, cwd: w.place, mcpServers: [], _meta: { "sandboxagent.dev": { credentials: { apiKey: `${apiKey}-anew`, ...address } } },
+    });
+    const back = new Session(w, link, s.id, result);
+    await used(back, `${apiKey}-anew`);
+    assert.match((await back.prompt("recall")).text, new RegExp(`with ${apiKey}`));
   },
 };
 

@@ -102,7 +102,8 @@ export default {
     const { sessionId } = await s.request("session/fork", { cwd: w.place, mcpServers: [] });
     assert.notEqual(sessionId, s.id);
     const fork = new Session(w, s.link, sessionId);
-    await fork.prompt("say only the fork");
+    assert.equal((await fork.prompt("say only the fork")).text, "only the fork", "nothing of the past is shown as new");
+    assert.doesNotMatch(textOf(fork.updates), /common past/);
     assert.match((await fork.prompt("recall")).text, /common past.*only the fork/);
     const { text } = await s.prompt("recall");
     assert.match(text, /common past/);

@@ -60,7 +60,7 @@ export default {
   deletes: false,
   unknown: "T-5a7e8a0c-0000-4000-8000-00000000abcd",
   restartOver: "ws",
-  nokey: { says: /AMP_API_KEY/, brings: { apiKey: "sgamp_brought_along" }, refused: "sgamp_refused" },
+  nokey: { says: /AMP_API_KEY/, brings: { apiKey: "sgamp_brought_along", baseUrl: "" }, refused: "sgamp_refused" },
 
   turns: {
     own: {

@@ -104,7 +104,7 @@ export default {
   titlesPrompt: false,
   unknown: "ses_e040c9adbffeq90QCyI5xH6a73",
   keeps: { options: { effort: "high" }, mode: "plan", effort: "high" },
-  nokey: { says: /opencode auth login/, brings: { apiKey: "sk-ant-brought-along", baseUrl: "/v1" }, modelSeesKey: true },
+  nokey: { says: /opencode auth login/, manyProviders: true, brings: { apiKey: "sk-ant-brought-along", oauthToken: "sk-ant-other-brought-along", baseUrl: "/v1" }, modelSeesKey: true },
 
   turns: {
     own: {

@@ -1,7 +1,7 @@
 // What differs with Pi: each session has a process of its own.
 import assert from "node:assert/strict";
-import { existsSync, writeFileSync } from "node:fs";
-import { call, choose, contentOf, env, failure, heard, methods, ownOf, script, Session, withoutAnswer } from "../link.mjs";
+import { existsSync } from "node:fs";
+import { call, choose, contentOf, env, failure, heard, methods, ownOf, place, script, Session, withoutAnswer } from "../link.mjs";
 import { equipped, server } from "../asks.mjs";
 import { open } from "../sessions.mjs";
 import { free } from "../turns.mjs";
@@ -52,7 +52,7 @@ export default {
   memory: "AGENTS.md",
   equipment(dir) {
     if (dir) {
-      writeFileSync(`${dir}/color.js`, `export default (pi) => pi.registerCommand("color", { description: "asks", handler: async (_a, ctx) => {
+      place(`${dir}/color.js`, `export default (pi) => pi.registerCommand("color", { description: "asks", handler: async (_a, ctx) => {
         ctx.ui.notify("you chose " + await ctx.ui.select("Which color?", ["Red", "Blue"]), "warning");
       } });`);
     }
@@ -79,7 +79,7 @@ export default {
     options: { thought_level: "high" }, mode: "write", effort: "high",
     shows: async (w, s) => assert.equal((await s.prompt(`write ${w.dir}/kept.txt x`)).asked.length, 0, "the mode is kept"),
   },
-  nokey: { says: /ANTHROPIC_API_KEY/, brings: { apiKey: "sk-ant-brought-along", baseUrl: "" }, modelSeesKey: true },
+  nokey: { says: /ANTHROPIC_API_KEY/, manyProviders: true, brings: { apiKey: "sk-ant-brought-along", oauthToken: "sk-ant-oat-brought-along", baseUrl: "" }, modelSeesKey: true },
 
   turns: {
     own: {

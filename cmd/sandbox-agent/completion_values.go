@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// completionPatience bounds what a press of the tab key waits for a gateway.
+const completionPatience = 2 * time.Second
+
+// completedSessions bounds how many sessions are offered, the newest.
+const completedSessions = 50
+
+// offers are what the scripts ask this program for, by its name.
+var offers = map[string]func(ctx context.Context, api *client.Client, agent string) ([]string, error){
+	"agents": func(ctx context.Context, api *client.Client, _ string) ([]string, error) {
+		list, err := api.Agents(ctx)
+		var ids []string
+		for _, a := range list {
+			ids = append(ids, a.ID)
+		}
+		return ids, err
+	},
+	"sessions": func(ctx context.Context, api *client.Client, _ string) ([]string, error) {
+		page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: completedSessions})
+		var ids []string
+		for _, s := range page.Sessions {
+			ids = append(ids, s.ID)
+		}
+		return ids, err
+	},
+	"models": func(ctx context.Context, api *client.Client, agent string) ([]string, error) {
+		return choices(ctx, api, agent, func(a runtime.AgentInfo) []runtime.Choice { return a.Models })
+	},
+	"modes": func(ctx context.Context, api *client.Client, agent string) ([]string, error) {
+		return choices(ctx, api, agent, func(a runtime.AgentInfo) []runtime.Choice { return a.Modes })
+	},
+}
+
+// choices lists what an agent offered in its newest session, or all agents.
+func choices(ctx context.Context, api *client.Client, agent string, of func(runtime.AgentInfo) []runtime.Choice) ([]string, error) {
+	list, err := api.Agents(ctx)
+	var ids []string
+	for _, a := range list {
+		if agent != "" && a.ID != agent {
+			continue
+		}
+		for _, c := range of(a) {
+			if !slices.Contains(ids, c.ID) {
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	return ids, err
+}
+
+// offer prints what may stand in a place of the command line. Whoever presses the
+// tab key wants no error: without a gateway there is nothing to offer.
+func offer(c *cli.Context, out io.Writer, what, agent string) {
+	t, err := targetOf(c)
+	if err != nil {
+		return
+	}
+	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Context, completionPatience)
+	defer cancel()
+	values, err := offers[what](ctx, api, agent)
+	if err != nil {
+		return
+	}
+	for _, v := range values {
+		fmt.Fprintln(out, v)
+	}
+}
+
+// offeredFlags are the flags whose values are offered.
+var offeredFlags = map[string]string{"agent": "agents", "session": "sessions", "model": "models", "mode": "modes"}
+
+// offeredArgs are the arguments that are offered, by their names in ArgsUsage.
+var offeredArgs = map[string]string{"AGENT": "agents", "SESSION": "sessions"}
+
+// pathsWith lists the commands whose arguments are of a kind.
+func pathsWith(commands []*cli.Command, path, args string) []string {
+	var all []string
+	for _, c := range commands {
+		at := strings.TrimSpace(path + " " + c.Name)
+		if c.ArgsUsage == args {
+			all = append(all, at)
+		}
+		all = append(all, pathsWith(c.Subcommands, at, args)...)
+	}
+	return all
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/fs"
+)
+
+func fsGitCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "git",
+		Usage:       "see what differs from what was committed",
+		Subcommands: []*cli.Command{fsGitStatusCommand(std), fsGitDiffCommand(std)},
+	}
+}
+
+func fsGitStatusCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "status",
+		Usage:       "list the files that differ",
+		ArgsUsage:   "[REMOTE]",
+		Description: "The first letter of a line is of the index, the second of the work tree, as git writes them.",
+		Flags:       fsFlags(timeoutFlag(standardTimeout)),
+		Action: func(c *cli.Context) error {
+			remote, err := optional(c, "REMOTE", ".")
+			if err != nil {
+				return err
+			}
+			return onFiles(c, func(ctx context.Context, files client.Files) error {
+				st, err := files.GitStatus(ctx, remote)
+				if err != nil {
+					return err
+				}
+				if c.Bool("json") {
+					writeJSON(std.out, st)
+					return nil
+				}
+				list(std.out, "branch", st.Branch, "commit", st.Commit, "upstream", st.Upstream, "root", st.Root)
+				for _, f := range st.Files {
+					fmt.Fprintf(std.out, "%s%s %s\n", f.Index, f.WorkTree, oneLine(f.Path))
+				}
+				if st.Truncated {
+					note(std, "there are more files")
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func fsGitDiffCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "print what differs, as a patch",
+		ArgsUsage: "[REMOTE]",
+		Flags: fsFlags(
+			&cli.BoolFlag{Name: "staged", Usage: "what is in the index, against the last commit"},
+			&cli.StringFlag{Name: "base", Usage: "a commit to compare the files with, instead of the index"},
+			timeoutFlag(standardTimeout),
+		),
+		Action: func(c *cli.Context) error {
+			remote, err := optional(c, "REMOTE", ".")
+			if err != nil {
+				return err
+			}
+			o := fs.DiffOptions{Staged: c.Bool("staged"), Base: c.String("base")}
+			return onFiles(c, func(ctx context.Context, files client.Files) error {
+				patch, cut, err := files.GitDiff(ctx, remote, o)
+				if err != nil {
+					return err
+				}
+				if c.Bool("json") {
+					writeJSON(std.out, object{"patch": string(patch), "truncated": cut})
+					return nil
+				}
+				if terminal(std.out) {
+					patch = []byte(printable(string(patch)))
+				}
+				if _, err := std.out.Write(patch); err != nil {
+					return fmt.Errorf("write the patch: %w", err)
+				}
+				if cut {
+					note(std, "the patch was longer: name a folder or file")
+				}
+				return nil
+			})
+		},
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+)
+
+// sessionOptions are what a new session is given besides agent, directory, model
+// and mode.
+type sessionOptions struct {
+	own object // members of _meta["sandboxagent.dev"]
+	mcp []any  // the MCP servers
+}
+
+var permissionModes = []string{"default", "readonly", "write", "bypass"}
+
+func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
+	o := sessionOptions{own: object{}, mcp: []any{}}
+	if mode := c.String("permission-mode"); mode != "" {
+		if !slices.Contains(permissionModes, mode) {
+			return o, usagef(c, "--permission-mode %s: use %s", mode, anyOf(permissionModes))
+		}
+		o.own["permissionMode"] = mode
+	}
+	if title := c.String("title"); title != "" {
+		o.own["title"] = title
+	}
+	if text := c.String("instructions"); text != "" {
+		if file, ok := strings.CutPrefix(text, "@"); ok {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				return o, fmt.Errorf("read instructions: %w", err)
+			}
+			text = string(b)
+		}
+		o.own["instructions"] = text
+	}
+	env := object{}
+	for _, kv := range c.StringSlice("env") {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || name == "" {
+			return o, usagef(c, "--env %s is not of the form NAME=VALUE", name)
+		}
+		env[name] = value
+	}
+	if len(env) > 0 {
+		o.own["env"] = env
+	}
+	for _, value := range c.StringSlice("mcp") {
+		server, err := mcpServer(value)
+		if err != nil {
+			return o, usagef(c, "--mcp %s", err)
+		}
+		o.mcp = append(o.mcp, server)
+	}
+	return o, nil
+}
+
+// mcpServer reads a value of --mcp.
+func mcpServer(value string) (any, error) {
+	if strings.HasPrefix(strings.TrimSpace(value), "{") {
+		var server object
+		if err := json.Unmarshal([]byte(value), &server); err != nil {
+			return nil, fmt.Errorf("%s is not a JSON object: %w", value, err)
+		}
+		return server, nil
+	}
+	name, to, ok := strings.Cut(value, "=")
+	if name = strings.TrimSpace(name); !ok || name == "" || strings.TrimSpace(to) == "" {
+		return nil, fmt.Errorf("%q is not of the form NAME=COMMAND LINE or NAME=URL", value)
+	}
+	if strings.HasPrefix(to, "http://") || strings.HasPrefix(to, "https://") {
+		return object{"type": "http", "name": name, "url": to, "headers": []any{}}, nil
+	}
+	argv, err := splitWords(to)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return object{"name": name, "command": argv[0], "args": argv[1:], "env": []any{}}, nil
+}
+
+// ending says what becomes of a session when the command is done with it.
+type ending struct{ close, delete bool }
+
+func closeFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "close", Usage: "close the session at the end: its agent ends, its events stay"}
+}
+
+func deleteFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "delete", Usage: "delete the session at the end, with its events"}
+}
+
+func endingOf(c *cli.Context) (ending, error) {
+	e := ending{c.Bool("close"), c.Bool("delete")}
+	if e.close && e.delete {
+		return e, usagef(c, "--close and --delete are both given: --delete closes as well")
+	}
+	return e, nil
+}
+
+// of ends a session as asked for, whatever became of the command: err is its
+// error. A session that was never made has no id.
+func (e ending) of(ctx context.Context, t target, id string, err error) error {
+	if id == "" || !e.close && !e.delete {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standardTimeout)
+	defer cancel()
+	api, failed := client.New(t.endpoint, client.Options{Token: t.token})
+	switch {
+	case failed != nil:
+	case e.delete:
+		failed = api.DeleteSession(ctx, id)
+	default:
+		failed = api.CloseSession(ctx, id)
+	}
+	if failed != nil {
+		failed = fmt.Errorf("end session %s: %w", id, failed)
+	}
+	if err != nil { // it says more about what went wrong
+		return errors.Join(err, failed)
+	}
+	return failed
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+func sessionsTerminateCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "terminate",
+		Usage:       "end a session for good; its events stay",
+		ArgsUsage:   "SESSION",
+		Description: "What it does is cancelled, its agent ends, and it cannot be opened again.",
+		Flags:       targetFlags(timeoutFlag(standardTimeout)),
+		Action: func(c *cli.Context) error {
+			args, err := exactly(c, "SESSION")
+			if err != nil {
+				return err
+			}
+			t, err := targetOf(c)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := withTimeout(c.Context, c.Duration("timeout"))
+			defer cancel()
+			l, err := dialLink(ctx, t, func(*link, acp.Message) {})
+			if err != nil {
+				return err
+			}
+			defer l.close()
+			if _, err := l.initialize(ctx, "", object{}); err != nil {
+				return err
+			}
+			res, err := l.call(ctx, "_sandboxagent/session/terminate", object{"sessionId": args[0]})
+			if err != nil {
+				return err
+			}
+			switch {
+			case c.Bool("json"):
+				writeJSON(std.out, res)
+			case rawjson.MemberBool(res, "alreadyEnded"):
+				fmt.Fprintf(std.out, "%s had ended already\n", args[0])
+			default:
+				fmt.Fprintf(std.out, "terminated %s\n", args[0])
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// usageError is the error of arguments that the library does not take.
+func usageError(c *cli.Context, err error, _ bool) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return unknownFlag(c, name)
+	}
+	if head, name, ok := strings.Cut(text, "flag needs an argument: -"); ok && head == "" {
+		return &usage{"the value of " + dashes(name) + " is missing", commandPath(c)}
+	}
+	// invalid value "x" for flag -timeout: parse error
+	if head, tail, ok := strings.Cut(text, " for flag -"); ok {
+		name, why, _ := strings.Cut(tail, ":")
+		text = head + " for " + dashes(name) + ":" + why
+	}
+	return &usage{text, commandPath(c)}
+}
+
+// dashes is a flag as people write it.
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// unknownFlag says which flag could be meant, or which command has it.
+func unknownFlag(c *cli.Context, name string) error {
+	top := c.Command == nil || c.Command.Name == c.App.Name
+	text, flags := "there is no flag "+dashes(name), c.App.Flags
+	if !top {
+		flags = c.Command.Flags
+	}
+	var known []string
+	for _, f := range flags {
+		known = append(known, f.Names()...)
+	}
+	if like := nearest(name, append(known, "help")); like != "" {
+		return &usage{text + ": did you mean " + dashes(like) + "?", commandPath(c)}
+	}
+	if command := commandWith(c.App.Commands, name); top && command != nil {
+		text = fmt.Sprintf("%s before a command: it belongs behind one, as in sandbox-agent %s %s", dashes(name), command.Name, dashes(name))
+	}
+	return &usage{text, commandPath(c)}
+}
+
+// commandWith returns the first command that has a flag; the gateway's own comes
+// first.
+func commandWith(commands []*cli.Command, flag string) *cli.Command {
+	for _, c := range commands {
+		for _, f := range c.Flags {
+			if slices.Contains(f.Names(), flag) {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// unknownCommand is the error of the first word that is in the place of a command
+// and is none; nil when all are known.
+func unknownCommand(app *cli.App, args []string) error {
+	path, commands := app.Name, app.Commands
+	for _, a := range args {
+		if a == "" || a[0] == '-' {
+			return nil
+		}
+		c := find(commands, a)
+		if c == nil {
+			var names []string
+			for _, sub := range commands {
+				if !sub.Hidden {
+					names = append(names, sub.Name)
+				}
+			}
+			text := fmt.Sprintf("there is no command %q", a)
+			if like := nearest(a, names); like != "" {
+				text += ": did you mean " + like + "?"
+			}
+			return &usage{text, path}
+		}
+		if len(c.Subcommands) == 0 {
+			return nil
+		}
+		path, commands = path+" "+c.Name, c.Subcommands
+	}
+	return nil
+}
+
+// nearest returns the name that a mistyped word is most like; "" when it is like
+// none.
+func nearest(word string, names []string) string {
+	best, least := "", 1+max(1, min(len(word)/3, 3))
+	for _, name := range names {
+		if d := distance(strings.ToLower(word), name); d < least && d < len(name) {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be added, removed, changed or swapped with
+// their neighbour to make b of a.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, rows[i-2][j-2]+1)
+			}
+			rows[i][j] = d
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
+// plainly rewrites what people type by habit to what the program has: --version
+// and -v for version, and help COMMAND for COMMAND --help.
+func plainly(args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	switch args[0] {
+	case "--version", "-version", "-v":
+		return append([]string{"version"}, args[1:]...)
+	case "help":
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}

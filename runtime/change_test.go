@@ -1,0 +1,236 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+const reopening = `{"sessionCapabilities":{"resume":{},"close":{}}}`
+
+// loadOf is what a session/load asks for.
+func loadOf(s, cwd, more string) string {
+	return fmt.Sprintf(`{"sessionId":%q,"cwd":%q%s}`, s, cwd, more)
+}
+
+// given returns what the agent was told in a request that opens a session.
+func given(s sent, path ...string) string {
+	v, _ := rawjson.Member(s.m.Params(), path...)
+	return string(v)
+}
+
+const (
+	serverA = `{"name":"a","command":"/a","args":[],"env":[]}`
+	serverB = `{"name":"b","command":"/b","args":[],"env":[]}`
+)
+
+// turned lets the agent answer a prompt, for which it opens the session first.
+func (tc *testClient) turned(t *testing.T, a *fakeAgent, s string) (opened sent) {
+	t.Helper()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	opened = a.nextOf(t, "session/resume")
+	a.answer(opened, `{}`)
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	return opened
+}
+
+// Settings that a load brings along are the session's from then on, at once when no
+// process works for it.
+func TestLoad_SettingsOfADormantSession(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	a.info.Takes, a.info.Credentials = []string{"instructions"}, anyCredentials
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	s := rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[`+serverA+`]}`)), "sessionId")
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	tc = connect(t, r, "")
+	res := tc.call("session/load", loadOf(s, other, `,"mcpServers":[`+serverB+`],"additionalDirectories":["/more"],"_meta":{"sandboxagent.dev":{"instructions":"be brief","skills":{"paths":["/s"]},"env":{"V":"1"},"credentials":{"apiKey":"k"}}}`))
+	if got := member(res, "unsupported"); !strings.Contains(got, `"skills"`) || strings.Contains(got, "instructions") {
+		t.Errorf("unsupported: %s", got)
+	}
+	m := tc.turned(t, a, s)
+	for _, want := range []struct{ path, want string }{
+		{"cwd", `"` + other + `"`}, {"mcpServers", "[" + serverB + "]"}, {"additionalDirectories", `["/more"]`},
+	} {
+		if got := given(m, want.path); got != want.want {
+			t.Errorf("%s is %s, want %s", want.path, got, want.want)
+		}
+	}
+	if got := given(m, "_meta", acp.MetaKey, "instructions"); got != `"be brief"` {
+		t.Errorf("instructions are %s", got)
+	}
+	a.mu.Lock()
+	o := a.options[len(a.options)-1]
+	a.mu.Unlock()
+	if o.Credentials.APIKey != "k" || fmt.Sprint(o.Env) != "[V=1]" {
+		t.Errorf("the process has %+v, %v", o.Credentials, o.Env)
+	}
+	if info, err := r.Session(s); err != nil || info.Cwd != other {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// A session that is idle is opened anew with them, and the client is told what the
+// agent does not take.
+func TestLoad_SettingsOfAnIdleSession(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[`+serverA+`]}`)), "sessionId")
+	// What is repeated, and the empty list of who only attaches, change nothing.
+	for _, same := range []string{`,"mcpServers":[]`, `,"mcpServers":[ ` + serverA + `]`, ``} {
+		if got := member(tc.call("session/resume", loadOf(s, "/tmp", same)), "unsupported"); got != "" {
+			t.Errorf("%s: %s", same, got)
+		}
+	}
+	id := tc.request("session/resume", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`]`))
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	m := a.nextOf(t, "session/resume")
+	if got := given(m, "mcpServers"); got != "["+serverB+"]" {
+		t.Errorf("opened with %s", got)
+	}
+	a.answer(m, `{"_meta":{"sandboxagent.dev":{"unsupported":[{"field":"mcpServers","reason":"b does not start"}]}}}`)
+	if _, res := tc.until(id); !strings.Contains(member(string(res.Result()), "unsupported"), "b does not start") || member(string(res.Result()), "continuity") != `"native"` {
+		t.Errorf("%s", res.Frame())
+	}
+}
+
+// An agent that does not open the session with the new settings opens it with the old
+// ones, and remembers what was said.
+func TestLoad_SettingsThatTheAgentRefuses(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	other := t.TempDir()
+	id := tc.request("session/resume", loadOf(s, other, ""))
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	a.refuse(a.nextOf(t, "session/resume"), "there is no conversation in this folder")
+	m := a.nextOf(t, "session/resume")
+	if got := given(m, "cwd"); got != `"/tmp"` {
+		t.Errorf("opened in %s", got)
+	}
+	a.answer(m, `{}`)
+	_, res := tc.until(id)
+	if got := member(string(res.Result()), "unsupported"); !strings.Contains(got, `"cwd"`) || !strings.Contains(got, "no conversation in this folder") {
+		t.Errorf("%s", res.Frame())
+	}
+	if info, _ := r.Session(s); info.Cwd != "/tmp" || info.Continuity != ContinuityNative {
+		t.Errorf("%+v", info)
+	}
+}
+
+// While something goes on in it, they have no effect, and the client is told so.
+func TestLoad_SettingsOfASessionAtWork(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Credentials: anyCredentials}, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	m := a.nextOf(t, "session/prompt")
+	got := member(tc.call("session/resume", loadOf(s, "/tmp", `,"mcpServers":[`+serverB+`],"_meta":{"sandboxagent.dev":{"credentials":{"apiKey":"k"}}}`)), "unsupported")
+	for _, want := range []string{`"mcpServers"`, `"credentials"`, "working"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	a.answer(m, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+}
+
+// So are settings of an agent that cannot open a session a second time.
+func TestLoad_SettingsThatCannotBeApplied(t *testing.T) {
+	for caps, want := range map[string]string{
+		`{}`: "cannot open a session again", `{"sessionCapabilities":{"resume":{}}}`: "cannot close a session",
+	} {
+		a := &fakeAgent{id: "fake", caps: caps}
+		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+		s := tc.session()
+		res := tc.call("session/resume", loadOf(s, "/nowhere", `,"mcpServers":[`+serverB+`],"_meta":{"sandboxagent.dev":{"agent":"other","model":"m"}}`))
+		for _, want := range []string{want, "/nowhere", "it is a session of agent fake", `"model"`} {
+			if got := member(res, "unsupported"); !strings.Contains(got, want) {
+				t.Errorf("no %q in %s", want, got)
+			}
+		}
+	}
+}
+
+// A session that had credentials of its own runs on no other key after a restart: it
+// refuses to work until it is given them again.
+func TestCredentials_OfASessionAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`, info: adapters.Info{Credentials: anyCredentials}, shared: make(chan sent, 64)}
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	given, dropped, none := tc.newWith(`{"credentials":{"apiKey":"k","baseUrl":"http://own"}}`), tc.newWith(`{"credentials":{"apiKey":"k"}}`), tc.session()
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	tc = connect(t, r, "")
+	for method, params := range map[string]string{
+		"session/prompt": prompt(given, "x"), "session/set_mode": `{"sessionId":"` + given + `","modeId":"m"}`, "session/fork": `{"sessionId":"` + given + `","cwd":"/tmp"}`,
+	} {
+		e := tc.callErr(method, params)
+		if e.Code != acp.CodeAuthRequired || !strings.Contains(string(e.Data), "credentials_required") || !strings.Contains(string(e.Data), `["apiKey","baseUrl"]`) {
+			t.Errorf("%s: %v %s", method, e, e.Data)
+		}
+	}
+	if got := member(tc.call("session/resume", loadOf(given, "/tmp", "")), "credentialsRequired"); got != `["apiKey","baseUrl"]` {
+		t.Errorf("the client is told %q", got)
+	}
+	if n := len(a.shared); n > 0 {
+		t.Errorf("%d messages reached an agent", n)
+	}
+	for s, want := range map[string]struct{ meta, key string }{
+		given: {`{"credentials":{"apiKey":"new"}}`, "new"}, dropped: {`{"credentials":{}}`, ""}, none: {`{}`, ""},
+	} {
+		if got := member(tc.call("session/resume", loadOf(s, "/tmp", `,"_meta":{"sandboxagent.dev":`+want.meta+`}`)), "credentialsRequired"); got != "" {
+			t.Errorf("%s: still told %s", want.meta, got)
+		}
+		to := tc.turned(t, a, s).to
+		if got := a.optionsOf(to).Credentials.APIKey; got != want.key {
+			t.Errorf("%s: runs on %q", want.meta, got)
+		}
+	}
+}
+
+// Credentials that an agent has no use for are refused, never ignored.
+func TestCredentials_ThatTheAgentDoesNotTake(t *testing.T) {
+	for _, c := range []struct {
+		use         adapters.CredentialUse
+		given, want string
+	}{
+		{adapters.CredentialUse{}, `{"apiKey":"k"}`, "takes no credentials.apiKey from the gateway"},
+		{adapters.CredentialUse{APIKey: true, BaseURL: true}, `{"oauthToken":"k"}`, "takes apiKey, baseUrl"},
+		{adapters.CredentialUse{APIKey: true}, `{"apiKey":"k","baseUrl":"http://x"}`, "credentials.baseUrl"},
+		{adapters.CredentialUse{APIKey: true, BaseURL: true, KeyNamesProvider: true}, `{"baseUrl":"http://x"}`, "give the provider's apiKey"},
+	} {
+		a := &fakeAgent{id: "fake", info: adapters.Info{Credentials: c.use}}
+		tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+		meta := `"_meta":{"sandboxagent.dev":{"credentials":` + c.given + `}}`
+		s := tc.session()
+		for method, params := range map[string]string{
+			"session/new": `{"cwd":"/tmp","mcpServers":[],` + meta + `}`, "session/load": `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[],` + meta + `}`,
+		} {
+			if e := tc.callErr(method, params); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, c.want) {
+				t.Errorf("%s %s: %v, want %q", method, c.given, e, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,371 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// busyReason is why a load's settings have no effect while something goes on.
+const busyReason = "the session is working: load it again when its turn has ended"
+
+// Change is what a session/load or session/resume asks of a session that is known,
+// beyond attaching to it. Its zero value asks for nothing.
+type Change struct {
+	setup       json.RawMessage // the session's, with what was asked for
+	fields      []string        // that differ from the session's
+	credentials *adapters.Credentials
+	title       string
+	options     map[string]string // model, variant and mode, which are the agent's own options
+	missing     []Unsupported
+}
+
+// None reports whether nothing is asked for.
+func (c *Change) None() bool {
+	return len(c.fields) == 0 && c.credentials == nil && c.title == "" && len(c.options) == 0 && len(c.missing) == 0
+}
+
+// Asked reads what the params of a session/load or session/resume ask for. What they
+// leave out stays as it is, and so does what they repeat. A field of _meta that is null
+// goes. An empty list of MCP servers says nothing: the protocol wants one of everybody
+// who attaches.
+func (s *Session) Asked(params json.RawMessage) (Change, error) {
+	var c Change
+	meta, _ := rawjson.Member(params, "_meta")
+	var n agents.Needs
+	if err := n.Read(meta); err != nil {
+		return c, err
+	}
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	c.setup = rec.Setup
+	given := members(params)
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		v := given[name]
+		if name == "sessionId" || name == "_meta" || name == "mcpServers" && len(rawjson.Elements(v)) == 0 {
+			continue
+		}
+		if was, _ := rawjson.Member(rec.Setup, name); sameJSON(was, v) {
+			continue
+		}
+		if name == "cwd" {
+			if err := CheckFolder(textOf(v)); err != nil {
+				c.missing = append(c.missing, Unsupported{name, err.Message})
+				continue
+			}
+		}
+		c.setup, c.fields = rawjson.SetMember(c.setup, v, name), append(c.fields, name)
+	}
+	own := members(meta, acp.MetaKey)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		v := own[name]
+		was, _ := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, name)
+		if !slices.Contains(knownFields, name) {
+			c.missing = append(c.missing, unknownFields(map[string]json.RawMessage{name: v})...)
+			continue
+		}
+		switch name {
+		case "after", "requestedSessionId":
+			continue
+		case "credentials":
+			if n.Credentials != rec.credentials || rec.lacksCredentials() {
+				c.credentials = &n.Credentials
+				c.fields = append(c.fields, name)
+			}
+			continue
+		case "agent":
+			if a := textOf(v); a != rec.Agent {
+				c.missing = append(c.missing, Unsupported{name, "it is a session of agent " + rec.Agent})
+			}
+			continue
+		}
+		if sameJSON(was, v) || len(was) == 0 && string(v) == "null" {
+			continue
+		}
+		switch {
+		case name == "title":
+			c.title = textOf(v)
+		case name == "model" || name == "variant" || name == "mode":
+			if c.options == nil {
+				c.options = map[string]string{}
+			}
+			c.options[name] = textOf(v)
+		case string(v) == "null":
+			c.setup, c.fields = rawjson.DeleteMember(c.setup, "_meta", acp.MetaKey, name), append(c.fields, name)
+			continue
+		default:
+			c.fields = append(c.fields, name)
+		}
+		c.setup = rawjson.SetMember(c.setup, v, "_meta", acp.MetaKey, name)
+	}
+	c.setup = bytes.Clone(c.setup)
+	return c, nil
+}
+
+// CheckFolder says why a session cannot have its working directory there, nil if it can.
+func CheckFolder(cwd string) *acp.Error {
+	if !filepath.IsAbs(cwd) {
+		return acp.Errorf(acp.CodeInvalidParams, "cwd must be an absolute path, not %q", cwd)
+	}
+	switch info, err := os.Stat(cwd); {
+	case err != nil:
+		return acp.Errorf(acp.CodeInvalidParams, "cwd %s cannot be used: %v: make the directory, or name another", cwd, errors.Unwrap(err))
+	case !info.IsDir():
+		return acp.Errorf(acp.CodeInvalidParams, "cwd %s is not a directory: name one", cwd)
+	}
+	return nil
+}
+
+// Apply applies a change: at once to a session that has no process, by opening it anew
+// to one that is idle. It returns what has no effect, with the reasons. The error is
+// why the agent cannot be started with the change, which is undone then.
+func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
+	missing := slices.Clone(c.missing)
+	s.mu.Lock()
+	agent := s.rec.Agent
+	s.mu.Unlock()
+	if a := s.set.o.Agents.Find(agent); a != nil {
+		if c.credentials != nil {
+			if err := a.Info().Credentials.Check(agent, *c.credentials); err != nil {
+				return nil, err
+			}
+		}
+		if slices.Contains(c.fields, "mcpServers") || slices.Contains(c.fields, "mcp") {
+			missing = append(missing, untimed(a.Info(), c.setup)...)
+		}
+		takes, own := taken(a.Info()), members(c.setup, "_meta", acp.MetaKey)
+		for _, f := range c.fields {
+			if slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
+				missing = append(missing, notTaken(agent, f))
+			}
+		}
+	}
+	if len(c.fields) > 0 {
+		more, err := s.reopen(ctx, n, c)
+		if err != nil {
+			return nil, err
+		}
+		missing = append(missing, more...)
+	} else {
+		s.mu.Lock()
+		s.rec.Setup, s.unsaved = c.setup, true
+		s.mu.Unlock()
+	}
+	if c.title != "" {
+		s.Rename(c.title)
+	}
+	s.mu.Lock()
+	l := s.m.link
+	if s.m.hosting != serving {
+		l = nil
+	}
+	s.mu.Unlock()
+	for _, f := range configFields {
+		wish := c.options[f.field]
+		if wish == "" {
+			continue
+		}
+		reason := ""
+		if l != nil {
+			bounded, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
+			reason = s.setOption(bounded, l, f.category, wish)
+			cancel()
+		} else {
+			reason = s.chooseLater(f.category, wish)
+		}
+		if reason != "" {
+			missing = append(missing, Unsupported{f.field, reason})
+		}
+	}
+	s.save()
+	return missing, nil
+}
+
+// reopen gives the session the change's setup and credentials.
+func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	if s.m.busy() {
+		s.mu.Unlock()
+		return cannot(c.fields, busyReason), nil
+	}
+	l, serves := s.m.link, s.m.hosting == serving
+	if serves {
+		if caps := l.p.Capabilities(); !caps.Resume && !caps.Load {
+			s.mu.Unlock()
+			return cannot(c.fields, "agent "+s.rec.Agent+" cannot open a session again, and has this one open"), nil
+		} else if !caps.Close && !l.p.Alone() {
+			s.mu.Unlock()
+			return cannot(c.fields, "agent "+s.rec.Agent+" cannot close a session, and has this one open"), nil
+		}
+	}
+	was := s.rec
+	if s.rec.Before == nil && !sameJSON(was.Setup, c.setup) {
+		s.rec.Before = was.Setup
+	}
+	s.rec.take(c.setup)
+	if c.credentials != nil {
+		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
+	}
+	s.unsaved = true
+	if !serves {
+		s.mu.Unlock()
+		s.save()
+		return nil, nil
+	}
+	opened := make(chan error, 1)
+	s.handleLocked(event{kind: changed, req: &waiter{
+		needs: n, ctx: ctx, run: func(*agents.Process, string) { opened <- nil }, fail: func(err error) { opened <- err },
+	}})
+	var err error
+	select {
+	case err = <-opened:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.change(func(rec *record) {
+			rec.take(was.Setup)
+			rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
+		})
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused, nil
+}
+
+// Rename gives the session a title, which the agent's own do not replace, and tells
+// everybody. It does not wait for the disk.
+func (s *Session) Rename(title string) {
+	s.mu.Lock()
+	same := s.rec.Title == title
+	s.rec.Title, s.rec.Titled, s.unsaved = title, true, true
+	s.mu.Unlock()
+	s.set.o.Tasks.Go(s.save)
+	if same {
+		return
+	}
+	s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").String("title", title).End())
+}
+
+// tell shows an update of the gateway's own to everybody, now and later.
+func (s *Session) tell(update []byte) {
+	u := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
+	s.Log().Append(journal.Notice, journal.Everyone, u.Frame())
+	s.Flush()
+}
+
+// chooseLater has an option of a category set when the agent is started next. It
+// returns why that is impossible.
+func (s *Session) chooseLater(category, wish string) (reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	quoted := rawjson.AppendQuoted(nil, wish)
+	for _, o := range rawjson.Elements(s.rec.ConfigOptions) {
+		if rawjson.MemberString(o, "category") == category {
+			id := rawjson.MemberString(o, "id")
+			s.chosenLocked(acp.MethodSessionSetConfigOption, nil, id, quoted)
+			s.unsaved = true
+			return ""
+		}
+	}
+	if category == "mode" && len(s.rec.Modes) > 0 {
+		s.chosenLocked(acp.MethodSessionSetMode, quoted, "", nil)
+		s.unsaved = true
+		return ""
+	}
+	return "agent " + s.rec.Agent + " offers no option for it"
+}
+
+// take makes setup the session's.
+func (rec *record) take(setup json.RawMessage) {
+	rec.Setup = setup
+	if cwd := rawjson.MemberString(setup, "cwd"); cwd != "" {
+		rec.Cwd = cwd
+	}
+}
+
+// differing names the fields in which two setups differ.
+func differing(a, b json.RawMessage) []string {
+	var out []string
+	for _, path := range [][]string{nil, {"_meta", acp.MetaKey}} {
+		one, other := members(a, path...), members(b, path...)
+		for name := range one {
+			if _, both := other[name]; !both {
+				other[name] = nil
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(other)) {
+			if name != "_meta" && !sameJSON(one[name], other[name]) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+func cannot(fields []string, reason string) []Unsupported {
+	var out []Unsupported
+	for _, f := range fields {
+		out = append(out, Unsupported{f, reason})
+	}
+	return out
+}
+
+// UnsupportedIn returns what an agent's result lists as without effect.
+func UnsupportedIn(result json.RawMessage) []Unsupported {
+	raw, _ := rawjson.Member(result, "_meta", acp.MetaKey, "unsupported")
+	var out []Unsupported
+	_ = json.Unmarshal(raw, &out) // what is no list of them says nothing
+	return out
+}
+
+// members returns the members of an object in raw, none if there is no object.
+func members(raw json.RawMessage, path ...string) map[string]json.RawMessage {
+	inner := raw
+	if len(path) > 0 {
+		inner, _ = rawjson.Member(raw, path...)
+	}
+	out := map[string]json.RawMessage{}
+	_ = json.Unmarshal(inner, &out)
+	if out == nil {
+		out = map[string]json.RawMessage{}
+	}
+	return out
+}
+
+// sameJSON reports whether two JSON texts mean the same.
+func sameJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	value := func(raw json.RawMessage) (v any) {
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.UseNumber()
+		_ = d.Decode(&v)
+		return v
+	}
+	return bytes.Equal(a, b) || reflect.DeepEqual(value(a), value(b))
+}
+
+// textOf returns a JSON text's value, "" for what is none.
+func textOf(raw json.RawMessage) (s string) {
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
