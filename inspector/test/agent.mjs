@@ -97,9 +97,6 @@ const plays = {
     say(error ? error.message : "It ran.");
     return { stopReason: "end_turn" };
   },
-  locked() {
-    throw { code: -32000, message: "authentication required: the key is not valid any more" };
-  },
   // It minds no cancel.
   async deaf({ say }) {
     say("I do not listen");

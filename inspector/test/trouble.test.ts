@@ -22,23 +22,16 @@ afterAll(async () => {
 
 const log = (page: Page) => page.getByRole("log");
 
-test("an agent that wants a login is given a key or its own login, right where it refused", async () => {
-  const page = await world.open("about:blank");
-  const sent: string[] = [];
-  page.on("request", (request) => sent.push(request.postData() ?? ""));
-  page.on("websocket", (socket) => socket.on("framesent", (frame) => sent.push(String(frame.payload))));
-  await page.goto(world.url("#/sessions/new"));
+test("an agent that wants a login is given its own, right where it refused", async () => {
+  const page = await world.open("#/sessions/new");
   await connected(page);
   const form = page.locator(".new-session");
   await form.getByLabel("Agent", { exact: true }).selectOption("story");
   await form.getByLabel("Folder", { exact: true }).fill("/tmp");
-  await form.getByText("Key for this session alone").click();
-  await form.getByLabel("API key").fill("a-key-4711");
   await page.getByRole("button", { name: "Start", exact: true }).click();
   const help = page.getByRole("group", { name: "story needs a login" });
   await help.getByText("nobody is logged in").waitFor();
   await expect.poll(() => help.evaluate((e) => e.getBoundingClientRect().bottom <= innerHeight)).toBe(true); // in sight, beside what was pressed
-  expect(sent.some((body) => body.includes('"credentials":{"apiKey":"a-key-4711"}'))).toBe(true);
   // Its own login, in a terminal in which its program is found.
   await help.getByRole("button", { name: "Story login" }).click();
   const screen = help.locator(".screen");
@@ -52,27 +45,48 @@ test("an agent that wants a login is given a key or its own login, right where i
   await form.getByLabel("First prompt").fill("hello");
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await log(page).getByText("text: hello").waitFor();
-  // The key is kept nowhere in the page.
+});
+
+test("a key is given to a session, kept nowhere, and given again when the gateway has forgotten it", async () => {
+  const page = await world.open("about:blank");
+  const sent: string[] = [];
+  page.on("request", (request) => sent.push(request.postData() ?? ""));
+  page.on("websocket", (socket) => socket.on("framesent", (frame) => sent.push(String(frame.payload))));
+  await page.goto(world.url("#/sessions/new"));
+  await connected(page);
+  const form = page.locator(".new-session");
+  await form.getByLabel("Agent", { exact: true }).selectOption("mock");
+  await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await form.getByLabel("First prompt").fill("hello");
+  await form.getByText("Key for this session alone").click();
+  await form.getByLabel("API key").fill("a-key-4711");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await log(page).getByText("I am the mock agent").waitFor();
+  await settled(page);
+  expect(sent.some((body) => body.includes('"credentials":{"apiKey":"a-key-4711"}'))).toBe(true);
+  // It is not in the page any more.
   expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toContain("4711");
+  const session = await page.evaluate(() => location.hash);
   await page.evaluate(() => void (location.hash = "#/wire"));
   const search = page.getByRole("searchbox", { name: "Search" });
   await search.fill("a-key-4711");
   await page.getByText("Nothing fits the filter").waitFor();
   await search.fill('"credentials":"(removed)"');
   await page.getByRole("listbox", { name: "Traffic" }).getByRole("option").first().waitFor();
-});
-
-test("a prompt that is refused for want of a login says so above the next one", async () => {
-  writeFileSync(join(dir, "logged-in"), "");
-  const page = await world.open();
-  await newSession(page, { agent: "story", prompt: "locked" });
-  const help = page.locator(".dock").getByRole("group", { name: "story needs a login" });
-  await help.getByText("the key is not valid any more").waitFor();
+  // Nor in the gateway, once it was started again and the page that knew it is gone; that is said above the next prompt.
+  await page.close();
+  await world.gateway.kill("SIGKILL");
+  await world.gateway.restart();
+  const later = await world.open(session);
+  await log(later).getByText("I am the mock agent").waitFor();
+  await chat(later, "echo again");
+  const help = later.locator(".dock").getByRole("group", { name: "Mock agent needs a login" });
+  await help.getByText("credentials of its own").waitFor();
   await help.getByLabel("API key").fill("another-key");
   await help.getByRole("button", { name: "Use this key" }).click();
-  await page.getByText("The agent has the key.").waitFor();
-  await chat(page, "hello again");
-  await log(page).getByText("text: hello again").waitFor();
+  await later.getByText("The agent has the key.").waitFor();
+  await chat(later, "echo with a key");
+  await log(later).locator(".agent").getByText("with a key", { exact: true }).waitFor();
   await help.waitFor({ state: "detached" });
 });
 

@@ -28,7 +28,7 @@ export default function LoginCard({ conversation, reason }: { conversation: Conv
     <LoginHelp agent={agent} reason={reason}>
       <form className="stack" onSubmit={(event) => { event.preventDefault(); void give(); }}>
         <KeyFields keys={keys} onChange={setKeys} disabled={busy} />
-        <div className="row"><Button type="submit" small disabled={!credentials} busy={busy}>Use this key</Button> <span className="soft small">For this session alone, and kept nowhere.</span></div>
+        <div className="row"><Button type="submit" small disabled={!credentials} busy={busy}>Use this key</Button> <span className="soft small">For this session alone. It is stored nowhere.</span></div>
       </form>
     </LoginHelp>
   );

@@ -420,13 +420,17 @@ export class Conversation extends Store<ConversationState> {
     }
   }
 
-  /** Gives the session credentials: its agent lets go of it and takes it up with them. */
+  /** Gives the session credentials. An agent that cannot take them as it is lets go of the session and takes it up with them. */
   async giveCredentials(credentials: Record<string, string>): Promise<void> {
     const client = this.#client;
     if (!client) return;
     const cwd = this.get().info?.cwd;
-    await client.closeSession(this.id);
-    const session = await client.resumeSession({ sessionId: this.id, after: this.#seq, credentials, ...(cwd === undefined ? {} : { cwd }) });
+    const give = () => client.resumeSession({ sessionId: this.id, after: this.#seq, credentials, ...(cwd === undefined ? {} : { cwd }) });
+    let session = await give();
+    if (session.unsupported.some((u) => u.field === "credentials")) {
+      await client.closeSession(this.id);
+      session = await give();
+    }
     this.#attached(client, session.result, session.continuity);
   }
 

@@ -1,6 +1,6 @@
 import { Field, Input } from "../kit/controls.js";
 
-/** Credentials of one session. They are in memory until they are sent, and nowhere else. */
+/** Credentials of one session. They are in memory, where the client needs them to take the session up again, and nowhere else. */
 export interface Keys {
   readonly apiKey: string;
   readonly oauthToken: string;

@@ -176,7 +176,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           <summary>Key for this session alone</summary>
           <div className="stack">
             <KeyFields keys={keys} onChange={setKeys} />
-            <p className="hint">Sent to the agent of this session, and kept nowhere: not in this browser, not in the gateway’s log. After the gateway was started again, the session asks for it again.</p>
+            <p className="hint">Sent to the agent of this session alone. This page has it in memory as long as it is open; neither the browser nor the gateway keeps it. After the gateway was started again, the session asks for it again.</p>
           </div>
         </details>
         <details className="more" open={Object.keys(problems).some((p) => p !== "cwd") || undefined}>
@@ -217,8 +217,8 @@ const permissionHints: Record<string, string> = {
   bypass: "For sandboxes: nobody is asked anything.",
 };
 
-/** Whether the agent most likely does not work without a key or a login. */
-const wantsKey = (agent: Agent) => agent.authState === "required" || (agent.kind === "bridge" && agent.authState === "unknown" && !agent.credentialsAvailable && agent.source !== "builtin");
+/** Whether the agent most likely does not work without a key or a login. One that is part of the gateway needs none. */
+const wantsKey = (agent: Agent) => agent.authState === "required" || (agent.kind === "bridge" && agent.authState === "unknown" && !agent.credentialsAvailable && !(agent.installed && agent.path === undefined));
 
 function agentHint(agent: Agent): string {
   if (!agent.installed) return "It is installed when the session starts.";
