@@ -13,7 +13,7 @@ afterAll(async () => world?.stop());
 test("a session is made, its turns stream, and everything they show is there", async () => {
   const page = await world.open("", { viewport: { width: 1280, height: 2600 } }); // all rows are in sight
   await newSession(page, { agent: "story", prompt: "story" });
-  await page.getByText("The review found nothing.").waitFor();
+  await page.getByRole("log").getByText("The review found nothing.").waitFor();
   await page.getByText("48.2k").waitFor();
   await settled(page);
   const log = page.getByRole("log");
