@@ -244,7 +244,7 @@ export default {
         }
       },
       async "a directory that does not exist"(w) {
-        assert.match((await failure(w.session({ cwd: `${w.dir}/no/such` }))).all, /not a directory/);
+        assert.match((await failure(w.session({ cwd: `${w.dir}/no/such` }))).all, /no such file or directory/);
       },
     },
   },
