@@ -147,6 +147,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 			return
 		}
 		prepare(s)
+		s.Remembered(result)
 		result = withUnsupported(result, s.Finish(c.r.ctx, asked))
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")

@@ -13,6 +13,8 @@ import (
 
 // session is a session and its thread.
 type session struct {
+	anew bool // opened again, and codex has nothing of it; set before it is shared
+
 	a      *agent
 	srv    *server
 	id     schema.SessionID

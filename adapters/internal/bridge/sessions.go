@@ -47,6 +47,11 @@ func (t *Sessions[S]) Add(id schema.SessionID, s S) error {
 	return nil
 }
 
+// Fresh is the continuity in the result of a request that opens a session again, when
+// the agent begins it anew: it has nothing of it. Whether something was said in it, and
+// is lost, the gateway knows.
+const Fresh = "fresh"
+
 // NoMode refuses a mode that an agent does not have.
 func NoMode(format string, args ...any) *acp.Error {
 	return acp.Errorf(acp.CodeInvalidParams, format, args...).WithData(map[string]string{"type": adapters.ErrorType("mode_not_supported")})

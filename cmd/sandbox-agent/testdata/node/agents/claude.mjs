@@ -124,6 +124,7 @@ export default {
   deleted: (id) => assert.deepEqual(readdirSync(`${env.HOME}/.claude/projects`, { recursive: true }).filter((f) => String(f).endsWith(`${id}.jsonl`)), []),
   restartOver: "ws",
   keeps: { options: { effort: "low" }, effort: "low" },
+  forgets: ".claude/projects",
   nokey: { says: /ANTHROPIC_API_KEY/, methods: 2, status: true, listed: true, brings: { apiKey: "sk-ant-brought-along", oauthToken: "sk-ant-oat-brought-along", baseUrl: "" }, modelSeesKey: true },
 
   turns: {

@@ -250,6 +250,7 @@ export default {
   },
 
   sessions: {
+    without: { "an agent whose files are gone says so": "its sessions are in a database that stays open" },
     own: {
       async "the user's .opencode is left as it was"(w) {
         w.moveIn();
