@@ -419,3 +419,30 @@ func TestOpen_AgentBeginsAnew(t *testing.T) {
 		}
 	}
 }
+
+// An agent that does not delete a session closes it, so that it can be opened again. Of
+// a session that only the agent has, its word reaches the client.
+func TestDelete_AgentRefuses(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+	a.refuse(a.nextOf(t, "session/delete"), "it was made in a terminal")
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "in a terminal") {
+		t.Errorf("%s", res.Frame())
+	}
+	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	tc.turned(t, a, s)
+
+	id = tc.request("session/delete", `{"sessionId":"theirs"}`)
+	a.refuse(a.nextOf(t, "session/delete"), "it was made in a terminal, too")
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "in a terminal, too") {
+		t.Errorf("%s", res.Frame())
+	}
+	cannot := connect(t, newRuntime(t, t.TempDir(), &fakeAgent{}), "")
+	if e := cannot.callErr("session/delete", `{"sessionId":"nobody's"}`); e.Code != acp.CodeResourceNotFound {
+		t.Errorf("unknown: %v", e)
+	}
+}

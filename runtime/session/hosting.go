@@ -315,6 +315,12 @@ func (s *Session) release(l *link, goal life) {
 		err = s.deleteDormant(ctx)
 	case goal == deleted && l.p.Capabilities().Delete:
 		_, err = l.p.Ask(ctx, acp.MethodSessionDelete, sessionParams(l.native))
+		if err != nil && l.p.Capabilities().Close {
+			// What the agent keeps, it must not keep open: it could not be opened again.
+			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
+				s.log.Debug("agent did not close the session that it does not delete", "err", open)
+			}
+		}
 	}
 	if l != nil {
 		l.p.Unbind(l.native, l)
