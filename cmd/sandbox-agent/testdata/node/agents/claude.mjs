@@ -158,6 +158,7 @@ export default {
         const turn = await s.prompt(script([[background], [{ say: "started " }]], [[background], [{ say: "it is over " }, { gate: "unprompted" }, { say: "now " }]]));
         assert.equal(turn.text, "started ");
         await s.untilText("it is over ");
+        assert.equal((await api(`/v2/sessions/${s.id}`)).state, "running", "it works, though nobody has prompted it");
         const next = s.begin("say next");
         await openGate("unprompted");
         assert.equal((await next).stopReason, "end_turn");
