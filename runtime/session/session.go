@@ -202,6 +202,13 @@ func (l *link) Receive(m *acp.Message) bool {
 // receiveOther takes what is no update.
 func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 	switch {
+	case m.Method() == acp.MethodWorking:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.m.link == l {
+			s.m.alone = rawjson.MemberBool(m.Params(), "working")
+		}
+		return false
 	case m.IsRequest():
 		return s.ask(l, m)
 	case m.Method() == acp.MethodCancelRequest:

@@ -165,7 +165,7 @@ func (s *Session) Idle() (p *agents.Process, since awake.Moment, busy bool) {
 	}
 	p = s.m.link.p
 	caps := p.Capabilities()
-	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || !caps.Resume && !caps.Load
+	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || s.m.alone || !caps.Resume && !caps.Load
 	return p, awake.Moment(s.stirred.Load()), busy
 }
 
