@@ -36,6 +36,7 @@ test("a session is made, its turns stream, and everything they show is there", a
   const edit = log.getByRole("group", { name: "Tool: Edit src/divide.ts" });
   await edit.getByRole("link", { name: "src/divide.ts:3" }).waitFor();
   await expect.poll(() => edit.locator("tr.add").count()).toBe(1);
+  await edit.locator("tr.add .hljs-keyword").getByText("throw").waitFor();
   await edit.getByRole("radio", { name: "Split" }).check();
   await edit.locator("table.split").waitFor();
   await edit.getByRole("radio", { name: "Unified" }).check();
@@ -43,6 +44,13 @@ test("a session is made, its turns stream, and everything they show is there", a
   await log.getByRole("button", { name: /Picture/ }).waitFor();
   await page.getByText("$0.18").first().waitFor();
 
+  await page.getByRole("button", { name: "About this session" }).click();
+  const about = page.getByRole("dialog", { name: "About this session" });
+  await about.getByText(/^1 turn, \d tool calls, 2k tokens in, 345 out/).waitFor();
+  await about.getByText("It remembers all of it.").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "about");
+  await page.keyboard.press("Escape");
   await page.setViewportSize(desktop);
   for (const name of ["light", "dark"] as const) {
     await theme(page, name);
@@ -119,6 +127,7 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   await picture(page, "find");
   await page.keyboard.press("Escape");
   await find.waitFor({ state: "detached" });
+  expect(await page.evaluate(() => CSS.highlights.has("found"))).toBe(false);
 
   // From prompt to prompt.
   await page.keyboard.press("Alt+ArrowUp");

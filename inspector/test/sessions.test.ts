@@ -93,6 +93,23 @@ test("a session that another client closes is shown as closed", async () => {
   await log(page).locator(".agent").getByText("open", { exact: true }).waitFor();
 });
 
+test("a session that is too old for the list is followed as well", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "hello" });
+  await log(page).getByText("I am the mock agent").waitFor();
+  await settled(page);
+  await page.route(/\/v2\/sessions\?limit=/, async (route) => {
+    const answer = await route.fetch();
+    const list = (await answer.json()) as { sessions: { sessionId: string }[] };
+    await route.fulfill({ response: answer, json: { ...list, sessions: list.sessions.filter((s) => s.sessionId !== id) } });
+  });
+  const side = page.getByRole("complementary", { name: "Sessions" });
+  await side.locator(`a[href$="${id}"]`).waitFor({ state: "detached" });
+  await fetch(`${world.gateway.url}/v2/sessions/${id}/close`, { method: "POST" });
+  await page.getByText("This session is closed").waitFor();
+  await page.unrouteAll({ behavior: "ignoreErrors" });
+});
+
 test("an agent that crashes says how, and the session goes on", async () => {
   const page = await world.open();
   await newSession(page, { prompt: "crash" });

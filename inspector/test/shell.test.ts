@@ -34,6 +34,30 @@ test("keys go to areas, and ? lists them", async () => {
   await page.getByRole("dialog").waitFor({ state: "detached" });
 });
 
+test("everything that can be done is found by its name", async () => {
+  const page = await world.open();
+  await connected(page);
+  await page.keyboard.press("Control+k");
+  const dialog = page.getByRole("dialog", { name: "What do you want to do?" });
+  const input = dialog.getByRole("combobox");
+  await expect.poll(() => input.evaluate((e) => e === document.activeElement)).toBe(true);
+  await input.fill("no such thing");
+  await dialog.getByText("Nothing is called so.").waitFor();
+  await input.fill("theme");
+  await dialog.getByRole("option", { name: "Theme: dark" }).waitFor();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "palette");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.documentElement.dataset.theme === "dark");
+  await dialog.waitFor({ state: "detached" });
+  await page.keyboard.press("Control+k");
+  await input.fill("mock");
+  await dialog.getByRole("option", { name: /^New session with Mock/ }).click();
+  await page.waitForURL(/#\/sessions\/new\?agent=mock$/);
+});
+
 test("on a phone the areas are behind a button", async () => {
   const page = await world.open("", { viewport: phone });
   await page.getByRole("button", { name: "Open the menu" }).click();
@@ -46,4 +70,20 @@ test("on a phone the areas are behind a button", async () => {
     expect(await inaccessible(page)).toEqual([]);
     await picture(page, `shell-phone-${name}`);
   }
+});
+
+test("on a tablet the areas are icons that have their names", async () => {
+  const page = await world.open("#/sessions/new", { viewport: { width: 834, height: 1112 } });
+  await connected(page);
+  const link = page.getByRole("navigation", { name: "Areas" }).getByRole("link", { name: "Inbox" });
+  expect((await link.boundingBox())!.width).toBeLessThan(60);
+  await page.getByRole("heading", { name: "New session" }).waitFor();
+  const [agent, folder] = [await page.locator(".new-session").getByLabel("Agent", { exact: true }).boundingBox(), await page.getByLabel("Folder", { exact: true }).boundingBox()];
+  expect(folder!.y).toBeGreaterThan(agent!.y + agent!.height); // one below the other
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+  }
+  await link.click();
+  await page.waitForURL(/#\/inbox$/);
 });

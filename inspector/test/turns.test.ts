@@ -29,10 +29,10 @@ test("a permission is given in the conversation, refused by key, and told as it 
   await picture(page, "permission");
   // Keys are shown where they work: while a text is typed they do not.
   await page.getByRole("textbox", { name: "Prompt", exact: true }).focus();
-  expect(await ask(page).locator("kbd").count()).toBe(0);
+  expect(await ask(page).locator("kbd:visible").count()).toBe(0);
   await page.keyboard.press("Escape"); // leaves the text, for the conversation
   expect(await log(page).evaluate((e) => e === document.activeElement)).toBe(true);
-  await ask(page).locator("kbd").first().waitFor();
+  await ask(page).locator("kbd:visible").first().waitFor();
   expect(await page.locator("[data-asked]").textContent()).toContain("The agent asks");
   await page.keyboard.press("x");
   await log(page).getByText("permission: reject_once").waitFor();
@@ -64,6 +64,45 @@ test("the inbox has what agents of other windows ask, and the first answer count
   await log(other).getByText("permission: allow_once").waitFor();
   await log(one).getByText("permission: allow_once").waitFor();
   await settled(other);
+});
+
+test("who looks elsewhere is told of what is asked and of what ends, when they want it", async () => {
+  const page = await world.open("about:blank", { permissions: ["notifications"] });
+  await page.addInitScript(() => {
+    const told: { title: string; body: string; onclick?: () => void }[] = [];
+    class Told {
+      static permission = "granted";
+      static requestPermission = async () => "granted";
+      onclick?: () => void;
+      constructor(readonly title: string, readonly options: { body: string }) {
+        told.push(this as never);
+      }
+      close() {}
+    }
+    Object.assign(globalThis, { Notification: Told, told });
+    let hidden = false;
+    Object.defineProperty(document, "hidden", { get: () => hidden });
+    Object.assign(globalThis, { hide: (now: boolean) => (hidden = now) });
+  });
+  const told = () => page.evaluate(() => (globalThis as unknown as { told: { title: string; options: { body: string } }[] }).told.map((t) => `${t.title}: ${t.options.body}`));
+  const hide = (now: boolean) => page.evaluate((h) => (globalThis as unknown as { hide(now: boolean): void }).hide(h), now);
+  await page.goto(world.url("#/inbox"));
+  await page.getByRole("checkbox", { name: /^Notify me/ }).check();
+  const id = await newSession(page, { prompt: "permission" });
+  await ask(page).waitFor();
+  expect(await told()).toEqual([]); // it is in sight
+  await page.waitForFunction(() => document.title.startsWith("(1) permission"));
+  expect(await page.locator('link[rel="icon"]').getAttribute("href")).toContain("waiting");
+  await ask(page).getByRole("button", { name: /^Reject/ }).first().click();
+  await settled(page);
+  await page.waitForFunction(() => document.title.startsWith("permission"));
+  await page.evaluate(() => (location.hash = "#/wire"));
+  await hide(true);
+  const other = await world.open(`#/sessions/${id}`);
+  await chat(other, "permission");
+  await expect.poll(told).toEqual([expect.stringMatching(/^permission asks: Edit notes/)]);
+  await page.evaluate(() => (globalThis as unknown as { told: { onclick(): void }[] }).told[0]!.onclick());
+  await page.waitForURL(new RegExp(`#/sessions/${id}$`));
 });
 
 test("questions are answered, with options and in own words", async () => {

@@ -1,4 +1,4 @@
-import { Suspense, useEffect, useState } from "react";
+import { Suspense, lazy, useEffect, useState } from "react";
 import { areas } from "../areas.js";
 import { Connect } from "../connect/Connect.js";
 import { Empty } from "../kit/show.js";
@@ -9,8 +9,11 @@ import { Boundary } from "./Boundary.js";
 import { ConnectionBar } from "./ConnectionBar.js";
 import { Help } from "./Help.js";
 import { Nav } from "./Nav.js";
-import { listenForShortcuts, useShortcut } from "./shortcuts.js";
+import { currentShortcuts, listenForShortcuts, useShortcut, type Shortcut } from "./shortcuts.js";
+import { useTitle } from "./title.js";
 import { ToastList } from "./ToastList.js";
+
+const Palette = lazy(() => import("./Palette.js"));
 
 function useTheme(): void {
   const { theme } = useStore(settings);
@@ -32,10 +35,13 @@ export function App() {
   const [help, setHelp] = useState(false);
   useShortcut({ keys: "?", what: "This list", group: "Everywhere", run: () => setHelp(true) });
 
+  const [palette, setPalette] = useState<readonly Shortcut[]>();
+  useShortcut({ keys: "mod+k", what: "Commands, sessions and places", group: "Everywhere", always: true, run: () => setPalette(currentShortcuts()) });
+
   const area = areas.find((a) => a.id === route.area) ?? areas[0]!;
   const known = route.area === "" || route.area === "connect" || area.id === route.area;
   const title = route.area === "connect" || !ready ? "Connect" : area.title;
-  useEffect(() => void (document.title = `${title} · Sandbox Agent`), [title]);
+  useTitle("area", title);
 
   if (!ready || route.area === "connect") {
     return (
@@ -71,6 +77,7 @@ export function App() {
       </div>
       <ToastList />
       {help && <Help onClose={() => setHelp(false)} />}
+      {palette && <Suspense fallback={null}><Palette shortcuts={palette} onClose={() => setPalette(undefined)} /></Suspense>}
     </div>
   );
 }

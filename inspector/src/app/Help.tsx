@@ -4,9 +4,7 @@ import { Dialog } from "../kit/dialog.js";
 import { Kbd } from "../kit/show.js";
 import { settings } from "../state/page.js";
 import { useStore } from "../state/store.js";
-import { currentShortcuts } from "./shortcuts.js";
-
-const mac = /Mac|iPhone|iPad/.test(navigator.platform);
+import { currentShortcuts, keysForPeople } from "./shortcuts.js";
 
 export function Help({ onClose }: { onClose: () => void }) {
   const { letters } = useStore(settings);
@@ -20,7 +18,7 @@ export function Help({ onClose }: { onClose: () => void }) {
             <dl>
               {all.map((s) => (
                 <div key={s.keys}>
-                  <dt><Kbd keys={s.keys.replaceAll("mod+", mac ? "⌘ " : "Ctrl ").replaceAll("alt+", "Alt ").replace("Escape", "Esc").replace("Arrow", "")} /></dt>
+                  <dt><Kbd keys={keysForPeople(s.keys)} /></dt>
                   <dd>{s.what}</dd>
                 </div>
               ))}

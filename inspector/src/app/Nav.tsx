@@ -54,7 +54,7 @@ export function Nav({ current, onHelp }: { current: string; onHelp: () => void }
           {areas.map((a) => (
             <li key={a.id}>
               <Go keys={`g ${a.letter}`} what={a.title} group="Go to" run={() => router.go(a.id)} />
-              <a href={`#/${a.id}`} aria-current={a.id === current ? "page" : undefined}>
+              <a href={`#/${a.id}`} title={a.title} aria-current={a.id === current ? "page" : undefined}>
                 <Icon name={a.icon} />
                 <span>{a.title}</span>
                 {a.id === "inbox" && waiting > 0 && <span className="count" aria-label={`${waiting} waiting`}>{waiting}</span>}

@@ -23,6 +23,11 @@ export function currentShortcuts(): Shortcut[] {
   return [...active].map((ref) => ref.current);
 }
 
+const mac = /Mac|iPhone|iPad/.test(navigator.platform);
+
+/** Keys as they stand on a keyboard. */
+export const keysForPeople = (keys: string): string => keys.replaceAll("mod+", mac ? "\u2318 " : "Ctrl ").replaceAll("alt+", "Alt ").replace("Escape", "Esc").replace("Arrow", "");
+
 /** Makes a shortcut work as long as the component is shown. */
 export function useShortcut(shortcut: Shortcut): void {
   const ref = useRef(shortcut);

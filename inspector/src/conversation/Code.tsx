@@ -8,7 +8,7 @@ let loaded: Highlight | undefined;
 let loading: Promise<Highlight> | undefined;
 
 /** The highlighter, once it is loaded. */
-function useHighlighter(wanted: boolean): Highlight | undefined {
+export function useHighlighter(wanted: boolean): Highlight | undefined {
   const [highlight, set] = useState(() => loaded);
   useEffect(() => {
     if (!wanted || highlight) return;
@@ -23,7 +23,7 @@ function useHighlighter(wanted: boolean): Highlight | undefined {
 }
 
 /** Longer code stays plain: colouring it would be felt. */
-const maxHighlighted = 30_000;
+export const maxHighlighted = 30_000;
 
 /** While it grows, code is coloured anew with each addition. */
 const maxGrowing = 4000;

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState, type DragEvent } from "react";
+import { Suspense, lazy, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
 import type { ContentBlock } from "sandbox-agent";
 import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
@@ -10,9 +10,7 @@ import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
 import type { Row } from "./items.js";
-import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
-import { LoginHelp } from "../login/LoginHelp.js";
-import { authRequired } from "../login/methods.js";
+import { authRequired } from "../login/codes.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
 import { hrefOfFile } from "../state/router.js";
@@ -23,7 +21,11 @@ import type { Conversation, Waiting } from "./conversation.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
 import { markdownOf } from "./words.js";
+import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
+
+const About = lazy(() => import("./About.js"));
+const LoginCard = lazy(() => import("./LoginCard.js"));
 
 /** One session: what was said, what is asked, and where to answer. */
 export function ConversationView({ id }: { id: string }) {
@@ -67,9 +69,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
     if (usage?.cost) sessions.noteCost(conversation.id, usage.cost);
   }, [usage, conversation]);
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
-  useEffect(() => {
-    if (info) document.title = `${title} · Sandbox Agent`;
-  }, [title, info]);
+  useTitle("part", info && title);
 
   const last = rows.at(-1)?.item;
   const control = useRef<RowControl>(null);
@@ -144,7 +144,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
       />
       <div className="dock">
         {state.running && asks.length === 0 && <Working conversation={conversation} />}
-        {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <LoginCard conversation={conversation} reason={last.error} />}
+        {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <Suspense fallback={null}><LoginCard conversation={conversation} reason={last.error} /></Suspense>}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
           conversation.unqueue(w.id);
@@ -165,7 +165,7 @@ const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a
 
 function Head({ conversation, title }: { conversation: Conversation; title: string }) {
   const state = useStore(conversation);
-  const [asking, ask] = useState<"delete" | "terminate" | "rename">();
+  const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
   const { info } = state;
   const id = conversation.id;
   const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
@@ -179,12 +179,14 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           <p className="facts soft small">
             <span>{agentName(info.agent)}</span>
             <a className="mono clip" href={hrefOfFile(info.cwd)} title={info.cwd}>{info.cwd}</a>
-            {info.clients > 1 && <span title="Clients that follow this session">{plural(info.clients, "client")}</span>}
+            {info.clients > 1 && <span className="others" title="Clients that follow this session">{plural(info.clients, "client")}</span>}
           </p>
         )}
       </div>
       {shown && <Badge tone={stateTone(shown)}>{shown}</Badge>}
       <IconButton label="Stop the turn" icon="stop" disabled={!state.running || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
+      {info && <IconButton label="About this session" icon="panel" onClick={() => ask("about")} />}
+      {asking === "about" && info && <Suspense fallback={null}><About conversation={conversation} info={info} onClose={() => ask(undefined)} /></Suspense>}
       <Menu
         label="What can be done with this session"
         items={[
@@ -285,34 +287,6 @@ function Announcer({ rows, running, asks }: { rows: readonly Row[]; running: boo
       <div className="unseen" aria-live="polite" data-announced>{said}</div>
       <div className="unseen" aria-live="assertive" data-asked>{ask ? `The agent asks: ${titleOf(ask)}` : ""}</div>
     </>
-  );
-}
-
-/** The agent has refused a prompt for want of a login: how to give it one. */
-function LoginCard({ conversation, reason }: { conversation: Conversation; reason: string | undefined }) {
-  const { info } = useStore(conversation);
-  const agent = useSelected(gateway, (g) => g.agents.find((a) => a.id === info?.agent));
-  const [keys, setKeys] = useState(noKeys);
-  const [busy, setBusy] = useState(false);
-  const credentials = credentialsOf(keys);
-  if (!agent) return null;
-  const give = async () => {
-    if (!credentials) return;
-    setBusy(true);
-    await toasts.attempt("The key could not be given", async () => {
-      await conversation.giveCredentials(credentials);
-      setKeys(noKeys);
-      toasts.show("The agent has the key. Send the prompt again.", "good");
-    });
-    setBusy(false);
-  };
-  return (
-    <LoginHelp agent={agent} reason={reason}>
-      <form className="stack" onSubmit={(event) => { event.preventDefault(); void give(); }}>
-        <KeyFields keys={keys} onChange={setKeys} disabled={busy} />
-        <div className="row"><Button type="submit" small disabled={!credentials} busy={busy}>Use this key</Button> <span className="soft small">For this session alone, and kept nowhere.</span></div>
-      </form>
-    </LoginHelp>
   );
 }
 

@@ -1,8 +1,10 @@
-import { memo, useMemo, useState } from "react";
+import { Fragment, memo, useMemo, useState } from "react";
 import { Button, CopyButton, Segmented } from "../kit/controls.js";
 import { plural } from "../kit/text.js";
 import { settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
+import { languageOf, maxHighlighted, useHighlighter } from "./Code.js";
+import { linesOf, piecesOf, type Piece } from "./colours.js";
 import { useDiff } from "./compare.js";
 import { columns, type DiffLine, type Hunk } from "./diffs.js";
 
@@ -13,6 +15,7 @@ const first = 300;
 export const Diff = memo(function Diff({ path, before, after }: { path: string; before: string | undefined; after: string }) {
   const mode = useSelected(settings, (s) => s.diff);
   const { diff, comparing } = useDiff(before, after);
+  const colours = useColours(path, before ?? "", after);
   const [all, setAll] = useState(false);
   const total = diff.hunks.reduce((n, h) => n + h.lines.length, 0);
   const hunks = all ? diff.hunks : cut(diff.hunks, first);
@@ -31,7 +34,7 @@ export const Diff = memo(function Diff({ path, before, after }: { path: string; 
       <div className="diff-scroll" tabIndex={0} role="region" aria-label={`Changes of ${path}`}>
         {diff.whole && <p className="diff-note" role="status">{comparing ? "Comparing… Until then: the old text, then the new one." : "Too many lines differ to compare them. Shown are the old text, then the new one."}</p>}
         {hunks.length === 0 && <p className="diff-none">No difference</p>}
-        {mode === "split" ? hunks.map((hunk, i) => <Split key={i} hunk={hunk} gap={i > 0} />) : hunks.map((hunk, i) => <Unified key={i} hunk={hunk} gap={i > 0} />)}
+        {mode === "split" ? hunks.map((hunk, i) => <Split key={i} hunk={hunk} gap={i > 0} colours={colours} />) : hunks.map((hunk, i) => <Unified key={i} hunk={hunk} gap={i > 0} colours={colours} />)}
       </div>
       {!all && total > first && <Button small tone="quiet" onClick={() => setAll(true)}>Show {plural(total - first, "more line")}</Button>}
     </figure>
@@ -49,14 +52,35 @@ function cut(hunks: readonly Hunk[], lines: number): readonly Hunk[] {
   return out;
 }
 
-function Text({ line }: { line: DiffLine }) {
-  if (!line.parts) return <>{line.text || " "}</>;
-  return <>{line.parts.map((part, i) => (part.changed ? <mark key={i}>{part.text}</mark> : part.text))}</>;
+/** The coloured lines of both texts. */
+interface Colours {
+  readonly old: readonly Piece[][];
+  readonly new: readonly Piece[][];
+}
+
+function useColours(path: string, before: string, after: string): Colours | undefined {
+  const language = languageOf(path);
+  const wanted = language !== undefined && before.length <= maxHighlighted && after.length <= maxHighlighted;
+  const highlight = useHighlighter(wanted);
+  return useMemo(() => {
+    if (!wanted || !highlight) return undefined;
+    const of = (text: string) => linesOf(highlight(text, language) ?? "");
+    return { old: of(before), new: of(after) };
+  }, [wanted, highlight, language, before, after]);
+}
+
+function Text({ line, colours }: { line: DiffLine; colours: Colours | undefined }) {
+  if (line.text === "") return <>{" "}</>;
+  const coloured = line.kind === "del" ? colours?.old[line.old! - 1] : colours?.new[line.new! - 1];
+  return <>{piecesOf(line, coloured).map((p, i) => {
+    const inside = p.kind === "" ? p.text : <span className={p.kind}>{p.text}</span>;
+    return p.changed ? <mark key={i}>{inside}</mark> : <Fragment key={i}>{inside}</Fragment>;
+  })}</>;
 }
 
 const signs = { same: " ", add: "+", del: "−" } as const;
 
-function Unified({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
+function Unified({ hunk, gap, colours }: { hunk: Hunk; gap: boolean; colours: Colours | undefined }) {
   return (
     <table className="unified">
       <tbody>
@@ -66,7 +90,7 @@ function Unified({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
             <td className="n">{line.old}</td>
             <td className="n">{line.new}</td>
             <td className="sign">{signs[line.kind]}</td>
-            <td className="t"><Text line={line} /></td>
+            <td className="t"><Text line={line} colours={colours} /></td>
           </tr>
         ))}
       </tbody>
@@ -74,7 +98,7 @@ function Unified({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
   );
 }
 
-function Split({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
+function Split({ hunk, gap, colours }: { hunk: Hunk; gap: boolean; colours: Colours | undefined }) {
   const rows = useMemo(() => columns(hunk.lines), [hunk]);
   return (
     <table className="split">
@@ -83,9 +107,9 @@ function Split({ hunk, gap }: { hunk: Hunk; gap: boolean }) {
         {rows.map(({ left, right }, i) => (
           <tr key={i}>
             <td className={`n ${left?.kind ?? "void"}`}>{left?.old}</td>
-            <td className={`t ${left?.kind ?? "void"}`}>{left && <Text line={left} />}</td>
+            <td className={`t ${left?.kind ?? "void"}`}>{left && <Text line={left} colours={colours} />}</td>
             <td className={`n ${right?.kind ?? "void"}`}>{right?.new}</td>
-            <td className={`t ${right?.kind ?? "void"}`}>{right && <Text line={right} />}</td>
+            <td className={`t ${right?.kind ?? "void"}`}>{right && <Text line={right} colours={colours} />}</td>
           </tr>
         ))}
       </tbody>

@@ -156,9 +156,9 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
 /** Marks words in what is in sight, without another element: the browser paints them. */
 function useMarks(root: { readonly current: HTMLElement | null }, words: string, ...when: unknown[]): void {
   useEffect(() => {
-    if (!("highlights" in CSS)) return;
+    if (!("highlights" in CSS) || words === "") return;
     const ranges: Range[] = [];
-    if (words !== "" && root.current) {
+    if (root.current) {
       const walk = document.createTreeWalker(root.current, NodeFilter.SHOW_TEXT);
       for (let node = walk.nextNode(); node; node = walk.nextNode()) {
         const text = node.nodeValue?.toLowerCase() ?? "";

@@ -318,7 +318,7 @@ export class Conversation extends Store<ConversationState> {
   async refresh(): Promise<void> {
     try {
       const info = await this.#client?.api.session(this.id);
-      if (info) this.patch({ info, title: info.title || this.get().title });
+      if (info) this.seen(info);
     } catch {
       // The list of sessions says what became of it.
     }

@@ -53,6 +53,11 @@ export class Conversations {
     return this.#all.get(id);
   }
 
+  /** Asks for the sessions that are followed and stand in no list: those that are older than what is listed. */
+  refreshOthers(listed: ReadonlySet<string>): void {
+    for (const [id, conversation] of this.#all) if (!listed.has(id) && conversation.get().phase !== "failed") void conversation.refresh();
+  }
+
   /** Whether prompts wait in this page that would be gone with it. */
   get unsent(): boolean {
     return [...this.#all.values()].some((c) => c.get().queue.length > 0);

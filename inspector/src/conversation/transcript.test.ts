@@ -116,3 +116,22 @@ test("a hundred thousand updates take no more than a second or two", () => {
   expect(t.updates).toBe(100_001);
   expect(new Set(t.rows.map((r) => r.key)).size).toBe(t.rows.length);
 });
+
+test("a permission in the log is shown with its answer, and the wait for it is no time of the tool", () => {
+  const t = new Transcript();
+  const history = new History(t);
+  const log = (seq: number, second: number, direction: SessionEvent["direction"], message: object) => history.add({ seq, time: new Date(second * 1000).toISOString(), direction, message: { jsonrpc: "2.0", ...message } } as SessionEvent);
+  const update = (u: object) => ({ method: "session/update", params: { sessionId: "s", update: u } });
+  log(1, 0, "agent", update({ sessionUpdate: "tool_call", toolCallId: "rm", title: "rm -r", status: "pending" }));
+  log(2, 1, "agent", { id: 1, method: "session/request_permission", params: { sessionId: "s", toolCall: { toolCallId: "rm" }, options: [{ optionId: "n", kind: "reject_once", name: "Keep it" }] } });
+  expect((t.rows[0]!.item as ToolItem).asked).toEqual({ since: 1000, waitedMs: 0, answer: undefined });
+  log(3, 9, "client", { id: 1, result: { outcome: { outcome: "selected", optionId: "n" } } });
+  log(4, 10, "agent", update({ sessionUpdate: "tool_call_update", toolCallId: "rm", status: "failed" }));
+  expect(t.rows[0]!.item).toMatchObject({ endedAt: 10_000, asked: { since: undefined, waitedMs: 8000, answer: { kind: "reject_once", name: "Keep it" } } });
+  // Ids of clients' requests are others: an answer to a prompt answers nothing that was asked.
+  log(5, 11, "client", { id: 2, method: "session/prompt", params: { prompt: [] } });
+  log(6, 12, "agent", { id: 2, method: "_sandboxagent/session/request_question", params: { questions: [{ id: "q", question: "Which?" }] } });
+  log(7, 13, "client", { id: 2, result: { outcome: "answered", answers: [["this"]] } });
+  log(8, 14, "agent", { id: 2, result: { stopReason: "end_turn" } });
+  expect(t.rows.filter((r) => r.item.kind === "note").map((r) => (r.item.kind === "note" ? r.item.title : ""))).toEqual(["Which? this"]);
+});

@@ -36,7 +36,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
   const letters = useSelected(settings, (s) => s.letters);
   const sorted = options.toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
   const used = new Set<string>();
-  const lettersWork = !useTyping() && letters;
+  const typing = useTyping();
   const choose = (optionId: string) => ask.answer({ outcome: { outcome: "selected", optionId } });
   const command = commandOf(toolCall.rawInput);
   return (
@@ -60,7 +60,7 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
           return (
             <Button key={option.optionId} tone={option.kind === "allow_once" ? "primary" : option.kind.startsWith("reject") ? "danger" : "plain"} onClick={() => choose(option.optionId)}>
               {option.name}
-              {mine && lettersWork && <Kbd keys={mine} />}
+              {mine && letters && <Kbd keys={mine} away={typing} />}
               {mine && <Key keys={mine} what={option.name} run={() => choose(option.optionId)} />}
             </Button>
           );

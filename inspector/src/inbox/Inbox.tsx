@@ -1,6 +1,7 @@
 import { Empty, AreaHead } from "../kit/show.js";
 import { age } from "../kit/text.js";
-import { inbox, sessions } from "../state/page.js";
+import { Checkbox } from "../kit/controls.js";
+import { inbox, notifier, sessions, settings, toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { nameOf } from "../sessions/marks.js";
@@ -8,13 +9,22 @@ import { AskCard } from "./AskCard.js";
 import "../conversation/conversation.css";
 import "../sessions/sessions.css";
 
+/** Whether the browser tells of what is asked. */
+function NotifyToggle() {
+  const on = useSelected(settings, (s) => s.notify);
+  const turn = async (want: boolean) => {
+    if (!(await notifier.turn(want))) toasts.show("The browser does not allow it: its settings of this site say so", "bad");
+  };
+  return <Checkbox label="Notify me while the page is out of sight" checked={on} disabled={!notifier.possible} onChange={(event) => void turn(event.target.checked)} />;
+}
+
 /** What agents ask in all sessions, the oldest first: it has waited longest. */
 export default function Inbox() {
   const asks = useStore(inbox);
   const all = useSelected(sessions, (s) => s.sessions);
   return (
     <div className="area inbox">
-      <AreaHead title="Inbox" lead="Permissions and questions of agents, in all sessions of the gateway. The first answer counts, from here or from another client." />
+      <AreaHead title="Inbox" lead="Permissions and questions of agents, in all sessions of the gateway. The first answer counts, from here or from another client." actions={<NotifyToggle />} />
       {asks.length === 0 ? (
         <Empty icon="inbox" title="Nobody asks anything"><p>When an agent needs a decision, it stands here, whichever client started its session.</p></Empty>
       ) : (

@@ -8,6 +8,8 @@ export function Dialog({ title, onClose, children, footer, wide }: { title: stri
   useEffect(() => {
     const dialog = ref.current;
     dialog?.showModal();
+    // Where there is something to write, writing comes first; the browser would choose the button that closes.
+    dialog?.querySelector<HTMLElement>(".dialog-body :is(input:not([type=checkbox], [type=radio]), textarea)")?.focus();
     return () => dialog?.close();
   }, []);
   return (

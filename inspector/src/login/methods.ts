@@ -1,9 +1,6 @@
 import { META, SandboxAgentClient, type Agent } from "sandbox-agent";
 import { gateway, traffic } from "../state/page.js";
 
-/** ACP's error of an agent that wants a login first. */
-export const authRequired = -32000;
-
 /** A way to log in that an agent offers. */
 export interface LoginMethod {
   readonly id: string;

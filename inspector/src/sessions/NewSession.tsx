@@ -4,7 +4,7 @@ import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/control
 import { AreaHead, Command, Notice } from "../kit/show.js";
 import { credentialsOf, KeyFields, noKeys } from "../login/KeyFields.js";
 import { LoginHelp } from "../login/LoginHelp.js";
-import { authRequired } from "../login/methods.js";
+import { authRequired } from "../login/codes.js";
 import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
@@ -87,8 +87,13 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const [keys, setKeys] = useState(noKeys);
   const said = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    said.current?.scrollIntoView({ block: "nearest" });
-    said.current?.focus();
+    const element = said.current;
+    if (!element) return;
+    element.focus();
+    // It grows when the agent has told how to log in.
+    const sizes = new ResizeObserver(() => element.contains(document.activeElement) && element.scrollIntoView({ block: "nearest" }));
+    sizes.observe(element);
+    return () => sizes.disconnect();
   }, [problem]);
   const [busy, setBusy] = useState(false);
   const listId = useId();

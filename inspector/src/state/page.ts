@@ -4,6 +4,7 @@ import { Drafts } from "../files/drafts.js";
 import { SessionsStore } from "../sessions/sessions-store.js";
 import { GatewayStore } from "./gateway.js";
 import { Inbox } from "./inbox.js";
+import { Notifier } from "./notify.js";
 import { Router, takeToken } from "./router.js";
 import { SettingsStore } from "./settings.js";
 import { Toasts } from "./toasts.js";
@@ -45,13 +46,17 @@ export const conversations = new Conversations();
 export const sessions = new SessionsStore();
 export const drafts = new Drafts();
 export const inbox = new Inbox((id) => conversations.follows(id));
+export const notifier = new Notifier(settings, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
 /** Requests of agents that wait for a person. */
 export const inboxCount = inbox.count;
 
 if (token !== undefined) gateway.setToken(token, gateway.get().remember);
 
 gateway.onElicitation = inbox.elicit;
-inbox.onAsk = (ask) => conversations.peek(ask.sessionId ?? "")?.asked(ask);
+inbox.onAsk = (ask) => {
+  conversations.peek(ask.sessionId ?? "")?.asked(ask);
+  notifier.asked(ask, sessions.get().sessions.find((s) => s.sessionId === ask.sessionId));
+};
 inbox.onAnswer = (ask, response) => conversations.peek(ask.sessionId ?? "")?.answered(ask, response);
 let generation = 0;
 gateway.subscribe(() => {
@@ -65,7 +70,9 @@ gateway.subscribe(() => {
 
 sessions.onAnswer((all) => {
   inbox.watch(all);
+  notifier.seen(all);
   for (const info of all) conversations.peek(info.sessionId)?.seen(info);
+  conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
 });
 
 // Prompts that wait for their turn, and texts that are not saved, are the page's own: the browser asks before it forgets them.

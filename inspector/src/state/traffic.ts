@@ -87,6 +87,7 @@ export class Traffic {
       const length = Number(response.headers.get("content-length") ?? Number.NaN);
       if (length <= maxBody && /json|^text\/(?!event-stream)/.test(response.headers.get("content-type") ?? "")) {
         void response.clone().text().then((text) => {
+          if (text.length > maxBody) return; // it was compressed on its way
           request.responseBody = text;
           this.#bytes += text.length;
           this.#trim();
