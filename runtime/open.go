@@ -307,7 +307,10 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", after).With("oldestSeq", oldest)))
 		return
 	}
-	c.Attach(s, after, replay)
+	if !c.Attach(s, after, replay) {
+		q.Fail(nil, notFound(s.ID()))
+		return
+	}
 	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)

@@ -90,7 +90,9 @@ func (s *Session) persist(durably bool) error {
 // remove removes what is left of a deleted session.
 func (s *Session) remove() error {
 	s.set.forget(s)
+	s.entered.Lock() // who is about to attach has done so, or will not
 	close(s.gone)
+	s.entered.Unlock()
 	for _, c := range s.Clients() {
 		c.Detach(s)
 	}
