@@ -78,6 +78,7 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./control/telemetry", to: "github.com/prometheus/..."}:                                         telemetryReason,
 	{from: "...", except: "./control/telemetry", to: "go.opentelemetry.io/..."}:                                           telemetryReason,
 	{from: "./cmd/...", to: "google.golang.org/grpc/...", deep: true}:                                                     "it is a fifth of the binary, and HTTP carries traces as well",
+	{from: "...", except: "./cmd/...", to: "github.com/charmbracelet/..."}:                                                "only the command draws a terminal",
 	{from: "...", except: "./cmd/...", to: "golang.org/x/term/..."}:                                                       "only the command has a terminal of its own",
 	{from: "...", except: "./adapters/all", to: "./adapters/claude/..."}:                                                  nameReason,
 	{from: "...", except: "./adapters/all", to: "./adapters/codex/..."}:                                                   nameReason,

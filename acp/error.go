@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -27,9 +28,10 @@ type Error struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// Error implements error with the message and, when it is short, the data.
+// Error implements error with the message and, when it is short and says more than
+// the code, the data.
 func (e *Error) Error() string {
-	if len(e.Data) > 0 && len(e.Data) <= 512 {
+	if len(e.Data) > 0 && len(e.Data) <= 512 && !bytes.Equal(e.Data, (&Error{Code: e.Code}).typed()) {
 		return fmt.Sprintf("%s (code %d): %s", e.Message, e.Code, e.Data)
 	}
 	return fmt.Sprintf("%s (code %d)", e.Message, e.Code)

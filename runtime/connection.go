@@ -73,7 +73,7 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 		n.Progress = func(p adapters.InstallProgress) {
 			mu.Lock()
 			defer mu.Unlock()
-			if !connected {
+			if !connected && c.Capabilities().WantsNotices() {
 				o.Notify(progressFrame(p))
 			}
 		}

@@ -242,7 +242,7 @@ func connect(t *testing.T, r *Runtime, caps string) *testClient {
 	t.Helper()
 	tc := &testClient{t: t, rec: acptest.NewRecorder(t), frames: make(chan acp.Message, 4096), done: make(chan struct{})}
 	if caps == "" {
-		caps = "{}"
+		caps = `{"_meta":{"sandboxagent.dev":{"notices":true}}}`
 	}
 	m := acp.NewRequest("0", "initialize", []byte(`{"protocolVersion":1,"clientCapabilities":`+caps+`}`))
 	if err := tc.rec.CheckClient(m.Frame()); err != nil {

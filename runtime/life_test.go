@@ -660,6 +660,10 @@ func TestLife_SequencesThatFailed(t *testing.T) {
 		{122229, []string{
 			"resume", "cancel", "prompt", "crash", "crash", "prompt", "slow start", "close", "the agent answers all", "prompt", "the agent answers", "cancel",
 		}},
+		// A client attaches anew while the session is deleted, and waits for an answer.
+		{47900, []string{
+			"a moment", "the agent withdraws", "a moment", "a moment", "start goes on", "mode", "delete", "load otherwise", "cancel", "the agent asks", "a while", "cancel",
+		}},
 	} {
 		var script []int
 		for _, name := range tt.names {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -53,8 +52,12 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 		return
 	}
 	cwd := rawjson.MemberString(m.Params(), "cwd")
-	if !filepath.IsAbs(cwd) {
+	if cwd == "" {
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "session/new needs params.cwd, an absolute path"))
+		return
+	}
+	if err := session.CheckFolder(cwd); err != nil {
+		q.Fail(nil, err)
 		return
 	}
 	c.withAgent(q, m, func(a *agents.Agent, m *acp.Message) { c.newSessionOf(ctx, q, m, a, cwd) })
@@ -144,6 +147,7 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 			return
 		}
 		prepare(s)
+		s.Remembered(result)
 		result = withUnsupported(result, s.Finish(c.r.ctx, asked))
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
@@ -170,6 +174,12 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	if err := c.r.sessions.Room(); err != nil {
 		q.Fail(nil, err)
 		return
+	}
+	if cwd := rawjson.MemberString(m.Params(), "cwd"); cwd != "" {
+		if err := session.CheckFolder(cwd); err != nil {
+			q.Fail(nil, err)
+			return
+		}
 	}
 	own := m.Clone()
 	make := func(p *agents.Process, native string) {
@@ -297,7 +307,10 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", after).With("oldestSeq", oldest)))
 		return
 	}
-	c.Attach(s, after, replay)
+	if !c.Attach(s, after, replay) {
+		q.Fail(nil, notFound(s.ID()))
+		return
+	}
 	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)

@@ -384,3 +384,65 @@ func TestFork_ReplaysNothing(t *testing.T) {
 		t.Errorf("from its first entry on there is %q", got)
 	}
 }
+
+// An agent that has nothing of a session which it opens again remembers nothing, unless
+// there is nothing to remember. Clients are told.
+func TestOpen_AgentBeginsAnew(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := connect(t, r, "")
+	said, silent := tc.session(), tc.session()
+	id := tc.request("session/prompt", prompt(said, "remember"))
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	tc = connect(t, r, "")
+	for s, want := range map[string]Continuity{said: ContinuityFresh, silent: ContinuityNative} {
+		id := tc.request("session/prompt", prompt(s, "what?"))
+		a.answer(a.nextOf(t, "session/resume"), `{"_meta":{"sandboxagent.dev":{"continuity":"fresh"}}}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		before, _ := tc.until(id)
+		told := false
+		for _, m := range before {
+			told = told || strings.Contains(string(m.Update()), `"continuity":"fresh"`)
+		}
+		if info, _ := r.Session(s); info.Continuity != want || told != (want == ContinuityFresh) {
+			t.Errorf("continuity is %s, want %s; told: %v", info.Continuity, want, told)
+		}
+	}
+}
+
+// An agent that does not delete a session closes it, so that it can be opened again. Of
+// a session that only the agent has, its word reaches the client.
+func TestDelete_AgentRefuses(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+	a.refuse(a.nextOf(t, "session/delete"), "it was made in a terminal")
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "in a terminal") {
+		t.Errorf("%s", res.Frame())
+	}
+	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	tc.turned(t, a, s)
+
+	id = tc.request("session/delete", `{"sessionId":"theirs"}`)
+	a.refuse(a.nextOf(t, "session/delete"), "it was made in a terminal, too")
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "in a terminal, too") {
+		t.Errorf("%s", res.Frame())
+	}
+	cannot := connect(t, newRuntime(t, t.TempDir(), &fakeAgent{}), "")
+	if e := cannot.callErr("session/delete", `{"sessionId":"nobody's"}`); e.Code != acp.CodeResourceNotFound {
+		t.Errorf("unknown: %v", e)
+	}
+}

@@ -234,7 +234,7 @@ func TestInstall_ProgressBeforeInitializeWasAnswered(t *testing.T) {
 	in := &fakeInstaller{has: map[string]bool{}, gate: make(chan struct{})}
 	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{&fakeAgent{id: "a", info: adapters.Info{Program: "a"}}}, Installer: in})
 	seen := make(chan string, 8)
-	m := acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":1}`))
+	m := acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxagent.dev":{"notices":true}}}}`))
 	c, _, err := r.Connect(t.Context(), m, acp.ConnectOptions{Agent: "a", Notify: func(frame []byte) {
 		seen <- string(frame)
 		close(in.gate)

@@ -125,6 +125,10 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			c.r.tasks.Go(func() { q.Finish(nil, s.Close(c.r.ctx)) })
 		}
 	case acp.MethodSessionDelete:
+		if m.HasSession() && c.r.sessions.Find(m.Session()) == nil {
+			c.deleteForeign(ctx, q, m)
+			return
+		}
 		if s := c.sessionOf(q, m); s != nil {
 			c.r.tasks.Go(func() { q.Finish(nil, s.Delete(c.r.ctx)) })
 		}
@@ -191,6 +195,19 @@ func (c *Client) sessionOf(q *viewer.Request, m *acp.Message) *session.Session {
 func notFound(id string) *acp.Error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session %q was not found", id).
 		WithData(problem.New(problem.SessionNotFound, "session %q was not found", id).With("sessionId", id))
+}
+
+// deleteForeign passes the wish to delete a session that only the agent has on to it:
+// session/list names such sessions, too.
+func (c *Client) deleteForeign(ctx context.Context, q *viewer.Request, m *acp.Message) {
+	id := m.Session()
+	c.withProcess(q, m, func() {}, func(p *agents.Process, m *acp.Message) {
+		if !p.Capabilities().Delete {
+			q.Fail(nil, notFound(id))
+			return
+		}
+		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) { relay(q, nil, p, res, err) })
+	})
 }
 
 // attach attaches a client that acts on a session that it did not open.

@@ -461,8 +461,9 @@ func TestList_FiltersAndPages(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
 	var ids []string
+	dirs := []string{t.TempDir(), t.TempDir()}
 	for i := range 7 {
-		res := tc.call("session/new", fmt.Sprintf(`{"cwd":"/dir%d","mcpServers":[]}`, i%2))
+		res := tc.call("session/new", fmt.Sprintf(`{"cwd":%q,"mcpServers":[]}`, dirs[i%2]))
 		ids = append([]string{rawjson.MemberString([]byte(res), "sessionId")}, ids...)
 	}
 	var got []string
@@ -483,8 +484,8 @@ func TestList_FiltersAndPages(t *testing.T) {
 		t.Errorf("got %v, want %v", got, ids)
 	}
 	var res struct{ Sessions []json.RawMessage }
-	if err := json.Unmarshal([]byte(tc.call("session/list", `{"cwd":"/dir1"}`)), &res); err != nil || len(res.Sessions) != 3 {
-		t.Errorf("%d sessions in /dir1, %v", len(res.Sessions), err)
+	if err := json.Unmarshal([]byte(tc.call("session/list", `{"cwd":"`+dirs[1]+`"}`)), &res); err != nil || len(res.Sessions) != 3 {
+		t.Errorf("%d sessions in the second folder, %v", len(res.Sessions), err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -137,5 +138,33 @@ func TestNewSession_TitleHolds(t *testing.T) {
 	before, _ := tc.until(id)
 	if info, _ := r.Session(named); info.Title != "better" || len(before) != 1 {
 		t.Errorf("renamed to %q, told %d times", info.Title, len(before))
+	}
+}
+
+// A working directory that cannot be one is refused before an agent is asked.
+func TestNewSession_Folder(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"fork":{}}}`, shared: make(chan sent, 8)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := tc.session()
+	file := t.TempDir() + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for cwd, want := range map[string]string{
+		"": "needs params.cwd", "here": "absolute", file: "not a directory", file + "er": "no such file or directory: make the directory",
+	} {
+		for method, params := range map[string]string{
+			"session/new": `{"cwd":"` + cwd + `","mcpServers":[]}`, "session/fork": `{"sessionId":"` + s + `","cwd":"` + cwd + `"}`,
+		} {
+			if cwd == "" && method == "session/fork" {
+				continue
+			}
+			if e := tc.callErr(method, params); e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, want) {
+				t.Errorf("%s in %q: %v, want %q", method, cwd, e, want)
+			}
+		}
+	}
+	if len(a.shared) > 0 {
+		t.Error("the agent was asked")
 	}
 }

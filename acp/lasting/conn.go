@@ -155,6 +155,9 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 	own, _ := rawjson.Member(caps, "_meta", acp.MetaKey)
 	c.turns = rawjson.MemberBool(own, "turns")
 	params := m.Params()
+	if len(own) == 0 || rawjson.IsEmptyObject(own) { // it does not know what the gateway says of its own
+		params = rawjson.SetMember(params, []byte("false"), "clientCapabilities", "_meta", acp.MetaKey, "notices")
+	}
 	for _, want := range []string{"eventIds", "turns"} {
 		params = rawjson.SetMember(params, []byte("true"), "clientCapabilities", "_meta", acp.MetaKey, want)
 	}

@@ -60,6 +60,7 @@ const (
 	Internal             Kind = "internal"
 	NotSupported         Kind = "not_supported"
 	InstallFailed        Kind = "install_failed"
+	AgentError           Kind = "agent_error"
 	AgentProcessExited   Kind = "agent_process_exited"
 	OpencodeDisabled     Kind = "opencode_disabled"
 	Unavailable          Kind = "unavailable"
@@ -107,6 +108,7 @@ var table = map[Kind]row{
 	Internal:             {http.StatusInternalServerError, "Internal error"},
 	NotSupported:         {http.StatusNotImplemented, "Not supported by this server"},
 	InstallFailed:        {http.StatusInternalServerError, "Installation failed"},
+	AgentError:           {http.StatusBadGateway, "Agent failed"},
 	AgentProcessExited:   {http.StatusInternalServerError, "Agent process exited"},
 	OpencodeDisabled:     {http.StatusServiceUnavailable, "OpenCode compatibility is disabled"},
 	Unavailable:          {http.StatusServiceUnavailable, "Service unavailable"},

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
@@ -63,7 +64,7 @@ func judge(e *event) turn.Verdict {
 	case text == "":
 		text = "amp ended the turn with " + e.Subtype
 	}
-	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": e.Subtype}
+	data := map[string]any{"type": adapters.ErrorType("agent_error"), "kind": e.Subtype}
 	if status != 0 {
 		data["status"] = status
 	}

@@ -99,6 +99,9 @@ func sessionMeta(g *greeting, l *launch) map[string]json.RawMessage {
 	if len(l.Unsupported) > 0 {
 		m["unsupported"] = l.Unsupported
 	}
+	if l.anew {
+		m["continuity"] = bridge.Fresh
+	}
 	return bridge.Meta(m)
 }
 
@@ -171,7 +174,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		}
 		args = []string{"--resume", known.Fork, "--fork-session", "--session-id", string(id)}
 	case made && known.Made && bridge.SameDir(known.Cwd, from.Cwd) && native == string(id):
-		args, file = []string{"--session-id", native}, "" // nothing was said yet
+		args, file, l.anew = []string{"--session-id", native}, "", true // nothing was said yet, or it is lost
 	default:
 		return nil, nil, nil, err
 	}

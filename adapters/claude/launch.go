@@ -22,6 +22,7 @@ type launch struct {
 	servers    map[string]any // MCP servers
 	skills     []string       // folders with a SKILL.md
 	settings   json.RawMessage
+	anew       bool // a session that is opened again has nothing to go on with
 }
 
 // baseArgs make the program speak its line protocol.

@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
@@ -61,7 +62,7 @@ func (t *work) judge(e *event) turn.Verdict {
 	case !e.IsError:
 		return turn.Verdict{Reason: schema.StopReasonEndTurn}
 	}
-	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": bridge.FirstOf(t.failure, e.TerminalReason, e.Subtype)}
+	data := map[string]any{"type": adapters.ErrorType("agent_error"), "kind": bridge.FirstOf(t.failure, e.TerminalReason, e.Subtype)}
 	if e.APIStatus != nil {
 		data["status"] = *e.APIStatus
 	}

@@ -138,7 +138,11 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	var got opened
 	if err := srv.call(ctx, "thread/resume", up.params, &got); err != nil {
 		if made && known.Made && unknownThread(err) {
-			return a.begin(ctx, id, r, known) // nobody has prompted it
+			s, up, err := a.begin(ctx, id, r, known) // nobody has prompted it, or what was said is lost
+			if err == nil {
+				s.anew = true
+			}
+			return s, up, err
 		}
 		return nil, nil, openError(err, id)
 	}
@@ -170,6 +174,7 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		if err != nil {
 			return nil, err
 		}
+		s.anew = true
 		return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 	}
 	id := schema.SessionID(got.Thread.ID)
@@ -307,6 +312,9 @@ func (s *session) meta(up *setup) map[string]json.RawMessage {
 	}
 	if len(up.Unsupported) > 0 {
 		m["unsupported"] = up.Unsupported
+	}
+	if s.anew {
+		m["continuity"] = bridge.Fresh
 	}
 	return bridge.Meta(m)
 }

@@ -13,6 +13,8 @@ import (
 
 // session is a session and its thread.
 type session struct {
+	anew bool // opened again, and codex has nothing of it; set before it is shared
+
 	a      *agent
 	srv    *server
 	id     schema.SessionID
@@ -53,6 +55,7 @@ func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *se
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.turns = turn.New[work](s.ctx)
+	s.turns.Watch(bridge.Works(s.ctx, a.peer, func() schema.SessionID { return s.id }))
 	s.tr.thread = s.thread
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	s.set = settings{models: srv.models, confined: srv.confined}

@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
@@ -124,7 +125,7 @@ func (t *work) judge(one *turnInfo) turn.Verdict {
 	case kind == "cyberPolicy" || kind == "misalignmentPolicyViolation" || strings.Contains(f.Message, "content_filter"):
 		return turn.Verdict{Reason: schema.StopReasonRefusal}
 	}
-	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": kind}
+	data := map[string]any{"type": adapters.ErrorType("agent_error"), "kind": kind}
 	if status != 0 {
 		data["status"] = status
 	}

@@ -406,7 +406,7 @@ func (f *failure) explain() *acp.Error {
 	if f.Name == "ProviderAuthError" || f.Data.Status == 401 {
 		return authRequired(text)
 	}
-	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error", "kind": f.Name}
+	data := map[string]any{"type": adapters.ErrorType("agent_error"), "kind": f.Name}
 	if f.Data.Status != 0 {
 		data["status"] = f.Data.Status
 	}

@@ -15,6 +15,7 @@ import (
 
 // launch is how a session's program is started. Nothing secret is in args.
 type launch struct {
+	anew bool // a session that is opened again has nothing to go on with
 	*bridge.Setup
 	mode    string
 	args    []string

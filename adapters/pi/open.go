@@ -22,6 +22,9 @@ func (s *session) sessionMeta() map[string]json.RawMessage {
 	if len(s.launch.Unsupported) > 0 {
 		m["unsupported"] = s.launch.Unsupported
 	}
+	if s.launch.anew {
+		m["continuity"] = bridge.Fresh
+	}
 	if len(m) == 0 {
 		return nil
 	}
@@ -102,7 +105,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 			if !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
 				return nil, err
 			}
-			file = ""
+			file, l.anew = "", true // nothing was said yet, or it is lost
 		}
 	} else if err := a.files.check(file, id, from.Cwd); err != nil {
 		return nil, err
@@ -162,6 +165,8 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	}
 	if file != "" {
 		args = append(args, "--fork", file)
+	} else {
+		l.anew = true
 	}
 	s, err := a.make(ctx, l, append(args, chosen(known)...)...)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
@@ -97,7 +98,7 @@ func failed(reason string) error {
 	if status == 401 || status == 403 || noKey(reason) {
 		return authRequired(reason)
 	}
-	data := map[string]any{"type": "urn:sandbox-agent:error:agent_error"}
+	data := map[string]any{"type": adapters.ErrorType("agent_error")}
 	if status != 0 {
 		data["status"] = status
 	}

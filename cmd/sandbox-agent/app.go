@@ -83,6 +83,7 @@ func newApp(std stdio) *cli.App {
 			acpCommand(std),
 			daemonCommand(std),
 			promptCommand(std),
+			chatCommand(std),
 			rpcCommand(std),
 			sessionsCommand(std),
 			journalCommand(std),

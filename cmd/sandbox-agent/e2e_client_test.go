@@ -166,7 +166,7 @@ func connect(t testing.TB, g *gateway, kind dialect, o options) *client {
 	if o.agent != "" {
 		meta["agent"] = o.agent
 	}
-	own := map[string]any{}
+	own := map[string]any{"notices": true}
 	if o.eventIDs {
 		own["eventIds"] = true
 	}

@@ -44,7 +44,7 @@ var shared = map[string][]string{
 	},
 	"sessions": {
 		"session of a terminal is listed and loaded", "closed, loaded and resumed", "two clients on one session, which is deleted",
-		"fork knows the past and is on its own", "unknown session", "process killed in the middle of turns", "gateway killed and restarted",
+		"fork knows the past and is on its own", "unknown session", "process killed in the middle of turns", "an agent whose files are gone says so", "gateway killed and restarted",
 	},
 	"nokey": {"no key is said at once", "each field of a session's own credentials is used, or refused"},
 }

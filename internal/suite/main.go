@@ -144,6 +144,7 @@ func (s *suite) all(ctx context.Context) error {
 		for _, dir := range s.node {
 			s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir) })
 		}
+		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir) })
 	})
 	beside.Wait()
 	if ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -83,7 +84,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
 			return nil, err
 		}
-		s.tell([]byte(`{"sessionUpdate":"session_info_update","_meta":{"` + acp.MetaKey + `":{"continuity":"` + string(ContinuityFresh) + `"}}}`))
+		s.tellFresh()
 	}
 	s.chooseAgain(ctx, l)
 	s.tried(rec.Before != nil)
@@ -150,6 +151,51 @@ func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent,
 	return l, nil, err
 }
 
+// tellFresh tells everybody that the agent remembers nothing.
+func (s *Session) tellFresh() {
+	s.tell([]byte(`{"sessionUpdate":"session_info_update","_meta":{"` + acp.MetaKey + `":{"continuity":"` + string(ContinuityFresh) + `"}}}`))
+}
+
+// begunAnew reports whether an agent says that it has nothing of the session that it was
+// asked to open again.
+func begunAnew(result json.RawMessage) bool {
+	return rawjson.MemberString(result, "_meta", acp.MetaKey, "continuity") == string(ContinuityFresh)
+}
+
+// Remembered notes what the result that made a fork says of the agent's memory.
+func (s *Session) Remembered(result json.RawMessage) {
+	if begunAnew(result) && s.hasAnswers() {
+		s.change(func(rec *record) { rec.Continuity = ContinuityFresh })
+	}
+}
+
+// hasAnswers reports whether the agent has answered a prompt in the session, or begun to.
+// It reads the log up to there: the prompt in hand is part of it already.
+func (s *Session) hasAnswers() bool {
+	cur := s.Log().Cursor(0)
+	for {
+		batch, err := cur.Next(nil, 256<<10)
+		if err != nil || len(batch) == 0 {
+			return false
+		}
+		for _, e := range batch {
+			m, err := acp.Parse(e.Frame)
+			switch {
+			case err != nil:
+			case e.Kind == journal.Update:
+				switch string(m.UpdateKind()) {
+				case "agent_message_chunk", "agent_thought_chunk", "tool_call":
+					return true
+				}
+			case e.Kind == journal.Response:
+				if rawjson.MemberString(m.Result(), "stopReason") != "" {
+					return true
+				}
+			}
+		}
+	}
+}
+
 // restore has the agent open its own session again. What it replays the log has
 // already.
 func (s *Session) restore(ctx context.Context, p *agents.Process, method string, rec record, attempt uint64) (_ *link, err error) {
@@ -167,7 +213,12 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 		s.abandon(l)
 		return nil, err
 	}
-	s.adopt(res, rec.Continuity)
+	continuity := rec.Continuity
+	if begunAnew(res) && s.hasAnswers() {
+		continuity = ContinuityFresh
+		s.tellFresh()
+	}
+	s.adopt(res, continuity)
 	return l, nil
 }
 
@@ -271,6 +322,12 @@ func (s *Session) release(l *link, goal life) {
 		err = s.deleteDormant(ctx)
 	case goal == deleted && l.p.Capabilities().Delete:
 		_, err = l.p.Ask(ctx, acp.MethodSessionDelete, sessionParams(l.native))
+		if err != nil && l.p.Capabilities().Close {
+			// What the agent keeps, it must not keep open: it could not be opened again.
+			if _, open := l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native)); open != nil {
+				s.log.Debug("agent did not close the session that it does not delete", "err", open)
+			}
+		}
 	}
 	if l != nil {
 		l.p.Unbind(l.native, l)

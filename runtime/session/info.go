@@ -96,7 +96,7 @@ func (s *Session) stateLocked() State {
 		return StateEnded
 	case len(s.asks) > 0:
 		return StateWaiting
-	case s.m.turn != nil, s.m.hosting == serving && s.m.calls > 0:
+	case s.m.turn != nil, s.m.hosting == serving && (s.m.calls > 0 || s.m.alone):
 		return StateRunning
 	case s.m.life > stopping:
 		return StateClosed

@@ -202,6 +202,7 @@ type machine struct {
 	refused error      // stopping: why it did
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
+	alone   bool       // the agent says that it works, though nobody has prompted it
 	working bool       // the agent has shown something since the last turn, or cancel
 	effects []effect   // of the event in hand
 }
@@ -268,7 +269,7 @@ func (m *machine) on(e event) []effect {
 			m.proceed()
 		}
 	case idle:
-		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 || e.now) {
+		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 && !m.alone || e.now) {
 			m.release()
 		}
 	case changed:
@@ -358,7 +359,7 @@ func (m *machine) serve() {
 
 // busy reports whether something goes on in the session, or waits for its process.
 func (m *machine) busy() bool {
-	return m.life == stopping || m.turn != nil || m.asks > 0 || m.calls > 0 || len(m.waiters) > 0 || m.hosting == starting
+	return m.life == stopping || m.turn != nil || m.asks > 0 || m.calls > 0 || m.alone || len(m.waiters) > 0 || m.hosting == starting
 }
 
 func (m *machine) start(e effect) {
@@ -422,7 +423,7 @@ func (m *machine) cancel() {
 		t.phase = cancelling
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
-	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.working):
+	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.alone || m.working):
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
 	}
@@ -463,7 +464,7 @@ func (m *machine) lose(l *link, cause error) {
 	m.do(effect{do: answerAll})
 	m.do(effect{do: endHostWork})
 	m.do(effect{do: failCalls, reason: "the agent's process ended"})
-	m.link = nil
+	m.link, m.alone = nil, false
 	if m.hosting == starting {
 		return // who starts it learns of it, and says so
 	}
@@ -483,7 +484,7 @@ func (m *machine) unlink(reason string) {
 		m.do(effect{do: answerAll, link: m.link})
 		m.do(effect{do: endHostWork})
 		m.do(effect{do: failCalls, reason: reason})
-		m.link = nil
+		m.link, m.alone = nil, false
 	}
 }
 

@@ -45,6 +45,7 @@ type Session struct {
 	calls   calls
 	cost    cost
 	gone    chan struct{}     // closed when it was deleted
+	entered sync.RWMutex      // read by who attaches a client, written when gone is closed
 	creator journal.Recipient // until it has been answered: the client that makes the session
 	idle    chan struct{}     // closed when no turn is under way; nil when nobody waits
 	giveUp  func()            // ends the start in progress
@@ -75,6 +76,21 @@ func (s *Session) ID() string { return s.id }
 
 // Gone is closed when the session was deleted.
 func (s *Session) Gone() <-chan struct{} { return s.gone }
+
+// Enter implements [viewer.Session].
+func (s *Session) Enter() bool {
+	s.entered.RLock()
+	select {
+	case <-s.gone:
+		s.entered.RUnlock()
+		return false
+	default:
+		return true
+	}
+}
+
+// Exit implements [viewer.Session].
+func (s *Session) Exit() { s.entered.RUnlock() }
 
 // Join implements [viewer.Session].
 func (s *Session) Join(f *viewer.Feed, after uint64) (open []uint64) {
@@ -202,6 +218,13 @@ func (l *link) Receive(m *acp.Message) bool {
 // receiveOther takes what is no update.
 func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 	switch {
+	case m.Method() == acp.MethodWorking:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.m.link == l {
+			s.m.alone = rawjson.MemberBool(m.Params(), "working")
+		}
+		return false
 	case m.IsRequest():
 		return s.ask(l, m)
 	case m.Method() == acp.MethodCancelRequest:

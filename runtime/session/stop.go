@@ -90,7 +90,9 @@ func (s *Session) persist(durably bool) error {
 // remove removes what is left of a deleted session.
 func (s *Session) remove() error {
 	s.set.forget(s)
+	s.entered.Lock() // who is about to attach has done so, or will not
 	close(s.gone)
+	s.entered.Unlock()
 	for _, c := range s.Clients() {
 		c.Detach(s)
 	}
@@ -165,7 +167,7 @@ func (s *Session) Idle() (p *agents.Process, since awake.Moment, busy bool) {
 	}
 	p = s.m.link.p
 	caps := p.Capabilities()
-	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || !caps.Resume && !caps.Load
+	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || s.m.alone || !caps.Resume && !caps.Load
 	return p, awake.Moment(s.stirred.Load()), busy
 }
 

@@ -14,6 +14,7 @@ type Capabilities struct {
 	fsRead, fsWrite, terminal         bool
 	form, url, question, eventNumbers bool
 	turns                             bool // it wants to know how turns of others end
+	notices                           bool // it knows the gateway's own notifications
 }
 
 // ReadCapabilities reads the clientCapabilities of initialize.
@@ -22,9 +23,13 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 		v, ok := rawjson.Member(caps, path...)
 		return ok && string(v) != "null" && string(v) != "false"
 	}
+	own, _ := rawjson.Member(caps, "_meta", acp.MetaKey)
+	no, _ := rawjson.Member(own, "notices")
 	return Capabilities{
-		Raw:    forAgent(caps),
-		fsRead: has("fs", "readTextFile"), fsWrite: has("fs", "writeTextFile"), terminal: has("terminal"),
+		// Who asks for anything of the gateway's own knows them, unless it says no.
+		notices: len(own) > 0 && own[0] == '{' && !rawjson.IsEmptyObject(own) && string(no) != "false",
+		Raw:     forAgent(caps),
+		fsRead:  has("fs", "readTextFile"), fsWrite: has("fs", "writeTextFile"), terminal: has("terminal"),
 		form: has("elicitation", "form"), url: has("elicitation", "url"),
 		question:     has("_meta", acp.MetaKey, "requestQuestion"),
 		eventNumbers: has("_meta", acp.MetaKey, "eventIds"),
@@ -59,6 +64,13 @@ func forAgent(caps json.RawMessage) json.RawMessage {
 	}
 	return caps
 }
+
+// Notices is the begin of the methods of the gateway's own notifications. Clients of
+// the protocol that do not know them would show them as errors.
+const Notices = "_sandboxagent/"
+
+// WantsNotices reports whether the client knows the gateway's own notifications.
+func (c Capabilities) WantsNotices() bool { return c.notices }
 
 // WantsTurns reports whether the client wants to know how turns of others end.
 func (c Capabilities) WantsTurns() bool { return c.turns }

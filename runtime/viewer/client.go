@@ -44,6 +44,9 @@ type Session interface {
 	Log() *journal.Log
 	// Flush shows what was appended to the log.
 	Flush()
+	// Enter keeps the session from being removed until Exit; false means that it was.
+	Enter() bool
+	Exit()
 	// Join notes a reader, and returns the entries up to after that are open
 	// requests of the agent.
 	Join(f *Feed, after uint64) (open []uint64)

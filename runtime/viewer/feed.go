@@ -86,15 +86,20 @@ func newFeed(c *Client, s Session, after uint64) *Feed {
 
 // Attach makes the session's log one of the client's feeds, from behind after,
 // entries up to replay as history. It replaces an earlier feed of the session.
-// Open requests of the agent that the feed would not come to are given first.
-func (c *Client) Attach(s Session, after, replay uint64) {
+// Open requests of the agent that the feed would not come to are given first. It
+// returns false for a session that was deleted meanwhile.
+func (c *Client) Attach(s Session, after, replay uint64) bool {
+	if !s.Enter() {
+		return false
+	}
+	defer s.Exit()
 	f := newFeed(c, s, after)
 	f.replay = replay
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		s.Leave(f)
-		return
+		return true // nobody is told any more
 	}
 	f.since = f.log.Appended()
 	old := c.feedLocked(s)
@@ -110,14 +115,16 @@ func (c *Client) Attach(s Session, after, replay uint64) {
 		s.Leave(old)
 		c.deliverResponses(old, f.since)
 	}
+	return true
 }
 
 // AttachFrom attaches the client to a session from behind after, unless it is
 // attached already.
 func (c *Client) AttachFrom(s Session, after uint64) {
-	if c.feedOf(s) != nil {
+	if c.feedOf(s) != nil || !s.Enter() {
 		return
 	}
+	defer s.Exit()
 	f := newFeed(c, s, after)
 	c.mu.Lock()
 	f.since = f.log.Appended()
@@ -142,7 +149,11 @@ func (c *Client) addLocked(f *Feed) bool {
 // one step: a client that has one stream for all must not be told of a session
 // before it knows its id, and one that knows the id must be attached.
 func (c *Client) Created(q *Request, s Session, result []byte) {
-	f := newFeed(c, s, 0)
+	var f *Feed
+	if s.Enter() {
+		defer s.Exit()
+		f = newFeed(c, s, 0)
+	}
 	c.mu.Lock()
 	if q.done.CompareAndSwap(false, true) {
 		delete(c.requests, q.id)
@@ -155,7 +166,7 @@ func (c *Client) Created(q *Request, s Session, result []byte) {
 			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, m.Frame()) // in memory: it cannot fail
 		}
 	}
-	added := c.addLocked(f)
+	added := f == nil || c.addLocked(f)
 	c.mu.Unlock()
 	if !added {
 		s.Leave(f)

@@ -1,6 +1,8 @@
 package viewer
 
 import (
+	"strings"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -18,7 +20,7 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 			return nil
 		}
 	case journal.Notice:
-		if e.Seq <= f.replay || !e.To.Includes(c.num) {
+		if e.Seq <= f.replay || !e.To.Includes(c.num) || !c.caps.notices && ownNotice(e.Frame) {
 			return nil
 		}
 	case journal.TurnEnd:
@@ -45,6 +47,12 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 		return e.Frame
 	}
 	return st.numbered(f, e.Seq, e.Frame)
+}
+
+// ownNotice reports whether the frame is a notification of the gateway's own.
+func ownNotice(frame []byte) bool {
+	m, err := acp.Parse(frame)
+	return err == nil && strings.HasPrefix(m.Method(), Notices)
 }
 
 // renderAskLocked gives out a request that is still open, in the form the client

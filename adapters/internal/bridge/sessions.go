@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"sync"
@@ -45,6 +46,20 @@ func (t *Sessions[S]) Add(id schema.SessionID, s S) error {
 		return errOpen(id)
 	}
 	return nil
+}
+
+// Fresh is the continuity in the result of a request that opens a session again, when
+// the agent begins it anew: it has nothing of it. Whether something was said in it, and
+// is lost, the gateway knows.
+const Fresh = "fresh"
+
+// Works returns what tells the gateway that a session's agent works though nobody has
+// prompted it, and when it does no more.
+func Works(ctx context.Context, p acp.Peer, id func() schema.SessionID) func(bool) {
+	return func(works bool) {
+		// It fails with the connection, and then says nothing of interest.
+		_ = p.Notify(ctx, acp.MethodWorking, map[string]any{"sessionId": id(), "working": works})
+	}
 }
 
 // NoMode refuses a mode that an agent does not have.

@@ -62,6 +62,9 @@ type Turns[W any] struct {
 	ctx  context.Context
 	slot chan struct{} // held by the prompt whose turn it is, or by Hold
 
+	watch   func(works bool) // set before anything runs; may be nil
+	telling sync.Mutex       // orders calls of watch; taken before mu
+
 	mu    sync.Mutex
 	state state
 	turn  *Turn[W]        // nil when idle
@@ -186,30 +189,43 @@ func (ts *Turns[W]) Stopping() bool {
 	return ts.state == stopping
 }
 
+// Watch has f told when the agent begins to do something that nobody prompted, and when
+// nothing of it is left. It is called before anything runs.
+func (ts *Turns[W]) Watch(f func(works bool)) { ts.watch = f }
+
+// changeOwn changes what the agent runs by itself, and tells who watches.
+func (ts *Turns[W]) changeOwn(change func(own map[string]bool)) {
+	ts.telling.Lock() // what is told last is how it is
+	defer ts.telling.Unlock()
+	ts.mu.Lock()
+	before := len(ts.own) > 0
+	change(ts.own)
+	now := len(ts.own) > 0
+	switch {
+	case now && !before:
+		ts.quiet = make(chan struct{})
+	case before && !now:
+		close(ts.quiet)
+		ts.quiet = nil
+	}
+	ts.mu.Unlock()
+	if before != now && ts.watch != nil {
+		ts.watch(now)
+	}
+}
+
 // Own notes that the agent runs something that nobody prompted.
 func (ts *Turns[W]) Own(id string) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if len(ts.own) == 0 {
-		ts.quiet = make(chan struct{})
-	}
-	ts.own[id] = true
+	ts.changeOwn(func(own map[string]bool) { own[id] = true })
 }
 
 // OwnOver notes that it has ended.
 func (ts *Turns[W]) OwnOver(ids ...string) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if len(ts.own) == 0 {
-		return
-	}
-	for _, id := range ids {
-		delete(ts.own, id)
-	}
-	if len(ts.own) == 0 {
-		close(ts.quiet)
-		ts.quiet = nil
-	}
+	ts.changeOwn(func(own map[string]bool) {
+		for _, id := range ids {
+			delete(own, id)
+		}
+	})
 }
 
 // Owns reports whether the agent runs id by itself.

@@ -33,7 +33,11 @@ export const last = {
       assert.match(e.message, /credentials.oauthToken/);
     }
     if (a.nokey.manyProviders) assert.match((await failure(w.session({ meta: { credentials: address } }))).message, /give the provider's apiKey/);
-    if (a.nokey.refused) assert.equal((await failure(w.session({ meta: { credentials: { apiKey: a.nokey.refused, ...address } } }))).code, -32000);
+    if (a.nokey.refused) {
+      const e = await failure(w.session({ meta: { credentials: { apiKey: a.nokey.refused, ...address } } }));
+      assert.equal(e.code, -32000, e.all);
+      assert.doesNotMatch(e.message, /\x1b/, "what it wrote for a terminal is plain text");
+    }
 
     // A gateway that was started anew has forgotten them, and uses no others.
     const { url } = await control("POST", "restart");

@@ -1,7 +1,7 @@
 // Scenarios of sessions: where they come from, how they go on and how they end.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { promisify } from "node:util";
 import {
   api, callsOf, choose, control, dies, env, failure, heard, methods, ownOf, script, servedBy, Session, textOf, userTextOf, withoutAnswer,
@@ -124,6 +124,17 @@ export default {
 };
 
 export const last = {
+  async "an agent whose files are gone says so"(w, a) {
+    const s = await w.session();
+    await s.prompt("say words to be forgotten");
+    await s.request("session/close", {});
+    rmSync(`${env.HOME}/${a.forgets}`, { recursive: true });
+    const back = await open(w, resume, s.id, { link: s.link });
+    assert.equal((await back.prompt("say and go on")).text, "and go on");
+    assert.equal((await api(`/v2/sessions/${s.id}`)).continuity, "fresh");
+    assert.ok(back.updates.some((u) => ownOf(u).continuity === "fresh"), "clients are told");
+    await back.close();
+  },
   async "process killed in the middle of turns"(w, a) {
     w.moveIn();
     // Both see it if they share the process; otherwise the other one notices nothing.

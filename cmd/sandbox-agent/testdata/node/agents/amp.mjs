@@ -177,6 +177,9 @@ export default {
 
   goesOn: true, // killed behind a call, it may end that turn before the next prompt
   sessions: {
-    without: { "fork knows the past and is on its own": "its threads cannot be forked" },
+    without: {
+      "fork knows the past and is on its own": "its threads cannot be forked",
+      "an agent whose files are gone says so": "its threads are its server's",
+    },
   },
 };

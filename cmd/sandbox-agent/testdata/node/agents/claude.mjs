@@ -124,6 +124,7 @@ export default {
   deleted: (id) => assert.deepEqual(readdirSync(`${env.HOME}/.claude/projects`, { recursive: true }).filter((f) => String(f).endsWith(`${id}.jsonl`)), []),
   restartOver: "ws",
   keeps: { options: { effort: "low" }, effort: "low" },
+  forgets: ".claude/projects",
   nokey: { says: /ANTHROPIC_API_KEY/, methods: 2, status: true, listed: true, brings: { apiKey: "sk-ant-brought-along", oauthToken: "sk-ant-oat-brought-along", baseUrl: "" }, modelSeesKey: true },
 
   turns: {
@@ -157,6 +158,7 @@ export default {
         const turn = await s.prompt(script([[background], [{ say: "started " }]], [[background], [{ say: "it is over " }, { gate: "unprompted" }, { say: "now " }]]));
         assert.equal(turn.text, "started ");
         await s.untilText("it is over ");
+        assert.equal((await api(`/v2/sessions/${s.id}`)).state, "running", "it works, though nobody has prompted it");
         const next = s.begin("say next");
         await openGate("unprompted");
         assert.equal((await next).stopReason, "end_turn");

@@ -57,6 +57,7 @@ export default {
   terminal: (words) => ["exec", "--skip-git-repo-check", "-s", "danger-full-access", words],
   unknown: "5a7e8a0c-0000-4000-8000-00000000abcd",
   keeps: { options: { reasoning_effort: "high", mode: "full-access" }, effort: "high" },
+  forgets: ".codex/sessions",
   nokey: { says: /OPENAI_API_KEY/, methods: 3, status: true, brings: { apiKey: "sk-brought-along", baseUrl: "/v1" }, modelSeesKey: true },
 
   turns: {

@@ -244,12 +244,13 @@ export default {
         }
       },
       async "a directory that does not exist"(w) {
-        assert.match((await failure(w.session({ cwd: `${w.dir}/no/such` }))).all, /not a directory/);
+        assert.match((await failure(w.session({ cwd: `${w.dir}/no/such` }))).all, /no such file or directory/);
       },
     },
   },
 
   sessions: {
+    without: { "an agent whose files are gone says so": "its sessions are in a database that stays open" },
     own: {
       async "the user's .opencode is left as it was"(w) {
         w.moveIn();

@@ -79,6 +79,7 @@ export default {
     options: { thought_level: "high" }, mode: "write", effort: "high",
     shows: async (w, s) => assert.equal((await s.prompt(`write ${w.dir}/kept.txt x`)).asked.length, 0, "the mode is kept"),
   },
+  forgets: ".pi/agent/sessions",
   nokey: { says: /ANTHROPIC_API_KEY/, manyProviders: true, brings: { apiKey: "sk-ant-brought-along", oauthToken: "sk-ant-oat-brought-along", baseUrl: "" }, modelSeesKey: true },
 
   turns: {

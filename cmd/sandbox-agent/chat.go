@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+func chatCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "chat",
+		Usage: "talk with an agent in the terminal",
+		Description: `A conversation in the terminal, with an agent of the gateway or in a session that is
+there, also one that somebody else is using. The session lives on when the chat ends.
+
+Enter sends, Alt-Enter and Ctrl-J begin a new line. What is sent while the agent works
+waits for its turn. Escape cancels what the agent does. Permissions and questions are
+answered with their numbers. Shift-Tab takes the next mode, Ctrl-O offers models, Ctrl-S
+sessions to go to, Ctrl-T shows and hides thoughts and the details of tools, PgUp and
+PgDn scroll, Ctrl-C leaves. For scripts there is prompt.`,
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "agent", Usage: "agent for the new session, if not the gateway's default"},
+			&cli.StringFlag{Name: "session", Usage: "go on with this session"},
+			&cli.StringFlag{Name: "cwd", Usage: "directory of the new session", Value: "."},
+			&cli.StringFlag{Name: "model", Usage: "model of the new session"},
+			&cli.StringFlag{Name: "mode", Usage: "mode of the new session"},
+			retryFlag(10*time.Minute),
+		),
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				return usagef(c, "--json has no meaning for a chat: use prompt --json")
+			}
+			in, out := file(std.in), file(std.out)
+			if in == nil || out == nil || !terminal(in) || !terminal(out) {
+				return usagef(c, "a chat needs a terminal: use prompt for scripts")
+			}
+			t, err := targetOf(c)
+			if err != nil {
+				return err
+			}
+			session := c.String("session")
+			if session != "" && (c.IsSet("agent") || c.IsSet("cwd") || c.IsSet("model") || c.IsSet("mode")) {
+				return usagef(c, "--session goes on with a session: its agent, directory, model and mode cannot be chosen")
+			}
+			cwd, err := workDir(c.String("cwd"))
+			if err != nil {
+				return err
+			}
+			o := chatOptions{target: t, session: session, agent: c.String("agent"), cwd: cwd, retry: max(c.Duration("retry"), 1), own: object{}}
+			for _, name := range []string{"model", "mode"} {
+				if v := c.String(name); v != "" {
+					o.own[name] = v
+				}
+			}
+			return runChat(c.Context, o, std, in, out)
+		},
+	}
+}
+
+func file(stream any) *os.File {
+	f, _ := stream.(*os.File)
+	return f
+}
+
+type chatOptions struct {
+	target              target
+	session, agent, cwd string
+	own                 object // members of _meta of a new session
+	retry               time.Duration
+}
+
+// chatEvents is how many messages may wait for the screen; beyond, the connection
+// is not read.
+const chatEvents = 4096
+
+// runChat opens the session and shows it until the person leaves.
+func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	news := &installing{std: std}
+	defer news.end()
+	events := make(chan tea.Msg, chatEvents)
+	send := func(m tea.Msg) {
+		select {
+		case events <- m:
+		case <-ctx.Done():
+		}
+	}
+	if o.session == "" && o.agent == "" {
+		t := &turn{o: promptOptions{target: o.target, interactive: true}, std: std, view: newView(std, false, false)}
+		t.asker = newAsker(in, t.view)
+		agent, err := t.pickAgent(ctx)
+		if use, ok := errors.AsType[*usage](err); ok {
+			use.command = "sandbox-agent chat"
+		}
+		if err != nil {
+			return err
+		}
+		o.agent = agent
+	}
+	began := false // the screen shows what comes; what comes before are answers to requests of this function
+	receive := func(_ *link, m acp.Message) {
+		if began || !news.receive(m) {
+			send(m.Clone())
+		}
+	}
+	l, err := dialLastingLink(ctx, o.target, o.retry, func(s string) { send(chatNote(s)) }, receive)
+	if err != nil {
+		return err
+	}
+	defer l.closeWithin(goodbye)
+	defer cancel() // first: the reader may wait for the screen
+	c := &chatSession{link: l, target: o.target, ctx: ctx, id: o.session}
+	if _, err := l.initialize(ctx, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
+		return err
+	}
+	news.end()
+	began = true
+	model := newChatModel(c, o, events, lipgloss.HasDarkBackground())
+	_, err = tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen()).Run()
+	if err != nil {
+		return fmt.Errorf("show the chat: %w", err)
+	}
+	if model.failed == nil {
+		fmt.Fprintf(std.err, "the session lives on: %s chat --session %s\n", programName(), c.id)
+	}
+	return model.failed
+}
+
+// chatSession is the session of a chat, as its connection sees it. Its fields are
+// changed by the screen's loop only.
+type chatSession struct {
+	link   *link
+	target target
+	ctx    context.Context // ends with the chat
+	id     string
+	agent  string
+	cwd    string
+}
+
+// open makes the session, or opens the one that o names, whose conversation comes
+// before the answer. It changes nothing here: it runs beside the screen's loop.
+func (c *chatSession) open(o chatOptions) chatOpened {
+	if o.session != "" {
+		cwd, agent, err := sessionCwd(c.ctx, c.target, o.session)
+		if err != nil {
+			return chatOpened{err: err}
+		}
+		res, err := c.link.call(c.ctx, acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}})
+		return chatOpened{o.session, agent, cwd, res, err}
+	}
+	own := maps.Clone(o.own)
+	if o.agent != "" {
+		own["agent"] = o.agent
+	}
+	res, err := c.link.call(c.ctx, acp.MethodSessionNew, object{"cwd": o.cwd, "mcpServers": []any{}, "_meta": meta(own)})
+	return chatOpened{rawjson.MemberString(res, "sessionId"), rawjson.MemberString(res, "_meta", acp.MetaKey, "agent"), o.cwd, res, err}
+}
+
+// chatNote is a line about the connection; chatDone tells how a request ended.
+type (
+	chatNote string
+	chatDone struct {
+		what   string
+		id     string // of the session that it was about
+		result json.RawMessage
+		err    error
+	}
+)
+
+// request sends a request; its end comes as a chatDone.
+func (c *chatSession) request(what, method string, params object) tea.Cmd {
+	id := c.id
+	params["sessionId"] = id
+	return func() tea.Msg {
+		res, err := c.link.call(c.ctx, method, params)
+		return chatDone{what, id, res, err}
+	}
+}
+
+func (c *chatSession) cancel() tea.Cmd {
+	id := c.id
+	return func() tea.Msg {
+		return chatDone{"cancel", id, nil, c.link.notify(c.ctx, acp.MethodSessionCancel, object{"sessionId": id})}
+	}
+}
+
+func (c *chatSession) reply(id acp.ID, result any) tea.Cmd {
+	session := c.id
+	return func() tea.Msg {
+		return chatDone{"answer", session, nil, c.link.reply(c.ctx, id, result)}
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/glamour"
+	"github.com/charmbracelet/lipgloss"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// chatEntry is one thing in a conversation. Its text is rendered anew when it, the
+// width or what is shown has changed.
+type chatEntry struct {
+	kind string // user, agent, thought, tool, plan, note
+	text string // Markdown of the agent, else plain
+	tool *chatTool
+
+	rendered string
+	as       chatLook // that rendered was made for; the zero value for none
+}
+
+type chatTool struct {
+	id, title, status string
+	body              string // output and diffs
+}
+
+// chatLook is what the rendering of an entry depends on.
+type chatLook struct {
+	width   int
+	details bool
+}
+
+// chatStyles are the colours of a chat, for the terminal's background.
+type chatStyles struct {
+	user, dim, good, bad, accent, added, removed, box lipgloss.Style
+	dark                                              bool
+	markdown                                          map[int]*glamour.TermRenderer // by width
+}
+
+func newChatStyles(dark bool) *chatStyles {
+	pick := func(light, onDark string) lipgloss.Style {
+		if dark {
+			light = onDark
+		}
+		return lipgloss.NewStyle().Foreground(lipgloss.Color(light))
+	}
+	return &chatStyles{
+		user: pick("25", "75").Bold(true), dim: pick("242", "245"), good: pick("28", "78"), bad: pick("160", "203"), accent: pick("90", "177"),
+		added: pick("28", "78"), removed: pick("160", "203"), box: lipgloss.NewStyle().Border(lipgloss.RoundedBorder()).Padding(0, 1).BorderForeground(pick("90", "177").GetForeground()),
+		dark: dark, markdown: map[int]*glamour.TermRenderer{},
+	}
+}
+
+// render is Markdown for the terminal; text that cannot be rendered stays as it is.
+func (s *chatStyles) render(text string, width int) string {
+	r := s.markdown[width]
+	if r == nil {
+		style := "light"
+		if s.dark {
+			style = "dark"
+		}
+		var err error
+		if r, err = glamour.NewTermRenderer(glamour.WithStandardStyle(style), glamour.WithWordWrap(max(width-4, 20))); err != nil {
+			return text
+		}
+		clear(s.markdown) // only the present width is needed
+		s.markdown[width] = r
+	}
+	out, err := r.Render(text)
+	if err != nil {
+		return text
+	}
+	return strings.Trim(out, "\n")
+}
+
+// view renders the entry.
+func (e *chatEntry) view(s *chatStyles, look chatLook) string {
+	if e.as == look {
+		return e.rendered
+	}
+	wrap := lipgloss.NewStyle().Width(look.width)
+	switch e.kind {
+	case "user":
+		e.rendered = wrap.Render(s.user.Render("❯ ") + strings.ReplaceAll(e.text, "\n", "\n  "))
+	case "agent":
+		e.rendered = s.render(e.text, look.width)
+	case "thought":
+		text := oneLine(e.text)
+		if !look.details {
+			text = shorten(text, max(look.width-6, 20))
+		}
+		e.rendered = s.dim.Width(look.width).Render("✻ " + text)
+	case "tool":
+		e.rendered = e.tool.view(s, look)
+	default:
+		e.rendered = s.dim.Width(look.width).Render(e.text)
+	}
+	e.as = look
+	return e.rendered
+}
+
+// toolLines is how much of a tool's output is shown without details.
+const toolLines = 8
+
+func (t *chatTool) view(s *chatStyles, look chatLook) string {
+	mark, style := "●", s.accent
+	switch t.status {
+	case "completed":
+		mark, style = "✓", s.good
+	case "failed":
+		mark, style = "✗", s.bad
+	case "pending":
+		mark, style = "○", s.dim
+	}
+	title := t.title
+	if title == "" {
+		title = t.id
+	}
+	out := style.Render(mark) + " " + shorten(title, max(look.width-4, 10))
+	lines := strings.Split(strings.TrimRight(t.body, "\n"), "\n")
+	if t.body == "" {
+		return out
+	}
+	if hidden := len(lines) - toolLines; !look.details && hidden > 0 {
+		lines = append(lines[:toolLines:toolLines], fmt.Sprintf("… %d more lines, Ctrl-T shows them", hidden))
+	}
+	for _, line := range lines {
+		line = shorten(strings.ReplaceAll(line, "\t", "    "), max(look.width-4, 10))
+		style := s.dim
+		switch {
+		case strings.HasPrefix(line, "+"):
+			style = s.added
+		case strings.HasPrefix(line, "-"):
+			style = s.removed
+		}
+		out += "\n  " + style.Render(line)
+	}
+	return out
+}
+
+// update takes a tool_call or tool_call_update.
+func (t *chatTool) update(u json.RawMessage) {
+	if v := oneLine(rawjson.MemberString(u, "title")); v != "" {
+		t.title = v
+	}
+	if v := rawjson.MemberString(u, "status"); v != "" {
+		t.status = v
+	}
+	content, ok := rawjson.Member(u, "content")
+	if !ok {
+		return
+	}
+	var parts []string
+	for _, c := range rawjson.Elements(content) {
+		switch rawjson.MemberString(c, "type") {
+		case "diff":
+			parts = append(parts, chatDiff(c))
+		case "content":
+			if text := printable(rawjson.MemberString(c, "content", "text")); text != "" {
+				parts = append(parts, text)
+			}
+		case "terminal":
+			parts = append(parts, "terminal "+rawjson.MemberString(c, "terminalId"))
+		}
+	}
+	t.body = strings.Join(parts, "\n")
+}
+
+// chatDiff shows what an edit changes: without what is the same at both ends.
+func chatDiff(c json.RawMessage) string {
+	before, after := diffLines(rawjson.MemberString(c, "oldText")), diffLines(rawjson.MemberString(c, "newText"))
+	same := 0
+	for same < len(before) && same < len(after) && before[same] == after[same] {
+		same++
+	}
+	end := 0
+	for end < len(before)-same && end < len(after)-same && before[len(before)-1-end] == after[len(after)-1-end] {
+		end++
+	}
+	const around = 2 // lines that are the same
+	from := max(same-around, 0)
+	out := []string{printable(rawjson.MemberString(c, "path"))}
+	for _, l := range before[from:same] {
+		out = append(out, "  "+l)
+	}
+	for _, l := range before[same : len(before)-end] {
+		out = append(out, "- "+l)
+	}
+	for _, l := range after[same : len(after)-end] {
+		out = append(out, "+ "+l)
+	}
+	for _, l := range after[len(after)-end : min(len(after)-end+around, len(after))] {
+		out = append(out, "  "+l)
+	}
+	return strings.Join(out, "\n")
+}
+
+func diffLines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(printable(text), "\n"), "\n")
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// chatPicker is a list of which one thing is chosen.
+type chatPicker struct {
+	title string
+	items []chatItem
+	at    int
+	take  func(id string) tea.Cmd
+}
+
+type chatItem struct{ id, text string }
+
+// chatAsk is a request of the agent that waits for the person.
+type chatAsk struct {
+	id       acp.ID
+	params   json.RawMessage
+	question bool
+
+	answers [][]string // so far, of questions
+	picked  []int      // of a question of which several may be chosen
+}
+
+func (m *chatModel) ask(f acp.Message) {
+	switch f.Method() {
+	case acp.MethodSessionRequestPermission:
+		m.asks = append(m.asks, &chatAsk{id: f.ID(), params: f.Params()})
+	case "_sandboxagent/session/request_question":
+		m.asks = append(m.asks, &chatAsk{id: f.ID(), params: f.Params(), question: true})
+	}
+	// What a terminal cannot show stays open for other clients.
+}
+
+func (m *chatModel) withdraw(id acp.ID) {
+	before := len(m.asks)
+	m.asks = slices.DeleteFunc(m.asks, func(a *chatAsk) bool { return a.id == id })
+	if len(m.asks) < before {
+		m.note("answered by another client, or withdrawn")
+	}
+}
+
+// options are what may be chosen now; several says that more than one may be.
+func (a *chatAsk) options() (names []string, several bool) {
+	if !a.question {
+		list, _ := rawjson.Member(a.params, "options")
+		for _, o := range rawjson.Elements(list) {
+			names = append(names, oneLine(rawjson.MemberString(o, "name")))
+		}
+		return names, false
+	}
+	q := a.current()
+	list, _ := rawjson.Member(q, "options")
+	for _, o := range rawjson.Elements(list) {
+		names = append(names, oneLine(rawjson.MemberString(o, "label")))
+	}
+	return names, rawjson.MemberBool(q, "multiSelect")
+}
+
+// current is the question that is asked now.
+func (a *chatAsk) current() json.RawMessage {
+	list, _ := rawjson.Member(a.params, "questions")
+	if all := rawjson.Elements(list); len(a.answers) < len(all) {
+		return all[len(a.answers)]
+	}
+	return nil
+}
+
+func (a *chatAsk) title() string {
+	if a.question {
+		return "Question: " + oneLine(rawjson.MemberString(a.current(), "question"))
+	}
+	return "Permission: " + oneLine(requestTitle(a.params)) + printable(detail(a.params))
+}
+
+// answer gives the first ask its result.
+func (m *chatModel) answer(result any) tea.Cmd {
+	a := m.asks[0]
+	m.asks = m.asks[1:]
+	return m.session.reply(a.id, result)
+}
+
+// askKey takes a key while the agent asks; taken is false when it is for others.
+func (m *chatModel) askKey(k tea.KeyMsg) (cmd tea.Cmd, taken bool) {
+	a := m.asks[0]
+	names, several := a.options()
+	if n, err := strconv.Atoi(k.String()); err == nil && n >= 1 && n <= len(names) && (len(names) > 0) {
+		if !a.question {
+			list, _ := rawjson.Member(a.params, "options")
+			return m.answer(selected(rawjson.Elements(list)[n-1])), true
+		}
+		if !several {
+			return m.answered(a, []string{names[n-1]}), true
+		}
+		if i := slices.Index(a.picked, n-1); i >= 0 {
+			a.picked = slices.Delete(a.picked, i, i+1)
+		} else {
+			a.picked = append(a.picked, n-1)
+		}
+		return nil, true
+	}
+	switch k.String() {
+	case "esc":
+		if a.question {
+			return m.answer(object{"outcome": "rejected", "answers": []any{}}), true
+		}
+		return m.answer(decide(a.params, reject)), true
+	case "enter":
+		text := strings.TrimSpace(m.input.Value())
+		switch {
+		case a.question && text != "":
+			m.input.Reset()
+			return m.answered(a, []string{text}), true
+		case a.question && len(a.picked) > 0:
+			slices.Sort(a.picked)
+			var chosen []string
+			for _, i := range a.picked {
+				chosen = append(chosen, names[i])
+			}
+			return m.answered(a, chosen), true
+		}
+		return nil, true // nothing is sent while the agent asks
+	}
+	return nil, !a.question && len(k.Runes) > 0
+}
+
+// answered notes the answer to a question, and answers the request with the last.
+func (m *chatModel) answered(a *chatAsk, answer []string) tea.Cmd {
+	a.answers, a.picked = append(a.answers, answer), nil
+	if a.current() != nil {
+		return nil
+	}
+	return m.answer(object{"outcome": "answered", "answers": a.answers})
+}
+
+func (m *chatModel) pickKey(k tea.KeyMsg) tea.Cmd {
+	p := m.picker
+	switch k.String() {
+	case "up", "k", "ctrl+p":
+		p.at = max(p.at-1, 0)
+	case "down", "j", "ctrl+n":
+		p.at = min(p.at+1, len(p.items)-1)
+	case "enter":
+		m.picker = nil
+		if p.at >= 0 && p.at < len(p.items) {
+			return p.take(p.items[p.at].id)
+		}
+	case "esc", "ctrl+c", "q":
+		m.picker = nil
+	}
+	return nil
+}
+
+func (m *chatModel) key(k tea.KeyMsg) tea.Cmd {
+	if m.picker != nil {
+		return m.pickKey(k)
+	}
+	if len(m.asks) > 0 && !k.Paste {
+		if cmd, taken := m.askKey(k); taken {
+			return cmd
+		}
+	}
+	switch k.String() {
+	case "ctrl+c":
+		if m.running && !m.leaving {
+			m.leaving = true
+			m.note("the agent goes on without this chat: Ctrl-C again leaves, Escape cancels what it does")
+			return nil
+		}
+		return tea.Quit
+	case "ctrl+d":
+		if m.input.Value() == "" {
+			return tea.Quit
+		}
+	case "esc":
+		if m.running || m.busy {
+			if len(m.queue) > 0 { // what waits is not sent, and not lost
+				m.input.SetValue(strings.TrimSpace(strings.Join(append(m.queue, m.input.Value()), "\n")))
+				m.queue = nil
+			}
+			return m.session.cancel()
+		}
+		return nil
+	case "enter":
+		return m.submit()
+	case "shift+tab":
+		if c := m.config("mode"); c != nil {
+			i := slices.IndexFunc(c.values, func(v choice) bool { return v.ID == c.current })
+			return m.choose(c, c.values[(i+1)%len(c.values)].ID)
+		}
+		return nil
+	case "ctrl+o":
+		m.offerModels()
+		return nil
+	case "ctrl+s":
+		return m.session.list
+	case "ctrl+t":
+		m.details = !m.details
+		return nil
+	case "pgup", "pgdown", "ctrl+up", "ctrl+down":
+		var cmd tea.Cmd
+		m.log, cmd = m.log.Update(k)
+		return cmd
+	}
+	var cmd tea.Cmd
+	m.input, cmd = m.input.Update(k)
+	return cmd
+}
+
+// submit sends what was written, or lets it wait for the agent.
+func (m *chatModel) submit() tea.Cmd {
+	text := strings.TrimSpace(m.input.Value())
+	if text == "" {
+		return nil
+	}
+	if len(m.queue) >= maxQueued {
+		m.note(fmt.Sprintf("%d prompts wait already", maxQueued))
+		return nil
+	}
+	m.input.Reset()
+	m.queue = append(m.queue, text)
+	m.log.GotoBottom()
+	return m.next()
+}
+
+func (m *chatModel) offerModels() {
+	c := m.config("model")
+	if c == nil {
+		m.note("this agent offers no models")
+		return
+	}
+	p := &chatPicker{title: "Models", take: func(id string) tea.Cmd { return m.choose(c, id) }}
+	for i, v := range c.values {
+		p.items = append(p.items, chatItem{v.ID, oneLine(v.Name)})
+		if v.ID == c.current {
+			p.at = i
+		}
+	}
+	m.picker = p
+}

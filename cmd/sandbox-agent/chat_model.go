@@ -1,0 +1,416 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/bubbles/textarea"
+	"github.com/charmbracelet/bubbles/viewport"
+	tea "github.com/charmbracelet/bubbletea"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// maxQueued bounds what waits for the agent; beyond, the text stays in the input.
+const maxQueued = 64
+
+// chatModel is the screen of a chat. Bubble Tea calls its methods one at a time.
+type chatModel struct {
+	session *chatSession
+	o       chatOptions
+	events  <-chan tea.Msg
+	styles  *chatStyles
+
+	entries []*chatEntry
+	tools   map[string]*chatEntry // by call
+	plan    *chatEntry            // of the present turn
+	open    bool                  // the session is open
+	early   []acp.Message         // what came before the new session's id
+	running bool                  // a prompt of this chat is under way
+	busy    bool                  // a turn of another client is
+	queue   []string              // prompts that wait for it
+	asks    []*chatAsk            // the first is shown
+	picker  *chatPicker           // nil when nothing is chosen
+	configs []chatConfig
+	status  string
+	usage   string
+	details bool
+	failed  error // why the chat ended
+
+	input         textarea.Model
+	log           viewport.Model
+	width, height int
+	leaving       bool // Ctrl-C was pressed once while the agent works
+}
+
+// chatConfig is something that can be chosen for a session: its mode or model.
+type chatConfig struct {
+	what, id, current string // id is of the config option, "" for the protocol's own methods
+	values            []runtime.Choice
+}
+
+func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg, dark bool) *chatModel {
+	in := textarea.New()
+	in.Prompt, in.Placeholder, in.ShowLineNumbers, in.CharLimit = "❯ ", "Say what to do", false, 0
+	in.SetHeight(1)
+	in.FocusedStyle.CursorLine = in.FocusedStyle.Base
+	in.KeyMap.InsertNewline.SetKeys("alt+enter", "ctrl+j")
+	in.Focus()
+	return &chatModel{session: s, o: o, events: events, styles: newChatStyles(dark), tools: map[string]*chatEntry{}, input: in, log: viewport.New(80, 20), status: "opening the session", width: 80, height: 24}
+}
+
+// chatOpened is the end of opening a session; chatBatch are messages in their order.
+type (
+	chatOpened struct {
+		id, agent, cwd string
+		result         json.RawMessage
+		err            error
+	}
+	chatBatch    []tea.Msg
+	chatSessions struct {
+		list []runtime.SessionInfo
+		err  error
+	}
+)
+
+// chatBatchSize bounds how many messages are taken before the screen is drawn.
+const chatBatchSize = 256
+
+func (m *chatModel) Init() tea.Cmd {
+	return tea.Batch(textarea.Blink, m.listen, m.openCmd(m.o))
+}
+
+func (m *chatModel) openCmd(o chatOptions) tea.Cmd {
+	s := *m.session // as it is now
+	return func() tea.Msg { return s.open(o) }
+}
+
+// listen takes what has come.
+func (m *chatModel) listen() tea.Msg {
+	var batch chatBatch
+	select {
+	case first := <-m.events:
+		batch = append(batch, first)
+	case <-m.session.ctx.Done():
+		return nil
+	}
+	for len(batch) < chatBatchSize {
+		select {
+		case next := <-m.events:
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (m *chatModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	follow := m.log.AtBottom()
+	cmd := m.update(msg)
+	m.layout(follow)
+	return m, cmd
+}
+
+func (m *chatModel) update(msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case chatBatch:
+		for _, one := range msg {
+			m.receive(one)
+		}
+		return m.listen
+	case chatOpened:
+		return m.opened(msg)
+	case chatDone:
+		return m.done(msg)
+	case chatSessions:
+		m.offerSessions(msg)
+	case tea.KeyMsg:
+		return m.key(msg)
+	default:
+		var cmd tea.Cmd
+		m.input, cmd = m.input.Update(msg)
+		return cmd
+	}
+	return nil
+}
+
+func (m *chatModel) opened(msg chatOpened) tea.Cmd {
+	if msg.err != nil {
+		m.failed = msg.err
+		return tea.Quit
+	}
+	m.open, m.status = true, ""
+	m.session.id, m.session.agent, m.session.cwd = msg.id, msg.agent, msg.cwd
+	for _, f := range m.early {
+		m.receive(f)
+	}
+	m.early = nil
+	m.readConfigs(msg.result)
+	unsupported, _ := rawjson.Member(msg.result, "_meta", acp.MetaKey, "unsupported")
+	for _, u := range rawjson.Elements(unsupported) {
+		m.note(fmt.Sprintf("%s has no effect: %s", rawjson.MemberString(u, "field"), rawjson.MemberString(u, "reason")))
+	}
+	if state := rawjson.MemberString(msg.result, "_meta", acp.MetaKey, "state"); state == "running" || state == "waiting" {
+		m.busy = true
+	}
+	return m.next()
+}
+
+// done takes the end of a request.
+func (m *chatModel) done(msg chatDone) tea.Cmd {
+	if msg.id != m.session.id {
+		return nil // of a session that was left
+	}
+	if msg.what != "prompt" {
+		if msg.err != nil {
+			m.note(msg.what + ": " + msg.err.Error())
+		} else if msg.what == "choose" {
+			m.readConfigs(msg.result)
+		}
+		return nil
+	}
+	m.running, m.leaving, m.plan = false, false, nil
+	switch reason := rawjson.MemberString(msg.result, "stopReason"); {
+	case msg.err != nil:
+		r := describe(msg.err)
+		m.note("✗ " + strings.TrimSuffix(r.title+": "+r.detail, ": "))
+		if errors.Is(msg.err, errConnectionLost) {
+			m.failed = msg.err
+			return tea.Quit
+		}
+	case reason != "end_turn":
+		m.note("the turn ended: " + strings.ReplaceAll(reason, "_", " "))
+	}
+	return m.next()
+}
+
+// next sends what waits, when the agent is free.
+func (m *chatModel) next() tea.Cmd {
+	if !m.open || m.running || len(m.queue) == 0 {
+		return nil
+	}
+	text := m.queue[0]
+	m.queue = m.queue[1:]
+	m.running = true
+	m.entries = append(m.entries, &chatEntry{kind: "user", text: printable(text)}) // the gateway tells other clients only
+	return m.session.request("prompt", acp.MethodSessionPrompt, object{"prompt": []any{object{"type": "text", "text": text}}})
+}
+
+// receive takes a message of the gateway, or a note about the connection.
+func (m *chatModel) receive(msg tea.Msg) {
+	if n, ok := msg.(chatNote); ok {
+		m.note(string(n))
+		return
+	}
+	f, ok := msg.(acp.Message)
+	if !ok || f.IsResponse() {
+		return
+	}
+	switch {
+	case f.Method() == methodInstallProgress:
+		var p install.Progress
+		if json.Unmarshal(f.Params(), &p) == nil {
+			m.status = fmt.Sprintf("installing %s: %s", p.Agent, p.Step)
+			if p.Total > 0 {
+				m.status += fmt.Sprintf(" %d%% of %s", 100*p.Done/p.Total, megabytes(p.Total))
+			}
+		}
+	case f.Method() == acp.MethodCancelRequest:
+		id, _ := rawjson.Member(f.Params(), "requestId")
+		m.withdraw(acp.ID(id))
+	case m.session.id == "":
+		m.early = append(m.early, f) // of the session whose id is on its way
+	case f.Session() != m.session.id:
+	case f.IsRequest():
+		m.ask(f)
+	case f.Method() == "_sandboxagent/session/turn_ended":
+		m.busy = false
+	default:
+		if u := f.Update(); u != nil {
+			m.show(u)
+		}
+	}
+}
+
+// show takes a session update.
+func (m *chatModel) show(u json.RawMessage) {
+	text := printable(rawjson.MemberString(u, "content", "text"))
+	switch kind := rawjson.MemberString(u, "sessionUpdate"); kind {
+	case "user_message_chunk":
+		m.busy = m.busy || !m.running
+		m.grow("user", text)
+	case "agent_message_chunk":
+		if of := rawjson.MemberString(u, "content", "type"); of != "text" && of != "" {
+			text = "[" + of + " " + rawjson.MemberString(u, "content", "mimeType") + rawjson.MemberString(u, "content", "uri") + "]"
+		}
+		m.grow("agent", text)
+	case "agent_thought_chunk":
+		m.grow("thought", text)
+	case "tool_call", "tool_call_update":
+		id := rawjson.MemberString(u, "toolCallId")
+		e := m.tools[id]
+		if e == nil {
+			e = &chatEntry{kind: "tool", tool: &chatTool{id: id, status: "pending"}}
+			m.tools[id] = e
+			m.entries = append(m.entries, e)
+		}
+		e.tool.update(u)
+		e.as = chatLook{}
+	case "plan":
+		if m.plan == nil {
+			m.plan = &chatEntry{kind: "plan"}
+			m.entries = append(m.entries, m.plan)
+		}
+		entries, _ := rawjson.Member(u, "entries")
+		lines := []string{"Plan"}
+		for _, e := range rawjson.Elements(entries) {
+			mark := map[string]string{"completed": "☑", "in_progress": "▶"}[rawjson.MemberString(e, "status")]
+			if mark == "" {
+				mark = "☐"
+			}
+			lines = append(lines, "  "+mark+" "+oneLine(rawjson.MemberString(e, "content")))
+		}
+		m.plan.text, m.plan.as = strings.Join(lines, "\n"), chatLook{}
+	case "current_mode_update":
+		for i := range m.configs {
+			if m.configs[i].what == "mode" {
+				m.configs[i].current = rawjson.MemberString(u, "currentModeId")
+			}
+		}
+	case "config_option_update":
+		m.readConfigs(u)
+	case "usage_update":
+		used, _ := rawjson.Member(u, "used")
+		size, _ := rawjson.Member(u, "size")
+		if len(used) > 0 && len(size) > 0 {
+			m.usage = string(used) + " of " + string(size) + " tokens"
+		}
+	case "notice":
+		m.note(oneLine(rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description")))
+	}
+}
+
+// grow adds text to the last entry when that is of the kind, else as a new one.
+func (m *chatModel) grow(kind, text string) {
+	if text == "" {
+		return
+	}
+	if n := len(m.entries); n > 0 && m.entries[n-1].kind == kind {
+		e := m.entries[n-1]
+		e.text, e.as = e.text+text, chatLook{}
+		return
+	}
+	m.entries = append(m.entries, &chatEntry{kind: kind, text: text})
+}
+
+func (m *chatModel) note(text string) {
+	m.entries = append(m.entries, &chatEntry{kind: "note", text: printable(text)})
+}
+
+// readConfigs takes what a session offers to choose.
+func (m *chatModel) readConfigs(res json.RawMessage) {
+	options, ok := rawjson.Member(res, "configOptions")
+	if list := rawjson.Elements(options); ok && len(list) > 0 {
+		m.configs = nil
+		for _, o := range list {
+			c := chatConfig{what: rawjson.MemberString(o, "category"), id: rawjson.MemberString(o, "id"), current: rawjson.MemberString(o, "currentValue")}
+			if c.what == "" {
+				c.what = c.id
+			}
+			values, _ := rawjson.Member(o, "options")
+			for _, v := range rawjson.Elements(values) {
+				c.values = append(c.values, runtime.Choice{ID: rawjson.MemberString(v, "value"), Name: rawjson.MemberString(v, "name")})
+			}
+			m.configs = append(m.configs, c)
+		}
+		return
+	}
+	for _, what := range []string{"mode", "model"} {
+		offered, ok := rawjson.Member(res, what+"s")
+		if !ok {
+			continue
+		}
+		idName := map[string]string{"mode": "id", "model": "modelId"}[what]
+		c := chatConfig{what: what, current: rawjson.MemberString(offered, "current"+strings.ToUpper(what[:1])+what[1:]+"Id")}
+		values, _ := rawjson.Member(offered, "available"+strings.ToUpper(what[:1])+what[1:]+"s")
+		for _, v := range rawjson.Elements(values) {
+			c.values = append(c.values, runtime.Choice{ID: rawjson.MemberString(v, idName), Name: rawjson.MemberString(v, "name")})
+		}
+		m.configs = append(m.configs, c)
+	}
+}
+
+func (m *chatModel) config(what string) *chatConfig {
+	for i := range m.configs {
+		if m.configs[i].what == what && len(m.configs[i].values) > 0 {
+			return &m.configs[i]
+		}
+	}
+	return nil
+}
+
+// choose asks the gateway for another mode or model.
+func (m *chatModel) choose(c *chatConfig, value string) tea.Cmd {
+	c.current = value
+	if c.id != "" {
+		return m.session.request("choose", acp.MethodSessionSetConfigOption, object{"configId": c.id, "value": value})
+	}
+	if c.what == "mode" {
+		return m.session.request("choose", acp.MethodSessionSetMode, object{"modeId": value})
+	}
+	return m.session.request("choose", acp.MethodSessionSetModel, object{"modelId": value})
+}
+
+// offerSessions shows the sessions that the gateway has.
+func (m *chatModel) offerSessions(msg chatSessions) {
+	if msg.err != nil {
+		m.note("list sessions: " + msg.err.Error())
+		return
+	}
+	p := &chatPicker{title: "Sessions"}
+	for _, s := range msg.list {
+		name := s.Title
+		if name == "" {
+			name = s.ID
+		}
+		p.items = append(p.items, chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s", oneLine(name), s.Agent, s.State, oneLine(s.Cwd))})
+	}
+	p.take = func(id string) tea.Cmd {
+		old := m.session.id
+		if id == old {
+			return nil
+		}
+		m.entries, m.tools, m.plan, m.asks, m.queue, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil, nil
+		m.open, m.running, m.busy, m.usage, m.status = false, false, false, "", "opening the session"
+		m.session.id = id // what comes from now on is of that one
+		s := *m.session
+		return func() tea.Msg {
+			// One that cannot be left is gone, or the load fails as well.
+			_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
+			return s.open(chatOptions{session: id})
+		}
+	}
+	m.picker = p
+}
+
+func (c *chatSession) list() tea.Msg {
+	api, err := client.New(c.target.endpoint, client.Options{Token: c.target.token})
+	if err != nil {
+		return chatSessions{nil, err}
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
+	defer cancel()
+	page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: completedSessions})
+	return chatSessions{page.Sessions, err}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/lipgloss"
+
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+type choice = runtime.Choice
+
+// inputLines bounds the height of the input.
+const inputLines = 8
+
+// layout fits everything to the terminal; follow keeps the end in sight.
+func (m *chatModel) layout(follow bool) {
+	m.input.SetWidth(max(m.width-2, 10))
+	m.input.SetHeight(min(max(1, m.input.LineCount()), inputLines))
+	m.log.Width = m.width
+	m.log.Height = max(m.height-lipgloss.Height(m.foot()), 1)
+	var b strings.Builder
+	look := chatLook{max(m.width-1, 20), m.details}
+	for i, e := range m.entries {
+		if i > 0 {
+			b.WriteString("\n")
+			if e.kind != "tool" || m.entries[i-1].kind != "tool" {
+				b.WriteString("\n")
+			}
+		}
+		b.WriteString(e.view(m.styles, look))
+	}
+	m.log.SetContent(b.String())
+	if follow {
+		m.log.GotoBottom()
+	}
+}
+
+func (m *chatModel) View() string {
+	return lipgloss.JoinVertical(lipgloss.Left, m.log.View(), m.foot())
+}
+
+// foot is what stands below the conversation.
+func (m *chatModel) foot() string {
+	var parts []string
+	for _, q := range m.queue {
+		parts = append(parts, m.styles.dim.Render(shorten("waits: "+oneLine(q), max(m.width-1, 10))))
+	}
+	switch {
+	case m.picker != nil:
+		parts = append(parts, m.viewPicker())
+	case len(m.asks) > 0:
+		parts = append(parts, m.viewAsk(m.asks[0]))
+	}
+	parts = append(parts, m.styles.dim.Render(strings.Repeat("─", max(m.width, 1))), m.input.View(), m.statusLine())
+	return strings.Join(parts, "\n")
+}
+
+func (m *chatModel) viewAsk(a *chatAsk) string {
+	width := max(m.width-4, 20)
+	lines := []string{lipgloss.NewStyle().Width(width - 2).Render(a.title())}
+	names, several := a.options()
+	for i, name := range names {
+		mark := ""
+		if several {
+			mark = "[ ] "
+			for _, p := range a.picked {
+				if p == i {
+					mark = "[x] "
+				}
+			}
+		}
+		lines = append(lines, m.styles.accent.Render(fmt.Sprint(i+1))+" "+mark+shorten(name, max(width-10, 10)))
+	}
+	how := "a number answers, Escape rejects"
+	switch {
+	case several:
+		how = "numbers choose, Enter answers, Escape rejects; or write an answer"
+	case a.question:
+		how = "a number answers, Escape rejects; or write an answer"
+	}
+	if n := len(m.asks); n > 1 {
+		how += fmt.Sprintf("; %d more wait", n-1)
+	}
+	lines = append(lines, m.styles.dim.Render(shorten(how, width-2)))
+	return m.styles.box.Width(width).Render(strings.Join(lines, "\n"))
+}
+
+func (m *chatModel) viewPicker() string {
+	p, width := m.picker, max(m.width-4, 20)
+	shown := max(min(len(p.items), m.height/2), 1)
+	from := min(max(p.at-shown/2, 0), max(len(p.items)-shown, 0))
+	lines := []string{m.styles.user.Render(p.title)}
+	for i := from; i < min(from+shown, len(p.items)); i++ {
+		line := "  " + shorten(p.items[i].text, max(width-6, 10))
+		if i == p.at {
+			line = m.styles.accent.Render("❯" + line[1:])
+		}
+		lines = append(lines, line)
+	}
+	lines = append(lines, m.styles.dim.Render("↑ ↓ move, Enter takes, Escape leaves"))
+	return m.styles.box.Width(width).Render(strings.Join(lines, "\n"))
+}
+
+func (m *chatModel) statusLine() string {
+	state := "ready"
+	switch {
+	case m.status != "":
+		state = m.status
+	case len(m.asks) > 0:
+		state = "waits for you"
+	case m.running || m.busy:
+		state = "working, Escape cancels"
+	}
+	parts := []string{state, m.session.agent}
+	for _, what := range []string{"model", "mode"} {
+		if c := m.config(what); c != nil {
+			name := c.current
+			for _, v := range c.values {
+				if v.ID == c.current && v.Name != "" {
+					name = v.Name
+				}
+			}
+			parts = append(parts, name)
+		}
+	}
+	if m.usage != "" {
+		parts = append(parts, m.usage)
+	}
+	parts = append(parts, m.session.cwd)
+	return m.styles.dim.Render(shorten(oneLine(strings.Join(parts, " · ")), max(m.width-1, 10)))
+}

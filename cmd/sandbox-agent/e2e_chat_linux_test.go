@@ -1,0 +1,191 @@
+package main_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// talk is the chat command on a terminal.
+type talk struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	tty  *os.File
+	seen output
+	more chan struct{} // holds a token when there is more to see
+	at   int           // how much of seen was awaited
+	done chan error
+}
+
+func startTalk(t *testing.T, g *gateway, size pty.Winsize, args ...string) *talk {
+	t.Helper()
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url, "TERM=tmux-256color", "NO_COLOR=1")}
+	cmd := c.command(t.Context(), append([]string{"chat"}, args...)...)
+	tty, err := pty.StartWithSize(cmd, &size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &talk{t: t, cmd: cmd, tty: tty, more: make(chan struct{}, 1), done: make(chan error, 1)}
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := tty.Read(buf)
+			_, _ = k.seen.Write(buf[:n])
+			select {
+			case k.more <- struct{}{}:
+			default:
+			}
+			if err != nil {
+				break
+			}
+		}
+		k.done <- cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = tty.Close()
+	})
+	return k
+}
+
+var escapes = regexp.MustCompile(`\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\r`)
+
+// sees waits until what was written since the last wait matches.
+func (k *talk) sees(pattern string) {
+	k.t.Helper()
+	re := regexp.MustCompile(pattern)
+	limit := time.After(patience)
+	for {
+		all := k.seen.String()
+		if loc := re.FindStringIndex(escapes.ReplaceAllString(all[k.at:], "")); loc != nil {
+			k.at = len(all)
+			return
+		}
+		select {
+		case <-k.more:
+		case <-limit:
+			k.t.Fatalf("%s was not shown:\n%s", pattern, escapes.ReplaceAllString(all[k.at:], ""))
+		}
+	}
+}
+
+func (k *talk) types(keys string) {
+	k.t.Helper()
+	if _, err := k.tty.WriteString(keys); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// ends waits for the end of the program.
+func (k *talk) ends() {
+	k.t.Helper()
+	select {
+	case err := <-k.done:
+		if err != nil {
+			k.t.Errorf("the chat ended: %v", err)
+		}
+	case <-time.After(patience):
+		k.t.Fatal("the chat does not end")
+	}
+}
+
+func TestChat(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	for _, size := range []pty.Winsize{{Rows: 24, Cols: 80}, {Rows: 50, Cols: 200}} {
+		k := startTalk(t, g, size, "--cwd", t.TempDir())
+		k.sees(`ready · mock`)
+		k.types("hello\r")
+		k.sees(`mock agent`)
+		k.types("diff\r")
+		k.sees(`\+ second line`)
+		k.types("plan\r")
+		k.sees(`☑ Look around`)
+		k.types("permission\r")
+		k.sees(`1 Allow`)
+		k.types("1")
+		k.sees(`allow_once`)
+		k.types("permission\r")
+		k.sees(`3 Reject`)
+		k.types("\x1b")
+		k.sees(`reject_once`)
+		k.types("question 2\r")
+		k.sees(`1 Red`)
+		k.types("2")
+		k.sees(`write an answer`)
+		k.types("a word of mine\r")
+		k.sees(`a word of mine`)
+		// What is sent meanwhile waits, and comes back when the turn is cancelled.
+		k.types("slow\r")
+		k.sees(`tick 3`)
+		k.types("echo later\r")
+		k.sees(`waits: echo later`)
+		k.types("\x1b")
+		k.sees(`the turn ended: cancelled`)
+		k.types("\r")
+		k.sees(`later`)
+		k.types("\x0f") // Ctrl-O
+		k.sees(`Mock Large`)
+		k.types("\x1b[B\r")
+		k.sees(`Mock Large · `)
+		k.types("\x1b[Z") // Shift-Tab
+		k.sees(`· Code ·`)
+		k.types("\x03")
+		k.sees(`the session lives on: .*chat --session mock-`)
+		k.ends()
+	}
+}
+
+// A chat shows what another client does in its session, answers for it, and goes
+// from one session to another.
+func TestChat_Attaches(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	other := connect(t, g, wsocket, options{agent: "mock"})
+	session := other.newSession()
+	if r := other.prompt(session, "echo before the chat"); r != "end_turn" {
+		t.Fatal(r)
+	}
+	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--session", session)
+	k.sees(`before the chat`)
+	turn := make(chan string, 1)
+	go func() { turn <- other.prompt(session, "permission") }()
+	k.sees(`1 Allow`)
+	k.types("1")
+	if r := <-turn; r != "end_turn" {
+		t.Errorf("the turn of the other client ended with %s", r)
+	}
+	k.sees(`allow_once`)
+	second := other.newSession()
+	if r := other.prompt(second, "echo in another session"); r != "end_turn" {
+		t.Fatal(r)
+	}
+	k.types("\x13") // Ctrl-S
+	k.sees(second)
+	k.types("\r") // the newest is the first
+	k.sees(`in another session`)
+	k.types("\x03")
+	k.ends()
+}
+
+func TestChat_NeedsATerminal(t *testing.T) {
+	g := startGateway(t)
+	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+	for _, args := range [][]string{{"chat"}, {"chat", "--json"}, {"chat", "hello"}} {
+		if code, _, errOut := c.run(args...); code != 2 || !strings.Contains(errOut, "wrong usage") {
+			t.Errorf("%q: exit %d, %s", args, code, errOut)
+		}
+	}
+	k := startTalk(t, g, pty.Winsize{Rows: 24, Cols: 80}, "--session", "no-such-session")
+	k.sees(`error: not found|Session not found`)
+	exit, ok := errors.AsType[*exec.ExitError](<-k.done)
+	if !ok || exit.ExitCode() != 5 {
+		t.Errorf("an unknown session: %v", exit)
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// pythonDir is the folder whose tests pytest runs, in the environment that the
+// task python:deps has made there.
+const pythonDir = "sdk-py"
+
+// junit is what pytest writes with --junitxml.
+type junit struct {
+	Cases []struct {
+		Class   string    `xml:"classname,attr"`
+		Name    string    `xml:"name,attr"`
+		Failure *struct{} `xml:"failure"`
+		Error   *struct{} `xml:"error"`
+		Skipped *struct {
+			Message string `xml:"message,attr"`
+		} `xml:"skipped"`
+	} `xml:"testsuite>testcase"`
+}
+
+// pythonTest runs the tests of a folder and notes each test's result.
+func (s *suite) pythonTest(ctx context.Context, dir string) (usage, error) {
+	tmp, err := os.MkdirTemp("", "suite-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(tmp)
+	file := filepath.Join(tmp, "results.xml")
+	python, err := filepath.Abs(filepath.Join(dir, ".venv", "bin", "python"))
+	if err != nil {
+		return 0, err
+	}
+	used, ran := s.command(ctx, dir, python, "-m", "pytest", "-q", "--tb=short", "--junitxml="+file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return used, errors.Join(ran, fmt.Errorf("no results: %w", err))
+	}
+	var results junit
+	if err := xml.Unmarshal(b, &results); err != nil {
+		return used, errors.Join(ran, fmt.Errorf("read the results: %w", err))
+	}
+	for _, c := range results.Cases {
+		r := result{kind: "python", name: dir + "/" + c.Class + " " + c.Name, outcome: "pass"}
+		switch {
+		case c.Failure != nil || c.Error != nil:
+			r.outcome = "fail"
+			if ran == nil {
+				ran = fmt.Errorf("%s failed, and pytest does not tell", c.Name)
+			}
+		case c.Skipped != nil:
+			r.outcome, r.why = "skip", c.Skipped.Message
+		}
+		s.note(r)
+	}
+	return used, ran
+}

@@ -1,0 +1,44 @@
+"""How a client tries again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How a lost connection is looked for, in seconds."""
+
+    first: float = 0.25
+    """Before the first try again; doubles with each, with some chance in it."""
+    longest: float = 10.0
+    """The longest wait between two tries."""
+    give_up: float = 60.0
+    """After so long without success the connection is given up."""
+
+
+class Backoff:
+    """One run of tries."""
+
+    def __init__(self, retry: Retry) -> None:
+        self._retry = retry
+        self._delay, self._since = retry.first, 0.0
+
+    def reset(self) -> None:
+        """Begins anew after a success."""
+        self._delay, self._since = self._retry.first, 0.0
+
+    async def next(self) -> bool:
+        """Waits for the next try; False when it is not worth one."""
+        now = time.monotonic()
+        self._since = self._since or now
+        left = self._since + self._retry.give_up - now
+        if left <= 0:
+            return False
+        delay = self._delay * random.uniform(0.5, 1)
+        self._delay = min(self._delay * 2, self._retry.longest)
+        await asyncio.sleep(min(delay, left))
+        return True

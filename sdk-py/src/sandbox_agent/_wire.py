@@ -1,0 +1,149 @@
+"""One ACP connection over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import websockets
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from .errors import ConnectionLostError, ProblemError, RpcError
+
+SUBPROTOCOL = "acp.sandboxagent.dev"
+MAX_MESSAGE = 256 << 20  # bytes of one message, far above what a gateway sends
+OPEN_TIMEOUT = 20.0  # seconds, for the handshake
+PING_TIMEOUT = 45.0  # seconds until a silent gateway is taken for gone
+
+_MAJOR = int(str(websockets.version.version).split(".", maxsplit=1)[0])
+
+
+async def dial(url: str, headers: dict[str, str], subprotocols: list[str] | None = None) -> Any:
+    """Opens a WebSocket. A refusal is a ProblemError, a network that fails a ConnectionLostError."""
+    named = {"additional_headers" if _MAJOR >= 14 else "extra_headers": headers}
+    try:
+        connect = getattr(websockets, "connect")  # the newest of the package's clients
+        return await connect(
+            url, subprotocols=subprotocols, max_size=MAX_MESSAGE, open_timeout=OPEN_TIMEOUT, close_timeout=2,
+            ping_timeout=PING_TIMEOUT, compression=None, **named,
+        )
+    except WebSocketException as e:
+        response = getattr(e, "response", None)
+        status = getattr(e, "status_code", None) or getattr(response, "status_code", None)
+        if isinstance(status, int) and 400 <= status < 500:
+            raise ProblemError(status, _document(getattr(response, "body", None), status)) from e
+        raise ConnectionLostError(f"{url} cannot be reached: {e}") from e
+    except (OSError, asyncio.TimeoutError, EOFError) as e:
+        raise ConnectionLostError(f"{url} cannot be reached: {e or type(e).__name__}") from e
+
+
+def _document(body: bytes | None, status: int) -> dict[str, Any]:
+    try:
+        document = json.loads(body or b"")
+        if isinstance(document, dict):
+            return document
+    except ValueError:
+        pass
+    return {"title": "the gateway refuses the connection", "detail": f"its answer was {status}" + (": is the token right?" if status in (401, 403) else "")}
+
+
+class Wire:
+    """A connection that lives or has ended; it is never opened again.
+
+    `receive` gets every request and notification of the gateway in the order of the
+    wire, and is called before the answer to a later request is handed on. `ended` is
+    called once, when nothing will be received any more.
+    """
+
+    def __init__(self, socket: Any, receive: Callable[[Wire, dict[str, Any]], None], ended: Callable[[Wire], None]) -> None:
+        self._socket = socket
+        self._receive = receive
+        self._ended = ended
+        self._last = 0
+        self._waiting: dict[int, tuple[asyncio.Future[Any], Callable[[], None] | None]] = {}
+        self.closed = asyncio.Event()
+        self.error: Exception | None = None
+        self._outgoing: asyncio.Lock = asyncio.Lock()  # keeps frames in the order of the calls
+        self._reader = asyncio.ensure_future(self._read())
+
+    async def request(self, method: str, params: Any, answered: Callable[[], None] | None = None, sent: Callable[[], None] | None = None) -> Any:
+        """Sends a request and waits for its answer. `answered` is called in the order of the wire."""
+        self._last += 1
+        number = self._last
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = (future, answered)
+        try:
+            await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            if sent:
+                sent()
+            return await future
+        except asyncio.CancelledError:
+            if number in self._waiting and not self.closed.is_set():
+                await self.notify("$/cancel_request", {"requestId": number})
+            raise
+        finally:
+            self._waiting.pop(number, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # it is known to whoever asked
+
+    async def notify(self, method: str, params: Any) -> None:
+        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half a character, which a frame carries only in its escaped form
+            text = json.dumps(message, separators=(",", ":"))
+        async with self._outgoing:
+            if self.closed.is_set():
+                raise self._lost()
+            try:
+                await self._socket.send(text)
+            except (ConnectionClosed, OSError) as e:
+                raise ConnectionLostError(f"the connection broke: {e}") from e
+
+    async def close(self) -> None:
+        """Ends the connection. Its sessions live on."""
+        await self._socket.close()
+        await asyncio.wait([self._reader])
+
+    def _lost(self) -> ConnectionLostError:
+        return ConnectionLostError(f"the connection has ended: {self.error or 'it was closed'}")
+
+    async def _read(self) -> None:
+        try:
+            async for text in self._socket:
+                if isinstance(text, str):
+                    self._message(text)
+        except (ConnectionClosed, OSError) as e:
+            self.error = e
+        finally:
+            self.closed.set()
+            for future, _ in self._waiting.values():
+                if not future.done():
+                    future.set_exception(self._lost())
+            self._ended(self)
+
+    def _message(self, text: str) -> None:
+        try:
+            message = json.loads(text)
+        except ValueError:
+            return
+        if not isinstance(message, dict):
+            return
+        if "method" in message:
+            self._receive(self, message)
+            return
+        future, answered = self._waiting.pop(message.get("id", 0), (None, None))
+        if future is None or future.done():
+            return
+        if answered:
+            answered()
+        error = message.get("error")
+        if isinstance(error, dict):
+            future.set_exception(RpcError(int(error.get("code", 0)), str(error.get("message", "")), error.get("data")))
+        else:
+            future.set_result(message.get("result"))

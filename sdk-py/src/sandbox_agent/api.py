@@ -1,0 +1,151 @@
+"""The HTTP API beside ACP. It needs no connection."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, cast
+from urllib.parse import quote
+
+import httpx
+
+from ._sse import read_events
+from .api_types import Agent, EventPage, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionPage, Status, Version
+from .errors import ConnectionLostError, ProblemError, SandboxAgentError
+
+Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
+Query: TypeAlias = "Mapping[str, Any]"
+
+CONNECT_TIMEOUT = 20.0  # seconds; an answer may take as long as it takes
+
+
+class Api:
+    """Agents, sessions and the state of a gateway."""
+
+    def __init__(self, base_url: str, token: Token | None = None, headers: Mapping[str, str] | None = None) -> None:
+        self.base_url: str = base_url.rstrip("/")
+        self._token = token
+        self._headers = dict(headers or {})
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT), limits=httpx.Limits(max_connections=None))
+
+    async def health(self) -> Status:
+        return cast(Status, await self._json("GET", "v2/health"))
+
+    async def version(self) -> Version:
+        return cast(Version, await self._json("GET", "v2/version"))
+
+    async def metrics(self) -> str:
+        """The gateway's metrics in the text format of Prometheus."""
+        return (await self._request("GET", "metrics", headers={"Accept": "text/plain"})).text
+
+    async def agents(self) -> list[Agent]:
+        return cast("list[Agent]", (await self._json("GET", "v2/agents"))["agents"])
+
+    async def agent(self, agent: str) -> Agent:
+        return cast(Agent, await self._json("GET", f"v2/agents/{segment(agent)}"))
+
+    async def doctor(self, agent: str | None = None) -> Report:
+        """What is missing on the machine, and what to do about it."""
+        return cast(Report, await self._json("GET", "v2/doctor", {"agent": agent}))
+
+    async def install_agent(
+        self, agent: str, *, version: str | None = None, reinstall: bool = False, sources: list[str] | None = None,
+        on_progress: Callable[[InstallProgress], None] | None = None,
+    ) -> InstallResult:
+        """Installs an agent; `on_progress` tells how far it is."""
+        wish = {k: v for k, v in {"agentVersion": version, "reinstall": reinstall, "sources": sources}.items() if v}
+        async with self._stream("POST", f"v2/agents/{segment(agent)}/install", body=wish, headers={"Accept": "text/event-stream"}) as response:
+            async for event in read_events(response.aiter_bytes()):
+                data = json.loads(event.data)
+                if event.event == "progress" and on_progress:
+                    on_progress(cast(InstallProgress, data))
+                if event.event == "result":
+                    return cast(InstallResult, data)
+                if event.event == "error":
+                    raise ProblemError(int(data.get("status", 500)), data)
+        raise SandboxAgentError("the installation's events ended without a result: it goes on; ask again to wait for it")
+
+    async def remove_agent(self, agent: str) -> None:
+        await self._request("DELETE", f"v2/agents/{segment(agent)}/install")
+
+    async def sessions(self, *, cwd: str | None = None, agent: str | None = None, cursor: str | None = None, limit: int | None = None) -> SessionPage:
+        return cast(SessionPage, await self._json("GET", "v2/sessions", {"cwd": cwd, "agent": agent, "cursor": cursor, "limit": limit}))
+
+    async def session(self, session_id: str) -> SessionInfo:
+        return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))
+
+    async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000) -> EventPage:
+        """One page of a session's log."""
+        return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def headers(self, refused: bool = False) -> dict[str, str]:
+        """The headers of a request now. After a refusal a token is asked for once more."""
+        token: Any = self._token
+        if callable(token):
+            token = token(refused)
+        if inspect.isawaitable(token):
+            token = await token
+        return {**self._headers, **({"Authorization": f"Bearer {token}"} if token else {})}
+
+    async def _json(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
+        return (await self._request(method, path, query, body)).json()
+
+    async def _request(self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        async with self._stream(method, path, query, body, content=content, headers=headers) as response:
+            await response.aread()
+            return response
+
+    @asynccontextmanager
+    async def _stream(self, method: str, path: str, query: Query | None = None, body: Any = None, *, content: Any = None, headers: Mapping[str, str] | None = None) -> AsyncIterator[httpx.Response]:
+        """An answer whose body is read as it comes. A refusal is a ProblemError."""
+        if body is not None:
+            content = json.dumps(body)
+            headers = {"Content-Type": "application/json", **(headers or {})}
+        once = content is not None and not isinstance(content, (str, bytes))  # it cannot be sent again
+        refused = False
+        while True:
+            given = {**(await self.headers(refused)), **(headers or {})}
+            request = self._http.build_request(method, f"{self.base_url}/{path}", params=params(query or {}), content=content, headers=given)
+            try:
+                response = await self._http.send(request, stream=True)
+            except httpx.TransportError as e:
+                raise ConnectionLostError(f"{method} {path} at {self.base_url}: {e or type(e).__name__}") from e
+            try:
+                if response.status_code == 401 and not refused and callable(self._token) and not once:
+                    refused = True
+                    continue
+                if response.is_error:
+                    raise problem(response.status_code, await response.aread())
+                try:
+                    yield response
+                except httpx.TransportError as e:
+                    raise ConnectionLostError(f"{method} {path} at {self.base_url} broke off: {e or type(e).__name__}") from e
+                return
+            finally:
+                await response.aclose()
+
+
+def problem(status: int, body: bytes) -> ProblemError:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    return ProblemError(status, document if isinstance(document, dict) else {"detail": "the server did not say why"})
+
+
+def params(query: Query) -> list[tuple[str, str | int | float | bool | None]]:
+    pairs: list[tuple[str, str | int | float | bool | None]] = []
+    for name, value in query.items():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if one is not None:
+                pairs.append((name, ("true" if one else "false") if isinstance(one, bool) else str(one)))
+    return pairs
+
+
+def segment(word: str) -> str:
+    return quote(word, safe="")

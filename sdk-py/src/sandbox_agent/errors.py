@@ -1,0 +1,50 @@
+"""What can go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SandboxAgentError(Exception):
+    """Every error of this package."""
+
+
+class ProblemError(SandboxAgentError):
+    """The gateway refused an HTTP request; its document says why."""
+
+    def __init__(self, status: int, document: dict[str, Any]) -> None:
+        self.status = status
+        self.type = str(document.get("type", "about:blank"))
+        self.title = str(document.get("title", f"HTTP {status}"))
+        self.detail = str(document.get("detail", ""))
+        self.extensions = {k: v for k, v in document.items() if k not in ("type", "title", "status", "detail")}
+        super().__init__(f"{self.title}: {self.detail}" if self.detail else self.title)
+
+
+class RpcError(SandboxAgentError):
+    """An ACP request was answered with an error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        self.code = code
+        self.data = data
+        super().__init__(message)
+
+
+class NotConnectedError(SandboxAgentError):
+    """There is no connection, and none is being made."""
+
+
+class ConnectionLostError(SandboxAgentError):
+    """The connection ended, and what waited for an answer got none."""
+
+
+class TurnInterruptedError(SandboxAgentError):
+    """The gateway was started anew in the middle of the turn. The session goes on."""
+
+
+class StartError(SandboxAgentError):
+    """A gateway could not be started; the message ends with its log."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        self.log = log
+        super().__init__(f"{message}\n{log.strip()}" if log.strip() else message)

@@ -1,0 +1,74 @@
+"""One session that the client is attached to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .acp_types import ContentBlock, SessionUpdate
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from .client import SandboxAgent
+
+META = "sandboxagent.dev"
+
+
+def meta_of(value: Any) -> dict[str, Any]:
+    """The gateway's part of `_meta`."""
+    own = ((value.get("_meta") or {}) if isinstance(value, dict) else {}).get(META)
+    return own if isinstance(own, dict) else {}
+
+
+class Session:
+    """One session that the client is attached to."""
+
+    def __init__(self, client: SandboxAgent, session_id: str, result: dict[str, Any]) -> None:
+        self._client = client
+        self.id: str = session_id
+        self.result: dict[str, Any] = result
+        """The gateway's own answer."""
+        meta = meta_of(result)
+        self.agent: str | None = meta.get("agent")
+        self.continuity: str | None = meta.get("continuity")
+        """What the agent remembers of a session that was opened again: native is all, replayed the text it was given, fresh nothing."""
+        self.unsupported: list[dict[str, str]] = meta.get("unsupported") or []
+        """What was asked for and had no effect: `field` and `reason`."""
+
+    @property
+    def config_options(self) -> list[dict[str, Any]]:
+        """Modes, models and thought levels, as the agent offered them when the session was opened."""
+        return self.result.get("configOptions") or []
+
+    def prompt(self, prompt: str | Sequence[ContentBlock]) -> Turn:
+        """Sends a prompt. Await it for the result, iterate it for the updates."""
+        return self._client.prompt(self.id, prompt)
+
+    async def cancel(self) -> None:
+        """Asks the agent to end what it does."""
+        await self._client.cancel(self.id)
+
+    async def set_mode(self, mode_id: str) -> None:
+        await self._client.request("session/set_mode", {"sessionId": self.id, "modeId": mode_id})
+
+    async def set_config_option(self, config_id: str, value: str) -> dict[str, Any]:
+        result: dict[str, Any] = await self._client.request("session/set_config_option", {"sessionId": self.id, "configId": config_id, "value": value})
+        return result
+
+    def on_update(self, listener: Callable[[SessionUpdate], None]) -> Callable[[], None]:
+        """Tells of every update of the session, those of other clients' turns too. The result ends that."""
+        return self._client.on_update(lambda session_id, update: listener(update) if session_id == self.id else None)
+
+    async def close(self) -> None:
+        """Ends the agent's part; load or resume opens the session again."""
+        await self._client.close_session(self.id)
+
+    async def delete(self) -> None:
+        """Removes the session and its log."""
+        await self._client.delete_session(self.id)
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

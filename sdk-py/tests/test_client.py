@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from conftest import Gateway, asynchronous
+from sandbox_agent import Ask, ProblemError, Retry, RpcError, SandboxAgent, SandboxAgentError
+
+
+@asynchronous
+async def test_a_turn_is_awaited_and_iterated(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url) as client:
+        hello = await client.connect()
+        assert hello["agentInfo"]["name"]
+        session = await client.new_session(cwd="/tmp", title="A title", env={"X": "y"})
+        assert session.agent == "mock" and session.unsupported == []
+        assert (await client.api.session(session.id))["title"] == "A title"
+        result = await session.prompt("echo hi")
+        assert (result.text, result.stop_reason) == ("hi", "end_turn")
+        turn = session.prompt("stream 300 20")
+        kinds = [update["sessionUpdate"] async for update in turn]
+        assert kinds.count("agent_message_chunk") == 300
+        assert len((await turn).text) >= 300 * 20
+        assert (await session.prompt([{"type": "text", "text": "echo blocks"}])).text == "blocks"
+
+
+@asynchronous
+async def test_turns_wait_for_each_other_and_keep_their_updates(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        turns = [session.prompt(f"echo turn {n}") for n in range(10)]
+        assert [(await turn).text for turn in turns] == [f"turn {n}" for n in range(10)]
+
+
+@asynchronous
+async def test_a_turn_is_cancelled(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        turn = session.prompt("slow")
+        async for update in turn:
+            if update["sessionUpdate"] == "agent_message_chunk":
+                break
+        await turn.cancel()
+        assert (await turn).stop_reason == "cancelled"
+
+
+@asynchronous
+async def test_permissions_are_answered_by_a_handler(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        seen: list[str] = []
+
+        async def allow(ask: Ask) -> None:
+            seen.append(ask.title)
+            await ask.allow()
+
+        def first(ask: Ask) -> str:
+            return ask.options[0]["optionId"]
+
+        client.on_permission(allow)
+        assert "allow_once" in (await session.prompt("permission")).text
+        client.on_permission(first)
+        assert "allow" in (await session.prompt("permission")).text
+        client.on_permission(lambda ask: {"outcome": {"outcome": "cancelled"}})
+        assert (await session.prompt("permission")).stop_reason in ("end_turn", "cancelled")
+        assert len(seen) == 1 and seen[0]
+
+
+@asynchronous
+async def test_requests_wait_in_the_inbox(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        inbox = client.requests()
+        turn = session.prompt("permission")
+        ask = await inbox.__anext__()
+        assert ask.kind == "permission" and ask.session_id == session.id and client.pending() == [ask]
+        await ask.reject()
+        assert "reject" in (await turn).text
+        assert client.pending() == [] and not ask.open
+        with pytest.raises(SandboxAgentError, match="answered already"):
+            await ask.allow()
+        turn = session.prompt("question 2")
+        ask = await inbox.__anext__()
+        assert ask.kind == "question" and len(ask.questions) == 2
+        await ask.reply([[q["options"][0]["label"]] for q in ask.questions])
+        assert (await turn).stop_reason == "end_turn"
+
+
+@asynchronous
+async def test_a_request_that_another_client_answers_is_over(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as one, SandboxAgent(gateway.url, agent="mock") as two:
+        session = await one.new_session(cwd="/tmp")
+        await two.resume_session(session.id)
+        turn = session.prompt("permission")
+        mine, theirs = await one.requests().__anext__(), await two.requests().__anext__()
+        await theirs.allow()
+        await mine.over()
+        assert "allow_once" in (await turn).text
+        with pytest.raises(SandboxAgentError, match="somebody has answered"):
+            await mine.reject()
+
+
+@asynchronous
+async def test_a_session_is_opened_again(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo one")
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        said: list[str] = []
+
+        def listen(session_id: str, update: Any) -> None:
+            if update["sessionUpdate"] == "agent_message_chunk":
+                said.append(update["content"]["text"])
+
+        end = client.on_update(listen)
+        session = await client.load_session(session.id)
+        assert "".join(said) == "one"
+        end()
+        assert (await session.prompt("echo two")).text == "two"
+        assert "".join(said) == "one"
+        found = [info["sessionId"] async for info in client.sessions(agent="mock")]
+        assert session.id in found
+        await session.close()
+        assert (await client.api.session(session.id))["state"] == "closed"
+        await session.delete()
+        with pytest.raises(ProblemError) as refused:
+            await client.api.session(session.id)
+        assert refused.value.status == 404 and refused.value.type.endswith("session_not_found")
+
+
+@asynchronous
+async def test_errors_say_what_is_wrong(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        with pytest.raises(RpcError) as unknown:
+            await client.resume_session("no-such-session")
+        assert unknown.value.code == -32002
+        session = await client.new_session(cwd="/tmp")
+        with pytest.raises(RpcError, match="exited"):
+            await session.prompt("crash")
+        assert (await session.prompt("echo again")).text == "again"
+        with pytest.raises(RpcError):
+            await client.request("no/such_method", {})
+    async with SandboxAgent("http://127.0.0.1:1", retry=Retry(give_up=0.1)) as client:
+        with pytest.raises(SandboxAgentError, match="cannot be reached"):
+            await client.new_session(cwd="/tmp")
+
+
+@asynchronous
+async def test_what_is_given_up_is_cancelled_at_the_gateway(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        waiting = asyncio.ensure_future(client.request("session/prompt", {"sessionId": session.id, "prompt": [{"type": "text", "text": "slow"}]}))
+        while (await client.api.session(session.id))["state"] != "running":
+            pass
+        waiting.cancel()
+        while (await client.api.session(session.id))["state"] == "running":
+            pass
+        assert (await session.prompt("echo next")).text == "next"

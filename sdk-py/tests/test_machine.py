@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import pathlib
+import tarfile
+from collections.abc import AsyncIterator
+
+import pytest
+
+from conftest import Gateway, Proxy, asynchronous
+from sandbox_agent import ProblemError, Retry, SandboxAgent
+
+
+@asynchronous
+async def test_files(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        fs, here = client.fs, str(tmp_path)
+        entry = await fs.write(f"{here}/a/one.txt", "one\n", parents=True)
+        assert entry["size"] == 4
+        assert await fs.read(f"{here}/a/one.txt", start=1, end=3) == b"ne"
+
+        async def large() -> AsyncIterator[bytes]:
+            for _ in range(64):
+                yield b"x" * 65536
+
+        await fs.write(f"{here}/large", large())
+        assert sum([len(chunk) async for chunk in fs.stream(f"{here}/large")]) == 64 * 65536
+        with pytest.raises(ProblemError) as there:
+            await fs.write(f"{here}/large", b"", only_new=True)
+        assert there.value.status == 412
+        await fs.mkdir(f"{here}/b")
+        await fs.copy(f"{here}/a/one.txt", f"{here}/b/two.txt")
+        await fs.move(f"{here}/b/two.txt", f"{here}/b/three.txt")
+        assert sorted([entry["path"] async for entry in fs.entries(here, recursive=True)])[-1].endswith("large")
+        assert (await fs.stat(f"{here}/b/three.txt"))["type"] == "file"
+        found = await fs.search(here, content="one")
+        assert {match["path"] for match in found["matches"]} == {f"{here}/a/one.txt", f"{here}/b/three.txt"}
+        archive = b"".join([chunk async for chunk in fs.download_archive([f"{here}/a"])])
+        assert any(name.endswith("one.txt") for name in tarfile.open(fileobj=io.BytesIO(archive)).getnames())
+        await fs.upload_archive(f"{here}/c", archive)
+        await fs.delete(f"{here}/b", recursive=True)
+        with pytest.raises(ProblemError):
+            await fs.stat(f"{here}/b")
+        session = await client.new_session(cwd=here)
+        assert await fs.read_text("a/one.txt", session_id=session.id) == "one\n"
+
+
+@asynchronous
+async def test_changes_are_watched(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        changes = client.fs.watch(str(tmp_path))
+
+        async def touch() -> None:
+            for n in range(1_000_000):  # until the watch is there
+                (tmp_path / f"file-{n}").write_text("x")
+                await asyncio.sleep(0.02)
+
+        touching = asyncio.ensure_future(touch())
+        async for change in changes:
+            assert "file-" in change["path"]
+            break
+        touching.cancel()
+
+
+@asynchronous
+async def test_programs(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        result = await client.processes.run("sh", ["-c", "cat; echo $X >&2; exit 3"], stdin="in", env={"X": "err"})
+        assert (result["exitCode"], result["stdout"]["data"], result["stderr"]["data"]) == (3, "in", "err\n")
+        process = await client.processes.start("cat")
+        assert process["id"] in [p["id"] for p in await client.processes.list()]
+        assert await client.processes.write(process["id"], "hello\n", close=True) == 6
+        assert b"".join([out.data async for out in client.processes.follow(process["id"])]) == b"hello\n"
+        assert [out.data for out in await client.processes.logs(process["id"])] == [b"hello\n"]
+        assert (await client.processes.stop(process["id"]))["id"] == process["id"]
+        await client.processes.delete(process["id"])
+        with pytest.raises(ProblemError):
+            await client.processes.get(process["id"])
+        assert (await client.processes.limits())["running"] > 0
+
+
+@asynchronous
+async def test_output_is_followed_over_a_network_that_breaks(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, retry=Retry(first=0.001, longest=0.02)) as client, SandboxAgent(gateway.url) as direct:
+        process = await direct.processes.start("sh", ["-c", "for i in $(seq 300); do echo line $i; sleep 0.002; done"])
+        text, missed = b"", 0
+        async for out in client.processes.follow(process["id"]):
+            text += out.data
+            missed += out.missed
+            if len(text) > 300 * proxy.cuts:
+                proxy.cut()
+        assert text.decode().split("\n") == [*(f"line {n}" for n in range(1, 301)), ""]
+        assert missed == 0 and proxy.cuts > 3
+
+
+@asynchronous
+async def test_terminals(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        process = await client.processes.start("sh", ["-c", "read line; stty size; echo got $line; exit 4"], tty=True)
+        async with await client.processes.terminal(process["id"]) as terminal:
+            await terminal.resize(91, 31)
+            await terminal.write("typed\n")
+            text = b"".join([chunk async for chunk in terminal]).decode()
+            assert "31 91" in text and "got typed" in text
+            assert (await terminal.exited()).exit_code == 4
+            assert terminal.position > 0
+        async with await client.processes.terminal(process["id"], after=terminal.position) as again:
+            assert [chunk async for chunk in again] == []
+        with pytest.raises(ProblemError):
+            await client.processes.terminal("no-such-process")
+
+
+@asynchronous
+async def test_the_gateway_itself(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        assert (await client.api.health())["status"] == "ok"
+        assert (await client.api.version())["version"]
+        assert "# HELP" in await client.api.metrics()
+        agents = {agent["id"]: agent for agent in await client.api.agents()}
+        assert agents["mock"]["installed"] and agents["mock"]["default"]
+        assert (await client.api.agent("mock"))["name"] == agents["mock"]["name"]
+        steps: list[str] = []
+        with pytest.raises(ProblemError) as unknown:
+            await client.api.install_agent("no-such-agent", on_progress=lambda p: steps.append(p["step"]))
+        assert unknown.value.status >= 400 and unknown.value.detail
+        assert (await client.api.doctor("mock"))["checks"]

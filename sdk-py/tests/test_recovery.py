@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from conftest import Gateway, Proxy, asynchronous
+from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemError, Retry, SandboxAgent, Session, TurnInterruptedError
+
+CUTS = 60
+QUICK = Retry(first=0.001, longest=0.02)
+
+
+@asynchronous
+async def test_cuts_at_random_moments_every_update_once_every_turn_its_end_every_question_its_answer(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=QUICK) as client:
+
+        async def allow(ask: Ask) -> str:
+            await asyncio.sleep(random.random() / 100)
+            return "allow"
+
+        client.on_permission(allow)
+        sessions = [await client.new_session(cwd="/tmp") for _ in range(3)]
+
+        # Each connection lives until it has brought something, however slow the
+        # machine is; now and then the next one is cut while it is being made.
+        left = 1
+
+        def cut(session_id: str, update: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                left = random.randint(1, 40)
+                proxy.cut()
+                if random.random() < 0.3:
+                    asyncio.get_running_loop().call_later(random.random() / 50, proxy.cut)
+
+        client.on_update(cut)
+
+        async def working(session: Session) -> None:
+            got = want = turns = 0
+
+            def count(update: Any) -> None:
+                nonlocal got
+                got += update["sessionUpdate"] == "agent_message_chunk"
+
+            session.on_update(count)
+            while proxy.cuts < CUTS or turns < 2:
+                turns += 1
+                n = random.randint(1, 200)
+                want += n
+                assert (await session.prompt(f"stream {n} 100")).stop_reason == "end_turn"
+                assert got == want, f"turn {turns} after {proxy.cuts} cuts"
+                assert "allow" in (await session.prompt("permission")).text
+                want = got
+
+        await asyncio.gather(*(working(session) for session in sessions))
+        assert proxy.cuts >= CUTS
+
+
+@asynchronous
+async def test_a_gateway_that_is_killed_in_mid_turn_the_session_goes_on_with_what_it_had() -> None:
+    own = Gateway()
+    try:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+            states: list[str] = []
+            client.on_state(states.append)
+            session = await client.new_session(cwd="/tmp")
+            shown: list[str] = []
+            session.on_update(lambda update: shown.append(update["content"]["text"]) if update["sessionUpdate"] == "agent_message_chunk" and update["content"]["type"] == "text" else None)
+            assert (await session.prompt("echo before")).text == "before"
+            turn = session.prompt("slow")
+            async for update in turn:
+                if update["sessionUpdate"] == "agent_message_chunk":
+                    break
+            own.kill()
+            own.restart()
+            with pytest.raises(TurnInterruptedError):
+                await turn
+            assert "reconnecting" in states
+            assert (await session.prompt("echo after")).text == "after"
+            # The log has what was shown, once and in order.
+            logged: list[str] = []
+            after, more = 0, True
+            while more:
+                page = await client.api.session_events(session.id, after=after)
+                for event in page["events"]:
+                    after = event["seq"]
+                    message: Any = event.get("message")
+                    update = (message.get("params") or {}).get("update") or {}
+                    if update.get("sessionUpdate") == "agent_message_chunk":
+                        logged.append(update["content"]["text"])
+                more = page["hasMore"]
+            assert shown == logged
+    finally:
+        own.stop()
+
+
+@asynchronous
+async def test_a_turn_that_ends_while_the_client_is_away_is_found_ended(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as direct:
+        session = await client.new_session(cwd="/tmp")
+        count = 0
+
+        def listen(update: Any) -> None:
+            nonlocal count
+            count += update["sessionUpdate"] == "agent_message_chunk"
+
+        session.on_update(listen)
+        turn = session.prompt("stream 3000 50")
+        async for _ in turn:
+            break
+        proxy.refusing = True
+        proxy.cut()
+        while (await direct.api.session(session.id))["state"] == "running":
+            await asyncio.sleep(0.01)
+        proxy.refusing = False
+        assert (await turn).stop_reason == "end_turn"
+        assert count == 3000
+
+
+@asynchronous
+async def test_a_request_that_is_answered_while_the_client_is_away_is_over(gateway: Gateway) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        turn = session.prompt("permission")
+        mine, theirs = await client.requests().__anext__(), await other.requests().__anext__()
+        proxy.refusing = True
+        proxy.cut()
+        await theirs.allow()
+        proxy.refusing = False
+        assert "allow_once" in (await turn).text
+        await mine.over()
+
+
+@asynchronous
+async def test_a_client_that_ends_leaves_the_turn_to_the_next() -> None:
+    own = Gateway()
+    try:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+            session = await client.new_session(cwd="/tmp")
+            turn = session.prompt("permission")
+            await client.requests().__anext__()
+        with pytest.raises(NotConnectedError):
+            await turn
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+            ended = asyncio.Event()
+            client.on_notice(lambda method, params: ended.set() if method.endswith("turn_ended") else None)
+            await client.resume_session(session.id)
+            await (await client.requests().__anext__()).allow()
+            await ended.wait()
+            assert (await client.api.session(session.id))["state"] == "idle"
+    finally:
+        own.stop()
+
+
+@asynchronous
+async def test_without_reconnect_a_lost_connection_is_told_and_ends_what_waits() -> None:
+    own = Gateway()
+    try:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK, reconnect=False) as client:
+            session = await client.new_session(cwd="/tmp")
+            turn = session.prompt("slow")
+            async for _ in turn:
+                break
+            own.kill()
+            with pytest.raises(ConnectionLostError):
+                await turn
+            with pytest.raises(NotConnectedError, match="given up"):
+                await session.prompt("hi")
+    finally:
+        own.stop()
+
+
+@asynchronous
+async def test_a_token_that_changes_is_asked_for_again() -> None:
+    own = Gateway([], {"SANDBOX_AGENT_TOKEN": "first-token-0123456789"})
+    refusals = 0
+
+    async def token(refused: bool) -> str:
+        nonlocal refusals
+        refusals += refused
+        return "first-token-0123456789" if refused else "stale-token-0123456789"
+
+    try:
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK, token=token) as client:
+            session = await client.new_session(cwd="/tmp")
+            assert (await session.prompt("echo hi")).text == "hi"
+            assert len((await client.api.sessions())["sessions"]) == 1
+            assert refusals >= 2
+        async with SandboxAgent(own.url, agent="mock", retry=QUICK, token="wrong") as client:
+            with pytest.raises(ProblemError) as refused:
+                await client.new_session(cwd="/tmp")
+            assert refused.value.status == 401
+            with pytest.raises(ProblemError):
+                await client.api.sessions()
+    finally:
+        own.stop()

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import threading
+
+import pytest
+
+from conftest import Gateway
+from sandbox_agent import ProblemError, RpcError, sync
+
+
+def test_the_same_without_async(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    with sync.SandboxAgent(gateway.url, agent="mock") as client:
+        session = client.new_session(cwd=str(tmp_path))
+        turn = session.prompt("stream 300 20")
+        assert sum(update["sessionUpdate"] == "agent_message_chunk" for update in turn) == 300
+        assert turn.result().stop_reason == "end_turn"
+        assert session.prompt("echo hi").result().text == "hi"
+        # Handlers may use the client.
+        client.on_permission(lambda ask: ask.options[0]["optionId"] if client.api.session(ask.session_id)["pending"] else None)
+        assert "allow" in session.prompt("permission").result().text
+        client.on_permission(None)
+        turn = session.prompt("permission")
+        for ask in client.requests():
+            ask.reject()
+            break
+        assert "reject" in turn.result().text
+        client.fs.write(f"{tmp_path}/file", "bytes")
+        client.fs.write(f"{tmp_path}/pieces", iter([b"by", b"tes"]))
+        assert client.fs.read_text(f"{tmp_path}/file") == client.fs.read_text(f"{tmp_path}/pieces") == "bytes"
+        assert [entry["name"] for entry in client.fs.entries(str(tmp_path))] == ["file", "pieces"]
+        assert client.processes.run("echo", ["hi"])["stdout"]["data"] == "hi\n"
+        process = client.processes.start("sh", ["-c", "read x; echo got $x"], tty=True)
+        with client.processes.terminal(process["id"]) as terminal:
+            terminal.write("it\n")
+            assert b"got it" in b"".join(terminal)
+        with pytest.raises(ProblemError):
+            client.fs.stat(f"{tmp_path}/missing")
+        with pytest.raises(RpcError):
+            client.resume_session("no-such-session")
+
+
+def test_a_loop_that_is_left_ends_and_a_listener_may_not_wait(gateway: Gateway) -> None:
+    with sync.SandboxAgent(gateway.url, agent="mock") as client:
+        session = client.new_session(cwd="/tmp")
+        turn = session.prompt("slow")
+        for _ in turn:
+            break
+        session.cancel()
+        assert turn.result().stop_reason == "cancelled"
+        told: list[str] = []
+
+        def listener(session_id: str, update: object) -> None:
+            try:
+                client.api.health()
+            except RuntimeError as e:
+                told.append(str(e))
+
+        client.on_update(listener)
+        session.prompt("echo hi").result()
+        assert told and "must not wait" in told[0]
+    assert not any(thread.name == "sandbox-agent" for thread in threading.enumerate())
+
+
+def test_a_gateway_of_ones_own(tmp_path: pathlib.Path) -> None:
+    with sync.start(agent="mock", data_dir=str(tmp_path)) as client:
+        session = client.new_session(cwd=str(tmp_path))
+        assert session.prompt("echo hi").result().text == "hi"
+        pid = client.pid
+    assert subprocess.run(["kill", "-0", str(pid)], stderr=subprocess.DEVNULL).returncode != 0
