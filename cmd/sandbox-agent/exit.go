@@ -87,8 +87,11 @@ func describe(err error) report {
 		if inner != nil {
 			r.typ = inner.Kind.Type()
 		}
-		if inner != nil && inner.Detail != "" { // else the code says as much
-			r.title, r.status, r.detail = inner.Kind.Title(), inner.Kind.Status(), inner.Detail
+		if inner != nil && (inner.Detail != "" || !plainKind(inner.Kind)) {
+			r.title, r.status = inner.Kind.Title(), inner.Kind.Status()
+			if inner.Detail != "" {
+				r.detail = inner.Detail
+			}
 			r.exit, r.hint = ofKind(inner.Kind)
 			return r
 		}
@@ -118,6 +121,16 @@ func describe(err error) report {
 		return report{exit: exitUnreachable, title: "cannot reach the gateway", detail: err.Error(), hint: "start one with: sandbox-agent server, or name another with --endpoint"}
 	}
 	return report{exit: exitFailure, title: "failed", detail: err.Error()}
+}
+
+// plainKind reports whether a kind without a detail says no more than the error's code.
+func plainKind(k problem.Kind) bool {
+	switch k {
+	case problem.InvalidRequest, problem.NotSupported, problem.AuthRequired, problem.NotFound, problem.Cancelled, problem.Internal, problem.Conflict,
+		problem.ModeNotSupported, problem.AgentError:
+		return true
+	}
+	return false
 }
 
 func ofKind(k problem.Kind) (exit int, hint string) {
