@@ -78,6 +78,9 @@ func TestShell_Marked(t *testing.T) {
 func runs(b block) bool { return b.mark == "run" || b.mark == "run: background" }
 
 func TestShell_Runs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("blocks of all pages are run in full runs only")
+	}
 	bin, err := binary()
 	if err != nil {
 		t.Fatal(err)

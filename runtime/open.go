@@ -370,18 +370,34 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		}
 		shown := shownTo(p, &own)
 		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
-		s, res, err := c.r.sessions.OpenForeign(c.r.ctx, p, q.Method(), params, session.New{
+		// Who only resumes is shown nothing of it, but later loads have the history, which
+		// the agent tells this once.
+		method, fill := q.Method(), false
+		if method == acp.MethodSessionResume && p.Capabilities().Load {
+			method, fill = acp.MethodSessionLoad, true
+			if _, given := rawjson.Member(params, "mcpServers"); !given {
+				params = rawjson.SetMember(params, []byte("[]"), "mcpServers")
+			}
+		}
+		s, res, replayed, err := c.r.sessions.OpenForeign(c.r.ctx, p, method, params, session.New{
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		}, func(s *session.Session, kept uint64) {
-			if q.Method() == acp.MethodSessionLoad {
+			switch {
+			case fill:
+			case method == acp.MethodSessionLoad:
 				c.Attach(s, 0, kept)
-			} else {
+			default:
 				c.Attach(s, kept, 0)
 			}
 		})
 		if err != nil {
 			fail(err)
 			return
+		}
+		if fill {
+			c.Attach(s, replayed, 0)
+		} else if method == acp.MethodSessionResume {
+			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
 		last := s.Log().Last()
 		if result := s.Describe(withUnsupported(res, s.Finish(c.r.ctx, own.Meta()))); c.Shape() == acp.Inline {

@@ -343,8 +343,8 @@ func TestOpen_FromElsewhereFails(t *testing.T) {
 	id := tc.request("session/resume", params)
 	m := a.conn().next(t, "session/resume")
 	a.conn().result(m, `{}`)
-	if before, _ := tc.until(id); texts(before) != "" {
-		t.Errorf("what it was given first: %q", texts(before))
+	if before, res := tc.until(id); texts(before) != "" || member(string(res.Result()), "historyIncomplete") != "true" {
+		t.Errorf("what it was given first: %q, %s", texts(before), res.Frame())
 	}
 	for meta, want := range map[string]int64{`{"agent":"other"}`: acp.CodeResourceNotFound, `{"agent":"nobody"}`: acp.CodeInvalidParams} {
 		if e := tc.callErr("session/resume", `{"sessionId":"unknown","cwd":"/w","_meta":{"sandboxagent.dev":`+meta+`}}`); e.Code != want {
@@ -444,5 +444,36 @@ func TestDelete_AgentRefuses(t *testing.T) {
 	cannot := connect(t, newRuntime(t, t.TempDir(), &fakeAgent{}), "")
 	if e := cannot.callErr("session/delete", `{"sessionId":"nobody's"}`); e.Code != acp.CodeResourceNotFound {
 		t.Errorf("unknown: %v", e)
+	}
+}
+
+// A session from elsewhere that is resumed first has its history for later loads.
+func TestOpen_FromElsewhereByResume(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.request("session/resume", `{"sessionId":"theirs","cwd":"/tmp"}`)
+	m := a.nextOf(t, "session/load")
+	if got := given(m, "mcpServers"); got != "[]" {
+		t.Errorf("asked with mcpServers %q", got)
+	}
+	a.conn().chunk("theirs", "old")
+	a.answer(m, `{}`)
+	a.conn().chunk("theirs", "new")
+	before, res := tc.until(id)
+	if res.Err() != nil {
+		t.Fatal(res.Err())
+	}
+	for texts(before) != "new" {
+		if m := tc.next(); texts([]acp.Message{m}) == "old" {
+			t.Fatal("who resumes is shown the history")
+		} else {
+			before = append(before, m)
+		}
+	}
+	other := connect(t, r, "")
+	before, _ = other.until(other.request("session/load", `{"sessionId":"theirs","cwd":"/tmp","mcpServers":[]}`))
+	if got := texts(before); got != "old new" {
+		t.Errorf("a load shows %q", got)
 	}
 }

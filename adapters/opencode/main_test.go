@@ -48,9 +48,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("the real program takes its time")
-	}
 	w := bridgetest.New(t, New(), version)
 	url := w.Model.URL
 	w.Env = append(w.Env,

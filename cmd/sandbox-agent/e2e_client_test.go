@@ -112,6 +112,7 @@ type options struct {
 	eventIDs bool
 	question bool   // the client understands the question extension
 	agent    string // "" is the default agent
+	cwd      string // of new sessions; "" is the test's own
 	// cuts are numbers of bytes after which the event stream's, or the
 	// WebSocket's, TCP connection breaks: one for each connection, in order.
 	cuts []int
@@ -462,9 +463,12 @@ func (c *client) newSession() string { return c.newSessionWith(nil) }
 // newSessionWith makes a session with fields of the gateway's own.
 func (c *client) newSessionWith(own map[string]any) string {
 	c.t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		c.t.Fatal(err)
+	dir := c.opts.cwd
+	if dir == "" {
+		var err error
+		if dir, err = os.Getwd(); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	var r struct {
 		SessionID string `json:"sessionId"`

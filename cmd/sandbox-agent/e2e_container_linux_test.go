@@ -53,7 +53,7 @@ func TestContainer(t *testing.T) {
 	}
 
 	for _, kind := range dialects {
-		c := connect(t, g, kind, options{agent: "inside"})
+		c := connect(t, g, kind, options{agent: "inside", cwd: "/"})
 		s := c.newSession()
 		from := c.mark()
 		c.prompt(s, "echo from the container")
@@ -63,7 +63,7 @@ func TestContainer(t *testing.T) {
 		})
 	}
 
-	c := connect(t, g, inline, options{agent: "inside"})
+	c := connect(t, g, inline, options{agent: "inside", cwd: "/"})
 	occupy(c, c.newSession(), "fork-child")
 	occupy(c, c.newSession(), "ignore-eof")
 	body, err := json.Marshal(map[string]any{"command": "/usr/local/bin/doublefork", "args": []string{fifoName}})
@@ -137,13 +137,13 @@ func TestContainer_SessionsSurviveARestart(t *testing.T) {
 	img := buildImage(t)
 	env := []string{"SANDBOX_AGENT_TOKEN=" + token, "SANDBOX_AGENT_PORT=0", "SANDBOX_AGENT_DEFAULT_AGENT=mock"}
 	g := img.run(t, env...)
-	c := connect(t, g, inline, options{})
+	c := connect(t, g, inline, options{cwd: "/"})
 	s := c.newSession()
 	c.prompt(s, "echo remember")
 	g.kill(syscall.SIGTERM)
 
 	g = img.run(t, env...)
-	c = connect(t, g, inline, options{})
+	c = connect(t, g, inline, options{cwd: "/"})
 	from := c.mark()
 	c.attach("session/load", s, nil)
 	c.find(from, "the replay", func(m *message) bool {

@@ -24,9 +24,7 @@ func TestReal_HostTools(t *testing.T) {
 
 func testHostTools(t *testing.T, a *realAgent, writes string) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
-	}
+	agentcache.NotShort(t)
 	flags, env := a.install(t)
 	agentcache.Turn(t, a.id)
 	home, err := filepath.EvalSymlinks(t.TempDir())

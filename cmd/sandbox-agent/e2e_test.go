@@ -121,6 +121,9 @@ func startGateway(t testing.TB, args ...string) *gateway {
 
 func newGateway(t testing.TB, args ...string) *gateway {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("gateways in processes of their own are left out of short runs: they take minutes")
+	}
 	if _, err := binary(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,8 +87,11 @@ func describe(err error) report {
 		if inner != nil {
 			r.typ = inner.Kind.Type()
 		}
-		if inner != nil && (inner.Detail != "" || !ofCode(inner.Kind)) {
-			r.title, r.status, r.detail = inner.Kind.Title(), inner.Kind.Status(), cmp.Or(inner.Detail, rpc.Message)
+		if inner != nil && (inner.Detail != "" || !plainKind(inner.Kind)) {
+			r.title, r.status = inner.Kind.Title(), inner.Kind.Status()
+			if inner.Detail != "" {
+				r.detail = inner.Detail
+			}
 			r.exit, r.hint = ofKind(inner.Kind)
 			return r
 		}
@@ -121,10 +123,11 @@ func describe(err error) report {
 	return report{exit: exitFailure, title: "failed", detail: err.Error()}
 }
 
-// ofCode reports whether a kind says no more than the code of a JSON-RPC error.
-func ofCode(k problem.Kind) bool {
+// plainKind reports whether a kind without a detail says no more than the error's code.
+func plainKind(k problem.Kind) bool {
 	switch k {
-	case problem.InvalidRequest, problem.NotSupported, problem.AuthRequired, problem.NotFound, problem.Cancelled, problem.Internal:
+	case problem.InvalidRequest, problem.NotSupported, problem.AuthRequired, problem.NotFound, problem.Cancelled, problem.Internal, problem.Conflict,
+		problem.ModeNotSupported, problem.AgentError:
 		return true
 	}
 	return false

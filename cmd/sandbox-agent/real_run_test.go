@@ -46,9 +46,7 @@ type realRun struct {
 // real waits for the test's turn and makes everything, but starts no gateway.
 func (b *bridged) real(t *testing.T) *realRun {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real agents are left out of short runs: they are downloaded and take minutes")
-	}
+	agentcache.NotShort(t)
 	if _, err := os.Stat(filepath.Join(scenarioFolder, "node_modules", "ws")); err != nil {
 		t.Skipf("the SDK is not installed, run ./task node:deps: %v", err)
 	}

@@ -19,9 +19,7 @@ import (
 // testReal drives an agent through the gateway as a client does. The agent needs
 // nothing but loopback.
 func testReal(t *testing.T, a *realAgent) {
-	if testing.Short() {
-		t.Skip("real agents are left out of short runs: they are downloaded and take ten seconds each")
-	}
+	agentcache.NotShort(t)
 	t.Parallel()
 	flags, env := a.install(t)
 	agentcache.Turn(t, a.id)

@@ -42,6 +42,7 @@ const maxWait = 30 * time.Minute
 // after t.Parallel: one that is paused there would keep its seats.
 func Turn(t testing.TB, agent string) {
 	t.Helper()
+	NotShort(t)
 	if hasTurn(t.Name()) {
 		return
 	}
@@ -108,6 +109,14 @@ const LongTier = "long tier: "
 
 // IsLong reports whether this is a run of the long tier.
 func IsLong() bool { return os.Getenv("SANDBOX_AGENT_LONG") != "" }
+
+// NotShort skips a test that needs a real agent in a short run.
+func NotShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real agents are left out of short runs: they are downloaded and take minutes")
+	}
+}
 
 // LongAgentsVar names agents, separated by blanks, whose tests run as in the long
 // tier: those whose folders were changed.

@@ -122,14 +122,14 @@ func (s *Session) Refusal() error {
 // OpenForeign opens a session that the agent has from elsewhere, whose id was reserved.
 // It is not among the set's before the agent has opened it. read attaches the client:
 // what the agent replays is its log, unless the log has it, which was there without a
-// record then and has kept entries.
-func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (*Session, json.RawMessage, error) {
+// record then and has kept entries. replayed is the last entry of that.
+func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method string, params json.RawMessage, n New, read func(s *Session, kept uint64)) (_ *Session, _ json.RawMessage, replayed uint64, _ error) {
 	s := newSession(set, record{
 		ID: n.ID, AgentSessionID: n.ID, Agent: p.Agent().ID(), Cwd: n.Cwd, CreatedAt: time.Now().UTC(),
 		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 	}, starting)
 	if err := s.Readable(); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	kept := s.Log().Last()
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
@@ -141,6 +141,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		bounded, cancel := context.WithTimeoutCause(ctx, set.o.RequestTimeout, agents.ErrRequestTimeout)
 		defer cancel()
 		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+			replayed = s.Log().Appended()
 			if s.openedBy(l, err) && err == nil {
 				s.mu.Lock()
 				s.rec.read(res)
@@ -156,14 +157,14 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		if kept > 0 {
 			err = acp.Errorf(acp.CodeInternal, "the record of session %s cannot be read, and its agent does not open it (%v): its log is kept in %s", s.id, err, set.store.path(s.id))
 		}
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	set.mu.Lock()
 	set.byID[s.id] = s
 	delete(set.reserved, s.id)
 	set.mu.Unlock()
 	s.change(func(*record) {})
-	return s, res, nil
+	return s, res, replayed, nil
 }
 
 // discard undoes an opening that failed. Files that were there before stay.

@@ -107,6 +107,7 @@ type World struct {
 // then has its turn with the agent.
 func New(t *testing.T, a adapters.Adapter, version string) *World {
 	t.Helper()
+	agentcache.NotShort(t)
 	prog := Program(t, a.Info().ID, version)
 	agentcache.Turn(t, a.Info().ID)
 	return With(t, a, prog)
