@@ -75,20 +75,23 @@ func Find(o Options) ([]Credential, []Problem) {
 			found = append(found, Credential{Provider: v.provider, Kind: v.kind, Source: v.name, Value: value})
 		}
 	}
-	home := o.Home
-	if home == "" {
+	home, getenv := o.Home, o.Getenv
+	if home != "" {
+		getenv = func(string) string { return "" } // the variables are of another home
+	} else {
 		var err error
 		if home, err = os.UserHomeDir(); err != nil {
 			problems = append(problems, Problem{Reason: err.Error()})
 		}
 	}
 	for _, f := range files {
-		if home == "" || o.Agents != nil && !slices.Contains(o.Agents, f.agent) {
+		if o.Agents != nil && !slices.Contains(o.Agents, f.agent) {
 			continue
 		}
-		here, err := f.find(home)
+		path := f.in(home, getenv)
+		here, err := f.find(path)
 		if err != nil {
-			problems = append(problems, Problem{Agent: f.agent, File: f.in(home), Reason: err.Error()})
+			problems = append(problems, Problem{Agent: f.agent, File: path, Reason: err.Error()})
 		}
 		found = append(found, here...)
 	}
@@ -113,15 +116,17 @@ func Agents() []string {
 // Available reports whether an agent's files hold a credential that it can use
 // now.
 func Available(agent, home string) bool {
+	getenv := func(string) string { return "" } // of another home
 	if home == "" {
 		home, _ = os.UserHomeDir()
+		getenv = os.Getenv
 	}
 	now := time.Now()
 	for _, f := range files {
-		if f.agent != agent || home == "" {
+		if f.agent != agent {
 			continue
 		}
-		found, _ := f.find(home)
+		found, _ := f.find(f.in(home, getenv))
 		if slices.ContainsFunc(found, func(c Credential) bool { return c.Usable(now) }) {
 			return true
 		}

@@ -95,6 +95,42 @@ func TestFind_FilesOfAgents(t *testing.T) {
 	}
 }
 
+// Agents keep their files elsewhere when variables say so; another home has no
+// variables.
+func TestFind_FoldersOfVariables(t *testing.T) {
+	dir := home(t, map[string]string{
+		"c/.credentials.json": `{"claudeAiOauth":{"accessToken":"claude-login","expiresAt":4102444800000}}`, "c/.claude.json": `{"primaryApiKey":"claude-key"}`,
+		"x/auth.json": `{"OPENAI_API_KEY":"codex-key"}`, "data/opencode/auth.json": `{"openrouter":{"type":"api","key":"opencode-key"}}`,
+		"data/amp/secrets.json": `{"apiKey@https://ampcode.com/":"amp-key"}`, "home/.codex/auth.json": `{"OPENAI_API_KEY":"not this"}`,
+	})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, value := range map[string]string{
+		"HOME": at("home"), "CLAUDE_CONFIG_DIR": at("c"), "CODEX_HOME": at("x"), "XDG_DATA_HOME": at("data"), "XDG_CONFIG_HOME": "not/absolute",
+		"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "",
+	} {
+		t.Setenv(name, value)
+	}
+	found, problems := Find(Options{Getenv: func(name string) string {
+		if strings.HasSuffix(name, "_HOME") || strings.HasSuffix(name, "_DIR") {
+			return os.Getenv(name)
+		}
+		return ""
+	}})
+	var got []string
+	for _, c := range found {
+		got = append(got, c.Value)
+	}
+	if diff := cmp.Diff([]string{"claude-login", "claude-key", "codex-key", "opencode-key", "amp-key"}, got); diff != "" || len(problems) > 0 {
+		t.Errorf("(-want +got):\n%s%v", diff, problems)
+	}
+	if !Available("codex", "") || Available("codex", at("nowhere")) {
+		t.Error("Available does not mind CODEX_HOME, or minds it for another home")
+	}
+	if found, _ := Find(Options{Home: at("home"), Agents: []string{"codex"}, Getenv: os.Getenv}); len(found) != 1 || found[0].Value != "not this" {
+		t.Errorf("another home: %+v", found)
+	}
+}
+
 func TestFind_TheEnvironmentComesFirst(t *testing.T) {
 	dir := home(t, map[string]string{".claude.json": `{"primaryApiKey":"from file"}`})
 	env := map[string]string{"ANTHROPIC_API_KEY": " from environment\n", "GROQ_API_KEY": "g", "PATH": "/bin", "OPENAI_API_KEY": ""}

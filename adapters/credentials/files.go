@@ -21,24 +21,40 @@ const maxFile = 64 << 20
 type file struct {
 	agent, path string // below the home directory
 	read        func(content []byte) ([]Credential, error)
+	// variable names a folder that the agent uses instead, with the file below it.
+	variable, below string
 }
 
 var files = []file{
-	{"claude", ".claude/.credentials.json", claudeLogin},
-	{"claude", ".claude.json", claudeKey},
-	{"codex", ".codex/auth.json", codexAuth},
-	{"opencode", ".local/share/opencode/auth.json", providers},
-	{"amp", ".local/share/amp/secrets.json", ampSecrets},
-	{"amp", ".config/amp/settings.json", ampKey},
-	{"amp", ".amp/config.json", ampKey},
-	{"pi", ".pi/agent/auth.json", providers},
+	{"claude", ".claude/.credentials.json", claudeLogin, "CLAUDE_CONFIG_DIR", ".credentials.json"},
+	{"claude", ".claude.json", claudeKey, "CLAUDE_CONFIG_DIR", ".claude.json"},
+	{"codex", ".codex/auth.json", codexAuth, "CODEX_HOME", "auth.json"},
+	{"opencode", ".local/share/opencode/auth.json", providers, "XDG_DATA_HOME", "opencode/auth.json"},
+	{"amp", ".local/share/amp/secrets.json", ampSecrets, "XDG_DATA_HOME", "amp/secrets.json"},
+	{"amp", ".config/amp/settings.json", ampKey, "XDG_CONFIG_HOME", "amp/settings.json"},
+	{"amp", ".amp/config.json", ampKey, "", ""},
+	{"pi", ".pi/agent/auth.json", providers, "", ""},
 }
 
-func (f *file) in(home string) string { return filepath.Join(home, filepath.FromSlash(f.path)) }
+// in returns where the file is: in the folder that its variable names, else below
+// the home directory; "" when that is not known either.
+func (f *file) in(home string, getenv func(string) string) string {
+	if f.variable != "" {
+		if dir := getenv(f.variable); filepath.IsAbs(dir) {
+			return filepath.Join(dir, filepath.FromSlash(f.below))
+		}
+	}
+	if home == "" {
+		return ""
+	}
+	return filepath.Join(home, filepath.FromSlash(f.path))
+}
 
-// find reads the file below a home directory, which need not be there.
-func (f *file) find(home string) ([]Credential, error) {
-	path := f.in(home)
+// find reads the file, which need not be there.
+func (f *file) find(path string) ([]Credential, error) {
+	if path == "" {
+		return nil, nil
+	}
 	content, err := load(path)
 	if err != nil || content == nil {
 		return nil, err

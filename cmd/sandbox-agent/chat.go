@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"sync/atomic"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -112,9 +113,9 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		}
 		o.agent = agent
 	}
-	began := false // the screen shows what comes; what comes before are answers to requests of this function
+	var began atomic.Bool // the screen shows what comes; what comes before are answers to requests of this function
 	receive := func(_ *link, m acp.Message) {
-		if began || !news.receive(m) {
+		if began.Load() || !news.receive(m) {
 			send(m.Clone())
 		}
 	}
@@ -129,7 +130,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		return err
 	}
 	news.end()
-	began = true
+	began.Store(true)
 	model := newChatModel(c, o, events, lipgloss.HasDarkBackground())
 	_, err = tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen()).Run()
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/charmbracelet/glamour"
 	"github.com/charmbracelet/lipgloss"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -36,8 +35,6 @@ type chatLook struct {
 // chatStyles are the colours of a chat, for the terminal's background.
 type chatStyles struct {
 	user, dim, good, bad, accent, added, removed, box lipgloss.Style
-	dark                                              bool
-	markdown                                          map[int]*glamour.TermRenderer // by width
 }
 
 func newChatStyles(dark bool) *chatStyles {
@@ -50,30 +47,7 @@ func newChatStyles(dark bool) *chatStyles {
 	return &chatStyles{
 		user: pick("25", "75").Bold(true), dim: pick("242", "245"), good: pick("28", "78"), bad: pick("160", "203"), accent: pick("90", "177"),
 		added: pick("28", "78"), removed: pick("160", "203"), box: lipgloss.NewStyle().Border(lipgloss.RoundedBorder()).Padding(0, 1).BorderForeground(pick("90", "177").GetForeground()),
-		dark: dark, markdown: map[int]*glamour.TermRenderer{},
 	}
-}
-
-// render is Markdown for the terminal; text that cannot be rendered stays as it is.
-func (s *chatStyles) render(text string, width int) string {
-	r := s.markdown[width]
-	if r == nil {
-		style := "light"
-		if s.dark {
-			style = "dark"
-		}
-		var err error
-		if r, err = glamour.NewTermRenderer(glamour.WithStandardStyle(style), glamour.WithWordWrap(max(width-4, 20))); err != nil {
-			return text
-		}
-		clear(s.markdown) // only the present width is needed
-		s.markdown[width] = r
-	}
-	out, err := r.Render(text)
-	if err != nil {
-		return text
-	}
-	return strings.Trim(out, "\n")
 }
 
 // view renders the entry.

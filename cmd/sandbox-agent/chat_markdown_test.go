@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/lipgloss"
+	"github.com/google/go-cmp/cmp"
+	"github.com/muesli/termenv"
+)
+
+// What agents write is shown as they mean it, and never wider than the terminal.
+func TestChatMarkdown(t *testing.T) {
+	lipgloss.SetColorProfile(termenv.Ascii)
+	for _, tt := range []struct{ name, in, want string }{
+		{"paragraphs", "one\ntwo\n\nthree", "one two\n\nthree"},
+		{"heading", "## A **bold** title\ntext", "## A bold title\n\ntext"},
+		{"list", "- a\n- b\n  - c\n\n1. x\n2. y", "• a\n• b\n  • c\n\n1. x\n2. y"},
+		{"code", "run `go test`:\n\n```go\nfunc f() {\n\treturn\n}\n```\nend", "run go test:\n\n  func f() {\n      return\n  }\n\nend"},
+		{"code that is not ended yet", "```\nx := 1", "  x := 1"},
+		{"quote", "> said\n> so", "│ said so"},
+		{"link", "see [the page](https://example.com) and <https://example.org>", "see the page (https://example.com) and\nhttps://example.org"},
+		{"table", "| a | b |\n|---|---|\n| 1 | 2 |", "| a | b |\n|---|---|\n| 1 | 2 |"},
+		{"html", "a <b>word</b>\n\n<div>\nblock\n</div>", "a <b>word</b>\n\n  <div>\n  block\n  </div>"},
+		{"nothing", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const width = 44
+			got := newChatStyles(true).render(tt.in, width)
+			for line := range strings.Lines(got) {
+				if w := lipgloss.Width(strings.TrimSuffix(line, "\n")); w > width {
+					t.Errorf("%q is %d wide", line, w)
+				}
+			}
+			lines := strings.Split(got, "\n")
+			for i := range lines {
+				lines[i] = strings.TrimRight(lines[i], " ")
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(lines, "\n")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
