@@ -3,8 +3,11 @@ package runtime
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
 )
 
 // A log that cannot be opened refuses work with the reason, and is opened when
@@ -75,7 +78,6 @@ func TestLog_FullDisk(t *testing.T) {
 	r := newRuntime(t, dir, a)
 	tc := connect(t, r, "")
 	s := tc.session()
-	r.sessions.Find(s).Log().Release(0) // the file is opened anew
 	path := filepath.Join(dir, "sessions", s, "log.journal")
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
@@ -83,6 +85,7 @@ func TestLog_FullDisk(t *testing.T) {
 	if err := os.Symlink("/dev/full", path); err != nil {
 		t.Fatal(err)
 	}
+	r.sessions.Find(s).Log().Release(0) // the file is opened anew, by whoever writes next
 	id := tc.request("session/prompt", prompt(s, "go"))
 	told := tc.nextOf("_sandboxagent/session/storage")
 	if !strings.Contains(string(told.Params()), "no space left") || !strings.Contains(string(told.Params()), `"writable":false`) {
@@ -104,8 +107,13 @@ func TestLog_FullDisk(t *testing.T) {
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
-	if _, res := tc.until(id); res.Err() != nil {
+	before, res := tc.until(id)
+	if res.Err() != nil {
 		t.Error(res.Err())
+	}
+	// That it takes entries again is told beside the log, a moment later at most.
+	if !slices.ContainsFunc(before, func(m acp.Message) bool { return strings.Contains(string(m.Params()), `"writable":true`) }) {
+		tc.nextOf("_sandboxagent/session/storage")
 	}
 	if err := r.Ready(); err != nil {
 		t.Error(err)

@@ -399,7 +399,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		} else if method == acp.MethodSessionResume {
 			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
-		last := s.Log().Last()
+		last := max(replayed, s.Log().Last()) // what was replayed may not be visible yet
 		if result := s.Describe(withUnsupported(res, s.Finish(c.r.ctx, own.Meta()))); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {

@@ -69,7 +69,8 @@ func (osDisk) Create(path string) (file, error) {
 	f, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		dir := filepath.Dir(path)
-		if err = os.Mkdir(dir, 0o700); err == nil {
+		// The session's record may make the folder at the same time.
+		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 			_ = SyncFolder(filepath.Dir(dir))
 			f, err = os.OpenFile(path, flags, 0o600)
 		}
