@@ -46,7 +46,9 @@ test("the first load is at most 200 kB, compressed, and the second one asks for 
 test("the page shows something at once", async () => {
   const page = await world.open();
   await connected(page);
-  const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+  // A page is painted some time after its scripts have run.
+  const painted = await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+  const paint = await painted.jsonValue();
   console.log(`first paint after ${Math.round(paint ?? Number.NaN)} ms`);
   expect(paint).toBeLessThan(3000); // the aim is 1000; machines that test are busy
 });

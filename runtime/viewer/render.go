@@ -20,7 +20,7 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 			return nil
 		}
 	case journal.Notice:
-		if e.Seq <= f.replay || !e.To.Includes(c.num) || !c.caps.notices && ownNotice(e.Frame) {
+		if e.Seq <= f.replay || !e.To.Includes(c.num) || !c.caps.notices && e.Kind != journal.Update && ownNotice(e.Frame) {
 			return nil
 		}
 	case journal.TurnEnd:
