@@ -308,6 +308,17 @@ func TestFiles_Words(t *testing.T) {
 	}
 }
 
+// A program that was built in the wrong place is not part of the repository.
+func TestFiles_NoneIsLarge(t *testing.T) {
+	for name, b := range files(t) {
+		if len(b) > largeFile {
+			t.Errorf("%s has %d bytes: what is built is not kept in git; see .gitignore", name, len(b))
+		}
+	}
+}
+
+const largeFile = 2 << 20
+
 func TestFindWords(t *testing.T) {
 	bad := []string{"// TO" + "DO: later", "FIX" + "ME", `cd "/wo` + `rk/x"`, "../sha" + "red/style.md", `"resolved": "https://registry.npm` + `js.org/x"`}
 	for _, s := range bad {
