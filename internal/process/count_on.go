@@ -15,7 +15,9 @@ import (
 // countstarts write it; the run of all tests counts with it what real agents cost.
 const StartsVar = "SANDBOX_AGENT_TEST_STARTS"
 
-func countStart(p *Process) { countLine("start\t" + strings.Join(p.cmd.Args[:min(2, len(p.cmd.Args))], "\t")) }
+func countStart(p *Process) {
+	countLine("start\t" + strings.Join(p.cmd.Args[:min(2, len(p.cmd.Args))], "\t"))
+}
 
 func countEnd(p *Process) {
 	state := p.cmd.ProcessState

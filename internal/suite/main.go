@@ -117,7 +117,9 @@ func (s *suite) all(ctx context.Context) error {
 			return err
 		}
 	}
-	verb := func(name string) { s.part(name, func() (usage, error) { return s.command(ctx, ".", nil, s.task, name) }) }
+	verb := func(name string) {
+		s.part(name, func() (usage, error) { return s.command(ctx, ".", nil, s.task, name) })
+	}
 	// It writes files that the others read.
 	verb("generate:check")
 	built, remove, err := s.build(ctx)
@@ -141,7 +143,9 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	parts = append(
 		parts,
-		func() { s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) }) },
+		func() {
+			s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
+		},
 		func() { verb("lint") },
 	)
 	next := make(chan func())
