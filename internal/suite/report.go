@@ -173,7 +173,7 @@ func readStarts(file string) (string, error) {
 		starts int
 		took   time.Duration
 	}
-	costs, all := map[string]cost{}, cost{}
+	costs, all, asked := map[string]cost{}, cost{}, 0
 	for line := range strings.Lines(string(b)) {
 		event, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		var milliseconds int
@@ -186,7 +186,8 @@ func readStarts(file string) (string, error) {
 		}
 		// The cache's own path may have an agent's name in it.
 		below := ""
-		for _, path := range strings.SplitN(rest, "\t", 3)[:min(2, 1+strings.Count(rest, "\t"))] {
+		fields := strings.Split(rest, "\t")
+		for _, path := range fields[:min(2, len(fields))] {
 			for _, d := range []string{dir, resolved} {
 				if in, ok := strings.CutPrefix(path, d+string(filepath.Separator)); ok {
 					below = in
@@ -198,7 +199,10 @@ func readStarts(file string) (string, error) {
 		}
 		name := startedAgent(below)
 		c := costs[name]
-		if event == "start" {
+		switch {
+		case event == "start" && asksOnly(rest):
+			asked++
+		case event == "start":
 			c.starts++
 			all.starts++
 		}
@@ -213,7 +217,14 @@ func readStarts(file string) (string, error) {
 	for i, name := range names {
 		parts[i] = fmt.Sprintf("%s %d %.0fs", name, costs[name].starts, costs[name].took.Seconds())
 	}
-	return fmt.Sprintf("%d, processor %.0fs (%s)", all.starts, all.took.Seconds(), strings.Join(parts, ", ")), nil
+	return fmt.Sprintf("%d (%s), asked for a word %d times, processor %.0fs", all.starts, strings.Join(parts, ", "), asked, all.took.Seconds()), nil
+}
+
+// asksOnly reports whether the arguments make a program answer a question and end,
+// before it is an agent: its version, its flags, whether its sandbox works here.
+func asksOnly(line string) bool {
+	_, arg, _ := strings.Cut(line, "\t")
+	return slices.Contains([]string{"--version", "--help", "sandbox"}, arg)
 }
 
 // programs tells agents by a part of their program's path.

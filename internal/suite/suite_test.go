@@ -46,7 +46,7 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 	floorsFile, skipsFile = "# a comment\n2\tunit\n1\tlive pi\n", "^fs\\.TestRoot$\troot may do it\n"
 	starts := filepath.Join(t.TempDir(), "starts.txt")
 	codex := filepath.Dir(starts) + "/npm/codex/bin/codex\tapp-server"
-	if err := os.WriteFile(starts, []byte("start\t"+codex+"\nend\t1600\t"+codex+"\t/home\nstart\t/bin/sh\t-c\nend\t5\t/bin/sh\t-c\t"+codex+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(starts, []byte("start\t"+codex+"\nend\t1600\t"+codex+"\t/home\nstart\t/bin/sh\t-c\nend\t5\t/bin/sh\t-c\t"+codex+"\nstart\t"+strings.Replace(codex, "app-server", "--version", 1)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	good := []result{{kind: "unit", outcome: "pass"}, {kind: "unit", outcome: "fail"}, {kind: "live pi", outcome: "pass"}}
@@ -71,7 +71,7 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
-			if !strings.Contains(out.String(), "starts of real agents: 1, processor 2s (codex 1 2s)\n") {
+			if !strings.Contains(out.String(), "starts of real agents: 1 (codex 1 2s), asked for a word 1 times, processor 2s\n") {
 				t.Errorf("it says\n%s", out.String())
 			}
 		})
@@ -132,7 +132,7 @@ func TestReadStarts_WhereverTheCacheIs(t *testing.T) {
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readStarts(file); err != nil || got != "3, processor 3s (amp 1 3s, codex 1 0s, gemini 1 0s)" {
+	if got, err := readStarts(file); err != nil || got != "3 (amp 1 3s, codex 1 0s, gemini 1 0s), asked for a word 0 times, processor 3s" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
