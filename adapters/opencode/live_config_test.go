@@ -228,6 +228,34 @@ func livePassword(t *testing.T, w *world) {
 	}
 }
 
+// liveSecrets has a command look for what would let it answer permissions, and for
+// providers' keys: in its environment, and in that of the processes above it.
+func liveSecrets(t *testing.T, w *world) {
+	c := w.open(schema.ClientCapabilities{}, nil)
+	id := c.New("")
+	look := w.Write("look.sh", "env\necho above:\np=$PPID\nwhile [ $p -gt 1 ]; do tr '\\0' '\\n' < /proc/$p/environ; p=$(awk '{print $4}' /proc/$p/stat); done\necho looked\n", 0o700)
+	_, got := c.Turn(id, "run sh "+look)
+	srv, _ := w.probe.agent.servers.Open(asConfigured)
+	said := bridgetest.Said(got)
+	if !strings.Contains(said, "looked") || !strings.Contains(said, "OPENCODE_PID=") {
+		t.Fatalf("said %q", said)
+	}
+	for name, secret := range map[string]string{"the password": srv.pass, "the gateway's key": gatewayKey} {
+		if strings.Contains(said, secret) {
+			t.Errorf("a command sees %s", name)
+		}
+	}
+	own, _, _ := strings.Cut(said, "above:")
+	for name, kept := range map[string]string{"the session's own key": "XAI_API_KEY=" + sessionKey, "the shell": "SHELL=/"} {
+		if !strings.Contains(own, kept) {
+			t.Errorf("a command does not see %s", name)
+		}
+	}
+	if strings.Contains(own, "SHELL="+w.State) || strings.Contains(own, shellVar) {
+		t.Error("a command sees the gateway's shell")
+	}
+}
+
 // liveMemoryIsGivenBack shows that a directory is forgotten with its last
 // session.
 func liveMemoryIsGivenBack(t *testing.T, w *world) {

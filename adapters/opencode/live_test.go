@@ -17,6 +17,7 @@ func TestLive_Shared(t *testing.T) {
 		// The first one: it hears which directories are forgotten.
 		{"MemoryIsGivenBack", liveMemoryIsGivenBack},
 		{"Password", livePassword},
+		{"Secrets", liveSecrets},
 		{"Turn", liveTurn},
 		{"PlanAndDiffs", livePlanAndDiffs},
 		{"Question", liveQuestion},

@@ -26,7 +26,7 @@ type opening struct {
 	from   *info // the session that there is
 	box    *toolbox
 	own    []string // MCP servers
-	failed []string // why some of them do not run
+	failed []string // what does not work, for the user
 }
 
 // prepare maps the wishes, makes the server look at the directory and starts
@@ -66,6 +66,9 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request, id schema.Session
 		return nil, authRequired("opencode has no provider with credentials")
 	}
 	o.own, o.failed = o.box.start(ctx, srv, up)
+	if srv.open != nil {
+		o.failed = append(o.failed, "Commands can read the password of OpenCode's server, and answer permissions with it: "+srv.open.Error())
+	}
 	return o, nil
 }
 
