@@ -140,10 +140,11 @@ func (a *agent) Authenticate(ctx context.Context, r *schema.AuthenticateRequest)
 	if r.MethodID != methodKey {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "unknown login method %q: it is %s", r.MethodID, methodKey)
 	}
-	srv, err := a.server(ctx, asConfigured)
+	srv, done, err := a.use(ctx, asConfigured)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	var list providerList
 	if err := srv.call(ctx, "GET", "/config/providers", nil, &list); err != nil {
 		return nil, err

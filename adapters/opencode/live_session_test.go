@@ -122,6 +122,19 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 	if _, got := c.Turn(id, "/greet you"); bridgetest.Said(got) != "greetings to you" {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
+	// What editors send: a line break, the file that is open, a note.
+	for _, more := range [][]schema.ContentBlock{
+		{schema.TextBlock("/greet\nall of you")},
+		{schema.TextBlock("/greet all of you"), {ResourceLink: &schema.ResourceLink{Name: "x", URI: "file://" + w.Write("open.txt", "OPEN\n", 0o600)}}},
+		{schema.TextBlock("/greet all"), schema.TextBlock("of you")},
+		{schema.TextBlock("/greet all of you"), {Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{TextResourceContents: &schema.TextResourceContents{URI: "file:///n.txt", Text: "NOTE"}}}}},
+	} {
+		from := c.Seen()
+		c.Must(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: more})
+		if said := strings.Join(strings.Fields(bridgetest.Said(c.Updates(from))), " "); !strings.HasPrefix(said, "greetings to all of you") {
+			t.Errorf("%+v: said %q", more, said)
+		}
+	}
 	_, got := c.Turn(id, "/compact")
 	var states []schema.CompactionStatus
 	summary := 0

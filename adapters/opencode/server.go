@@ -43,6 +43,8 @@ type server struct {
 	pass  string
 	open  error // why commands can see the password; nil when they cannot
 
+	users int // requests that need it beside its sessions; guarded by the agent's mu
+
 	ctx   context.Context // of everything that the server does by itself
 	stop  context.CancelFunc
 	work  sync.WaitGroup

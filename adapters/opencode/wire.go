@@ -99,6 +99,15 @@ type info struct {
 	} `json:"time"`
 }
 
+// undone is the first message of what was taken back and can be brought back, "" for
+// nothing.
+func (i *info) undone() string {
+	if i.Revert == nil {
+		return ""
+	}
+	return i.Revert.Message
+}
+
 // rule is one of OpenCode's rules about permissions; the last that matches
 // counts.
 type rule struct {
