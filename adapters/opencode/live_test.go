@@ -20,6 +20,7 @@ func TestLive_Shared(t *testing.T) {
 		{"Secrets", liveSecrets},
 		{"Turn", liveTurn},
 		{"PlanAndDiffs", livePlanAndDiffs},
+		{"Undo", liveUndo},
 		{"Question", liveQuestion},
 		{"Subagent", liveSubagent},
 		{"AbortLeavesNothing", liveAbortLeavesNothing},

@@ -120,6 +120,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	}
 	s.out.Lock()
 	s.tr.usage.begin()
+	s.tr.changes = newChanges()
 	s.out.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,6 +147,7 @@ func (s *session) carryOut(t *turn.Turn[work], c *call) {
 		t.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 	default:
 		s.trail(s.ctx, &t.Work, endPause)
+		s.showReplaced(&t.Work)
 		t.Settle(s.judge(&t.Work))
 	}
 }
