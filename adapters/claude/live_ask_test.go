@@ -118,7 +118,7 @@ func liveQuestion(t *testing.T, w *world) {
 		scriptedmodel.Step{scriptedmodel.SayResult()})
 	answer := object{"outcome": "answered", "answers": [][]string{{"Blue"}, {"S", "L"}}}
 	c := w.open(noticing, func(method string, params json.RawMessage) any {
-		if method != acp.MethodRequestQuestion || !strings.Contains(string(params), "Which sizes?") {
+		if method != acp.MethodRequestQuestion || !strings.Contains(string(params), "Which sizes?") || !strings.Contains(string(params), `"ownWords":true`) {
 			t.Errorf("asked %s %s", method, params)
 		}
 		return answer
