@@ -68,7 +68,7 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 		return nil
 	}
 	a, open := c.asks.Open(id)
-	if !open || !c.caps.Can(a.Method) {
+	if !open || !c.caps.Can(a.Method, a.Params) {
 		return nil
 	}
 	frame := e.Frame
