@@ -73,6 +73,7 @@ type Runtime struct {
 
 	lastClient atomic.Int64 // numbers grow over restarts too
 	closing    atomic.Bool
+	searching  chan struct{} // has room for the searches at one time
 
 	mu      sync.Mutex
 	clients map[string]*Client
@@ -110,7 +111,7 @@ func New(o Options) (*Runtime, error) {
 	if o.Ephemeral {
 		dir = ""
 	}
-	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}}
+	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}, searching: make(chan struct{}, maxSearching)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.lastClient.Store(time.Now().UnixMicro())
 	var err error

@@ -16,6 +16,8 @@ type (
 	Choice      = agents.Choice
 	ProcessInfo = agents.ProcessInfo
 	StderrInfo  = agents.Stderr
+	Cost        = session.Cost
+	Match       = session.Match
 
 	Catalog   = agents.Catalog
 	HostTools = session.HostTools

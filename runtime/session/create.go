@@ -45,7 +45,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	if n.From != nil {
 		n.From.mu.Lock()
-		rec.Modes, rec.ConfigOptions = n.From.rec.Modes, n.From.rec.ConfigOptions
+		rec.Modes, rec.ConfigOptions, rec.Gist = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist
 		n.From.mu.Unlock()
 	}
 	rec.read(result)
@@ -159,9 +159,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		}
 		return nil, nil, 0, err
 	}
+	s.list()
 	set.mu.Lock()
-	set.byID[s.id] = s
-	delete(set.reserved, s.id)
+	set.enterLocked(s)
 	set.mu.Unlock()
 	s.change(func(*record) {})
 	return s, res, replayed, nil

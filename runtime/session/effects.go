@@ -62,6 +62,7 @@ func (s *Session) handleLocked(e event) {
 
 // unlock lets go of mu and does what was left for then.
 func (s *Session) unlock(x *after) {
+	s.announceLocked()
 	s.mu.Unlock()
 	if x.flush {
 		s.Flush()

@@ -176,6 +176,7 @@ func (s *Session) GiveBack() { s.handle(event{kind: idle}) }
 
 // Tidy gives back what an idle session holds: its process, and its log's memory sooner.
 func (s *Session) Tidy(b Bounds) {
+	s.announceActivity()
 	silent := s.silent()
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()

@@ -66,6 +66,7 @@ func (s *Session) recordLocked(t *turn) {
 	log := s.Log()
 	log.Append(journal.Client, num, t.prompt.Frame())
 	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
+	s.gistLocked(gistOf(blocks))
 	for _, block := range rawjson.Elements(blocks) {
 		// The sender knows what it sent; everybody else, and everybody later,
 		// is shown it as ACP shows a user's words.
