@@ -138,8 +138,8 @@ func TestChanges_OfAnotherGatewayBeginAnew(t *testing.T) {
 // A reader that takes nothing holds nobody up and is told the end, not the way there. One
 // that has missed more deletions than are remembered begins anew.
 func TestChanges_SlowReader(t *testing.T) {
-	a := &fakeAgent{}
-	r := newRuntime(t, t.TempDir(), a)
+	a := &fakeAgent{id: "fake"}
+	r := openRuntime(t, Options{Adapters: adaptersOf(a), DefaultAgent: "fake", Ephemeral: true})
 	tc := connect(t, r, "")
 	s := tc.session()
 	f := follow(t, r, 0)
