@@ -90,7 +90,7 @@ func TestChanges_TellOfEverythingThatAListShows(t *testing.T) {
 	c := f.until("titled and paid", func(c SessionChange) bool {
 		return c.SessionID == s && c.Session.Title == "Titled" && c.Session.Cost != nil
 	})
-	if *c.Session.Cost != (Cost{0.25, "USD"}) {
+	if *c.Session.Cost != (Cost{Amount: 0.25, Currency: "USD"}) {
 		t.Errorf("cost %+v", c.Session.Cost)
 	}
 	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"k":1}}`)

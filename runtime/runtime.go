@@ -54,6 +54,7 @@ type Options struct {
 	MaxIdleProcesses int
 	// BackgroundTimeout is IdleTimeout for a session with open tool calls; 0: never.
 	BackgroundTimeout time.Duration
+	Retention         session.Retention
 	ConnectionGrace   time.Duration // a connection without stream or request ends; 0: 60 s
 
 	Observer observe.Observer // is told what happens; may be nil
@@ -129,6 +130,7 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	r.tasks.Go(func() { r.sessions.Run(r.ctx) })
+	r.tasks.Go(func() { r.sessions.Retain(r.ctx, o.Retention) })
 	r.tasks.Go(func() { r.upkeep(r.ctx) })
 	return r, nil
 }

@@ -18,6 +18,7 @@ type (
 	StderrInfo  = agents.Stderr
 	Cost        = session.Cost
 	Match       = session.Match
+	Retention   = session.Retention
 
 	Catalog   = agents.Catalog
 	HostTools = session.HostTools

@@ -68,10 +68,11 @@ func schemas() openapi3.Schemas {
 			"continuity": enum("What the agent remembered when it was started anew.",
 				runtime.ContinuityNative, runtime.ContinuityReplayed, runtime.ContinuityFresh),
 			"createdAt": date(), "updatedAt": date(), "eventCount": number("The newest event's sequence number."),
-			"clients": number("Attached connections."), "pending": number("Open permission requests and questions."),
+			"oldestSeq": number("The oldest event's that is kept; absent when none was let go."),
+			"clients":   number("Attached connections."), "pending": number("Open permission requests and questions."),
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
-		}, "title", "model", "ended", "metadata", "gist", "cost", "match")},
+		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "oldestSeq")},
 		"End": {Value: object(fields{
 			"reason": text(none), "terminatedBy": text("client, agent or gateway."), "message": text(none),
 			"exitCode": {Value: openapi3.NewIntegerSchema()}, "stderr": ref("Stderr"), "at": date(),

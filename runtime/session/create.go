@@ -78,7 +78,7 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupport
 // Inherit copies the history of another session up to an entry. Who makes the fork knows
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
-	cur := from.Log().Cursor(0)
+	cur := from.Log().Cursor(from.Log().Oldest() - 1)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {

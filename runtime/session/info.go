@@ -52,9 +52,10 @@ type Info struct {
 	Continuity     Continuity      `json:"continuity"`
 	CreatedAt      time.Time       `json:"createdAt"`
 	UpdatedAt      time.Time       `json:"updatedAt"`
-	EventCount     uint64          `json:"eventCount"` // the newest event's sequence number
-	Clients        int             `json:"clients"`    // attached connections
-	Pending        int             `json:"pending"`    // open permission requests and questions
+	EventCount     uint64          `json:"eventCount"`          // the newest event's sequence number
+	OldestSeq      uint64          `json:"oldestSeq,omitempty"` // the oldest event's that is kept, absent when none was let go
+	Clients        int             `json:"clients"`             // attached connections
+	Pending        int             `json:"pending"`             // open permission requests and questions
 	Ended          *EndInfo        `json:"ended,omitempty"`
 	Metadata       json.RawMessage `json:"metadata,omitempty"` // what clients set
 	Gist           string          `json:"gist,omitempty"`     // how the first prompt begins
@@ -92,7 +93,10 @@ func (s *Session) Active() time.Time {
 
 // Info describes the session.
 func (s *Session) Info() Info {
-	last := s.Log().Last()
+	last, oldest := s.Log().Last(), s.Log().Oldest()
+	if oldest == 1 {
+		oldest = 0
+	}
 	updated := time.UnixMilli(s.active.Load()).UTC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +108,7 @@ func (s *Session) Info() Info {
 	return Info{
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
-		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, Clients: clients, Pending: pending,
+		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, Clients: clients, Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost,
 	}
 }

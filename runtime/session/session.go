@@ -27,11 +27,12 @@ type Session struct {
 	quoted []byte // id as a JSON string
 	log    *slog.Logger
 
-	active  atomic.Int64                // unix ms of the last message
-	stirred atomic.Int64                // the awake.Moment of the last message
-	opening sync.Mutex                  // held while the log is opened
-	logp    atomic.Pointer[journal.Log] // nil until opened
-	saving  sync.Mutex                  // orders writes of the record: an older one must not come last
+	active   atomic.Int64                // unix ms of the last message
+	stirred  atomic.Int64                // the awake.Moment of the last message
+	oldestAt atomic.Int64                // unix ms of the oldest event, as far as it is known; an older one was let go
+	opening  sync.Mutex                  // held while the log is opened
+	logp     atomic.Pointer[journal.Log] // nil until opened
+	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
 
 	lostCalls sync.Once               // of EndLostCalls
 	early     atomic.Pointer[summary] // of what the log had when it was opened; nil where the record has it

@@ -64,16 +64,21 @@ func (s *Session) recordLocked(t *turn) {
 	s.m.working = false
 	num := t.req.Client().Number()
 	log := s.Log()
-	log.Append(journal.Client, num, t.prompt.Frame())
+	prompt := log.Append(journal.Client, num, t.prompt.Frame())
 	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
 	s.gistLocked(gistOf(blocks))
-	for _, block := range rawjson.Elements(blocks) {
+	for i := range rawjson.Elements(blocks) {
 		// The sender knows what it sent; everybody else, and everybody later,
 		// is shown it as ACP shows a user's words.
-		log.Append(journal.Echo, journal.Except(num),
-			[]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted,
-			[]byte(`,"update":{"sessionUpdate":"user_message_chunk","content":`), block, []byte(`}}}`))
+		log.AppendEcho(journal.Except(num), prompt, i)
 	}
+}
+
+// echo returns the message that shows others a block of a prompt.
+func (s *Session) echo(block []byte) []byte {
+	update := rawjson.Object{}.String("sessionUpdate", "user_message_chunk").Raw("content", block).End()
+	m := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
+	return m.Frame()
 }
 
 // giveLocked queues the turn's prompt for the agent. The error is why the process is

@@ -438,6 +438,7 @@ class Session(TypedDict):
     match: NotRequired[Match]
     metadata: NotRequired[Any]
     model: NotRequired[str]
+    oldestSeq: NotRequired[int]
     pending: int
     sessionId: str
     state: Literal['idle', 'running', 'waiting', 'dormant', 'closed', 'ended']

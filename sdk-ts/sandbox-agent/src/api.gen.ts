@@ -1482,6 +1482,11 @@ export interface components {
             model?: string;
             /**
              * Format: int64
+             * @description The oldest event's that is kept; absent when none was let go.
+             */
+            oldestSeq?: number;
+            /**
+             * Format: int64
              * @description Open permission requests and questions.
              */
             pending: number;
