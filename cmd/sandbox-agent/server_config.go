@@ -104,6 +104,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "unattached-timeout", Usage: "the same for sessions that no client is attached to and that their agent can open again, 0 is as --idle-timeout", Value: time.Minute, EnvVars: env("UNATTACHED_TIMEOUT")},
 		&cli.IntFlag{Name: "max-idle-processes", Usage: "keep so many agent processes in whose sessions nothing goes on, the newest, 0 is any number", EnvVars: env("MAX_IDLE_PROCESSES")},
+		&cli.StringFlag{Name: "max-idle-memory", Usage: "memory that these processes and all below them may take together; those go first that have been idle longest, 0 is any (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_IDLE_MEMORY")},
 		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages that clients are sending get a quarter of it (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
@@ -214,6 +215,14 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	if size := c.String("max-memory"); size != "" {
 		if cfg.maxMemory, err = parseSize(size); err != nil {
 			return cfg, usagef(c, "--max-memory %s", err)
+		}
+	}
+	cfg.maxIdleMemory = defaultMemory()
+	if size := c.String("max-idle-memory"); size == "0" {
+		cfg.maxIdleMemory = 0
+	} else if size != "" {
+		if cfg.maxIdleMemory, err = parseSize(size); err != nil {
+			return cfg, usagef(c, "--max-idle-memory %s", err)
 		}
 	}
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {

@@ -130,6 +130,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 			close(s.idle)
 			s.idle = nil
 		}
+	case tellReleased:
+		x.then(func() { s.tellReleased(eff.by) })
 	case endHostWork:
 		if h := s.set.o.HostTools; h != nil {
 			x.then(func() { h.End(s.id) })

@@ -31,6 +31,7 @@ type turn struct {
 	agentID   int64        // the request's id at the agent
 	shown     bool         // the agent has shown something
 	watchdog  *awake.Timer // of silence; nil without
+	worked    func()       // says that the process works on it no more; nil before it does
 	span      observe.Span
 }
 
@@ -85,6 +86,7 @@ func (s *Session) echo(block []byte) []byte {
 // ending.
 func (s *Session) giveLocked(t *turn, l *link) error {
 	prompt, native := t.prompt, l.nativeID()
+	t.worked = l.p.Working()
 	t.prompt = acp.Message{}
 	id, err := l.p.Post(
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
@@ -121,6 +123,9 @@ func (s *Session) watchSilence(t *turn, limit time.Duration) {
 func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) {
 	if t.watchdog != nil {
 		t.watchdog.Stop()
+	}
+	if t.worked != nil {
+		t.worked()
 	}
 	var frame []byte
 	var outcome observe.Outcome
