@@ -47,6 +47,7 @@ var parity = map[string]reach{
 	"removeAgentInstall": {"agents remove", "api.removeAgent", "Client.RemoveInstall", "installation"},
 
 	"listSessions":         {"sessions list", "api.sessions", "Client.Sessions", "migration"},
+	"followSessions":       {"sessions watch", "api.followSessions", "Client.FollowSessions", "sessions"},
 	"getSession":           {"sessions show", "api.session", "Client.Session", "resume"},
 	"getSessionEvents":     {"sessions events", "api.sessionEvents", "Client.FollowEvents", "migration"},
 	"getSessionTranscript": {"sessions show", "api.sessionTranscript", "Client.Transcript", "sessions"},

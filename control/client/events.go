@@ -62,18 +62,33 @@ func (c *Client) Transcript(ctx context.Context, id string, o TranscriptOptions)
 // that come. It ends without an error when the server ends the stream; a pair
 // with an error is the last.
 func (c *Client) FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error] {
-	return func(yield func(runtime.Event, error) bool) {
-		if err := c.follow(ctx, id, after, yield); err != nil {
-			yield(runtime.Event{}, err)
+	return follow[runtime.Event](ctx, c, call{
+		method: "GET", path: []string{"v2", "sessions", id, "events"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
+	})
+}
+
+// FollowSessions yields how the list of sessions changes after a position, which is that
+// of a change or of a list, and then all changes that come; after 0, and after a position
+// that is too old, all sessions first. It ends like FollowEvents.
+func (c *Client) FollowSessions(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error] {
+	return follow[runtime.SessionChange](ctx, c, call{
+		method: "GET", path: []string{"v2", "sessions", "changes"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
+	})
+}
+
+// follow yields the messages of an event stream.
+func follow[T any](ctx context.Context, c *Client, from call) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		if err := read(ctx, c, from, yield); err != nil {
+			var none T
+			yield(none, err)
 		}
 	}
 }
 
-// follow returns nil when the stream ended or yield wants no more.
-func (c *Client) follow(ctx context.Context, id string, after uint64, yield func(runtime.Event, error) bool) error {
-	resp, err := c.send(ctx, call{
-		method: "GET", path: []string{"v2", "sessions", id, "events"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
-	})
+// read returns nil when the stream ended or yield wants no more.
+func read[T any](ctx context.Context, c *Client, from call, yield func(T, error) bool) error {
+	resp, err := c.send(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -89,7 +104,7 @@ func (c *Client) follow(ctx context.Context, id string, after uint64, yield func
 		}
 		switch ev.Type {
 		case "message":
-			var e runtime.Event
+			var e T
 			if err := json.Unmarshal(ev.Data, &e); err != nil {
 				return fmt.Errorf("read event %s: %w", ev.ID, err)
 			}

@@ -9,6 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // operations returns what the document describes, by tag.
@@ -20,6 +21,8 @@ func operations() map[string][]operation {
 			"application/json": openapi3.NewMediaType().WithSchemaRef(ref("EventPage")),
 			sse.ContentType:    openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema()),
 		})
+	changes := openapi3.NewResponse().WithDescription("Each event is named message and has a SessionChange as its data and its position as its id. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between.").
+		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType}))
 	get := http.MethodGet
 	return map[string][]operation{
 		"acp": rpcOperations(),
@@ -52,10 +55,22 @@ func operations() map[string][]operation {
 				params: []*openapi3.Parameter{
 					query("cwd", "Only sessions in this directory.", openapi3.NewStringSchema()),
 					query("agent", "Only sessions of this agent.", openapi3.NewStringSchema()),
+					query("state", "Only sessions in one of these states.", &openapi3.Schema{Type: &openapi3.Types{"array"}, Items: states("")}),
+					query("q", "Only sessions with these words in their title or their messages, whatever their case. Sessions say where: see match. A page can have fewer sessions than there are, or none, and a nextCursor to search on.", openapi3.NewStringSchema().WithMaxLength(200)),
+					query("sort", "activity: the one in which something happened last comes first, and one in which something happens meanwhile moves to the front. created: the newest comes first.", openapi3.NewStringSchema().WithEnum(string(runtime.ByActivity), string(runtime.ByCreation)).WithDefault(string(runtime.ByActivity))),
 					query("cursor", "nextCursor of the page before.", openapi3.NewStringSchema()),
 					pageSize(),
 				},
 				responses: one(200, jsonResponse("A page of sessions.", "SessionPage")), problems: []problem.Kind{problem.InvalidRequest},
+			},
+			{
+				method: get, path: "/v2/sessions/changes", id: "followSessions", summary: "How the list of sessions changes, as an event stream",
+				description: "Begins with all sessions, behind a change of type reset, unless after is a position from which the gateway knows what has changed. What changes with every message, such as updatedAt, eventCount and cost, is told each second at most.",
+				params: []*openapi3.Parameter{
+					query("after", "The position of a change or of a list.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+					header("Last-Event-ID", "The same as after; it wins over after."),
+				},
+				responses: one(200, changes), problems: []problem.Kind{problem.InvalidRequest},
 			},
 			{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", params: []*openapi3.Parameter{session}, responses: one(200, jsonResponse("The session.", "Session")), problems: []problem.Kind{problem.SessionNotFound}},
 			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound}},

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from ._sse import read_events
-from .api_types import Agent, EventPage, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionPage, Status, Version
+from .api_types import Agent, EventPage, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
 Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
@@ -70,8 +70,21 @@ class Api:
     async def remove_agent(self, agent: str) -> None:
         await self._request("DELETE", f"v2/agents/{segment(agent)}/install")
 
-    async def sessions(self, *, cwd: str | None = None, agent: str | None = None, cursor: str | None = None, limit: int | None = None) -> SessionPage:
-        return cast(SessionPage, await self._json("GET", "v2/sessions", {"cwd": cwd, "agent": agent, "cursor": cursor, "limit": limit}))
+    async def sessions(
+        self, *, cwd: str | None = None, agent: str | None = None, state: Sequence[str] = (), q: str | None = None, sort: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> SessionPage:
+        """One page of sessions; `q` are words of their title or messages, `sort` is `activity` or `created`."""
+        query: Query = {"cwd": cwd, "agent": agent, "state": list(state), "q": q, "sort": sort, "cursor": cursor, "limit": limit}
+        return cast(SessionPage, await self._json("GET", "v2/sessions", query))
+
+    async def follow_sessions(self, after: int = 0) -> AsyncIterator[SessionChange]:
+        """How the list of sessions changes behind a position, that of a change or of a page; at first, all sessions.
+
+        It ends with the connection: go on behind the last position. Leaving the loop ends it, too.
+        """
+        async with self._stream("GET", "v2/sessions/changes", {"after": after}, headers={"Accept": "text/event-stream"}) as response:
+            async for event in read_events(response.aiter_bytes()):
+                yield cast(SessionChange, json.loads(event.data))
 
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))

@@ -8,6 +8,7 @@ type Schemas = components["schemas"];
 export type Agent = Schemas["Agent"];
 export type InstallResult = Schemas["InstallResult"];
 export type SessionInfo = Schemas["Session"];
+export type SessionChange = Schemas["SessionChange"];
 export type SessionEvent = Schemas["Event"];
 
 /** A token, or a function that is asked for it before each request, and for a new one when it was refused. */
@@ -92,6 +93,19 @@ export class Api {
 
   sessions(query: NonNullable<paths["/v2/sessions"]["get"]["parameters"]["query"]> = {}, options?: RequestOptions): Promise<Schemas["SessionPage"]> {
     return this.json("GET", "v2/sessions", query, options);
+  }
+
+  /**
+   * How the list of sessions changes from a position on, which is that of a change or of a page of the list; without one
+   * all sessions come first. Ends with the connection: go on behind the last position. Leaving the loop ends it, too.
+   */
+  async *followSessions(after = 0, options: RequestOptions = {}): AsyncGenerator<SessionChange, void, undefined> {
+    const response = await this.fetch("GET", "v2/sessions/changes", { after }, { ...options, headers: { Accept: "text/event-stream" } });
+    for await (const event of readEvents(response)) {
+      const data: unknown = JSON.parse(event.data);
+      if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
+      yield data as SessionChange;
+    }
   }
 
   session(id: string, options?: RequestOptions): Promise<SessionInfo> {
