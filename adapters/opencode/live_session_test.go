@@ -129,6 +129,7 @@ func liveSubagent(t *testing.T, w *world) {
 }
 
 func liveCommandsAndCompaction(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "a command is listed and run" and "compaction" show it through the gateway`)
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/greet.md"), "---\ndescription: greets\n---\nsay greetings to $ARGUMENTS\n", 0o600)
 	c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Compaction: &schema.CompactionCapabilities{}}}, nil)
 	id := c.New("")
