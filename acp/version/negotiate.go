@@ -2,6 +2,7 @@ package version
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,20 @@ const (
 
 // All are the versions that can be offered, in order.
 func All() []int { return []int{One, Two} }
+
+// Parse reads a list of versions with commas between them.
+func Parse(list string) ([]int, error) {
+	var out []int
+	for word := range strings.SplitSeq(list, ",") {
+		v, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || !slices.Contains(All(), v) {
+			return nil, fmt.Errorf("%q: use 1, 2, or 1,2", list)
+		}
+		out = append(out, v)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
 
 // CodeUnsupported is the error code for a protocol version that nobody here speaks.
 const CodeUnsupported int64 = -32022
@@ -87,12 +102,17 @@ func unsupported(asked uint64, offered []int) *acp.Error {
 	return e.WithData(map[string]any{"requested": asked, "supported": slices.Clone(offered)})
 }
 
-// errID refuses a request whose id version 2 does not know. It has no id itself.
+// errID refuses a request whose id version 2 does not know.
 var errID = acp.Errorf(acp.CodeInvalidRequest, "the id of a request must be a string or an integer")
 
-// IsBadID reports whether an error is about the id of the request, which its answer then
-// cannot have.
-func IsBadID(e *acp.Error) bool { return e == errID }
+// Refusal is the answer to a request that was refused here. One about the id of the
+// request has none itself.
+func Refusal(m *acp.Message, e *acp.Error) acp.Message {
+	if e == errID {
+		return acp.NewError(acp.NullID, e)
+	}
+	return acp.NewError(m.ID(), e)
+}
 
 func validID(id acp.ID) bool {
 	if id.IsNull() {

@@ -1,6 +1,7 @@
 package version_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,15 @@ func TestChoose(t *testing.T) {
 				t.Errorf("version %d, %v, params\n%s\nwant version %d\n%s", got.Version, err, got.Params, c.want, c.lowered)
 			}
 		})
+	}
+}
+
+func TestParse(t *testing.T) {
+	for list, want := range map[string][]int{"1,2": {1, 2}, "2": {2}, " 2, 1,2 ": {1, 2}, "": nil, "3": nil, "1;2": nil, "1,": nil} {
+		got, err := version.Parse(list)
+		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
+			t.Errorf("%q is %v, %v", list, got, err)
+		}
 	}
 }
 
@@ -137,8 +147,12 @@ func TestRequest(t *testing.T) {
 		})
 	}
 	frac := acp.NewRequest("0.5", "session/new", []byte("{}"))
-	if _, err := version.Request(&frac); !version.IsBadID(err) {
-		t.Errorf("a fraction for an id: %v", err)
+	_, err := version.Request(&frac)
+	if err == nil {
+		t.Fatal("a fraction was taken for an id")
+	}
+	if refusal := version.Refusal(&frac, err); refusal.ID() != acp.NullID || refusal.Err().Code != acp.CodeInvalidRequest {
+		t.Errorf("a fraction for an id is answered %s", refusal.Frame())
 	}
 }
 

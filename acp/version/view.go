@@ -221,6 +221,9 @@ func isCancelled(failure json.RawMessage) bool {
 	return string(code) == strconv.FormatInt(acp.CodeCancelled, 10)
 }
 
+// Running reports whether a prompt has begun and not ended.
+func (v *View) Running() bool { return v.turn.open }
+
 // State adds what the session is doing now.
 func (v *View) State(out *Frames) { v.update(out, v.state()) }
 

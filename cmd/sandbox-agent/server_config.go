@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
 )
@@ -38,6 +39,8 @@ type serverConfig struct {
 
 	unattachedTimeout, backgroundTimeout time.Duration
 	maxIdleProcesses                     int
+
+	acpVersions []int // in order
 
 	maxBody         int64
 	commands        map[string][]string
@@ -99,6 +102,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "unattached-timeout", Usage: "the same for sessions that no client is attached to and that their agent can open again, 0 is as --idle-timeout", Value: time.Minute, EnvVars: env("UNATTACHED_TIMEOUT")},
 		&cli.IntFlag{Name: "max-idle-processes", Usage: "keep so many agent processes in whose sessions nothing goes on, the newest, 0 is any number", EnvVars: env("MAX_IDLE_PROCESSES")},
 		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
+		&cli.StringFlag{Name: "acp-versions", Usage: "versions of ACP that clients may choose from", Value: "1,2", EnvVars: env("ACP_VERSIONS")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages that clients are sending get a quarter of it (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
@@ -199,6 +203,9 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		if cfg.maxMemory, err = parseSize(size); err != nil {
 			return cfg, usagef(c, "--max-memory %s", err)
 		}
+	}
+	if cfg.acpVersions, err = acpversion.Parse(c.String("acp-versions")); err != nil {
+		return cfg, usagef(c, "--acp-versions %s", err)
 	}
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
 		return cfg, usagef(c, "--max-body %s", err)
