@@ -39,6 +39,8 @@ type View struct {
 	session []byte // the quoted id
 	cwd     string
 
+	m acp.Message // of the entry in hand
+
 	options, modes json.RawMessage // as last heard of, in version 1
 
 	role    string // of the message that is being written, "" for none
@@ -88,7 +90,7 @@ func (f *Frames) Reset() { f.buf, f.ends = f.buf[:0], f.ends[:0] }
 // Len returns how many frames there are.
 func (f *Frames) Len() int { return len(f.ends) }
 
-// At returns the frame with number i, which is valid until the next change.
+// At returns the frame with number i, which is valid until the next Reset.
 func (f *Frames) At(i int) []byte {
 	from := 0
 	if i > 0 {
@@ -136,23 +138,24 @@ func (v *View) Step(e Entry, history bool, out *Frames) {
 	default:
 		return
 	}
-	m, err := acp.Parse(e.Frame)
-	if err != nil {
+	var err error
+	if v.m, err = acp.Parse(e.Frame); err != nil {
 		return
 	}
+	m := &v.m
 	switch e.Kind {
 	case Client:
 		if m.Method() == acp.MethodSessionPrompt {
-			v.prompt(e, &m, history, out)
+			v.prompt(e, m, history, out)
 		}
 	case Update, Echo:
-		v.sessionUpdate(e, &m, history, out)
+		v.sessionUpdate(e, m, history, out)
 	case Ask:
-		v.asked(&m, history, out)
+		v.asked(m, history, out)
 	case AskDone:
-		v.answered(&m, history, out)
+		v.answered(m, history, out)
 	case Response:
-		v.response(e, &m, history, out)
+		v.response(e, m, history, out)
 	case TurnEnd:
 		if v.turn.open && e.To == 0 {
 			result, _ := rawjson.Member(m.Params(), "result")
@@ -286,7 +289,11 @@ func (v *View) chunk(e Entry, m *acp.Message, history bool, out *Frames) {
 	update := m.Update()
 	kind := m.UpdateKind()
 	whole := kind[:len(kind)-len("_chunk")]
-	id, has := rawjson.Member(update, "messageId")
+	var id json.RawMessage
+	has := bytes.Contains(update, []byte(`"messageId"`)) // most have none, and looking for it is dear
+	if has {
+		id, has = rawjson.Member(update, "messageId")
+	}
 	given := has && id[0] == '"'
 	first := false
 	switch {

@@ -73,8 +73,8 @@ func (st *Stream) readOn(p *pastView, log *journal.Log, upTo uint64) error {
 			if e.Seq > upTo {
 				return nil
 			}
-			st.out.Reset()
-			p.view.Step(entryOf(e), true, &st.out)
+			st.skim.Reset()
+			p.view.Step(entryOf(e), true, &st.skim)
 			p.at = e.Seq
 		}
 	}
@@ -105,9 +105,9 @@ func (st *Stream) tellStateLocked(f *Feed) {
 		return
 	}
 	f.state = told
-	st.out.Reset()
+	first := st.out.Len()
 	f.view.State(&st.out)
-	st.handOutRaisedLocked(f, f.pos, raised{per: 1, state: true}, st.keep(f, f.pos, st.out.At(0)))
+	st.handOutRaisedLocked(f, f.pos, raised{per: 1, state: true}, st.made(f.pos, first))
 	st.polled = append(st.polled, mark{f, f.pos})
 }
 
@@ -119,9 +119,9 @@ func (st *Stream) raiseLocked(f *Feed, e journal.Entry) {
 	if e.Kind == journal.Ask { // as the view is before it
 		own = st.renderLocked(f, e)
 	}
-	st.out.Reset()
+	first := st.out.Len()
 	f.view.Step(entryOf(e), how.history, &st.out)
-	n := st.out.Len()
+	n := st.out.Len() - first
 	switch e.Kind {
 	case journal.Ask, journal.Client:
 	case journal.Update, journal.Echo:
@@ -141,21 +141,23 @@ func (st *Stream) raiseLocked(f *Feed, e journal.Entry) {
 		if own != nil || i > 0 {
 			part.per = 0 // noted with the first
 		}
-		st.handOutRaisedLocked(f, e.Seq, part, st.keep(f, e.Seq, st.out.At(i)))
+		st.handOutRaisedLocked(f, e.Seq, part, st.made(e.Seq, first+i))
 	}
 }
 
-// keep copies a frame to where it lives until the next poll, with the entry's number for
-// clients that want it.
-func (st *Stream) keep(f *Feed, seq uint64, frame []byte) []byte {
-	start := len(st.arena)
-	if st.c.caps.Load().eventNumbers {
-		if m, err := acp.Parse(frame); err == nil {
-			st.arena = m.AppendSeq(st.arena, seq)
-			return st.arena[start:len(st.arena):len(st.arena)]
-		}
+// made returns a frame that was made for this client, with the entry's number if it wants
+// that. It lives until the next poll.
+func (st *Stream) made(seq uint64, i int) []byte {
+	frame := st.out.At(i)
+	if !st.c.caps.Load().eventNumbers {
+		return frame
 	}
-	st.arena = append(st.arena, frame...)
+	m, err := acp.Parse(frame)
+	if err != nil {
+		return frame
+	}
+	start := len(st.arena)
+	st.arena = m.AppendSeq(st.arena, seq)
 	return st.arena[start:len(st.arena):len(st.arena)]
 }
 
@@ -222,10 +224,10 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 		return nil, err
 	}
 	f := &Feed{client: st.c, session: r.sess, log: r.log, view: p.view}
-	st.out.Reset()
+	first := st.out.Len()
 	if r.raise.state {
 		p.view.State(&st.out)
-		return [][]byte{st.keep(f, seq, st.out.At(0))}, nil
+		return [][]byte{st.made(seq, first)}, nil
 	}
 	entries, err := r.log.Cursor(before).Next(nil, 1)
 	if err != nil || len(entries) == 0 || entries[0].Seq != seq {
@@ -244,11 +246,11 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 	}
 	p.view.Step(entryOf(e), r.raise.history, &st.out)
 	p.at = seq
-	if uint64(st.out.Len()) < r.raise.per {
+	if uint64(st.out.Len()-first) < r.raise.per {
 		frames = append(frames, st.keepOwn(own))
 	}
-	for i := range st.out.Len() {
-		frames = append(frames, st.keep(f, seq, st.out.At(i)))
+	for i := first; i < st.out.Len(); i++ {
+		frames = append(frames, st.made(seq, i))
 	}
 	return frames, nil
 }

@@ -44,7 +44,8 @@ type Stream struct {
 
 	next, until uint64 // ids still to be replayed; none when next > until
 
-	out  version.Frames             // of the entry in hand, for a client of version 2
+	out  version.Frames             // made for this client, of version 2
+	skim version.Frames             // made and not shown
 	past map[*journal.Log]*pastView // for what is replayed to one
 }
 
@@ -203,6 +204,7 @@ func (st *Stream) Close() {
 // Poll returns the next events.
 func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
+	st.out.Reset()
 	if st.next <= st.until {
 		if err := st.pollReplay(limit); err != nil || len(st.events) > 0 {
 			st.poke()
