@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/acp/acptest"
 )
 
 // hello is an initialize request that asks for a version.
@@ -161,4 +165,162 @@ func TestOfficialSDK_VersionTwo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// second is a client of version 2 over WebSocket.
+type second struct {
+	t       *testing.T
+	ws      *websocket.Conn
+	id      int
+	check   func(direction string, frame []byte)
+	updates []map[string]any // of all sessions, in order
+}
+
+func dialSecond(t *testing.T, g *gateway) *second {
+	t.Helper()
+	ws, _, err := upgrade(t, g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := acptest.NewRecorderFor(t, 2)
+	s := &second{t: t, ws: ws, check: func(direction string, frame []byte) {
+		t.Helper()
+		if direction == "out" {
+			r.Client(frame)
+		} else if err := r.Gateway(frame); err != nil {
+			t.Error(err)
+		}
+	}}
+	s.call("initialize", map[string]any{
+		"protocolVersion": 2, "info": map[string]any{"name": "e2e", "version": "1"}, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"agent": "mock"}},
+	})
+	return s
+}
+
+// call sends a request and returns its result.
+func (s *second) call(method string, params map[string]any) map[string]any {
+	s.t.Helper()
+	s.id++
+	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": s.id, "method": method, "params": params})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.check("out", frame)
+	if err := s.ws.Write(s.t.Context(), websocket.MessageText, frame); err != nil {
+		s.t.Fatal(err)
+	}
+	for {
+		m := s.next()
+		if m["id"] == float64(s.id) && m["method"] == nil {
+			result, ok := m["result"].(map[string]any)
+			if !ok {
+				s.t.Fatalf("%s: %v", method, m["error"])
+			}
+			return result
+		}
+	}
+}
+
+func (s *second) next() map[string]any {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	_, frame, err := s.ws.Read(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.check("in", frame)
+	var m map[string]any
+	if err := json.Unmarshal(frame, &m); err != nil {
+		s.t.Fatal(err)
+	}
+	if m["method"] == "session/update" {
+		s.updates = append(s.updates, m["params"].(map[string]any)["update"].(map[string]any))
+	}
+	return m
+}
+
+// until reads updates until one matches, and returns it.
+func (s *second) until(match func(u map[string]any) bool, from int) map[string]any {
+	s.t.Helper()
+	for i := from; ; i++ {
+		for i >= len(s.updates) {
+			s.next()
+		}
+		if match(s.updates[i]) {
+			return s.updates[i]
+		}
+	}
+}
+
+func (s *second) prompt(session, text string) {
+	s.t.Helper()
+	s.call("session/prompt", map[string]any{"sessionId": session, "prompt": []any{map[string]any{"type": "text", "text": text}}})
+}
+
+func isState(state string) func(u map[string]any) bool {
+	return func(u map[string]any) bool { return u["sessionUpdate"] == "state_update" && u["state"] == state }
+}
+
+// conversation is what the updates are about, without states: ids and texts by message.
+func (s *second) conversation() []string {
+	var order []string
+	texts := map[string]string{}
+	for _, u := range s.updates {
+		id, _ := u["messageId"].(string)
+		if id == "" {
+			continue
+		}
+		if _, known := texts[id]; !known {
+			order = append(order, id)
+		}
+		switch content := u["content"].(type) {
+		case []any: // the whole message
+			texts[id] = ""
+			for _, b := range content {
+				texts[id] += fmt.Sprint(b.(map[string]any)["text"])
+			}
+		case map[string]any:
+			texts[id] += fmt.Sprint(content["text"])
+		}
+	}
+	for i, id := range order {
+		order[i] = id + " " + texts[id]
+	}
+	return order
+}
+
+// A gateway that is killed in a turn of version 2 has all of it when it is back, under the
+// same ids, for clients of either version.
+func TestVersions_Killed(t *testing.T) {
+	g := startGateway(t)
+	two := dialSecond(t, g)
+	session, _ := two.call("session/new", map[string]any{"cwd": t.TempDir()})["sessionId"].(string)
+	two.prompt(session, "echo before")
+	two.until(isState("idle"), 0)
+	from := len(two.updates)
+	two.prompt(session, "slow")
+	two.until(func(u map[string]any) bool { return u["sessionUpdate"] == "agent_message_chunk" }, from)
+	g.kill(syscall.SIGKILL)
+	g.start()
+
+	again := dialSecond(t, g)
+	again.call("session/resume", map[string]any{"sessionId": session, "cwd": t.TempDir(), "replayFrom": map[string]any{"type": "start"}})
+	if last := again.updates[len(again.updates)-1]; !isState("idle")(last) {
+		t.Errorf("behind the replay the state is %v", last)
+	}
+	was, is := two.conversation(), again.conversation()
+	if len(was) < 4 || len(is) != len(was) || !slices.Equal(was[:len(was)-1], is[:len(is)-1]) || !strings.HasPrefix(is[len(is)-1], was[len(was)-1]) {
+		t.Errorf("the conversation was\n%s\nand is\n%s", strings.Join(was, "\n"), strings.Join(is, "\n"))
+	}
+
+	one := connect(t, g, wsocket, options{})
+	one.attach("session/load", session, nil)
+	from = len(again.updates)
+	if got := one.prompt(session, "echo after"); got != "end_turn" {
+		t.Errorf("a turn of version 1 after the restart ended with %s", got)
+	}
+	again.until(isState("idle"), from)
+	again.prompt(session, "echo at last")
+	one.find(0, "the prompt of version 2", func(m *message) bool { return strings.Contains(string(m.raw), "echo at last") })
 }
