@@ -397,7 +397,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		}, func(s *session.Session, kept uint64) {
 			switch {
-			case fill:
+			case fill, c.Capabilities().Two(): // who speaks version 2 is shown history when it is complete
 			case method == acp.MethodSessionLoad:
 				c.Attach(s, 0, kept)
 			default:
@@ -408,9 +408,13 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			fail(err)
 			return
 		}
-		if fill {
+		switch {
+		case fill || c.Capabilities().Two() && method == acp.MethodSessionResume:
 			c.Attach(s, replayed, 0)
-		} else if method == acp.MethodSessionResume {
+		case c.Capabilities().Two():
+			c.Attach(s, 0, replayed)
+		}
+		if method == acp.MethodSessionResume {
 			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
 		missing, err := s.Finish(c.r.ctx, own.Meta())
