@@ -58,7 +58,7 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
 	info, _ := rawjson.Member(m.Params(), "clientInfo")
 	c := &Client{
-		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), viewer.ReadCapabilities(bytes.Clone(caps)), o.Shape, r.sessions.Asks()),
+		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), viewer.ReadCapabilities(bytes.Clone(caps)), o.Shape, r.sessions.Asks(), r.unread),
 		r:      r, onClose: o.OnClose, agent: a,
 	}
 	c.needs = agents.Needs{

@@ -164,6 +164,7 @@ func (c *Client) Created(q *Request, s Session, result []byte) {
 			q.sink <- acp.Reply{Frame: m.Frame()}
 		case !c.closed:
 			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, m.Frame()) // in memory: it cannot fail
+			c.noteUnreadLocked()
 		}
 	}
 	added := f == nil || c.addLocked(f)
