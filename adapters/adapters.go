@@ -47,6 +47,10 @@ type Info struct {
 	// and come in [Options]; "env", "agentVersion" and "isolation" are the gateway's
 	// own. None of these is named here.
 	Takes []string
+	// PermissionModes names the agent's own mode for a permissionMode, "" for one that
+	// it has no mode for, where Takes does not have "permissionMode" and the modes'
+	// names do not tell: see [Info.ModeFor].
+	PermissionModes map[string]string
 	// Credentials says which of a session's own credentials the adapter uses. A
 	// session with others is refused: it would run on somebody else's key.
 	Credentials CredentialUse

@@ -161,6 +161,7 @@ func (s *Server) routes() *echo.Echo {
 	e.DELETE("/v2/sessions/:id", s.deleteSession)
 	e.POST("/v2/sessions/:id/close", s.closeSession)
 	get("/v2/sessions/:id/events", s.getEvents)
+	get("/v2/sessions/:id/transcript", s.getTranscript)
 	s.fileRoutes(e, get)
 	s.processRoutes(e, get)
 	get("/v2/openapi.json", s.getOpenAPI)

@@ -297,15 +297,29 @@ type testClient struct {
 
 func connect(t *testing.T, r *Runtime, caps string) *testClient {
 	t.Helper()
-	tc := &testClient{t: t, rec: acptest.NewRecorder(t), frames: make(chan acp.Message, 4096), done: make(chan struct{})}
 	if caps == "" {
 		caps = `{"_meta":{"sandboxagent.dev":{"notices":true}}}`
 	}
-	m := acp.NewRequest("0", "initialize", []byte(`{"protocolVersion":1,"clientCapabilities":`+caps+`}`))
+	return connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":`+caps+`}`, acp.OneStream)
+}
+
+// connectTwo connects a client of version 2 of the protocol.
+func connectTwo(t *testing.T, r *Runtime, caps string) *testClient {
+	t.Helper()
+	if caps == "" {
+		caps = "{}"
+	}
+	return connectAs(t, r, 2, `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":`+caps+`}`, acp.OneStream)
+}
+
+func connectAs(t *testing.T, r *Runtime, version int, initialize string, shape acp.Shape) *testClient {
+	t.Helper()
+	tc := &testClient{t: t, rec: acptest.NewRecorderFor(t, version), frames: make(chan acp.Message, 4096), done: make(chan struct{})}
+	m := acp.NewRequest("0", "initialize", []byte(initialize))
 	if err := tc.rec.CheckClient(m.Frame()); err != nil {
 		t.Fatal(err)
 	}
-	c, rep, err := r.Connect(t.Context(), m, acp.ConnectOptions{Shape: acp.OneStream})
+	c, rep, err := r.Connect(t.Context(), m, acp.ConnectOptions{Shape: shape})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,13 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		}
 		prepare(s)
 		s.Remembered(result)
-		result = withUnsupported(result, s.Finish(c.r.ctx, asked))
+		missing, err := s.Finish(c.r.ctx, asked)
+		if err != nil {
+			_ = s.Delete(c.r.ctx)
+			q.Fail(nil, err)
+			return
+		}
+		result = withUnsupported(result, missing)
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
 		}
@@ -391,7 +397,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		}, func(s *session.Session, kept uint64) {
 			switch {
-			case fill:
+			case fill, c.Capabilities().Two(): // who speaks version 2 is shown history when it is complete
 			case method == acp.MethodSessionLoad:
 				c.Attach(s, 0, kept)
 			default:
@@ -402,13 +408,23 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			fail(err)
 			return
 		}
-		if fill {
+		switch {
+		case fill || c.Capabilities().Two() && method == acp.MethodSessionResume:
 			c.Attach(s, replayed, 0)
-		} else if method == acp.MethodSessionResume {
+		case c.Capabilities().Two():
+			c.Attach(s, 0, replayed)
+		}
+		if method == acp.MethodSessionResume {
 			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
+		missing, err := s.Finish(c.r.ctx, own.Meta())
+		if err != nil {
+			_ = s.Close(c.r.ctx)
+			fail(err)
+			return
+		}
 		last := max(replayed, s.Log().Last()) // what was replayed may not be visible yet
-		if result := s.Describe(withUnsupported(res, s.Finish(c.r.ctx, own.Meta()))); c.Shape() == acp.Inline {
+		if result := s.Describe(withUnsupported(res, missing)); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {
 			c.answerOpened(q, s, last, result)

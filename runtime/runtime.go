@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -64,6 +65,7 @@ type Options struct {
 	Observer observe.Observer // is told what happens; may be nil
 	Logger   *slog.Logger
 	Version  string
+	Versions []int // of the protocol that clients may choose from, in order; none is all
 }
 
 // Runtime is the sessions of one gateway, their agents and the clients.
@@ -97,6 +99,9 @@ func New(o Options) (*Runtime, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Versions) == 0 {
+		o.Versions = version.All()
 	}
 	if o.Observer == nil {
 		o.Observer = observe.Nobody{}

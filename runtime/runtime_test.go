@@ -37,7 +37,7 @@ func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
 
 func TestInitialize_KeepsWhatTheAgentSaid(t *testing.T) {
 	r := newRuntime(t, t.TempDir(), &fakeAgent{caps: `{"promptCapabilities":{"image":true},"vendor":{"a":1.50}}`})
-	m := acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":2}`))
+	m := acp.NewRequest("1", "initialize", []byte(`{"protocolVersion":1}`))
 	c, rep, err := r.Connect(t.Context(), m, acp.ConnectOptions{Shape: acp.OneStream})
 	if err != nil {
 		t.Fatal(err)

@@ -131,7 +131,7 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 		lines = holdLoads(lines)
 	}
 	ready := settle(lines, started)
-	ready.hold = a.spec.HoldCancels
+	ready.hold, ready.login = a.spec.HoldCancels, login{a.spec.Info.Name, a.spec.Info.Login}
 	return ready, nil
 }
 

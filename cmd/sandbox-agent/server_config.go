@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -41,6 +42,8 @@ type serverConfig struct {
 	maxIdleProcesses                     int
 	maxIdleMemory                        int64 // bytes
 	retention                            runtime.Retention
+
+	acpVersions []int // in order
 
 	maxBody         int64
 	commands        map[string][]string
@@ -106,6 +109,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max-idle-processes", Usage: "keep so many agent processes in whose sessions nothing goes on, the newest, 0 is any number", EnvVars: env("MAX_IDLE_PROCESSES")},
 		&cli.StringFlag{Name: "max-idle-memory", Usage: "memory that these processes and all below them may take together; those go first that have been idle longest, 0 is any (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_IDLE_MEMORY")},
 		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
+		&cli.StringFlag{Name: "acp-versions", Usage: "versions of ACP that clients may choose from", Value: "1,2", EnvVars: env("ACP_VERSIONS")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages that clients are sending get a quarter of it, and answers that they do not fetch another (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
@@ -224,6 +228,9 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		if cfg.maxIdleMemory, err = parseSize(size); err != nil {
 			return cfg, usagef(c, "--max-idle-memory %s", err)
 		}
+	}
+	if cfg.acpVersions, err = acpversion.Parse(c.String("acp-versions")); err != nil {
+		return cfg, usagef(c, "--acp-versions %s", err)
 	}
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
 		return cfg, usagef(c, "--max-body %s", err)

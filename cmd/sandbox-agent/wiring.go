@@ -74,6 +74,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 	}
 	rt, err := runtime.New(runtime.Options{
 		HostTools:         hostTools,
+		Versions:          cfg.acpVersions,
 		Adapters:          list,
 		Catalog:           catalog,
 		Installer:         installer.Programs(),

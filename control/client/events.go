@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
 	"net/url"
 	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -32,6 +34,28 @@ func (c *Client) Events(ctx context.Context, id string, after uint64, limit int)
 		q.Set("limit", strconv.Itoa(limit))
 	}
 	return get[EventPage](ctx, c, q, "v2", "sessions", id, "events")
+}
+
+// TranscriptOptions say what a transcript is like.
+type TranscriptOptions struct {
+	Format      transcript.Format // "" is Markdown
+	Redact      []string          // regular expressions of what is taken out, beside what looks like a key
+	Thoughts    bool              // keep what the agent thought
+	KeepSecrets bool              // leave in what looks like a key
+}
+
+// Transcript returns what was said and done in a session, for people to read. The
+// caller closes it.
+func (c *Client) Transcript(ctx context.Context, id string, o TranscriptOptions) (io.ReadCloser, error) {
+	q := url.Values{"redact": o.Redact, "thoughts": {strconv.FormatBool(o.Thoughts)}, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}}
+	if o.Format != "" {
+		q.Set("format", string(o.Format))
+	}
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "transcript"}, query: q, accept: "*/*"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
 }
 
 // FollowEvents yields the events of a session that follow after, and then those

@@ -2,11 +2,13 @@ package openapi
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -83,6 +85,7 @@ func operations() map[string][]operation {
 				},
 				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
 			},
+			transcriptOperation(session),
 		},
 	}
 }
@@ -130,5 +133,30 @@ func rpcOperations() []operation {
 			},
 			problems: []problem.Kind{problem.InvalidRequest, problem.ClientNotFound},
 		},
+	}
+}
+
+func transcriptOperation(session *openapi3.Parameter) operation {
+	formats := openapi3.NewStringSchema().WithDefault("markdown")
+	content := openapi3.Content{}
+	for _, f := range transcript.Formats {
+		formats.Enum = append(formats.Enum, string(f))
+		kind, _, _ := strings.Cut(f.ContentType(), ";")
+		content[kind] = openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema())
+	}
+	off := openapi3.NewBoolSchema().WithDefault(false)
+	patterns := openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(transcript.MaxPatterns)
+	return operation{
+		method: http.MethodGet, path: "/v2/sessions/{id}/transcript", id: "getSessionTranscript", summary: "What was said and done in a session, for people to read",
+		description: "Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line. What looks like a key is taken out, long output is cut, and the end says what is missing.",
+		params: []*openapi3.Parameter{
+			session,
+			query("format", "How it is written.", formats),
+			query("redact", "A regular expression of what is taken out, too. May be repeated.", patterns),
+			query("thoughts", "Keep what the agent thought.", off),
+			query("keepSecrets", "Leave in what looks like a key.", off),
+		},
+		responses: one(200, openapi3.NewResponse().WithDescription("The transcript.").WithContent(content)),
+		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.TooManyRequests},
 	}
 }

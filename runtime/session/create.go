@@ -64,15 +64,19 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 }
 
 // Finish sets what was asked for in the _meta of a session's creation. It returns
-// what had no effect.
-func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupported {
+// what had no effect. The error is why the session must not be used.
+func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsupported, error) {
 	s.mu.Lock()
 	l, setup := s.m.link, s.rec.Setup
 	s.mu.Unlock()
 	if l == nil {
-		return nil // its process has ended
+		return nil, nil // its process has ended
 	}
-	return append(s.configure(ctx, l, asked), untimed(l.p.Agent().Info(), setup)...)
+	missing, err := s.configure(ctx, l, asked)
+	if err != nil {
+		return nil, err
+	}
+	return append(missing, untimed(l.p.Agent().Info(), setup)...), nil
 }
 
 // Inherit copies the history of another session up to an entry. Who makes the fork knows

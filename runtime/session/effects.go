@@ -85,7 +85,7 @@ func (s *Session) unlock(x *after) {
 func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	switch eff.do {
 	case recordPrompt:
-		s.recordLocked(eff.turn)
+		s.recordLocked(eff.turn, x)
 		x.flush = true
 	case givePrompt:
 		if err := s.giveLocked(eff.turn, eff.link); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -193,6 +194,13 @@ func (s *Session) Describe(result json.RawMessage) json.RawMessage {
 		}
 	}
 	return result
+}
+
+// BesideLog implements [viewer.Session].
+func (s *Session) BesideLog() version.About {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return version.About{Session: s.id, Cwd: s.rec.Cwd, Options: s.rec.ConfigOptions, Modes: s.rec.Modes}
 }
 
 // Pending is an open permission request or question.

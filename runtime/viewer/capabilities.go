@@ -5,11 +5,13 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // Capabilities is what the client said in initialize, as far as the gateway acts on it.
 type Capabilities struct {
-	Raw json.RawMessage // for the agent
+	Raw     json.RawMessage // for the agent
+	Version int             // of the protocol that the connection speaks; 0 is the first
 
 	fsRead, fsWrite, terminal         bool
 	form, url, question, eventNumbers bool
@@ -37,8 +39,8 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 	}
 }
 
-// Can reports whether the client offers a method that agents call.
-func (c Capabilities) Can(method string) bool {
+// Can reports whether the client offers a method that agents call, with these params.
+func (c Capabilities) Can(method string, params json.RawMessage) bool {
 	switch method {
 	case acp.MethodFSReadTextFile:
 		return c.fsRead
@@ -47,6 +49,12 @@ func (c Capabilities) Can(method string) bool {
 	case acp.MethodTerminalCreate, acp.MethodTerminalOutput, acp.MethodTerminalWaitForExit, acp.MethodTerminalKill, acp.MethodTerminalRelease:
 		return c.terminal
 	case acp.MethodElicitationCreate:
+		switch rawjson.MemberString(params, "mode") {
+		case "form":
+			return c.form
+		case "url":
+			return c.url
+		}
 		return c.form || c.url
 	}
 	return true
@@ -68,6 +76,10 @@ func forAgent(caps json.RawMessage) json.RawMessage {
 // Notices is the begin of the methods of the gateway's own notifications. Clients of
 // the protocol that do not know them would show them as errors.
 const Notices = "_sandboxagent/"
+
+// Two reports whether the client speaks version 2 of the protocol: what it is given is
+// translated.
+func (c Capabilities) Two() bool { return c.Version == version.Two }
 
 // WantsNotices reports whether the client knows the gateway's own notifications.
 func (c Capabilities) WantsNotices() bool { return c.notices }

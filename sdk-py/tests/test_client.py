@@ -161,6 +161,16 @@ async def test_what_is_given_up_is_cancelled_at_the_gateway(gateway: Gateway) ->
 
 
 @asynchronous
+async def test_a_transcript_is_for_people(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo the word is heron")
+        assert "## User" in await client.api.session_transcript(session.id)
+        page = await client.api.session_transcript(session.id, format="html", redact=["her.n"])
+        assert page.startswith("<!doctype html>") and "the word is [removed]" in page
+
+
+@asynchronous
 async def test_the_list_of_sessions_is_followed_and_searched(gateway: Gateway) -> None:
     async with SandboxAgent(gateway.url, agent="mock") as client:
         session = await client.new_session(cwd="/tmp")

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 import httpx
@@ -92,6 +92,13 @@ class Api:
     async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000) -> EventPage:
         """One page of a session's log."""
         return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
+
+    async def session_transcript(
+        self, session_id: str, *, format: Literal["markdown", "html", "jsonl"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
+    ) -> str:
+        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+        query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
+        return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
 
     async def close(self) -> None:
         await self._http.aclose()

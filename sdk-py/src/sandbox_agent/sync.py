@@ -92,6 +92,10 @@ class Api:
         """One page of a session's log."""
         return self._loop.run(self._it.session_events(session_id, after=after, limit=limit))
 
+    def session_transcript(self, session_id: str, *, format: Literal['markdown', 'html', 'jsonl']='markdown', redact: Sequence[str]=(), thoughts: bool=False, keep_secrets: bool=False) -> str:
+        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+        return self._loop.run(self._it.session_transcript(session_id, format=format, redact=redact, thoughts=thoughts, keep_secrets=keep_secrets))
+
     def close(self) -> None:
         return self._loop.run(self._it.close())
 

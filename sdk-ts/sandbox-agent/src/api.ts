@@ -116,6 +116,15 @@ export class Api {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}/events`, query, options);
   }
 
+  /** What was said and done in a session, for people to read. What looks like a key is taken out of it. */
+  async sessionTranscript(
+    id: string,
+    query: { format?: "markdown" | "html" | "jsonl"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
+    options?: RequestOptions,
+  ): Promise<string> {
+    return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
+  }
+
   /** The headers of a request now. */
   async headers(refused = false): Promise<Record<string, string>> {
     const token = await this.#token(refused);
