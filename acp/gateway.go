@@ -8,8 +8,8 @@ import (
 // Gateway is what a transport serves. The runtime implements it.
 type Gateway interface {
 	// Connect opens a client connection with its initialize request. The
-	// reply answers it; it may be a JSON-RPC error with a Client that lives. A
-	// *problem.Error means that no connection was made.
+	// reply answers it. An error means that no connection was made: an *Error is the
+	// answer to the request, which may be sent again, any other a *problem.Error.
 	Connect(ctx context.Context, initialize Message, o ConnectOptions) (Client, Reply, error)
 }
 
@@ -59,8 +59,9 @@ type Event struct {
 // Client is one connected ACP client. Its methods are safe for concurrent use.
 type Client interface {
 	ID() string
-	// SetShape decides an Undecided connection.
-	SetShape(Shape)
+	// SetShape decides an Undecided connection. The error, a *problem.Error, is that
+	// the connection's version of the protocol cannot be carried so.
+	SetShape(Shape) error
 	// Send takes one message. It does not wait for an agent's answer, but for
 	// room in the agent's queue. The message is not kept.
 	Send(ctx context.Context, m Message) error

@@ -161,6 +161,12 @@ func (m *Message) SplitSession() (before, after []byte) {
 	return m.frame[:m.session.From], m.frame[m.session.To:]
 }
 
+// SplitUpdate returns the frame's bytes before and after the value of params.update,
+// which must be present.
+func (m *Message) SplitUpdate() (before, after []byte) {
+	return m.frame[:m.update.From], m.frame[m.update.To:]
+}
+
 // Clone returns a message that shares no memory with m.
 func (m *Message) Clone() Message {
 	c := *m

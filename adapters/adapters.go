@@ -197,6 +197,17 @@ type Process interface {
 	Stderr() Stderr
 }
 
+// Commander is a Process that knows which programs its agent has left running.
+type Commander interface {
+	// Now returns the moment in the machine's time, which goes on while it is
+	// suspended; 0 where that is not known.
+	Now() int64
+	// Commands returns the moments at which the programs were started that its agent
+	// has given a process group of their own, as agents do with commands, and that
+	// still run, wherever they are now.
+	Commands() []int64
+}
+
 // NotInstalledError says that an agent's program is missing, or too old, and what
 // to do.
 type NotInstalledError struct {

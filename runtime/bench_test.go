@@ -152,3 +152,71 @@ func BenchmarkTurn(b *testing.B) {
 		call("session/prompt", params)
 	}
 }
+
+// BenchmarkVersions measures the same stream as clients of either version are given it:
+// what the translation costs, and what a replay does.
+func BenchmarkVersions(b *testing.B) {
+	for _, version := range []int{1, 2} {
+		for _, replay := range []bool{false, true} {
+			b.Run(fmt.Sprintf("version=%d/replay=%v", version, replay), func(b *testing.B) {
+				r, err := New(Options{DataDir: b.TempDir(), DefaultAgent: "burst", Fsync: "never", Adapters: []adapters.Adapter{burst{b.N, 50}}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer func() { _ = r.Shutdown(context.Background()) }()
+				// What is around the updates: in version 2 the prompt, states and answers.
+				around := map[int]int{1: 1, 2: 4}[version]
+				initialize := map[int]string{1: `{"protocolVersion":1}`, 2: `{"protocolVersion":2,"info":{"name":"b","version":"1"}}`}[version]
+				open := func() (acp.Client, acp.Stream) {
+					c, _, err := r.Connect(b.Context(), acp.NewRequest("1", "initialize", []byte(initialize)), acp.ConnectOptions{Shape: acp.OneStream})
+					if err != nil {
+						b.Fatal(err)
+					}
+					st, err := c.Stream("", nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					return c, st
+				}
+				read := func(st acp.Stream, n int) {
+					for got := 0; got < n; {
+						<-st.Wake()
+						events, err := st.Poll(64 << 10)
+						if err != nil {
+							b.Fatal(err)
+						}
+						got += len(events)
+						st.Written()
+					}
+				}
+				send := func(c acp.Client, id, method, params string) {
+					if err := c.Send(b.Context(), acp.NewRequest(acp.ID(id), method, []byte(params))); err != nil {
+						b.Fatal(err)
+					}
+				}
+				c, st := open()
+				defer c.Close()
+				send(c, "2", "session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				read(st, 1)
+				b.ReportAllocs()
+				if !replay {
+					b.ResetTimer()
+				}
+				send(c, "3", "session/prompt", prompt("s", "go"))
+				read(st, b.N+around)
+				if replay {
+					again, st := open()
+					defer again.Close()
+					b.ResetTimer()
+					method, from := "session/load", `,"mcpServers":[]}`
+					if version == 2 {
+						method, from = "session/resume", `,"replayFrom":{"type":"start"}}`
+					}
+					send(again, "2", method, `{"sessionId":"s","cwd":"/tmp"`+from)
+					read(st, b.N+max(around, 2))
+				}
+				b.StopTimer()
+			})
+		}
+	}
+}

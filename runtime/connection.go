@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -30,6 +30,7 @@ type Client struct {
 	needs   agents.Needs                   // what its process is started for
 	process atomic.Pointer[agents.Process] // of the agent; held, nil when the connection has ended
 	onClose func(id string)
+	asked   atomic.Bool // something other than initialize, in version 2
 }
 
 var _ acp.Client = (*Client)(nil)
@@ -39,6 +40,10 @@ var _ acp.Client = (*Client)(nil)
 func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptions) (acp.Client, acp.Reply, error) {
 	if r.closing.Load() {
 		return nil, acp.Reply{}, agents.ErrShutdown
+	}
+	choice, refused := version.Choose(&m, r.o.Versions)
+	if refused != nil {
+		return nil, acp.Reply{}, refused
 	}
 	name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
 	if name == "" {
@@ -51,14 +56,10 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if err != nil {
 		return nil, acp.Reply{}, err
 	}
-	if v, ok := rawjson.Member(m.Params(), "protocolVersion"); !ok || (v[0] != '"' && (v[0] < '0' || v[0] > '9')) {
-		e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidParams, "initialize needs params.protocolVersion"))
-		return nil, acp.Reply{Frame: e.Frame()}, problem.New(problem.InvalidRequest, "initialize needs params.protocolVersion, a number: send 1")
-	}
-	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
-	info, _ := rawjson.Member(m.Params(), "clientInfo")
+	caps := capabilitiesOf(choice)
+	info, _ := rawjson.Member(choice.Params, "clientInfo")
 	c := &Client{
-		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), viewer.ReadCapabilities(bytes.Clone(caps)), o.Shape, r.sessions.Asks()),
+		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), caps, o.Shape, r.sessions.Asks()),
 		r:      r, onClose: o.OnClose, agent: a,
 	}
 	c.needs = agents.Needs{
@@ -90,8 +91,25 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	r.mu.Lock()
 	r.clients[c.ID()] = c
 	r.mu.Unlock()
-	res := acp.NewResult(m.ID(), r.initializeResult(p))
+	res := acp.NewResult(m.ID(), c.initialized(p))
 	return c, acp.Reply{Frame: res.Frame()}, nil
+}
+
+// capabilitiesOf reads what initialize says of the client.
+func capabilitiesOf(choice version.Choice) viewer.Capabilities {
+	raw, _ := rawjson.Member(choice.Params, "clientCapabilities")
+	caps := viewer.ReadCapabilities(bytes.Clone(raw))
+	caps.Version = choice.Version
+	return caps
+}
+
+// initialized is the answer to initialize in the connection's version.
+func (c *Client) initialized(p *agents.Process) json.RawMessage {
+	res := c.r.initializeResult(p)
+	if c.Capabilities().Two() {
+		return version.Initialized(res)
+	}
+	return res
 }
 
 // initializeResult is the agent's own answer with what the gateway adds.

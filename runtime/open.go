@@ -72,7 +72,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	}
 	id := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if id != "" && !session.PlainID(id) {
-		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters: it travels in a header", session.MaxID))
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and not the word changes: it travels in headers and paths", session.MaxID))
 		return
 	}
 	if id != "" && !c.r.sessions.Reserve(id) {
@@ -308,7 +308,11 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 	default:
 		after = last
 	}
-	if oldest := s.Log().Oldest(); after+1 < oldest {
+	oldest := s.Log().Oldest()
+	if !given {
+		after = max(after, oldest-1) // what is there; the result says that it is not all
+	}
+	if after+1 < oldest {
 		q.Fail(nil, acp.Errorf(acp.CodeInternal, "events after %d are no longer kept, the oldest is %d", after, oldest).
 			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", after).With("oldestSeq", oldest)))
 		return
@@ -318,6 +322,10 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 		return
 	}
 	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
+	if replay > 0 && oldest > 1 {
+		result = rawjson.SetMember(result, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
+		result = rawjson.SetMember(result, strconv.AppendUint(nil, oldest, 10), "_meta", acp.MetaKey, "oldestSeq")
+	}
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
 		return
@@ -389,7 +397,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		}, func(s *session.Session, kept uint64) {
 			switch {
-			case fill:
+			case fill, c.Capabilities().Two(): // who speaks version 2 is shown history when it is complete
 			case method == acp.MethodSessionLoad:
 				c.Attach(s, 0, kept)
 			default:
@@ -400,9 +408,13 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			fail(err)
 			return
 		}
-		if fill {
+		switch {
+		case fill || c.Capabilities().Two() && method == acp.MethodSessionResume:
 			c.Attach(s, replayed, 0)
-		} else if method == acp.MethodSessionResume {
+		case c.Capabilities().Two():
+			c.Attach(s, 0, replayed)
+		}
+		if method == acp.MethodSessionResume {
 			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
 		missing, err := s.Finish(c.r.ctx, own.Meta())

@@ -30,6 +30,11 @@ func (c *Client) Call(ctx context.Context, m acp.Message) (<-chan acp.Reply, err
 }
 
 func (c *Client) take(ctx context.Context, m *acp.Message, sink chan acp.Reply) error {
+	if c.Capabilities().Two() {
+		if m = c.lower(m, sink); m == nil {
+			return nil
+		}
+	}
 	if m.Meta() != nil && !takesCredentials(m.Method()) {
 		own := withoutCredentials(m) // what is written down and passed on has none
 		m = &own
@@ -90,6 +95,9 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 	if q == nil {
 		return
 	}
+	if c.Capabilities().Two() {
+		c.raise(q, m.Session())
+	}
 	switch q.Method() {
 	case acp.MethodSessionNew, acp.MethodSessionLoad, acp.MethodSessionResume, acp.MethodSessionFork:
 		params, err := session.Normal(m.Params())
@@ -122,7 +130,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		}
 	case acp.MethodSessionClose:
 		if s := c.sessionOf(q, m); s != nil {
-			c.r.tasks.Go(func() { q.Finish(nil, s.Close(c.r.ctx)) })
+			c.r.tasks.Go(func() { c.closeSession(q, s) })
 		}
 	case acp.MethodSessionDelete:
 		if m.HasSession() && c.r.sessions.Find(m.Session()) == nil {

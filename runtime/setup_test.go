@@ -129,8 +129,8 @@ func TestNewSession_PermissionModeIsAMode(t *testing.T) {
 				if e := res.Err(); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(string(e.Data), "mode_not_supported") {
 					t.Errorf("answered %s", res.Frame())
 				}
-				if list, _, err := r.Sessions(SessionFilter{}); err != nil || len(list) > 0 {
-					t.Errorf("there are the sessions %+v", list)
+				if list, err := r.Sessions(t.Context(), SessionFilter{}); err != nil || len(list.Sessions) > 0 {
+					t.Errorf("there are the sessions %+v", list.Sessions)
 				}
 			} else if got := member(string(res.Result()), "unsupported"); (c.unsupported == "") != (got == "") || !strings.Contains(got, c.unsupported) {
 				t.Errorf("unsupported: %s", res.Frame())

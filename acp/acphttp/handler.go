@@ -18,6 +18,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // Header names of the two dialects.
@@ -177,8 +178,10 @@ func (h *Handler) find(r *http.Request) (*conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.shape == acp.Undecided {
+		if err := c.client.SetShape(shape); err != nil {
+			return nil, err
+		}
 		c.shape = shape
-		c.client.SetShape(shape)
 	}
 	if c.shape != shape {
 		return nil, problem.New(problem.InvalidRequest, "this connection uses the other dialect's header: go on with the one that it began with")
@@ -369,6 +372,12 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	client, reply, err := h.gw.Connect(r.Context(), m, acp.ConnectOptions{
 		ID: uuid.NewString(), Shape: acp.Undecided, Agent: r.URL.Query().Get("agent"), OnClose: h.forget,
 	})
+	if refused, ok := errors.AsType[*acp.Error](err); ok {
+		answer := version.Refusal(&m, refused)
+		w.Header().Set("Cache-Control", "no-store")
+		writeJSON(w, http.StatusBadRequest, answer.Frame())
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -389,13 +398,14 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	hd.Set(HeaderInlineConnection, client.ID())
 	hd.Set(headerAcceptsKey, "?1")
 	hd.Set("Cache-Control", "no-store")
-	writeJSON(w, reply.Frame)
+	writeJSON(w, http.StatusOK, reply.Frame)
 	return nil
 }
 
-func writeJSON(w http.ResponseWriter, frame []byte) {
+func writeJSON(w http.ResponseWriter, status int, frame []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(frame)))
+	w.WriteHeader(status)
 	_, _ = w.Write(frame) // a client that is gone is noticed elsewhere
 }
 

@@ -48,8 +48,8 @@ func newFakeClient() *fakeClient {
 	}
 }
 
-func (c *fakeClient) ID() string         { return c.id }
-func (c *fakeClient) SetShape(acp.Shape) {}
+func (c *fakeClient) ID() string               { return c.id }
+func (c *fakeClient) SetShape(acp.Shape) error { return nil }
 func (c *fakeClient) Send(_ context.Context, m acp.Message) error {
 	c.sent <- m.Clone()
 	return nil

@@ -106,6 +106,6 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp
 	if last > 0 {
 		w.Header().Set(HeaderLastEvent, strconv.FormatUint(last, 10))
 	}
-	writeJSON(w, rep.Frame)
+	writeJSON(w, http.StatusOK, rep.Frame)
 	return nil
 }

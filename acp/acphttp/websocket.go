@@ -17,6 +17,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // Subprotocol is what the server selects when a browser offers it beside the
@@ -107,6 +108,14 @@ func (s *socket) handshake(ctx context.Context, r *http.Request, id string) acp.
 			ID: id, Shape: acp.OneStream, Agent: r.URL.Query().Get("agent"),
 			Notify: func(frame []byte) { _ = s.send(frame) }, // a dead socket shows at the reply
 		})
+		if refused, ok := errors.AsType[*acp.Error](err); ok {
+			answer := version.Refusal(&m, refused)
+			if s.send(answer.Frame()) != nil {
+				return nil
+			}
+			late.Reset(s.h.o.Handshake)
+			continue
+		}
 		if err != nil {
 			p := problem.From(err)
 			e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p))

@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // Relay carries messages between the streams and conn until in ends, ctx ends, or
@@ -93,9 +94,18 @@ func (r *relay) read(ctx context.Context) error {
 		} else {
 			m, err = acp.Parse(line)
 		}
+		refusal := acp.Refusal
+		if err == nil && m.Method() == acp.MethodInitialize && m.IsRequest() {
+			// The other gateway is spoken to in version 1.
+			if choice, refused := version.Choose(&m, []int{version.One}); refused != nil {
+				err, refusal = refused, func(error) acp.Message { return version.Refusal(&m, refused) }
+			} else {
+				m = acp.NewRequest(m.ID(), m.Method(), choice.Params)
+			}
+		}
 		if err != nil {
 			select {
-			case r.own <- acp.Refusal(err):
+			case r.own <- refusal(err):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

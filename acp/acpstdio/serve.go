@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 const (
@@ -132,6 +133,10 @@ func (s *server) connect(ctx context.Context, initialize acp.Message) acp.Client
 		ID: uuid.NewString(), Shape: acp.OneStream, Agent: s.o.Agent,
 		Notify: s.say,
 	})
+	if refused, ok := errors.AsType[*acp.Error](err); ok {
+		s.refuse(nil, version.Refusal(&initialize, refused))
+		return nil
+	}
 	if err != nil {
 		p := problem.From(err)
 		s.refuse(nil, acp.NewError(initialize.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p)))

@@ -1,4 +1,5 @@
-// Package acptest checks frames against the official ACP schema, for tests.
+// Package acptest checks frames against the official ACP schema of either
+// version, for tests.
 //
 // A [Validator] checks one frame: the envelope, and params or result by the
 // method. A [Recorder] remembers which requests are open in either direction, so

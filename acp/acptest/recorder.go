@@ -21,10 +21,16 @@ type Recorder struct {
 	gateway map[acp.ID]string // open requests of the gateway
 }
 
-// NewRecorder returns a recorder of a new connection.
+// NewRecorder returns a recorder of a new connection of version 1.
 func NewRecorder(t testing.TB) *Recorder {
 	t.Helper()
-	return &Recorder{v: New(t), client: make(map[acp.ID]string), gateway: make(map[acp.ID]string)}
+	return NewRecorderFor(t, 1)
+}
+
+// NewRecorderFor returns a recorder of a new connection of a version of the protocol.
+func NewRecorderFor(t testing.TB, version int) *Recorder {
+	t.Helper()
+	return &Recorder{v: NewFor(t, version), client: make(map[acp.ID]string), gateway: make(map[acp.ID]string)}
 }
 
 // Client records a frame that the client sends, without judging it: tests send

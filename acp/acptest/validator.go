@@ -28,21 +28,31 @@ type side struct {
 	results       map[string]*jsonschema.Schema
 }
 
-var compiled = sync.OnceValues(compile)
+// compiled are the validators by version, each compiled once per process.
+var compiled = map[int]func() (*Validator, error){
+	1: sync.OnceValues(func() (*Validator, error) { return compile(schema.Unstable) }),
+	2: sync.OnceValues(func() (*Validator, error) { return compile(schema.Two) }),
+}
 
-// New returns the validator, which is compiled once per process.
+// New returns the validator of version 1.
 func New(t testing.TB) *Validator {
 	t.Helper()
-	v, err := compiled()
+	return NewFor(t, 1)
+}
+
+// NewFor returns the validator of a version of the protocol.
+func NewFor(t testing.TB, version int) *Validator {
+	t.Helper()
+	v, err := compiled[version]()
 	if err != nil {
 		t.Fatalf("compile the ACP schema: %v", err)
 	}
 	return v
 }
 
-func compile() (*Validator, error) {
-	const url = "acp:///v1.unstable.json"
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Unstable))
+func compile(source []byte) (*Validator, error) {
+	const url = "acp:///schema.json"
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,6 @@
 // Package schema has the types of ACP version 1, their codec, and the official
-// JSON Schema they are generated from, so that all of it works offline.
+// JSON Schema they are generated from, so that all of it works offline. Of version 2
+// it has the schema alone.
 //
 // The codec loses nothing: a member that the schema does not know is kept in
 // Extra, a variant that it does not know in Raw. What is only passed on is not

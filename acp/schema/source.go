@@ -12,6 +12,11 @@ var Stable []byte
 //go:embed v1.unstable.json
 var Unstable []byte
 
+// Two is the schema of version 2 of the protocol, with the drafts.
+//
+//go:embed v2.unstable.json
+var Two []byte
+
 // Version names the package the files came from, its version, and their
 // checksums, one per line.
 //

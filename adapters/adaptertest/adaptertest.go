@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 const (
@@ -42,6 +43,9 @@ type Subject struct {
 	Unshown map[adapters.Feature]string
 	// Skip names contracts that are not run, with the reason.
 	Skip map[string]string
+	// Elsewhere names contracts that another test of the normal tier shows with the
+	// same program, and that test. They are run in the long tier.
+	Elsewhere map[string]string
 	// Patience bounds every single wait, a minute for 0.
 	Patience time.Duration
 }
@@ -132,16 +136,24 @@ func Run(t *testing.T, subject Subject) {
 	t.Helper()
 	s := newSuite(t, subject)
 	t.Cleanup(func() { s.drop(t) })
-	for name, reason := range subject.Skip {
-		if !slices.ContainsFunc(contracts, func(c contract) bool { return c.name == name }) {
-			t.Errorf("Skip names %q, which is no contract", name)
-		}
-		if reason == "" {
-			t.Errorf("Skip gives no reason for %s", name)
+	for field, named := range map[string]map[string]string{"Skip": subject.Skip, "Elsewhere": subject.Elsewhere} {
+		for name, reason := range named {
+			if !slices.ContainsFunc(contracts, func(c contract) bool { return c.name == name }) {
+				t.Errorf("%s names %q, which is no contract", field, name)
+			}
+			if reason == "" {
+				t.Errorf("%s gives no reason for %s", field, name)
+			}
 		}
 	}
 	for _, c := range contracts {
-		t.Run(c.name, func(t *testing.T) { s.run(t, c) })
+		t.Run(c.name, func(t *testing.T) {
+			if where := subject.Elsewhere[c.name]; where != "" && subject.Skip[c.name] == "" {
+				s.ran[c.name] = true
+				agentcache.Long(t, where)
+			}
+			s.run(t, c)
+		})
 	}
 }
 
@@ -149,7 +161,7 @@ func Run(t *testing.T, subject Subject) {
 type suite struct {
 	Subject
 	large int             // bytes of a large text
-	ran   map[string]bool // by contract: it was not skipped
+	ran   map[string]bool // by contract: it is shown, here or elsewhere
 	owner testing.TB      // the test of all contracts; shared lasts as long
 	state string          // where the agents of all shared connections keep their files
 	cwd   string          // of the sessions of all shared connections

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -17,11 +18,12 @@ func TestContract(t *testing.T) {
 	prompts := w.Prompts(isAgent)
 	prompts.Reread = adaptertest.Prompt{} // liveReusedCallID has it: amp does not go on
 	adaptertest.Run(t, adaptertest.Subject{
-		Adapter: w.Adapter(),
-		Prompts: prompts,
-		Chunks:  1,
-		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Shows:   w.shows(),
+		Adapter:   w.Adapter(),
+		Elsewhere: bridgetest.Scenarios(),
+		Prompts:   prompts,
+		Chunks:    1,
+		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
+		Shows:     w.shows(),
 		Skip: map[string]string{
 			"10-MiB-message": "amp never answers a prompt of several MiB; liveLargePrompt has the largest that it is given",
 		},

@@ -168,6 +168,7 @@ func liveWorkspaceSettingsThatDecide(t *testing.T, w *world) {
 }
 
 func livePermissionIsRemembered(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "permission allowed for the session is not asked again" shows it through the gateway`)
 	c := w.open(bridgetest.Pick(optionAlways))
 	id := c.Fresh()
 	made := filepath.Join(w.Cwd, "made")
@@ -201,6 +202,7 @@ func liveRejectedWithAReason(t *testing.T, w *world) {
 
 // A subagent's calls are on no line, but its permissions are asked for.
 func livePermissionOfASubagent(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "permission inside a subagent" shows it through the gateway`)
 	w.Model.On(scriptedmodel.Exactly("delegate it"), scriptedmodel.Step{scriptedmodel.Call(toolTask, object{"prompt": "run touch " + w.Cwd + "/sub", "description": "touches"})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(bridgetest.Pick(optionAllow))
 	_, got := c.Turn(c.New(""), "delegate it")
@@ -226,6 +228,7 @@ func livePermissionOfASubagent(t *testing.T, w *world) {
 
 // Every state in which a turn can be cancelled, and the session goes on.
 func liveCancelEverywhere(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "cancel at once" and "cancel while ..." show it through the gateway`)
 	gate := make(chan struct{})
 	defer close(gate)
 	w.Model.On(scriptedmodel.Exactly("think for ever"), scriptedmodel.Step{scriptedmodel.Gate(gate)})
@@ -286,6 +289,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 
 // How turns end that the program does not end with the usual words.
 func liveEndsOfTurns(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "max_tokens and refusal" and "provider's refusal is quoted" show it through the gateway`)
 	stop := func(reason string) {
 		w.Model.On(scriptedmodel.Exactly("stop "+reason), scriptedmodel.Step{scriptedmodel.Say("so far"), scriptedmodel.Stop(reason)})
 	}
@@ -357,6 +361,7 @@ func liveLargePrompt(t *testing.T, w *world) {
 }
 
 func liveResumeTellsTheModel(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "closed, loaded and resumed" shows it through the gateway`)
 	c := w.OpenAlone(schema.ClientCapabilities{}, nil)
 	id, unused := c.Fresh(), c.Fresh()
 	c.Turn(id, "say before the end")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/internal/process"
@@ -61,7 +63,7 @@ func (a *agent) ask(ctx context.Context) facts {
 		}
 		return out
 	}
-	f := facts{version: p.Version}
+	f := facts{version: bridge.FirstOf(p.Version, packageVersion(script))}
 	var asking sync.WaitGroup
 	if f.version == "" {
 		asking.Go(func() { f.version = versionForm.FindString(run("--version")) })
@@ -72,6 +74,26 @@ func (a *agent) ask(ctx context.Context) facts {
 		told.Store(key, f)
 	}
 	return f
+}
+
+// packageVersion is the version of the npm package that a script lies in, "" when
+// it lies in none of Amp's. To ask the program takes a second.
+func packageVersion(script string) string {
+	real, err := filepath.EvalSymlinks(script)
+	if err != nil {
+		return ""
+	}
+	for dir := filepath.Dir(real); ; dir = filepath.Dir(dir) {
+		if b, err := os.ReadFile(filepath.Join(dir, "package.json")); err == nil {
+			if name := rawjson.MemberString(b, "name"); name != "@sourcegraph/amp" && !strings.HasPrefix(name, "@ampcode/cli") {
+				return ""
+			}
+			return versionForm.FindString(rawjson.MemberString(b, "version"))
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
 }
 
 var versionForm = regexp.MustCompile(`\b0\.0\.\d+(-g\w+)?`)

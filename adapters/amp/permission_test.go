@@ -2,6 +2,7 @@ package amp
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -75,6 +76,29 @@ func TestModesIn(t *testing.T) {
 	} {
 		if got := modesIn(help); len(got) != want {
 			t.Errorf("%q: %q", help, got)
+		}
+	}
+}
+
+func TestPackageVersion(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "dist", "main.js")
+	link := filepath.Join(dir, "amp")
+	if err := errors.Join(os.Mkdir(filepath.Dir(script), 0o700), os.WriteFile(script, nil, 0o700), os.Symlink(script, link)); err != nil {
+		t.Fatal(err)
+	}
+	for content, want := range map[string]string{
+		`{"name":"@sourcegraph/amp","version":"0.0.1770734955-g93e689"}`:    "0.0.1770734955-g93e689",
+		`{"name":"@ampcode/cli-linux-x64","version":"0.0.1780000000-gabc"}`: "0.0.1780000000-gabc",
+		`{"name":"wrapper-of-mine","version":"0.0.1780000000-gabc"}`:        "",
+		`{"name":"@sourcegraph/amp","version":"next"}`:                      "",
+		`no JSON`: "",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := packageVersion(link); got != want {
+			t.Errorf("%s: %q, want %q", content, got, want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -160,6 +161,7 @@ func liveDiffs(t *testing.T, w *world) {
 }
 
 func liveQuestion(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "question ..." show it through the gateway`)
 	type object = map[string]any
 	w.Model.On(scriptedmodel.Exactly("ask me"),
 		scriptedmodel.Step{scriptedmodel.Call("AskUserQuestion", object{"questions": []object{{

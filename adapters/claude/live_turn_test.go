@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -23,6 +24,7 @@ var noticing = schema.ClientCapabilities{Session: &schema.ClientSessionCapabilit
 }}
 
 func liveBadKeyEndsAtTheFirstRetry(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "bad key ends the prompt at once" shows it through the gateway`)
 	c := w.open(noticing, nil)
 	id := c.New("")
 	for _, status := range []int{401, 403} {
@@ -58,6 +60,7 @@ func alive(pid int) bool {
 }
 
 func liveCancelEverywhere(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "cancel ..." show it through the gateway`)
 	pidfile := filepath.Join(w.Home, "pid")
 	// In a session of its own, as a server that a tool starts would be.
 	script := w.Write("long.sh", "setsid sh -c 'echo $$ >"+pidfile+"; exec sleep 1000'", 0o700)
@@ -120,6 +123,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 }
 
 func liveSecondPromptWaits(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "a second prompt waits" shows it through the gateway`)
 	gate := make(chan struct{})
 	w.Model.On(scriptedmodel.Exactly("first"), scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
 	c := w.open(noticing, nil)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 )
 
 // isAgent is a shell condition: p is the agent.
@@ -19,10 +20,11 @@ sandbox_mode = "danger-full-access"
 	w.Write(".codex/rules/default.rules", `prefix_rule(pattern=["touch"], decision="prompt")
 `, 0o600)
 	adaptertest.Run(t, adaptertest.Subject{
-		Adapter: w.Adapter(),
-		Prompts: w.Prompts(isAgent),
-		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Unshown: shownBy().Elsewhere(),
+		Adapter:   w.Adapter(),
+		Elsewhere: bridgetest.Scenarios(),
+		Prompts:   w.Prompts(isAgent),
+		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
+		Unshown:   shownBy().Elsewhere(),
 		Skip: map[string]string{
 			"10-MiB-message": "codex refuses prompts beyond 1048576 characters; liveLargePrompt has the largest that it takes",
 		},

@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -144,6 +145,7 @@ func livePermissions(t *testing.T, w *world) {
 }
 
 func liveQuestion(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "question ..." show it through the gateway`)
 	w.Model.On(scriptedmodel.Exactly("ask me"), scriptedmodel.Step{scriptedmodel.Call("request_user_input", map[string]any{"questions": []any{map[string]any{
 		"id": "color", "header": "Color", "question": "Which color?",
 		"options": []any{map[string]string{"label": "Red", "description": "warm"}, map[string]string{"label": "Blue", "description": "cold"}},

@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -210,6 +211,7 @@ func alive(t *testing.T, file string) bool {
 }
 
 func liveCancelEverywhere(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "cancel ..." show it through the gateway`)
 	w.Model.On(scriptedmodel.Exactly("escalate"), scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{
 		"cmd": "touch " + filepath.Join(w.Cwd, "escalated"), "sandbox_permissions": "require_escalated", "justification": "because",
 	})}, scriptedmodel.Step{scriptedmodel.Say("escalated")})
@@ -311,6 +313,7 @@ func liveCancelEndsTheCommand(t *testing.T, w *world) {
 // liveBusyIsNotSteered: codex would put a second prompt into the turn that
 // runs.
 func liveBusyIsNotSteered(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "a second prompt waits" shows it through the gateway`)
 	gate := make(chan struct{})
 	w.Model.On(scriptedmodel.Exactly("first"), scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
 	c := w.open(schema.ClientCapabilities{}, nil)

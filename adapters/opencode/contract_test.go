@@ -11,11 +11,12 @@ import (
 func TestContract(t *testing.T) {
 	w := newWorld(t)
 	adaptertest.Run(t, adaptertest.Subject{
-		Adapter: w.Adapter(),
-		Prompts: w.Prompts(`tr '\0' ' ' < /proc/$p/cmdline | grep -q ' serve --hostname'`),
-		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Unshown: shownBy().Elsewhere(),
-		Skip:    map[string]string{"10-MiB-message": "opencode takes minutes for it; liveTurn has one of a megabyte"},
+		Adapter:   w.Adapter(),
+		Elsewhere: bridgetest.Scenarios(),
+		Prompts:   w.Prompts(`tr '\0' ' ' < /proc/$p/cmdline | grep -q ' serve --hostname'`),
+		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
+		Unshown:   shownBy().Elsewhere(),
+		Skip:      map[string]string{"10-MiB-message": "opencode takes minutes for it; liveTurn has one of a megabyte"},
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -150,6 +151,7 @@ func liveNoNetwork(t *testing.T, w *world) {
 }
 
 func liveFailures(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "bad key ends the prompt at once" and "provider's refusal is quoted" show it through the gateway`)
 	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	id := c.New("")

@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -33,6 +34,7 @@ func answering(option string, labels ...string) bridgetest.Answer {
 }
 
 func liveQuestion(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "question ..." show it through the gateway`)
 	w.Model.On(scriptedmodel.Exactly("ask"), scriptedmodel.Step{scriptedmodel.Call("question", asks("Which?"))}, scriptedmodel.Step{scriptedmodel.SayResult()})
 	c := w.open(schema.ClientCapabilities{}, answering("", "B"))
 	id := c.New("")
@@ -103,6 +105,7 @@ func liveUndo(t *testing.T, w *world) {
 }
 
 func liveSubagent(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "subagent belongs to its call" shows it through the gateway`)
 	task := scriptedmodel.Call("task", map[string]any{"description": "Sub job", "prompt": "run touch " + w.Home + "/child", "subagent_type": "general"})
 	w.Model.On(scriptedmodel.Exactly("delegate"), scriptedmodel.Step{task}, scriptedmodel.Step{scriptedmodel.Say("parent done")})
 	c := w.open(schema.ClientCapabilities{}, bridgetest.Pick("once"))
@@ -126,6 +129,7 @@ func liveSubagent(t *testing.T, w *world) {
 }
 
 func liveCommandsAndCompaction(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "a command is listed and run" and "compaction" show it through the gateway`)
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/greet.md"), "---\ndescription: greets\n---\nsay greetings to $ARGUMENTS\n", 0o600)
 	c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Compaction: &schema.CompactionCapabilities{}}}, nil)
 	id := c.New("")

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -233,6 +234,7 @@ func liveAbortLeavesNothing(t *testing.T, w *world) {
 
 // liveManyTurns runs turns of many sessions at once in one process.
 func liveManyTurns(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "sessions at once" shows it through the gateway`)
 	for i := range 12 {
 		w.Model.On(scriptedmodel.Exactly(fmt.Sprintf("count %d", i)),
 			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("number %d begins. ", i)), scriptedmodel.Call("bash", map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.3", i), "description": "counts"})},

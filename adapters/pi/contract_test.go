@@ -19,10 +19,11 @@ func TestContract(t *testing.T) {
 		p.Text, p.Says = "/bash"+p.Text[len("run"):], ""
 	}
 	adaptertest.Run(t, adaptertest.Subject{
-		Adapter: w.Adapter(),
-		Prompts: prompts,
-		Crash:   adaptertest.Crash{Code: -1, Stderr: "about to crash"},
-		Unshown: shownBy().Elsewhere(),
+		Adapter:   w.Adapter(),
+		Elsewhere: bridgetest.Scenarios(),
+		Prompts:   prompts,
+		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
+		Unshown:   shownBy().Elsewhere(),
 		Skip: map[string]string{
 			"10-MiB-message": "pi takes it, in a minute: the suite's model says it in pieces of 16 letters; liveLargeMessages has larger pieces",
 		},

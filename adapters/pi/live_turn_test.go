@@ -169,6 +169,7 @@ func has(text string) func(m *acp.Message) bool {
 }
 
 func liveCancelEverywhere(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "cancel ..." show it through the gateway`)
 	pidfile := filepath.Join(w.Home, "pid")
 	c := w.open(noticing, nil)
 	id := c.New("")
@@ -246,6 +247,7 @@ func liveCancelEverywhere(t *testing.T, w *world) {
 }
 
 func liveSecondPromptWaits(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "a second prompt waits" shows it through the gateway`)
 	gate := make(chan struct{})
 	w.script("first", scriptedmodel.Step{scriptedmodel.Say("one "), scriptedmodel.Gate(gate), scriptedmodel.Say("two")})
 	c := w.open(schema.ClientCapabilities{}, nil)

@@ -353,22 +353,6 @@ func TestStatus_NoDefaultAgent(t *testing.T) {
 	}
 }
 
-func TestProtocolVersion_TwoGetsOne(t *testing.T) {
-	g := startGateway(t)
-	c := &client{t: t, g: g, kind: inline}
-	resp, answer := do(t, c, call{
-		header: http.Header{c.kind.header(): nil},
-		body:   `{"jsonrpc":"2.0","id":"v","method":"initialize","params":{"protocolVersion":2,"clientCapabilities":{}}}`,
-	})
-	var m struct {
-		ID     string
-		Result struct{ ProtocolVersion int }
-	}
-	if err := json.Unmarshal(answer, &m); err != nil || resp.StatusCode != 200 || m.Result.ProtocolVersion != 1 || m.ID != "v" {
-		t.Errorf("%s %s, want version 1", resp.Status, answer)
-	}
-}
-
 // upgrade opens a WebSocket without initializing it.
 func upgrade(t *testing.T, g *gateway, h http.Header, protocols ...string) (*websocket.Conn, *http.Response, error) {
 	t.Helper()

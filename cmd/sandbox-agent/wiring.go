@@ -74,6 +74,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 	}
 	rt, err := runtime.New(runtime.Options{
 		HostTools:         hostTools,
+		Versions:          cfg.acpVersions,
 		Adapters:          list,
 		Catalog:           catalog,
 		Installer:         installer.Programs(),
@@ -90,6 +91,8 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		UnattachedTimeout: cfg.unattachedTimeout,
 		BackgroundTimeout: cfg.backgroundTimeout,
 		MaxIdleProcesses:  cfg.maxIdleProcesses,
+		MaxIdleMemory:     cfg.maxIdleMemory,
+		Retention:         cfg.retention,
 		Observer:          told.Runtime(),
 		Logger:            log,
 		Version:           version,

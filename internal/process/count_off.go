@@ -2,4 +2,6 @@
 
 package process
 
-func countStart(Spec) {}
+func countStart(*Process) {}
+
+func countEnd(*Process) {}

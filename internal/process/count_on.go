@@ -3,16 +3,29 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"strings"
 )
 
-// StartsVar names the file that gets a line for each process that is started:
-// its program and its first argument. Only programs that are built with the tag
+// StartsVar names the file that gets two lines for each process. When it starts:
+// "start", its program and its first argument. When it has ended: "end", the
+// milliseconds of processor time that it and its children took, its program, its
+// first argument and its folder. Only programs that are built with the tag
 // countstarts write it; the run of all tests counts with it what real agents cost.
 const StartsVar = "SANDBOX_AGENT_TEST_STARTS"
 
-func countStart(s Spec) {
+func countStart(p *Process) {
+	countLine("start\t" + strings.Join(p.cmd.Args[:min(2, len(p.cmd.Args))], "\t"))
+}
+
+func countEnd(p *Process) {
+	state := p.cmd.ProcessState
+	took := state.UserTime() + state.SystemTime()
+	countLine(fmt.Sprintf("end\t%d\t%s\t%s", took.Milliseconds(), strings.Join(p.cmd.Args[:min(2, len(p.cmd.Args))], "\t"), p.cmd.Dir))
+}
+
+func countLine(line string) {
 	path := os.Getenv(StartsVar)
 	if path == "" {
 		return
@@ -22,5 +35,5 @@ func countStart(s Spec) {
 		return
 	}
 	defer f.Close()
-	_, _ = f.WriteString(strings.Join(append([]string{s.Path}, s.Args[:min(1, len(s.Args))]...), "\t") + "\n")
+	_, _ = f.WriteString(line + "\n")
 }

@@ -98,7 +98,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", s.Path, err)
 	}
 	p.started = time.Now()
-	countStart(s)
+	countStart(p)
 	go p.wait(stderr)
 	return p, nil
 }
@@ -162,6 +162,7 @@ func (p *Process) wait(stderr *os.File) {
 		_ = stderr.Close()
 	}
 	<-drained
+	countEnd(p)
 	st := p.cmd.ProcessState
 	p.exit.Code = st.ExitCode()
 	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {

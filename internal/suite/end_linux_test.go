@@ -27,7 +27,7 @@ wait; wait; wait; sleep 300
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := new(suite).command(ctx, ".", "sh", "sh")
+		_, err := new(suite).command(ctx, ".", nil, "sh", "sh")
 		done <- err
 	}()
 	var pids []string

@@ -56,9 +56,9 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	})
 	return []goRun{
 		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, []string{endToEnd, "./adapters/..."}},
-		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
 		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, []string{endToEnd}},
 		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, concurrent},
+		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
 	}, nil
 }
 

@@ -117,42 +117,77 @@ func (s *suite) all(ctx context.Context) error {
 			return err
 		}
 	}
-	verb := func(name string) { s.part(name, func() (usage, error) { return s.command(ctx, ".", s.task, name) }) }
+	verb := func(name string) {
+		s.part(name, func() (usage, error) { return s.command(ctx, ".", nil, s.task, name) })
+	}
 	// It writes files that the others read.
 	verb("generate:check")
-	var beside sync.WaitGroup
-	beside.Go(func() {
-		goRuns, err := s.goRuns(ctx)
-		if err != nil {
-			s.part("go list", func() (usage, error) { return 0, err })
-		}
-		// The first waits for agents most of the time; the others fill that time, one
-		// after the other, since each of them keeps a processor busy.
-		var runs sync.WaitGroup
-		test := func(run goRun) { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
-		for i, run := range goRuns {
-			if i == 0 {
-				runs.Go(func() { test(run) })
-			} else {
-				test(run)
+	built, remove, err := s.build(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	goRuns, err := s.goRuns(ctx)
+	if err != nil {
+		return err
+	}
+	// Three things at a time, those that take longest first. The first of Go's runs
+	// takes as long as all others together: it waits for agents most of the time, and
+	// the others fill that time.
+	var parts []func()
+	for _, run := range goRuns {
+		parts = append(parts, func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) })
+	}
+	for _, dir := range s.node {
+		parts = append(parts, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
+	}
+	parts = append(
+		parts,
+		func() {
+			s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
+		},
+		func() { verb("lint") },
+	)
+	next := make(chan func())
+	var workers sync.WaitGroup
+	for range 3 {
+		workers.Go(func() {
+			for part := range next {
+				part()
 			}
-		}
-		runs.Wait()
-	})
-	beside.Go(func() {
-		verb("lint")
-		for _, dir := range s.node {
-			s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir) })
-		}
-		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir) })
-	})
-	beside.Wait()
+		})
+	}
+	for _, part := range parts {
+		next <- part
+	}
+	close(next)
+	workers.Wait()
 	if ctx.Err() != nil {
 		<-ended
 		return ctx.Err()
 	}
 	s.part("report", func() (usage, error) { return 0, s.report(s.out, starts) })
 	return nil
+}
+
+// build makes the gateway once for the tests of Node and Python, which find it by
+// the environment that is returned. Go's tests build what they need.
+func (s *suite) build(ctx context.Context) (env []string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "suite-")
+	if err != nil {
+		return nil, nil, err
+	}
+	file := filepath.Join(dir, "sandbox-agent")
+	s.part("build", func() (usage, error) {
+		used, failed := s.command(ctx, ".", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-o", file, "./cmd/sandbox-agent")
+		err = failed
+		return used, failed
+	})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, fmt.Errorf("build the gateway: %w", err)
+	}
+	return []string{"SANDBOX_AGENT_BIN=" + file}, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // changedAgents names the agents below whose folders something was changed since
@@ -219,9 +254,10 @@ func program(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (s *suite) command(ctx context.Context, dir, name string, args ...string) (usage, error) {
+// command runs a program with env added to the environment.
+func (s *suite) command(ctx context.Context, dir string, env []string, name string, args ...string) (usage, error) {
 	cmd := program(ctx, dir, name, args...)
-	cmd.Stdout = s.out
+	cmd.Stdout, cmd.Env = s.out, append(os.Environ(), env...)
 	err := cmd.Run()
 	return usageOf(cmd), err
 }

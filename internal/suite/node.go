@@ -22,8 +22,9 @@ type vitest struct {
 	}
 }
 
-// nodeTest runs the tests of a folder and notes each test's result.
-func (s *suite) nodeTest(ctx context.Context, dir string) (usage, error) {
+// nodeTest runs the tests of a folder with env added to the environment, and notes
+// each test's result.
+func (s *suite) nodeTest(ctx context.Context, dir string, env []string) (usage, error) {
 	var pkg struct{ Scripts map[string]string }
 	b, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	if err == nil {
@@ -41,7 +42,7 @@ func (s *suite) nodeTest(ctx context.Context, dir string) (usage, error) {
 	}
 	defer os.RemoveAll(tmp)
 	file := filepath.Join(tmp, "results.json")
-	used, ran := s.command(ctx, dir, "npm", "test", "--", "--reporter=default", "--reporter=json", "--outputFile.json="+file)
+	used, ran := s.command(ctx, dir, env, "npm", "test", "--", "--reporter=default", "--reporter=json", "--outputFile.json="+file)
 	b, err = os.ReadFile(file)
 	if err != nil {
 		return used, errors.Join(ran, fmt.Errorf("no results: %w", err))

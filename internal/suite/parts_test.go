@@ -112,7 +112,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 			})
 			t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
 			s := suite{out: io.Discard}
-			_, err := s.nodeTest(t.Context(), "a")
+			_, err := s.nodeTest(t.Context(), "a", nil)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -121,7 +121,7 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	t.Run("npm is missing", func(t *testing.T) {
 		files(t, map[string]string{"a/package.json": `{"scripts":{"test":"vitest run"}}`})
 		t.Setenv("PATH", t.TempDir())
-		if _, err := new(suite).nodeTest(t.Context(), "a"); err == nil {
+		if _, err := new(suite).nodeTest(t.Context(), "a", nil); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -136,7 +136,7 @@ func TestNodeTest_KindOfAFile(t *testing.T) {
 	})
 	t.Setenv("PATH", filepath.Join(must(os.Getwd()), "bin")+":"+os.Getenv("PATH"))
 	s := suite{out: io.Discard}
-	if _, err := s.nodeTest(t.Context(), "inspector"); err != nil {
+	if _, err := s.nodeTest(t.Context(), "inspector", nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.results) != 1 || s.results[0].kind != "browser" || s.results[0].name != "inspector/test/a.test.ts a" {

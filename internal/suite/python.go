@@ -26,8 +26,9 @@ type junit struct {
 	} `xml:"testsuite>testcase"`
 }
 
-// pythonTest runs the tests of a folder and notes each test's result.
-func (s *suite) pythonTest(ctx context.Context, dir string) (usage, error) {
+// pythonTest runs the tests of a folder with env added to the environment, and
+// notes each test's result.
+func (s *suite) pythonTest(ctx context.Context, dir string, env []string) (usage, error) {
 	tmp, err := os.MkdirTemp("", "suite-")
 	if err != nil {
 		return 0, err
@@ -38,7 +39,7 @@ func (s *suite) pythonTest(ctx context.Context, dir string) (usage, error) {
 	if err != nil {
 		return 0, err
 	}
-	used, ran := s.command(ctx, dir, python, "-m", "pytest", "-q", "--tb=short", "--junitxml="+file)
+	used, ran := s.command(ctx, dir, env, python, "-m", "pytest", "-q", "--tb=short", "--junitxml="+file)
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return used, errors.Join(ran, fmt.Errorf("no results: %w", err))

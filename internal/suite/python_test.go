@@ -25,7 +25,7 @@ func TestPythonTest(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := suite{out: io.Discard}
-			_, err := s.pythonTest(t.Context(), "p")
+			_, err := s.pythonTest(t.Context(), "p", nil)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}

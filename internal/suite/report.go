@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -156,8 +157,8 @@ func readSkips(file string) ([]*regexp.Regexp, error) {
 	return out, err
 }
 
-// readStarts sums up the file that tests wrote: a line for each process, its
-// program and first argument. What lies in the cache of agents is an agent.
+// readStarts sums up the file that tests wrote: two lines for each process, when it
+// starts and when it has ended. What lies in the cache of agents is an agent.
 func readStarts(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -168,26 +169,62 @@ func readStarts(file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("count the starts of agents: %w", err)
 	}
-	counts, all := map[string]int{}, 0
+	type cost struct {
+		starts int
+		took   time.Duration
+	}
+	costs, all, asked := map[string]cost{}, cost{}, 0
 	for line := range strings.Lines(string(b)) {
-		// The cache's own path may have an agent's name in it.
-		below := line
-		for _, d := range []string{dir, resolved} {
-			below = strings.ReplaceAll(below, d+string(filepath.Separator), "")
+		event, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		var milliseconds int
+		if event == "end" {
+			var took string
+			took, rest, _ = strings.Cut(rest, "\t")
+			if milliseconds, err = strconv.Atoi(took); err != nil {
+				return "", fmt.Errorf("count the starts of agents: %q: %w", line, err)
+			}
 		}
-		if below == line {
+		// The cache's own path may have an agent's name in it.
+		below := ""
+		fields := strings.Split(rest, "\t")
+		for _, path := range fields[:min(2, len(fields))] {
+			for _, d := range []string{dir, resolved} {
+				if in, ok := strings.CutPrefix(path, d+string(filepath.Separator)); ok {
+					below = in
+				}
+			}
+		}
+		if below == "" {
 			continue
 		}
-		line = below
-		all++
-		counts[startedAgent(line)]++
+		name := startedAgent(below)
+		c := costs[name]
+		switch {
+		case event == "start" && asksOnly(rest):
+			asked++
+		case event == "start":
+			c.starts++
+			all.starts++
+		}
+		c.took += time.Duration(milliseconds) * time.Millisecond
+		all.took += time.Duration(milliseconds) * time.Millisecond
+		costs[name] = c
 	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(costs), func(a, b string) int {
+		return cmp.Or(costs[b].starts-costs[a].starts, strings.Compare(a, b))
+	})
 	parts := make([]string, len(names))
 	for i, name := range names {
-		parts[i] = fmt.Sprintf("%s %d", name, counts[name])
+		parts[i] = fmt.Sprintf("%s %d %.0fs", name, costs[name].starts, costs[name].took.Seconds())
 	}
-	return fmt.Sprintf("%d (%s)", all, strings.Join(parts, ", ")), nil
+	return fmt.Sprintf("%d (%s), asked for a word %d times, processor %.0fs", all.starts, strings.Join(parts, ", "), asked, all.took.Seconds()), nil
+}
+
+// asksOnly reports whether the arguments make a program answer a question and end,
+// before it is an agent: its version, its flags, whether its sandbox works here.
+func asksOnly(line string) bool {
+	_, arg, _ := strings.Cut(line, "\t")
+	return slices.Contains([]string{"--version", "--help", "sandbox"}, arg)
 }
 
 // programs tells agents by a part of their program's path.

@@ -45,7 +45,8 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 	defer func(floors, skips string) { floorsFile, skipsFile = floors, skips }(floorsFile, skipsFile)
 	floorsFile, skipsFile = "# a comment\n2\tunit\n1\tlive pi\n", "^fs\\.TestRoot$\troot may do it\n"
 	starts := filepath.Join(t.TempDir(), "starts.txt")
-	if err := os.WriteFile(starts, []byte(filepath.Dir(starts)+"/npm/codex/bin/codex\tapp-server\n/bin/sh\t-c\n"), 0o600); err != nil {
+	codex := filepath.Dir(starts) + "/npm/codex/bin/codex\tapp-server"
+	if err := os.WriteFile(starts, []byte("start\t"+codex+"\nend\t1600\t"+codex+"\t/home\nstart\t/bin/sh\t-c\nend\t5\t/bin/sh\t-c\t"+codex+"\nstart\t"+strings.Replace(codex, "app-server", "--version", 1)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	good := []result{{kind: "unit", outcome: "pass"}, {kind: "unit", outcome: "fail"}, {kind: "live pi", outcome: "pass"}}
@@ -70,7 +71,7 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
-			if !strings.Contains(out.String(), "starts of real agents: 1 (codex 1)\n") {
+			if !strings.Contains(out.String(), "starts of real agents: 1 (codex 1 2s), asked for a word 1 times, processor 2s\n") {
 				t.Errorf("it says\n%s", out.String())
 			}
 		})
@@ -126,11 +127,12 @@ func TestReadStarts_WhereverTheCacheIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(link, "starts.txt")
-	lines := cache + "/npm/codex/bin/codex\tapp-server\n" + link + "/npm/gemini/x\t--acp\nnode\t" + cache + "/npm/sourcegraph/main.js\n/home/claude/bin/claude\t-p\n"
+	lines := "start\t" + cache + "/npm/codex/bin/codex\tapp-server\nstart\t" + link + "/npm/gemini/x\t--acp\nstart\tnode\t" + cache +
+		"/npm/sourcegraph/main.js\nstart\t/home/claude/bin/claude\t-p\nend\t3100\tnode\t" + cache + "/npm/sourcegraph/main.js\t/home\n"
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readStarts(file); err != nil || got != "3 (amp 1, codex 1, gemini 1)" {
+	if got, err := readStarts(file); err != nil || got != "3 (amp 1 3s, codex 1 0s, gemini 1 0s), asked for a word 0 times, processor 3s" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

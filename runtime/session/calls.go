@@ -5,6 +5,8 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -57,14 +59,16 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 	}
 }
 
-// EndLostCalls ends the calls that an earlier gateway left open when it was killed:
-// once, before anybody reads the session's history or gives it work.
+// EndLostCalls ends the calls, and the turn, that an earlier gateway left open when it was
+// killed: once, before anybody reads the session's history or gives it work.
 func (s *Session) EndLostCalls() {
 	s.lostCalls.Do(func() {
 		if s.Process() != nil || s.endsClean() {
 			return
 		}
 		var lost calls
+		var none version.Frames
+		turns := version.NewView(version.About{Session: s.id})
 		log := s.Log()
 		cur := log.Cursor(log.Oldest() - 1)
 		for {
@@ -77,7 +81,13 @@ func (s *Session) EndLostCalls() {
 				break
 			}
 			for _, e := range batch {
-				if e.Kind != journal.Update {
+				switch e.Kind {
+				case journal.Client, journal.Response, journal.TurnEnd:
+					none.Reset()
+					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)
+					continue
+				case journal.Update:
+				default:
 					continue
 				}
 				if m, err := acp.Parse(e.Frame); err == nil && isCall(&m) {
@@ -85,15 +95,26 @@ func (s *Session) EndLostCalls() {
 				}
 			}
 		}
-		if len(lost.open) == 0 {
-			return
-		}
 		var x after
 		s.mu.Lock()
 		s.calls.open = append(lost.open, s.calls.open...)
 		s.failCallsLocked("the gateway was ended while the call ran", &x)
+		if turns.Running() && s.m.turn == nil {
+			s.endLostTurnLocked(&x)
+		}
 		s.unlock(&x)
 	})
+}
+
+// endLostTurnLocked notes the end of a turn whose gateway was killed.
+func (s *Session) endLostTurnLocked(x *after) {
+	why, err := schema.Encode(acp.Errorf(acp.CodeInternal, "the gateway was ended while the turn ran"))
+	if err != nil {
+		return
+	}
+	n := acp.NewNotification("_sandboxagent/session/turn_ended", rawjson.Object{}.String("sessionId", s.id).Raw("error", why).End())
+	s.Log().Append(journal.TurnEnd, journal.Everyone, n.Frame())
+	x.flush = true
 }
 
 // endsClean reports whether the end of the log shows that the last turn ended, and
@@ -108,7 +129,12 @@ func (s *Session) endsClean() bool {
 	}
 	clean := last == 0
 	for _, e := range batch {
-		if e.Kind != journal.Response && e.Kind != journal.Update {
+		switch e.Kind {
+		case journal.Response, journal.Update, journal.Client:
+		case journal.TurnEnd:
+			clean = clean || e.To == journal.Everyone
+			continue
+		default:
 			continue
 		}
 		m, err := acp.Parse(e.Frame)
@@ -119,7 +145,7 @@ func (s *Session) endsClean() bool {
 		case e.Kind == journal.Response:
 			_, turn := rawjson.Member(m.Result(), "stopReason")
 			clean = clean || turn
-		case isCall(&m):
+		case m.Method() == acp.MethodSessionPrompt, isCall(&m):
 			clean = false
 		}
 	}

@@ -45,7 +45,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	if n.From != nil {
 		n.From.mu.Lock()
-		rec.Modes, rec.ConfigOptions = n.From.rec.Modes, n.From.rec.ConfigOptions
+		rec.Modes, rec.ConfigOptions, rec.Gist = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist
 		n.From.mu.Unlock()
 	}
 	rec.read(result)
@@ -82,7 +82,7 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 // Inherit copies the history of another session up to an entry. Who makes the fork knows
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
-	cur := from.Log().Cursor(0)
+	cur := from.Log().Cursor(from.Log().Oldest() - 1)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
@@ -163,9 +163,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		}
 		return nil, nil, 0, err
 	}
+	s.list()
 	set.mu.Lock()
-	set.byID[s.id] = s
-	delete(set.reserved, s.id)
+	set.enterLocked(s)
 	set.mu.Unlock()
 	s.change(func(*record) {})
 	return s, res, replayed, nil

@@ -28,9 +28,11 @@ type turn struct {
 	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
 	phase     phase
 	withdrawn bool         // the agent is told when it has the prompt
+	answered  bool         // its client was answered when it began, and is told of its end
 	agentID   int64        // the request's id at the agent
 	shown     bool         // the agent has shown something
 	watchdog  *awake.Timer // of silence; nil without
+	worked    func()       // says that the process works on it no more; nil before it does
 	span      observe.Span
 }
 
@@ -59,26 +61,38 @@ func (s *Session) Cancel(by journal.Recipient, m *acp.Message) {
 	s.Flush()
 }
 
-// recordLocked makes the turn's prompt part of the history.
-func (s *Session) recordLocked(t *turn) {
+// recordLocked makes the turn's prompt part of the history. In version 2 of the protocol
+// this is what its client waits for.
+func (s *Session) recordLocked(t *turn, x *after) {
 	s.m.working = false
 	num := t.req.Client().Number()
 	log := s.Log()
-	log.Append(journal.Client, num, t.prompt.Frame())
+	prompt := log.Append(journal.Client, num, t.prompt.Frame())
 	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
-	for _, block := range rawjson.Elements(blocks) {
+	s.gistLocked(gistOf(blocks))
+	for i := range rawjson.Elements(blocks) {
 		// The sender knows what it sent; everybody else, and everybody later,
 		// is shown it as ACP shows a user's words.
-		log.Append(journal.Echo, journal.Except(num),
-			[]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted,
-			[]byte(`,"update":{"sessionUpdate":"user_message_chunk","content":`), block, []byte(`}}}`))
+		log.AppendEcho(journal.Except(num), prompt, i)
 	}
+	if deliver, answered := t.req.Begun(s, prompt); answered {
+		t.answered = true
+		x.then(deliver)
+	}
+}
+
+// echo returns the message that shows others a block of a prompt.
+func (s *Session) echo(block []byte) []byte {
+	update := rawjson.Object{}.String("sessionUpdate", "user_message_chunk").Raw("content", block).End()
+	m := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
+	return m.Frame()
 }
 
 // giveLocked queues the turn's prompt for the agent. The error is why the process is
 // ending.
 func (s *Session) giveLocked(t *turn, l *link) error {
 	prompt, native := t.prompt, l.nativeID()
+	t.worked = l.p.Working()
 	t.prompt = acp.Message{}
 	id, err := l.p.Post(
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
@@ -116,6 +130,9 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 	if t.watchdog != nil {
 		t.watchdog.Stop()
 	}
+	if t.worked != nil {
+		t.worked()
+	}
 	var frame []byte
 	var outcome observe.Outcome
 	switch {
@@ -138,7 +155,10 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 		frame = t.req.Rewritten(res)
 		s.noteTurnEndLocked(t, res.Result(), res.Err())
 	}
-	deliver := t.req.Record(s, frame, viewer.TimedOut(err), outcome)
+	deliver := func() {}
+	if !t.answered {
+		deliver = t.req.Record(s, frame, viewer.TimedOut(err), outcome)
+	}
 	x.then(func() {
 		t.span.End(outcome)
 		deliver()
@@ -148,9 +168,10 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 }
 
 // noteTurnEndLocked tells the session's other clients, the turn's own on a later
-// connection among them, how it ended, if one may want to know.
+// connection among them, how it ended, if one may want to know. For a turn whose client
+// was answered when it began this is its end, for all.
 func (s *Session) noteTurnEndLocked(t *turn, result []byte, failure *acp.Error) {
-	if t.name == nil && !s.watchedLocked(t.req.Client()) {
+	if !t.answered && t.name == nil && !s.watchedLocked(t.req.Client()) {
 		return
 	}
 	params := rawjson.Object{}.String("sessionId", s.id)
@@ -167,7 +188,11 @@ func (s *Session) noteTurnEndLocked(t *turn, result []byte, failure *acp.Error) 
 		params = params.Raw("result", result)
 	}
 	n := acp.NewNotification("_sandboxagent/session/turn_ended", params.End())
-	s.Log().Append(journal.TurnEnd, journal.Except(t.req.Client().Number()), n.Frame())
+	to := journal.Except(t.req.Client().Number())
+	if t.answered {
+		to = journal.Everyone
+	}
+	s.Log().Append(journal.TurnEnd, to, n.Frame())
 }
 
 // watchedLocked reports whether a client other than c wants to know how turns end.

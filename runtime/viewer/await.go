@@ -16,6 +16,9 @@ func (st *Stream) Written() {
 	defer c.mu.Unlock()
 	for _, m := range st.polled {
 		m.f.written = max(m.f.written, m.pos)
+		if m.f.state == told {
+			m.f.state = nothing
+		}
 		if m.f.session == nil { // nobody else reads it
 			m.f.log.Forget(m.f.written, keepWritten)
 		}
@@ -52,7 +55,7 @@ func (c *Client) lastEvent() uint64 {
 func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall time.Duration) {
 	c.awaitProgress(ctx, stall, func() bool {
 		f := c.feedLocked(s)
-		return f == nil || f.written >= seq || f.stop == nil && !c.streamed
+		return f == nil || f.written >= seq && f.state == nothing || f.stop == nil && !c.streamed
 	})
 }
 

@@ -5,11 +5,13 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // Capabilities is what the client said in initialize, as far as the gateway acts on it.
 type Capabilities struct {
-	Raw json.RawMessage // for the agent
+	Raw     json.RawMessage // for the agent
+	Version int             // of the protocol that the connection speaks; 0 is the first
 
 	fsRead, fsWrite, terminal         bool
 	form, url, question, eventNumbers bool
@@ -74,6 +76,10 @@ func forAgent(caps json.RawMessage) json.RawMessage {
 // Notices is the begin of the methods of the gateway's own notifications. Clients of
 // the protocol that do not know them would show them as errors.
 const Notices = "_sandboxagent/"
+
+// Two reports whether the client speaks version 2 of the protocol: what it is given is
+// translated.
+func (c Capabilities) Two() bool { return c.Version == version.Two }
 
 // WantsNotices reports whether the client knows the gateway's own notifications.
 func (c Capabilities) WantsNotices() bool { return c.notices }

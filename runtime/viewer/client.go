@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -16,7 +18,7 @@ import (
 type Client struct {
 	id   string
 	num  journal.Recipient
-	caps Capabilities
+	caps atomic.Pointer[Capabilities]
 	asks Asks
 	used atomic.Int64 // unix ms of the last request
 	done chan struct{}
@@ -52,6 +54,8 @@ type Session interface {
 	Join(f *Feed, after uint64) (open []uint64)
 	// Leave undoes Join.
 	Leave(f *Feed)
+	// BesideLog is what the log does not say of the session.
+	BesideLog() version.About
 }
 
 // Asks knows the requests of agents that are open.
@@ -63,9 +67,10 @@ type Asks interface {
 // NewClient returns a client without streams. num is what logs call it.
 func NewClient(id string, num journal.Recipient, caps Capabilities, shape acp.Shape, asks Asks) *Client {
 	c := &Client{
-		id: id, num: num, caps: caps, shape: shape, asks: asks, done: make(chan struct{}),
+		id: id, num: num, shape: shape, asks: asks, done: make(chan struct{}),
 		streams: map[string]*Stream{}, requests: map[acp.ID]*Request{}, given: map[int64]bool{},
 	}
+	c.caps.Store(&caps)
 	c.Touch()
 	return c
 }
@@ -76,11 +81,16 @@ func (c *Client) ID() string { return c.id }
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// SetShape decides how the connection's events travel.
-func (c *Client) SetShape(shape acp.Shape) {
+// SetShape decides how the connection's events travel. Responses of version 2 keep their
+// place among the events, which those of the inline shape do not.
+func (c *Client) SetShape(shape acp.Shape) error {
+	if shape == acp.Inline && c.Capabilities().Two() {
+		return problem.New(problem.InvalidRequest, "this connection speaks version 2 of the protocol, which the inline dialect does not carry: go on with the header of the standard dialect, or initialize with protocolVersion 1")
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shape = shape
+	return nil
 }
 
 // Close ends the reading, and reports whether this call did.
@@ -118,7 +128,14 @@ func (c *Client) Closed() bool {
 func (c *Client) Number() journal.Recipient { return c.num }
 
 // Capabilities returns what the client said that it can.
-func (c *Client) Capabilities() Capabilities { return c.caps }
+func (c *Client) Capabilities() Capabilities { return *c.caps.Load() }
+
+// Renew takes what the client said in an initialize that it has repeated. The version
+// stays.
+func (c *Client) Renew(caps Capabilities) {
+	caps.Version = c.caps.Load().Version
+	c.caps.Store(&caps)
+}
 
 // Shape returns how the connection's events travel.
 func (c *Client) Shape() acp.Shape {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
@@ -15,13 +16,16 @@ type Feed struct {
 	log     *journal.Log
 	replay  uint64 // entries up to here are history; set before it is shared
 	since   uint64 // responses up to here were an earlier feed's; set before it is shared
+	stateAt uint64 // where a client of version 2 is told the session's state; set before it is shared
 
 	// Guarded by client.mu.
-	pos     uint64   // handed out up to here
-	written uint64   // written to the client up to here
-	shown   uint64   // newest entry that the client was handed
-	first   []uint64 // open requests before pos that are given first
-	stop    func()   // ends the watch; nil without a stream
+	pos     uint64        // handed out up to here
+	written uint64        // written to the client up to here
+	shown   uint64        // newest entry that the client was handed
+	first   []uint64      // open requests before pos that are given first
+	view    *version.View // at pos, of a client of version 2; nil until something is read
+	state   telling       // of such a client
+	stop    func()        // ends the watch; nil without a stream
 }
 
 // unwatch is called with client.mu held, or when the feed has no client left.
@@ -95,6 +99,9 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 	defer s.Exit()
 	f := newFeed(c, s, after)
 	f.replay = replay
+	if c.Capabilities().Two() {
+		f.state, f.stateAt = due, max(after, replay)
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -159,11 +166,12 @@ func (c *Client) Created(q *Request, s Session, result []byte) {
 		delete(c.requests, q.id)
 		q.span.End(observe.OutcomeOf(nil))
 		m := acp.NewResult(q.id, result)
+		frame := q.raised(&m)
 		switch {
 		case q.sink != nil:
-			q.sink <- acp.Reply{Frame: m.Frame()}
+			q.sink <- acp.Reply{Frame: frame}
 		case !c.closed:
-			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, m.Frame()) // in memory: it cannot fail
+			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, frame) // in memory: it cannot fail
 		}
 	}
 	added := f == nil || c.addLocked(f)

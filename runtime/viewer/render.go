@@ -20,11 +20,11 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 			return nil
 		}
 	case journal.Notice:
-		if e.Seq <= f.replay || !e.To.Includes(c.num) || !c.caps.notices && e.Kind != journal.Update && ownNotice(e.Frame) {
+		if e.Seq <= f.replay || !e.To.Includes(c.num) || !c.caps.Load().notices && e.Kind != journal.Update && ownNotice(e.Frame) {
 			return nil
 		}
 	case journal.TurnEnd:
-		if !c.caps.turns || e.Seq <= f.replay || !e.To.Includes(c.num) {
+		if !c.caps.Load().turns || e.Seq <= f.replay || !e.To.Includes(c.num) {
 			return nil
 		}
 	case journal.Response:
@@ -68,22 +68,26 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 		return nil
 	}
 	a, open := c.asks.Open(id)
-	if !open || !c.caps.Can(a.Method, a.Params) {
+	caps := c.caps.Load()
+	if !open || !caps.Can(a.Method, a.Params) {
 		return nil
 	}
 	frame := e.Frame
 	if m.Method() == acp.MethodRequestQuestion {
-		if frame = a.formFor(c.caps, frame); frame == nil {
+		if frame = a.formFor(*caps, frame); frame == nil {
 			return nil
 		}
 	}
 	c.given[id] = true
+	if caps.Two() {
+		frame = raiseAsk(f.view, frame)
+	}
 	return st.numbered(f, e.Seq, frame)
 }
 
 // numbered adds the entry's sequence number for clients that want it.
 func (st *Stream) numbered(f *Feed, seq uint64, frame []byte) []byte {
-	if !st.c.caps.eventNumbers || f.session == nil {
+	if !st.c.caps.Load().eventNumbers || f.session == nil {
 		return frame
 	}
 	m, err := acp.Parse(frame)
@@ -100,11 +104,14 @@ func (st *Stream) again(f *Feed, e journal.Entry) []byte {
 	if e.Kind == journal.AskDone {
 		return e.Frame
 	}
+	if e.Kind == journal.Ask && st.c.caps.Load().Two() {
+		return st.numbered(f, e.Seq, st.raiseAgain(f.view, e))
+	}
 	if e.Kind == journal.Ask {
 		if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodRequestQuestion {
 			id, _ := m.ID().Int()
 			if a, open := st.c.asks.Open(id); open {
-				return st.numbered(f, e.Seq, a.formFor(st.c.caps, e.Frame))
+				return st.numbered(f, e.Seq, a.formFor(*st.c.caps.Load(), e.Frame))
 			}
 		}
 	}

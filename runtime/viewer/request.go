@@ -7,7 +7,9 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -23,6 +25,7 @@ type Request struct {
 	done     atomic.Bool
 	span     observe.Span // ends with the response
 	withdraw atomic.Pointer[func(context.Context)]
+	raise    func(*acp.Message) []byte // the response as its client's version has it; nil is as it is
 
 	behind struct { // where a response has its place that no session's log has
 		session string
@@ -72,6 +75,30 @@ func (q *Request) Method() string { return q.method }
 // Context has the values for work that is part of the request.
 func (q *Request) Context() context.Context { return q.span.Context() }
 
+// Raise has the response translated for its client. It is called before anybody can
+// answer.
+func (q *Request) Raise(f func(*acp.Message) []byte) { q.raise = f }
+
+func (q *Request) raised(m *acp.Message) []byte {
+	if q.raise == nil {
+		return m.Frame()
+	}
+	return q.raise(m)
+}
+
+// Begun answers a prompt that is entry seq of the session's log, if its client speaks
+// version 2 of the protocol: there the answer is that the prompt has begun. It reports
+// whether it is answered now. As for [Request.Record] the rest is done by the function
+// returned.
+func (q *Request) Begun(s Session, seq uint64) (deliver func(), answered bool) {
+	if !q.client.Capabilities().Two() {
+		return nil, false
+	}
+	q.raise = nil
+	m := acp.NewResult(q.id, rawjson.Object{}.String("messageId", version.MessageID(seq)).End())
+	return q.Record(s, m.Frame(), false, observe.OutcomeOf(nil)), true
+}
+
 // OnWithdraw says what must be done when the client withdraws the request.
 func (q *Request) OnWithdraw(f func(context.Context)) { q.withdraw.Store(&f) }
 
@@ -88,6 +115,10 @@ func (q *Request) Withdraw(ctx context.Context) {
 func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe.Outcome) (deliver func()) {
 	if !q.done.CompareAndSwap(false, true) {
 		return func() {}
+	}
+	if q.raise != nil {
+		m := acp.MustParse(frame)
+		frame = q.raise(&m)
 	}
 	c := q.client
 	rep := acp.Reply{Frame: frame, TimedOut: timedOut, Session: q.behind.session, Seq: q.behind.seq}

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -22,6 +23,7 @@ type run struct {
 	seq   uint64 // entry of the first
 	log   *journal.Log
 	sess  Session
+	raise raised // of a client of version 2
 }
 
 // Stream is one open stream of a client. It implements [acp.Stream].
@@ -41,6 +43,10 @@ type Stream struct {
 	arena   []byte // frames that were rendered for this client
 
 	next, until uint64 // ids still to be replayed; none when next > until
+
+	out  version.Frames             // made for this client, of version 2
+	skim version.Frames             // made and not shown
+	past map[*journal.Log]*pastView // for what is replayed to one
 }
 
 // mark is how far a poll came in a feed.
@@ -112,7 +118,7 @@ func (c *Client) Stream(session string, after *uint64) (acp.Stream, error) {
 		if oldest := f.log.Oldest(); f.pos+1 < oldest {
 			// Said once; who comes back gets what is left.
 			err := problem.New(problem.EventsExpired, "events were dropped while no stream was open, the oldest kept has sequence number %d: load the session anew", oldest).With("oldestSeq", oldest)
-			f.pos = oldest - 1
+			f.pos, f.view = oldest-1, nil
 			return nil, err
 		}
 	}
@@ -198,6 +204,7 @@ func (st *Stream) Close() {
 // Poll returns the next events.
 func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
+	st.out.Reset()
 	if st.next <= st.until {
 		if err := st.pollReplay(limit); err != nil || len(st.events) > 0 {
 			st.poke()
@@ -257,6 +264,12 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	pos, first := f.pos, f.first
 	f.first = nil
 	c.mu.Unlock()
+	two := f.session != nil && c.caps.Load().Two()
+	if two {
+		if err := st.catchUp(f, pos); err != nil {
+			return err
+		}
+	}
 	for _, seq := range first {
 		batch, err := f.log.Cursor(seq-1).Next(nil, 1)
 		if err == nil && len(batch) > 0 {
@@ -278,13 +291,11 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		}
 		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
 	}
-	if len(st.entries) == 0 {
+	if len(st.entries) == 0 && !two {
 		return nil
 	}
-	if len(st.entries) > 0 {
-		for _, e := range st.entries {
-			*limit -= len(e.Frame) + 64
-		}
+	for _, e := range st.entries {
+		*limit -= len(e.Frame) + 64
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,6 +305,9 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	}
 	if !slices.Contains(c.feeds, f) {
 		return nil // detached or attached anew meanwhile
+	}
+	if two {
+		return st.raiseAllLocked(f)
 	}
 	for _, e := range st.entries {
 		if frame := st.renderLocked(f, e); frame != nil {
@@ -309,7 +323,12 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 func (st *Stream) add(f *Feed, e journal.Entry) {
 	st.c.mu.Lock()
 	defer st.c.mu.Unlock()
-	if frame := st.renderLocked(f, e); frame != nil {
+	frame := st.renderLocked(f, e)
+	switch {
+	case frame == nil:
+	case f.view != nil:
+		st.handOutRaisedLocked(f, e.Seq, raised{per: 1, alone: true}, append([]byte(nil), frame...))
+	default:
 		st.handOutLocked(f, e.Seq, append([]byte(nil), frame...))
 	}
 }
@@ -325,15 +344,20 @@ func (st *Stream) handOutLocked(f *Feed, seq uint64, frame []byte) {
 		if n := len(c.runs); n > 0 && c.runs[n-1].log == f.log && c.runs[n-1].seq+c.runs[n-1].n == seq {
 			c.runs[n-1].n++
 		} else {
-			if n >= maxRuns {
-				drop := n / 4
-				c.expired = c.runs[drop].event - 1
-				c.runs = append(c.runs[:0], c.runs[drop:]...)
-			}
-			c.runs = append(c.runs, run{event: c.event, n: 1, seq: seq, log: f.log, sess: f.session})
+			c.noteRunLocked(run{event: c.event, n: 1, seq: seq, log: f.log, sess: f.session})
 		}
 	}
 	st.events = append(st.events, ev)
+}
+
+// noteRunLocked notes where the newest events came from.
+func (c *Client) noteRunLocked(r run) {
+	if n := len(c.runs); n >= maxRuns {
+		drop := n / 4
+		c.expired = c.runs[drop].event - 1
+		c.runs = append(c.runs[:0], c.runs[drop:]...)
+	}
+	c.runs = append(c.runs, r)
 }
 
 // pollReplay adds events that were handed out before.
@@ -351,6 +375,12 @@ func (st *Stream) pollReplay(limit int) error {
 		c.mu.Unlock()
 		if st.next = max(st.next, r.event); !st.all && st.key != runKey(r) {
 			st.next = r.event + r.n
+			continue
+		}
+		if r.raise.per > 0 {
+			if err := st.replayRaised(r, &limit); err != nil {
+				return err
+			}
 			continue
 		}
 		last := min(r.event+r.n-1, st.until)

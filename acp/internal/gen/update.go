@@ -23,7 +23,11 @@ const (
 var schemaFiles = map[string]string{
 	"package/schema/v1/schema.json":          "v1.json",
 	"package/schema/v1/schema.unstable.json": "v1.unstable.json",
+	"package/schema/v2/schema.unstable.json": "v2.unstable.json",
 }
+
+// schemaNames are the file names here, in the order in which VERSION has them.
+var schemaNames = []string{"v1.json", "v1.unstable.json", "v2.unstable.json"}
 
 // update fetches the pinned package through the user's npm configuration and
 // writes its schema files and VERSION to dir.
@@ -46,7 +50,7 @@ func update(dir string) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", filepath.Base(archives[0]), err)
 	}
-	for _, name := range []string{"v1.json", "v1.unstable.json"} {
+	for _, name := range schemaNames {
 		if err := os.WriteFile(filepath.Join(dir, name), found[name], 0o644); err != nil {
 			return err
 		}
@@ -58,7 +62,7 @@ func update(dir string) error {
 func versionFile(files map[string][]byte) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "package %s\nversion %s\n", pinnedPackage, pinnedVersion)
-	for _, name := range []string{"v1.json", "v1.unstable.json"} {
+	for _, name := range schemaNames {
 		fmt.Fprintf(&out, "%s sha256 %x\n", name, sha256.Sum256(files[name]))
 	}
 	return out.String()

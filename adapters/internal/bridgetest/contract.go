@@ -6,6 +6,18 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 )
 
+// Scenarios are the contracts that the scenarios of every agent with a bridge show
+// through the gateway, with the same program.
+func Scenarios() map[string]string {
+	const again = `the scenario "closed, loaded and resumed" shows it through the gateway`
+	return map[string]string{
+		"load": again, "resume": again,
+		"two-sessions-interleave": `the scenario "sessions at once" shows it through the gateway`,
+		"permission-cancelled":    `the scenario "permission answered as cancelled ends the turn" shows it through the gateway`,
+		"cancel-ends-the-turn":    `the scenarios "cancel ..." show it through the gateway`,
+	}
+}
+
 // AgentPID is shell that sets p to the nearest ancestor for which isAgent, a
 // shell condition about the process p, holds: the agent that runs the shell.
 func AgentPID(isAgent string) string {

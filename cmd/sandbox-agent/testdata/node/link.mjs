@@ -94,6 +94,7 @@ const idle = new Map();
 
 /** One scenario's world: a folder, connections, sessions. All but what is borrowed are closed with it. */
 export class World {
+  static follower; // of new sessions, in version 2 of the protocol
   place = env.WORK; // where its sessions work; dir, below it, is its own
   links = [];
   borrowed = [];
@@ -134,7 +135,16 @@ export class World {
     const result = await link.agent.request(methods.agent.session.new, {
       cwd, mcpServers, ...more, ...(meta ? { _meta: own(meta) } : {}),
     });
-    return new Session(this, link, result.sessionId, result, answer);
+    await World.follower?.follow(result.sessionId, cwd);
+    const s = new Session(this, link, result.sessionId, result, answer);
+    s.cwd = cwd;
+    return s;
+  }
+
+  /** The sessions that are open, and their folders. */
+  open() {
+    const all = [...this.links.flatMap((l) => [...l.sessions.values()]), ...this.borrowed.map(([, s]) => s)];
+    return all.filter((s) => s.cwd).map((s) => [s.id, s.cwd]);
   }
 
   /**

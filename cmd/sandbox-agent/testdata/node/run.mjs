@@ -9,6 +9,7 @@
 // {name, without} for one that the agent cannot have.
 import assert from "node:assert/strict";
 import { World, env } from "./link.mjs";
+import { Follower, readTwice } from "./second.mjs";
 
 const LIMIT = 90_000; // ms for one scenario
 const AT_ONCE = 2; // each may have a program of its own that takes a processor while it starts
@@ -18,6 +19,10 @@ env.TRANSPORT = ["turns", "sessions", "early"].includes(topic) ? "http" : "ws";
 const { default: agent } = await import(`./agents/${name}.mjs`);
 const { default: shared, first = {}, last = {} } = await import(`./${topic}.mjs`);
 const { own = {}, without = {} } = agent[topic] ?? {};
+// Turns are followed in version 2 of the protocol as they happen; where clients and their
+// answers are counted, sessions are read afterwards only.
+if (topic === "turns") World.follower = new Follower();
+let read = 0;
 
 for (const name of Object.keys(without)) {
   assert.ok(shared[name] ?? first[name] ?? last[name], `${name}, which the agent does not have, is no scenario`);
@@ -34,6 +39,7 @@ async function run([name, scenario]) {
   let detail = "";
   try {
     await Promise.race([scenario(world, agent), late]);
+    read += await Promise.race([readTwice(world.open(), World.follower), late]);
   } catch (error) {
     const links = new Set([...world.links, ...world.borrowed.map(([, s]) => s.link)]);
     const shown = [...links].flatMap((l) => [...l.updates.values()].flat()).filter((u) => u.sessionUpdate !== "available_commands_update");
@@ -53,4 +59,6 @@ await Promise.all(Array.from({ length: AT_ONCE }, async () => {
 }));
 // What others would notice: each alone, behind all others.
 for (const one of chosen(last)) await run(one);
+World.follower?.close();
+if (read === 0 && topic === "turns") console.log(JSON.stringify({ name: "second reading", ok: false, detail: "no session was read in both versions" }));
 process.exit(0);

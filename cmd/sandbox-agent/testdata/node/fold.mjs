@@ -1,0 +1,89 @@
+// Folds the updates of a session into what a client shows, by the rules of either version
+// of the protocol. Two clients of one session must come to the same.
+
+const text = (block) => block?.type === "text" ? block.text : block ? `[${block.type}]` : "";
+
+export class Conversation {
+  #version;
+  #items = new Map();
+  #role = "";
+  #count = 0;
+  #plan;
+  #mode;
+
+  constructor(version) { this.#version = version; }
+
+  #item(key, make) {
+    if (!this.#items.has(key)) this.#items.set(key, make());
+    return this.#items.get(key);
+  }
+
+  take(u) {
+    const kind = u.sessionUpdate;
+    const role = /^(user|agent)_(message|thought)/.exec(kind)?.[0];
+    if (role) {
+      if (this.#version === 2) {
+        const m = this.#item(`${role} ${u.messageId}`, () => ({ kind: role, text: "" }));
+        if (kind.endsWith("_chunk")) m.text += text(u.content);
+        else if (u.content !== undefined) m.text = (u.content ?? []).map(text).join("");
+        return;
+      }
+      const own = u.messageId ?? "";
+      if (own || this.#role !== role) this.#count++;
+      const key = own ? `${role} ${own}` : `${role} #${this.#count}`;
+      this.#role = own ? "" : role;
+      this.#key = own ? this.#key : key;
+      this.#item(own ? key : this.#key, () => ({ kind: role, text: "" })).text += text(u.content);
+      return;
+    }
+    switch (kind) {
+      case "tool_call":
+        this.#role = "";
+      // falls through
+      case "tool_call_update": {
+        const c = this.#item(`call ${u.toolCallId}`, () => ({ kind: "call", id: u.toolCallId }));
+        for (const name of ["title", "kind", "status", "rawInput", "rawOutput"]) if (u[name] != null) c[name] = u[name];
+        if (u.content != null) c.content = u.content.map((x) => x.type === "diff" ? diff(x) : x.type === "content" ? text(x.content) : x);
+        return;
+      }
+      case "plan": this.#plan = u.entries; return;
+      case "plan_update": this.#plan = u.plan.entries; return;
+      case "current_mode_update": this.#mode = u.currentModeId; return;
+      case "config_option_update": this.#mode = u.configOptions.find((o) => o.category === "mode")?.currentValue ?? this.#mode; return;
+    }
+  }
+  #key = "";
+
+  /** What is shown: messages and calls in their order, after them plan and mode. */
+  shown() {
+    const all = [...this.#items.values()].filter((i) => i.kind === "call" || i.text !== "");
+    // A client of version 1 cannot tell where a turn of its own ends: what follows each
+    // other by one role is one.
+    const items = [];
+    for (const i of all) {
+      const before = items.at(-1);
+      if (before && before.kind === i.kind && i.kind !== "call") before.text += i.text;
+      else items.push({ ...i });
+    }
+    return [{ kind: "plan", entries: this.#plan, mode: this.#mode }, ...items];
+  }
+}
+
+/** A diff as what was and what is, of either version. */
+function diff(d) {
+  if (!d.changes) return { path: d.path, was: d.oldText ?? "", is: d.newText };
+  let was = "", is = "", inside = false, last = "";
+  for (const line of (d.patch?.text ?? "").split(/(?<=\n)/)) {
+    if (line.startsWith("@@")) { inside = true; continue; }
+    if (!inside) continue;
+    const [mark, rest] = [line[0], line.slice(1)];
+    if (mark !== "+" && mark !== "\\") was += rest;
+    if (mark !== "-" && mark !== "\\") is += rest;
+    if (mark === "\\") {
+      if (last !== "+") was = was.slice(0, -1);
+      if (last !== "-") is = is.slice(0, -1);
+    }
+    last = mark;
+  }
+  return { path: d.changes[0].path, was, is };
+}

@@ -1,0 +1,109 @@
+package runtime
+
+import (
+	"encoding/json"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+// This file is what clients of version 2 of the protocol send. All else in this package
+// knows version 1 alone.
+
+// lower returns the message of a client of version 2 as version 1 has it, nil when it was
+// answered here.
+func (c *Client) lower(m *acp.Message, sink chan acp.Reply) *acp.Message {
+	if m.IsResponse() {
+		id, _ := m.ID().Int()
+		if a, open := c.r.sessions.Asks().Open(id); open {
+			answer := version.Answer(a.Method, a.Params, m)
+			return &answer
+		}
+		return m
+	}
+	if m.Method() == acp.MethodInitialize && m.IsRequest() {
+		c.initializeAgain(m, sink)
+		return nil
+	}
+	if m.IsRequest() {
+		c.asked.Store(true)
+	}
+	lowered, err := version.Request(m)
+	if err != nil {
+		if m.IsRequest() {
+			c.refuse(m, err, sink)
+		}
+		return nil
+	}
+	if lowered.Method() == acp.MethodSessionSetConfigOption {
+		if s := c.r.sessions.Find(lowered.Session()); s != nil {
+			about := s.BesideLog()
+			if mode, ok := version.SetMode(&lowered, about.Options, about.Modes); ok {
+				return &mode
+			}
+		}
+	}
+	return &lowered
+}
+
+// initializeAgain answers an initialize that is repeated: until anything else is asked it
+// may be, and what it says then counts.
+func (c *Client) initializeAgain(m *acp.Message, sink chan acp.Reply) {
+	err := version.Again(m, c.asked.Load())
+	var choice version.Choice
+	if err == nil {
+		choice, err = version.Choose(m, []int{version.Two})
+	}
+	p := c.process.Load()
+	if err == nil && p == nil {
+		err = acp.Errorf(acp.CodeInvalidRequest, "the connection has ended")
+	}
+	if err != nil {
+		c.refuse(m, err, sink)
+		return
+	}
+	c.Renew(capabilitiesOf(choice))
+	c.answer(acp.NewResult(m.ID(), c.initialized(p)), sink)
+}
+
+// refuse answers a request that does not begin.
+func (c *Client) refuse(m *acp.Message, err *acp.Error, sink chan acp.Reply) {
+	c.answer(version.Refusal(m, err), sink)
+}
+
+func (c *Client) answer(m acp.Message, sink chan acp.Reply) {
+	if sink != nil {
+		sink <- acp.Reply{Frame: m.Frame()}
+		return
+	}
+	c.Post(journal.Response, m.Frame())
+}
+
+// raise has the response to a request of a client of version 2 translated.
+func (c *Client) raise(q *viewer.Request, id string) {
+	q.Raise(func(m *acp.Message) []byte {
+		var options, modes json.RawMessage
+		switch q.Method() {
+		case acp.MethodSessionSetConfigOption, acp.MethodSessionSetMode: // they are answered without a lock
+			if s := c.r.sessions.Find(id); s != nil {
+				about := s.BesideLog()
+				options, modes = about.Options, about.Modes
+			}
+		}
+		return version.Reply(q.Method(), m, options, modes)
+	})
+}
+
+// closeSession closes a session for the client. In version 2 the client is told how what
+// went on has ended before the answer, and nothing after it.
+func (c *Client) closeSession(q *viewer.Request, s *session.Session) {
+	err := s.Close(c.r.ctx)
+	if err == nil && c.Capabilities().Two() {
+		c.AwaitEntry(c.r.ctx, s, s.Log().Last(), replayBound)
+		c.Detach(s)
+	}
+	q.Finish(nil, err)
+}
