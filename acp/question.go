@@ -21,6 +21,7 @@ type Question struct {
 	Question    string           `json:"question"`
 	Options     []QuestionOption `json:"options"`
 	MultiSelect bool             `json:"multiSelect"`
+	OwnWords    bool             `json:"ownWords,omitempty"` // they are an answer, too
 }
 
 // QuestionOption is one answer to choose.

@@ -47,6 +47,10 @@ type Info struct {
 	// and come in [Options]; "env", "agentVersion" and "isolation" are the gateway's
 	// own. None of these is named here.
 	Takes []string
+	// PermissionModes names the agent's own mode for a permissionMode, "" for one that
+	// it has no mode for, where Takes does not have "permissionMode" and the modes'
+	// names do not tell: see [Info.ModeFor].
+	PermissionModes map[string]string
 	// Credentials says which of a session's own credentials the adapter uses. A
 	// session with others is refused: it would run on somebody else's key.
 	Credentials CredentialUse
@@ -191,6 +195,17 @@ type Process interface {
 	StartedAt() time.Time
 	RSS() int64 // resident memory in bytes, 0 when unknown
 	Stderr() Stderr
+}
+
+// Commander is a Process that knows which programs its agent has left running.
+type Commander interface {
+	// Now returns the moment in the machine's time, which goes on while it is
+	// suspended; 0 where that is not known.
+	Now() int64
+	// Commands returns the moments at which the programs were started that its agent
+	// has given a process group of their own, as agents do with commands, and that
+	// still run, wherever they are now.
+	Commands() []int64
 }
 
 // NotInstalledError says that an agent's program is missing, or too old, and what

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -84,22 +86,28 @@ func appendEvent(dst []byte, ev runtime.Event) []byte {
 	return append(dst, '}')
 }
 
-// streamEvents writes events until the client leaves or the server stops. An
-// error after the first event is an event named error with a problem document.
+// streamEvents writes events until the client leaves or the server stops.
 func (s *Server) streamEvents(c echo.Context, id string, after uint64) error {
-	r := c.Request()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.stop, cancel)()
-
 	// What is wrong from the start must be a status code, which cannot be told
 	// from the iterator: it waits when there is nothing yet.
 	if _, err := s.o.Sessions.Session(id); err != nil {
 		return err
 	}
-	if _, _, err := s.o.Sessions.Events(ctx, id, after, 1); err != nil {
+	if _, _, err := s.o.Sessions.Events(c.Request().Context(), id, after, 1); err != nil {
 		return err
 	}
+	return follow(s, c, func(ctx context.Context) iter.Seq2[runtime.Event, error] {
+		return s.o.Sessions.FollowEvents(ctx, id, after)
+	}, (*eventWriter).event)
+}
+
+// follow writes what is yielded as an event stream until the client leaves or the server
+// stops. An error after the first event is an event named error with a problem document.
+func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) iter.Seq2[T, error], put func(*eventWriter, T)) error {
+	r := c.Request()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
 	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response())}
 	// The connection may serve other requests afterwards.
 	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
@@ -112,12 +120,12 @@ func (s *Server) streamEvents(c echo.Context, id string, after uint64) error {
 		return nil // the client is gone: there is nobody to tell
 	}
 
-	events := make(chan runtime.Event, ahead)
+	events := make(chan T, ahead)
 	var failed error // set before events is closed
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		defer close(events)
-		for ev, err := range s.o.Sessions.FollowEvents(ctx, id, after) {
+		for ev, err := range from(ctx) {
 			if err != nil {
 				failed = err
 				return
@@ -143,7 +151,7 @@ func (s *Server) streamEvents(c echo.Context, id string, after uint64) error {
 				}
 				return nil
 			}
-			out.event(ev)
+			put(out, ev)
 			if len(events) > 0 {
 				continue
 			}
@@ -169,6 +177,13 @@ type eventWriter struct {
 func (w *eventWriter) event(ev runtime.Event) {
 	w.ev = appendEvent(w.ev[:0], ev)
 	w.buf = sse.AppendEvent(w.buf, ev.Seq, w.ev)
+}
+
+// change adds a change of the list of sessions.
+func (w *eventWriter) change(c runtime.SessionChange) {
+	if b, err := schema.Encode(c); err == nil { // it has no values that cannot be encoded
+		w.buf = sse.AppendEvent(w.buf, c.Position, b)
+	}
 }
 
 func (w *eventWriter) fail(p *problem.Error) {

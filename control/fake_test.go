@@ -13,7 +13,8 @@ import (
 
 // fake is a Sessions of funcs over one session "s1".
 type fake struct {
-	sessions func(runtime.SessionFilter) ([]runtime.SessionInfo, string, error)
+	sessions func(runtime.SessionFilter) (runtime.SessionList, error)
+	changes  func(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error]
 	events   func(after uint64, limit int) ([]runtime.Event, bool, error)
 	follow   func(ctx context.Context, after uint64) iter.Seq2[runtime.Event, error]
 	closed   func(id string) error
@@ -30,6 +31,7 @@ func session(id string) runtime.SessionInfo {
 	return runtime.SessionInfo{
 		ID: id, Agent: "mock", AgentSessionID: "native-" + id, Cwd: "/w", State: runtime.StateEnded, Continuity: runtime.ContinuityNative,
 		CreatedAt: when, UpdatedAt: when, EventCount: 2, Metadata: []byte(`{"a":"<b>"}`),
+		Gist: "<g>", Cost: &runtime.Cost{Amount: 0.5, Currency: "USD"}, Match: &runtime.Match{Seq: 1, Text: "w"},
 		Ended: &runtime.EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", ExitCode: &code, Stderr: &runtime.StderrInfo{Tail: "no"}, At: when},
 	}
 }
@@ -38,11 +40,15 @@ func event(seq uint64) runtime.Event {
 	return runtime.Event{Seq: seq, Time: when, Direction: runtime.FromAgent, Message: []byte(`{"jsonrpc":"2.0", "method":"x<y"}`)}
 }
 
-func (f *fake) Sessions(filter runtime.SessionFilter) ([]runtime.SessionInfo, string, error) {
+func (f *fake) Sessions(_ context.Context, filter runtime.SessionFilter) (runtime.SessionList, error) {
 	if f.sessions == nil {
-		return nil, "", nil
+		return runtime.SessionList{Sessions: []runtime.SessionInfo{}}, nil
 	}
 	return f.sessions(filter)
+}
+
+func (f *fake) FollowSessions(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error] {
+	return f.changes(ctx, after)
 }
 
 func (f *fake) Session(id string) (runtime.SessionInfo, error) {

@@ -69,6 +69,10 @@ func TestProcesses_Answers(t *testing.T) {
 	cat := start(`{"command":"cat"}`)
 	ended := start(`{"command":"sh","args":["-c","echo one; echo two; echo three"]}`)
 	terminal := start(`{"command":"cat","tty":true,"cols":20,"rows":5}`)
+	// Followed to its end: a stop may come before it has said anything.
+	follow := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost"+ended+"/logs", nil)
+	follow.Header.Set("Accept", sse.ContentType)
+	a.server.ServeHTTP(httptest.NewRecorder(), follow)
 	if w := a.send("POST", ended+"/stop", "", ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"exited"`) {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}

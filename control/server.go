@@ -18,7 +18,8 @@ import (
 // Sessions is what the API shows. *runtime.Runtime implements it. Errors are
 // problems of package problem.
 type Sessions interface {
-	Sessions(f runtime.SessionFilter) (page []runtime.SessionInfo, next string, err error)
+	Sessions(ctx context.Context, f runtime.SessionFilter) (runtime.SessionList, error)
+	FollowSessions(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error]
 	Session(id string) (runtime.SessionInfo, error)
 	Events(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
 	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
@@ -155,10 +156,12 @@ func (s *Server) routes() *echo.Echo {
 	e.DELETE("/v2/agents/:agent/install", s.removeInstall)
 	get("/v2/doctor", s.getDoctor)
 	get("/v2/sessions", s.listSessions)
+	e.GET("/v2/sessions/changes", s.followSessions)
 	get("/v2/sessions/:id", s.getSession)
 	e.DELETE("/v2/sessions/:id", s.deleteSession)
 	e.POST("/v2/sessions/:id/close", s.closeSession)
 	get("/v2/sessions/:id/events", s.getEvents)
+	get("/v2/sessions/:id/transcript", s.getTranscript)
 	s.fileRoutes(e, get)
 	s.processRoutes(e, get)
 	get("/v2/openapi.json", s.getOpenAPI)

@@ -112,17 +112,17 @@ func kindOf(t *testing.T, w *httptest.ResponseRecorder) problem.Kind {
 func TestAPI_Answers(t *testing.T) {
 	var calls []string
 	f := &fake{
-		sessions: func(f runtime.SessionFilter) ([]runtime.SessionInfo, string, error) {
+		sessions: func(f runtime.SessionFilter) (runtime.SessionList, error) {
 			if f.Cursor == "bad" {
-				return nil, "", problem.New(problem.InvalidRequest, "the cursor is not one")
+				return runtime.SessionList{}, problem.New(problem.InvalidRequest, "the cursor is not one")
 			}
 			if f.Agent == "none" {
-				return nil, "", nil
+				return runtime.SessionList{Sessions: []runtime.SessionInfo{}, Position: 5}, nil
 			}
-			if diff := cmp.Diff(runtime.SessionFilter{Cwd: "/w", Agent: "mock", Cursor: "c", Limit: 7}, f); diff != "" {
+			if diff := cmp.Diff(runtime.SessionFilter{Cwd: "/w", Agent: "mock", States: []runtime.State{"idle", "ended"}, Query: "two words", Order: "created", Cursor: "c", Limit: 7}, f); diff != "" {
 				t.Errorf("filter differs (-want +got):\n%s", diff)
 			}
-			return []runtime.SessionInfo{session("s1")}, "next", nil
+			return runtime.SessionList{Sessions: []runtime.SessionInfo{session("s1")}, NextCursor: "next", Position: 5}, nil
 		},
 		events: func(after uint64, limit int) ([]runtime.Event, bool, error) {
 			if after == 99 {
@@ -145,8 +145,8 @@ func TestAPI_Answers(t *testing.T) {
 		{"GET", "/v2/agents", "", 200, `"processes":[]`},
 		{"GET", "/v2/agents/own", "", 200, `"pid":7`},
 		{"GET", "/v2/agents/nope", "", 404, "not_found"},
-		{"GET", "/v2/sessions?cwd=/w&agent=mock&cursor=c&limit=7", "", 200, `"nextCursor":"next"`},
-		{"GET", "/v2/sessions?agent=none", "", 200, `{"sessions":[]}`},
+		{"GET", "/v2/sessions?cwd=/w&agent=mock&state=idle&state=ended&q=two+words&sort=created&cursor=c&limit=7", "", 200, `"nextCursor":"next"`},
+		{"GET", "/v2/sessions?agent=none", "", 200, `{"sessions":[],"position":5}`},
 		{"GET", "/v2/sessions?cursor=bad", "", 400, "invalid_request"},
 		{"GET", "/v2/sessions?limit=0", "limit", 400, "invalid_request"},
 		{"GET", "/v2/sessions?limit=1001", "limit", 400, "invalid_request"},

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"context"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,26 +18,39 @@ const (
 	maxPage     = 1000
 )
 
-type sessionsBody struct {
-	Sessions   []runtime.SessionInfo `json:"sessions"`
-	NextCursor string                `json:"nextCursor,omitempty"`
-}
-
 func (s *Server) listSessions(c echo.Context) error {
 	limit, err := limitParam(c)
 	if err != nil {
 		return err
 	}
-	page, next, err := s.o.Sessions.Sessions(runtime.SessionFilter{
-		Cwd: c.QueryParam("cwd"), Agent: c.QueryParam("agent"), Cursor: c.QueryParam("cursor"), Limit: limit,
-	})
+	f := runtime.SessionFilter{
+		Cwd: c.QueryParam("cwd"), Agent: c.QueryParam("agent"), Query: c.QueryParam("q"), Order: runtime.SessionOrder(c.QueryParam("sort")),
+		Cursor: c.QueryParam("cursor"), Limit: limit,
+	}
+	for _, state := range c.QueryParams()["state"] {
+		f.States = append(f.States, runtime.State(state))
+	}
+	page, err := s.o.Sessions.Sessions(c.Request().Context(), f)
 	if err != nil {
 		return err
 	}
-	if page == nil {
-		page = []runtime.SessionInfo{}
+	return writeJSON(c, page)
+}
+
+// followSessions writes how the list of sessions changes.
+func (s *Server) followSessions(c echo.Context) error {
+	after, err := uintParam("after", c.QueryParam("after"), 0)
+	if err != nil {
+		return err
 	}
-	return writeJSON(c, sessionsBody{page, next})
+	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
+		if after, err = uintParam("Last-Event-ID", last, 0); err != nil {
+			return err
+		}
+	}
+	return follow(s, c, func(ctx context.Context) iter.Seq2[runtime.SessionChange, error] {
+		return s.o.Sessions.FollowSessions(ctx, after)
+	}, (*eventWriter).change)
 }
 
 func (s *Server) getSession(c echo.Context) error {

@@ -97,6 +97,9 @@ func completed(t *testing.T, doc string, members map[string]json.RawMessage) []b
 // The Go code of a page that is no program is a package of an adapter, tested in this module by an
 // overlay of the build.
 func TestBlocks_GoBridge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("Node is missing")
 	}
@@ -145,6 +148,9 @@ func TestBlocks_GoBridge(t *testing.T) {
 // A Go program of a page is run against a gateway, and prints what the block
 // behind it shows.
 func TestBlocks_GoProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)

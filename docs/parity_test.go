@@ -46,11 +46,13 @@ var parity = map[string]reach{
 	"getAgentInstall":    {"agents show", "- agent() says what is installed; provenance is for operators", "Client.InstallStatus", "installation"},
 	"removeAgentInstall": {"agents remove", "api.removeAgent", "Client.RemoveInstall", "installation"},
 
-	"listSessions":     {"sessions list", "api.sessions", "Client.Sessions", "migration"},
-	"getSession":       {"sessions show", "api.session", "Client.Session", "resume"},
-	"getSessionEvents": {"sessions events", "api.sessionEvents", "Client.FollowEvents", "migration"},
-	"closeSession":     {"sessions close", "client.closeSession", "Client.CloseSession", "sessions"},
-	"deleteSession":    {"sessions delete", "client.deleteSession", "Client.DeleteSession", "sessions"},
+	"listSessions":         {"sessions list", "api.sessions", "Client.Sessions", "migration"},
+	"followSessions":       {"sessions watch", "api.followSessions", "Client.FollowSessions", "sessions"},
+	"getSession":           {"sessions show", "api.session", "Client.Session", "resume"},
+	"getSessionEvents":     {"sessions events", "api.sessionEvents", "Client.FollowEvents", "migration"},
+	"getSessionTranscript": {"sessions show", "api.sessionTranscript", "Client.Transcript", "sessions"},
+	"closeSession":         {"sessions close", "client.closeSession", "Client.CloseSession", "sessions"},
+	"deleteSession":        {"sessions delete", "client.deleteSession", "Client.DeleteSession", "sessions"},
 
 	"getFile":       {"fs get", "files.read", "Files.Get", "files"},
 	"putFile":       {"fs put", "files.write", "Files.Put", "files"},

@@ -68,6 +68,9 @@ func clone(t *testing.T) (dir string, env []string) {
 // TestQuickstart_Clone runs the quickstart word by word in a fresh copy of the
 // repository, with an empty home directory.
 func TestQuickstart_Clone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	dir, env := clone(t)
 	for _, p := range pages(t) {
 		if p.name == "quickstart.mdx" {

@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-// SessionFilter selects sessions. Zero fields select all.
-type SessionFilter struct {
-	Cwd    string
-	Agent  string
-	Cursor string // as returned with the page before
-	Limit  int    // 0: 100; at most 1000
-}
-
 // Direction says who sent an event's message.
 type Direction string
 

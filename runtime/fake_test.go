@@ -31,6 +31,8 @@ type fakeAgent struct {
 	info   adapters.Info
 	handle func(a *fakeConn, m acp.Message)
 	shared chan sent // gets what all its processes are sent; nil for one channel each
+	// machine is what its processes are to the operating system; nil for none.
+	machine *fakeMachine
 
 	mu      sync.Mutex
 	conns   []*fakeConn
@@ -49,7 +51,62 @@ func (f *fakeAgent) Open(_ context.Context, o adapters.Options) (acp.Conn, error
 	f.conns = append(f.conns, c)
 	f.options = append(f.options, o)
 	f.mu.Unlock()
+	if f.machine != nil {
+		return &fakeProcess{c, f.machine}, nil
+	}
 	return c, nil
+}
+
+// fakeMachine has processes of a size, with commands that still run.
+type fakeMachine struct {
+	rss int64
+
+	mu       sync.Mutex
+	began    time.Time
+	commands map[*fakeConn]int64 // when one was started
+}
+
+type fakeProcess struct {
+	*fakeConn
+	m *fakeMachine
+}
+
+var (
+	_ adapters.Process   = (*fakeProcess)(nil)
+	_ adapters.Commander = (*fakeProcess)(nil)
+)
+
+func (p *fakeProcess) PID() int                { return 1 }
+func (p *fakeProcess) StartedAt() time.Time    { return p.m.began }
+func (p *fakeProcess) RSS() int64              { return p.m.rss }
+func (p *fakeProcess) Stderr() adapters.Stderr { return adapters.Stderr{} }
+func (p *fakeProcess) Now() int64              { return p.m.now() }
+
+func (p *fakeProcess) Commands() []int64 {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if at, ok := p.m.commands[p.fakeConn]; ok {
+		return []int64{at}
+	}
+	return nil
+}
+
+func (m *fakeMachine) now() int64 { return int64(time.Since(m.began)/time.Millisecond) + 1 }
+
+// start starts a command of the process now, stop ends it.
+func (m *fakeMachine) start(c *fakeConn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.commands == nil {
+		m.commands = map[*fakeConn]int64{}
+	}
+	m.commands[c] = m.now()
+}
+
+func (m *fakeMachine) stop(c *fakeConn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.commands, c)
 }
 
 // conn returns the process that was opened last.

@@ -51,15 +51,15 @@ func (c *Client) listSessions(q *viewer.Request, m *acp.Message) {
 		_ = json.Unmarshal(b, &at) // one of the gateway's own has no such member
 	}
 	if at.Native == nil {
-		page, next, err := c.r.Sessions(SessionFilter{Cwd: cwd, Cursor: cursor, Agent: agent})
+		page, err := c.r.Sessions(c.r.ctx, SessionFilter{Cwd: cwd, Cursor: cursor, Agent: agent})
 		if err != nil {
 			q.Fail(nil, err)
 			return
 		}
-		for _, s := range page {
+		for _, s := range page.Sessions {
 			res.Sessions = append(res.Sessions, listed{s.ID, s.Cwd, s.Title, s.UpdatedAt.Format(time.RFC3339Nano), map[string]any{acp.MetaKey: listMeta(s)}})
 		}
-		res.Next = next
+		res.Next = page.NextCursor
 	}
 	p := c.process.Load()
 	if res.Next != "" || agent != "" && agent != c.agent.ID() || p == nil || !p.Capabilities().List {

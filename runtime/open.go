@@ -72,7 +72,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	}
 	id := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if id != "" && !session.PlainID(id) {
-		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters: it travels in a header", session.MaxID))
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and not the word changes: it travels in headers and paths", session.MaxID))
 		return
 	}
 	if id != "" && !c.r.sessions.Reserve(id) {
@@ -148,7 +148,13 @@ func (c *Client) created(q *viewer.Request, p *agents.Process, result, asked jso
 		}
 		prepare(s)
 		s.Remembered(result)
-		result = withUnsupported(result, s.Finish(c.r.ctx, asked))
+		missing, err := s.Finish(c.r.ctx, asked)
+		if err != nil {
+			_ = s.Delete(c.r.ctx)
+			q.Fail(nil, err)
+			return
+		}
+		result = withUnsupported(result, missing)
 		if rawjson.MemberString(result, "sessionId") != s.ID() {
 			result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, s.ID()), "sessionId")
 		}
@@ -302,7 +308,11 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 	default:
 		after = last
 	}
-	if oldest := s.Log().Oldest(); after+1 < oldest {
+	oldest := s.Log().Oldest()
+	if !given {
+		after = max(after, oldest-1) // what is there; the result says that it is not all
+	}
+	if after+1 < oldest {
 		q.Fail(nil, acp.Errorf(acp.CodeInternal, "events after %d are no longer kept, the oldest is %d", after, oldest).
 			WithData(problem.New(problem.EventsExpired, "events after %d are no longer kept", after).With("oldestSeq", oldest)))
 		return
@@ -312,6 +322,10 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 		return
 	}
 	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
+	if replay > 0 && oldest > 1 {
+		result = rawjson.SetMember(result, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
+		result = rawjson.SetMember(result, strconv.AppendUint(nil, oldest, 10), "_meta", acp.MetaKey, "oldestSeq")
+	}
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
 		return
@@ -403,8 +417,14 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		if method == acp.MethodSessionResume {
 			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
+		missing, err := s.Finish(c.r.ctx, own.Meta())
+		if err != nil {
+			_ = s.Close(c.r.ctx)
+			fail(err)
+			return
+		}
 		last := max(replayed, s.Log().Last()) // what was replayed may not be visible yet
-		if result := s.Describe(withUnsupported(res, s.Finish(c.r.ctx, own.Meta()))); c.Shape() == acp.Inline {
+		if result := s.Describe(withUnsupported(res, missing)); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {
 			c.answerOpened(q, s, last, result)

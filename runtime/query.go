@@ -1,85 +1,16 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"iter"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
-	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
-
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// cursorAt is where a page of sessions ended.
-type cursorAt struct {
-	Created time.Time `json:"c"`
-	ID      string    `json:"i"`
-}
-
-// Sessions returns a page of sessions, newest first, and the cursor of the next
-// page, "" after the last.
-func (r *Runtime) Sessions(f SessionFilter) (page []SessionInfo, next string, err error) {
-	limit := f.Limit
-	if limit == 0 {
-		limit = defaultPage
-	}
-	if limit < 1 || limit > maxPage {
-		return nil, "", problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
-	}
-	var from *cursorAt
-	if f.Cursor != "" {
-		b, err := base64.RawURLEncoding.DecodeString(f.Cursor)
-		if err == nil {
-			err = json.Unmarshal(b, &from)
-		}
-		if err != nil || from == nil {
-			return nil, "", problem.New(problem.InvalidRequest, "the cursor is not one that this gateway gave: begin without one")
-		}
-	}
-	type row struct {
-		s  *session.Session
-		at cursorAt
-	}
-	order := func(a, b cursorAt) int {
-		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
-	}
-	var rows []row
-	for _, s := range r.sessions.All() {
-		about := s.About()
-		at := cursorAt{about.CreatedAt, s.ID()}
-		if f.Cwd != "" && about.Cwd != f.Cwd || f.Agent != "" && about.Agent != f.Agent || from != nil && order(at, *from) <= 0 {
-			continue
-		}
-		rows = append(rows, row{s, at})
-	}
-	slices.SortFunc(rows, func(a, b row) int { return order(a.at, b.at) })
-	if len(rows) > limit {
-		rows = rows[:limit]
-		b, err := json.Marshal(rows[limit-1].at)
-		if err != nil {
-			return nil, "", problem.Wrap(problem.Internal, err, "encode cursor")
-		}
-		next = base64.RawURLEncoding.EncodeToString(b)
-	}
-	page = make([]SessionInfo, 0, len(rows))
-	for _, row := range rows {
-		page = append(page, row.s.Info())
-	}
-	return page, next, nil
-}
 
 // Session describes one session.
 func (r *Runtime) Session(id string) (SessionInfo, error) {

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
-	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -53,8 +51,12 @@ type Options struct {
 	// far as their agents can open them again: beyond it those go first that have been
 	// idle longest; 0: any number.
 	MaxIdleProcesses int
+	// MaxIdleMemory bounds in the same way the resident memory of these processes and all
+	// below them, in bytes; 0: any.
+	MaxIdleMemory int64
 	// BackgroundTimeout is IdleTimeout for a session with open tool calls; 0: never.
 	BackgroundTimeout time.Duration
+	Retention         session.Retention
 	ConnectionGrace   time.Duration // a connection without stream or request ends; 0: 60 s
 
 	Observer observe.Observer // is told what happens; may be nil
@@ -75,6 +77,7 @@ type Runtime struct {
 
 	lastClient atomic.Int64 // numbers grow over restarts too
 	closing    atomic.Bool
+	searching  chan struct{} // has room for the searches at one time
 
 	mu      sync.Mutex
 	clients map[string]*Client
@@ -115,7 +118,7 @@ func New(o Options) (*Runtime, error) {
 	if o.Ephemeral {
 		dir = ""
 	}
-	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}}
+	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}, searching: make(chan struct{}, maxSearching)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.lastClient.Store(time.Now().UnixMicro())
 	var err error
@@ -133,6 +136,7 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	r.tasks.Go(func() { r.sessions.Run(r.ctx) })
+	r.tasks.Go(func() { r.sessions.Retain(r.ctx, o.Retention) })
 	r.tasks.Go(func() { r.upkeep(r.ctx) })
 	return r, nil
 }
@@ -214,42 +218,8 @@ func (r *Runtime) upkeep(ctx context.Context) {
 			for _, s := range r.sessions.All() {
 				s.Tidy(session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
 			}
-			if r.o.MaxIdleProcesses > 0 {
-				r.boundIdleProcesses()
-			}
+			r.boundIdle()
 			r.agents.EndUnused()
-		}
-	}
-}
-
-// boundIdleProcesses has sessions give back the processes that are too many.
-func (r *Runtime) boundIdleProcesses() {
-	type use struct {
-		sessions []*session.Session
-		last     awake.Moment // something has happened
-		busy     bool
-	}
-	byProcess := map[*agents.Process]*use{}
-	for _, s := range r.sessions.All() {
-		p, since, busy := s.Idle()
-		if p == nil {
-			continue
-		}
-		u := byProcess[p]
-		if u == nil {
-			u = &use{last: since}
-			byProcess[p] = u
-		}
-		u.sessions, u.busy = append(u.sessions, s), u.busy || busy
-		if since.After(u.last) {
-			u.last = since
-		}
-	}
-	idle := slices.DeleteFunc(slices.Collect(maps.Values(byProcess)), func(u *use) bool { return u.busy })
-	slices.SortFunc(idle, func(a, b *use) int { return cmp.Compare(b.last, a.last) })
-	for i := r.o.MaxIdleProcesses; i < len(idle); i++ {
-		for _, s := range idle[i].sessions {
-			s.GiveBack()
 		}
 	}
 }

@@ -467,16 +467,16 @@ func TestList_FiltersAndPages(t *testing.T) {
 		ids = append([]string{rawjson.MemberString([]byte(res), "sessionId")}, ids...)
 	}
 	var got []string
-	f := SessionFilter{Limit: 3}
+	f := SessionFilter{Limit: 3, Order: ByCreation}
 	for {
-		page, next, err := r.Sessions(f)
+		page, err := r.Sessions(t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range page {
+		for _, s := range page.Sessions {
 			got = append(got, s.ID)
 		}
-		if f.Cursor = next; next == "" {
+		if f.Cursor = page.NextCursor; f.Cursor == "" {
 			break
 		}
 	}
@@ -522,9 +522,9 @@ func TestSession_CloseTerminateDeleteMetadata(t *testing.T) {
 	p := a.conn().next(t, "session/prompt")
 	a.conn().result(p, `{"stopReason":"end_turn"}`)
 	tc.until(pid)
-	page, _, err := r.Sessions(SessionFilter{})
-	if err != nil || len(page) != 2 {
-		t.Errorf("%d sessions are left, %v", len(page), err)
+	page, err := r.Sessions(t.Context(), SessionFilter{})
+	if err != nil || len(page.Sessions) != 2 {
+		t.Errorf("%d sessions are left, %v", len(page.Sessions), err)
 	}
 }
 

@@ -84,6 +84,65 @@ func TestNewSession_WrongMCPServers(t *testing.T) {
 	}
 }
 
+// An adapter that does not take permissionMode leaves it to the modes of its agent. What
+// cannot be held to reading is no session.
+func TestNewSession_PermissionModeIsAMode(t *testing.T) {
+	const plan = `{"id":"plan","name":"Plan","description":"Read-only mode"}`
+	for name, c := range map[string]struct {
+		wish, offered, refuses string
+		set, unsupported       string // "" for neither
+		refused                bool
+	}{
+		"readonly":               {wish: "readonly", offered: plan, set: "plan"},
+		"bypass":                 {wish: "bypass", offered: plan + `,{"id":"yolo","name":"YOLO"}`, set: "yolo"},
+		"default":                {wish: "default", offered: plan},
+		"no such mode":           {wish: "write", offered: plan, unsupported: "it has first, plan"},
+		"no such value":          {wish: "nope", offered: plan, unsupported: "it is default, readonly, write, bypass"},
+		"cannot be held":         {wish: "readonly", offered: `{"id":"plan","name":"Plan","description":"Plans and carries out"}`, refused: true},
+		"does not take the mode": {wish: "readonly", offered: plan, refuses: "the folder is not trusted", set: "plan", refused: true},
+		"does not take another":  {wish: "bypass", offered: `{"id":"yolo","name":"YOLO"}`, refuses: "the folder is not trusted", set: "yolo", unsupported: "the folder is not trusted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := make(chan string, 4)
+			a := &fakeAgent{caps: reopening}
+			a.handle = func(f *fakeConn, m acp.Message) {
+				switch m.Method() {
+				case "session/new":
+					f.result(m, `{"sessionId":"n","modes":{"currentModeId":"first","availableModes":[{"id":"first","name":"First"},`+c.offered+`]}}`)
+				case "session/set_mode":
+					set <- rawjson.MemberString(m.Params(), "modeId")
+					if c.refuses != "" {
+						e := acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "%s", c.refuses))
+						f.send(string(e.Frame()))
+						return
+					}
+					f.result(m, `{}`)
+				case "session/close":
+					f.result(m, `{}`)
+				}
+			}
+			r := newRuntime(t, t.TempDir(), a)
+			tc := connect(t, r, "")
+			id := tc.request("session/new", newParams(`{"permissionMode":"`+c.wish+`"}`))
+			_, res := tc.until(id)
+			if c.refused {
+				if e := res.Err(); e == nil || e.Code != acp.CodeInvalidParams || !strings.Contains(string(e.Data), "mode_not_supported") {
+					t.Errorf("answered %s", res.Frame())
+				}
+				if list, err := r.Sessions(t.Context(), SessionFilter{}); err != nil || len(list.Sessions) > 0 {
+					t.Errorf("there are the sessions %+v", list.Sessions)
+				}
+			} else if got := member(string(res.Result()), "unsupported"); (c.unsupported == "") != (got == "") || !strings.Contains(got, c.unsupported) {
+				t.Errorf("unsupported: %s", res.Frame())
+			}
+			close(set)
+			if got := <-set; got != c.set {
+				t.Errorf("set %q, want %q", got, c.set)
+			}
+		})
+	}
+}
+
 // A field that there is not is listed with the nearest that there is, also one of a load.
 func TestNewSession_UnknownFields(t *testing.T) {
 	a := &fakeAgent{id: "fake", caps: reopening, info: adapters.Info{Takes: []string{"permissionMode"}}}

@@ -16,6 +16,9 @@ type (
 	Choice      = agents.Choice
 	ProcessInfo = agents.ProcessInfo
 	StderrInfo  = agents.Stderr
+	Cost        = session.Cost
+	Match       = session.Match
+	Retention   = session.Retention
 
 	Catalog   = agents.Catalog
 	HostTools = session.HostTools

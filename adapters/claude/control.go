@@ -158,5 +158,9 @@ func (s *session) decide(ctx context.Context, r *controlRequest) (answer, error)
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(s.id, r, list), &resp); err != nil {
 		return answer{}, err
 	}
-	return chosen(&resp, list), nil
+	a := chosen(&resp, list)
+	if len(a.Permissions) > 0 {
+		s.keep(func(r *record) { r.allow(a.Permissions) })
+	}
+	return a, nil
 }

@@ -165,8 +165,18 @@ func changes(name string, raw json.RawMessage) string {
 	return ""
 }
 
+// endsOf gives a text the line ends of the file that it is for. The model sees and
+// writes all files with line feeds; the program gives edits the file's own ends.
+func endsOf(file *string, s string) string {
+	if file == nil || !strings.Contains(*file, "\r\n") || strings.Count(*file, "\n") != strings.Count(*file, "\r\n") {
+		return s
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
+}
+
 // editDiff shows an edit: of the whole file when it is known and small.
 func editDiff(in *input, before *string) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
+	in.OldString, in.NewString = endsOf(before, in.OldString), endsOf(before, in.NewString)
 	if before != nil && in.OldString != "" {
 		if i := strings.Index(*before, in.OldString); i >= 0 {
 			line := uint32(strings.Count((*before)[:i], "\n") + 1)

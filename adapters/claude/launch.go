@@ -80,9 +80,16 @@ func (l *launch) permissionMode(mode string, bypass bool) {
 	}
 }
 
-// chosen are the flags that restore what was chosen of a session before.
+// chosen are the flags that restore what was chosen of a session before. Rules go into
+// the settings: commands may hold secrets.
 func (l *launch) chosen(r record) []string {
 	var args []string
+	if len(r.Rules) > 0 {
+		l.allowed(r.Rules)
+	}
+	for _, d := range r.Folders {
+		args = append(args, "--add-dir", d)
+	}
 	if r.Mode != "" && (r.Mode != modeBypass || flagOf(l.args, "--allow-dangerously-skip-permissions") != "") {
 		args = append(args, "--permission-mode="+r.Mode)
 	}
@@ -228,6 +235,20 @@ func (l *launch) redirect(url string) {
 		l.settings = json.RawMessage("{}")
 	}
 	l.settings = rawjson.SetMember(l.settings, rawjson.AppendQuoted(nil, url), "env", varURL)
+}
+
+// allowed adds rules to those of the session's settings.
+func (l *launch) allowed(rules []string) {
+	if len(l.settings) == 0 {
+		l.settings = json.RawMessage("{}")
+	}
+	var all []string
+	if own, ok := rawjson.Member(l.settings, "permissions", "allow"); ok && json.Unmarshal(own, &all) != nil {
+		return // the program refuses such settings itself
+	}
+	if b, err := schema.Encode(append(all, rules...)); err == nil {
+		l.settings = rawjson.SetMember(l.settings, b, "permissions", "allow")
+	}
 }
 
 // files writes what the program reads from files into dir, which the session

@@ -34,9 +34,36 @@ func liveAlwaysAllowHoldsInUntrustedFolders(t *testing.T, w *world) {
 		}
 	}
 	mu.Lock()
-	defer mu.Unlock()
 	if asked != 1 {
 		t.Errorf("asked %d times, want once", asked)
+	}
+	mu.Unlock()
+	// Outside of the workspace it takes the mode and the folder.
+	var options string
+	outside := w.open(noticing, func(_ string, params json.RawMessage) any {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		options = string(params)
+		return bridgetest.Pick("allow_mode_acceptEdits")("session/request_permission", params)
+	})
+	mu.Lock()
+	asked = 0
+	mu.Unlock()
+	for _, name := range []string{"one", "two"} {
+		file := filepath.Join(w.Home, "elsewhere", name)
+		if _, got := outside.Turn(id, "write "+file+" text"); !strings.HasPrefix(bridgetest.Said(got), "wrote:") {
+			t.Fatalf("said %q\n%s", bridgetest.Said(got), outside.Quote())
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+	outside.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault})
+	mu.Lock()
+	defer mu.Unlock()
+	if asked != 1 || !strings.Contains(options, "also in ") {
+		t.Errorf("asked %d times to write elsewhere, want once, with %s", asked, options)
 	}
 	if left, _ := filepath.Glob(filepath.Join(w.Cwd, ".claude", "*")); len(left) > 0 {
 		t.Errorf("the workspace has %v", left)
@@ -104,6 +131,33 @@ func liveDiffs(t *testing.T, w *world) {
 	if b, _ := os.ReadFile(file); string(b) != "alpha\nBETA\ngamma\n" {
 		t.Errorf("the file has %q", b)
 	}
+	// A diff is what happens to the file, line ends included.
+	ends := w.Write(filepath.Join(w.Cwd, "ends.txt"), "alpha\r\nbeta\r\ngamma\r\n", 0o600)
+	again := w.Write(filepath.Join(w.Cwd, "again.txt"), "alpha\r\nbeta\r\n", 0o600)
+	w.Model.On(scriptedmodel.Exactly("edit ends"),
+		scriptedmodel.Step{scriptedmodel.ReadFile(ends), scriptedmodel.ReadFile(again)},
+		scriptedmodel.Step{scriptedmodel.EditFile(ends, "alpha\nbeta", "ALPHA\nBETA"), scriptedmodel.WriteFile(again, "alpha\nBETA\n")},
+		scriptedmodel.Step{scriptedmodel.Say("edited")})
+	_, got = c.Turn(id, "edit ends")
+	clear(diffs)
+	clear(first)
+	for _, u := range got {
+		if u.ToolCall != nil {
+			note(u.ToolCall.Content)
+		}
+		if u.ToolCallUpdate != nil {
+			note(u.ToolCallUpdate.Content)
+		}
+	}
+	for path, was := range map[string]string{ends: "alpha\r\nbeta\r\ngamma\r\n", again: "alpha\r\nbeta\r\n"} {
+		is := w.Read(path)
+		if d := diffs[path]; d == nil || d.OldText == nil || *d.OldText != was || d.NewText != is {
+			t.Errorf("the diff of %s is %+v, the file has %q", filepath.Base(path), d, is)
+		}
+	}
+	if d := first[ends]; d == nil || d.OldText == nil || *d.OldText != "alpha\r\nbeta\r\ngamma\r\n" || d.NewText != w.Read(ends) {
+		t.Errorf("before the edit its diff is %+v", d)
+	}
 }
 
 func liveQuestion(t *testing.T, w *world) {
@@ -120,7 +174,7 @@ func liveQuestion(t *testing.T, w *world) {
 		scriptedmodel.Step{scriptedmodel.SayResult()})
 	answer := object{"outcome": "answered", "answers": [][]string{{"Blue"}, {"S", "L"}}}
 	c := w.open(noticing, func(method string, params json.RawMessage) any {
-		if method != acp.MethodRequestQuestion || !strings.Contains(string(params), "Which sizes?") {
+		if method != acp.MethodRequestQuestion || !strings.Contains(string(params), "Which sizes?") || !strings.Contains(string(params), `"ownWords":true`) {
 			t.Errorf("asked %s %s", method, params)
 		}
 		return answer
@@ -206,7 +260,7 @@ func liveSubagents(t *testing.T, w *world) {
 		}
 		var parent, child schema.ToolCallID
 		status := map[schema.ToolCallID]schema.ToolCallStatus{}
-		report := ""
+		report, titles := "", map[schema.ToolCallID]string{}
 		for _, u := range c.Updates(from) {
 			if call := u.ToolCall; call != nil {
 				switch of := rawjson.MemberString(call.Meta[acp.MetaKey], "parentToolCallId"); {
@@ -220,6 +274,9 @@ func liveSubagents(t *testing.T, w *world) {
 				if up.Status != "" {
 					status[up.ToolCallID] = up.Status
 				}
+				if up.Title != nil {
+					titles[up.ToolCallID] = *up.Title
+				}
 				if b, _ := schema.Encode(up); up.ToolCallID == parent {
 					report += string(b)
 				}
@@ -227,6 +284,9 @@ func liveSubagents(t *testing.T, w *world) {
 		}
 		if parent == "" || child == "" || status[parent] != schema.ToolCallStatusCompleted || status[child] != schema.ToolCallStatusCompleted {
 			t.Errorf("parent %q %s, child %q %s\n%s", parent, status[parent], child, status[child], c.Quote())
+		}
+		if title := titles[parent]; title != "Look" {
+			t.Errorf("a subagent that has ended is called %q", title)
 		}
 		for _, want := range []string{"looking", "the report"} {
 			if !strings.Contains(report, want) {

@@ -62,7 +62,7 @@ func TestLive_OpenedAgain(t *testing.T) {
 	w.ofATerminal(c, notes)
 
 	id := c.New("")
-	for option, value := range map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan} {
+	for option, value := range map[string]string{configModel: "sonnet", configEffort: "low", configMode: modeAcceptEdits} {
 		quoted, _ := schema.Encode(value)
 		c.Must(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: quoted})
 	}
@@ -76,12 +76,16 @@ func TestLive_OpenedAgain(t *testing.T) {
 	silent := c.New("")
 	c.Close()
 
-	again := w.open(schema.ClientCapabilities{}, nil)
+	asked := 0
+	again := w.open(schema.ClientCapabilities{}, func(method string, params json.RawMessage) any {
+		asked++
+		return bridgetest.Pick(optionAlways)(method, params)
+	})
 	from := again.Seen()
 	r := again.Must(acp.MethodSessionLoad, w.load(id))
 	threeCalls(t, "replayed", again.Updates(from))
 	options, _ := rawjson.Member(r, "configOptions")
-	want := map[string]string{configModel: "sonnet", configEffort: "low", configMode: modePlan}
+	want := map[string]string{configModel: "sonnet", configEffort: "low", configMode: modeAcceptEdits}
 	for _, o := range rawjson.Elements(options) {
 		if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
 			t.Errorf("%s is %s, want %s", name, rawjson.MemberString(o, "currentValue"), want[name])
@@ -93,6 +97,11 @@ func TestLive_OpenedAgain(t *testing.T) {
 	}
 	if now := w.Turns()[len(w.Turns())-1].Model; now != model {
 		t.Errorf("model %s, then %s", model, now)
+	}
+	// What is allowed for the session is allowed in its next process, too.
+	install := "run install -d " + filepath.Join(w.Cwd, "made")
+	if again.Turn(id, install); asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 	// Nothing was said in it.
 	again.Must(acp.MethodSessionResume, w.load(silent))
@@ -117,10 +126,13 @@ func TestLive_OpenedAgain(t *testing.T) {
 	if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "say after") || strings.Contains(bridgetest.Said(got), "say one") {
 		t.Errorf("it remembers %q", bridgetest.Said(got))
 	}
+	if _, got := third.Turn(id, install); !strings.HasPrefix(bridgetest.Said(got), "ran:") || strings.Contains(third.Quote(), "request_permission") {
+		t.Errorf("said %q\n%s", bridgetest.Said(got), third.Quote())
+	}
 	// The fork is opened again before anything was said in it.
 	from = third.Seen()
 	third.Must(acp.MethodSessionLoad, w.load(fork))
-	if got := heard(third.Updates(from)); got != "say one|both|say two" {
+	if got := heard(third.Updates(from)); got != "say one|both|say two|"+install {
 		t.Errorf("the fork replays %q", got)
 	}
 	if _, got := third.Turn(fork, "recall"); !strings.Contains(bridgetest.Said(got), "say one") {

@@ -37,10 +37,8 @@ func TestLive_Wishes(t *testing.T) {
 		"skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}}, "additionalDirectories": []string{extra},
 		"agentSpecific": json.RawMessage(`{"claude":{"includeHookEvents":true,"settings":{"hooks":{"UserPromptSubmit":[{"hooks":[{"type":"command","command":"echo from the hook"}]}]}}}}`),
 	})
-	forms := noticing
-	forms.Elicitation = &schema.ElicitationCapabilities{Form: &schema.ElicitationFormCapabilities{}}
 	var asked []string
-	c := w.open(forms, func(method string, params json.RawMessage) any {
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
 		asked = append(asked, method)
 		if method == acp.MethodElicitationCreate {
 			return map[string]any{"action": "accept", "content": map[string]string{"name": "Ada"}}

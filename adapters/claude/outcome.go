@@ -59,12 +59,16 @@ func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]schema.ToolCallCon
 		}
 	case "Edit":
 		if o.FilePath != "" && o.OriginalFile != nil {
-			return editOutcome(&o)
+			return editOutcome(&o, c.before)
 		}
 		return nil, nil // the diff of the announcement stays
 	case "Write":
 		if o.FilePath != "" {
-			return bridge.DiffContent(o.FilePath, o.OriginalFile, bridge.Text(o.Content)), bridge.At(o.FilePath, 0)
+			old := o.OriginalFile
+			if old != nil && c.before != nil {
+				old = c.before // with its own line ends
+			}
+			return bridge.DiffContent(o.FilePath, old, bridge.Text(o.Content)), bridge.At(o.FilePath, 0)
 		}
 		return nil, nil
 	case "NotebookEdit":
@@ -94,8 +98,8 @@ func shellOutput(o *output, b contentBlock) string {
 }
 
 // editOutcome shows an edit that was made: the whole file, or each changed place
-// of a large one.
-func editOutcome(o *output) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
+// of a large one. file is the file as it was before, nil when that is not known.
+func editOutcome(o *output, file *string) ([]schema.ToolCallContent, []schema.ToolCallLocation) {
 	line := uint32(0)
 	if len(o.Patch) > 0 {
 		line = o.Patch[0].NewStart
@@ -107,7 +111,9 @@ func editOutcome(o *output) ([]schema.ToolCallContent, []schema.ToolCallLocation
 		}
 	}
 	if len(*o.OriginalFile) <= maxWholeFile {
-		return bridge.DiffContent(o.FilePath, o.OriginalFile, replace(*o.OriginalFile, o.OldString, o.NewString, o.ReplaceAll)), bridge.At(o.FilePath, line)
+		before := endsOf(file, *o.OriginalFile)
+		after := endsOf(file, replace(*o.OriginalFile, o.OldString, o.NewString, o.ReplaceAll))
+		return bridge.DiffContent(o.FilePath, &before, after), bridge.At(o.FilePath, line)
 	}
 	var out []schema.ToolCallContent
 	for _, h := range o.Patch {
@@ -122,8 +128,8 @@ func editOutcome(o *output) ([]schema.ToolCallContent, []schema.ToolCallLocation
 				before, after = append(before, l[1:]), append(after, l[1:])
 			}
 		}
-		old := strings.Join(before, "\n")
-		out = append(out, bridge.DiffContent(o.FilePath, &old, strings.Join(after, "\n"))...)
+		old := endsOf(file, strings.Join(before, "\n"))
+		out = append(out, bridge.DiffContent(o.FilePath, &old, endsOf(file, strings.Join(after, "\n")))...)
 	}
 	return out, bridge.At(o.FilePath, line)
 }

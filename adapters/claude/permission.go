@@ -76,8 +76,8 @@ func choicesOf(r *controlRequest, modes []string) []choice {
 		return planChoices(r, modes)
 	}
 	out := []choice{offer(optionAllow, "Allow", schema.PermissionOptionKindAllowOnce, allow(r))}
-	var always []suggestion
-	var names []string
+	var always, folders []suggestion
+	var names, paths []string
 	for _, s := range r.Suggestions {
 		s.Destination = forSession
 		switch {
@@ -87,19 +87,31 @@ func choicesOf(r *controlRequest, modes []string) []choice {
 				names = append(names, ruleName(rule))
 			}
 		case s.Type == "addDirectories":
-			always = append(always, s)
-			for _, d := range s.Directories {
-				names = append(names, "access to "+d)
-			}
-		case s.Type == "setMode":
-			name := "Allow, and go on in mode " + s.Mode
-			if s.Mode == modeAcceptEdits {
-				name = "Allow, and accept all edits in this session"
-			}
-			out = append(out, offer("allow_mode_"+s.Mode, name, schema.PermissionOptionKindAllowAlways, allow(r, s)))
+			folders = append(folders, s)
+			paths = append(paths, s.Directories...)
 		}
 	}
-	if len(always) > 0 {
+	for _, s := range r.Suggestions {
+		if s.Type != "setMode" {
+			continue
+		}
+		s.Destination = forSession
+		name := "Allow, and go on in mode " + s.Mode
+		if s.Mode == modeAcceptEdits {
+			name = "Allow, and accept all edits in this session"
+		}
+		if len(paths) > 0 {
+			// Outside of the workspace neither the mode nor the folder is enough for the
+			// next one.
+			name += ", also in " + strings.Join(paths, " and ")
+		}
+		out = append(out, offer("allow_mode_"+s.Mode, name, schema.PermissionOptionKindAllowAlways, allow(r, append(slices.Clone(folders), s)...)))
+	}
+	if len(always) > 0 || len(out) == 1 && len(folders) > 0 {
+		always = append(always, folders...)
+		for _, d := range paths {
+			names = append(names, "access to "+d)
+		}
 		name := "Always allow " + strings.Join(names, " and ") + " in this session"
 		out = slices.Insert(out, 1, offer(optionAlways, name, schema.PermissionOptionKindAllowAlways, allow(r, always...)))
 	}

@@ -21,7 +21,7 @@ func questionsOf(session schema.SessionID, r *controlRequest) (*acp.QuestionRequ
 		return nil, false
 	}
 	for i := range in.Questions {
-		in.Questions[i].ID = "q" + strconv.Itoa(i+1)
+		in.Questions[i].ID, in.Questions[i].OwnWords = "q"+strconv.Itoa(i+1), true
 		if in.Questions[i].Options == nil {
 			in.Questions[i].Options = []acp.QuestionOption{}
 		}
@@ -56,24 +56,14 @@ func answered(q *acp.QuestionRequest, r *controlRequest, resp *acp.QuestionRespo
 	return a
 }
 
-// elicit asks the client what an MCP server wants to know. A client that cannot
-// be asked declines.
+// elicit asks what an MCP server wants to know. The gateway knows which clients can
+// show it, now and later; where there is none, it is declined.
 func (s *session) elicit(ctx context.Context, r *controlRequest) any {
 	declined := map[string]string{"action": "decline"}
-	can := s.a.client.Elicitation()
-	if can == nil {
-		return declined
-	}
 	params := map[string]any{"sessionId": s.id, "message": r.Message, "mode": "form"}
-	switch {
-	case r.Mode == "url" || r.URL != "":
-		if can.URL == nil {
-			return declined
-		}
+	if r.Mode == "url" || r.URL != "" {
 		params["mode"], params["url"], params["elicitationId"] = "url", r.URL, r.ElicitationID
-	case can.Form == nil:
-		return declined
-	default:
+	} else {
 		params["requestedSchema"] = firstRaw(r.Schema, `{"type":"object","properties":{}}`)
 	}
 	if r.Server != "" {

@@ -1,6 +1,8 @@
 package claude
 
 import (
+	"slices"
+
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -22,6 +24,35 @@ type record struct {
 	Model  string  `json:"model,omitempty"`
 	Effort string  `json:"effort,omitempty"`
 	Cost   float64 `json:"cost,omitempty"` // so far, in USD
+	// What the client has allowed for the session: rules in the form of the program's
+	// settings, and folders. The program forgets these, too.
+	Rules   []string `json:"rules,omitempty"`
+	Folders []string `json:"folders,omitempty"`
+}
+
+// maxAllowed bounds the rules, and the folders, that are remembered: of more the oldest
+// are asked about again.
+const maxAllowed = 256
+
+// allow notes what a client has allowed for the session.
+func (r *record) allow(list []suggestion) {
+	add := func(to []string, one string) []string {
+		if one == "" || slices.Contains(to, one) {
+			return to
+		}
+		to = append(to, one)
+		return to[max(0, len(to)-maxAllowed):]
+	}
+	for _, s := range list {
+		if s.Type == "addRules" && s.Behavior == "allow" {
+			for _, rule := range s.Rules {
+				r.Rules = add(r.Rules, ruleName(rule))
+			}
+		}
+		for _, d := range s.Directories {
+			r.Folders = add(r.Folders, d)
+		}
+	}
 }
 
 // newest is the native id that continues the session.

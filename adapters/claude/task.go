@@ -59,6 +59,7 @@ func (t *translator) taskProgress(e *event) []schema.SessionUpdate {
 	if in.Description != "" && in.Description != e.Description {
 		title = bridge.OneLine(in.Description) + ": " + title
 	}
+	c.titled = true
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Title: &title}}}
 }
 
@@ -70,7 +71,7 @@ func (t *translator) taskEnded(e *event) []schema.SessionUpdate {
 	if c == nil || c.over || c.task == "" {
 		return nil
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: c.id, Title: c.ownTitle(), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if e.Status != nil && *e.Status != "completed" {
 		u.Status = schema.ToolCallStatusFailed
 	}

@@ -26,6 +26,16 @@ type tool struct {
 	said    []schema.ToolCallContent // what its subagent said
 	saidLen int                      // bytes of it
 	before  *string                  // of the file that it changes, when it was read in time
+	titled  bool                     // its title is what it does at the moment
+}
+
+// ownTitle is the title that a call gets back at its end, nil when it has it.
+func (c *tool) ownTitle() *string {
+	if !c.titled {
+		return nil
+	}
+	title := describe(c.name, c.input, nil).title
+	return &title
 }
 
 // planTools are shown as the plan and not as calls.
@@ -179,6 +189,9 @@ func (t *translator) ended(b contentBlock, output json.RawMessage) []schema.Sess
 		u.Content, u.Locations = outcome(c, b, output)
 	}
 	u.RawOutput = rawOutput(b, output)
+	if !launched(output) {
+		u.Title = c.ownTitle()
+	}
 	switch task := backgroundTask(output); {
 	case b.IsError:
 		u.Status = schema.ToolCallStatusFailed
@@ -209,8 +222,9 @@ func (t *translator) abandoned(e *event) []schema.SessionUpdate {
 		if c.over || !c.shown || c.task != "" || t.tools[c.parent] != nil && t.tools[c.parent].task != "" {
 			continue
 		}
+		title := c.ownTitle()
 		c.end()
-		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusFailed}})
+		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Title: title, Status: schema.ToolCallStatusFailed}})
 	}
 	return out
 }

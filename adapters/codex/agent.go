@@ -186,14 +186,15 @@ func (a *agent) remove(ctx context.Context, s *session) {
 	a.mu.Unlock()
 }
 
-// CloseSession ends what a session runs and gives its thread back.
+// CloseSession ends what a session runs and gives its thread back: another codex, in a
+// terminal, can go on with it.
 func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest) (*schema.CloseSessionResponse, error) {
 	s, err := a.session(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
 	a.remove(ctx, s)
-	return nil, nil
+	return nil, s.letGo(ctx)
 }
 
 // DeleteSession removes a conversation that was made here. What people made in a

@@ -137,7 +137,7 @@ func (s *session) decide(ctx context.Context, q *question) (any, error) {
 func (s *session) inquire(ctx context.Context, q *question) (any, error) {
 	req := &acp.QuestionRequest{SessionID: s.id, Questions: []acp.Question{}}
 	for _, one := range q.Questions {
-		next := acp.Question{ID: one.ID, Header: one.Header, Question: one.Question, Options: []acp.QuestionOption{}}
+		next := acp.Question{ID: one.ID, Header: one.Header, Question: one.Question, OwnWords: one.Other, Options: []acp.QuestionOption{}}
 		for _, o := range one.Options {
 			next.Options = append(next.Options, acp.QuestionOption{Label: o.Label, Description: o.Description})
 		}
@@ -170,22 +170,15 @@ func answered(q *question, resp *acp.QuestionResponse) any {
 	return map[string]any{"answers": out}
 }
 
-// elicit asks the client what an MCP server wants to know. A client that cannot
-// be asked declines.
+// elicit asks what an MCP server wants to know. The gateway knows which clients can
+// show it, now and later; where there is none, it is declined.
 func (s *session) elicit(ctx context.Context, q *question) any {
 	declined := map[string]any{"action": "decline", "content": nil}
-	can := s.a.client.Elicitation()
-	if can == nil {
-		return declined
-	}
 	params := map[string]any{"sessionId": s.id, "message": q.Message, "mode": "form", "_meta": bridge.Meta(map[string]string{"mcpServer": q.Server})}
 	switch {
 	case q.Mode == "url":
-		if can.URL == nil {
-			return declined
-		}
 		params["mode"], params["url"], params["elicitationId"] = "url", q.URL, q.ElicitationID
-	case q.Mode != "form" && q.Mode != "" || can.Form == nil:
+	case q.Mode != "form" && q.Mode != "":
 		return declined
 	case len(q.Schema) == 0 || string(q.Schema) == "null":
 		params["requestedSchema"] = json.RawMessage(`{"type":"object","properties":{}}`)

@@ -43,12 +43,16 @@ func (c *client) listed() []string {
 // liveSessionsOfATerminal lists, loads and goes on with what codex itself
 // has made.
 func liveSessionsOfATerminal(t *testing.T, w *world) {
-	cmd := exec.Command(w.Program.Path, "exec", "--skip-git-repo-check", "-s", "danger-full-access", "run echo from the terminal")
-	cmd.Dir = w.Cwd
-	cmd.Env = append(os.Environ(), w.Env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	terminal := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command(w.Program.Path, append([]string{"exec", "--skip-git-repo-check", "-s", "danger-full-access"}, args...)...)
+		cmd.Dir = w.Cwd
+		cmd.Env = append(os.Environ(), w.Env...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
+	terminal("run echo from the terminal")
 	c := w.open(schema.ClientCapabilities{}, nil)
 	ids := c.listed()
 	if len(ids) != 1 {
@@ -63,6 +67,13 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 	}
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "from the terminal") {
 		t.Errorf("the model recalls %q", bridgetest.Said(got))
+	}
+	// Once it is closed, the terminal can go on, and then a client again.
+	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
+	terminal("resume", string(id), "say quince")
+	c.Must(acp.MethodSessionResume, w.again(id))
+	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "quince") {
+		t.Errorf("after the terminal the model recalls %q", bridgetest.Said(got))
 	}
 	if _, e := c.Call(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id}); e == nil || e.Code != acp.CodeInvalidRequest {
 		t.Errorf("a session of the user's was deleted: %v", e)
@@ -100,6 +111,9 @@ func liveForkDeleteTitle(t *testing.T, w *world) {
 		t.Errorf("a prompt after the deletion: %v", e)
 	}
 	c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
+	if ids := c.listed(); !slices.Contains(ids, string(id)) {
+		t.Errorf("closed, it is not listed: %q", ids)
+	}
 	c.Must(acp.MethodSessionResume, w.again(id))
 	if _, got := c.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "apple") {
 		t.Errorf("closed and resumed, it recalls %q", bridgetest.Said(got))

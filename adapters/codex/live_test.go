@@ -9,8 +9,7 @@ import (
 
 // showing are the capabilities of a client that shows all there is.
 var showing = schema.ClientCapabilities{
-	Session:     &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}, Compaction: &schema.CompactionCapabilities{}},
-	Elicitation: &schema.ElicitationCapabilities{Form: &schema.ElicitationFormCapabilities{}},
+	Session: &schema.ClientSessionCapabilities{Notices: &schema.NoticeCapabilities{}, Compaction: &schema.CompactionCapabilities{}},
 }
 
 // TestLive_Shared runs what needs no program of its own with the sessions of two: one

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
@@ -179,6 +180,22 @@ func (s *session) end(ctx context.Context) {
 	}
 	s.finish()
 	s.work.Wait()
+}
+
+// letGo has codex unload the thread. As long as it is loaded no other codex may write to
+// it, and there is no request for just that: a thread that is archived is not loaded.
+func (s *session) letGo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	defer cancel()
+	about := map[string]string{"threadId": s.thread}
+	if err := s.srv.call(ctx, "thread/archive", about, nil); err != nil {
+		s.log.Debug("let go of a thread", "err", err)
+		return nil
+	}
+	if err := s.srv.call(ctx, "thread/unarchive", about, nil); err != nil && !unknownThread(err) { // one that nobody has prompted is not kept
+		return acp.Errorf(acp.CodeInternal, "codex has put session %s into its archive and does not take it out again: %v; codex unarchive %s does", s.id, err, s.thread)
+	}
+	return nil
 }
 
 // finish ends what the session does by itself, and lets nothing more begin.

@@ -205,6 +205,7 @@ type question struct {
 		ID       string `json:"id"`
 		Header   string `json:"header"`
 		Question string `json:"question"`
+		Other    bool   `json:"isOther"` // own words are an answer, too
 		Options  []struct {
 			Label       string `json:"label"`
 			Description string `json:"description"`

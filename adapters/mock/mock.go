@@ -28,7 +28,11 @@ func New(program string) Adapter { return Adapter{program: program} }
 
 // Info describes the mock agent.
 func (Adapter) Info() adapters.Info {
-	return adapters.Info{ID: "mock", Name: "Mock agent", Kind: adapters.Bridge, Features: features, Credentials: adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true}}
+	return adapters.Info{
+		ID: "mock", Name: "Mock agent", Kind: adapters.Bridge, Features: features,
+		Credentials:     adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true},
+		PermissionModes: map[string]string{"readonly": "plan", "write": "code"},
+	}
 }
 
 // Open starts the mock agent.

@@ -131,7 +131,7 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 		lines = holdLoads(lines)
 	}
 	ready := settle(lines, started)
-	ready.hold = a.spec.HoldCancels
+	ready.hold, ready.login = a.spec.HoldCancels, login{a.spec.Info.Name, a.spec.Info.Login}
 	return ready, nil
 }
 
@@ -164,11 +164,15 @@ var (
 	_ acp.Conn         = (*conn)(nil)
 	_ acp.Buffered     = (*conn)(nil)
 	_ adapters.Process = (*conn)(nil)
+
+	_ adapters.Commander = (*conn)(nil)
 )
 
 func (c *conn) PID() int             { return c.proc.PID() }
 func (c *conn) StartedAt() time.Time { return c.proc.StartedAt() }
 func (c *conn) RSS() int64           { return process.RSS(c.proc.PID()) }
+func (c *conn) Now() int64           { return process.Now() }
+func (c *conn) Commands() []int64    { return c.proc.Commands() }
 func (c *conn) Stderr() adapters.Stderr {
 	return bridge.Stderr(c.proc)
 }

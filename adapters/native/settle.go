@@ -31,11 +31,13 @@ const heldCancel = 2 * time.Second
 // when its turn has ended. Agents break both: one asks for a permission for a
 // call that it has not told of, another forgets the call that was cancelled.
 // And a prompt that was cancelled ends, and ends cancelled, not with an error.
+// Errors about credentials say what helps.
 // Everything else passes unchanged.
 type settled struct {
 	acp.Conn
 	adapters.Process
 	hold  bool          // Spec.HoldCancels
+	login login         // what is said when credentials are missing
 	queue []acp.Message // to be read before anything else; used by Read only
 
 	mu       sync.Mutex
@@ -179,6 +181,9 @@ func (c *settled) Read(ctx context.Context) (acp.Message, error) {
 	m, err := c.Conn.Read(ctx)
 	if err != nil {
 		return m, err
+	}
+	if said, ok := c.login.explain(&m); ok {
+		m = said
 	}
 	if first := c.settle(&m); len(first) > 0 {
 		c.queue = append(first[1:], m.Clone())

@@ -64,13 +64,15 @@ func Table() []Spec {
 					adapters.NativeSessions: {Level: adapters.ByAgent},
 					adapters.Usage:          {Level: adapters.ByAgent, Reason: "summed over the session"},
 				}),
+				// Its plan mode carries the plan out.
+				PermissionModes: map[string]string{"readonly": "", "bypass": copilotModes + "autopilot"},
 			},
 			Args:        []string{"--acp"},
 			Keys:        Keys{APIKey: "COPILOT_PROVIDER_API_KEY", BaseURL: "COPILOT_PROVIDER_BASE_URL", OAuthToken: "COPILOT_GITHUB_TOKEN"},
 			HoldCancels: true,
 		},
 		unseen("cursor", "Cursor", "CURSOR_API_KEY", "acp"),
-		unseen("goose", "goose", "", "acp"),
+		moded(unseen("goose", "goose", "", "acp"), map[string]string{"readonly": "chat", "write": "smart_approve", "bypass": "auto"}),
 		unseen("kimi", "Kimi CLI", "KIMI_API_KEY", "acp"),
 		unseen("auggie", "Auggie", "AUGMENT_SESSION_AUTH", "--acp"),
 		unseen("factory-droid", "Factory Droid", "FACTORY_API_KEY", "exec", "--output-format", "acp"),
@@ -94,6 +96,15 @@ func unseen(id, name, key string, args ...string) Spec {
 	}
 	return s
 }
+
+// moded is s with modes whose names do not tell what they do.
+func moded(s Spec, modes map[string]string) Spec {
+	s.Info.PermissionModes = modes
+	return s
+}
+
+// copilotModes begins the ids of Copilot's modes.
+const copilotModes = "https://agentclientprotocol.com/protocol/session-modes#"
 
 // common is what the agents of the table have in common.
 var common = adapters.Features{

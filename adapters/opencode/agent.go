@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -42,6 +43,8 @@ type agent struct {
 	guard *guard                                                            // of the user's folders
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the usual
 
+	abortBound time.Duration // how long the server may leave an abort unanswered
+
 	client bridge.Client // what it has said of itself
 
 	mu       sync.Mutex
@@ -70,7 +73,7 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
-		o: o, conn: c, peer: p, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
+		o: o, conn: c, peer: p, abortBound: abortBound, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
 		sessions: map[schema.SessionID]*session{}, natives: map[string]*session{}, opening: map[schema.SessionID]bool{},
 	}
 	a.servers = bridge.NewServers(c, a.start, a.died)
@@ -87,19 +90,6 @@ func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*sch
 	return hello, nil
 }
 
-// server returns a process of a kind, and starts it when it does not run.
-func (a *agent) server(ctx context.Context, k kind) (*server, error) { return a.servers.Get(ctx, k) }
-
-// any returns a process that runs, and starts one when none does.
-func (a *agent) any(ctx context.Context) (*server, error) {
-	for _, k := range []kind{asConfigured, asksCommands} {
-		if s, ok := a.servers.Open(k); ok {
-			return s, nil
-		}
-	}
-	return a.server(ctx, asConfigured)
-}
-
 // died ends the connection because a process of it has ended by itself. What its
 // sessions left open is closed first.
 func (a *agent) died(s *server) {
@@ -107,7 +97,9 @@ func (a *agent) died(s *server) {
 	mine := a.servers.Serves(s.kind, s) && !a.closed
 	all := slices.Collect(maps.Values(a.sessions))
 	a.mu.Unlock()
-	if mine {
+	if !mine { // its end was wanted
+		all = slices.DeleteFunc(all, func(one *session) bool { return one.srv != s })
+	} else {
 		for _, one := range all {
 			one.emit(func(t *translator) []schema.SessionUpdate { return t.abandon() })
 		}
@@ -205,11 +197,8 @@ func (a *agent) remove(ctx context.Context, s *session) {
 	}
 	a.mu.Unlock()
 	if !shared {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
-		defer cancel()
-		if err := s.srv.call(ctx, "POST", at("/instance/dispose", s.cwd), nil, nil); err != nil {
-			s.log.Debug("forget a directory", "err", err)
-		}
+		box.stale.Store(false)
+		s.srv.dispose(ctx, s.cwd)
 	}
 	if !used {
 		a.guard.restore(s.cwd)
@@ -231,10 +220,11 @@ func (a *agent) CloseSession(ctx context.Context, r *schema.CloseSessionRequest)
 func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionRequest) (*schema.DeleteSessionResponse, error) {
 	id := string(r.SessionID)
 	known, _ := a.store.Load(id)
-	srv, err := a.any(ctx)
+	srv, done, err := a.any(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	if !known.Made {
 		if _, err := srv.find(ctx, r.SessionID); err != nil {
 			return nil, err

@@ -228,7 +228,8 @@ func (s *session) inquire(ctx context.Context, q *asked) {
 	s.out.Unlock()
 	for i, one := range q.Questions {
 		next := acp.Question{
-			ID: questionID(i), Header: one.Header, Question: one.Question, MultiSelect: one.Multiple, Options: []acp.QuestionOption{},
+			ID: questionID(i), Header: one.Header, Question: one.Question, MultiSelect: one.Multiple,
+			OwnWords: one.Custom == nil || *one.Custom, Options: []acp.QuestionOption{},
 		}
 		for _, o := range one.Options {
 			next.Options = append(next.Options, acp.QuestionOption{Label: o.Label, Description: o.Description})

@@ -62,8 +62,9 @@ func authMethods() []schema.AuthMethod {
 }
 
 // environ is the environment of a process. Its configuration goes there, where
-// it is merged over the user's files, and so do a session's own credentials.
-func (a *agent) environ(k kind, password string) ([]string, error) {
+// it is merged over the user's files, and so do a session's own credentials. open
+// says why commands can see what is hidden from them; nil when they cannot.
+func (a *agent) environ(ctx context.Context, k kind, password string) (env []string, open, err error) {
 	own := []string{"OPENCODE_SERVER_PASSWORD=" + password, "OPENCODE_SERVER_USERNAME=" + user, "OPENCODE_DISABLE_AUTOUPDATE=1"}
 	var drop []string
 	config := map[string]any{}
@@ -75,7 +76,7 @@ func (a *agent) environ(k kind, password string) ([]string, error) {
 			drop = append(keyVars(), "OPENCODE_AUTH_CONTENT")
 			content, err := schema.Encode(map[string]any{id: map[string]string{"type": "api", "key": key}})
 			if err != nil {
-				return nil, fmt.Errorf("encode the credentials: %w", err)
+				return nil, nil, fmt.Errorf("encode the credentials: %w", err)
 			}
 			own = append(own, "OPENCODE_AUTH_CONTENT="+string(content))
 		}
@@ -83,22 +84,28 @@ func (a *agent) environ(k kind, password string) ([]string, error) {
 			config["provider"] = map[string]any{id: map[string]any{"options": map[string]string{"baseURL": c.BaseURL}}}
 		}
 	}
-	env := bridge.Environ(a.o, drop)
+	env = bridge.Environ(a.o, drop)
+	shell, set, open := a.veil(ctx, env)
+	if open == nil {
+		// The setting goes before the variable, and the user may have it.
+		own = append(append(own, "SHELL="+shell), set...)
+		config["shell"] = shell
+	}
 	if k == asksCommands {
 		rules, err := merged(bridge.Lookup(env, "OPENCODE_PERMISSION"), map[string]any{"bash": "ask"})
 		if err != nil {
-			return nil, fmt.Errorf("OPENCODE_PERMISSION: %w", err)
+			return nil, nil, fmt.Errorf("OPENCODE_PERMISSION: %w", err)
 		}
 		own = append(own, "OPENCODE_PERMISSION="+rules)
 	}
 	if len(config) > 0 {
 		all, err := merged(bridge.Lookup(env, "OPENCODE_CONFIG_CONTENT"), config)
 		if err != nil {
-			return nil, fmt.Errorf("OPENCODE_CONFIG_CONTENT: %w", err)
+			return nil, nil, fmt.Errorf("OPENCODE_CONFIG_CONTENT: %w", err)
 		}
 		own = append(own, "OPENCODE_CONFIG_CONTENT="+all)
 	}
-	return append(env, own...), nil
+	return append(env, own...), open, nil
 }
 
 // merged adds members to a JSON object in a variable.
@@ -133,10 +140,11 @@ func (a *agent) Authenticate(ctx context.Context, r *schema.AuthenticateRequest)
 	if r.MethodID != methodKey {
 		return nil, acp.Errorf(acp.CodeInvalidParams, "unknown login method %q: it is %s", r.MethodID, methodKey)
 	}
-	srv, err := a.server(ctx, asConfigured)
+	srv, done, err := a.use(ctx, asConfigured)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	var list providerList
 	if err := srv.call(ctx, "GET", "/config/providers", nil, &list); err != nil {
 		return nil, err

@@ -3,8 +3,8 @@ package opencode
 import (
 	"slices"
 	"strings"
+	"unicode"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -19,7 +19,11 @@ var builtins = []struct{ name, about string }{
 // command turns a prompt that is a command into OpenCode's request. It returns
 // nil for one that is none.
 func (s *session) command(said string, more []schema.ContentBlock) (*call, error) {
-	name, rest, _ := strings.Cut(strings.TrimSpace(said), " ")
+	said = strings.TrimSpace(said)
+	name, rest := said, ""
+	if i := strings.IndexFunc(said, unicode.IsSpace); i >= 0 {
+		name, rest = said[:i], strings.TrimSpace(said[i:])
+	}
 	name, ok := strings.CutPrefix(name, "/")
 	if !ok || name == "" {
 		return nil, nil
@@ -28,28 +32,39 @@ func (s *session) command(said string, more []schema.ContentBlock) (*call, error
 	known := slices.ContainsFunc(s.set.commands, func(c command) bool { return c.Name == name })
 	i := slices.IndexFunc(s.skills, func(one bridge.Skill) bool { return one.Name == name })
 	s.mu.Unlock()
-	rest = strings.TrimSpace(rest)
+	more = slices.DeleteFunc(slices.Clone(more), func(b schema.ContentBlock) bool {
+		return b.Text != nil && strings.TrimSpace(b.Text.Text) == ""
+	})
+	// Editors add what is open in them to every prompt.
+	var parts []any
+	if len(more) > 0 {
+		var err error
+		if parts, err = content.Parts(more); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case known:
-		body := map[string]any{"command": name, "arguments": rest}
-		if len(more) > 0 {
-			parts, err := content.Parts(more)
-			if err != nil {
-				return nil, err
+		// A command takes files beside its arguments; words and embedded texts become
+		// a part of them.
+		arguments, files := []string{rest}, []any{}
+		for _, p := range parts {
+			if one := p.(map[string]any); one["type"] == "text" {
+				arguments = append(arguments, one["text"].(string))
+			} else {
+				files = append(files, p)
 			}
-			for _, p := range parts {
-				if p.(map[string]any)["type"] != "file" {
-					return nil, acp.Errorf(acp.CodeInvalidParams, "behind the command /%s only files and images can follow", name)
-				}
-			}
-			body["parts"] = parts
+		}
+		body := map[string]any{"command": name, "arguments": strings.TrimSpace(strings.Join(arguments, "\n"))}
+		if len(files) > 0 {
+			body["parts"] = files
 		}
 		return &call{path: "/command", body: body, turn: true}, nil
 	case i >= 0:
-		parts := []any{map[string]any{"type": "text", "text": strings.TrimSpace("Use the skill " + s.skills[i].Name + " (" + s.skills[i].Path + "). " + rest)}}
-		return &call{path: "/message", body: map[string]any{"parts": parts, "system": s.system}, turn: true}, nil
-	case len(more) > 0:
-		return nil, nil
+		use := map[string]any{"type": "text", "text": strings.TrimSpace("Use the skill " + s.skills[i].Name + " (" + s.skills[i].Path + "). " + rest)}
+		return &call{path: "/message", body: map[string]any{"parts": append([]any{use}, parts...), "system": s.system}, turn: true}, nil
+	case slices.ContainsFunc(more, func(b schema.ContentBlock) bool { return b.Text != nil }):
+		return nil, nil // more than these commands say
 	case name == "compact":
 		return &call{path: "/summarize", body: map[string]any{}}, nil
 	case name == "undo":

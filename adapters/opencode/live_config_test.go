@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -150,6 +151,7 @@ func liveNoNetwork(t *testing.T, w *world) {
 }
 
 func liveFailures(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "bad key ends the prompt at once" and "provider's refusal is quoted" show it through the gateway`)
 	c := w.open(schema.ClientCapabilities{}, nil)
 	a := w.probe.agent
 	id := c.New("")
@@ -190,11 +192,28 @@ func liveFailures(t *testing.T, w *world) {
 		}
 	}
 	// A wrong configuration is explained by what OpenCode says of it.
-	broken := t.TempDir()
-	w.Write(filepath.Join(broken, "opencode.json"), `{"permission": 5}`, 0o600)
-	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: broken, MCPServers: []schema.MCPServer{}})
-	if e == nil || !strings.Contains(e.Message, "configuration") {
+	broken := &schema.NewSessionRequest{Cwd: t.TempDir(), MCPServers: []schema.MCPServer{}}
+	w.Write(filepath.Join(broken.Cwd, "opencode.json"), `{"permission": 5}`, 0o600)
+	_, e := c.Call(acp.MethodSessionNew, broken)
+	if e == nil || !strings.Contains(e.Message, "configuration") || !strings.Contains(e.Message, "close the sessions") {
 		t.Errorf("a wrong configuration: %v", e)
+	}
+	// Credentials that are put right count in the same directory, whether a session
+	// is open there or not.
+	bare := &schema.NewSessionRequest{Cwd: t.TempDir(), MCPServers: []schema.MCPServer{}}
+	file := filepath.Join(bare.Cwd, "opencode.json")
+	w.Write(file, `{"enabled_providers": []}`, 0o600)
+	if _, e = c.Call(acp.MethodSessionNew, bare); e == nil || e.Code != acp.CodeAuthRequired {
+		t.Errorf("no provider: %v", e)
+	}
+	w.Write(file, `{"provider": {"scripted": {"options": {"apiKey": "a-wrong-key"}}}}`, 0o600)
+	keyed := schema.SessionID(rawjson.MemberString(c.Must(acp.MethodSessionNew, bare), "sessionId"))
+	if _, e := c.Result(c.Prompt(keyed, "fail 401")); e == nil || e.Code != acp.CodeAuthRequired || w.last().Header.Get("Authorization") != "Bearer a-wrong-key" {
+		t.Errorf("a wrong key: %v, sent as %q", e, w.last().Header.Get("Authorization"))
+	}
+	w.Write(file, `{"provider": {"scripted": {"options": {"apiKey": "the-right-key"}}}}`, 0o600)
+	if _, got := c.Turn(keyed, "say right"); bridgetest.Said(got) != "right" || w.last().Header.Get("Authorization") != "Bearer the-right-key" {
+		t.Errorf("then it said %q with %q", bridgetest.Said(got), w.last().Header.Get("Authorization"))
 	}
 	if _, got := c.Turn(id, "say alive"); bridgetest.Said(got) != "alive" {
 		t.Errorf("then it said %q", bridgetest.Said(got))
@@ -225,6 +244,34 @@ func livePassword(t *testing.T, w *world) {
 	cmdline, err := os.ReadFile(filepath.Join("/proc", itoa(srv.child.PID()), "cmdline"))
 	if err != nil || strings.Contains(string(cmdline), srv.pass) {
 		t.Errorf("the command line is %q, %v", cmdline, err)
+	}
+}
+
+// liveSecrets has a command look for what would let it answer permissions, and for
+// providers' keys: in its environment, and in that of the processes above it.
+func liveSecrets(t *testing.T, w *world) {
+	c := w.open(schema.ClientCapabilities{}, nil)
+	id := c.New("")
+	look := w.Write("look.sh", "env\necho above:\np=$PPID\nwhile [ $p -gt 1 ]; do tr '\\0' '\\n' < /proc/$p/environ; p=$(awk '{print $4}' /proc/$p/stat); done\necho looked\n", 0o700)
+	_, got := c.Turn(id, "run sh "+look)
+	srv, _ := w.probe.agent.servers.Open(asConfigured)
+	said := bridgetest.Said(got)
+	if !strings.Contains(said, "looked") || !strings.Contains(said, "OPENCODE_PID=") {
+		t.Fatalf("said %q", said)
+	}
+	for name, secret := range map[string]string{"the password": srv.pass, "the gateway's key": gatewayKey} {
+		if strings.Contains(said, secret) {
+			t.Errorf("a command sees %s", name)
+		}
+	}
+	own, _, _ := strings.Cut(said, "above:")
+	for name, kept := range map[string]string{"the session's own key": "XAI_API_KEY=" + sessionKey, "the shell": "SHELL=/"} {
+		if !strings.Contains(own, kept) {
+			t.Errorf("a command does not see %s", name)
+		}
+	}
+	if strings.Contains(own, "SHELL="+w.State) || strings.Contains(own, shellVar) {
+		t.Error("a command sees the gateway's shell")
 	}
 }
 

@@ -45,12 +45,18 @@ func liveQuestion(t *testing.T, w *world) {
 }
 
 func livePlanAndDiffs(t *testing.T, w *world) {
+	if out, err := exec.Command("git", "init", "-q", w.Cwd).CombinedOutput(); err != nil {
+		t.Fatalf("git init: %v: %s", err, out)
+	}
+	whole := w.Write(filepath.Join(w.Cwd, "whole.txt"), "three\nfour\n", 0o600)
 	old, made := filepath.Join(w.Cwd, "old.txt"), filepath.Join(w.Cwd, "made.txt")
 	w.Write(old, "one\ntwo\n", 0o600)
 	w.Model.On(scriptedmodel.Exactly("work"),
 		scriptedmodel.Step{scriptedmodel.Call("todowrite", map[string]any{"todos": []any{map[string]string{"content": "Do it", "status": "in_progress", "priority": "high"}}})},
 		scriptedmodel.Step{scriptedmodel.ReadFile(old)},
 		scriptedmodel.Step{scriptedmodel.EditFile(old, "two", "TWO"), scriptedmodel.WriteFile(made, "new\n")},
+		scriptedmodel.Step{scriptedmodel.ReadFile(whole)},
+		scriptedmodel.Step{scriptedmodel.WriteFile(whole, "three\nFOUR\n")},
 		scriptedmodel.Step{scriptedmodel.Say("done")})
 	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
@@ -76,8 +82,25 @@ func livePlanAndDiffs(t *testing.T, w *world) {
 			}
 		}
 	}
-	if len(diffs) != 2 || diffs[old] != [2]string{"one\ntwo\n", "one\nTWO\n"} || diffs[made] != [2]string{"-", "new\n"} {
+	if len(diffs) != 3 || diffs[whole] != [2]string{"three\nfour\n", "three\nFOUR\n"} || diffs[old] != [2]string{"one\ntwo\n", "one\nTWO\n"} || diffs[made] != [2]string{"-", "new\n"} {
 		t.Errorf("the diffs are %q", diffs)
+	}
+}
+
+// liveUndo shows that what was undone is not in a replay, until it is brought back.
+func liveUndo(t *testing.T, w *world) {
+	c := w.open(schema.ClientCapabilities{}, nil)
+	id := c.New("")
+	c.Turn(id, "say first")
+	c.Turn(id, "say second")
+	for _, one := range []struct{ command, said string }{{"/undo", "first"}, {"/redo", "firstsecond"}} {
+		c.Turn(id, one.command)
+		c.Must(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id})
+		from := c.Seen()
+		c.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
+		if said := bridgetest.Said(c.Updates(from)); said != one.said {
+			t.Errorf("after %s the replay says %q", one.command, said)
+		}
 	}
 }
 
@@ -106,6 +129,7 @@ func liveSubagent(t *testing.T, w *world) {
 }
 
 func liveCommandsAndCompaction(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "a command is listed and run" and "compaction" show it through the gateway`)
 	w.Write(filepath.Join(w.Cwd, ".opencode/command/greet.md"), "---\ndescription: greets\n---\nsay greetings to $ARGUMENTS\n", 0o600)
 	c := w.open(schema.ClientCapabilities{Session: &schema.ClientSessionCapabilities{Compaction: &schema.CompactionCapabilities{}}}, nil)
 	id := c.New("")
@@ -124,6 +148,19 @@ func liveCommandsAndCompaction(t *testing.T, w *world) {
 	}
 	if _, got := c.Turn(id, "/greet you"); bridgetest.Said(got) != "greetings to you" {
 		t.Errorf("said %q", bridgetest.Said(got))
+	}
+	// What editors send: a line break, the file that is open, a note.
+	for _, more := range [][]schema.ContentBlock{
+		{schema.TextBlock("/greet\nall of you")},
+		{schema.TextBlock("/greet all of you"), {ResourceLink: &schema.ResourceLink{Name: "x", URI: "file://" + w.Write("open.txt", "OPEN\n", 0o600)}}},
+		{schema.TextBlock("/greet all"), schema.TextBlock("of you")},
+		{schema.TextBlock("/greet all of you"), {Resource: &schema.EmbeddedResource{Resource: schema.EmbeddedResourceResource{TextResourceContents: &schema.TextResourceContents{URI: "file:///n.txt", Text: "NOTE"}}}}},
+	} {
+		from := c.Seen()
+		c.Must(acp.MethodSessionPrompt, &schema.PromptRequest{SessionID: id, Prompt: more})
+		if said := strings.Join(strings.Fields(bridgetest.Said(c.Updates(from))), " "); !strings.HasPrefix(said, "greetings to all of you") {
+			t.Errorf("%+v: said %q", more, said)
+		}
 	}
 	_, got := c.Turn(id, "/compact")
 	var states []schema.CompactionStatus

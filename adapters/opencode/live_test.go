@@ -17,8 +17,10 @@ func TestLive_Shared(t *testing.T) {
 		// The first one: it hears which directories are forgotten.
 		{"MemoryIsGivenBack", liveMemoryIsGivenBack},
 		{"Password", livePassword},
+		{"Secrets", liveSecrets},
 		{"Turn", liveTurn},
 		{"PlanAndDiffs", livePlanAndDiffs},
+		{"Undo", liveUndo},
 		{"Question", liveQuestion},
 		{"Subagent", liveSubagent},
 		{"AbortLeavesNothing", liveAbortLeavesNothing},

@@ -3,7 +3,9 @@ package opencode
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -152,7 +155,15 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 func TestLive_ServerDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.probe = &probe{Adapter: New()}
+	w.Use(w.probe)
 	c := w.open(schema.ClientCapabilities{}, nil)
+	// A wrong configuration that was put right does not stay wrong.
+	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": 5}`, 0o600)
+	if _, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}}); e == nil || !strings.Contains(e.Message, "correct it") {
+		t.Errorf("a wrong configuration: %v", e)
+	}
+	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{}`, 0o600)
 	modes, images := restartModesModelsEffort(t, w, c), restartAttachments(t, w, c)
 	id := c.New("")
 	c.Turn(id, "say before the end")
@@ -179,6 +190,19 @@ func TestLive_ServerDies(t *testing.T) {
 	}
 	modes(again)
 	images(again)
+	// A server that answers nothing keeps no turn.
+	w.probe.agent.abortBound = time.Second
+	from = again.Seen()
+	again.Prompt(id, "forever")
+	again.saidSoFar(from, "tick")
+	pid := again.Conn.(adapters.Process).PID()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	again.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
+	if err := again.Ended(); err == nil {
+		t.Error("the server that hangs has not ended")
+	}
 }
 
 // liveAbortLeavesNothing shows that what an aborted turn asks is not listed
@@ -210,6 +234,7 @@ func liveAbortLeavesNothing(t *testing.T, w *world) {
 
 // liveManyTurns runs turns of many sessions at once in one process.
 func liveManyTurns(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "sessions at once" shows it through the gateway`)
 	for i := range 12 {
 		w.Model.On(scriptedmodel.Exactly(fmt.Sprintf("count %d", i)),
 			scriptedmodel.Step{scriptedmodel.Say(fmt.Sprintf("number %d begins. ", i)), scriptedmodel.Call("bash", map[string]any{"command": fmt.Sprintf("echo %d; sleep 0.3", i), "description": "counts"})},

@@ -40,6 +40,10 @@ const config = `{
 // touching asks before files are touched, and about nothing else.
 const touching = `{"bash": {"*": "allow", "touch *": "ask"}, "external_directory": "allow"}`
 
+// Keys of providers that nobody uses here: of the gateway's environment, and of a
+// session's env.
+const gatewayKey, sessionKey = "the-key-of-the-gateway", "the-key-of-the-session"
+
 // world is where a test has OpenCode.
 type world struct {
 	*bridgetest.World
@@ -57,6 +61,8 @@ func newWorld(t *testing.T) *world {
 		"HTTPS_PROXY="+url, "HTTP_PROXY="+url, "NO_PROXY=127.0.0.1,localhost",
 		"https_proxy="+url, "http_proxy="+url, "no_proxy=127.0.0.1,localhost", "npm_config_registry=http://127.0.0.1:9/",
 	)
+	w.Env = append(w.Env, "XAI_API_KEY="+sessionKey)
+	w.Program.Env = append(w.Program.Env, "GROQ_API_KEY="+gatewayKey)
 	o := &world{World: w}
 	o.configure(touching)
 	return o

@@ -26,7 +26,8 @@ type opening struct {
 	from   *info // the session that there is
 	box    *toolbox
 	own    []string // MCP servers
-	failed []string // why some of them do not run
+	free   func()
+	failed []string // what does not work, for the user
 }
 
 // prepare maps the wishes, makes the server look at the directory and starts
@@ -37,40 +38,66 @@ func (a *agent) prepare(ctx context.Context, r bridge.Request, id schema.Session
 	if err != nil {
 		return nil, err
 	}
-	srv, err := a.server(ctx, up.kind)
+	srv, free, err := a.use(ctx, up.kind)
 	if err != nil {
 		return nil, err
 	}
-	var from *info
+	o := &opening{up: up, srv: srv, free: free}
+	if err := a.look(ctx, o, id); err != nil {
+		free()
+		return nil, err
+	}
+	return o, nil
+}
+
+// look is prepare with a server.
+func (a *agent) look(ctx context.Context, o *opening, id schema.SessionID) (err error) {
+	up, srv := o.up, o.srv
 	if id != "" {
-		if from, err = srv.find(ctx, id); err != nil {
-			return nil, err
+		if o.from, err = srv.find(ctx, id); err != nil {
+			return err
 		}
+		from := o.from
 		if from.Directory != "" && from.Directory != up.Cwd {
 			if _, err := os.Stat(from.Directory); err != nil {
-				return nil, acp.Errorf(acp.CodeInvalidParams, "the directory %s of session %s cannot be used: %v", from.Directory, id, err)
+				return acp.Errorf(acp.CodeInvalidParams, "the directory %s of session %s cannot be used: %v", from.Directory, id, err)
 			}
 			up.Cannot("cwd", "the session stays in its directory %s", from.Directory)
 			up.Cwd = from.Directory
 		}
 	}
 	a.guard.watch(up.Cwd)
-	o := &opening{up: up, srv: srv, from: from, box: a.tools.at(srv, up.Cwd)}
+	o.box = a.tools.at(srv, up.Cwd)
 	o.box.open.RLock()
-	if o.c, err = srv.catalog(ctx, up.Cwd); err != nil {
-		o.done()
-		return nil, openError(err)
-	}
-	if len(o.c.models) == 0 {
-		o.done()
-		return nil, authRequired("opencode has no provider with credentials")
+	o.c, err = srv.catalog(ctx, up.Cwd)
+	switch {
+	case err != nil && refused(err) == nil:
+		o.box.open.RUnlock()
+		return err
+	case err != nil:
+		o.box.open.RUnlock()
+		remedy := "correct it, and try again"
+		if !a.startOver(ctx, srv, up.Cwd) {
+			remedy = "correct it, close the sessions of this agent, in other directories too, and try again"
+		}
+		return acp.Errorf(acp.CodeInternal, "opencode refused: %s; its configuration is wrong: %s", refused(err).Message, remedy)
+	case len(o.c.models) == 0:
+		o.box.open.RUnlock()
+		a.startOver(ctx, srv, up.Cwd)
+		return authRequired("opencode has no provider with credentials")
 	}
 	o.own, o.failed = o.box.start(ctx, srv, up)
-	return o, nil
+	if srv.open != nil {
+		o.failed = append(o.failed, "Commands can read the password of OpenCode's server, and answer permissions with it: "+srv.open.Error())
+	}
+	return nil
 }
 
 // done lets OpenCode forget the directory again.
-func (o *opening) done() { o.box.open.RUnlock() }
+func (o *opening) done() {
+	o.box.open.RUnlock()
+	o.free()
+}
 
 // openError says why a session could not be opened.
 func openError(err error) error {
@@ -119,7 +146,7 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	if made && o.from != nil {
 		// Events about the copied messages come behind the fork's answer. They are known
 		// before the first of them reaches the session.
-		if err := s.restore(ctx, false, false); err != nil {
+		if err := s.restore(ctx, i.undone(), false, false); err != nil {
 			s.stop()
 			return nil, err
 		}
@@ -209,7 +236,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.restore(ctx, replay, known.Made); err != nil {
+	if err := s.restore(ctx, o.from.undone(), replay, known.Made); err != nil {
 		a.remove(ctx, s)
 		return nil, nil, err
 	}
@@ -283,10 +310,11 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 // ListSessions lists the sessions that people can go on with, those of a
 // terminal included, the newest first.
 func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest) (*schema.ListSessionsResponse, error) {
-	srv, err := a.any(ctx)
+	srv, done, err := a.any(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	dir := ""
 	query := []string{"roots", "true", "limit", strconv.Itoa(listPage + 1)}
 	if r.Cwd != nil {

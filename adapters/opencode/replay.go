@@ -11,11 +11,15 @@ import (
 
 // restore learns what was said in a session before, and shows it if replay is
 // set. Calls that an ended process has left running are closed; known says that
-// clients may have seen them.
-func (s *session) restore(ctx context.Context, replay, known bool) error {
+// clients may have seen them. What was undone is as if it had not been said: undone
+// is its first message, "" for none.
+func (s *session) restore(ctx context.Context, undone string, replay, known bool) error {
 	var all []stored
 	if err := s.srv.call(ctx, "GET", s.path("/message"), nil, &all); err != nil {
 		return openError(err)
+	}
+	if undone != "" {
+		all = slices.DeleteFunc(all, func(m stored) bool { return m.Info.ID >= undone })
 	}
 	var todos []todo
 	if err := s.srv.call(ctx, "GET", s.path("/todo"), nil, &todos); err != nil {

@@ -41,6 +41,9 @@ type server struct {
 	http  *http.Client
 	base  string // http://127.0.0.1:PORT
 	pass  string
+	open  error // why commands can see the password; nil when they cannot
+
+	users int // requests that need it beside its sessions; guarded by the agent's mu
 
 	ctx   context.Context // of everything that the server does by itself
 	stop  context.CancelFunc
@@ -97,7 +100,7 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 		DialContext: a.dial, DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
 	}}
 	args := append(slices.Clone(a.o.Program.Args), "serve", "--hostname", "127.0.0.1", "--port", strconv.Itoa(port))
-	env, err := a.environ(k, s.pass)
+	env, open, err := a.environ(ctx, k, s.pass)
 	if err != nil {
 		s.stop()
 		return nil, err
@@ -129,6 +132,13 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 		return fail(s.exit)
 	case <-ctx.Done():
 		return fail(fmt.Errorf("it reports no events: %w", ctx.Err()))
+	}
+	// It has read its environment: it knows the password.
+	if s.open = open; open != nil {
+		s.log.Warn("commands can read the password of opencode's server", "err", open)
+	}
+	if err := scrub(s.pass, hidden(nil)); err != nil {
+		s.log.Debug("hide the environment of opencode", "err", err)
 	}
 	return s, nil
 }

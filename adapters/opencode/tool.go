@@ -277,6 +277,7 @@ func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 	in := decoded[input](st.Input)
 	output := bridge.Capped(st.Output, maxOutput)
 	u.Content = nil
+	replaced := false
 	switch s.tool {
 	case "bash":
 		u.Content = s.look.content
@@ -310,10 +311,11 @@ func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 		case len(s.hunks) > 0:
 			u.Content = s.hunks
 		default:
-			// Of a file that was there, the old text is not known any more.
+			// Of a file that was there, the old text is not known yet.
 			u.Content = bridge.DiffContent(path, nil, in.Content)
 			if meta.Exists != nil && *meta.Exists {
 				u.Content = append(bridge.TextContent("Replaced the whole file."), u.Content...)
+				replaced = true
 			}
 		}
 	case toolTask:
@@ -330,6 +332,7 @@ func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 			u.Content = bridge.TextContent(output)
 		}
 	}
+	t.changes.note(s, t.absolute(bridge.FirstOf(in.FilePath, meta.FilePath)), replaced)
 	for _, a := range st.Attachments {
 		mime, data, ok := strings.Cut(strings.TrimPrefix(a.URL, "data:"), ";base64,")
 		if ok && strings.HasPrefix(mime, "image/") {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -42,7 +43,8 @@ type place struct {
 type toolbox struct {
 	// open is held for reading while a session is opened there, and for writing
 	// while OpenCode is made to forget the place.
-	open sync.RWMutex
+	open  sync.RWMutex
+	stale atomic.Bool // credentials were refused since OpenCode has read them
 
 	mu  sync.Mutex // held while servers start, so that each starts once
 	all map[string]*tool

@@ -39,8 +39,9 @@ type translator struct {
 	calls    map[string]string // parts by message and call
 	dirty    []string          // parts with output that was not shown yet
 
-	usage usage
-	title string
+	changes changes // of the turn
+	usage   usage
+	title   string
 }
 
 // child is a session of a subagent.
@@ -87,7 +88,7 @@ func newTranslator(root, cwd string) *translator {
 	return &translator{
 		root: root, cwd: cwd, window: func(string, string) uint64 { return 0 },
 		children: map[string]*child{}, messages: map[string]*said{}, parts: map[string]*shown{}, calls: map[string]string{},
-		usage: usage{costs: map[string]float64{}},
+		changes: newChanges(), usage: usage{costs: map[string]float64{}},
 	}
 }
 

@@ -18,6 +18,11 @@ var (
 	// cancelBound limits how long a cancelled turn may go on; then the prompt ends
 	// without it, and the next one waits for it in OpenCode.
 	cancelBound = 20 * time.Second
+	// abortBound is how long the server may leave an abort unanswered; then it hangs,
+	// and its process is ended. It is less than cancelBound, since that takes seconds.
+	abortBound = 15 * time.Second
+	// sweepBound limits how long it is asked for what an aborted turn has left open.
+	sweepBound = 5 * time.Second
 	// abortPause is the time between two attempts to abort: one that comes before
 	// the turn has begun has no effect.
 	abortPause = 400 * time.Millisecond
@@ -115,6 +120,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	}
 	s.out.Lock()
 	s.tr.usage.begin()
+	s.tr.changes = newChanges()
 	s.out.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,6 +133,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 
 // carryOut waits until OpenCode has done what it was asked for.
 func (s *session) carryOut(t *turn.Turn[work], c *call) {
+	s.renew(s.ctx)
 	err := s.post(c, &t.Work)
 	close(t.Work.posted)
 	switch {
@@ -140,6 +147,7 @@ func (s *session) carryOut(t *turn.Turn[work], c *call) {
 		t.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
 	default:
 		s.trail(s.ctx, &t.Work, endPause)
+		s.showReplaced(&t.Work)
 		t.Settle(s.judge(&t.Work))
 	}
 }
@@ -245,8 +253,17 @@ func (s *session) abort(ctx context.Context, t *turn.Turn[work]) {
 	again := time.NewTicker(abortPause)
 	defer again.Stop()
 	for answered := false; !answered; {
-		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {
+		asked, cancel := context.WithTimeout(ctx, s.a.abortBound)
+		err := s.srv.call(asked, "POST", s.path("/abort"), nil, nil)
+		hangs := ctx.Err() == nil && asked.Err() != nil
+		cancel()
+		if err != nil {
 			s.log.Debug("abort a turn", "err", err)
+		}
+		if hangs {
+			s.log.Warn("opencode does not answer, so its process is ended")
+			s.srv.child.Stop(ladder)
+			return
 		}
 		select {
 		case <-t.Work.posted:
@@ -263,6 +280,7 @@ func (s *session) abort(ctx context.Context, t *turn.Turn[work]) {
 // closeTurn closes what a turn that was broken off has left open.
 func (s *session) closeTurn(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	if !t.Stopping() {
+		s.refused(v.Err)
 		return v
 	}
 	s.sweep()
@@ -273,12 +291,14 @@ func (s *session) closeTurn(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 
 // sweep rejects what an aborted turn still asks: OpenCode lists it for ever.
 func (s *session) sweep() {
+	ctx, cancel := context.WithTimeout(s.ctx, sweepBound)
+	defer cancel()
 	for _, kind := range []string{"permission", "question"} {
 		var list []struct {
 			ID      string `json:"id"`
 			Session string `json:"sessionID"`
 		}
-		if err := s.srv.call(s.ctx, "GET", at("/"+kind, s.cwd), nil, &list); err != nil {
+		if err := s.srv.call(ctx, "GET", at("/"+kind, s.cwd), nil, &list); err != nil {
 			s.log.Debug("ask what is open", "err", err)
 			continue
 		}
@@ -290,7 +310,7 @@ func (s *session) sweep() {
 			if kind == "permission" {
 				path, body = "/permission/"+one.ID+"/reply", map[string]string{"reply": "reject"}
 			}
-			if err := s.srv.call(s.ctx, "POST", at(path, s.cwd), body, nil); err != nil && !unknown(err) {
+			if err := s.srv.call(ctx, "POST", at(path, s.cwd), body, nil); err != nil && !unknown(err) {
 				s.log.Debug("reject what is open", "err", err)
 			}
 		}
@@ -322,7 +342,7 @@ func (s *session) lastPrompt() (string, error) {
 	}
 	for n := len(list) - 1; n >= 0; n-- {
 		m := &list[n].Info
-		if m.Role == "user" && (i.Revert == nil || i.Revert.Message == "" || m.ID < i.Revert.Message) {
+		if m.Role == "user" && (i.undone() == "" || m.ID < i.undone()) {
 			return m.ID, nil
 		}
 	}

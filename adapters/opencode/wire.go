@@ -58,6 +58,7 @@ type question struct {
 	Question string `json:"question"`
 	Header   string `json:"header"`
 	Multiple bool   `json:"multiple"`
+	Custom   *bool  `json:"custom"` // own words are an answer, too; they are unless it is false
 	Options  []struct {
 		Label       string `json:"label"`
 		Description string `json:"description"`
@@ -97,6 +98,15 @@ type info struct {
 		Updated  int64 `json:"updated"` // Unix time in ms
 		Archived int64 `json:"archived"`
 	} `json:"time"`
+}
+
+// undone is the first message of what was taken back and can be brought back, "" for
+// nothing.
+func (i *info) undone() string {
+	if i.Revert == nil {
+		return ""
+	}
+	return i.Revert.Message
 }
 
 // rule is one of OpenCode's rules about permissions; the last that matches

@@ -144,6 +144,30 @@ func TestCommands_Sessions(t *testing.T) {
 			t.Errorf("%v in %s", err, out)
 		}
 	})
+	t.Run("search", func(t *testing.T) {
+		_, out, _ := tool(t, "", "sessions", "list", "--search", "ONE Two", "--state", "idle", "--state", "dormant")
+		if !strings.Contains(out, id) || !strings.Contains(out, "echo one two") {
+			t.Errorf("output:\n%s", out)
+		}
+		for _, args := range [][]string{{"--search", "three"}, {"--state", "ended"}} {
+			if _, out, _ := tool(t, "", append([]string{"sessions", "list"}, args...)...); strings.Contains(out, id) {
+				t.Errorf("%v:\n%s", args, out)
+			}
+		}
+		if code, _, errOut := tool(t, "", "sessions", "list", "--state", "asleep"); code == exitOK || !strings.Contains(errOut, `"asleep"`) {
+			t.Errorf("exit %d, %s", code, errOut)
+		}
+	})
+	t.Run("watch", func(t *testing.T) {
+		code, out, errOut := tool(t, "", "sessions", "watch", "--limit", "1")
+		if code != exitOK || !strings.HasPrefix(out, id+"  ") || !strings.Contains(out, "echo one two") {
+			t.Errorf("exit %d, %s, %s", code, out, errOut)
+		}
+		_, out, _ = tool(t, "", "sessions", "watch", "--limit", "2", "--json")
+		if !strings.Contains(out, `"type":"reset"`) || !strings.Contains(out, `"gist":"echo one two"`) {
+			t.Errorf("output:\n%s", out)
+		}
+	})
 	t.Run("show", func(t *testing.T) {
 		_, out, _ := tool(t, "", "sessions", "show", id)
 		if !regexp.MustCompile(`(?m)^agent +mock$`).MatchString(out) {

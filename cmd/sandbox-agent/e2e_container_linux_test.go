@@ -30,6 +30,9 @@ const (
 // without Docker: in a root file system of its own, as process 1 of a process
 // namespace, as the image's user, with the image's environment.
 func TestContainer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	img := buildImage(t)
 	img.install(t, "cmd/sandbox-agent/testdata/doublefork", "/usr/local/bin/doublefork")
 	img.install(t, "cmd/sandbox-agent/testdata/doublefork", "/usr/local/bin/sleep") // what the mock agent leaves

@@ -155,6 +155,9 @@ func TestDaemon_Unit(t *testing.T) {
 // What meets a start: another start, a look, and a daemon that was killed a
 // moment ago and has not let go of its directory.
 func TestDaemon_MeetsItself(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_DATA_DIR="+dir, markName+"=daemon-"+t.Name())}

@@ -165,6 +165,7 @@ var copilotAgent = realAgent{
 	},
 	quirks: map[string]string{
 		"provider-error-is-no-error": "the error is a chunk of the answer and the turn ends as if all was well",
+		"readonly-is-refused":        "its plan mode carries plans out",
 	},
 }
 

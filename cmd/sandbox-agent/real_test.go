@@ -87,6 +87,8 @@ func testReal(t *testing.T, a *realAgent) {
 	}
 	p.between(session, c.messages(), turns)
 	r.settled(t, "", p)
+	run("readonly", func(t *testing.T) { r.testReadonly(t, c) })
+	run("wrong key", func(t *testing.T) { r.testWrongKey(t, c, session) })
 	run("load", func(t *testing.T) { r.testLoad(t, session) })
 	r.quirk(t, "invalid-frame", r.violations)
 	if r.all < 50 {
@@ -122,6 +124,44 @@ func (r *real) newSession(c *client) string {
 		r.t.Fatalf("session/new: %v", err)
 	}
 	return res.SessionID
+}
+
+// testReadonly has a session that must only read write a file.
+func (r *real) testReadonly(t *testing.T, c *client) {
+	params := r.params("")
+	params["_meta"] = map[string]any{"sandboxagent.dev": map[string]string{"permissionMode": "readonly"}}
+	res, err := c.call("session/new", params)
+	if reason := r.quirks["readonly-is-refused"]; reason != "" {
+		if err == nil || !strings.Contains(err.Error(), "mode_not_supported") {
+			t.Errorf("a readonly session: %s, %v", res, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made struct {
+		SessionID string `json:"sessionId"`
+	}
+	if err := json.Unmarshal(res, &made); err != nil {
+		t.Fatal(err)
+	}
+	never := filepath.Join(r.dir, "never.txt")
+	r.prompt(c, made.SessionID, "write "+never+" text", choose(t, "allow_once"))
+	if _, err := os.Stat(never); err == nil {
+		t.Error("a readonly session has written a file")
+	}
+}
+
+// testWrongKey looks at the error of a key that the provider does not take.
+func (r *real) testWrongKey(t *testing.T, c *client, session string) {
+	if r.quirks["provider-error-is-no-error"] != "" {
+		return
+	}
+	_, err := c.call("session/prompt", promptParams(session, "fail 401"))
+	if err == nil || !strings.Contains(err.Error(), "-32000") || !strings.Contains(err.Error(), "API_KEY in the agent's environment") {
+		t.Errorf("a wrong key: %v", err)
+	}
 }
 
 func (r *real) testText(t *testing.T, c *client, session string) realTurn {

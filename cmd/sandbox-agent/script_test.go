@@ -71,6 +71,9 @@ func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
 
 // What is left running after the time is over would go on to cost money.
 func TestPrompt_TimeoutCancelsTheTurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	for text, says := range map[string]string{"slow": "the turn was cancelled: it took", "hang": "the turn was cancelled, but the agent goes on"} {

@@ -16,6 +16,7 @@ import (
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // serverConfig is what the flags of the server command say, checked.
@@ -39,6 +40,8 @@ type serverConfig struct {
 
 	unattachedTimeout, backgroundTimeout time.Duration
 	maxIdleProcesses                     int
+	maxIdleMemory                        int64 // bytes
+	retention                            runtime.Retention
 
 	acpVersions []int // in order
 
@@ -95,12 +98,16 @@ func gatewayFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "ephemeral", Usage: "keep sessions in memory only", EnvVars: env("EPHEMERAL")},
 		&cli.StringFlag{Name: "fsync", Usage: "when sessions are forced to disk: always (before a client sees it), interval (each second), turn (at the end of each turn) or never", Value: "turn", EnvVars: env("FSYNC")},
 		&cli.StringFlag{Name: "min-free", Usage: "room that the disk of the data directory must have for new sessions, 0 asks for none", Value: "64MiB", EnvVars: env("MIN_FREE")},
+		&cli.DurationFlag{Name: "retain-age", Usage: "let events of sessions go that are older, such as 720h, 0 keeps them", EnvVars: env("RETAIN_AGE")},
+		&cli.StringFlag{Name: "retain-session-bytes", Usage: "size of a session's log beyond which its oldest events go, 0 keeps them", Value: "0", EnvVars: env("RETAIN_SESSION_BYTES")},
+		&cli.StringFlag{Name: "retain-bytes", Usage: "size of all sessions' logs beyond which events go, those of the sessions first that have been silent longest, 0 keeps them", Value: "0", EnvVars: env("RETAIN_BYTES")},
 		&cli.StringSliceFlag{Name: "agent-command", Usage: "an agent of your own, as `NAME=COMMAND LINE`, that speaks ACP on its standard streams; may be repeated", EnvVars: env("AGENT_COMMAND")},
 		&cli.DurationFlag{Name: "request-timeout", Usage: "limit for agents' answers to all requests but prompts", Value: 120 * time.Second, EnvVars: env("REQUEST_TIMEOUT")},
 		&cli.DurationFlag{Name: "turn-idle-timeout", Usage: "cancel turns that were silent for this time, 0 is never", EnvVars: env("TURN_IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "idle-timeout", Usage: "end the processes of sessions that were idle for this time, 0 is never", Value: 30 * time.Minute, EnvVars: env("IDLE_TIMEOUT")},
 		&cli.DurationFlag{Name: "unattached-timeout", Usage: "the same for sessions that no client is attached to and that their agent can open again, 0 is as --idle-timeout", Value: time.Minute, EnvVars: env("UNATTACHED_TIMEOUT")},
 		&cli.IntFlag{Name: "max-idle-processes", Usage: "keep so many agent processes in whose sessions nothing goes on, the newest, 0 is any number", EnvVars: env("MAX_IDLE_PROCESSES")},
+		&cli.StringFlag{Name: "max-idle-memory", Usage: "memory that these processes and all below them may take together; those go first that have been idle longest, 0 is any (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_IDLE_MEMORY")},
 		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
 		&cli.StringFlag{Name: "acp-versions", Usage: "versions of ACP that clients may choose from", Value: "1,2", EnvVars: env("ACP_VERSIONS")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
@@ -198,10 +205,28 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 			return cfg, usagef(c, "--min-free %s", err)
 		}
 	}
+	if cfg.retention.Age = c.Duration("retain-age"); cfg.retention.Age < 0 {
+		return cfg, usagef(c, "--retain-age cannot be negative")
+	}
+	for name, to := range map[string]*int64{"retain-session-bytes": &cfg.retention.SessionBytes, "retain-bytes": &cfg.retention.Bytes} {
+		if size := c.String(name); size != "0" {
+			if *to, err = parseSize(size); err != nil {
+				return cfg, usagef(c, "--%s %s", name, err)
+			}
+		}
+	}
 	cfg.maxMemory = defaultMemory()
 	if size := c.String("max-memory"); size != "" {
 		if cfg.maxMemory, err = parseSize(size); err != nil {
 			return cfg, usagef(c, "--max-memory %s", err)
+		}
+	}
+	cfg.maxIdleMemory = defaultMemory()
+	if size := c.String("max-idle-memory"); size == "0" {
+		cfg.maxIdleMemory = 0
+	} else if size != "" {
+		if cfg.maxIdleMemory, err = parseSize(size); err != nil {
+			return cfg, usagef(c, "--max-idle-memory %s", err)
 		}
 	}
 	if cfg.acpVersions, err = acpversion.Parse(c.String("acp-versions")); err != nil {

@@ -12,6 +12,7 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsListCommand(std),
 			sessionsShowCommand(std),
 			sessionsEventsCommand(std),
+			sessionsWatchCommand(std),
 			sessionsCloseCommand(std),
 			sessionsTerminateCommand(std),
 			sessionsDeleteCommand(std),

@@ -46,9 +46,20 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 	defer cancel()
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	events := allEvents(ctx, api, id, c.Uint64("after"))
+	after := c.Uint64("after")
+	if !c.IsSet("after") {
+		info, err := api.Session(ctx, id)
+		if err != nil {
+			return err
+		}
+		if info.OldestSeq > 0 {
+			fmt.Fprintf(std.err, "events before %d are no longer kept\n", info.OldestSeq)
+			after = info.OldestSeq - 1
+		}
+	}
+	events := allEvents(ctx, api, id, after)
 	if c.Bool("follow") {
-		events = api.FollowEvents(ctx, id, c.Uint64("after"))
+		events = api.FollowEvents(ctx, id, after)
 	}
 	n := 0
 	for ev, err := range events {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 
@@ -16,6 +17,9 @@ func sessionsListCommand(std stdio) *cli.Command {
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "cwd", Usage: "only those in this directory"},
 			&cli.StringFlag{Name: "agent", Usage: "only those of this agent"},
+			&cli.StringSliceFlag{Name: "state", Usage: "only those in this state: idle, running, waiting, dormant, closed or ended; can be given again"},
+			&cli.StringFlag{Name: "search", Usage: "only those with these words in their title or messages"},
+			&cli.StringFlag{Name: "sort", Usage: "activity, the last in use first, or created, the newest first", Value: "activity"},
 			&cli.StringFlag{Name: "cursor", Usage: "begin at this page"},
 			&cli.IntFlag{Name: "limit", Usage: "size of a page, at most 1000", Value: 100},
 			&cli.BoolFlag{Name: "all", Usage: "all pages"},
@@ -36,7 +40,10 @@ func sessionsList(c *cli.Context, std stdio) error {
 		return err
 	}
 	defer cancel()
-	f := runtime.SessionFilter{Cwd: c.String("cwd"), Agent: c.String("agent"), Cursor: c.String("cursor"), Limit: c.Int("limit")}
+	f := runtime.SessionFilter{Cwd: c.String("cwd"), Agent: c.String("agent"), Query: c.String("search"), Order: runtime.SessionOrder(c.String("sort")), Cursor: c.String("cursor"), Limit: c.Int("limit")}
+	for _, state := range c.StringSlice("state") {
+		f.States = append(f.States, runtime.State(state))
+	}
 	if f.Limit < 1 || f.Limit > 1000 {
 		return usagef(c, "--limit must be between 1 and 1000")
 	}
@@ -60,7 +67,7 @@ func sessionsList(c *cli.Context, std stdio) error {
 	}
 	rows := [][]string{{"SESSION", "AGENT", "STATE", "UPDATED", "EVENTS", "TITLE", "DIRECTORY"}}
 	for _, s := range page.Sessions {
-		rows = append(rows, []string{s.ID, s.Agent, string(s.State), clock(s.UpdatedAt), fmt.Sprint(s.EventCount), shorten(oneLine(s.Title), 40), s.Cwd})
+		rows = append(rows, []string{s.ID, s.Agent, string(s.State), clock(s.UpdatedAt), fmt.Sprint(s.EventCount), shorten(oneLine(cmp.Or(s.Title, s.Gist)), 40), s.Cwd})
 	}
 	table(std.out, rows)
 	if page.NextCursor != "" {

@@ -1,22 +1,48 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
 )
 
 func sessionsShowCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "show one session",
+		Usage:     "show one session, or what was said and done in it",
 		ArgsUsage: "SESSION",
-		Flags:     targetFlags(timeoutFlag(standardTimeout)),
+		Description: "With --format it is a transcript, to read and to share: markdown, html (a page that\n" +
+			"needs nothing but itself) or jsonl. What looks like a key is taken out of it, and\n" +
+			"what --redact names; long output is cut; the end says what is missing.",
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "format", Usage: "markdown, html or jsonl"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the transcript to this `FILE`"},
+			&cli.StringSliceFlag{Name: "redact", Usage: "take out what this regular expression matches; may be repeated"},
+			&cli.BoolFlag{Name: "thoughts", Usage: "keep what the agent thought"},
+			&cli.BoolFlag{Name: "keep-secrets", Usage: "leave in what looks like a key"},
+			timeoutFlag(standardTimeout),
+		),
 		Action: func(c *cli.Context) error {
 			args, err := exactly(c, "SESSION")
 			if err != nil {
 				return err
+			}
+			if c.String("format") != "" {
+				return sessionTranscript(c, std, args[0])
+			}
+			for _, name := range []string{"output", "redact", "thoughts", "keep-secrets"} {
+				if c.IsSet(name) {
+					return usagef(c, "--%s is for transcripts: say --format markdown, html or jsonl", name)
+				}
 			}
 			ctx, cancel, api, err := controlClient(c)
 			if err != nil {
@@ -49,4 +75,46 @@ func sessionsShowCommand(std stdio) *cli.Command {
 			return nil
 		},
 	}
+}
+
+// sessionTranscript writes what was said and done in a session.
+func sessionTranscript(c *cli.Context, std stdio, id string) error {
+	o := client.TranscriptOptions{
+		Format: transcript.Format(c.String("format")), Redact: c.StringSlice("redact"), Thoughts: c.Bool("thoughts"), KeepSecrets: c.Bool("keep-secrets"),
+	}
+	if !slices.Contains(transcript.Formats, o.Format) {
+		return usagef(c, "--format must be one of %v, not %q", transcript.Formats, o.Format)
+	}
+	if _, err := transcript.Patterns(o.Redact); err != nil {
+		return usagef(c, "--redact: %v", err)
+	}
+	ctx, cancel, api, err := controlClient(c)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	body, err := api.Transcript(ctx, id, o)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	file := c.String("output")
+	if file == "" || file == "-" {
+		_, err = io.Copy(std.out, body)
+		return err
+	}
+	// Beside it first, so that a part never stands where a whole is expected.
+	out, err := os.CreateTemp(filepath.Dir(file), ".transcript-*")
+	if err != nil {
+		return fmt.Errorf("write the transcript: %w", err)
+	}
+	_, err = io.Copy(out, body)
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = os.Rename(out.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write the transcript to %s: %w", file, err), os.Remove(out.Name()))
+	}
+	fmt.Fprintf(std.err, "wrote %s\n", file)
+	return nil
 }

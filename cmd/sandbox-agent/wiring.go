@@ -91,6 +91,8 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		UnattachedTimeout: cfg.unattachedTimeout,
 		BackgroundTimeout: cfg.backgroundTimeout,
 		MaxIdleProcesses:  cfg.maxIdleProcesses,
+		MaxIdleMemory:     cfg.maxIdleMemory,
+		Retention:         cfg.retention,
 		Observer:          told.Runtime(),
 		Logger:            log,
 		Version:           version,

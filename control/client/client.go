@@ -118,17 +118,11 @@ func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, nil, "v2", "openapi.json")
 }
 
-// SessionPage is one page of sessions.
-type SessionPage struct {
-	Sessions   []runtime.SessionInfo `json:"sessions"`
-	NextCursor string                `json:"nextCursor,omitempty"`
-}
-
 // Sessions returns one page of sessions. A filter with the page's NextCursor as
 // its Cursor selects the next one.
-func (c *Client) Sessions(ctx context.Context, f runtime.SessionFilter) (SessionPage, error) {
+func (c *Client) Sessions(ctx context.Context, f runtime.SessionFilter) (runtime.SessionList, error) {
 	q := url.Values{}
-	for name, v := range map[string]string{"cwd": f.Cwd, "agent": f.Agent, "cursor": f.Cursor} {
+	for name, v := range map[string]string{"cwd": f.Cwd, "agent": f.Agent, "cursor": f.Cursor, "q": f.Query, "sort": string(f.Order)} {
 		if v != "" {
 			q.Set(name, v)
 		}
@@ -136,7 +130,10 @@ func (c *Client) Sessions(ctx context.Context, f runtime.SessionFilter) (Session
 	if f.Limit > 0 {
 		q.Set("limit", strconv.Itoa(f.Limit))
 	}
-	return get[SessionPage](ctx, c, q, "v2", "sessions")
+	for _, state := range f.States {
+		q.Add("state", string(state))
+	}
+	return get[runtime.SessionList](ctx, c, q, "v2", "sessions")
 }
 
 // Session returns one session.

@@ -40,14 +40,26 @@ func (s *sessions) event(seq uint64) runtime.Event {
 	return runtime.Event{Seq: seq, Time: when, Direction: runtime.FromGateway, Message: []byte(`{"jsonrpc":"2.0","method":"m"}`)}
 }
 
-func (s *sessions) Sessions(f runtime.SessionFilter) ([]runtime.SessionInfo, string, error) {
+func (s *sessions) Sessions(_ context.Context, f runtime.SessionFilter) (runtime.SessionList, error) {
 	if f.Cursor == "" {
-		return []runtime.SessionInfo{s.info()}, "p 2&", nil
+		return runtime.SessionList{Sessions: []runtime.SessionInfo{s.info()}, NextCursor: "p 2&", Position: 7}, nil
 	}
-	if diff := cmp.Diff(runtime.SessionFilter{Cwd: "/w x", Agent: "m", Cursor: "p 2&", Limit: 5}, f); diff != "" {
-		return nil, "", errors.New(diff)
+	if diff := cmp.Diff(everyFilter, f); diff != "" {
+		return runtime.SessionList{}, errors.New(diff)
 	}
-	return nil, "", nil
+	return runtime.SessionList{Sessions: []runtime.SessionInfo{}}, nil
+}
+
+var everyFilter = runtime.SessionFilter{
+	Cwd: "/w x", Agent: "m", States: []runtime.State{runtime.StateIdle, runtime.StateEnded}, Query: "a&b", Order: runtime.ByCreation, Cursor: "p 2&", Limit: 5,
+}
+
+func (s *sessions) FollowSessions(_ context.Context, after uint64) iter.Seq2[runtime.SessionChange, error] {
+	return func(yield func(runtime.SessionChange, error) bool) {
+		info := s.info()
+		_ = yield(runtime.SessionChange{Position: after + 1, Type: runtime.ChangeSession, SessionID: info.ID, Session: &info}, nil) &&
+			yield(runtime.SessionChange{Position: after + 2, Type: runtime.ChangeDeleted, SessionID: info.ID}, nil)
+	}
 }
 
 func (s *sessions) Session(id string) (runtime.SessionInfo, error) {
@@ -123,9 +135,9 @@ func TestClient_Calls(t *testing.T) {
 	agent, err := c.Agent(ctx, "mock")
 	check("agent", fake.Agents()[0], agent, err)
 	page, err := c.Sessions(ctx, runtime.SessionFilter{})
-	check("sessions", client.SessionPage{Sessions: []runtime.SessionInfo{fake.info()}, NextCursor: "p 2&"}, page, err)
-	page, err = c.Sessions(ctx, runtime.SessionFilter{Cwd: "/w x", Agent: "m", Cursor: page.NextCursor, Limit: 5})
-	check("next page", client.SessionPage{Sessions: []runtime.SessionInfo{}}, page, err)
+	check("sessions", runtime.SessionList{Sessions: []runtime.SessionInfo{fake.info()}, NextCursor: "p 2&", Position: 7}, page, err)
+	page, err = c.Sessions(ctx, everyFilter)
+	check("next page", runtime.SessionList{Sessions: []runtime.SessionInfo{}}, page, err)
 	info, err := c.Session(ctx, id)
 	check("session", fake.info(), info, err)
 	events, err := c.Events(ctx, id, 1, 1)
@@ -155,6 +167,22 @@ func TestClient_Problems(t *testing.T) {
 	delete(p.Extensions, "requestId")
 	if diff := cmp.Diff(map[string]any{"sessionId": "nope"}, p.Extensions); diff != "" || p.Detail != `there is no session "nope"` {
 		t.Errorf("problem %q, extensions (-want +got):\n%s", p.Detail, diff)
+	}
+}
+
+func TestClient_FollowSessions(t *testing.T) {
+	c, fake := start(t)
+	var got []runtime.SessionChange
+	for change, err := range c.FollowSessions(t.Context(), 7) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, change)
+	}
+	info := fake.info()
+	want := []runtime.SessionChange{{Position: 8, Type: runtime.ChangeSession, SessionID: info.ID, Session: &info}, {Position: 9, Type: runtime.ChangeDeleted, SessionID: info.ID}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("changes differ (-want +got):\n%s", diff)
 	}
 }
 

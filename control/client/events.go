@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
 	"net/url"
 	"strconv"
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -34,22 +36,59 @@ func (c *Client) Events(ctx context.Context, id string, after uint64, limit int)
 	return get[EventPage](ctx, c, q, "v2", "sessions", id, "events")
 }
 
+// TranscriptOptions say what a transcript is like.
+type TranscriptOptions struct {
+	Format      transcript.Format // "" is Markdown
+	Redact      []string          // regular expressions of what is taken out, beside what looks like a key
+	Thoughts    bool              // keep what the agent thought
+	KeepSecrets bool              // leave in what looks like a key
+}
+
+// Transcript returns what was said and done in a session, for people to read. The
+// caller closes it.
+func (c *Client) Transcript(ctx context.Context, id string, o TranscriptOptions) (io.ReadCloser, error) {
+	q := url.Values{"redact": o.Redact, "thoughts": {strconv.FormatBool(o.Thoughts)}, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}}
+	if o.Format != "" {
+		q.Set("format", string(o.Format))
+	}
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "transcript"}, query: q, accept: "*/*"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // FollowEvents yields the events of a session that follow after, and then those
 // that come. It ends without an error when the server ends the stream; a pair
 // with an error is the last.
 func (c *Client) FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error] {
-	return func(yield func(runtime.Event, error) bool) {
-		if err := c.follow(ctx, id, after, yield); err != nil {
-			yield(runtime.Event{}, err)
+	return follow[runtime.Event](ctx, c, call{
+		method: "GET", path: []string{"v2", "sessions", id, "events"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
+	})
+}
+
+// FollowSessions yields how the list of sessions changes after a position, which is that
+// of a change or of a list, and then all changes that come; after 0, and after a position
+// that is too old, all sessions first. It ends like FollowEvents.
+func (c *Client) FollowSessions(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error] {
+	return follow[runtime.SessionChange](ctx, c, call{
+		method: "GET", path: []string{"v2", "sessions", "changes"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
+	})
+}
+
+// follow yields the messages of an event stream.
+func follow[T any](ctx context.Context, c *Client, from call) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		if err := read(ctx, c, from, yield); err != nil {
+			var none T
+			yield(none, err)
 		}
 	}
 }
 
-// follow returns nil when the stream ended or yield wants no more.
-func (c *Client) follow(ctx context.Context, id string, after uint64, yield func(runtime.Event, error) bool) error {
-	resp, err := c.send(ctx, call{
-		method: "GET", path: []string{"v2", "sessions", id, "events"}, accept: sse.ContentType, lastEvent: strconv.FormatUint(after, 10),
-	})
+// read returns nil when the stream ended or yield wants no more.
+func read[T any](ctx context.Context, c *Client, from call, yield func(T, error) bool) error {
+	resp, err := c.send(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -65,7 +104,7 @@ func (c *Client) follow(ctx context.Context, id string, after uint64, yield func
 		}
 		switch ev.Type {
 		case "message":
-			var e runtime.Event
+			var e T
 			if err := json.Unmarshal(ev.Data, &e); err != nil {
 				return fmt.Errorf("read event %s: %w", ev.ID, err)
 			}

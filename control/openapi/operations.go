@@ -2,11 +2,14 @@ package openapi
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // operations returns what the document describes, by tag.
@@ -18,6 +21,8 @@ func operations() map[string][]operation {
 			"application/json": openapi3.NewMediaType().WithSchemaRef(ref("EventPage")),
 			sse.ContentType:    openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema()),
 		})
+	changes := openapi3.NewResponse().WithDescription("Each event is named message and has a SessionChange as its data and its position as its id. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between.").
+		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{sse.ContentType}))
 	get := http.MethodGet
 	return map[string][]operation{
 		"acp": rpcOperations(),
@@ -50,10 +55,22 @@ func operations() map[string][]operation {
 				params: []*openapi3.Parameter{
 					query("cwd", "Only sessions in this directory.", openapi3.NewStringSchema()),
 					query("agent", "Only sessions of this agent.", openapi3.NewStringSchema()),
+					query("state", "Only sessions in one of these states.", &openapi3.Schema{Type: &openapi3.Types{"array"}, Items: states("")}),
+					query("q", "Only sessions with these words in their title or their messages, whatever their case. Sessions say where: see match. A page can have fewer sessions than there are, or none, and a nextCursor to search on.", openapi3.NewStringSchema().WithMaxLength(200)),
+					query("sort", "activity: the one in which something happened last comes first, and one in which something happens meanwhile moves to the front. created: the newest comes first.", openapi3.NewStringSchema().WithEnum(string(runtime.ByActivity), string(runtime.ByCreation)).WithDefault(string(runtime.ByActivity))),
 					query("cursor", "nextCursor of the page before.", openapi3.NewStringSchema()),
 					pageSize(),
 				},
 				responses: one(200, jsonResponse("A page of sessions.", "SessionPage")), problems: []problem.Kind{problem.InvalidRequest},
+			},
+			{
+				method: get, path: "/v2/sessions/changes", id: "followSessions", summary: "How the list of sessions changes, as an event stream",
+				description: "Begins with all sessions, behind a change of type reset, unless after is a position from which the gateway knows what has changed. What changes with every message, such as updatedAt, eventCount and cost, is told each second at most.",
+				params: []*openapi3.Parameter{
+					query("after", "The position of a change or of a list.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+					header("Last-Event-ID", "The same as after; it wins over after."),
+				},
+				responses: one(200, changes), problems: []problem.Kind{problem.InvalidRequest},
 			},
 			{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", params: []*openapi3.Parameter{session}, responses: one(200, jsonResponse("The session.", "Session")), problems: []problem.Kind{problem.SessionNotFound}},
 			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound}},
@@ -68,6 +85,7 @@ func operations() map[string][]operation {
 				},
 				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
 			},
+			transcriptOperation(session),
 		},
 	}
 }
@@ -115,5 +133,30 @@ func rpcOperations() []operation {
 			},
 			problems: []problem.Kind{problem.InvalidRequest, problem.ClientNotFound},
 		},
+	}
+}
+
+func transcriptOperation(session *openapi3.Parameter) operation {
+	formats := openapi3.NewStringSchema().WithDefault("markdown")
+	content := openapi3.Content{}
+	for _, f := range transcript.Formats {
+		formats.Enum = append(formats.Enum, string(f))
+		kind, _, _ := strings.Cut(f.ContentType(), ";")
+		content[kind] = openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema())
+	}
+	off := openapi3.NewBoolSchema().WithDefault(false)
+	patterns := openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(transcript.MaxPatterns)
+	return operation{
+		method: http.MethodGet, path: "/v2/sessions/{id}/transcript", id: "getSessionTranscript", summary: "What was said and done in a session, for people to read",
+		description: "Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line. What looks like a key is taken out, long output is cut, and the end says what is missing.",
+		params: []*openapi3.Parameter{
+			session,
+			query("format", "How it is written.", formats),
+			query("redact", "A regular expression of what is taken out, too. May be repeated.", patterns),
+			query("thoughts", "Keep what the agent thought.", off),
+			query("keepSecrets", "Leave in what looks like a key.", off),
+		},
+		responses: one(200, openapi3.NewResponse().WithDescription("The transcript.").WithContent(content)),
+		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.TooManyRequests},
 	}
 }

@@ -52,18 +52,27 @@ func schemas() openapi3.Schemas {
 			"reason": text("Why not, or what to know about it."),
 		}, "reason")},
 		"AgentList":   {Value: object(fields{"agents": list("Agent")})},
-		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last.")}, "nextCursor")},
+		"SessionPage": {Value: object(fields{"sessions": list("Session"), "nextCursor": text("Asks for the next page; absent on the last."), "position": number("Where to follow the list from: changes behind it may not be in the page.")}, "nextCursor")},
+		"SessionChange": {Value: object(fields{
+			"position": number("To follow the list from later."),
+			"type": enum("reset: all sessions follow, what was told before counts no more. session: how a session is now, which may be a new one. deleted: a session is gone. current: all that had changed until now was told.",
+				runtime.ChangeReset, runtime.ChangeSession, runtime.ChangeDeleted, runtime.ChangeCurrent),
+			"sessionId": text("With session and deleted."), "session": ref("Session"),
+		}, "sessionId", "session")},
+		"Cost":  {Value: object(fields{"amount": {Value: openapi3.NewFloat64Schema()}, "currency": text("As ISO 4217 names it.")})},
+		"Match": {Value: object(fields{"seq": number("Of the event, 0 for the title."), "text": text("The words, with what is around them.")})},
 		"Session": {Value: object(fields{
 			"sessionId": text(none), "agent": text(none), "agentSessionId": text("The agent's own id of the session."),
 			"title": text(name), "cwd": text(none), "model": text(none),
-			"state": enum("dormant has no agent process until the next prompt; closed can be opened again; ended cannot.",
-				runtime.StateIdle, runtime.StateRunning, runtime.StateWaiting, runtime.StateDormant, runtime.StateClosed, runtime.StateEnded),
+			"state": states("dormant has no agent process until the next prompt; closed can be opened again; ended cannot."),
 			"continuity": enum("What the agent remembered when it was started anew.",
 				runtime.ContinuityNative, runtime.ContinuityReplayed, runtime.ContinuityFresh),
 			"createdAt": date(), "updatedAt": date(), "eventCount": number("The newest event's sequence number."),
-			"clients": number("Attached connections."), "pending": number("Open permission requests and questions."),
+			"oldestSeq": number("The oldest event's that is kept; absent when none was let go."),
+			"clients":   number("Attached connections."), "pending": number("Open permission requests and questions."),
 			"ended": ref("End"), "metadata": anything("What clients set."),
-		}, "title", "model", "ended", "metadata")},
+			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
+		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "oldestSeq")},
 		"End": {Value: object(fields{
 			"reason": text(none), "terminatedBy": text("client, agent or gateway."), "message": text(none),
 			"exitCode": {Value: openapi3.NewIntegerSchema()}, "stderr": ref("Stderr"), "at": date(),
@@ -77,6 +86,10 @@ func schemas() openapi3.Schemas {
 		})},
 	})
 	return all
+}
+
+func states(description string) *openapi3.SchemaRef {
+	return enum(description, runtime.StateIdle, runtime.StateRunning, runtime.StateWaiting, runtime.StateDormant, runtime.StateClosed, runtime.StateEnded)
 }
 
 type fields map[string]*openapi3.SchemaRef

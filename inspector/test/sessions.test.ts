@@ -2,7 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, inaccessible, newSession, picture, settled, theme, World, type Page } from "./world.js";
+import { chat, connected, inaccessible, newSession, picture, settled, theme, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
@@ -103,8 +103,8 @@ test("a session that is too old for the list is followed as well", async () => {
     const list = (await answer.json()) as { sessions: { sessionId: string }[] };
     await route.fulfill({ response: answer, json: { ...list, sessions: list.sessions.filter((s) => s.sessionId !== id) } });
   });
-  const side = page.getByRole("complementary", { name: "Sessions" });
-  await side.locator(`a[href$="${id}"]`).waitFor({ state: "detached" });
+  await page.reload();
+  await log(page).getByText("I am the mock agent").waitFor();
   await fetch(`${world.gateway.url}/v2/sessions/${id}/close`, { method: "POST" });
   await page.getByText("This session is closed").waitFor();
   await page.unrouteAll({ behavior: "ignoreErrors" });
@@ -130,6 +130,64 @@ test("the list is searched, and shows what sessions have cost", async () => {
   await side.getByText("No session fits the search.").waitFor();
   await side.getByRole("searchbox").fill("mock idle");
   await side.getByText("$0.42").first().waitFor();
+});
+
+test("what is said is searched as well", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "echo of marsupials" });
+  await log(page).locator(".agent").getByText("of marsupials").waitFor();
+  await settled(page);
+  await chat(page, "echo the Quokka of Rottnest");
+  await log(page).locator(".agent").getByText("Quokka").waitFor();
+  const side = page.getByRole("complementary", { name: "Sessions" });
+  await side.getByRole("searchbox").fill("of rottnest");
+  await side.getByText("In what was said").waitFor();
+  await side.locator(`a[href$="${id}"]`).getByText("Quokka of Rottnest").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+});
+
+test("the list is told what changes, and asked for once; nothing is read for prices and titles", async () => {
+  const page = await world.open();
+  await connected(page);
+  const asked: string[] = [];
+  page.on("request", (request) => {
+    const { pathname, search } = new URL(request.url());
+    if (pathname.startsWith("/v2/sessions")) asked.push(pathname + search);
+  });
+  await page.reload();
+  await connected(page);
+  const other = await world.open();
+  const id = await newSession(other, { prompt: "usage" });
+  const row = page.getByRole("complementary", { name: "Sessions" }).locator("li").filter({ has: page.locator(`a[href$="${id}"]`) });
+  await row.getByText("$0.42").waitFor();
+  await row.getByText("idle").waitFor();
+  await chat(other, "slow");
+  await row.getByText("running").waitFor();
+  await other.getByRole("button", { name: "Stop the turn" }).click();
+  await row.getByText("idle").waitFor();
+  await fetch(`${world.gateway.url}/v2/sessions/${id}`, { method: "DELETE" });
+  await row.waitFor({ state: "detached" });
+  expect(asked.filter((one) => !one.startsWith("/v2/sessions/changes?"))).toEqual(["/v2/sessions?limit=200"]);
+});
+
+test("to look at a session changes neither its events nor its place", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "echo looked at" });
+  await log(page).locator(".agent").getByText("looked at").waitFor();
+  await settled(page);
+  const how = async () => {
+    const { eventCount, updatedAt } = (await (await fetch(`${world.gateway.url}/v2/sessions/${id}`)).json()) as { eventCount: number; updatedAt: string };
+    return { eventCount, updatedAt };
+  };
+  const before = await how();
+  const other = await world.open(`#/sessions/${id}`);
+  await log(other).locator(".agent").getByText("looked at").waitFor();
+  await other.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
+  await other.getByRole("button", { name: "About this session" }).click();
+  await other.getByRole("dialog").waitFor();
+  await other.reload();
+  await log(other).locator(".agent").getByText("looked at").waitFor();
+  expect(await how()).toEqual(before);
 });
 
 test("sessions that the agent has by itself are opened", async () => {

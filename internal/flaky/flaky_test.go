@@ -8,6 +8,9 @@ import (
 )
 
 func TestFlaky_TellsWhatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	t.Setenv("FLAKY_COUNT", filepath.Join(t.TempDir(), "count"))
 	o := options{count: 6, timeout: time.Minute, packages: []string{"./testdata/sometimes"}}
 	var out strings.Builder

@@ -14,6 +14,9 @@ import (
 const tiny = "./testdata/tiny"
 
 func TestMutate_TellsWhatSurvives(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	list, err := parseAccepted("# why\n\ninternal/mutate/testdata/tiny/tiny.go | Forgets | const | func Forgets(m map[string]int) { m[\"called\"] = [[1]] } | for the test\n" +
 		"internal/mutate/testdata/tiny/tiny.go | Gone | drop | x++ | it was there once\n" +
 		"internal/other.go | Other | drop | x++ | of another package")

@@ -251,6 +251,41 @@ func zombieStart(pid int) (string, bool) {
 	return string(f[19]), true
 }
 
+// tick is the unit of moments, as the kernel tells when a process was started.
+const tick = 10 * time.Millisecond
+
+const bootTime = 7 // CLOCK_BOOTTIME
+
+// Now returns the moment in ticks since the machine was started, the time in which it was
+// suspended included; 0 when unknown.
+func Now() int64 {
+	var ts syscall.Timespec
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, bootTime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+		return 0
+	}
+	return ts.Nano() / int64(tick)
+}
+
+// Commands returns when the programs were started that belong to the process, also as
+// orphans, and are in other process groups than its own.
+func (p *Process) Commands() []int64 {
+	var starts []int64
+	for _, pid := range marked(ProcessVar + "=" + p.mark) {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil || pid == p.PID() {
+			continue
+		}
+		f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+		if len(f) < 20 || string(f[0]) == "Z" || string(f[2]) == strconv.Itoa(p.PID()) {
+			continue
+		}
+		if at, err := strconv.ParseInt(string(f[19]), 10, 64); err == nil {
+			starts = append(starts, at)
+		}
+	}
+	return starts
+}
+
 // RSS returns the resident memory in bytes of a process and of its descendants,
 // 0 when unknown. Memory that they share is counted for each.
 func RSS(pid int) int64 {

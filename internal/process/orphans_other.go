@@ -30,5 +30,11 @@ func killMarked(string) {}
 // ReapOrphans does nothing here: orphans go to process 1.
 func ReapOrphans(_ <-chan os.Signal, stop <-chan struct{}) { <-stop }
 
+// Now is not known here.
+func Now() int64 { return 0 }
+
+// Commands are not known here.
+func (p *Process) Commands() []int64 { return nil }
+
 // RSS returns 0: unknown on this system.
 func RSS(int) int64 { return 0 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	goruntime "runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -57,5 +58,29 @@ func TestReapOrphans(t *testing.T) {
 			t.Fatalf("nobody waited for %d", pid)
 		}
 		time.Sleep(10 * time.Millisecond) // nobody is told
+	}
+}
+
+// Commands that are left running are found in other groups and as orphans; what runs in
+// the process's own group is no command of it.
+func TestCommands_AreThoseInGroupsOfTheirOwn(t *testing.T) {
+	before := Now()
+	p, err := Start(t.Context(), Spec{Path: "/bin/sh", Args: []string{"-c", "setsid sleep 1000 & (setsid sleep 1000 &); sleep 1000 & echo started; cat"}, Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { p.Stop(Ladder{}); _ = p.Stdout.Close() }()
+	if _, err := p.Stdout.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		starts := p.Commands()
+		if len(starts) == 2 && starts[0] >= before && starts[1] >= before && starts[0] <= Now() {
+			break
+		}
+		if time.Now().After(deadline) || len(starts) > 2 {
+			t.Fatalf("commands started at %v, it is %d and was %d", starts, Now(), before)
+		}
+		goruntime.Gosched() // setsid takes a moment
 	}
 }

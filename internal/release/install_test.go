@@ -116,6 +116,9 @@ func installer(t *testing.T, shell []string, home string, s *site, args ...strin
 }
 
 func TestInstall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	for _, shell := range shells(t) {
 		t.Run(strings.Join(shell, " "), func(t *testing.T) {
 			s := newSite(t)
@@ -147,6 +150,9 @@ func TestInstall(t *testing.T) {
 // Whatever is wrong, what was installed before stays, nothing is left beside it,
 // and the error says what it was.
 func TestInstall_Refuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	other := func(b []byte) []byte { // one bit of difference
 		b = bytes.Clone(b)
 		b[len(b)/2] ^= 1

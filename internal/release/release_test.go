@@ -77,6 +77,9 @@ func release(t *testing.T) string {
 }
 
 func TestRelease_Files(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	dir := release(t)
 	want := []string{"SHA256SUMS", "install.sh"}
 	for _, p := range madeFor {

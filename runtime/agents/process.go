@@ -54,6 +54,8 @@ type Process struct {
 	wmu    sync.Mutex // held while the agent's input is written
 	outbox outbox
 
+	commands commands
+
 	turnover atomic.Uint64 // grows when a route is taken away or replaced; mu guards the change
 
 	mu      sync.Mutex

@@ -30,7 +30,8 @@ type Report struct {
 	Closed  bool      `json:"closed"` // it ends in good order
 	Torn    int64     `json:"torn,omitempty"`
 	Damage  []Damaged `json:"damage,omitempty"`
-	Lost    []Damaged `json:"lost,omitempty"` // noted by an earlier repair
+	Lost    []Damaged `json:"lost,omitempty"`    // noted by an earlier repair
+	Expired uint64    `json:"expired,omitempty"` // entries up to it were let go
 }
 
 // Verify reads a journal's file from beginning to end and says what is in it. It
@@ -68,6 +69,9 @@ func Verify(path string) (Report, error) {
 		}
 		if p.kind == lost {
 			rep.Lost = append(rep.Lost, Damaged{Offset: p.off, Length: p.n, First: p.first, Last: p.last(), Reason: "lost before"})
+		}
+		if p.kind == expired {
+			rep.Expired = p.last()
 		}
 		rep.Closed = p.kind == closed
 		return nil

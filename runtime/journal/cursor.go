@@ -14,6 +14,7 @@ type Cursor struct {
 	log   *Log
 	after uint64
 
+	prompt prompt   // that was shown last
 	file   *reading // its place in the file, nil while memory has what comes next
 	pinned []*block // hold the entries of the last Next; guarded by log.mu
 }
@@ -42,6 +43,17 @@ func (c *Cursor) Seek(after uint64) { c.after, c.file = after, nil }
 // call. The error is a *TruncatedError when entries are no longer kept; those
 // that are damaged come as one entry of the kind Damage.
 func (c *Cursor) Next(dst []Entry, limit int) ([]Entry, error) {
+	out, err := c.next(dst, limit)
+	if more := out[len(dst):]; len(more) > 0 {
+		if failed := c.expand(more); failed != nil {
+			return dst, failed
+		}
+	}
+	return out, err
+}
+
+// next is Next with entries as they are in the file.
+func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 	l := c.log
 	for {
 		l.mu.Lock()
@@ -49,6 +61,11 @@ func (c *Cursor) Next(dst []Entry, limit int) ([]Entry, error) {
 		if c.after >= l.visible {
 			l.mu.Unlock()
 			return dst, nil
+		}
+		if c.after < l.expired {
+			err := &TruncatedError{After: c.after, Oldest: l.oldestLocked()}
+			l.mu.Unlock()
+			return dst, err
 		}
 		n := len(dst)
 		if out, ok := l.memoryLocked(dst, c, limit); ok {
@@ -58,7 +75,7 @@ func (c *Cursor) Next(dst []Entry, limit int) ([]Entry, error) {
 			}
 			return out, nil
 		}
-		if l.path == "" { // a file keeps everything
+		if l.path == "" { // a file has what was not let go
 			err := &TruncatedError{After: c.after, Oldest: l.oldestLocked()}
 			l.mu.Unlock()
 			return dst, err

@@ -33,6 +33,7 @@ const (
 	aboutBlock = 'h' // what is known of the session, for one whose record is lost
 	closed     = 'c' // nothing: the log was closed, or given back, in good order
 	lost       = 'g' // nothing: entries from first up to bound were lost
+	expired    = 'x' // nothing: entries up to bound were let go; at the file's beginning
 )
 
 const (
@@ -58,7 +59,7 @@ type header struct {
 
 // last is the newest number that was given when the block was written.
 func (h *header) last() uint64 {
-	if h.kind == lost {
+	if h.kind == lost || h.kind == expired {
 		return h.bound
 	}
 	return h.first + uint64(h.count) - 1

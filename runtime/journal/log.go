@@ -68,6 +68,9 @@ type Options struct {
 	// entries that cannot be read; nil makes a plain object.
 	Damage func(first, last uint64) []byte
 
+	// Echo returns the message that shows a block of a prompt.
+	Echo func(block []byte) []byte
+
 	// Trouble is called when the file stops taking entries, with the reason,
 	// and with nil when it takes them again. It may use the log.
 	Trouble func(err error)
@@ -101,6 +104,7 @@ type Log struct {
 	appended uint64    // newest entry
 	visible  uint64    // newest entry that readers may see
 	total    uint64    // entries, without the numbers that were skipped
+	expired  uint64    // newest entry that was let go; 0 for none
 	fresh    uint64    // entries that readers do not see yet
 	batch    int64     // time of the current batch, ms; 0 between batches
 	saveErr  error     // why the newest entries are not in the file
@@ -158,6 +162,9 @@ func Open(path string, o Options) (*Log, error) {
 			err = o.disk.SyncFolder(path)
 		}
 		l.synced = t.size
+	}
+	if err == nil {
+		l.expired, err = readExpired(f, t.start, t.size)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -231,7 +238,7 @@ func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
 func (l *Log) oldestLocked() uint64 {
 	switch {
 	case l.path != "": // nothing leaves memory before the file has it
-		return 1
+		return l.expired + 1
 	case len(l.blocks) > 0:
 		return l.blocks[0].first
 	}

@@ -382,16 +382,22 @@ func (l *Log) keepLocked() error {
 // replaceLocked puts a copy of the file in its place; what can be put together
 // is, if pack is set.
 func (l *Log) replaceLocked(pack bool) error {
+	return l.rewriteLocked(pack, func(out *writer) error {
+		return out.parts(&walk{f: l.file, off: l.start, end: l.size}, nil)
+	})
+}
+
+// rewriteLocked puts another file in the place of the one that there is.
+func (l *Log) rewriteLocked(pack bool, write func(out *writer) error) error {
 	temp := tempPath(l.path)
 	f, err := l.o.disk.Create(temp)
 	if err != nil {
 		return err
 	}
-	w := &walk{f: l.file, off: l.start, end: l.size}
 	out := &writer{f: f, pack: pack}
 	err = out.beginning()
 	if err == nil {
-		err = out.parts(w, nil)
+		err = write(out)
 	}
 	if err == nil {
 		err = f.Sync()

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -141,7 +142,7 @@ func (s *Session) ask(l *link, m *acp.Message) bool {
 	switch {
 	case s.m.link != l, s.m.life == stopping && s.m.turn == nil:
 		refused = acp.Errorf(acp.CodeCancelled, "the session is being closed")
-	case !s.anybodyCanLocked(a.Method):
+	case !s.anybodyCanLocked(a.Method, a.Params):
 		refused = acp.Errorf(acp.CodeMethodNotFound, "no attached client offers %s", a.Method)
 	case len(s.asks) >= maxAsks:
 		a.observe(context.Background(), s.set.o.Observer)
@@ -172,9 +173,9 @@ func (s *Session) openAskLocked(a *ask, frame []byte) {
 
 // anybodyCanLocked reports whether an attached client offers the method. With nobody
 // attached the request waits for somebody, if it is one that clients know.
-func (s *Session) anybodyCanLocked(method string) bool {
+func (s *Session) anybodyCanLocked(method string, params json.RawMessage) bool {
 	for f := range s.feeds {
-		if f.Client().Capabilities().Can(method) {
+		if f.Client().Capabilities().Can(method, params) {
 			return true
 		}
 	}
@@ -300,7 +301,7 @@ func (set *Set) Withdrawn(p *agents.Process, m *acp.Message) {
 func (set *Set) AskConnections(p *agents.Process, m *acp.Message) {
 	var to []*viewer.Client
 	for _, c := range set.o.Readers(p) {
-		if c.Capabilities().Can(m.Method()) {
+		if c.Capabilities().Can(m.Method(), m.Params()) {
 			to = append(to, c)
 		}
 	}

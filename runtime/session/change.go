@@ -148,8 +148,23 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 		takes, own := taken(a.Info()), members(c.setup, "_meta", acp.MetaKey)
 		for _, f := range c.fields {
-			if slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
+			if f != permissionMode && slices.Contains(setupFields, f) && own[f] != nil && !takesField(takes, f, own[f]) {
 				missing = append(missing, notTaken(agent, f))
+			}
+		}
+		if v := own[permissionMode]; slices.Contains(c.fields, permissionMode) && !slices.Contains(takes, permissionMode) {
+			c.fields = slices.DeleteFunc(c.fields, func(f string) bool { return f == permissionMode })
+			mode, reason := s.modeFor(a.Info(), textOf(v))
+			switch err := unheld(textOf(v), reason); {
+			case err != nil:
+				return nil, err
+			case reason != "":
+				missing = append(missing, Unsupported{permissionMode, reason})
+			case mode != "":
+				if c.options == nil {
+					c.options = map[string]string{}
+				}
+				c.options["mode"] = mode
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	if n.From != nil {
 		n.From.mu.Lock()
-		rec.Modes, rec.ConfigOptions = n.From.rec.Modes, n.From.rec.ConfigOptions
+		rec.Modes, rec.ConfigOptions, rec.Gist = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist
 		n.From.mu.Unlock()
 	}
 	rec.read(result)
@@ -64,21 +64,25 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 }
 
 // Finish sets what was asked for in the _meta of a session's creation. It returns
-// what had no effect.
-func (s *Session) Finish(ctx context.Context, asked json.RawMessage) []Unsupported {
+// what had no effect. The error is why the session must not be used.
+func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsupported, error) {
 	s.mu.Lock()
 	l, setup := s.m.link, s.rec.Setup
 	s.mu.Unlock()
 	if l == nil {
-		return nil // its process has ended
+		return nil, nil // its process has ended
 	}
-	return append(s.configure(ctx, l, asked), untimed(l.p.Agent().Info(), setup)...)
+	missing, err := s.configure(ctx, l, asked)
+	if err != nil {
+		return nil, err
+	}
+	return append(missing, untimed(l.p.Agent().Info(), setup)...), nil
 }
 
 // Inherit copies the history of another session up to an entry. Who makes the fork knows
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
-	cur := from.Log().Cursor(0)
+	cur := from.Log().Cursor(from.Log().Oldest() - 1)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
@@ -159,9 +163,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		}
 		return nil, nil, 0, err
 	}
+	s.list()
 	set.mu.Lock()
-	set.byID[s.id] = s
-	delete(set.reserved, s.id)
+	set.enterLocked(s)
 	set.mu.Unlock()
 	s.change(func(*record) {})
 	return s, res, replayed, nil

@@ -62,6 +62,7 @@ func (s *Session) handleLocked(e event) {
 
 // unlock lets go of mu and does what was left for then.
 func (s *Session) unlock(x *after) {
+	s.announceLocked()
 	s.mu.Unlock()
 	if x.flush {
 		s.Flush()
@@ -129,6 +130,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 			close(s.idle)
 			s.idle = nil
 		}
+	case tellReleased:
+		x.then(func() { s.tellReleased(eff.by) })
 	case endHostWork:
 		if h := s.set.o.HostTools; h != nil {
 			x.then(func() { h.End(s.id) })

@@ -172,6 +172,9 @@ func (s *Session) Remembered(result json.RawMessage) {
 // hasAnswers reports whether the agent has answered a prompt in the session, or begun to.
 // It reads the log up to there: the prompt in hand is part of it already.
 func (s *Session) hasAnswers() bool {
+	if s.Log().Oldest() > 1 {
+		return true // what is gone had answers
+	}
 	cur := s.Log().Cursor(0)
 	for {
 		batch, err := cur.Next(nil, 256<<10)

@@ -61,11 +61,11 @@ func (s *Session) hostAnswers(method string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for f := range s.feeds {
-		if f.Client().Capabilities().Can(method) {
+		if f.Client().Capabilities().Can(method, nil) {
 			return false
 		}
 	}
-	return len(s.feeds) > 0 || !viewer.ReadCapabilities(s.rec.Capabilities).Can(method)
+	return len(s.feeds) > 0 || !viewer.ReadCapabilities(s.rec.Capabilities).Can(method, nil)
 }
 
 // askHost has the host answer a request of the agent. It is called by the reader and

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -27,6 +28,9 @@ const (
 	StateEnded   State = "ended"   // terminated; its events can still be read
 )
 
+// States are the states that a session can be in.
+var States = []State{StateIdle, StateRunning, StateWaiting, StateDormant, StateClosed, StateEnded}
+
 // Continuity says what an agent remembers of a session it was started anew for.
 type Continuity string
 
@@ -49,11 +53,27 @@ type Info struct {
 	Continuity     Continuity      `json:"continuity"`
 	CreatedAt      time.Time       `json:"createdAt"`
 	UpdatedAt      time.Time       `json:"updatedAt"`
-	EventCount     uint64          `json:"eventCount"` // the newest event's sequence number
-	Clients        int             `json:"clients"`    // attached connections
-	Pending        int             `json:"pending"`    // open permission requests and questions
+	EventCount     uint64          `json:"eventCount"`          // the newest event's sequence number
+	OldestSeq      uint64          `json:"oldestSeq,omitempty"` // the oldest event's that is kept, absent when none was let go
+	Clients        int             `json:"clients"`             // attached connections
+	Pending        int             `json:"pending"`             // open permission requests and questions
 	Ended          *EndInfo        `json:"ended,omitempty"`
 	Metadata       json.RawMessage `json:"metadata,omitempty"` // what clients set
+	Gist           string          `json:"gist,omitempty"`     // how the first prompt begins
+	Cost           *Cost           `json:"cost,omitempty"`     // so far, absent as long as the agent has not said
+	Match          *Match          `json:"match,omitempty"`    // where a search has found its words
+}
+
+// Cost is what a session has cost.
+type Cost struct {
+	Amount   float64 `json:"amount"`
+	Currency string  `json:"currency"`
+}
+
+// Match is where in a session words were found.
+type Match struct {
+	Seq  uint64 `json:"seq"`  // of the event, 0 for the title
+	Text string `json:"text"` // around the words
 }
 
 // EndInfo says how a session or its process ended.
@@ -66,28 +86,46 @@ type EndInfo struct {
 	At           time.Time      `json:"at"`
 }
 
+// Active returns when the last message of the session came.
+func (s *Session) Active() time.Time {
+	s.Log() // knows it
+	return time.UnixMilli(s.active.Load()).UTC()
+}
+
 // Info describes the session.
 func (s *Session) Info() Info {
-	last := s.Log().Last()
+	last, oldest := s.Log().Last(), s.Log().Oldest()
+	if oldest == 1 {
+		oldest = 0
+	}
 	updated := time.UnixMilli(s.active.Load()).UTC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := 0
+	pending, clients := s.countsLocked()
+	gist, cost := s.rec.Gist, s.rec.Cost
+	if early := s.early.Load(); early != nil {
+		gist, cost = cmp.Or(gist, early.gist), cmp.Or(cost, early.cost)
+	}
+	return Info{
+		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
+		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
+		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, Clients: clients, Pending: pending,
+		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost,
+	}
+}
+
+// countsLocked returns the open requests for people, and the clients that are attached.
+func (s *Session) countsLocked() (pending, clients int) {
 	for _, a := range s.asks {
 		if a.ForPerson() {
 			pending++
 		}
 	}
-	clients := map[*viewer.Client]bool{}
+	attached := make(map[*viewer.Client]struct{}, len(s.feeds))
 	for f := range s.feeds {
-		clients[f.Client()] = true
+		attached[f.Client()] = struct{}{}
 	}
-	return Info{
-		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
-		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
-		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, Clients: len(clients), Pending: pending,
-		Ended: s.rec.Ended, Metadata: s.rec.Metadata,
-	}
+	return pending, len(attached)
 }
 
 // stateLocked derives what the session is doing.

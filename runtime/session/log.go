@@ -80,6 +80,10 @@ func (s *Session) openLog() (*journal.Log, error) {
 		if newest, err := l.Cursor(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
 			s.active.Store(newest[0].Time().UnixMilli())
 		}
+		if !s.whole {
+			s.early.Store(summarize(l))
+		}
+		l.Release(0) // a list of sessions opens the logs of all of them
 	}
 	s.logp.Store(l)
 	return l, nil
@@ -88,7 +92,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 // logOptions says how the session's log is kept.
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
-		Stats: &s.set.counts, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Trouble: s.logTrouble,
+		Stats: &s.set.counts, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
 		About: func() []byte { return s.set.store.about(s.id) },
 	}
 	if s.set.store.dir == "" {
@@ -123,6 +127,9 @@ func (s *Session) Flush() {
 	}
 	s.active.Store(time.Now().UnixMilli())
 	s.stirred.Store(int64(awake.Now()))
+	s.mu.Lock()
+	s.announceLocked()
+	s.mu.Unlock()
 	if s.set.o.Fsync == "interval" {
 		s.set.syncer.soon(s)
 	}

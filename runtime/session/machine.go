@@ -132,7 +132,7 @@ type event struct {
 	res     *acp.Message // answered
 	err     error        // startFailed, answered, lost; released: why the agent did not delete it
 	goal    life         // stopped
-	by      string       // stopped, with goal ended: who wanted it
+	by      string       // stopped, with goal ended: who wanted it; idle: why
 	done    stopDone     // stopped
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 }
@@ -160,6 +160,7 @@ const (
 	tellStopped                 // who asked for the stop is told
 	reopen                      // the record is open again
 	tellIdle                    // who waits for the turn's end is told
+	tellReleased                // the clients are told that the process is given back
 	endHostWork                 // what the agent has left running on the host is ended
 )
 
@@ -271,6 +272,7 @@ func (m *machine) on(e event) []effect {
 	case idle:
 		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 && !m.alone || e.now) {
 			m.release()
+			m.do(effect{do: tellReleased, by: e.by})
 		}
 	case changed:
 		if m.refusal() == nil && m.hosting == serving && !m.busy() {

@@ -20,6 +20,7 @@ type record struct {
 	Agent          string          `json:"agent"`
 	AgentSessionID string          `json:"agentSessionId"`
 	Title          string          `json:"title,omitempty"`
+	Gist           string          `json:"gist,omitempty"`   // how the first prompt begins
 	Titled         bool            `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
 	Cwd            string          `json:"cwd"`
 	Continuity     Continuity      `json:"continuity"`
@@ -27,6 +28,8 @@ type record struct {
 	Closed         bool            `json:"closed,omitempty"`
 	Ended          *EndInfo        `json:"ended,omitempty"`
 	Metadata       json.RawMessage `json:"metadata,omitempty"`
+	Cost           *Cost           `json:"cost,omitempty"`
+	CostSaid       float64         `json:"costSaid,omitempty"` // the sum that the agent said last
 
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.
@@ -119,6 +122,7 @@ func (s *Session) change(edit func(rec *record)) {
 	s.mu.Lock()
 	edit(&s.rec)
 	s.unsaved = true
+	s.announceLocked()
 	s.mu.Unlock()
 	s.save()
 }

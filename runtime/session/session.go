@@ -27,29 +27,35 @@ type Session struct {
 	quoted []byte // id as a JSON string
 	log    *slog.Logger
 
-	active  atomic.Int64                // unix ms of the last message
-	stirred atomic.Int64                // the awake.Moment of the last message
-	opening sync.Mutex                  // held while the log is opened
-	logp    atomic.Pointer[journal.Log] // nil until opened
-	saving  sync.Mutex                  // orders writes of the record: an older one must not come last
+	active   atomic.Int64                // unix ms of the last message
+	stirred  atomic.Int64                // the awake.Moment of the last message
+	oldestAt atomic.Int64                // unix ms of the oldest event, as far as it is known; an older one was let go
+	opening  sync.Mutex                  // held while the log is opened
+	logp     atomic.Pointer[journal.Log] // nil until opened
+	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
 
-	lostCalls sync.Once // of EndLostCalls
+	lostCalls sync.Once               // of EndLostCalls
+	early     atomic.Pointer[summary] // of what the log had when it was opened; nil where the record has it
+	whole     bool                    // the record has it
 
-	mu      sync.Mutex
-	m       machine
-	rec     record
-	unsaved bool          // rec differs from the file
-	refused []Unsupported // what the agent did not take when it opened the session last
-	feeds   map[*viewer.Feed]struct{}
-	asks    map[int64]*ask // open, by the id that clients know; at most maxAsks
-	calls   calls
-	cost    cost
-	gone    chan struct{}     // closed when it was deleted
-	entered sync.RWMutex      // read by who attaches a client, written when gone is closed
-	creator journal.Recipient // until it has been answered: the client that makes the session
-	idle    chan struct{}     // closed when no turn is under way; nil when nobody waits
-	giveUp  func()            // ends the start in progress
-	backoff agents.Backoff    // of a process that the session has alone
+	mu         sync.Mutex
+	m          machine
+	rec        record
+	unsaved    bool          // rec differs from the file
+	refused    []Unsupported // what the agent did not take when it opened the session last
+	feeds      map[*viewer.Feed]struct{}
+	asks       map[int64]*ask // open, by the id that clients know; at most maxAsks
+	calls      calls
+	cost       cost
+	gone       chan struct{}     // closed when it was deleted
+	entered    sync.RWMutex      // read by who attaches a client, written when gone is closed
+	creator    journal.Recipient // until it has been answered: the client that makes the session
+	idle       chan struct{}     // closed when no turn is under way; nil when nobody waits
+	listed     bool              // the set has it: its changes are told
+	told       shown             // last, to those who follow the list of sessions,
+	toldActive int64             // and active then
+	giveUp     func()            // ends the start in progress
+	backoff    agents.Backoff    // of a process that the session has alone
 }
 
 var _ viewer.Session = (*Session)(nil)
@@ -58,7 +64,7 @@ var _ viewer.Session = (*Session)(nil)
 func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
-		creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+		whole: rec.Gist != "" && rec.Cost != nil, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	switch {
 	case rec.Ended != nil:
@@ -97,6 +103,7 @@ func (s *Session) Join(f *viewer.Feed, after uint64) (open []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.feeds[f] = struct{}{}
+	s.announceLocked()
 	for _, a := range s.asks {
 		if a.seq <= after {
 			open = append(open, a.seq)
@@ -110,6 +117,7 @@ func (s *Session) Leave(f *viewer.Feed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.feeds, f)
+	s.announceLocked()
 }
 
 // Clients returns the clients that are attached.
@@ -192,7 +200,10 @@ func (l *link) Receive(m *acp.Message) bool {
 		first = s.showsWorkLocked()
 		s.calls.note(m.Update())
 		s.m.calls = len(s.calls.open)
+	case "user_message_chunk":
+		s.noteGistLocked(m.Update())
 	case "usage_update":
+		s.noteCostLocked(m.Update())
 		if more, currency := s.cost.note(m.Update()); more > 0 {
 			defer s.set.o.Observer.Charged(l.p.Agent().ID(), currency, more)
 		}
@@ -223,6 +234,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 		defer s.mu.Unlock()
 		if s.m.link == l {
 			s.m.alone = rawjson.MemberBool(m.Params(), "working")
+			s.announceLocked()
 		}
 		return false
 	case m.IsRequest():

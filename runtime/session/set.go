@@ -50,6 +50,7 @@ type Set struct {
 	asks    askTable
 	counts  journal.Stats // of all logs of sessions
 	trouble trouble
+	changes changes
 
 	mu       sync.Mutex
 	byID     map[string]*Session
@@ -63,6 +64,7 @@ func NewSet(o Options) (*Set, error) {
 	set.asks.open = map[int64]*ask{}
 	set.syncer.init(o.Fsync)
 	if o.DataDir == "" {
+		set.changes.init(nil)
 		return set, nil
 	}
 	set.store = store{dir: filepath.Join(o.DataDir, "sessions")}
@@ -76,6 +78,11 @@ func NewSet(o Options) (*Set, error) {
 	}
 	for _, rec := range recs {
 		set.byID[rec.ID] = newSession(set, rec, dormant)
+	}
+	all := slices.Collect(maps.Values(set.byID))
+	set.changes.init(all)
+	for _, s := range all {
+		s.list()
 	}
 	return set, nil
 }
@@ -128,11 +135,22 @@ func (set *Set) All() []*Session {
 }
 
 func (set *Set) forget(s *Session) {
+	s.mu.Lock()
+	s.listed = false
+	s.mu.Unlock()
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if set.byID[s.id] == s {
 		delete(set.byID, s.id)
+		set.changes.note(s.id, nil)
 	}
+}
+
+// enterLocked makes s, which is listed, a session of the set; mu is held.
+func (set *Set) enterLocked(s *Session) {
+	delete(set.reserved, s.id)
+	set.byID[s.id] = s
+	set.changes.note(s.id, s)
 }
 
 // Persist writes down what all sessions know.
@@ -158,14 +176,17 @@ func (set *Set) CloseLogs() error {
 // MaxID bounds the ids that sessions get here.
 const MaxID = 256
 
-// PlainID reports whether the id can be a session's: it travels in headers.
+// takenPath is a path below /v2/sessions that is no session's.
+const takenPath = "changes"
+
+// PlainID reports whether the id can be a session's: it travels in headers and paths.
 func PlainID(id string) bool {
 	for _, c := range []byte(id) {
 		if c <= ' ' || c > '~' {
 			return false
 		}
 	}
-	return id != "" && len(id) <= MaxID
+	return id != "" && len(id) <= MaxID && id != takenPath
 }
 
 // Reserve keeps the id for a session that is being created, and reports whether it was
@@ -203,6 +224,7 @@ func (set *Set) add(rec record, creator journal.Recipient) *Session {
 	}
 	s := newSession(set, rec, starting)
 	s.creator = creator
-	set.byID[rec.ID] = s
+	s.list() // nobody else has it yet
+	set.enterLocked(s)
 	return s
 }

@@ -88,11 +88,12 @@ func distance(a, b string) int {
 }
 
 // configure sets what session/new asked for by the agent's own config
-// options, and returns what nobody acted on. Nothing is dropped in silence.
-func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) []Unsupported {
+// options, and returns what nobody acted on. Nothing is dropped in silence. The error
+// is why the session must not be used.
+func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) ([]Unsupported, error) {
 	own, ok := rawjson.Member(meta, acp.MetaKey)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.set.o.RequestTimeout)
 	defer cancel()
@@ -108,11 +109,23 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		}
 	}
 	for _, f := range setupFields {
-		if v, given := rawjson.Member(own, f); given && !takesField(takes, f, v) {
+		v, given := rawjson.Member(own, f)
+		switch {
+		case !given || takesField(takes, f, v):
+		case f == permissionMode: // behind the mode, so that it counts
+			wish := textOf(v)
+			reason := s.permit(ctx, l, wish)
+			if err := unheld(wish, reason); err != nil {
+				return nil, err
+			}
+			if reason != "" {
+				out = append(out, Unsupported{f, reason})
+			}
+		default:
 			out = append(out, notTaken(l.p.Agent().ID(), f))
 		}
 	}
-	return append(out, unknownFields(members(own))...)
+	return append(out, unknownFields(members(own))...), nil
 }
 
 // taken names the fields that an agent's adapter takes.

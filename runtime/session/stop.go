@@ -6,8 +6,10 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 // Close ends the session's work and gives its process back. Open opens it again.
@@ -152,9 +154,9 @@ func (s *Session) silent() time.Duration { return awake.Moment(s.stirred.Load())
 
 // Bounds say how long a silent session keeps its process; 0 is for ever.
 type Bounds struct {
-	Idle       time.Duration // without a turn, requests of the agent and open tool calls
+	Idle       time.Duration // without a turn, requests of the agent, open tool calls and commands that were left running
 	Unattached time.Duration // likewise, without a client, where the agent can open it again
-	Background time.Duration // with open tool calls
+	Background time.Duration // with any of them but a turn and requests
 }
 
 // Idle returns the process of a session in which nothing goes on and that its agent can
@@ -171,26 +173,52 @@ func (s *Session) Idle() (p *agents.Process, since awake.Moment, busy bool) {
 	return p, awake.Moment(s.stirred.Load()), busy
 }
 
-// GiveBack gives the process of an idle session back.
-func (s *Session) GiveBack() { s.handle(event{kind: idle}) }
+// Why sessions give their processes back by themselves, as their clients are told.
+const (
+	ReleasedIdle       = "idle"               // for longer than --idle-timeout
+	ReleasedUnattached = "unattached"         // for longer than --unattached-timeout
+	ReleasedBackground = "background_timeout" // something went on for longer than that
+	ReleasedCount      = "max_idle_processes" // more processes were idle
+	ReleasedMemory     = "max_idle_memory"    // idle processes took more
+)
+
+// GiveBack gives the process of an idle session back, for one of the reasons.
+func (s *Session) GiveBack(reason string) { s.handle(event{kind: idle, by: reason}) }
+
+// tellReleased tells the clients that the session gives its process back. It is no event
+// of the session: with the next prompt there is another one.
+func (s *Session) tellReleased(reason string) {
+	n := acp.NewNotification("_sandboxagent/session/released", rawjson.Object{}.String("sessionId", s.id).String("reason", reason).End())
+	for _, c := range s.Clients() {
+		c.Post(journal.Notice, n.Frame())
+	}
+}
 
 // Tidy gives back what an idle session holds: its process, and its log's memory sooner.
 func (s *Session) Tidy(b Bounds) {
+	s.announceActivity()
 	silent := s.silent()
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()
 	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing
-	if s.m.hosting != serving {
-		s.mu.Unlock()
-	} else {
-		caps := s.m.link.p.Capabilities()
+	reason := ""
+	var p *agents.Process
+	if s.m.hosting == serving && !busy {
+		p = s.m.link.p
+		caps := p.Capabilities()
 		alone := len(s.feeds) == 0 && (caps.Resume || caps.Load)
-		background := passed(b.Background)
-		if background || passed(b.Idle) || alone && passed(b.Unattached) {
-			s.handleLocked(event{kind: idle, now: background})
-		} else {
-			s.mu.Unlock()
+		switch {
+		case passed(b.Background):
+			reason = ReleasedBackground
+		case passed(b.Idle):
+			reason = ReleasedIdle
+		case alone && passed(b.Unattached):
+			reason = ReleasedUnattached
 		}
+	}
+	s.mu.Unlock()
+	if reason == ReleasedBackground || reason != "" && !p.LeftRunning() {
+		s.handle(event{kind: idle, by: reason, now: reason == ReleasedBackground})
 	}
 	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
 		l.Release(logIdle)

@@ -32,6 +32,7 @@ type turn struct {
 	agentID   int64        // the request's id at the agent
 	shown     bool         // the agent has shown something
 	watchdog  *awake.Timer // of silence; nil without
+	worked    func()       // says that the process works on it no more; nil before it does
 	span      observe.Span
 }
 
@@ -66,25 +67,32 @@ func (s *Session) recordLocked(t *turn, x *after) {
 	s.m.working = false
 	num := t.req.Client().Number()
 	log := s.Log()
-	seq := log.Append(journal.Client, num, t.prompt.Frame())
+	prompt := log.Append(journal.Client, num, t.prompt.Frame())
 	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
-	for _, block := range rawjson.Elements(blocks) {
+	s.gistLocked(gistOf(blocks))
+	for i := range rawjson.Elements(blocks) {
 		// The sender knows what it sent; everybody else, and everybody later,
 		// is shown it as ACP shows a user's words.
-		log.Append(journal.Echo, journal.Except(num),
-			[]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`), s.quoted,
-			[]byte(`,"update":{"sessionUpdate":"user_message_chunk","content":`), block, []byte(`}}}`))
+		log.AppendEcho(journal.Except(num), prompt, i)
 	}
-	if deliver, answered := t.req.Begun(s, seq); answered {
+	if deliver, answered := t.req.Begun(s, prompt); answered {
 		t.answered = true
 		x.then(deliver)
 	}
+}
+
+// echo returns the message that shows others a block of a prompt.
+func (s *Session) echo(block []byte) []byte {
+	update := rawjson.Object{}.String("sessionUpdate", "user_message_chunk").Raw("content", block).End()
+	m := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
+	return m.Frame()
 }
 
 // giveLocked queues the turn's prompt for the agent. The error is why the process is
 // ending.
 func (s *Session) giveLocked(t *turn, l *link) error {
 	prompt, native := t.prompt, l.nativeID()
+	t.worked = l.p.Working()
 	t.prompt = acp.Message{}
 	id, err := l.p.Post(
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
@@ -121,6 +129,9 @@ func (s *Session) watchSilence(t *turn, limit time.Duration) {
 func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) {
 	if t.watchdog != nil {
 		t.watchdog.Stop()
+	}
+	if t.worked != nil {
+		t.worked()
 	}
 	var frame []byte
 	var outcome observe.Outcome

@@ -39,8 +39,8 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 	}
 }
 
-// Can reports whether the client offers a method that agents call.
-func (c Capabilities) Can(method string) bool {
+// Can reports whether the client offers a method that agents call, with these params.
+func (c Capabilities) Can(method string, params json.RawMessage) bool {
 	switch method {
 	case acp.MethodFSReadTextFile:
 		return c.fsRead
@@ -49,6 +49,12 @@ func (c Capabilities) Can(method string) bool {
 	case acp.MethodTerminalCreate, acp.MethodTerminalOutput, acp.MethodTerminalWaitForExit, acp.MethodTerminalKill, acp.MethodTerminalRelease:
 		return c.terminal
 	case acp.MethodElicitationCreate:
+		switch rawjson.MemberString(params, "mode") {
+		case "form":
+			return c.form
+		case "url":
+			return c.url
+		}
 		return c.form || c.url
 	}
 	return true

@@ -89,7 +89,11 @@ func (a *Ask) formFor(caps Capabilities, frame []byte) []byte {
 	return a.Piece()
 }
 
-// elicitation is the question as a form: a property per question.
+// ownWords ends the name of the property for an answer that is not among the choices.
+const ownWords = "_own"
+
+// elicitation is the question as a form: a property per question, and one for the
+// person's own words where these are an answer.
 func (a *Ask) elicitation() []byte {
 	type object = map[string]any
 	props, required := object{}, []string{}
@@ -103,6 +107,7 @@ func (a *Ask) elicitation() []byte {
 			}
 			labels = append(labels, object{"const": o.Label, "title": title})
 		}
+		key := questionKey(q, i)
 		prop := object{"type": "string", "title": q.Header, "description": q.Question}
 		switch {
 		case q.MultiSelect:
@@ -110,8 +115,12 @@ func (a *Ask) elicitation() []byte {
 		case len(labels) > 0:
 			prop["oneOf"] = labels
 		}
-		props[questionKey(q, i)] = prop
-		required = append(required, questionKey(q, i))
+		props[key] = prop
+		if q.OwnWords && len(labels) > 0 {
+			props[key+ownWords] = object{"type": "string", "title": "Own words", "description": "Instead of a choice, or beside it: " + q.Question}
+		} else {
+			required = append(required, key)
+		}
 		lines = append(lines, q.Question)
 	}
 	params, err := schema.Encode(map[string]any{
@@ -201,6 +210,15 @@ func formAnswer(qs []acp.Question, res json.RawMessage) []byte {
 		var one string
 		if json.Unmarshal(v, &answers[i]) != nil && json.Unmarshal(v, &one) == nil {
 			answers[i] = []string{one}
+		}
+		if !q.OwnWords {
+			continue
+		}
+		if own := strings.TrimSpace(rawjson.MemberString(res, "content", questionKey(q, i)+ownWords)); own != "" {
+			if !q.MultiSelect {
+				answers[i] = nil
+			}
+			answers[i] = append(answers[i], own)
 		}
 	}
 	return encodeAnswer("answered", answers)

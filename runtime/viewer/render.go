@@ -69,7 +69,7 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 	}
 	a, open := c.asks.Open(id)
 	caps := c.caps.Load()
-	if !open || !caps.Can(a.Method) {
+	if !open || !caps.Can(a.Method, a.Params) {
 		return nil
 	}
 	frame := e.Frame

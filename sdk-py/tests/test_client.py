@@ -158,3 +158,33 @@ async def test_what_is_given_up_is_cancelled_at_the_gateway(gateway: Gateway) ->
         while (await client.api.session(session.id))["state"] == "running":
             pass
         assert (await session.prompt("echo next")).text == "next"
+
+
+@asynchronous
+async def test_a_transcript_is_for_people(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo the word is heron")
+        assert "## User" in await client.api.session_transcript(session.id)
+        page = await client.api.session_transcript(session.id, format="html", redact=["her.n"])
+        assert page.startswith("<!doctype html>") and "the word is [removed]" in page
+
+
+@asynchronous
+async def test_the_list_of_sessions_is_followed_and_searched(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        position = (await client.api.sessions())["position"]
+        await session.prompt("echo a Follower of lists")
+        async for change in client.api.follow_sessions(position):
+            assert change["type"] in ("session", "current")
+            info = change.get("session")
+            if info and info["sessionId"] == session.id and info["state"] == "idle" and info.get("gist") == "echo a Follower of lists":
+                break
+        found = await client.api.sessions(q="follower OF", state=["idle"], sort="created")
+        assert [s["sessionId"] for s in found["sessions"]] == [session.id]
+        await client.delete_session(session.id)
+        async for change in client.api.follow_sessions(position):
+            if change["type"] == "deleted":
+                assert change.get("sessionId") == session.id
+                break

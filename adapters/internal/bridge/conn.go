@@ -192,6 +192,17 @@ func (c *Conn) RSS() int64 {
 	return 0
 }
 
+// Now implements [adapters.Commander].
+func (c *Conn) Now() int64 { return process.Now() }
+
+// Commands implements [adapters.Commander].
+func (c *Conn) Commands() []int64 {
+	if p := c.process(); p != nil {
+		return p.Commands()
+	}
+	return nil
+}
+
 // Stderr returns what the native process has written to stderr so far.
 func (c *Conn) Stderr() adapters.Stderr {
 	if p := c.process(); p != nil {

@@ -60,11 +60,3 @@ func (c *Client) Shows() (notices, compaction bool) {
 	}
 	return caps.Session.Notices != nil, caps.Session.Compaction != nil
 }
-
-// Elicitation returns how the client can be asked things, nil when it cannot.
-func (c *Client) Elicitation() *schema.ElicitationCapabilities {
-	if caps := c.caps.Load(); caps != nil {
-		return caps.Elicitation
-	}
-	return nil
-}

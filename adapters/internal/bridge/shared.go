@@ -73,6 +73,16 @@ func (t *Servers[K, S]) Get(ctx context.Context, k K) (S, error) {
 	return s, nil
 }
 
+// Remove takes a server out of the table, so that the next request starts another
+// one. It is the caller's to end.
+func (t *Servers[K, S]) Remove(k K, s S) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open[k] == s {
+		delete(t.open, k)
+	}
+}
+
 func (t *Servers[K, S]) isClosed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

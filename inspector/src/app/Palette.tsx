@@ -22,7 +22,7 @@ interface Command {
 const maxShown = 60;
 
 function commandsOf(shortcuts: readonly Shortcut[]): Command[] {
-  const { gists, sessions: all } = sessions.get();
+  const { sessions: all } = sessions.get();
   const themes: [Theme, string][] = [["system", "as the system"], ["light", "light"], ["dark", "dark"]];
   const { notify } = settings.get();
   return [
@@ -31,7 +31,7 @@ function commandsOf(shortcuts: readonly Shortcut[]): Command[] {
     ...shortcuts.filter((s) => s.group !== "Go to" && s.keys !== "mod+k").map((s): Command => ({ id: `key ${s.group} ${s.keys}`, icon: "play", label: s.what, about: s.group, keys: s.keys, run: s.run })),
     ...themes.map(([theme, words]): Command => ({ id: `theme ${theme}`, icon: theme === "dark" ? "moon" : theme === "light" ? "sun" : "system", label: `Theme: ${words}`, about: "", run: () => settings.change({ theme }) })),
     { id: "notify", icon: "inbox", label: notify ? "Do not notify me" : "Notify me while the page is out of sight", about: "", run: () => void notifier.turn(!notify) },
-    ...all.filter((s) => !marksOf(s).archived).map((s): Command => ({ id: s.sessionId, icon: "sessions", label: nameOf(s, gists.get(s.sessionId)), about: s.cwd, run: () => router.go("sessions", [s.sessionId]) })),
+    ...all.filter((s) => !marksOf(s).archived).map((s): Command => ({ id: s.sessionId, icon: "sessions", label: nameOf(s), about: s.cwd, run: () => router.go("sessions", [s.sessionId]) })),
     ...gateway.get().agents.map((a): Command => ({ id: `agent ${a.id}`, icon: "agents", label: `New session with ${a.name}`, about: a.installed ? "" : "not installed", run: () => router.go("sessions", ["new"], { query: { agent: a.id } }) })),
   ];
 }

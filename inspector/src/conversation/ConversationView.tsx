@@ -64,10 +64,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
   const attached = useAttachments(conversation);
   const [over, setOver] = useState(false);
   const [taken, setTaken] = useState(0); // prompts taken back from the queue: the composer begins anew with each
-  const { info, usage } = state;
-  useEffect(() => {
-    if (usage?.cost) sessions.noteCost(conversation.id, usage.cost);
-  }, [usage, conversation]);
+  const { info } = state;
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useTitle("part", info && title);
 
@@ -169,7 +166,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
   const { info } = state;
   const id = conversation.id;
   const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
-  const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run).then(() => sessions.refresh());
+  const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run);
   return (
     <header className="conversation-head">
       <a className="icon-button back" href="#/sessions" aria-label="All sessions" title="All sessions"><span className="turned"><Icon name="chevron" /></span></a>
@@ -222,7 +219,6 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
             else await gateway.client.terminateSession(id);
             router.go("sessions", [], { replace: true });
             await conversations.forget(id);
-            await sessions.refresh();
           })}
         >
           <p>{asking === "delete" ? "Its conversation and all its events are removed from the gateway. Files that the agent changed stay as they are." : "Its agent is stopped and it takes no more prompts. What was said can still be read."}</p>

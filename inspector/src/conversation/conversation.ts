@@ -168,8 +168,14 @@ export class Conversation extends Store<ConversationState> {
     const history = new History(transcript);
     let from = after;
     let first = true;
+    let gone = 0; // events up to here the gateway does not keep
     for (;;) {
-      const page = await client.api.sessionEvents(this.id, { after, limit: pageSize });
+      const page = await client.api.sessionEvents(this.id, { after, limit: pageSize }).catch((error: unknown) => {
+        const oldest = oldestKept(error);
+        if (oldest === undefined || oldest <= after + 1) throw error;
+        gone = oldest - 1;
+        return client.api.sessionEvents(this.id, { after: gone, limit: pageSize });
+      });
       let events = page.events;
       if (first && after > 0) {
         const skip = firstPrompt(events);
@@ -184,7 +190,7 @@ export class Conversation extends Store<ConversationState> {
     this.#transcript = transcript;
     this.#seq = after;
     this.#from = from;
-    this.patch({ earlier: from });
+    this.patch({ earlier: from > gone ? from : 0 });
     this.#changed();
   }
 
@@ -513,4 +519,11 @@ function nextFrame(run: () => void): void {
   };
   requestAnimationFrame(once);
   setTimeout(once, 250);
+}
+
+/** The oldest event that the gateway keeps, where an error says that those that were asked for are gone. */
+function oldestKept(error: unknown): number | undefined {
+  if (!(error instanceof ProblemError) || error.status !== 410) return undefined;
+  const oldest = (error.problem as { oldestSeq?: unknown }).oldestSeq;
+  return typeof oldest === "number" ? oldest : undefined;
 }

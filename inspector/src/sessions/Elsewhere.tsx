@@ -44,7 +44,6 @@ export default function Elsewhere() {
     await toasts.attempt("It could not be opened", async () => {
       const session = await gateway.client.loadSession({ sessionId: one.sessionId, cwd: one.cwd, agent });
       conversations.made(session);
-      await sessions.refresh();
       router.go("sessions", [session.id]);
     });
     setOpening(undefined);

@@ -129,7 +129,6 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, ...(credentials ? { credentials } : {}) });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
-      void sessions.refresh();
       router.go("sessions", [session.id], { replace: true });
     } catch (error) {
       setProblem({ ...explain(error, gateway.get().endpoint), login: error instanceof AcpRpcError && error.code === authRequired });

@@ -7,7 +7,7 @@ import { marksOf, nameOf } from "./marks.js";
 
 /** Gives a session another title, here and in every other window. */
 export function Rename({ info, onClose }: { info: SessionInfo; onClose: () => void }) {
-  const [title, setTitle] = useState(nameOf(info, sessions.get().gists.get(info.sessionId)));
+  const [title, setTitle] = useState(nameOf(info));
   const [busy, setBusy] = useState(false);
   const save = async () => {
     setBusy(true);

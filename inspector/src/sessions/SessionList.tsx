@@ -12,7 +12,7 @@ import { hrefOf } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { marksOf, nameOf, sectionsOf } from "./marks.js";
 import { markItems, Rename } from "./Rename.js";
-import { matches, type Cost } from "./sessions-store.js";
+import { matches } from "./sessions-store.js";
 import { stateTone } from "./states.js";
 
 const rowHeight = 62;
@@ -22,7 +22,7 @@ type Line = { readonly head: string; readonly info?: undefined } | { readonly he
 
 /** The gateway's sessions, of all clients: what is pinned, what works, then the newest. */
 export function SessionList({ current }: { current: string | undefined }) {
-  const { sessions: all, loaded, problem, more, costs, gists } = useStore(sessions);
+  const { sessions: all, loaded, problem, more } = useStore(sessions);
   const agents = useSelected(gateway, (g) => g.agents);
   const by = useSelected(settings, (s) => s.group);
   const [search, setSearch] = useState("");
@@ -33,16 +33,21 @@ export function SessionList({ current }: { current: string | undefined }) {
   const scroller = useRef<HTMLDivElement>(null);
   const [, tick] = useState(0);
   useEffect(() => {
-    void sessions.refresh();
     const timer = setInterval(() => tick((n) => n + 1), 30_000); // ages
     return () => clearInterval(timer);
   }, []);
   const archived = useMemo(() => all.filter((s) => marksOf(s).archived).length, [all]);
+  const said = useSaid(search.trim());
   const lines = useMemo((): Line[] => {
     const words = search.trim();
-    const fits = all.filter((s) => (marksOf(s).archived === true) === archive && (agent === "" || s.agent === agent) && (words === "" || matches(s, words)));
-    return sectionsOf(fits, by).flatMap(({ title, sessions: some }): Line[] => [{ head: title }, ...some.map((info) => ({ info }))]);
-  }, [all, search, agent, archive, by]);
+    const shown = (s: SessionInfo) => (marksOf(s).archived === true) === archive && (agent === "" || s.agent === agent);
+    const fits = all.filter((s) => shown(s) && (words === "" || matches(s, words)));
+    const known = new Set(fits.map((s) => s.sessionId));
+    const parts = sectionsOf(fits, by);
+    const others = said.filter((s) => shown(s) && !known.has(s.sessionId));
+    if (others.length > 0) parts.push({ title: "In what was said", sessions: others });
+    return parts.flatMap(({ title, sessions: some }): Line[] => [{ head: title }, ...some.map((info) => ({ info }))]);
+  }, [all, search, said, agent, archive, by]);
   const names = useMemo(() => new Map(agents.map((a) => [a.id, a.name])), [agents]);
   const used = useMemo(() => [...new Set(all.map((s) => s.agent))].sort(), [all]);
   const virtual = useVirtualizer({
@@ -97,7 +102,7 @@ export function SessionList({ current }: { current: string | undefined }) {
             return (
               <li key={item.key} style={{ transform: `translateY(${item.start}px)`, height: item.size }} aria-setsize={lines.length} aria-posinset={item.index + 1}>
                 {line.info
-                  ? <SessionRow info={line.info} gist={gists.get(line.info.sessionId)} agent={names.get(line.info.agent) ?? line.info.agent} cost={costs.get(line.info.sessionId)} current={line.info.sessionId === current} onRename={() => setRenaming(line.info)} />
+                  ? <SessionRow info={line.info} agent={names.get(line.info.agent) ?? line.info.agent} current={line.info.sessionId === current} onRename={() => setRenaming(line.info)} />
                   : <h2 className="session-head clip" title={line.head}>{line.head}</h2>}
               </li>
             );
@@ -112,12 +117,30 @@ export function SessionList({ current }: { current: string | undefined }) {
   );
 }
 
-function SessionRow({ info, gist, agent, cost, current, onRename }: { info: SessionInfo; gist: string | undefined; agent: string; cost: Cost | undefined; current: boolean; onRename: () => void }) {
+/** How long nothing more may be typed until messages are searched, too. */
+const typedMs = 300;
+
+/** The sessions in whose messages the words are. */
+function useSaid(words: string): readonly SessionInfo[] {
+  const [found, setFound] = useState<readonly SessionInfo[]>([]);
   useEffect(() => {
-    sessions.wantGist(info);
-    sessions.wantCost(info);
-  }, [info]);
-  const name = nameOf(info, gist);
+    setFound((before) => (before.length === 0 ? before : []));
+    if (words.length < 3) return;
+    const over = new AbortController();
+    const timer = setTimeout(() => {
+      sessions.search(words, over.signal).then((all) => !over.signal.aborted && setFound(all), () => {}); // the list says when the gateway does not answer
+    }, typedMs);
+    return () => {
+      clearTimeout(timer);
+      over.abort();
+    };
+  }, [words]);
+  return found;
+}
+
+function SessionRow({ info, agent, current, onRename }: { info: SessionInfo; agent: string; current: boolean; onRename: () => void }) {
+  const name = nameOf(info);
+  const { cost, match } = info;
   return (
     <div className="session-slot">
       <a className="session-row" href={hrefOf("sessions", [info.sessionId])} aria-current={current ? "page" : undefined}>
@@ -130,7 +153,7 @@ function SessionRow({ info, gist, agent, cost, current, onRename }: { info: Sess
         </span>
         <span className="session-line soft small">
           <span>{agent}</span>
-          <span className="mono clip" title={info.cwd}>{info.cwd}</span>
+          {match && match.seq > 0 ? <span className="clip" title={match.text}>… {match.text} …</span> : <span className="mono clip" title={info.cwd}>{info.cwd}</span>}
           <span className="grow" />
           {cost && <span>{money(cost.amount, cost.currency)}</span>}
           <span className={`session-state ${info.state}`}>{info.state}</span>

@@ -21,6 +21,6 @@ test("marks leave the metadata of others alone, and take nothing that is none", 
   expect(marksOf(session("s", { metadata: { inspector: { title: 3, pinned: "yes", archived: null } } }))).toEqual({});
   expect(marksOf(session("s", { metadata: [1] }))).toEqual({});
   expect(nameOf(info)).toBe("x");
-  expect(nameOf(session("s"), "how it begins")).toBe("how it begins");
+  expect(nameOf(session("s", { gist: "how it begins" }))).toBe("how it begins");
   expect(nameOf(session("s"))).toBe("project");
 });

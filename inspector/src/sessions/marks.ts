@@ -25,8 +25,8 @@ export function withMarks(info: Pick<SessionInfo, "metadata">, part: Marks): Rec
 }
 
 /** What a session is called: what a person says, what its agent says, how its first prompt begins, its folder. */
-export function nameOf(info: SessionInfo, gist?: string): string {
-  return marksOf(info).title || info.title || gist || baseName(info.cwd);
+export function nameOf(info: SessionInfo): string {
+  return marksOf(info).title || info.title || info.gist || baseName(info.cwd);
 }
 
 const working = (info: SessionInfo) => info.state === "running" || info.state === "waiting" || info.pending > 0;

@@ -1,105 +1,176 @@
-import type { SandboxAgentClient, SessionInfo } from "sandbox-agent";
+import type { Api, SandboxAgentClient, SessionInfo } from "sandbox-agent";
 import { messageOf } from "../state/explain.js";
-import { baseName } from "../kit/text.js";
 import { Store } from "../state/store.js";
 import { nameOf, withMarks, type Marks } from "./marks.js";
 
-export interface Cost {
-  readonly amount: number;
-  readonly currency: string;
-}
-
 export interface SessionsState {
+  /** The one in which something happened last is the first. */
   readonly sessions: readonly SessionInfo[];
   readonly loaded: boolean;
   readonly problem: string | undefined;
   /** Sessions behind those that are listed. */
   readonly more: boolean;
-  /** What sessions have cost, as far as it is known. */
-  readonly costs: ReadonlyMap<string, Cost>;
-  /** How the first prompts of sessions without a title begin. */
-  readonly gists: ReadonlyMap<string, string>;
 }
 
 const pageSize = 200;
-/** The newest events in which the cost is looked for. */
-const costWindow = 40;
-/** The first events in which a prompt is looked for. */
-const gistWindow = 10;
-/** Requests for costs at a time; the others wait, the newest wishes first. */
-const maxAsking = 2;
-const maxWishes = 64;
+/** How long a list that changes often is shown as it was. */
+const frameMs = 50;
+/** Until the list is followed again after it broke off: doubled with each failure, up to the last. */
+const retryMs = [500, 15_000] as const;
+/** How often it is asked what has changed while nobody looks: browsers allow few connections that stay open. */
+const hiddenMs = 15_000;
 
 /**
- * The gateway's sessions, of all its clients. The gateway does not tell of changes of
- * the list, so it is asked again as long as somebody looks.
+ * The gateway's sessions, of all its clients. The newest are read once; what changes of
+ * them, and of others, the gateway tells.
  */
 export class SessionsStore extends Store<SessionsState> {
   #client: SandboxAgentClient | undefined;
-  #pages = 1;
-  #asking: Promise<void> | undefined;
-  #wishes: SessionInfo[] = [];
-  #running = 0;
-  readonly #costAt = new Map<string, number>(); // the event count for which the cost was looked up
-  readonly #listeners = new Set<(sessions: readonly SessionInfo[]) => void>();
+  #all = new Map<string, SessionInfo>();
+  #position = 0;
+  #cursor: string | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #over = new AbortController();
+  #turned: (() => void) | undefined; // wakes who waits until somebody looks
+  #hidden = false;
+  readonly #listeners = new Set<(sessions: readonly SessionInfo[], anew: boolean) => void>();
 
   constructor() {
-    super({ sessions: [], loaded: false, problem: undefined, more: false, costs: new Map(), gists: new Map() });
+    super({ sessions: [], loaded: false, problem: undefined, more: false });
   }
 
   use(client: SandboxAgentClient): void {
+    this.#over.abort();
+    this.#over = new AbortController();
     this.#client = client;
-    this.#pages = 1;
-    void this.refresh();
+    this.#all.clear();
+    void this.#follow(client.api, this.#over.signal);
   }
 
-  /** Tells of each answer of the gateway. */
-  onAnswer(listener: (sessions: readonly SessionInfo[]) => void): () => void {
+  /** Says whether anybody looks at the page. */
+  look(hidden: boolean): void {
+    this.#hidden = hidden;
+    this.#turned?.();
+  }
+
+  /** Tells of the list whenever it has changed; `anew` when it was read anew, and what is not in it may have changed as well. */
+  onChange(listener: (sessions: readonly SessionInfo[], anew: boolean) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
-  /** Asks the gateway; calls that come meanwhile wait for the same answer. */
-  refresh(): Promise<void> {
-    this.#asking ??= this.#ask().finally(() => (this.#asking = undefined));
-    return this.#asking;
+  async #follow(api: Pick<Api, "sessions" | "followSessions">, over: AbortSignal): Promise<void> {
+    let known = false;
+    for (let failed = 0; !over.aborted; ) {
+      try {
+        if (!known) await this.#read(api, over);
+        known = await this.#changes(api, over);
+        if (over.aborted) return;
+        failed = 0;
+        if (known && this.#hidden) await this.#wait(hiddenMs, over);
+      } catch (error) {
+        if (over.aborted) return;
+        this.patch({ problem: messageOf(error) });
+        await this.#wait(Math.min(retryMs[0] * 2 ** failed++, retryMs[1]), over);
+      }
+    }
   }
 
-  async #ask(): Promise<void> {
-    const client = this.#client;
-    if (!client) return;
+  /** Reads the first page. */
+  async #read(api: Pick<Api, "sessions">, over: AbortSignal): Promise<void> {
+    const page = await api.sessions({ limit: pageSize }, { signal: over });
+    this.#all = new Map(page.sessions.map((info) => [info.sessionId, info]));
+    this.#position = page.position;
+    this.#cursor = page.nextCursor;
+    this.#show(true);
+  }
+
+  /** Takes what changes. False says that the list must be read anew. */
+  async #changes(api: Pick<Api, "followSessions">, over: AbortSignal): Promise<boolean> {
+    const stop = new AbortController();
+    const abort = () => stop.abort();
+    over.addEventListener("abort", abort, { once: true });
+    let current = false;
+    this.#turned = () => {
+      if (this.#hidden && current) abort();
+    };
     try {
-      const sessions: SessionInfo[] = [];
-      let cursor: string | undefined;
-      for (let page = 0; page < this.#pages; page++) {
-        const answer = await client.api.sessions({ limit: pageSize, ...(cursor ? { cursor } : {}) });
-        sessions.push(...answer.sessions);
-        cursor = answer.nextCursor;
-        if (!cursor) break;
+      for await (const change of api.followSessions(this.#position, { signal: stop.signal })) {
+        if (change.type === "reset") return false;
+        this.#position = change.position;
+        if (change.session) this.#all.set(change.session.sessionId, change.session);
+        else if (change.type === "deleted" && change.sessionId !== undefined) this.#all.delete(change.sessionId);
+        else if (change.type === "current") {
+          current = true;
+          if (this.get().problem !== undefined) this.patch({ problem: undefined });
+          if (this.#hidden) return true;
+          continue;
+        }
+        this.#timer ??= setTimeout(() => this.#show(), frameMs);
       }
-      if (client !== this.#client) return;
-      const before = this.get();
-      if (!before.loaded || before.problem !== undefined || before.more !== (cursor !== undefined) || JSON.stringify(before.sessions) !== JSON.stringify(sessions)) {
-        this.patch({ sessions, loaded: true, problem: undefined, more: cursor !== undefined });
-      }
-      for (const listener of [...this.#listeners]) listener(sessions);
+      if (!over.aborted) throw new Error("The gateway has ended the list.");
+      return true;
     } catch (error) {
-      if (client === this.#client) this.patch({ problem: messageOf(error) });
+      if (stop.signal.aborted) return true;
+      throw error;
+    } finally {
+      over.removeEventListener("abort", abort);
+      this.#turned = undefined;
+      stop.abort();
     }
+  }
+
+  #wait(ms: number, over: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        over.removeEventListener("abort", done);
+        this.#turned = undefined;
+        resolve();
+      };
+      const timer = setTimeout(done, ms);
+      over.addEventListener("abort", done, { once: true });
+      this.#turned = () => {
+        if (!this.#hidden) done();
+      };
+    });
+  }
+
+  #show(anew = false): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const sessions = [...this.#all.values()]
+      .map((info) => ({ info, at: Date.parse(info.updatedAt) }))
+      .sort((a, b) => b.at - a.at || (a.info.sessionId < b.info.sessionId ? -1 : 1))
+      .map(({ info }) => info);
+    this.patch({ sessions, loaded: true, more: this.#cursor !== undefined });
+    for (const listener of [...this.#listeners]) listener(sessions, anew);
   }
 
   /** Lists the sessions behind those that are listed, too. */
   async showMore(): Promise<void> {
-    this.#pages++;
-    await this.#asking;
-    await this.refresh();
+    const client = this.#client;
+    const cursor = this.#cursor;
+    if (!client || cursor === undefined) return;
+    const page = await client.api.sessions({ limit: pageSize, cursor });
+    if (client !== this.#client || cursor !== this.#cursor) return;
+    // What was told meanwhile is newer.
+    for (const info of page.sessions) if (!this.#all.has(info.sessionId)) this.#all.set(info.sessionId, info);
+    this.#cursor = page.nextCursor;
+    this.#show();
   }
 
-  /** Notes what a conversation has seen of the cost. */
-  noteCost(id: string, cost: Cost): void {
-    const known = this.get().costs.get(id);
-    if (known?.amount === cost.amount && known.currency === cost.currency) return;
-    this.patch({ costs: new Map(this.get().costs).set(id, cost) });
+  /** The sessions in whose messages words are, the newest first, with the place. */
+  async search(words: string, signal: AbortSignal): Promise<readonly SessionInfo[]> {
+    const client = this.#client;
+    const found: SessionInfo[] = [];
+    for (let cursor: string | undefined; client && found.length < pageSize; ) {
+      const page = await client.api.sessions({ q: words, limit: pageSize, ...(cursor === undefined ? {} : { cursor }) }, { signal });
+      found.push(...page.sessions);
+      if (page.nextCursor === undefined) break;
+      cursor = page.nextCursor;
+    }
+    return found;
   }
 
   /** Puts marks onto a session, for every window. */
@@ -108,70 +179,7 @@ export class SessionsStore extends Store<SessionsState> {
     if (!client) return;
     const now = await client.api.session(info.sessionId); // what others have written meanwhile stays
     await client.setMetadata(info.sessionId, withMarks(now, part));
-    await this.#asking;
-    await this.refresh();
   }
-
-  /** Looks for the cost of a session that is shown; it stands in its events only. */
-  wantCost(info: SessionInfo): void {
-    const looked = this.#costAt.get(info.sessionId);
-    if (info.eventCount === 0 || looked === info.eventCount || (info.state === "running" && looked !== undefined)) return;
-    this.#costAt.set(info.sessionId, info.eventCount);
-    this.#wish(info);
-  }
-
-  /** Looks how a session without a title begins. */
-  wantGist(info: SessionInfo): void {
-    if (nameOf(info) !== baseName(info.cwd) || info.eventCount === 0 || this.get().gists.has(info.sessionId)) return;
-    this.#gistsWanted.add(info.sessionId);
-    this.#wish(info);
-  }
-  readonly #gistsWanted = new Set<string>();
-
-  #wish(info: SessionInfo): void {
-    this.#wishes = [...this.#wishes.filter((w) => w.sessionId !== info.sessionId), info].slice(-maxWishes);
-    void this.#lookUp();
-  }
-
-  async #lookUp(): Promise<void> {
-    if (this.#running >= maxAsking) return;
-    const info = this.#wishes.pop();
-    const client = this.#client;
-    if (!info || !client) return;
-    this.#running++;
-    try {
-      if (this.#gistsWanted.delete(info.sessionId)) {
-        const { events } = await client.api.sessionEvents(info.sessionId, { after: 0, limit: gistWindow });
-        this.patch({ gists: new Map(this.get().gists).set(info.sessionId, gistOf(events.map((e) => e.message))) });
-      }
-      const { events } = await client.api.sessionEvents(info.sessionId, { after: Math.max(0, info.eventCount - costWindow), limit: costWindow });
-      const cost = lastCost(events.map((e) => e.message));
-      if (cost) this.noteCost(info.sessionId, cost);
-    } catch {
-      // It was deleted meanwhile, or its events are gone.
-    } finally {
-      this.#running--;
-    }
-    void this.#lookUp();
-  }
-}
-
-/** How the first prompt begins; empty when there is none. */
-export function gistOf(messages: readonly unknown[]): string {
-  for (const message of messages) {
-    const { method, params } = message as { method?: string; params?: { prompt?: readonly { type: string; text?: string }[] } };
-    const text = method === "session/prompt" ? params?.prompt?.find((b) => b.type === "text")?.text?.trim().split("\n")[0] : undefined;
-    if (text) return text.slice(0, 80);
-  }
-  return "";
-}
-
-export function lastCost(messages: readonly unknown[]): Cost | undefined {
-  for (const message of messages.toReversed()) {
-    const update = (message as { params?: { update?: { sessionUpdate?: string; cost?: Cost | null } } }).params?.update;
-    if (update?.sessionUpdate === "usage_update" && update.cost) return update.cost;
-  }
-  return undefined;
 }
 
 /** Whether the words of a search are all somewhere in what is shown of the session. */

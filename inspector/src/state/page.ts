@@ -68,11 +68,11 @@ gateway.subscribe(() => {
   sessions.use(gateway.client);
 });
 
-sessions.onAnswer((all) => {
+sessions.onChange((all, anew) => {
   inbox.watch(all);
   notifier.seen(all);
   for (const info of all) conversations.peek(info.sessionId)?.seen(info);
-  conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
+  if (anew) conversations.refreshOthers(new Set(all.map((info) => info.sessionId)));
 });
 
 // Prompts that wait for their turn, and texts that are not saved, are the page's own: the browser asks before it forgets them.
@@ -89,12 +89,6 @@ for (const type of ["dragover", "drop"] as const) {
   });
 }
 
-/** How often the list of sessions is asked for, while the page is in sight and while it is not. */
-const seenMs = 2000;
-const hiddenMs = 15_000;
-let last = 0;
-setInterval(() => {
-  if (gateway.get().phase !== "open" || performance.now() - last < (document.hidden ? hiddenMs : seenMs) - 50) return;
-  last = performance.now();
-  void sessions.refresh();
-}, seenMs);
+const look = () => sessions.look(document.hidden);
+look();
+document.addEventListener("visibilitychange", look);

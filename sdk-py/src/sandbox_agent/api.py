@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 import httpx
 
 from ._sse import read_events
-from .api_types import Agent, EventPage, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionPage, Status, Version
+from .api_types import Agent, EventPage, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
 Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
@@ -70,8 +70,21 @@ class Api:
     async def remove_agent(self, agent: str) -> None:
         await self._request("DELETE", f"v2/agents/{segment(agent)}/install")
 
-    async def sessions(self, *, cwd: str | None = None, agent: str | None = None, cursor: str | None = None, limit: int | None = None) -> SessionPage:
-        return cast(SessionPage, await self._json("GET", "v2/sessions", {"cwd": cwd, "agent": agent, "cursor": cursor, "limit": limit}))
+    async def sessions(
+        self, *, cwd: str | None = None, agent: str | None = None, state: Sequence[str] = (), q: str | None = None, sort: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> SessionPage:
+        """One page of sessions; `q` are words of their title or messages, `sort` is `activity` or `created`."""
+        query: Query = {"cwd": cwd, "agent": agent, "state": list(state), "q": q, "sort": sort, "cursor": cursor, "limit": limit}
+        return cast(SessionPage, await self._json("GET", "v2/sessions", query))
+
+    async def follow_sessions(self, after: int = 0) -> AsyncIterator[SessionChange]:
+        """How the list of sessions changes behind a position, that of a change or of a page; at first, all sessions.
+
+        It ends with the connection: go on behind the last position. Leaving the loop ends it, too.
+        """
+        async with self._stream("GET", "v2/sessions/changes", {"after": after}, headers={"Accept": "text/event-stream"}) as response:
+            async for event in read_events(response.aiter_bytes()):
+                yield cast(SessionChange, json.loads(event.data))
 
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))
@@ -79,6 +92,13 @@ class Api:
     async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000) -> EventPage:
         """One page of a session's log."""
         return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
+
+    async def session_transcript(
+        self, session_id: str, *, format: Literal["markdown", "html", "jsonl"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
+    ) -> str:
+        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+        query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
+        return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
 
     async def close(self) -> None:
         await self._http.aclose()

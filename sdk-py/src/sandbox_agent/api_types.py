@@ -14,6 +14,7 @@ __all__ = [
     "Attempt",
     "Check",
     "Choice",
+    "Cost",
     "Download",
     "End",
     "Event",
@@ -33,6 +34,7 @@ __all__ = [
     "InstallResult",
     "InstallStatus",
     "Installation",
+    "Match",
     "Problem",
     "Process",
     "ProcessCaptured",
@@ -48,6 +50,7 @@ __all__ = [
     "ProcessWritten",
     "Report",
     "Session",
+    "SessionChange",
     "SessionPage",
     "Status",
     "Stderr",
@@ -109,6 +112,11 @@ class Choice(TypedDict):
     description: NotRequired[str]
     id: str
     name: str
+
+
+class Cost(TypedDict):
+    amount: float
+    currency: str
 
 
 class Download(TypedDict):
@@ -293,6 +301,11 @@ class Installation(TypedDict):
     version: str
 
 
+class Match(TypedDict):
+    seq: int
+    text: str
+
+
 class Problem(TypedDict):
     detail: NotRequired[str]
     requestId: NotRequired[str]
@@ -416,12 +429,16 @@ class Session(TypedDict):
     agentSessionId: str
     clients: int
     continuity: Literal['native', 'replayed', 'fresh']
+    cost: NotRequired[Cost]
     createdAt: str
     cwd: str
     ended: NotRequired[End]
     eventCount: int
+    gist: NotRequired[str]
+    match: NotRequired[Match]
     metadata: NotRequired[Any]
     model: NotRequired[str]
+    oldestSeq: NotRequired[int]
     pending: int
     sessionId: str
     state: Literal['idle', 'running', 'waiting', 'dormant', 'closed', 'ended']
@@ -429,8 +446,16 @@ class Session(TypedDict):
     updatedAt: str
 
 
+class SessionChange(TypedDict):
+    position: int
+    session: NotRequired[Session]
+    sessionId: NotRequired[str]
+    type: Literal['reset', 'session', 'deleted', 'current']
+
+
 class SessionPage(TypedDict):
     nextCursor: NotRequired[str]
+    position: int
     sessions: list[Session]
 
 

@@ -349,7 +349,7 @@ class SandboxAgent:
         """The sessions that the gateway knows, the newest first."""
         cursor: str | None = None
         while True:
-            page = await self.api.sessions(cwd=cwd, agent=agent, cursor=cursor)
+            page = await self.api.sessions(cwd=cwd, agent=agent, sort="created", cursor=cursor)  # an order that does not change meanwhile
             for info in page["sessions"]:
                 yield info
             cursor = page.get("nextCursor")

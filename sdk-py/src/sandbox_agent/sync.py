@@ -25,7 +25,7 @@ from . import turn as _turn
 from ._backoff import Retry
 from .acp_types import ContentBlock, McpServer, PermissionOption, SessionUpdate
 from .api import Token
-from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionPage, Status, Version
+from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit
@@ -75,8 +75,15 @@ class Api:
     def remove_agent(self, agent: str) -> None:
         return self._loop.run(self._it.remove_agent(agent))
 
-    def sessions(self, *, cwd: str | None=None, agent: str | None=None, cursor: str | None=None, limit: int | None=None) -> SessionPage:
-        return self._loop.run(self._it.sessions(cwd=cwd, agent=agent, cursor=cursor, limit=limit))
+    def sessions(self, *, cwd: str | None=None, agent: str | None=None, state: Sequence[str]=(), q: str | None=None, sort: str | None=None, cursor: str | None=None, limit: int | None=None) -> SessionPage:
+        """One page of sessions; `q` are words of their title or messages, `sort` is `activity` or `created`."""
+        return self._loop.run(self._it.sessions(cwd=cwd, agent=agent, state=state, q=q, sort=sort, cursor=cursor, limit=limit))
+
+    def follow_sessions(self, after: int=0) -> Iterator[SessionChange]:
+        """How the list of sessions changes behind a position, that of a change or of a page; at first, all sessions.
+
+        It ends with the connection: go on behind the last position. Leaving the loop ends it, too."""
+        return self._loop.iterate(lambda: self._it.follow_sessions(after))
 
     def session(self, session_id: str) -> SessionInfo:
         return self._loop.run(self._it.session(session_id))
@@ -84,6 +91,10 @@ class Api:
     def session_events(self, session_id: str, *, after: int=0, limit: int=1000) -> EventPage:
         """One page of a session's log."""
         return self._loop.run(self._it.session_events(session_id, after=after, limit=limit))
+
+    def session_transcript(self, session_id: str, *, format: Literal['markdown', 'html', 'jsonl']='markdown', redact: Sequence[str]=(), thoughts: bool=False, keep_secrets: bool=False) -> str:
+        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+        return self._loop.run(self._it.session_transcript(session_id, format=format, redact=redact, thoughts=thoughts, keep_secrets=keep_secrets))
 
     def close(self) -> None:
         return self._loop.run(self._it.close())

@@ -634,6 +634,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v2/sessions/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How the list of sessions changes, as an event stream
+         * @description Begins with all sessions, behind a change of type reset, unless after is a position from which the gateway knows what has changed. What changes with every message, such as updatedAt, eventCount and cost, is told each second at most.
+         */
+        get: operations["followSessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v2/sessions/{id}": {
         parameters: {
             query?: never;
@@ -681,6 +701,26 @@ export interface paths {
         };
         /** What happened in a session, in order */
         get: operations["getSessionEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/sessions/{id}/transcript": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was said and done in a session, for people to read
+         * @description Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line. What looks like a key is taken out, long output is cut, and the end says what is missing.
+         */
+        get: operations["getSessionTranscript"];
         put?: never;
         post?: never;
         delete?: never;
@@ -787,6 +827,11 @@ export interface components {
             description?: string;
             id: string;
             name: string;
+        };
+        Cost: {
+            amount: number;
+            /** @description As ISO 4217 names it. */
+            currency: string;
         };
         Download: {
             /** Format: int64 */
@@ -1141,6 +1186,15 @@ export interface components {
             /** @description Empty for a program in PATH that was not asked. */
             version: string;
         };
+        Match: {
+            /**
+             * Format: int64
+             * @description Of the event, 0 for the title.
+             */
+            seq: number;
+            /** @description The words, with what is around them. */
+            text: string;
+        };
         Problem: {
             /** @description What was wrong with this request, and what to do about it. */
             detail?: string;
@@ -1430,6 +1484,7 @@ export interface components {
              * @enum {string}
              */
             continuity: "native" | "replayed" | "fresh";
+            cost?: components["schemas"]["Cost"];
             /** Format: date-time */
             createdAt: string;
             cwd: string;
@@ -1439,9 +1494,17 @@ export interface components {
              * @description The newest event's sequence number.
              */
             eventCount: number;
+            /** @description How the first prompt begins. */
+            gist?: string;
+            match?: components["schemas"]["Match"];
             /** @description What clients set. */
             metadata?: unknown;
             model?: string;
+            /**
+             * Format: int64
+             * @description The oldest event's that is kept; absent when none was let go.
+             */
+            oldestSeq?: number;
             /**
              * Format: int64
              * @description Open permission requests and questions.
@@ -1458,9 +1521,29 @@ export interface components {
             /** Format: date-time */
             updatedAt: string;
         };
+        SessionChange: {
+            /**
+             * Format: int64
+             * @description To follow the list from later.
+             */
+            position: number;
+            session?: components["schemas"]["Session"];
+            /** @description With session and deleted. */
+            sessionId?: string;
+            /**
+             * @description reset: all sessions follow, what was told before counts no more. session: how a session is now, which may be a new one. deleted: a session is gone. current: all that had changed until now was told.
+             * @enum {string}
+             */
+            type: "reset" | "session" | "deleted" | "current";
+        };
         SessionPage: {
             /** @description Asks for the next page; absent on the last. */
             nextCursor?: string;
+            /**
+             * Format: int64
+             * @description Where to follow the list from: changes behind it may not be in the page.
+             */
+            position: number;
             sessions: components["schemas"]["Session"][];
         };
         Status: {
@@ -5169,6 +5252,12 @@ export interface operations {
                 cwd?: string;
                 /** @description Only sessions of this agent. */
                 agent?: string;
+                /** @description Only sessions in one of these states. */
+                state?: ("idle" | "running" | "waiting" | "dormant" | "closed" | "ended")[];
+                /** @description Only sessions with these words in their title or their messages, whatever their case. Sessions say where: see match. A page can have fewer sessions than there are, or none, and a nextCursor to search on. */
+                q?: string;
+                /** @description activity: the one in which something happened last comes first, and one in which something happens meanwhile moves to the front. created: the newest comes first. */
+                sort?: "activity" | "created";
                 /** @description nextCursor of the page before. */
                 cursor?: string;
                 /** @description The most entries to return. */
@@ -5187,6 +5276,68 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionPage"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    followSessions: {
+        parameters: {
+            query?: {
+                /** @description The position of a change or of a list. */
+                after?: number;
+            };
+            header?: {
+                /** @description The same as after; it wins over after. */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Each event is named message and has a SessionChange as its data and its position as its id. The stream goes on for ever. A client that does not keep up is told how a session is in the end, and not all that it was in between. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
                 };
             };
             /** @description `invalid_request` */
@@ -5468,6 +5619,94 @@ export interface operations {
             };
             /** @description `events_expired` */
             410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getSessionTranscript: {
+        parameters: {
+            query?: {
+                /** @description How it is written. */
+                format?: "markdown" | "html" | "jsonl";
+                /** @description A regular expression of what is taken out, too. May be repeated. */
+                redact?: string[];
+                /** @description Keep what the agent thought. */
+                thoughts?: boolean;
+                /** @description Leave in what looks like a key. */
+                keepSecrets?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The session's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The transcript. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                    "text/html": string;
+                    "text/markdown": string;
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -8,6 +8,7 @@ type Schemas = components["schemas"];
 export type Agent = Schemas["Agent"];
 export type InstallResult = Schemas["InstallResult"];
 export type SessionInfo = Schemas["Session"];
+export type SessionChange = Schemas["SessionChange"];
 export type SessionEvent = Schemas["Event"];
 
 /** A token, or a function that is asked for it before each request, and for a new one when it was refused. */
@@ -94,12 +95,34 @@ export class Api {
     return this.json("GET", "v2/sessions", query, options);
   }
 
+  /**
+   * How the list of sessions changes from a position on, which is that of a change or of a page of the list; without one
+   * all sessions come first. Ends with the connection: go on behind the last position. Leaving the loop ends it, too.
+   */
+  async *followSessions(after = 0, options: RequestOptions = {}): AsyncGenerator<SessionChange, void, undefined> {
+    const response = await this.fetch("GET", "v2/sessions/changes", { after }, { ...options, headers: { Accept: "text/event-stream" } });
+    for await (const event of readEvents(response)) {
+      const data: unknown = JSON.parse(event.data);
+      if (event.event === "error") throw new ProblemError(data as Schemas["Problem"]);
+      yield data as SessionChange;
+    }
+  }
+
   session(id: string, options?: RequestOptions): Promise<SessionInfo> {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}`, {}, options);
   }
 
   sessionEvents(id: string, query: { after?: number; limit?: number } = {}, options?: RequestOptions): Promise<Schemas["EventPage"]> {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}/events`, query, options);
+  }
+
+  /** What was said and done in a session, for people to read. What looks like a key is taken out of it. */
+  async sessionTranscript(
+    id: string,
+    query: { format?: "markdown" | "html" | "jsonl"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
+    options?: RequestOptions,
+  ): Promise<string> {
+    return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
   }
 
   /** The headers of a request now. */

@@ -9,6 +9,8 @@ export interface Question {
   readonly question: string;
   readonly options: readonly { readonly label: string; readonly description: string }[];
   readonly multiSelect: boolean;
+  /** The person's own words are an answer, too. */
+  readonly ownWords?: boolean;
 }
 
 /** What an agent wants to know. */

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { AcpRpcError, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionUpdate } from "sandbox-agent";
+import { AcpRpcError, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionChange, type SessionUpdate } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 
@@ -212,4 +212,32 @@ test("agents, health and an installation that is not needed", async () => {
   const failed = await c.installAgent("opencode", { agentVersion: "0.0.9999", sources: ["npm"] }, { onProgress: (p) => steps.push(p.step) }).catch((e: unknown) => e);
   expect(failed).toMatchObject({ name: "ProblemError", type: expect.stringMatching(/:(install_failed|invalid_request)$/) });
   expect(steps).toContain("resolve");
+});
+
+test("the list of sessions is followed from a position, searched and sorted", async () => {
+  await using c = connect();
+  const session = await c.newSession({ cwd: "/tmp" });
+  const { position } = await c.api.sessions();
+  const kinds: string[] = [];
+  const changes = c.api.followSessions(position);
+  const seen = async (is: (change: SessionChange) => boolean): Promise<SessionChange> => {
+    for (;;) {
+      const { value, done } = await changes.next();
+      if (done) throw new Error(`the changes ended behind ${kinds.join(", ")}`);
+      kinds.push(value.type);
+      if (is(value)) return value;
+    }
+  };
+  await seen((change) => change.type === "current");
+  expect(kinds).not.toContain("reset");
+  await session.prompt("echo a Follower of lists");
+  const change = await seen(({ session: info }) => info?.sessionId === session.id && info.gist === "echo a Follower of lists" && info.state === "idle");
+  expect((await c.api.sessions({ q: "follower OF", state: ["idle"], sort: "created" })).sessions.map((s) => s.sessionId)).toEqual([session.id]);
+  await c.deleteSession(session.id);
+  expect(await seen(({ type }) => type === "deleted")).toMatchObject({ sessionId: session.id });
+  await changes.return();
+  for await (const first of c.api.followSessions(change.position)) {
+    expect(first).toMatchObject({ type: "deleted", sessionId: session.id });
+    break;
+  }
 });

@@ -1,0 +1,80 @@
+package opencode
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/schema"
+)
+
+// changes are what a turn has done to files as far as its calls say. OpenCode does
+// not tell the old text of a file that is replaced as a whole; its diff of the turn
+// has it, where git manages the directory.
+type changes struct {
+	count    map[string]int    // calls that changed a file, by path
+	replaced map[string]*shown // the calls whose old text is not known
+	blind    bool              // a command ran, or a patch was applied, which may have changed anything
+}
+
+func newChanges() changes { return changes{count: map[string]int{}, replaced: map[string]*shown{}} }
+
+// note takes a call that is over.
+func (c *changes) note(s *shown, path string, unknown bool) {
+	switch {
+	case s.look.kind == schema.ToolKindExecute, s.look.kind == schema.ToolKindEdit && path == "":
+		c.blind = true
+	case s.look.kind == schema.ToolKindEdit:
+		c.count[path]++
+		if unknown {
+			c.replaced[path] = s
+		}
+	}
+}
+
+// fileDiff is what a turn has done to a file.
+type fileDiff struct {
+	File  string `json:"file"` // below the root of the repository
+	Patch string `json:"patch"`
+}
+
+// fill shows the old text of files that were replaced, where the diff of the turn
+// can only be the call's.
+func (t *translator) fill(list []fileDiff) []schema.SessionUpdate {
+	var out []schema.SessionUpdate
+	for _, d := range list {
+		for path, s := range t.changes.replaced {
+			if t.changes.count[path] != 1 || !strings.HasSuffix(path, string(filepath.Separator)+filepath.FromSlash(d.File)) {
+				continue
+			}
+			if hunks := diffOf(path, d.Patch); len(hunks) > 0 {
+				out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{
+					ToolCallID: schema.ToolCallID(s.id), Content: hunks, Meta: t.parentMeta(s.session),
+				}})
+			}
+		}
+	}
+	return out
+}
+
+// fillBound limits how long OpenCode is asked for the diff of a turn.
+const fillBound = 10 * time.Second
+
+// showReplaced asks for the old text of files that the turn has replaced.
+func (s *session) showReplaced(t *work) {
+	s.out.Lock()
+	wanted := len(s.tr.changes.replaced) > 0 && !s.tr.changes.blind
+	s.out.Unlock()
+	if !wanted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, fillBound)
+	defer cancel()
+	var list []fileDiff
+	if err := s.srv.call(ctx, "GET", at("/session/"+string(s.id)+"/diff", s.cwd, "messageID", t.id), nil, &list); err != nil {
+		s.log.Debug("ask for the diff of a turn", "err", err)
+		return
+	}
+	s.emit(func(tr *translator) []schema.SessionUpdate { return tr.fill(list) })
+}

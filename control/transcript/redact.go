@@ -1,0 +1,90 @@
+package transcript
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// Removed stands where something was taken out.
+const Removed = "[removed]"
+
+// MaxPatterns bounds how many patterns one transcript is made with.
+const MaxPatterns = 32
+
+// secrets are forms that keys have. What one of them takes out without need is an
+// unlucky word in a transcript; what they miss is a key on a public page.
+var secrets = []*regexp.Regexp{
+	regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),                                         // Anthropic, OpenAI, OpenRouter
+	regexp.MustCompile(`\bsgamp_[A-Za-z0-9_-]{16,}`),                                      // Amp
+	regexp.MustCompile(`\b(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}`),                        // GitHub
+	regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{20,}`),                                  // GitHub
+	regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`),                                      // GitLab
+	regexp.MustCompile(`\bnpm_[A-Za-z0-9]{30,}`),                                          // npm
+	regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`),                                     // AWS
+	regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),                                        // Google
+	regexp.MustCompile(`\bxox[abprs]-[A-Za-z0-9-]{10,}`),                                  // Slack
+	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), // JSON web tokens
+	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
+	regexp.MustCompile(`(?i)\b(authorization: *(bearer|basic) +)[^\s"']{8,}`),
+}
+
+// Patterns compiles what people want to be taken out.
+func Patterns(list []string) ([]*regexp.Regexp, error) {
+	if len(list) > MaxPatterns {
+		return nil, fmt.Errorf("%d patterns are too many, %d are the most", len(list), MaxPatterns)
+	}
+	var out []*regexp.Regexp
+	for _, text := range list {
+		re, err := regexp.Compile(text)
+		if err != nil {
+			return nil, fmt.Errorf("pattern %q: %w", text, err)
+		}
+		if re.MatchString("") {
+			return nil, fmt.Errorf("pattern %q matches the empty text, so it would match everywhere", text)
+		}
+		out = append(out, re)
+	}
+	return out, nil
+}
+
+// redactor takes secrets out of whole texts: pieces of a message may each have half
+// of one.
+type redactor struct {
+	patterns []*regexp.Regexp
+	found    int
+}
+
+func (r *redactor) text(s string) string {
+	for _, re := range r.patterns {
+		s = re.ReplaceAllStringFunc(s, func(string) string {
+			r.found++
+			return Removed
+		})
+	}
+	return s
+}
+
+// entry takes secrets out of all texts of an entry.
+func (r *redactor) entry(e *Entry) {
+	e.Text = r.text(e.Text)
+	for i := range e.Files {
+		e.Files[i].Name = r.text(e.Files[i].Name)
+	}
+	for i := range e.Plan {
+		e.Plan[i].Content = r.text(e.Plan[i].Content)
+	}
+	if e.Turn != nil {
+		e.Turn.Error = r.text(e.Turn.Error)
+	}
+	t := e.Tool
+	if t == nil {
+		return
+	}
+	t.Title, t.Command, t.Output, t.Answer = r.text(t.Title), r.text(t.Command), r.text(t.Output), r.text(t.Answer)
+	for i := range t.Diffs {
+		t.Diffs[i].Path, t.Diffs[i].Text = r.text(t.Diffs[i].Path), r.text(t.Diffs[i].Text)
+	}
+	for _, part := range t.Parts {
+		r.entry(part)
+	}
+}

@@ -1,0 +1,227 @@
+package transcript
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// Format is how a transcript is written.
+type Format string
+
+const (
+	Markdown Format = "markdown"
+	HTML     Format = "html"
+	JSONL    Format = "jsonl"
+)
+
+// Formats are all of them.
+var Formats = []Format{Markdown, HTML, JSONL}
+
+// ContentType is the media type of a format.
+func (f Format) ContentType() string {
+	switch f {
+	case HTML:
+		return "text/html; charset=utf-8"
+	case JSONL:
+		return "application/x-ndjson"
+	}
+	return "text/markdown; charset=utf-8"
+}
+
+// Options say what a transcript is like.
+type Options struct {
+	Format Format
+	// Redact are patterns of what is taken out, beside what looks like a key.
+	Redact []*regexp.Regexp
+	// KeepSecrets leaves in what looks like a key.
+	KeepSecrets bool
+	// Thoughts keeps what the agent thought.
+	Thoughts bool
+}
+
+// page writes one format. Its methods are called in the order head, entry for each
+// one, foot.
+type page interface {
+	head(s *Session)
+	entry(e *Entry)
+	foot(cost string, l *LeftOut)
+}
+
+// Write writes the transcript of a session with these events, in their order. An
+// error of events ends it.
+func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, error]) error {
+	out := bufio.NewWriterSize(w, 32<<10)
+	var p page
+	switch o.Format {
+	case Markdown:
+		p = &markdownPage{w: out}
+	case HTML:
+		p = &htmlPage{w: out}
+	case JSONL:
+		p = &linesPage{w: out}
+	default:
+		return fmt.Errorf("format %q is unknown: it is one of %v", o.Format, Formats)
+	}
+	r := &redactor{patterns: o.Redact}
+	if !o.KeepSecrets {
+		r.patterns = slices.Concat(secrets, o.Redact)
+	}
+	for _, text := range []*string{&s.Title, &s.Cwd, &s.Model} {
+		*text = r.text(plain(*text))
+	}
+	p.head(&s)
+	f := newFold(o.Thoughts)
+	put := func(list []*Entry) error {
+		for _, e := range list {
+			r.entry(e)
+			p.entry(e)
+		}
+		if len(list) > 0 {
+			return out.Flush() // the reader sees each turn as it is ready
+		}
+		return nil
+	}
+	first := true
+	for ev, err := range events {
+		if err != nil {
+			return err
+		}
+		f.left.Events = f.left.Events || first && ev.Seq > 1
+		first = false
+		if err := put(f.add(ev)); err != nil {
+			return err
+		}
+	}
+	if err := put(f.release()); err != nil {
+		return err
+	}
+	f.left.Secrets = r.found
+	p.foot(f.cost, &f.left)
+	return out.Flush()
+}
+
+// List says in words what is missing, nothing when nothing is.
+func (l *LeftOut) List() []string {
+	var out []string
+	add := func(n int, one, many string) {
+		if n == 1 {
+			out = append(out, "1 "+one)
+		} else if n > 1 {
+			out = append(out, fmt.Sprintf("%d %s", n, many))
+		}
+	}
+	if l.Events {
+		out = append(out, "the beginning of the session, which its log has no more")
+	}
+	add(l.Thoughts, "piece of a thought", "pieces of thoughts")
+	add(l.Output, "byte of tools' output", "bytes of tools' output")
+	add(l.Diffs, "edit that is too large to be compared", "edits that are too large to be compared")
+	add(l.Images, "image", "images")
+	add(l.Secrets, "text that looks like a secret or was named", "texts that look like secrets or were named")
+	return out
+}
+
+// linesPage writes one JSON object on each line: the session, the entries, and what
+// was left out.
+type linesPage struct{ w *bufio.Writer }
+
+func (p *linesPage) line(v any) {
+	enc := json.NewEncoder(p.w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // of types of this package; what the writer says comes with Flush
+}
+
+func (p *linesPage) head(s *Session) { p.line(s) }
+func (p *linesPage) entry(e *Entry)  { p.line(e) }
+func (p *linesPage) foot(cost string, l *LeftOut) {
+	p.line(struct {
+		Cost    string   `json:"cost,omitempty"`
+		LeftOut *LeftOut `json:"leftOut"`
+	}{cost, l})
+}
+
+// heading is what stands above what somebody said.
+func heading(e *Entry) string {
+	switch e.Kind {
+	case User:
+		return "User"
+	case Thought:
+		return "Thought"
+	case Question:
+		return "Question"
+	}
+	return "Agent"
+}
+
+// about are the lines below the title.
+func (s *Session) about() [][2]string {
+	var out [][2]string
+	for _, row := range [][2]string{
+		{"Agent", s.Agent},
+		{"Model", s.Model},
+		{"Directory", s.Cwd},
+		{"Session", s.ID},
+		{"Begun", when(s.Created)},
+		{"Last used", when(s.Updated)},
+	} {
+		if row[1] != "" {
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+func (s *Session) title() string {
+	return firstOf(strings.Join(strings.Fields(s.Title), " "), "Session "+s.ID)
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04 UTC")
+}
+
+// mark is how a status is shown.
+func mark(status string) string {
+	switch status {
+	case "completed":
+		return "✓"
+	case "failed":
+		return "✗"
+	case "in_progress":
+		return "▸"
+	}
+	return "○"
+}
+
+// summary is a call in one line.
+func (t *Tool) summary() string {
+	out := mark(t.Status) + " " + firstOf(t.Title, t.Command, t.ID)
+	if t.Answer != "" {
+		out += " (" + t.Answer + ")"
+	}
+	return out
+}
+
+// ending is how a turn ended, "" for the usual end.
+func (t *Turn) ending() string {
+	switch {
+	case t.Error != "":
+		return "The turn failed: " + t.Error
+	case t.StopReason == "" || t.StopReason == "end_turn":
+		return ""
+	case t.StopReason == "cancelled":
+		return "The turn was cancelled."
+	}
+	return "The turn ended: " + strings.ReplaceAll(t.StopReason, "_", " ")
+}

@@ -1,0 +1,199 @@
+package journal
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Keep says which entries a log keeps. The zero value keeps all.
+type Keep struct {
+	Since time.Time // entries from then on; the zero time keeps all
+	Bytes int64     // of the file, or of memory; 0 keeps all, less than nothing none
+	After uint64    // entries behind it, in any case
+}
+
+// Trim lets the oldest entries go that are not to be kept, and returns how many bytes of
+// the file that were. Readers who ask for them are told with [ErrTruncated]. The rest of
+// the file is written anew: call it while nothing goes on in the log.
+func (l *Log) Trim(k Keep) (freed int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0, nil
+	}
+	if err := l.flushLocked(); err != nil {
+		return 0, err
+	}
+	if l.path == "" {
+		l.trimMemoryLocked(k)
+		return 0, nil
+	}
+	if l.size <= l.start {
+		return 0, nil
+	}
+	if err := l.openLocked(false); err != nil {
+		return 0, err
+	}
+	cut, err := l.cutLocked(k)
+	if err != nil || cut.upTo <= l.expired {
+		return 0, err
+	}
+	was := l.size
+	if err := l.rewriteLocked(true, func(out *writer) error { return out.trimmed(l, cut) }); err != nil {
+		return 0, fmt.Errorf("trim journal: %w", err)
+	}
+	l.expired, l.reserved = cut.upTo, false // the numbers that were reserved are not in the file any more
+	for _, b := range l.blocks {
+		b.retire()
+	}
+	l.blocks, l.held = nil, 0
+	return was - l.size, nil
+}
+
+// trimMemoryLocked is Trim for a log without a file, which lets go of whole blocks.
+func (l *Log) trimMemoryLocked(k Keep) {
+	l.dropLocked(-1, func(b *block) bool {
+		newest := b.entry(len(b.refs) - 1)
+		return newest.Seq <= k.After && (!k.Since.IsZero() && newest.Time().Before(k.Since) || k.Bytes != 0 && int64(l.held) > k.Bytes)
+	})
+}
+
+// cut is where a file is cut: in front of the block at off, or within it.
+type cut struct {
+	upTo    uint64 // entries up to it go
+	skipped uint64 // numbers up to it that no entry had
+	boot    uint32 // of the block behind
+	off     int64  // of the first block of which something stays; the file's end if there is none
+}
+
+// cutLocked returns where the file is to be cut.
+func (l *Log) cutLocked(k Keep) (cut, error) {
+	c := cut{off: l.size}
+	w := &walk{f: l.file, off: l.start, end: l.size}
+	for {
+		p, err := w.next()
+		if err == io.EOF {
+			c.upTo, c.skipped, c.boot = l.appended, l.appended-l.total, l.o.disk.Boot()
+			return c, nil
+		}
+		if err != nil {
+			return c, err
+		}
+		if !p.known || p.kind == aboutBlock || p.kind == expired || p.kind == closed {
+			continue
+		}
+		large := k.Bytes != 0 && l.size-p.off > k.Bytes // all of it goes
+		if large && p.last() <= k.After {
+			continue
+		}
+		upTo := p.first - 1
+		if p.kind == entries && p.bad == "" {
+			upTo = p.goesUpTo(func(e Entry) bool { return e.Seq <= k.After && (large || e.Time().Before(k.Since)) })
+		}
+		if upTo < p.last() {
+			c.upTo, c.skipped, c.boot, c.off = upTo, p.skipped, p.boot, p.off
+			return c, nil
+		}
+	}
+}
+
+// goesUpTo returns the last entry of the block's beginning that goes. What shows a prompt
+// goes with it.
+func (p *part) goesUpTo(goes func(e Entry) bool) uint64 {
+	upTo := p.first - 1
+	lines, err := p.lines(nil)
+	if err != nil {
+		return upTo // who reads it is told that it is damaged
+	}
+	for len(lines) > 0 {
+		line, rest := cutLine(lines)
+		e, ok := parseLine(line)
+		if !ok || !goes(e) && (e.Kind != Echo || upTo != e.Seq-1) {
+			break
+		}
+		upTo, lines = e.Seq, rest
+	}
+	return upTo
+}
+
+// trimmed writes what is left of a log that is cut.
+func (w *writer) trimmed(l *Log, c cut) error {
+	if about := l.o.about(); about != nil {
+		if err := w.block(header{kind: aboutBlock, first: 1, boot: c.boot}, about); err != nil {
+			return err
+		}
+	}
+	if err := w.block(header{kind: expired, first: 1, bound: c.upTo, skipped: c.skipped, boot: c.boot}, nil); err != nil {
+		return err
+	}
+	from := &walk{f: l.file, off: c.off, end: l.size}
+	if c.off < l.size {
+		p, err := from.next()
+		if err != nil {
+			return err
+		}
+		if p.first > c.upTo || p.kind != entries {
+			from.off = c.off
+		} else if err := w.rest(&p, c.upTo); err != nil {
+			return err
+		}
+	}
+	return w.parts(from, nil)
+}
+
+// rest writes the entries of a block behind a number.
+func (w *writer) rest(p *part, upTo uint64) error {
+	lines, err := p.lines(nil)
+	if err != nil {
+		return err
+	}
+	h := p.header
+	for h.first <= upTo {
+		_, lines = cutLine(lines)
+		h.first++
+		h.count--
+	}
+	return w.add(h, lines)
+}
+
+// readExpired returns the newest entry that a file has let go, 0 for none.
+func readExpired(f io.ReaderAt, start, end int64) (uint64, error) {
+	w := &walk{f: f, off: start, end: end}
+	for range 2 { // what is known of the session may stand before it
+		b := make([]byte, min(headerSize, end-w.off))
+		if err := readZeros(f, b, w.off); err != nil {
+			return 0, err
+		}
+		h, ok := readHeader(b)
+		switch {
+		case ok && h.kind == expired:
+			return h.bound, nil
+		case !ok || h.kind != aboutBlock:
+			return 0, nil
+		}
+		w.off += h.length()
+	}
+	return 0, nil
+}
+
+// OldestTime returns when the oldest entry that is kept was appended, the zero time for
+// an empty log.
+func (l *Log) OldestTime() (time.Time, error) {
+	first, err := l.Cursor(cmp.Or(l.Oldest(), 1)-1).Next(nil, 1)
+	if err != nil || len(first) == 0 {
+		return time.Time{}, err
+	}
+	return first[0].Time(), nil
+}
+
+// Size returns the bytes of the file, or of memory for a log without one.
+func (l *Log) Size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path == "" {
+		return int64(l.held)
+	}
+	return l.size
+}

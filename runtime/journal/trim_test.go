@@ -1,0 +1,214 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func openTrimmed(t *testing.T, path string, o Options) *Log {
+	t.Helper()
+	l, err := Open(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+const everything = math.MaxUint64
+
+// checkTrimmed checks that a log has the entries from oldest to last and says of others that
+// they are gone.
+func checkTrimmed(t *testing.T, l *Log, oldest, last uint64) {
+	t.Helper()
+	if l.Oldest() != oldest || l.Last() != last {
+		t.Errorf("the log has %d to %d, want %d to %d", l.Oldest(), l.Last(), oldest, last)
+	}
+	c := l.Cursor(oldest - 1)
+	for want := oldest; want <= last; {
+		batch, err := c.Next(nil, 1<<10)
+		if err != nil || len(batch) == 0 {
+			t.Fatalf("%d entries behind %d: %v", len(batch), want-1, err)
+		}
+		for _, e := range batch {
+			if e.Seq != want || e.Kind == Damage {
+				t.Fatalf("entry %d is %d of kind %c", want, e.Seq, e.Kind)
+			}
+			want++
+		}
+	}
+	if oldest > 1 {
+		var gone *TruncatedError
+		if _, err := l.Cursor(oldest-2).Next(nil, 1); !errors.As(err, &gone) || gone.Oldest != oldest || gone.After != oldest-2 {
+			t.Errorf("the entry before the oldest: %v", err)
+		}
+	}
+}
+
+// Entries are let go by their age and by the size of the file, exactly, and the log goes
+// on as before, also opened anew and damaged behind that.
+func TestTrim_LetsTheOldestGo(t *testing.T) {
+	for name, how := range map[string]struct {
+		released, reopened bool
+	}{"in use": {}, "given back": {released: true}, "opened anew": {released: true, reopened: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "log")
+				l := openTrimmed(t, path, Options{About: func() []byte { return []byte(`{"id":"s"}`) }})
+				for i := range 1000 {
+					l.Append(Update, Everyone, []byte(fmt.Sprintf(`{"n":%d,"text":%q}`, i, strings.Repeat("x", i%300))))
+					if i%3 == 2 {
+						if err := l.Flush(); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(3 * time.Second)
+					}
+				}
+				if err := l.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				renew := func() {
+					if how.released {
+						l.Release(0)
+					}
+					if how.reopened {
+						if err := l.Close(); err != nil {
+							t.Fatal(err)
+						}
+						l = openTrimmed(t, path, Options{})
+					}
+				}
+				renew()
+				if freed, err := l.Trim(Keep{Since: time.Now().Add(-time.Hour), Bytes: 1 << 30, After: everything}); freed != 0 || err != nil {
+					t.Errorf("nothing is old: %d bytes freed, %v", freed, err)
+				}
+				checkTrimmed(t, l, 1, 1000)
+				// The newest is three seconds old, those three entries before it six.
+				if freed, err := l.Trim(Keep{Since: time.Now().Add(-300500 * time.Millisecond), After: everything}); freed <= 0 || err != nil {
+					t.Errorf("%d bytes freed, %v", freed, err)
+				}
+				oldest := l.Oldest()
+				if oldest < 690 || oldest > 702 {
+					t.Errorf("300 seconds of entries begin with %d", oldest)
+				}
+				checkTrimmed(t, l, oldest, 1000)
+				renew()
+				checkTrimmed(t, l, oldest, 1000)
+				if _, err := l.Trim(Keep{Bytes: -1, After: 900}); err != nil {
+					t.Error(err)
+				}
+				checkTrimmed(t, l, 901, 1000)
+				renew()
+				if seq, err := l.AppendFlush(Update, Everyone, []byte(`{"new":true}`)); seq <= 1000 || err != nil {
+					t.Errorf("the next is %d, %v", seq, err)
+				}
+				last := l.Last()
+				if got := readAll(t, l, 990); len(got) != 11 {
+					t.Errorf("%d entries behind 990", len(got))
+				}
+				if _, err := l.Trim(Keep{Bytes: -1, After: last - 1}); err != nil {
+					t.Error(err)
+				}
+				renew()
+				checkTrimmed(t, l, last, last)
+				rep, err := Verify(path)
+				if err != nil || rep.Expired != last-1 || len(rep.Damage)+len(rep.Lost) > 0 {
+					t.Errorf("%+v, %v", rep, err)
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// A reader that is in the middle of the file is told, and one that is behind the cut reads on.
+func TestTrim_ReadersAreTold(t *testing.T) {
+	l := openTrimmed(t, filepath.Join(t.TempDir(), "log"), Options{Memory: 1})
+	for i := range 400 {
+		if _, err := l.AppendFlush(Update, Everyone, []byte(fmt.Sprintf(`{"n":%d}`, i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Release(0)
+	slow, fast := l.Cursor(10), l.Cursor(300)
+	for _, c := range []*Cursor{slow, fast} {
+		if _, err := c.Next(nil, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Trim(Keep{Bytes: -1, After: 200}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Next(nil, 1); !errors.Is(err, ErrTruncated) {
+		t.Errorf("the slow one: %v", err)
+	}
+	if next, err := fast.Next(nil, 1); err != nil || next[0].Seq != 302 {
+		t.Errorf("the fast one: %v, %v", next, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A prompt is in the file once, and readers are given what shows it, from memory and from
+// the file, with the prompt and without; where the prompt is gone, so is what shows it.
+func TestEcho_IsThePromptsOwnWords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	o := Options{Echo: func(block []byte) []byte { return []byte(`{"shown":` + string(block) + `}`) }}
+	l := openTrimmed(t, path, o)
+	l.Append(Update, Everyone, []byte(`{"before":1}`))
+	prompt := l.Append(Client, 5, []byte(`{"method":"session/prompt","params":{"prompt":[{"text": "Unmistakable <words>"},{"n":1.0}]}}`))
+	l.AppendEcho(Except(5), prompt, 0)
+	l.AppendEcho(Except(5), prompt, 1)
+	l.Append(Echo, Except(5), []byte(`{"old":"form"}`))
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`{"shown":{"text": "Unmistakable <words>"}}`, `{"shown":{"n":1.0}}`, `{"old":"form"}`}
+	check := func(what string) {
+		t.Helper()
+		for _, after := range []uint64{0, prompt, prompt + 1} {
+			for _, limit := range []int{1, 1 << 20} {
+				c := l.Cursor(after)
+				for {
+					batch, err := c.Next(nil, limit)
+					if err != nil {
+						t.Fatalf("%s: %v", what, err)
+					}
+					if len(batch) == 0 {
+						break
+					}
+					for _, e := range batch {
+						if e.Kind == Echo && string(e.Frame) != want[e.Seq-prompt-1] {
+							t.Errorf("%s, behind %d: entry %d is %s", what, after, e.Seq, e.Frame)
+						}
+					}
+				}
+			}
+		}
+	}
+	check("in memory")
+	b, err := os.ReadFile(path)
+	if err != nil || strings.Count(string(b), "Unmistakable") != 1 {
+		t.Errorf("the file has the words %d times, %v", strings.Count(string(b), "Unmistakable"), err)
+	}
+	l.Release(0)
+	check("in the file")
+	if _, err := l.Trim(Keep{Bytes: -1, After: prompt}); err != nil {
+		t.Fatal(err)
+	}
+	if l.Oldest() != prompt+4 && l.Last() >= l.Oldest() {
+		t.Errorf("what shows a prompt that is gone is there: the oldest is %d", l.Oldest())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

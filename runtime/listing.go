@@ -1,0 +1,235 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+
+	maxQuery     = 200       // characters of a search
+	searchBytes  = 256 << 20 // of logs that a page of a search reads at most, and one log more
+	maxSearching = 2         // searches at one time; more wait
+)
+
+// SessionOrder is how sessions are sorted.
+type SessionOrder string
+
+// The orders of sessions.
+const (
+	ByActivity SessionOrder = "activity" // the one in which something happened last is the first
+	ByCreation SessionOrder = "created"  // the newest is the first
+)
+
+// SessionFilter selects sessions. Zero fields select all.
+type SessionFilter struct {
+	Cwd    string
+	Agent  string
+	States []State
+	Query  string       // words in the title or in messages, whatever their case
+	Order  SessionOrder // "" is ByActivity
+	Cursor string       // as returned with the page before
+	Limit  int          // 0: 100; at most 1000
+}
+
+// SessionList is a page of sessions.
+type SessionList struct {
+	Sessions []SessionInfo `json:"sessions"`
+	// NextCursor asks for the next page; "" after the last. A page of a search can
+	// have few sessions, or none, and a next one.
+	NextCursor string `json:"nextCursor,omitempty"`
+	// Position is where to follow the list from: see FollowSessions.
+	Position uint64 `json:"position"`
+}
+
+// cursorAt is where a page of sessions ended.
+type cursorAt struct {
+	Order SessionOrder `json:"o"`
+	Time  time.Time    `json:"t"` // by which they are sorted
+	ID    string       `json:"i"`
+}
+
+// check says what is wrong with a filter, and returns it with what it leaves open.
+func (f SessionFilter) check() (SessionFilter, *cursorAt, error) {
+	invalid := func(parameter, format string, args ...any) error {
+		return problem.New(problem.InvalidRequest, format, args...).With("parameter", parameter)
+	}
+	f.Limit, f.Order = cmp.Or(f.Limit, defaultPage), cmp.Or(f.Order, ByActivity)
+	switch {
+	case f.Limit < 1 || f.Limit > maxPage:
+		return f, nil, invalid("limit", "limit must be between 1 and %d", maxPage)
+	case f.Order != ByActivity && f.Order != ByCreation:
+		return f, nil, invalid("sort", "sort must be %s or %s, not %q", ByActivity, ByCreation, f.Order)
+	case len(f.Query) > maxQuery:
+		return f, nil, invalid("q", "q may have %d bytes: search for fewer words", maxQuery)
+	}
+	for _, s := range f.States {
+		if !slices.Contains(session.States, s) {
+			return f, nil, invalid("state", "state %q is none: the states are %s", s, session.States)
+		}
+	}
+	if f.Cursor == "" {
+		return f, nil, nil
+	}
+	var from *cursorAt
+	b, err := base64.RawURLEncoding.DecodeString(f.Cursor)
+	if err == nil {
+		err = json.Unmarshal(b, &from)
+	}
+	if err != nil || from == nil || from.Order != f.Order {
+		return f, nil, invalid("cursor", "the cursor is not one that this gateway gave for such a list: begin without one")
+	}
+	return f, from, nil
+}
+
+// Sessions returns a page of sessions.
+func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, error) {
+	f, from, err := f.check()
+	if err != nil {
+		return SessionList{}, err
+	}
+	type row struct {
+		s  *session.Session
+		at cursorAt
+	}
+	order := func(a, b cursorAt) int {
+		return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID))
+	}
+	list := SessionList{Sessions: []SessionInfo{}, Position: r.sessions.Position()} // what changes from here on is told, too
+	var rows []row
+	for _, s := range r.sessions.All() {
+		about := s.About()
+		if f.Cwd != "" && about.Cwd != f.Cwd || f.Agent != "" && about.Agent != f.Agent {
+			continue
+		}
+		at := cursorAt{f.Order, about.CreatedAt, s.ID()}
+		if f.Order == ByActivity {
+			at.Time = s.Active()
+		}
+		if from != nil && order(at, *from) <= 0 {
+			continue
+		}
+		rows = append(rows, row{s, at})
+	}
+	slices.SortFunc(rows, func(a, b row) int { return order(a.at, b.at) })
+	if f.Query != "" {
+		select {
+		case r.searching <- struct{}{}:
+			defer func() { <-r.searching }()
+		case <-ctx.Done():
+			return SessionList{}, context.Cause(ctx)
+		}
+	}
+	search := session.NewSearch(f.Query, searchBytes)
+	for i, row := range rows {
+		if len(list.Sessions) == f.Limit || search.Spent() {
+			b, err := json.Marshal(rows[i-1].at)
+			if err != nil {
+				return SessionList{}, problem.Wrap(problem.Internal, err, "encode cursor")
+			}
+			list.NextCursor = base64.RawURLEncoding.EncodeToString(b)
+			break
+		}
+		info := row.s.Info()
+		if len(f.States) > 0 && !slices.Contains(f.States, info.State) {
+			continue
+		}
+		if f.Query != "" {
+			if info.Match, err = search.In(ctx, row.s); err != nil {
+				return SessionList{}, err
+			}
+			if info.Match == nil {
+				continue
+			}
+		}
+		list.Sessions = append(list.Sessions, info)
+	}
+	return list, nil
+}
+
+// SessionChange is what those who follow the list of sessions are told.
+type SessionChange struct {
+	Position uint64 `json:"position"` // to follow it from later
+	// Type is one of the Change constants.
+	Type      ChangeType   `json:"type"`
+	SessionID string       `json:"sessionId,omitempty"`
+	Session   *SessionInfo `json:"session,omitempty"`
+}
+
+// ChangeType says what a SessionChange tells.
+type ChangeType string
+
+// The types of changes.
+const (
+	// ChangeReset says that all sessions follow: what was told before counts no more.
+	ChangeReset ChangeType = "reset"
+	// ChangeSession says how a session is now, which may be a new one.
+	ChangeSession ChangeType = "session"
+	// ChangeDeleted says that a session was deleted.
+	ChangeDeleted ChangeType = "deleted"
+	// ChangeCurrent says that all that had changed until now was told.
+	ChangeCurrent ChangeType = "current"
+)
+
+// changesAtOnce bounds how many sessions a follower looks at before it is asked for more.
+const changesAtOnce = 64
+
+// FollowSessions yields how the list of sessions changes after a position, waiting for
+// more, until ctx or the gateway ends. Of a position that is not known, or too old, all
+// sessions are told, behind a reset. There are no errors. Of a session that has changed often since it was
+// told last only how it is now is told: a slow reader lags and costs nobody anything.
+func (r *Runtime) FollowSessions(ctx context.Context, after uint64) iter.Seq2[SessionChange, error] {
+	return func(yield func(SessionChange, error) bool) {
+		wake := make(chan struct{}, 1)
+		defer r.sessions.Watch(wake)()
+		f := r.sessions.Follow(after)
+		var batch []session.ListChange
+		for current := false; ; {
+			var anew bool
+			batch, anew = f.Next(batch[:0], changesAtOnce)
+			if anew {
+				current = false
+				if !yield(SessionChange{Position: 0, Type: ChangeReset}, nil) {
+					return
+				}
+			}
+			for _, c := range batch {
+				told := SessionChange{Position: c.Position, Type: ChangeDeleted, SessionID: c.ID}
+				if c.Session != nil {
+					info := c.Session.Info()
+					told.Type, told.Session = ChangeSession, &info
+				}
+				if !yield(told, nil) {
+					return
+				}
+			}
+			if len(batch) == changesAtOnce {
+				continue
+			}
+			if !current {
+				current = true
+				if !yield(SessionChange{Position: f.Position(), Type: ChangeCurrent}, nil) {
+					return
+				}
+			}
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return
+			case <-r.ctx.Done():
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// following reads the changes of a list.
+type following struct {
+	t    *testing.T
+	next func() (SessionChange, error, bool)
+}
+
+func follow(t *testing.T, r *Runtime, after uint64) *following {
+	ctx, cancel := context.WithCancel(t.Context())
+	next, stop := iter.Pull2(r.FollowSessions(ctx, after))
+	t.Cleanup(func() { cancel(); stop() })
+	return &following{t, next}
+}
+
+func (f *following) one() SessionChange {
+	f.t.Helper()
+	c, err, ok := f.next()
+	if err != nil || !ok {
+		f.t.Fatalf("the changes ended: %v", err)
+	}
+	return c
+}
+
+// until reads up to the first change that is meant.
+func (f *following) until(what string, is func(c SessionChange) bool) SessionChange {
+	f.t.Helper()
+	for range 1000 {
+		if c := f.one(); is(c) {
+			return c
+		}
+	}
+	f.t.Fatalf("no change is %s", what)
+	return SessionChange{}
+}
+
+func (f *following) state(id string, s State) SessionChange {
+	f.t.Helper()
+	return f.until(fmt.Sprintf("%s %s", id, s), func(c SessionChange) bool { return c.SessionID == id && c.Session != nil && c.Session.State == s })
+}
+
+// A list is followed through all that happens to a session, and gone on with from the
+// position of any change, also of the list itself.
+func TestChanges_TellOfEverythingThatAListShows(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	old := tc.session()
+	f := follow(t, r, 0)
+	if c := f.one(); c.Type != ChangeReset || c.Session != nil {
+		t.Fatalf("it begins with %+v", c)
+	}
+	if c := f.one(); c.Type != ChangeSession || c.SessionID != old || c.Session.State != StateIdle {
+		t.Fatalf("the snapshot has %+v", c)
+	}
+	f.until("current", func(c SessionChange) bool { return c.Type == ChangeCurrent })
+	list, err := r.Sessions(t.Context(), SessionFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := tc.session()
+	f.state(s, StateIdle)
+	id := tc.request("session/prompt", prompt(s, "First line\nand more"))
+	p := a.conn().next(t, "session/prompt")
+	if c := f.state(s, StateRunning); c.Session.Gist != "First line" || c.Session.Clients != 1 {
+		t.Errorf("running: %+v", c.Session)
+	}
+	native := rawjson.MemberString(p.Params(), "sessionId")
+	a.conn().send(`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"` + native + `","toolCall":{"toolCallId":"t"},"options":[{"optionId":"y","name":"Y","kind":"allow_once"}]}}`)
+	if c := f.state(s, StateWaiting); c.Session.Pending != 1 {
+		t.Errorf("waiting: %+v", c.Session)
+	}
+	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + native + `","update":{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":0.25,"currency":"USD"}}}}`)
+	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + native + `","update":{"sessionUpdate":"session_info_update","title":"Titled"}}}`)
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	c := f.until("titled and paid", func(c SessionChange) bool {
+		return c.SessionID == s && c.Session.Title == "Titled" && c.Session.Cost != nil
+	})
+	if *c.Session.Cost != (Cost{Amount: 0.25, Currency: "USD"}) {
+		t.Errorf("cost %+v", c.Session.Cost)
+	}
+	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"k":1}}`)
+	f.until("with metadata", func(c SessionChange) bool { return c.Session != nil && string(c.Session.Metadata) == `{"k":1}` })
+	tc.call("session/close", `{"sessionId":"`+s+`"}`)
+	closed := f.state(s, StateClosed)
+	tc.call("session/delete", `{"sessionId":"`+s+`"}`)
+	f.until("deleted", func(c SessionChange) bool { return c.Type == ChangeDeleted && c.SessionID == s })
+
+	for name, after := range map[string]uint64{"list": list.Position, "change": closed.Position} {
+		f := follow(t, r, after)
+		if c := f.one(); c.Type != ChangeDeleted || c.SessionID != s {
+			t.Errorf("behind the position of a %s: %+v", name, c)
+		}
+		if c := f.one(); c.Type != ChangeCurrent {
+			t.Errorf("behind that: %+v", c)
+		}
+	}
+}
+
+// A position of an earlier gateway, and one from nowhere, begin with everything.
+func TestChanges_OfAnotherGatewayBeginAnew(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{})
+	s := connect(t, r, "").session()
+	list, err := r.Sessions(t.Context(), SessionFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := newRuntime(t, dir, &fakeAgent{})
+	for _, after := range []uint64{0, list.Position, 1 << 62} {
+		f := follow(t, again, after)
+		if c := f.one(); c.Type != ChangeReset {
+			t.Errorf("after %d: %+v", after, c)
+		}
+		if c := f.one(); c.Session == nil || c.SessionID != s || c.Session.State != StateDormant {
+			t.Errorf("after %d: %+v", after, c)
+		}
+	}
+}
+
+// A reader that takes nothing holds nobody up and is told the end, not the way there. One
+// that has missed more deletions than are remembered begins anew.
+func TestChanges_SlowReader(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	r := openRuntime(t, Options{Adapters: adaptersOf(a), DefaultAgent: "fake", Ephemeral: true})
+	tc := connect(t, r, "")
+	s := tc.session()
+	f := follow(t, r, 0)
+	f.until("current", func(c SessionChange) bool { return c.Type == ChangeCurrent })
+	for i := range 50 {
+		tc.call("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":"%s","metadata":{"n":%d}}`, s, i))
+	}
+	told := 0
+	f.until("the last", func(c SessionChange) bool { told++; return string(c.Session.Metadata) == `{"n":49}` })
+	if told > 3 {
+		t.Errorf("%d changes of one session were told to who took none", told)
+	}
+	before, err := r.Sessions(t.Context(), SessionFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4097 {
+		tc.call("session/delete", `{"sessionId":"`+tc.session()+`"}`)
+	}
+	other := follow(t, r, before.Position)
+	if c := other.one(); c.Type != ChangeReset {
+		t.Errorf("after 4097 deletions: %+v", c)
+	}
+	if c := other.one(); c.SessionID != s || c.Session == nil {
+		t.Errorf("then %+v", c)
+	}
+	if c := other.one(); c.Type != ChangeCurrent {
+		t.Errorf("sessions that it was never told of are told as deleted: %+v", c)
+	}
+	f.until("reset", func(c SessionChange) bool { return c.Type == ChangeReset })
+}
+
+func TestList_SortsByActivityFiltersAndSearches(t *testing.T) {
+	a := &fakeAgent{shared: make(chan sent, 8)}
+	dir := t.TempDir()
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	first, second, third := tc.session(), tc.newWith(`{"title":"A ZEBRA of stripes"}`), tc.session()
+	say := func(s, words string, chunks ...string) {
+		id := tc.request("session/prompt", prompt(s, words))
+		m := a.nextOf(t, "session/prompt")
+		for _, c := range chunks {
+			m.to.chunk(rawjson.MemberString(m.m.Params(), "sessionId"), c)
+		}
+		a.answer(m, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	say(third, "what is a Giraffe?", "It is a tall ani", "mal, with a ", "LONG neck")
+	say(first, "a zebra?", "no")
+	tc.call("session/close", `{"sessionId":"`+third+`"}`)
+	check := func(what string, f SessionFilter, want ...string) []SessionInfo {
+		t.Helper()
+		list, err := r.Sessions(t.Context(), f)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		var got []string
+		for _, s := range list.Sessions {
+			got = append(got, s.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+		return list.Sessions
+	}
+	check("by creation", SessionFilter{Order: ByCreation}, third, second, first)
+	check("by activity", SessionFilter{States: []State{StateIdle}}, first, second)
+	check("closed or running", SessionFilter{States: []State{StateClosed, StateRunning}}, third)
+	check("agent", SessionFilter{Agent: "other"})
+	if found := check("words of title and of a prompt", SessionFilter{Query: "zebra", Order: ByCreation}, second, first); len(found) == 2 {
+		if m := found[0].Match; m.Seq != 0 || m.Text != "A ZEBRA of stripes" {
+			t.Errorf("found at %+v", m)
+		}
+		if m := found[1].Match; m.Seq == 0 || m.Text != "a zebra?" {
+			t.Errorf("found at %+v", m)
+		}
+	}
+	check("words cut by chunks", SessionFilter{Query: "Animal, with a long"}, third)
+	check("words of two messages", SessionFilter{Query: "giraffe?It"})
+	check("nothing", SessionFilter{Query: "zebrafish"})
+	// One after the other, whether they match or not.
+	f, got := SessionFilter{Query: "zebra", Limit: 1}, ""
+	for {
+		list, err := r.Sessions(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list.Sessions {
+			got += s.ID + " "
+		}
+		if f.Cursor = list.NextCursor; f.Cursor == "" {
+			break
+		}
+	}
+	if want := first + " " + second + " "; got != want {
+		t.Errorf("page by page: %s, want %s", got, want)
+	}
+	for _, f := range []SessionFilter{{Order: "size"}, {States: []State{"asleep"}}, {Query: strings.Repeat("x", 300)}, {Cursor: "zz"}, {Limit: 2000}} {
+		if _, err := r.Sessions(t.Context(), f); problem.From(err).Kind != problem.InvalidRequest {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+
+	// What a list shows is there after the gateway's end.
+	want, err := r.Sessions(t.Context(), SessionFilter{Query: "zebra"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := newRuntime(t, dir, &fakeAgent{}).Sessions(t.Context(), SessionFilter{Query: "zebra"})
+	if err != nil || len(after.Sessions) != 2 || after.Sessions[0].Gist != "a zebra?" || !after.Sessions[0].UpdatedAt.Equal(want.Sessions[0].UpdatedAt) {
+		t.Errorf("after a restart: %+v, %v", after.Sessions, err)
+	}
+}
+
+// A session that is looked at, in all the ways there are, has the events and the time
+// that it had.
+func TestLook_ChangesNothing(t *testing.T) {
+	a := &fakeAgent{caps: reopening, shared: make(chan sent, 8)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	before, err := r.Session(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		other := connect(t, r, "")
+		for _, look := range []struct{ method, params string }{
+			{"session/load", `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`},
+			{"session/resume", `{"sessionId":"` + s + `","cwd":"/tmp"}`},
+			{"session/list", `{}`},
+			{"_sandboxagent/session/get", `{"sessionId":"` + s + `"}`},
+			{"_sandboxagent/session/events", `{"sessionId":"` + s + `","after":0}`},
+			{"_sandboxagent/session/pending", `{"sessionId":"` + s + `"}`},
+			{"_sandboxagent/session/list_models", `{"sessionId":"` + s + `"}`},
+			{"_sandboxagent/session/detach", `{"sessionId":"` + s + `"}`},
+		} {
+			other.call(look.method, look.params)
+			now, err := r.Session(s)
+			if err != nil || now.EventCount != before.EventCount || !now.UpdatedAt.Equal(before.UpdatedAt) {
+				t.Errorf("%s: %d events, %s; before it %d, %s (%v)", look.method, now.EventCount, now.UpdatedAt, before.EventCount, before.UpdatedAt, err)
+			}
+		}
+		other.close()
+	}
+}

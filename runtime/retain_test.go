@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// Events go by their age and by the size of logs, but not those of a session that works;
+// whoever asks for them is told, and a load shows what is left and says that it is not all.
+func TestRetention_LetsEventsGo(t *testing.T) {
+	for name, bound := range map[string]Retention{
+		"age": {Age: 40 * time.Minute}, "bytes of each": {SessionBytes: 64 << 10}, "bytes of all": {Bytes: 128 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+				dir := t.TempDir()
+				r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: bound})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tc := connect(t, r, "")
+				old, working, recent := tc.newWith(`{"requestedSessionId":"old"}`), tc.newWith(`{"requestedSessionId":"working"}`), tc.newWith(`{"requestedSessionId":"recent"}`)
+				say := func(s string) (answer func()) {
+					id := tc.request("session/prompt", prompt(s, "something"))
+					m := a.nextOf(t, "session/prompt")
+					native := rawjson.MemberString(m.m.Params(), "sessionId")
+					for i := range 100 {
+						m.to.chunk(native, incompressible(i))
+					}
+					return func() { a.answer(m, `{"stopReason":"end_turn"}`); tc.until(id) }
+				}
+				say(old)()
+				end := say(working)
+				synctest.Wait()
+				before, err := r.Session(old)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				say(recent)()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				info := func(s string) SessionInfo {
+					t.Helper()
+					i, err := r.Session(s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return i
+				}
+				if i := info(old); i.OldestSeq < 2 || i.EventCount != before.EventCount || !i.UpdatedAt.Equal(before.UpdatedAt) || i.Gist != "something" {
+					t.Errorf("the old one: %+v", i)
+				}
+				if i := info(working); i.OldestSeq != 0 || i.State != StateRunning {
+					t.Errorf("events of a session that works are gone: %+v", i)
+				}
+				if i := info(recent); bound.Age > 0 && i.OldestSeq != 0 {
+					t.Errorf("young events are gone: %+v", i)
+				}
+				_, _, err = r.Events(t.Context(), old, 0, 10)
+				if err == nil {
+					t.Error("the events that are gone are not asked for")
+				} else if p := problem.From(err); p.Kind != problem.EventsExpired || p.Extensions["oldestSeq"] != info(old).OldestSeq {
+					t.Errorf("the events: %v", err)
+				}
+				other := connect(t, r, "")
+				res := other.call("session/load", `{"sessionId":"old","cwd":"/tmp","mcpServers":[]}`)
+				if member(res, "historyIncomplete") != "true" || member(res, "oldestSeq") != fmt.Sprint(info(old).OldestSeq) {
+					t.Errorf("the load: %s", res)
+				}
+				if e := other.callErr("session/resume", `{"sessionId":"old","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":0}}}`); !strings.Contains(string(e.Data), "events_expired") {
+					t.Errorf("the resume behind what is gone: %v %s", e, e.Data)
+				}
+				end()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if i := info(working); (bound.Age > 0 || bound.SessionBytes > 0) && i.OldestSeq < 2 {
+					t.Errorf("its turn is over, and its events are there: %+v", i)
+				}
+				size := int64(0)
+				for _, s := range []string{old, working, recent} {
+					st, err := os.Stat(filepath.Join(dir, "sessions", s, "log.journal"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					size += st.Size()
+					if bound.SessionBytes > 0 && st.Size() > bound.SessionBytes {
+						t.Errorf("the log of %s has %d bytes", s, st.Size())
+					}
+				}
+				if bound.Bytes > 0 && size > bound.Bytes {
+					t.Errorf("all logs have %d bytes", size)
+				}
+				say(old)()
+				tc.close()
+				other.close()
+				if err := r.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+				r, err = New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake", Retention: bound})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i := info(old); i.OldestSeq < 2 || i.EventCount <= before.EventCount {
+					t.Errorf("after a restart: %+v", i)
+				}
+				if err := r.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func incompressible(n int) string {
+	sum := make([]byte, 0, 1000)
+	for i := range 20 {
+		h := sha256.Sum256(fmt.Append(nil, n, i))
+		sum = append(sum, h[:]...)
+	}
+	return base64.StdEncoding.EncodeToString(sum)
+}
+
+// The words of a prompt are in the log once, and everybody else is shown them as before.
+func TestPrompt_IsStoredOnce(t *testing.T) {
+	a := &fakeAgent{id: "fake", shared: make(chan sent, 8)}
+	dir := t.TempDir()
+	r := newRuntime(t, dir, a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	s := tc.newWith(`{"requestedSessionId":"s"}`)
+	other.call("session/resume", `{"sessionId":"s","cwd":"/tmp"}`)
+	id := tc.request("session/prompt", `{"sessionId":"s","prompt":[{"type":"text","text":"Unmistakable words"},{"type":"text", "text":"and more"}]}`)
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	for _, want := range []string{`{"type":"text","text":"Unmistakable words"}`, `{"type":"text", "text":"and more"}`} {
+		if m := other.next(); string(m.UpdateKind()) != "user_message_chunk" || !strings.Contains(string(m.Frame()), want) {
+			t.Errorf("the other client was given %s", m.Frame())
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "sessions", s, "log.journal")); err != nil || strings.Count(string(b), "Unmistakable") != 1 {
+		t.Errorf("the words are in the log %d times, %v", strings.Count(string(b), "Unmistakable"), err)
+	}
+	var shown []acp.Message
+	third := connect(t, r, "")
+	shown, _ = third.until(third.request("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`))
+	if got := texts(shown); got != "user:Unmistakable words user:and more" {
+		t.Errorf("a load shows %q", got)
+	}
+}

@@ -1,0 +1,87 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// permissionMode is how much a session may do without asking. Adapters that do not take
+// it leave it to the modes that their agent announces.
+const permissionMode = "permissionMode"
+
+// permissionModes are its values.
+var permissionModes = []string{"default", "readonly", "write", "bypass"}
+
+// modes are those that the session's agent has announced.
+func (rec *record) modes() []adapters.Mode {
+	var out []adapters.Mode
+	add := func(list []json.RawMessage, id string) {
+		for _, m := range list {
+			out = append(out, adapters.Mode{
+				ID: rawjson.MemberString(m, id), Name: rawjson.MemberString(m, "name"), Description: rawjson.MemberString(m, "description"),
+			})
+		}
+	}
+	for _, o := range rawjson.Elements(rec.ConfigOptions) {
+		if rawjson.MemberString(o, "category") == "mode" {
+			add(Choices(o), "value")
+		}
+	}
+	if len(out) == 0 {
+		available, _ := rawjson.Member(rec.Modes, "availableModes")
+		add(rawjson.Elements(available), "id")
+	}
+	return out
+}
+
+// modeFor returns the agent's mode for a permissionMode, "" for one that asks for
+// nothing. Without such a mode it says why there is none.
+func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string) {
+	if wish == "" || wish == "default" {
+		return "", ""
+	}
+	if !slices.Contains(permissionModes, wish) {
+		return "", fmt.Sprintf("there is no %q: it is %s", wish, strings.Join(permissionModes, ", "))
+	}
+	s.mu.Lock()
+	offered := s.rec.modes()
+	s.mu.Unlock()
+	if mode := info.ModeFor(wish, offered); mode != "" {
+		return mode, ""
+	}
+	if len(offered) == 0 {
+		return "", "agent " + info.ID + " offers no modes"
+	}
+	var names []string
+	for _, m := range offered {
+		names = append(names, m.ID)
+	}
+	return "", fmt.Sprintf("none of the modes of agent %s is known to do that: it has %s, and mode chooses one", info.ID, strings.Join(names, ", "))
+}
+
+// permit sets the agent's mode for a permissionMode. It returns why it could not.
+func (s *Session) permit(ctx context.Context, l *link, wish string) (reason string) {
+	mode, reason := s.modeFor(l.p.Agent().Info(), wish)
+	if mode == "" {
+		return reason
+	}
+	return s.setOption(ctx, l, "mode", mode)
+}
+
+// unheld is the refusal of a session that must only read, whose agent cannot be held to
+// that; nil for other wishes.
+func unheld(wish, reason string) error {
+	if wish != "readonly" || reason == "" {
+		return nil
+	}
+	return acp.Errorf(acp.CodeInvalidParams, "permissionMode readonly cannot be kept: %s", reason).
+		WithData(problem.New(problem.ModeNotSupported, "permissionMode readonly cannot be kept: %s", reason))
+}

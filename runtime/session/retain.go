@@ -1,0 +1,129 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+)
+
+// Retention bounds what logs keep; 0 is no bound. What a session needs that works, or
+// waits for somebody, is kept in any case, and the newest event of each.
+type Retention struct {
+	Age          time.Duration // of events
+	SessionBytes int64         // of each log
+	Bytes        int64         // of all logs: the events of those go first that have been silent longest
+}
+
+const retainEvery = time.Minute
+
+// Logs are cut to less than their bound, so that they are not written anew for each event.
+func (r Retention) agedTo() time.Duration { return r.Age - r.Age/8 }
+func lessThan(bound int64) int64          { return bound - bound/4 }
+
+// Retain lets events go as the bounds say, until ctx ends.
+func (set *Set) Retain(ctx context.Context, r Retention) {
+	if r == (Retention{}) {
+		return
+	}
+	tick := time.NewTicker(retainEvery)
+	defer tick.Stop()
+	for {
+		set.retain(ctx, r)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (set *Set) retain(ctx context.Context, r Retention) {
+	all := set.All()
+	var total int64
+	sizes := make(map[*Session]int64, len(all))
+	for _, s := range all {
+		if ctx.Err() != nil {
+			return
+		}
+		sizes[s] = s.retain(r)
+		total += sizes[s]
+	}
+	if r.Bytes <= 0 || total <= r.Bytes {
+		return
+	}
+	slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.active.Load(), b.active.Load()) })
+	for _, s := range all {
+		if total <= lessThan(r.Bytes) || ctx.Err() != nil {
+			return
+		}
+		total -= s.trim(journal.Keep{Bytes: -1})
+	}
+	set.o.Logger.Warn("the logs of sessions that work are larger than all may be", "bytes", total, "bound", r.Bytes)
+}
+
+// retain lets the session's own events go, and returns the size of its log.
+func (s *Session) retain(r Retention) int64 {
+	size := s.logSize()
+	var keep journal.Keep
+	if r.SessionBytes > 0 && size > r.SessionBytes {
+		keep.Bytes = lessThan(r.SessionBytes)
+	}
+	if now := time.Now(); r.Age > 0 && size > 0 && s.oldest(now.Add(-r.Age)).Before(now.Add(-r.Age)) {
+		keep.Since = now.Add(-r.agedTo())
+	}
+	if keep == (journal.Keep{}) {
+		return size
+	}
+	return size - s.trim(keep)
+}
+
+// oldest returns when the oldest event came, or a later time that is not before the one given.
+func (s *Session) oldest(than time.Time) time.Time {
+	if known := time.UnixMilli(s.oldestAt.Load()); known.After(than) {
+		return known // and the log need not be opened
+	}
+	at, err := s.Log().OldestTime()
+	if err != nil || at.IsZero() {
+		return than
+	}
+	s.oldestAt.Store(at.UnixMilli())
+	return at
+}
+
+// logSize returns the bytes of the log, of which nothing need be open.
+func (s *Session) logSize() int64 {
+	path := s.LogPath()
+	if path == "" {
+		return s.Log().Size()
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0 // it has no events yet
+	}
+	return info.Size()
+}
+
+// trim lets events go that need not be kept, and returns the bytes that were freed.
+func (s *Session) trim(keep journal.Keep) int64 {
+	log := s.Log()
+	s.mu.Lock()
+	last := log.Last()
+	busy := s.m.busy() || s.m.life == deleted
+	s.mu.Unlock()
+	if busy || last < 2 {
+		return 0
+	}
+	keep.After = last - 1 // what comes meanwhile stays, and how the session was left
+	freed, err := log.Trim(keep)
+	if err != nil {
+		s.log.Error("let old events go", "err", err)
+	}
+	if freed > 0 {
+		s.oldestAt.Store(0)
+	}
+	return freed
+}
