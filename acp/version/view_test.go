@@ -119,6 +119,25 @@ func TestView_Turn(t *testing.T) {
 	}
 }
 
+// A patch has both texts of its diff, whatever they are: agents show files that they leave
+// as they are, too.
+func TestView_DiffsLoseNothing(t *testing.T) {
+	texts := []string{"", "a", "a\n", "a\nb", "\n", "-a\n+b\n", "a\r\n", "@@ -1 +1 @@\n"}
+	for _, was := range texts {
+		for _, is := range texts {
+			diff, err := json.Marshal(map[string]any{"type": "diff", "path": "/f", "oldText": was, "newText": is})
+			if err != nil {
+				t.Fatal(err)
+			}
+			frames := updatesOf(read(logOf("u "+update(`{"sessionUpdate":"tool_call","toolCallId":"t","title":"x","content":[`+string(diff)+`]}`)), 0))
+			got := contentTwo(decode([]byte(frames[0]))["content"])
+			if want := fmt.Sprintf("/f: %q to %q, new false", was, is); got != want {
+				t.Errorf("%s, want %s, in %s", got, want, frames[0])
+			}
+		}
+	}
+}
+
 // A turn waits for what is asked in it, and not for what was asked before.
 func TestView_RequiresAction(t *testing.T) {
 	ask := func(id int) string {
