@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { chat, desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
@@ -108,6 +108,14 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   await page.getByRole("button", { name: "What can be done with this session" }).click();
   await page.getByRole("menuitem", { name: /^Copy the conversation/ }).click();
   await expect.poll(clipboard).toMatch(/## Prompt\n\nfirst words\n\ntext: first words[\s\S]*word1008 [\s\S]*last words/);
+
+  // For others: a page that needs nothing but itself.
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: /^Save as a page/ }).click()]);
+  expect(saved.suggestedFilename()).toMatch(/\.html$/);
+  const shared = readFileSync(await saved.path(), "utf8");
+  expect(shared).toContain("text: first words");
+  expect(shared).toMatch(/word1008 [\s\S]*last words[\s\S]*<\/html>\n$/);
 
   // What is not on the page is found.
   expect(await log.getByText("word1008").count()).toBe(0);

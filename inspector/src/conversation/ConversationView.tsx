@@ -3,6 +3,7 @@ import type { ContentBlock } from "sandbox-agent";
 import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
+import { save } from "../kit/save.js";
 import { Badge, Empty, Notice } from "../kit/show.js";
 import { count, elapsed, plural } from "../kit/text.js";
 import { marksOf, nameOf } from "../sessions/marks.js";
@@ -160,6 +161,13 @@ function Inside({ conversation }: { conversation: Conversation }) {
 
 const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a.id === id)?.name ?? id ?? "the agent";
 
+/** Gives a person what was said and done, without what looks like a key. */
+async function saveTranscript(id: string, title: string, format: "html" | "markdown"): Promise<void> {
+  const text = await gateway.client.api.sessionTranscript(id, { format });
+  const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
+  save(new Blob([text], { type: format === "html" ? "text/html" : "text/markdown" }), `${name}.${format === "html" ? "html" : "md"}`);
+}
+
 function Head({ conversation, title }: { conversation: Conversation; title: string }) {
   const state = useStore(conversation);
   const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
@@ -194,6 +202,8 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
             router.go("sessions", [fork.id]);
           }) },
           { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
+          { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },
+          { label: "Save as Markdown", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "markdown")) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
           { label: "Detach", hint: "it goes on", run: () => {
