@@ -235,13 +235,13 @@ func NewResult(id ID, result []byte) Message {
 }
 
 // NewError builds an error response frame. An absent id becomes null. Data that is an
-// object, or missing, gets a type if it has none.
+// object, or missing, gets a type if it has none. Texts lose what is for terminals only.
 func NewError(id ID, e *Error) Message {
 	if id == "" {
 		id = NullID
 	}
-	o := rawjson.Object{}.Raw("code", strconv.AppendInt(nil, e.Code, 10)).String("message", e.Message)
-	if data := e.typed(); len(data) > 0 {
+	o := rawjson.Object{}.Raw("code", strconv.AppendInt(nil, e.Code, 10)).String("message", plain(e.Message))
+	if data := plainJSON(e.typed()); len(data) > 0 {
 		o = o.Raw("data", data)
 	}
 	return NewErrorRaw(id, o.End())

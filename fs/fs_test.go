@@ -521,6 +521,7 @@ func names() []string {
 }
 
 func TestNames_EveryLegalByte(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, s *Service, dir string) {
 		seen := map[string]bool{}
 		for _, n := range names() {

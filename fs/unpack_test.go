@@ -208,6 +208,7 @@ func TestUnpack_Limits(t *testing.T) {
 }
 
 func TestUnpack_PathsAreCapped(t *testing.T) {
+	t.Parallel()
 	var many []string
 	for i := range shownPaths + 10 {
 		many = append(many, fmt.Sprintf("d%d/f%d=", i%7, i))

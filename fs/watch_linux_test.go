@@ -127,6 +127,7 @@ func TestWatch_TooManyFolders(t *testing.T) {
 
 // Who does not take changes is told that some are lost.
 func TestWatch_Overflow(t *testing.T) {
+	t.Parallel()
 	limit, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	if err != nil {
 		t.Skipf("the length of the queue is not known: %v", err)

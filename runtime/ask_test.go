@@ -375,3 +375,27 @@ func TestAsk_WhoCan(t *testing.T) {
 	a.conns[0].result(p, `{"stopReason":"end_turn"}`)
 	cannot.until(id)
 }
+
+// A request that the agent has sent before it knew of a cancel is answered as those that
+// were open then: nobody is asked about a turn that is cancelled.
+func TestCancel_MeetsARequestOnItsWay(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", prompt(s, "x"))
+	p := a.conn().next(t, "session/prompt")
+	tc.cancels("session/cancel", `{"sessionId":"`+s+`"}`)
+	a.conn().next(t, "session/cancel")
+	a.conn().send(`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"y","name":"Y","kind":"allow_once"}]}}`)
+	if m := a.conn().next(t, ""); !strings.Contains(string(m.Frame()), `"id":7,"result":{"outcome":{"outcome":"cancelled"}}`) {
+		t.Errorf("the agent was answered %s", m.Frame())
+	}
+	if i, err := r.Session(s); err != nil || i.Pending != 0 {
+		t.Errorf("%d requests are open, %v", i.Pending, err)
+	}
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	if before, _ := tc.until(id); len(before) != 0 {
+		t.Errorf("the client was given %s", before[0].Frame())
+	}
+}

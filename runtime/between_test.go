@@ -63,6 +63,7 @@ func nothing(t *testing.T, c *fakeConn, what string) {
 }
 
 func TestAnswer_OfAnEarlierGatewayCountsForNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
 	r := newRuntime(t, dir, a)
@@ -97,6 +98,7 @@ func TestAnswer_OfAnEarlierGatewayCountsForNothing(t *testing.T) {
 }
 
 func TestAnswer_OfAClientThatWasNotAskedCountsForNothing(t *testing.T) {
+	t.Parallel()
 	a := &fakeAgent{}
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
@@ -248,6 +250,7 @@ func dormantSession(t *testing.T) (*Runtime, *gated, *testClient, string) {
 }
 
 func TestDelete_MeetsAStart(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"delete", "close"} {
 		t.Run(how, func(t *testing.T) {
 			r, g, tc, s := dormantSession(t)
@@ -318,6 +321,7 @@ func awaitConn(t *testing.T, g *gated, n int) *fakeConn {
 }
 
 func TestRequestedID_IsFreeAfterAFailedStart(t *testing.T) {
+	t.Parallel()
 	g := newGated(&fakeAgent{id: "fake"})
 	g.let <- nil
 	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})

@@ -34,6 +34,7 @@ func statuses(ms []acp.Message) string {
 // However the work on a session ends, no tool call stays open in its log, and
 // those of the agent that it ended itself stay as they are.
 func TestCalls_NoneStaysOpen(t *testing.T) {
+	t.Parallel()
 	const want = "a completed, b failed, c failed"
 	for _, end := range []string{"crash", "close", "terminate", "stubborn", "kill"} {
 		t.Run(end, func(t *testing.T) {

@@ -59,7 +59,7 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	caps := capabilitiesOf(choice)
 	info, _ := rawjson.Member(choice.Params, "clientInfo")
 	c := &Client{
-		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), caps, o.Shape, r.sessions.Asks()),
+		Client: viewer.NewClient(o.ID, journal.Recipient(r.lastClient.Add(1)), caps, o.Shape, r.sessions.Asks(), r.unread),
 		r:      r, onClose: o.OnClose, agent: a,
 	}
 	c.needs = agents.Needs{

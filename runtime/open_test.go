@@ -420,6 +420,34 @@ func TestOpen_AgentBeginsAnew(t *testing.T) {
 	}
 }
 
+// An agent that loads a conversation shows it. One that answers and shows nothing has
+// lost it.
+func TestOpen_LoadWithoutAReplay(t *testing.T) {
+	for replay, want := range map[string]Continuity{"": ContinuityFresh, "agent_message_chunk": ContinuityNative, "available_commands_update": ContinuityFresh} {
+		a := &fakeAgent{caps: `{"loadSession":true}`}
+		r := newRuntime(t, t.TempDir(), a)
+		tc := connect(t, r, "")
+		s := tc.session()
+		id := tc.request("session/prompt", prompt(s, "remember"))
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		a.conn().crash(errCrash)
+		waitFor(t, r, s, func(i SessionInfo) bool { return i.State == "dormant" })
+		id = tc.request("session/prompt", prompt(s, "what?"))
+		waitFor(t, r, s, func(SessionInfo) bool { return a.opened() == 2 })
+		load := a.conn().next(t, "session/load")
+		if replay != "" {
+			a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + load.Session() + `","update":{"sessionUpdate":"` + replay + `","availableCommands":[],"content":{"type":"text","text":"old"}}}}`)
+		}
+		a.conn().result(load, `{}`)
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		if info, err := r.Session(s); err != nil || info.Continuity != want {
+			t.Errorf("with %q continuity is %s, %v, want %s", replay, info.Continuity, err, want)
+		}
+	}
+}
+
 // An agent that does not delete a session closes it, so that it can be opened again. Of
 // a session that only the agent has, its word reaches the client.
 func TestDelete_AgentRefuses(t *testing.T) {

@@ -56,8 +56,11 @@ type Options struct {
 	MaxIdleMemory int64
 	// BackgroundTimeout is IdleTimeout for a session with open tool calls; 0: never.
 	BackgroundTimeout time.Duration
-	Retention         session.Retention
-	ConnectionGrace   time.Duration // a connection without stream or request ends; 0: 60 s
+	// MaxUnread bounds in bytes what all connections together do not read of answers that
+	// belong to no session; 0: each has its own bound only.
+	MaxUnread       int64
+	Retention       session.Retention
+	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
 
 	Observer observe.Observer // is told what happens; may be nil
 	Logger   *slog.Logger
@@ -76,6 +79,7 @@ type Runtime struct {
 	stop     context.CancelFunc
 
 	lastClient atomic.Int64 // numbers grow over restarts too
+	unread     *viewer.Unread
 	closing    atomic.Bool
 	searching  chan struct{} // has room for the searches at one time
 
@@ -118,7 +122,7 @@ func New(o Options) (*Runtime, error) {
 	if o.Ephemeral {
 		dir = ""
 	}
-	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}, searching: make(chan struct{}, maxSearching)}
+	r := &Runtime{o: o, log: o.Logger, clients: map[string]*Client{}, searching: make(chan struct{}, maxSearching), unread: viewer.NewUnread(o.MaxUnread)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.lastClient.Store(time.Now().UnixMicro())
 	var err error

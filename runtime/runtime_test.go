@@ -635,6 +635,7 @@ func TestResponse_ComesOnceWhateverTheClientDoesMeanwhile(t *testing.T) {
 }
 
 func TestIdleTimeout_GivesTheProcessBackAndResumes(t *testing.T) {
+	t.Parallel()
 	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`}
 	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", IdleTimeout: time.Millisecond})
 	tc := connect(t, r, "")
@@ -669,6 +670,7 @@ func TestCancel_WhileTheSessionIsOpenedAnewEndsTheTurn(t *testing.T) {
 // A client that prompts the moment it learns of its session gets everything of
 // the turn, in order.
 func TestNewSession_PromptInTheSameMoment(t *testing.T) {
+	t.Parallel()
 	a := &fakeAgent{}
 	a.handle = func(c *fakeConn, m acp.Message) {
 		switch m.Method() {

@@ -170,6 +170,7 @@ func TestStream_PerSessionStreamsAreIndependent(t *testing.T) {
 }
 
 func TestConnection_WithoutStreamOrRequestEnds(t *testing.T) {
+	t.Parallel()
 	a := &fakeAgent{id: "fake"}
 	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", ConnectionGrace: 10 * time.Millisecond})
 	idle, held := inlineClient(t, r), inlineClient(t, r)
@@ -253,6 +254,7 @@ func TestEphemeral_SaysWhatItNoLongerHas(t *testing.T) {
 // A client that is behind when the gateway ends is still given what left memory
 // long ago, as long as it reads.
 func TestShutdown_ClientThatIsBehindIsGivenTheRest(t *testing.T) {
+	t.Parallel()
 	a := &fakeAgent{id: "fake"}
 	r := newRuntime(t, t.TempDir(), a)
 	c := inlineClient(t, r)

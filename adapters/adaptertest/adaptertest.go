@@ -111,6 +111,7 @@ var contracts = []contract{
 	{"permission-reject", []string{"Ask"}, (*suite).permissionReject},
 	{"permission-cancelled", []string{"Ask"}, (*suite).permissionCancelled},
 	{"cancel-ends-the-turn", []string{"Run", "Say"}, (*suite).cancelEndsTheTurn},
+	{"cancel-without-a-prompt", []string{"Say"}, (*suite).cancelWithoutAPrompt},
 	{"unknown-method", []string{"Say"}, (*suite).unknownMethod},
 	{"unknown-session-is-an-error", []string{"Say"}, (*suite).unknownSession},
 	{"garbage-line-survived", []string{"Garbage", "Say"}, (*suite).garbageLineSurvived},

@@ -93,6 +93,23 @@ var broken = []struct {
 			c.say(p, "one more")
 		}
 	}},
+	{"cancel-without-a-prompt", "ends the next one", func(f *fake) {
+		// The cancel that others try comes while the session works.
+		cancel, say := f.methods[acp.MethodSessionCancel], f.prompts["say"]
+		early := map[string]bool{}
+		f.methods[acp.MethodSessionCancel] = func(c *fakeConn, m acp.Message) {
+			early[m.Session()] = c.turns[m.Session()] == nil
+			cancel(c, m)
+		}
+		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
+			if early[p.session] {
+				early[p.session] = false
+				c.finish(p, schema.StopReasonCancelled)
+				return
+			}
+			say(c, p)
+		}
+	}},
 	{"load", "no replay", func(f *fake) {
 		f.methods[acp.MethodSessionLoad] = func(c *fakeConn, m acp.Message) { reopen(c, m, false) }
 	}},

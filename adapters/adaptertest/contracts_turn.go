@@ -122,6 +122,16 @@ func (s *suite) cancelEndsTheTurn(t testing.TB) {
 	c.prompt(id, s.Prompts.Say)
 }
 
+// cancelWithoutAPrompt: a cancel of a session in which nothing runs ends nothing, the
+// prompt behind it least of all. Clients send one when their cancel meets the end of a
+// turn.
+func (s *suite) cancelWithoutAPrompt(t testing.TB) {
+	c, id := s.ready(t)
+	c.prompt(id, s.Prompts.Say)
+	c.cancel(id)
+	c.prompt(id, s.Prompts.Say).quiet()
+}
+
 // twoSessionsInterleave: a turn of one session neither waits for another
 // session's nor mixes with it. The longer turn goes on, so the connection is
 // closed.

@@ -38,7 +38,8 @@ type Spec struct {
 	ReplaysLate bool
 	// HoldCancels says that the agent must not be told to cancel a turn before
 	// it works on it: it would take the cancel, go on, and be deaf to all later
-	// ones.
+	// ones. Of a cancel when nothing runs it must not be told either: it would
+	// take it for its next prompt.
 	HoldCancels bool
 }
 

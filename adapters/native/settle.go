@@ -45,6 +45,9 @@ type settled struct {
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
 	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
+	// alone has, by session token, that the agent works without a prompt. Used with
+	// hold; an entry goes with the session's next prompt.
+	alone map[string]bool
 }
 
 // openTurn is a prompt that is not answered.
@@ -68,7 +71,7 @@ var (
 
 // settle returns c settled; p is the process behind it.
 func settle(c acp.Conn, p adapters.Process) *settled {
-	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}}
+	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, alone: map[string]bool{}}
 }
 
 // Write watches which prompts are open, and keeps cancels that come too early.
@@ -78,6 +81,7 @@ func (c *settled) Write(ctx context.Context, m acp.Message) error {
 		token := strings.Clone(string(m.SessionRaw()))
 		c.mu.Lock()
 		c.endTurnLocked(token)
+		delete(c.alone, token)
 		c.prompts[acp.ID(strings.Clone(string(m.ID())))] = token
 		c.turns[token] = &openTurn{sent: time.Now()}
 		if s := c.sessions[token]; s != nil && s.forgetEnded() {
@@ -95,8 +99,10 @@ func (c *settled) cancelled(token string) (held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.turns[token]
-	if t == nil || c.closed { // an idle session has nothing to stop
-		return false
+	if t == nil || c.closed {
+		// An idle session has nothing to stop. An agent with HoldCancels would take the
+		// cancel for its next prompt.
+		return c.hold && !c.alone[token]
 	}
 	held = c.hold && !t.works
 	if t.cancel == nil {
@@ -128,10 +134,17 @@ func (c *settled) sayCancel(token string, t *openTurn) {
 	}
 }
 
-// worksLocked notes that the agent works on the session's turn.
-func (c *settled) worksLocked(token string) {
+// worksLocked notes that the agent works on the session's turn, or by itself. late says
+// that what it shows may be of a turn that has ended.
+func (c *settled) worksLocked(token string, late bool) {
 	t := c.turns[token]
-	if t == nil || t.works {
+	if t == nil {
+		if !late {
+			c.alone[strings.Clone(token)] = true
+		}
+		return
+	}
+	if t.works {
 		return
 	}
 	t.works = true
@@ -196,7 +209,7 @@ func (c *settled) Read(ctx context.Context) (acp.Message, error) {
 func (c *settled) settle(m *acp.Message) []acp.Message {
 	if c.hold && m.HasSession() && !announcement(m) {
 		c.mu.Lock()
-		c.worksLocked(string(m.SessionRaw()))
+		c.worksLocked(string(m.SessionRaw()), string(m.UpdateKind()) == "usage_update")
 		c.mu.Unlock()
 	}
 	switch {

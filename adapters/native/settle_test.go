@@ -200,6 +200,47 @@ func TestSettle_ACancelIsRepeated(t *testing.T) {
 	}
 }
 
+// A cancel of a session in which nothing runs is kept from an agent that would take it
+// for its next prompt, and from no other.
+func TestSettle_CancelWithoutAPrompt(t *testing.T) {
+	const (
+		prompt = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
+		answer = `{"jsonrpc":"2.0","id":7,"result":{"stopReason":"end_turn"}}`
+		chunk  = `{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}`
+		usage  = `{"sessionUpdate":"usage_update","used":1,"size":2}`
+	)
+	for name, tt := range map[string]struct {
+		hold   bool
+		behind []string // updates behind the turn
+		want   []string
+	}{
+		"idle":                 {true, nil, []string{prompt}},
+		"late news of a turn":  {true, []string{usage}, []string{prompt}},
+		"works by itself":      {true, []string{chunk}, []string{prompt, cancel}},
+		"of an agent that can": {false, nil, []string{prompt, cancel}},
+	} {
+		inner := newScript()
+		c := settle(inner, nil)
+		c.hold = tt.hold
+		_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+		inner.in <- acp.MustParse([]byte(up(chunk)))
+		inner.in <- acp.MustParse([]byte(answer))
+		for _, u := range tt.behind {
+			inner.in <- acp.MustParse([]byte(up(u)))
+		}
+		for range 2 + len(tt.behind) {
+			if _, err := c.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+		if diff := cmp.Diff(tt.want, inner.written()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // A cancel is kept from an agent that would be deaf after one that comes early,
 // until the agent works, or for a while.
 func TestSettle_HeldCancels(t *testing.T) {

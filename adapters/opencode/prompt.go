@@ -37,10 +37,33 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	})
 }
 
-// Cancel has nothing to do: prompts watch acp.TurnCancelled.
+// Cancel ends what nobody prompted, or what a prompt has left. Prompts watch
+// acp.TurnCancelled. The next one waits, so that it is not what is aborted.
 func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
-	_, err := a.session(n.SessionID)
-	return err
+	s, err := a.session(n.SessionID)
+	if err != nil {
+		return err
+	}
+	release, idle := s.turns.Hold()
+	if !idle {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		release()
+		return nil
+	}
+	s.work.Go(func() {
+		defer release()
+		ctx, cancel := context.WithTimeout(s.ctx, a.abortBound)
+		defer cancel()
+		s.dropAsks()
+		if err := s.srv.call(ctx, "POST", s.path("/abort"), nil, nil); err != nil {
+			s.log.Debug("abort what nobody prompted", "err", err)
+		}
+	})
+	return nil
 }
 
 // call is what a prompt asks of OpenCode.

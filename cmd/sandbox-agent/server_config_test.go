@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // configOf is what the server command makes of its arguments.
@@ -38,7 +39,7 @@ func TestServerConfig_Standard(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := serverConfig{
-		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn", minFree: 64 << 20, maxMemory: defaultMemory(),
+		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn", minFree: 64 << 20, maxMemory: defaultMemory(), maxIdleMemory: defaultMemory(), acpVersions: []int{1, 2},
 		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, unattachedTimeout: time.Minute, backgroundTimeout: 24 * time.Hour, maxBody: 32 << 20,
 		commands: map[string][]string{}, logLevel: slog.LevelInfo,
 		install: install.Options{DataDir: "/data/sandbox-agent"},
@@ -242,5 +243,20 @@ func TestAnnounce_FirstCommand(t *testing.T) {
 				t.Errorf("the output has the token:\n%s", out)
 			}
 		})
+	}
+}
+
+func TestServerConfig_BoundsOfSessions(t *testing.T) {
+	got, err := configOf(t, "--data-dir", "/d", "--retain-age", "720h", "--retain-session-bytes", "64MiB", "--retain-bytes", "2GiB", "--max-idle-memory", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (runtime.Retention{Age: 720 * time.Hour, SessionBytes: 64 << 20, Bytes: 2 << 30}); got.retention != want || got.maxIdleMemory != 0 {
+		t.Errorf("%+v, idle processes may take %d bytes", got.retention, got.maxIdleMemory)
+	}
+	for _, args := range [][]string{{"--retain-age", "-1h"}, {"--retain-bytes", "many"}, {"--retain-session-bytes", "-1"}, {"--max-idle-memory", "x"}} {
+		if _, err := configOf(t, append(args, "--data-dir", "/d")...); err == nil || !strings.Contains(err.Error(), args[0]) {
+			t.Errorf("%v: %v", args, err)
+		}
 	}
 }

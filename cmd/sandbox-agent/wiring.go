@@ -92,6 +92,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		BackgroundTimeout: cfg.backgroundTimeout,
 		MaxIdleProcesses:  cfg.maxIdleProcesses,
 		MaxIdleMemory:     cfg.maxIdleMemory,
+		MaxUnread:         cfg.maxMemory / 4,
 		Retention:         cfg.retention,
 		Observer:          told.Runtime(),
 		Logger:            log,

@@ -13,6 +13,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	s := service(t)
 	tests := []struct {
 		name string
@@ -73,6 +74,7 @@ func TestRun_NothingOfTheEndIsLost(t *testing.T) {
 }
 
 func TestRun_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	s := service(t)
 	file := filepath.Join(t.TempDir(), "pids")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,6 +99,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 
 // What a run leaves running does not outlive it, and does not hold it up.
 func TestRun_DoesNotWaitForWhatItLeft(t *testing.T) {
+	t.Parallel()
 	s := service(t)
 	begin := time.Now()
 	r, err := s.Run(t.Context(), shell("setsid sleep 1000 & echo $!"), RunOptions{})

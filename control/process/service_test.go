@@ -46,6 +46,7 @@ func TestStart_OutputAndInput(t *testing.T) {
 }
 
 func TestWrite_InputThatIsNotRead(t *testing.T) {
+	t.Parallel()
 	s := service(t)
 	p := start(t, s, shell("sleep 1000"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -92,6 +93,7 @@ func TestSignal(t *testing.T) {
 }
 
 func TestStop_LeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := service(t)
 	const stubborn = "trap '' TERM HUP INT; (trap '' TERM HUP; setsid sleep 1000) & setsid sleep 1000 & echo pid $! ; echo ready; while :; do sleep 1; done"
 	for name, spec := range map[string]Spec{
@@ -123,6 +125,7 @@ func TestStop_LeavesNothing(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	s := service(t, func(l *Limits) { l.Running, l.Ended = 2, 2 })
 	first := start(t, s, shell("sleep 1000"))
 	second := start(t, s, shell("sleep 1000"))
@@ -173,6 +176,7 @@ func waitFor(t *testing.T, ok func() bool) {
 }
 
 func TestClose_WhileProcessesStart(t *testing.T) {
+	t.Parallel()
 	s := service(t)
 	var starters sync.WaitGroup
 	for range 8 {

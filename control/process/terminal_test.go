@@ -95,6 +95,7 @@ func TestTerminal_FullScreen(t *testing.T) {
 // A slow reader neither holds up the program nor a fast one, and knows how much
 // it missed.
 func TestTerminal_SlowAndFastReaders(t *testing.T) {
+	t.Parallel()
 	const total = 100_000_000
 	s := service(t)
 	p := start(t, s, terminal("sh", "-c", "stty -opost; head -c 100000000 /dev/zero | tr '\\0' x"))

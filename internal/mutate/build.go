@@ -33,23 +33,30 @@ type listed struct {
 // built is a package whose test binary has all points in it.
 type built struct {
 	path   string // of the package
-	dir    string
+	from   listed // the package whose tests are run
 	binary string
 	points []point
 	work   string // folder for everything else, removed by who built
 }
 
-// build makes the test binary of a package with all its points behind switches.
-func build(ctx context.Context, pattern string) (*built, error) {
+// build makes a test binary with all points of a package behind switches: that of the
+// package itself, or of the one that tests names.
+func build(ctx context.Context, pattern, tests string) (*built, error) {
 	pkg, exports, err := list(ctx, pattern)
 	if err != nil {
 		return nil, err
+	}
+	of := pkg
+	if tests != "" {
+		if of, _, err = list(ctx, tests); err != nil {
+			return nil, err
+		}
 	}
 	work, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	b := &built{path: pkg.ImportPath, dir: pkg.Dir, binary: filepath.Join(work, "test"), work: work}
+	b := &built{path: pkg.ImportPath, from: *of, binary: filepath.Join(work, "test"), work: work}
 	// A point that cannot be behind a switch is left out: the compiler says which.
 	without := map[string]bool{}
 	for range 20 {
@@ -170,8 +177,8 @@ func (e *compileError) Error() string { return fmt.Sprintf("build the tests:\n%s
 var errorAt = regexp.MustCompile(`(?m)^(?:vet: )?(\S+\.go):(\d+):`)
 
 func compile(ctx context.Context, b *built, work string) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", filepath.Join(work, "overlay.json"), "-o", b.binary, b.path)
-	cmd.Dir = b.dir
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", filepath.Join(work, "overlay.json"), "-o", b.binary, b.from.ImportPath)
+	cmd.Dir = b.from.Dir
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil

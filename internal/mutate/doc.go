@@ -5,6 +5,7 @@
 //	./task mutate -- ./runtime/journal
 //	./task mutate -- -files ask.go,turn.go ./runtime
 //	./task mutate -- -sample 200 -seed 1 ./fs
+//	./task mutate -- -tests ./runtime -files asks.go,turn.go ./runtime/session
 //
 // The changes are:
 //

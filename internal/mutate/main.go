@@ -23,6 +23,7 @@ type options struct {
 	parallel int
 	want     float64
 	verbose  bool
+	tests    string // the package whose tests are run; "" for that of the changes
 	packages []string
 }
 
@@ -36,6 +37,7 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 1, "runs at a time")
 	flag.Float64Var(&o.want, "want", 0, "fail when less than this percentage is killed")
 	flag.BoolVar(&o.verbose, "v", false, "tell of each change as it is tried")
+	flag.StringVar(&o.tests, "tests", "", "run the tests of this package, where a package is tested through another")
 	flag.Parse()
 	if *files != "" {
 		o.files = strings.Split(*files, ",")
@@ -69,7 +71,7 @@ func run(ctx context.Context, o options, list accepted, out io.Writer) error {
 }
 
 func runPackage(ctx context.Context, o options, pattern string, list accepted, out io.Writer) error {
-	b, err := build(ctx, pattern)
+	b, err := build(ctx, pattern, o.tests)
 	if err != nil {
 		return err
 	}

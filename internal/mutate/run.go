@@ -112,7 +112,7 @@ func (b *built) run(ctx context.Context, limit time.Duration, environ []string, 
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
 	cmd := exec.CommandContext(ctx, b.binary, args...)
-	cmd.Dir, cmd.WaitDelay = b.dir, patience
+	cmd.Dir, cmd.WaitDelay = b.from.Dir, patience
 	cmd.Env = append(append(os.Environ(), "TMPDIR="+temp), environ...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

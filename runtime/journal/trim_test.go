@@ -212,3 +212,56 @@ func TestEcho_IsThePromptsOwnWords(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A log without a file lets whole blocks go, never what is to be kept, and says what is gone.
+func TestTrim_OfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		filled := func() *Log {
+			l := openTrimmed(t, "", Options{Memory: 64 << 20})
+			for i := range 300 {
+				if i%100 == 0 {
+					time.Sleep(time.Hour)
+				}
+				if _, err := l.AppendFlush(Update, Everyone, []byte(fmt.Sprintf(`{"n":%d,"text":%q}`, i, strings.Repeat("x", 4000)))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return l
+		}
+		for name, tt := range map[string]struct {
+			keep     Keep
+			age      time.Duration // of what is kept, 0 for any
+			from, to uint64        // the oldest entry that is left
+		}{
+			"all":                 {Keep{After: everything}, 0, 1, 1},
+			"nothing is old":      {Keep{After: everything}, 4 * time.Hour, 1, 1},
+			"the first hour":      {Keep{After: everything}, 90 * time.Minute, 60, 101},
+			"what is large":       {Keep{Bytes: 600 << 10, After: everything}, 0, 200, 280},
+			"nothing is kept":     {Keep{Bytes: -1, After: everything}, 0, 285, 300},
+			"what must be kept":   {Keep{Bytes: -1, After: 50}, 0, 20, 51},
+			"all of it must stay": {Keep{Bytes: -1}, 0, 1, 1},
+		} {
+			l := filled()
+			if tt.age > 0 {
+				tt.keep.Since = time.Now().Add(-tt.age)
+			}
+			if freed, err := l.Trim(tt.keep); freed != 0 || err != nil {
+				t.Errorf("%s: %d bytes of no file, %v", name, freed, err)
+			}
+			oldest := l.Oldest()
+			if oldest < tt.from || oldest > tt.to {
+				t.Errorf("%s: the oldest is %d, want one of %d to %d; %d bytes are held", name, oldest, tt.from, tt.to, l.held)
+			}
+			checkTrimmed(t, l, oldest, 300)
+			if seq, err := l.AppendFlush(Update, Everyone, []byte(`{}`)); seq != 301 || err != nil {
+				t.Errorf("%s: the next is %d, %v", name, seq, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := l.Trim(tt.keep); err != nil {
+				t.Errorf("%s: closed: %v", name, err)
+			}
+		}
+	})
+}

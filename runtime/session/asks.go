@@ -138,6 +138,11 @@ func (s *Session) ask(l *link, m *acp.Message) bool {
 	frame := m.AppendRewritten(make([]byte, 0, len(m.Frame())+32), acp.IntID(a.ID), s.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if t := s.m.turn; t != nil && t.phase == cancelling && s.m.link == l && a.ForPerson() {
+		// The cancel has met it on its way: it is answered as those that were open then.
+		l.p.Put(a.cancelled())
+		return false
+	}
 	var refused *acp.Error
 	switch {
 	case s.m.link != l, s.m.life == stopping && s.m.turn == nil:

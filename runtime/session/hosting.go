@@ -221,7 +221,11 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 		return nil, err
 	}
 	continuity := rec.Continuity
-	if begunAnew(res) && s.hasAnswers() {
+	s.mu.Lock()
+	// Who loads a conversation shows it: one that is not shown is lost.
+	empty := begunAnew(res) || method == acp.MethodSessionLoad && !l.replayed
+	s.mu.Unlock()
+	if empty && s.hasAnswers() {
 		continuity = ContinuityFresh
 		s.tellFresh()
 	}

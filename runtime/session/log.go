@@ -138,6 +138,11 @@ func (s *Session) Flush() {
 func (s *Session) syncLog() error {
 	start := time.Now()
 	err := s.Log().Sync()
+	select {
+	case <-s.gone: // it was deleted meanwhile, and its log closed
+		return nil
+	default:
+	}
 	s.set.o.Observer.Synced(time.Since(start), err)
 	return err
 }

@@ -158,8 +158,18 @@ type link struct {
 	p         *agents.Process
 	native    string // the agent's own id of the session
 	replaying bool   // what the agent shows, the log has; s.mu guards it
+	replayed  bool   // it has shown something of the conversation meanwhile; likewise
 	opened    bool   // the agent has opened the session; likewise
 	unwanted  bool   // nobody needs it any more; likewise
+}
+
+// ofConversation reports whether an update is of what was said and done.
+func ofConversation(m *acp.Message) bool {
+	switch string(m.UpdateKind()) {
+	case "user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan":
+		return true
+	}
+	return false
 }
 
 // nativeID returns what params.sessionId must become on the way to the agent, ""
@@ -189,6 +199,7 @@ func (l *link) Receive(m *acp.Message) bool {
 	}
 	s.mu.Lock()
 	if s.m.link != l || l.replaying {
+		l.replayed = l.replayed || ofConversation(m)
 		s.mu.Unlock()
 		return false
 	}

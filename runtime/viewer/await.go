@@ -14,6 +14,7 @@ func (st *Stream) Written() {
 	c := st.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	own := false
 	for _, m := range st.polled {
 		m.f.written = max(m.f.written, m.pos)
 		if m.f.state == told {
@@ -21,7 +22,11 @@ func (st *Stream) Written() {
 		}
 		if m.f.session == nil { // nobody else reads it
 			m.f.log.Forget(m.f.written, keepWritten)
+			own = true
 		}
+	}
+	if own {
+		c.noteUnreadLocked()
 	}
 	st.polled = st.polled[:0]
 	c.advancedLocked()

@@ -16,12 +16,13 @@ import (
 // streams have come, and which of its requests are open. Its methods are safe for
 // concurrent use.
 type Client struct {
-	id   string
-	num  journal.Recipient
-	caps atomic.Pointer[Capabilities]
-	asks Asks
-	used atomic.Int64 // unix ms of the last request
-	done chan struct{}
+	id     string
+	num    journal.Recipient
+	caps   atomic.Pointer[Capabilities]
+	asks   Asks
+	unread *Unread
+	used   atomic.Int64 // unix ms of the last request
+	done   chan struct{}
 
 	mu       sync.Mutex
 	shape    acp.Shape
@@ -64,10 +65,11 @@ type Asks interface {
 	Open(id int64) (*Ask, bool)
 }
 
-// NewClient returns a client without streams. num is what logs call it.
-func NewClient(id string, num journal.Recipient, caps Capabilities, shape acp.Shape, asks Asks) *Client {
+// NewClient returns a client without streams. num is what logs call it; unread bounds what
+// it and others do not read.
+func NewClient(id string, num journal.Recipient, caps Capabilities, shape acp.Shape, asks Asks, unread *Unread) *Client {
 	c := &Client{
-		id: id, num: num, shape: shape, asks: asks, done: make(chan struct{}),
+		id: id, num: num, shape: shape, asks: asks, unread: unread, done: make(chan struct{}),
 		streams: map[string]*Stream{}, requests: map[acp.ID]*Request{}, given: map[int64]bool{},
 	}
 	c.caps.Store(&caps)
@@ -102,6 +104,9 @@ func (c *Client) Close() bool {
 	}
 	c.closed = true
 	feeds, streams := c.feeds, c.streams
+	if c.control != nil {
+		c.unread.drop(c.control)
+	}
 	c.feeds, c.streams = nil, map[string]*Stream{}
 	c.mu.Unlock()
 	for _, f := range feeds {
@@ -181,6 +186,16 @@ func (c *Client) Post(k journal.Kind, frame []byte) {
 	l := c.controlFeedLocked().log
 	c.mu.Unlock()
 	_, _ = l.AppendFlush(k, c.num, frame) // a log in memory cannot fail
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noteUnreadLocked()
+}
+
+// noteUnreadLocked counts what the client's own log holds, as long as it may be read.
+func (c *Client) noteUnreadLocked() {
+	if c.control != nil && !c.closed {
+		c.unread.note(c.control)
+	}
 }
 
 // Deliver puts a frame on the connection's own stream.

@@ -11,7 +11,7 @@ import (
 // A connection that lives for a week does not keep all answers that it ever got, only
 // what it has not read, and enough of the rest for a stream that broke.
 func TestClient_ForgetsWhatWasWritten(t *testing.T) {
-	c := NewClient("c", 1, Capabilities{}, acp.OneStream, nil)
+	c := NewClient("c", 1, Capabilities{}, acp.OneStream, nil, NewUnread(0))
 	defer c.Close()
 	answer := []byte(`{"jsonrpc":"2.0","id":1,"result":"` + string(bytes.Repeat([]byte("x"), 64<<10)) + `"}`)
 	st, err := c.Stream("", nil)

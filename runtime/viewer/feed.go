@@ -172,6 +172,7 @@ func (c *Client) Created(q *Request, s Session, result []byte) {
 			q.sink <- acp.Reply{Frame: frame}
 		case !c.closed:
 			_, _ = c.controlFeedLocked().log.AppendFlush(journal.Response, c.num, frame) // in memory: it cannot fail
+			c.noteUnreadLocked()
 		}
 	}
 	added := f == nil || c.addLocked(f)

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Of an event whose place was forgotten it is said which are still known.
 func TestStream_ExpiredEventsAreTold(t *testing.T) {
-	c := NewClient("c", 1, Capabilities{}, acp.Inline, nil)
+	c := NewClient("c", 1, Capabilities{}, acp.Inline, nil, NewUnread(0))
 	defer c.Close()
 	c.event, c.expired = 120, 40
 	old := uint64(39)

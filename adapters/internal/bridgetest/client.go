@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -269,10 +270,16 @@ func (c *Client) Notify(method string, params any) {
 	}
 }
 
-// Result waits for the response to a request.
+// terminalOnly finds in an error, as it is sent, what only terminals can show.
+var terminalOnly = regexp.MustCompile(`\\u00(0[0-8be-f]|1|7f|[89])`)
+
+// Result waits for the response to a request. Errors must be plain text.
 func (c *Client) Result(id acp.ID) (json.RawMessage, *acp.Error) {
 	c.W.T.Helper()
 	_, m := c.Await("response "+string(id), 0, func(m *acp.Message) bool { return m.IsResponse() && m.ID() == id })
+	if m.Err() != nil && terminalOnly.Match(m.Frame()) {
+		c.W.T.Errorf("an error with control characters: %s", m.Frame())
+	}
 	return m.Result(), m.Err()
 }
 
