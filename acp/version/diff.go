@@ -36,7 +36,7 @@ func raiseDiff(diff json.RawMessage, cwd string) json.RawMessage {
 	}
 	change := rawjson.Object{}.String("operation", operation).String("path", path)
 	out := rawjson.Object{}.String("type", "diff").Raw("changes", array([]json.RawMessage{change.End()}))
-	if before != after || !given {
+	if before != "" || after != "" || !given { // one without a change says what is there
 		patch := rawjson.Object{}.String("format", "git_patch").String("text", gitPatch(path, given, before, after))
 		out = out.Raw("patch", patch.End())
 	}
@@ -63,7 +63,7 @@ func gitPatch(path string, existed bool, before, after string) string {
 		b.WriteString("new file mode 100644\n")
 		from = "/dev/null"
 	}
-	if before == after {
+	if before == "" && after == "" {
 		return b.String() // an empty file
 	}
 	b.WriteString("--- " + from + "\n+++ " + name + "\n")

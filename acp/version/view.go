@@ -49,7 +49,7 @@ type View struct {
 	hash    maphash.Seed
 
 	turn   turn
-	asks   map[int64]struct{} // open, that people answer
+	asks   map[int64]struct{} // of the turn, open, that people answer
 	titles map[string]string  // of the calls that are open
 }
 
@@ -171,6 +171,7 @@ func (v *View) prompt(e Entry, m *acp.Message, history bool, out *Frames) {
 		blocks = []byte("[]")
 	}
 	v.closeMessage()
+	clear(v.asks)
 	v.turn = turn{open: true, id: m.ID(), by: e.To, echo: len(rawjson.Elements(blocks))}
 	v.update(out, rawjson.Object{}.String("sessionUpdate", "user_message").String("messageId", MessageID(e.Seq)).Raw("content", blocks).End())
 	if !history {
@@ -199,6 +200,7 @@ const nobody = 1 << 62
 func (v *View) idle(result, failure json.RawMessage, history bool, out *Frames) {
 	v.closeMessage()
 	v.turn = turn{}
+	clear(v.asks)
 	if history {
 		return
 	}
@@ -233,7 +235,7 @@ func (v *View) State(out *Frames) { v.update(out, v.state()) }
 func (v *View) state() []byte {
 	state := "idle"
 	switch {
-	case v.turn.open && len(v.asks) > 0:
+	case len(v.asks) > 0:
 		state = "requires_action"
 	case v.turn.open:
 		state = "running"
@@ -244,11 +246,11 @@ func (v *View) state() []byte {
 // asked notes a request of the agent: the turn waits while a person has to answer one.
 func (v *View) asked(m *acp.Message, history bool, out *Frames) {
 	id, ok := m.ID().Int()
-	if !ok || !forPerson(m.Method()) {
+	if !ok || !forPerson(m.Method()) || !v.turn.open { // what is asked in the background stops no turn
 		return
 	}
 	v.asks[id] = struct{}{}
-	if v.turn.open && len(v.asks) == 1 && !history {
+	if len(v.asks) == 1 && !history {
 		v.update(out, v.state())
 	}
 }
@@ -260,7 +262,7 @@ func (v *View) answered(m *acp.Message, history bool, out *Frames) {
 		return
 	}
 	delete(v.asks, id)
-	if v.turn.open && len(v.asks) == 0 && !history {
+	if len(v.asks) == 0 && !history {
 		v.update(out, v.state())
 	}
 }

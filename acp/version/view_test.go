@@ -119,6 +119,48 @@ func TestView_Turn(t *testing.T) {
 	}
 }
 
+// A patch has both texts of its diff, whatever they are: agents show files that they leave
+// as they are, too.
+func TestView_DiffsLoseNothing(t *testing.T) {
+	texts := []string{"", "a", "a\n", "a\nb", "\n", "-a\n+b\n", "a\r\n", "@@ -1 +1 @@\n"}
+	for _, was := range texts {
+		for _, is := range texts {
+			diff, err := json.Marshal(map[string]any{"type": "diff", "path": "/f", "oldText": was, "newText": is})
+			if err != nil {
+				t.Fatal(err)
+			}
+			frames := updatesOf(read(logOf("u "+update(`{"sessionUpdate":"tool_call","toolCallId":"t","title":"x","content":[`+string(diff)+`]}`)), 0))
+			got := contentTwo(decode([]byte(frames[0]))["content"])
+			if want := fmt.Sprintf("/f: %q to %q, new false", was, is); got != want {
+				t.Errorf("%s, want %s, in %s", got, want, frames[0])
+			}
+		}
+	}
+}
+
+// A turn waits for what is asked in it, and not for what was asked before.
+func TestView_RequiresAction(t *testing.T) {
+	ask := func(id int) string {
+		return fmt.Sprintf(`q {"jsonrpc":"2.0","id":%d,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"t"},"options":[]}}`, id)
+	}
+	done := func(id int) string {
+		return fmt.Sprintf(`x {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":%d}}`, id)
+	}
+	var got []string
+	for _, u := range updatesOf(read(logOf(
+		ask(1), "c1 "+prompt("5", "x"), ask(2), ask(3), done(2), done(1), done(3), ask(4),
+		`r1 {"jsonrpc":"2.0","id":5,"result":{"stopReason":"cancelled"}}`, done(4), "c1 "+prompt("6", "y"),
+	), 0)) {
+		var s struct{ SessionUpdate, State string }
+		if json.Unmarshal([]byte(u), &s) == nil && s.SessionUpdate == "state_update" {
+			got = append(got, s.State)
+		}
+	}
+	if diff := cmp.Diff([]string{"running", "requires_action", "running", "requires_action", "idle", "running"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // What ends a turn is the answer to its prompt, whoever asks for something else under the
 // same id meanwhile.
 func TestView_TurnEnds(t *testing.T) {

@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -38,6 +42,41 @@ func initializeParams(agent string, capabilities object) object {
 		params["_meta"] = meta(object{"agent": agent})
 	}
 	return params
+}
+
+// initializeTwo makes the connection one of version 2 of the protocol.
+func initializeTwo(agent string, capabilities object) object {
+	params := object{
+		"protocolVersion": acpversion.Two,
+		"info":            object{"name": "sandbox-agent", "title": "Sandbox Agent", "version": version},
+		"capabilities":    object{"_meta": meta(capabilities)},
+	}
+	if agent != "" {
+		params["_meta"] = meta(object{"agent": agent})
+	}
+	return params
+}
+
+// initializeAs is initialize for commands whose user chooses the version.
+func (l *link) initializeAs(ctx context.Context, version int, agent string, capabilities object) (json.RawMessage, error) {
+	params := initializeParams(agent, capabilities)
+	if version == acpversion.Two {
+		params = initializeTwo(agent, capabilities)
+	}
+	return l.call(ctx, acp.MethodInitialize, params)
+}
+
+// versionFlag says which version of the protocol a command speaks.
+func versionFlag() cli.Flag {
+	return &cli.IntFlag{Name: "acp", Usage: "version of the protocol to speak, 1 or 2", Value: acpversion.One}
+}
+
+func versionOf(c *cli.Context) (int, error) {
+	v := c.Int("acp")
+	if !slices.Contains(acpversion.All(), v) {
+		return 0, usagef(c, "--acp %d: use 1 or 2", v)
+	}
+	return v, nil
 }
 
 // resume attaches to a session. own are members of _meta for the request.

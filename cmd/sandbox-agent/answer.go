@@ -67,7 +67,7 @@ func (t *turn) nobodyAsked(note string) {
 
 // detail shows what a tool call would do.
 func detail(params json.RawMessage) string {
-	input, ok := rawjson.Member(params, "toolCall", "rawInput")
+	input, ok := rawjson.Member(callAsked(params), "rawInput")
 	if !ok {
 		return ""
 	}

@@ -160,6 +160,11 @@ func TestTurn_AnsweredElsewhere(t *testing.T) {
 }
 
 func TestRPCStream_ShowsWhatHappens(t *testing.T) {
+	t.Run("version 1", func(t *testing.T) { showsWhatHappens(t) })
+	t.Run("version 2", func(t *testing.T) { showsWhatHappens(t, "--acp", "2") })
+}
+
+func showsWhatHappens(t *testing.T, args ...string) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	_, _, errOut := tool(t, "", "prompt", "echo first")
@@ -169,7 +174,7 @@ func TestRPCStream_ShowsWhatHappens(t *testing.T) {
 	out := newScreen()
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"rpc", "stream", "--session", id, "--after", "0"}, stdio{in: strings.NewReader(""), out: out, err: newScreen()})
+		done <- run(ctx, append([]string{"rpc", "stream", "--session", id, "--after", "0"}, args...), stdio{in: strings.NewReader(""), out: out, err: newScreen()})
 	}()
 	out.await(t, `(?m)^\d+ session/update agent_message_chunk first$`)
 	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo second"); code != exitOK {

@@ -118,15 +118,26 @@ func (s *kindsSeen) update(u json.RawMessage) {
 
 // of returns the kind of tool that a permission request is about.
 func (s *kindsSeen) of(params json.RawMessage) schema.ToolKind {
-	if kind := rawjson.MemberString(params, "toolCall", "kind"); kind != "" {
+	call := callAsked(params)
+	if kind := rawjson.MemberString(call, "kind"); kind != "" {
 		return schema.ToolKind(kind)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if kind := s.kinds[rawjson.MemberString(params, "toolCall", "toolCallId")]; kind != "" {
+	if kind := s.kinds[rawjson.MemberString(call, "toolCallId")]; kind != "" {
 		return kind
 	}
 	return schema.ToolKindOther
+}
+
+// callAsked returns the tool call that a permission request of either version of the
+// protocol is about, nil for none.
+func callAsked(params json.RawMessage) json.RawMessage {
+	if call, ok := rawjson.Member(params, "toolCall"); ok {
+		return call
+	}
+	call, _ := rawjson.Member(params, "subject", "toolCall")
+	return call
 }
 
 // decide returns the result for a permission request that allows or rejects,
@@ -151,10 +162,10 @@ func selected(option json.RawMessage) any {
 
 // requestTitle is what a permission request is about, for people.
 func requestTitle(params json.RawMessage) string {
-	if title := rawjson.MemberString(params, "toolCall", "title"); title != "" {
+	if title := rawjson.MemberString(params, "title"); title != "" {
 		return title
 	}
-	return rawjson.MemberString(params, "title")
+	return rawjson.MemberString(callAsked(params), "title")
 }
 
 // ruledAnswers answers the permission requests for which there is a rule.

@@ -33,6 +33,7 @@ func rpcFlags(more ...cli.Flag) []cli.Flag {
 	return targetFlags(append([]cli.Flag{
 		&cli.StringFlag{Name: "agent", Usage: "agent to connect to, if not the gateway's default"},
 		&cli.StringFlag{Name: "session", Usage: "resume this session first, and send its id as params.sessionId"},
+		versionFlag(),
 	}, more...)...)
 }
 
@@ -84,6 +85,10 @@ func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receiv
 	if err != nil {
 		return nil, nil, err
 	}
+	speaks, err := versionOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
 	agent, session, cwd := c.String("agent"), c.String("session"), ""
 	if session != "" && params[0] != '{' {
 		return nil, nil, usagef(c, "--session needs params that are an object")
@@ -101,7 +106,7 @@ func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receiv
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := l.initialize(ctx, agent, object{"requestQuestion": true}); err != nil {
+	if _, err := l.initializeAs(ctx, speaks, agent, object{"requestQuestion": true}); err != nil {
 		l.close()
 		return nil, nil, err
 	}

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sync"
 	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 func rpcCallCommand(std stdio) *cli.Command {
@@ -28,7 +30,10 @@ Requests of the agent are shown, not answered: they stay open for other clients,
 and the call waits for them; the standard error says so.
 With --permission allow or reject, or KIND=ANSWER for a kind of tool, permission
 requests are answered so. --close and --delete end the session that was made or
-named when the answer is there. The exit code of session/prompt says how the turn ended.`,
+named when the answer is there. The exit code of session/prompt says how the turn ended.
+
+With --acp 2 the message is one of version 2 of the protocol. There session/prompt is
+answered when the turn begins; the command waits for its end all the same.`,
 		Flags: rpcFlags(
 			&cli.BoolFlag{Name: "raw", Usage: "write every message as it came"},
 			permissionFlag("answer permission requests: allow, reject or KIND=ANSWER; may be repeated"),
@@ -60,10 +65,16 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	if err != nil {
 		return err
 	}
+	speaks, err := versionOf(c)
+	if err != nil {
+		return err
+	}
 	answers := ruledAnswers{rules: rules}
-	var ours atomic.Bool // what arrives before is the answer to our own requests
+	ends := turnEnds{wake: make(chan struct{}, 1)} // of version 2
+	var ours atomic.Bool                           // what arrives before is the answer to our own requests
 	receive := func(l *link, m acp.Message) {
 		answered := answers.receive(ctx, l, m)
+		ends.note(m)
 		switch {
 		case raw:
 			if ours.Load() || !m.IsResponse() {
@@ -88,6 +99,10 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		ours.Store(true)
 		res, err = l.call(ctx, method, params)
 	}
+	stopReason := rawjson.MemberString(res, "stopReason")
+	if err == nil && speaks == acpversion.Two && method == acp.MethodSessionPrompt {
+		stopReason, err = ends.of(ctx, l, rawjson.MemberString(res, "messageId"))
+	}
 	if l != nil {
 		l.close()
 	}
@@ -107,7 +122,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	var ended error
 	if method == acp.MethodSessionPrompt {
-		ended = stopError(rawjson.MemberString(res, "stopReason"))
+		ended = stopError(stopReason)
 	}
 	if raw {
 		return ended
@@ -125,6 +140,56 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	return ended
 }
 
+// turnEnds knows how turns of version 2 have ended, by their prompts' messages. note is
+// called by one goroutine.
+type turnEnds struct {
+	wake chan struct{} // something has ended
+
+	mu    sync.Mutex
+	last  string // the newest message of a person
+	ended map[string]string
+}
+
+func (e *turnEnds) note(m acp.Message) {
+	u := m.Update()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch string(m.UpdateKind()) {
+	case "user_message":
+		e.last = rawjson.MemberString(u, "messageId")
+	case "state_update":
+		if reason := rawjson.MemberString(u, "stopReason"); reason != "" && e.last != "" {
+			if e.ended == nil {
+				e.ended = map[string]string{}
+			}
+			e.ended[e.last] = reason
+			select {
+			case e.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// of waits for the end of the turn that the message began, and returns its stop reason.
+func (e *turnEnds) of(ctx context.Context, l *link, message string) (string, error) {
+	for {
+		e.mu.Lock()
+		reason := e.ended[message]
+		e.mu.Unlock()
+		if reason != "" {
+			return reason, nil
+		}
+		select {
+		case <-e.wake:
+		case <-l.ended:
+			return "", l.err
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
 // rpcInitialize sends the user's own initialize as the connection's first
 // message. Its members win over the standard ones.
 func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(*link, acp.Message)) (json.RawMessage, *link, error) {
@@ -135,7 +200,14 @@ func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, 
 	if err := json.Unmarshal(params, &own); err != nil {
 		return nil, nil, usagef(c, "the params of initialize are not a JSON object")
 	}
+	speaks, err := versionOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
 	all := initializeParams(c.String("agent"), object{})
+	if speaks == acpversion.Two {
+		all = initializeTwo(c.String("agent"), object{})
+	}
 	maps.Copy(all, own)
 	t, err := targetOf(c)
 	if err != nil {

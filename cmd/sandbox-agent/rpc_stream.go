@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 func rpcStreamCommand(std stdio) *cli.Command {
@@ -17,10 +18,12 @@ func rpcStreamCommand(std stdio) *cli.Command {
 		Usage: "attach to a session and print every message",
 		Description: `Prints what the session's clients are sent until Ctrl-C. --after 0 begins with the
 session's first message, without --after only new ones are shown. Nothing is
-answered. With --json every message is printed as it came.`,
+answered. With --json every message is printed as it came. With --acp 2 the
+connection is not replaced when it breaks.`,
 		Flags: targetFlags(
 			retryFlag(time.Minute),
 			&cli.StringFlag{Name: "session", Usage: "the session"},
+			versionFlag(),
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this sequence number", DefaultText: "the newest"},
 		),
 		Action: func(c *cli.Context) error {
@@ -48,7 +51,11 @@ func rpcStream(c *cli.Context, std stdio) error {
 		return err
 	}
 	asJSON := c.Bool("json")
-	l, err := dialLastingLink(ctx, t, max(c.Duration("retry"), 1), func(s string) { fmt.Fprintln(std.err, s) }, func(_ *link, m acp.Message) {
+	speaks, err := versionOf(c)
+	if err != nil {
+		return err
+	}
+	receive := func(_ *link, m acp.Message) {
 		switch {
 		case m.IsResponse():
 		case asJSON:
@@ -56,12 +63,19 @@ func rpcStream(c *cli.Context, std stdio) error {
 		default:
 			fmt.Fprintln(std.out, summary(m))
 		}
-	})
+	}
+	dial := func() (*link, error) {
+		return dialLastingLink(ctx, t, max(c.Duration("retry"), 1), func(s string) { fmt.Fprintln(std.err, s) }, receive)
+	}
+	if speaks == acpversion.Two {
+		dial = func() (*link, error) { return dialLink(ctx, t, receive) }
+	}
+	l, err := dial()
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if _, err := l.initialize(ctx, agent, object{"eventIds": true, "requestQuestion": true}); err != nil {
+	if _, err := l.initializeAs(ctx, speaks, agent, object{"eventIds": true, "requestQuestion": true}); err != nil {
 		return err
 	}
 	var own object

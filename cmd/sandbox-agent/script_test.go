@@ -218,6 +218,30 @@ func TestRPCCall_AnswersByRule(t *testing.T) {
 	}
 }
 
+// In version 2 a prompt is answered at once, and the command waits for the turn all the same.
+func TestRPCCall_VersionTwo(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "hello")
+	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
+	call := func(text string, args ...string) (int, string, string) {
+		t.Helper()
+		return tool(t, "", append([]string{"rpc", "call", "session/prompt", `{"prompt":[{"type":"text","text":"` + text + `"}]}`, "--session", id, "--acp", "2"}, args...)...)
+	}
+	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != exitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"messageId": "sa.`) {
+		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
+	}
+	if code, out, _ := call("stop max_tokens", "--raw"); code != exitEndedEarly || !strings.Contains(out, `"state":"idle","stopReason":"max_tokens"`) {
+		t.Errorf("exit %d, want %d\n%s", code, exitEndedEarly, out)
+	}
+	if code, out, errOut := tool(t, "", "rpc", "call", "initialize", "--acp", "2"); code != exitOK || !strings.Contains(out, `"protocolVersion": 2`) {
+		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
+	}
+	if code, _, errOut := call("x", "--acp", "3"); code != exitUsage || !strings.Contains(errOut, "--acp 3: use 1 or 2") {
+		t.Errorf("exit %d\n%s", code, errOut)
+	}
+}
+
 func TestPermissionRules_WrongOnes(t *testing.T) {
 	for _, tt := range []struct{ rule, want string }{
 		{"maybe", "use allow, reject or ask, or KIND=allow"},

@@ -44,7 +44,7 @@ func summary(m acp.Message) string {
 	case u != nil:
 		parts = append(parts, compact(rawjson.DeleteMember(u, "sessionUpdate")))
 	case m.Method() == acp.MethodSessionRequestPermission:
-		parts = append(parts, rawjson.MemberString(m.Params(), "toolCall", "title"))
+		parts = append(parts, requestTitle(m.Params()))
 	case m.Params() != nil:
 		parts = append(parts, compact(m.Params()))
 	}

@@ -194,6 +194,10 @@ func (s *Session) hasAnswers() bool {
 				if rawjson.MemberString(m.Result(), "stopReason") != "" {
 					return true
 				}
+			case e.Kind == journal.TurnEnd: // of a turn whose client was answered when it began
+				if rawjson.MemberString(m.Params(), "result", "stopReason") != "" {
+					return true
+				}
 			}
 		}
 	}

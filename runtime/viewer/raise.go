@@ -1,6 +1,8 @@
 package viewer
 
 import (
+	"errors"
+
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
@@ -63,6 +65,11 @@ func (st *Stream) readOn(p *pastView, log *journal.Log, upTo uint64) error {
 	const batch = 256 << 10
 	for cur := log.Cursor(p.at); p.at < upTo; {
 		entries, err := cur.Next(nil, batch)
+		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok && gone.Oldest > p.at+1 {
+			p.at = gone.Oldest - 1 // given up meanwhile: what is left is read
+			cur.Seek(p.at)
+			continue
+		}
 		if err != nil {
 			return problem.Wrap(problem.Internal, err, "cannot read the session's log")
 		}

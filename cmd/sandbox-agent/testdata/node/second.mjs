@@ -43,7 +43,10 @@ class Reader {
     if (history) this.#conversations.delete(sessionId);
     const params = this.version === 1 ? { mcpServers: [] } : history ? { replayFrom: { type: "start" } } : {};
     const method = this.version === 1 ? this.methods.session.load : this.methods.session.resume;
-    const { _meta } = await this.agent.request(method, { sessionId, cwd, ...params });
+    const { _meta, configOptions, modes } = await this.agent.request(method, { sessionId, cwd, ...params });
+    // What was set before the history began is in the answer.
+    const current = configOptions?.find((o) => o.category === "mode")?.currentValue ?? modes?.currentModeId;
+    if (current) this.of(sessionId).take({ sessionUpdate: "current_mode_update", currentModeId: current });
     return _meta["sandboxagent.dev"].seq;
   }
 
