@@ -58,7 +58,7 @@ type question struct {
 	Question string `json:"question"`
 	Header   string `json:"header"`
 	Multiple bool   `json:"multiple"`
-	Custom   *bool  `json:"custom"` // own words are an answer, too; they are unless it is false
+	Custom   *bool  `json:"custom,omitempty"` // own words are an answer, too; they are unless it is false
 	Options  []struct {
 		Label       string `json:"label"`
 		Description string `json:"description"`
