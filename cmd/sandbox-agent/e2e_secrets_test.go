@@ -143,7 +143,10 @@ func TestSecrets(t *testing.T) {
 			g.post("GET", "/v2/sessions?cwd="+queryCanary+"&access="+queryCanary, "")
 			g.post("GET", "/v2/fs/stat?path=/"+queryCanary, "")
 			h.commandLines(keyCanary, oauthCanary, promptCanary, queryCanary)
-			h.shown(s, keyCanary, oauthCanary, promptCanary, queryCanary, token)
+			h.shown(s, keyCanary, oauthCanary, queryCanary, token)
+			// The list of sessions tells how each began, and nothing else does.
+			h.in("GET /metrics", g.get("/metrics", nil), promptCanary)
+			h.in("GET /v2/agents", g.get("/v2/agents", nil), promptCanary)
 		}
 	}
 	g.kill(syscall.SIGTERM)
@@ -155,9 +158,9 @@ func TestSecrets(t *testing.T) {
 	h.in("the traces", raw, append(everything, promptCanary)...)
 	h.in("the log", []byte(g.stderr.String()), append(everything, promptCanary)...)
 	h.kept(nil, everything...)
-	// What was said is in the sessions' logs, and nowhere else.
+	// What was said is in the sessions' logs, how it began in their records, and nowhere else.
 	h.kept(func(path string) bool {
-		return filepath.Base(path) == "log.journal" || strings.Contains(path, filepath.Join(g.dir, "state"))
+		return slices.Contains([]string{"log.journal", "session.json"}, filepath.Base(path)) || strings.Contains(path, filepath.Join(g.dir, "state"))
 	}, promptCanary)
 	if b, err := g.journals(); err != nil || !bytes.Contains(b, []byte(promptCanary)) {
 		t.Errorf("the logs have not what was said: %v", err)
