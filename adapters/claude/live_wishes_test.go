@@ -147,11 +147,16 @@ func (w *world) tasks(c *client, id schema.SessionID) {
 	}
 }
 
-// liveWithoutForms has an MCP server that asks a client which does not offer it,
-// and wishes that have no effect.
+// liveWithoutForms has an MCP server whose form is declined by a client that has not said
+// that it has forms, and wishes that have no effect.
 func liveWithoutForms(t *testing.T, w *world) {
 	w.Model.On(scriptedmodel.Exactly("use demo"), scriptedmodel.Step{scriptedmodel.Call("mcp__demo__ask", map[string]any{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
-	c := w.open(noticing, bridgetest.Pick(optionAllow))
+	c := w.open(noticing, func(method string, params json.RawMessage) any {
+		if method == acp.MethodElicitationCreate {
+			return map[string]any{"action": "decline"}
+		}
+		return bridgetest.Pick(optionAllow)(method, params)
+	})
 	r := c.Must(acp.MethodSessionNew, &schema.NewSessionRequest{
 		Cwd: w.Cwd, MCPServers: w.servers()[:1],
 		Meta: map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"permissionMode":"whatever","agentSpecific":{"claude":{"noSuchThing":1}},"skills":{"paths":["/no/such"]}}`)},

@@ -242,7 +242,8 @@ func TestReal_Qwen(t *testing.T) {
 	w := newWorld(t)
 	agentcache.Turn(t, "qwen")
 	s := spec(t, "qwen")
-	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"approvalMode":"default"}}`)
+	// In a terminal of its own a command that ends quickly is now and then taken for one that a signal has ended.
+	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"approvalMode":"default","shell":{"enableInteractiveShell":false}}}`)
 	shows := w.shows("default")
 	shows[adapters.Models] = w.choosesModel
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {

@@ -560,7 +560,7 @@ func TestEditor_Acpx(t *testing.T) {
 				defer cancel()
 				agent := bin + " acp --agent mock --log-level warn " + flags
 				for {
-					cmd := exec.CommandContext(ctx, "node", append([]string{cli, "--agent", agent, "--cwd", cwd, "--ttl", "1", "--format", "json", "--approve-all"}, args...)...)
+					cmd := exec.CommandContext(ctx, "node", append([]string{cli, "--agent", agent, "--cwd", cwd, "--ttl", "8", "--format", "json", "--approve-all"}, args...)...)
 					cmd.Env = append(os.Environ(), "HOME="+home, markName+"="+mark)
 					out, err := cmd.CombinedOutput()
 					if err != nil && strings.Contains(string(out), `"QUEUE_OWNER_CLOSED"`) && strings.Contains(string(out), `"retryable":true`) {

@@ -198,6 +198,9 @@ func TestReal_Secrets(t *testing.T) {
 			t.Logf("the turn: %s %v", m.Result, m.Error)
 			// Who has the key: the agent's environment or files, or the model.
 			reached := h.environments(keyCanary)
+			if b == &opencode { // which is hidden from others: only its place shows
+				reached = h.environments("OPENCODE_AUTH_CONTENT=" + strings.Repeat("*", len(keyCanary)))
+			}
 			for _, req := range r.model.Requests() {
 				if slices.ContainsFunc(slices.Concat(req.Header["X-Api-Key"], req.Header["Authorization"]), func(v string) bool { return strings.Contains(v, keyCanary) }) {
 					reached = append(reached, "the model")

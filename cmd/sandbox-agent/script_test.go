@@ -291,7 +291,7 @@ func TestPrompt_OptionsOfTheSession(t *testing.T) {
 	if err := os.WriteFile(file("rules"), []byte("be brief\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, errOut := tool(t, "", "prompt", "hello", "--title", "A title", "--permission-mode", "readonly", "--instructions", "@"+file("rules"),
+	code, _, errOut := tool(t, "", "prompt", "hello", "--title", "A title", "--permission-mode", "default", "--instructions", "@"+file("rules"),
 		"--env", "COLOUR=blue=ish", "--mcp", "files=npx -y 'the server'", "--mcp", "web=https://example.com/mcp", "--mcp", `{"type":"sse","name":"raw","url":"https://example.com/sse","headers":[]}`)
 	if code != exitOK {
 		t.Fatalf("exit %d\n%s", code, errOut)
@@ -318,7 +318,7 @@ func TestPrompt_OptionsOfTheSession(t *testing.T) {
 			{"name": "web", "type": "http", "url": "https://example.com/mcp", "headers": []},
 			{"name": "raw", "type": "sse", "url": "https://example.com/sse", "headers": []}
 		],
-		"_meta": {"sandboxagent.dev": {"title": "A title", "permissionMode": "readonly", "instructions": "be brief\n", "env": {"COLOUR": "blue=ish"}}}
+		"_meta": {"sandboxagent.dev": {"title": "A title", "permissionMode": "default", "instructions": "be brief\n", "env": {"COLOUR": "blue=ish"}}}
 	}`), &want); err != nil {
 		t.Fatal(err)
 	}

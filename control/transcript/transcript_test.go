@@ -186,12 +186,12 @@ func TestWrite_TurnWithoutEndIsNotHeld(t *testing.T) {
 		f.add(ev)
 	}
 	piece := said("agent_message_chunk", strings.Repeat("x", 1<<20))
-	for range 100 {
+	for range 20 {
 		for ev := range log(piece) {
 			written += len(f.add(ev))
 		}
 	}
-	if written < 5 || f.bytes > maxHeld {
+	if written != 1 || f.bytes > maxHeld {
 		t.Errorf("%d entries were written, %d bytes are held", written, f.bytes)
 	}
 }

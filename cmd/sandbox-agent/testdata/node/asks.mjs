@@ -145,7 +145,7 @@ export default {
     const s = await asker(w, a, forms, (params, kind) => {
       assert.equal(kind, "elicitation");
       const { properties } = params.requestedSchema;
-      const [one, two] = Object.keys(properties);
+      const [one, two] = Object.keys(properties).filter((name) => !name.endsWith("_own"));
       assert.deepEqual(properties[one].oneOf?.map((o) => o.const).slice(0, 2), ["Red", "Blue"]);
       if (a.multiSelect) assert.equal(properties[two].type, "array");
       return { action: "accept", content: { [one]: "Blue", ...a.multiSelect ? { [two]: ["S", "L"] } : {} } };
