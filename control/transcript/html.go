@@ -79,6 +79,10 @@ func (imagesAsLinks) Transform(doc *ast.Document, _ text.Reader, _ parser.Contex
 	}
 }
 
+// put writes text as it is. What the writer says comes with Flush.
+func (p *htmlPage) put(s string) { _, _ = p.w.WriteString(s) }
+
+// printf writes with strings escaped.
 func (p *htmlPage) printf(format string, a ...any) {
 	for i, v := range a {
 		if s, ok := v.(string); ok {
@@ -89,17 +93,17 @@ func (p *htmlPage) printf(format string, a ...any) {
 }
 
 func (p *htmlPage) head(s *Session) {
-	p.w.WriteString("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n" +
+	p.put("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n" +
 		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n" +
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n" +
 		"<meta name=\"referrer\" content=\"no-referrer\">\n<meta name=\"generator\" content=\"Sandbox Agent\">\n")
 	p.printf("<title>%s</title>\n<style>\n", s.title())
-	p.w.WriteString(style)
+	p.put(style)
 	p.printf("</style>\n</head>\n<body>\n<header>\n<h1>%s</h1>\n<dl>\n", s.title())
 	for _, row := range s.about() {
 		p.printf("<div><dt>%s</dt><dd>%s</dd></div>\n", row[0], row[1])
 	}
-	p.w.WriteString("</dl>\n</header>\n<main>\n")
+	p.put("</dl>\n</header>\n<main>\n")
 }
 
 // section begins another speaker's part.
@@ -116,7 +120,7 @@ func (p *htmlPage) section(speaker Kind, at string) {
 
 func (p *htmlPage) endSection() {
 	if p.last != "" {
-		p.w.WriteString("</section>\n")
+		p.put("</section>\n")
 	}
 	p.last = ""
 }
@@ -141,21 +145,21 @@ func (p *htmlPage) body(e *Entry) {
 	case Call:
 		p.tool(e.Tool)
 	case Plan:
-		p.w.WriteString("<ul class=\"plan\">\n")
+		p.put("<ul class=\"plan\">\n")
 		for _, s := range e.Plan {
 			p.printf("<li>%s %s</li>\n", mark(s.Status), s.Content)
 		}
-		p.w.WriteString("</ul>\n")
+		p.put("</ul>\n")
 	case Note:
 		p.printf("<p class=\"note\">%s</p>\n", e.Text)
 	case TurnEnd:
 		p.printf("<p class=\"note\">%s</p>\n", e.Turn.ending())
 	case Agent:
-		p.w.WriteString("<div class=\"text\">\n")
+		p.put("<div class=\"text\">\n")
 		if err := markdown.Convert([]byte(e.Text), p.w); err != nil { // of the writer, which says it again
 			return
 		}
-		p.w.WriteString("</div>\n")
+		p.put("</div>\n")
 	case Thought:
 		p.printf("<details class=\"thought\"><summary>Thought</summary><p>%s</p></details>\n", strings.TrimSpace(e.Text))
 	default:
@@ -199,7 +203,7 @@ func (p *htmlPage) tool(t *Tool) {
 	for _, part := range t.Parts {
 		p.body(part)
 	}
-	p.w.WriteString("</details>\n")
+	p.put("</details>\n")
 }
 
 func (p *htmlPage) diff(d Diff) {
@@ -207,7 +211,7 @@ func (p *htmlPage) diff(d Diff) {
 	if d.Text == "" {
 		return
 	}
-	p.w.WriteString("<pre class=\"diff\">")
+	p.put("<pre class=\"diff\">")
 	for line := range strings.Lines(d.Text) {
 		class := ""
 		switch line[0] {
@@ -220,21 +224,21 @@ func (p *htmlPage) diff(d Diff) {
 		}
 		p.printf("<span class=\"%s\">%s</span>", class, line)
 	}
-	p.w.WriteString("</pre>\n")
+	p.put("</pre>\n")
 }
 
 func (p *htmlPage) foot(cost string, l *LeftOut) {
 	p.endSection()
-	p.w.WriteString("</main>\n<footer>\n")
+	p.put("</main>\n<footer>\n")
 	if cost != "" {
 		p.printf("<p>Cost: %s</p>\n", cost)
 	}
 	if list := l.List(); len(list) > 0 {
-		p.w.WriteString("<p>Left out:</p>\n<ul>\n")
+		p.put("<p>Left out:</p>\n<ul>\n")
 		for _, line := range list {
 			p.printf("<li>%s</li>\n", line)
 		}
-		p.w.WriteString("</ul>\n")
+		p.put("</ul>\n")
 	}
-	p.w.WriteString("</footer>\n</body>\n</html>\n")
+	p.put("</footer>\n</body>\n</html>\n")
 }

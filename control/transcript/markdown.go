@@ -14,6 +14,9 @@ type markdownPage struct {
 	last Kind // who spoke last
 }
 
+// put writes text as it is. What the writer says comes with Flush.
+func (p *markdownPage) put(s string) { _, _ = p.w.WriteString(s) }
+
 func (p *markdownPage) head(s *Session) {
 	fmt.Fprintf(p.w, "# %s\n\n", escapeMarkdown(s.title()))
 	for _, row := range s.about() {
@@ -44,7 +47,7 @@ func (p *markdownPage) body(e *Entry) {
 	case Call:
 		p.tool(e.Tool)
 	case Plan:
-		p.w.WriteByte('\n')
+		p.put("\n")
 		for _, s := range e.Plan {
 			box := " "
 			if s.Status == "completed" {
@@ -97,7 +100,7 @@ func (p *markdownPage) tool(t *Tool) {
 	for _, part := range t.Parts {
 		p.body(part)
 	}
-	p.w.WriteString("\n</details>\n")
+	p.put("\n</details>\n")
 }
 
 // fenced writes a block of code whose fence is longer than any in it.
@@ -155,13 +158,13 @@ func escapeMarkdown(s string) string { return markdownEscaper.Replace(s) }
 func (p *markdownPage) foot(cost string, l *LeftOut) {
 	list := l.List()
 	if cost != "" || len(list) > 0 {
-		p.w.WriteString("\n---\n")
+		p.put("\n---\n")
 	}
 	if cost != "" {
 		fmt.Fprintf(p.w, "\nCost: %s\n", cost)
 	}
 	if len(list) > 0 {
-		p.w.WriteString("\nLeft out:\n\n")
+		p.put("\nLeft out:\n\n")
 	}
 	for _, line := range list {
 		fmt.Fprintf(p.w, "- %s\n", line)
