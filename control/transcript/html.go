@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"strings"
+	"sync"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
@@ -28,11 +29,14 @@ type htmlPage struct {
 
 // markdown shows HTML of agents as it is written, and makes links of images: to show
 // them, a reader's browser would ask somebody else for them.
-var markdown = goldmark.New(
-	goldmark.WithExtensions(extension.GFM),
-	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(imagesAsLinks{}, 1000))),
-	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(asWritten{}, 100))),
-)
+// It is made when it is first used.
+var markdown = sync.OnceValue(func() goldmark.Markdown {
+	return goldmark.New(
+		goldmark.WithExtensions(extension.GFM),
+		goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(imagesAsLinks{}, 1000))),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(asWritten{}, 100))),
+	)
+})
 
 // asWritten shows HTML as text.
 type asWritten struct{}
@@ -156,7 +160,7 @@ func (p *htmlPage) body(e *Entry) {
 		p.printf("<p class=\"note\">%s</p>\n", e.Turn.ending())
 	case Agent:
 		p.put("<div class=\"text\">\n")
-		if err := markdown.Convert([]byte(e.Text), p.w); err != nil { // of the writer, which says it again
+		if err := markdown().Convert([]byte(e.Text), p.w); err != nil { // of the writer, which says it again
 			return
 		}
 		p.put("</div>\n")

@@ -3,6 +3,7 @@ package transcript
 import (
 	"fmt"
 	"regexp"
+	"sync"
 )
 
 // Removed stands where something was taken out.
@@ -12,21 +13,24 @@ const Removed = "[removed]"
 const MaxPatterns = 32
 
 // secrets are forms that keys have. What one of them takes out without need is an
-// unlucky word in a transcript; what they miss is a key on a public page.
-var secrets = []*regexp.Regexp{
-	regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),                                         // Anthropic, OpenAI, OpenRouter
-	regexp.MustCompile(`\bsgamp_[A-Za-z0-9_-]{16,}`),                                      // Amp
-	regexp.MustCompile(`\b(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}`),                        // GitHub
-	regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{20,}`),                                  // GitHub
-	regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`),                                      // GitLab
-	regexp.MustCompile(`\bnpm_[A-Za-z0-9]{30,}`),                                          // npm
-	regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`),                                     // AWS
-	regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),                                        // Google
-	regexp.MustCompile(`\bxox[abprs]-[A-Za-z0-9-]{10,}`),                                  // Slack
-	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), // JSON web tokens
-	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
-	regexp.MustCompile(`(?i)\b(authorization: *(bearer|basic) +)[^\s"']{8,}`),
-}
+// unlucky word in a transcript; what they miss is a key on a public page. They are made
+// when they are first used.
+var secrets = sync.OnceValue(func() []*regexp.Regexp {
+	return []*regexp.Regexp{
+		regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),                                         // Anthropic, OpenAI, OpenRouter
+		regexp.MustCompile(`\bsgamp_[A-Za-z0-9_-]{16,}`),                                      // Amp
+		regexp.MustCompile(`\b(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}`),                        // GitHub
+		regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{20,}`),                                  // GitHub
+		regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`),                                      // GitLab
+		regexp.MustCompile(`\bnpm_[A-Za-z0-9]{30,}`),                                          // npm
+		regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`),                                     // AWS
+		regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),                                        // Google
+		regexp.MustCompile(`\bxox[abprs]-[A-Za-z0-9-]{10,}`),                                  // Slack
+		regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), // JSON web tokens
+		regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
+		regexp.MustCompile(`(?i)\b(authorization: *(bearer|basic) +)[^\s"']{8,}`),
+	}
+})
 
 // Patterns compiles what people want to be taken out.
 func Patterns(list []string) ([]*regexp.Regexp, error) {

@@ -73,7 +73,7 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 	}
 	r := &redactor{patterns: o.Redact}
 	if !o.KeepSecrets {
-		r.patterns = slices.Concat(secrets, o.Redact)
+		r.patterns = slices.Concat(secrets(), o.Redact)
 	}
 	for _, text := range []*string{&s.Title, &s.Cwd, &s.Model} {
 		*text = r.text(plain(*text))
