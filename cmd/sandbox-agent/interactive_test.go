@@ -90,6 +90,9 @@ func TestTurn_SecondInterruptLeaves(t *testing.T) {
 
 // An agent that goes on after the cancel does not keep the program.
 func TestTurn_InterruptOfAStubbornAgent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	url, _ := start(t, "--default-agent", "mock")
 	_, errOut, signals, end := startTurn(t, url, "hang", strings.NewReader(""))
 	errOut.await(t, "session ")
@@ -102,6 +105,9 @@ func TestTurn_InterruptOfAStubbornAgent(t *testing.T) {
 
 // A gateway that takes and says nothing more does not keep it either.
 func TestTurn_InterruptWithAFrozenGateway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
 	url, _ := start(t, "--default-agent", "mock")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
