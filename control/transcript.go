@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -52,7 +53,7 @@ func (s *Server) getTranscript(c echo.Context) error {
 	defer out.done()
 	out.WriteHeader(http.StatusOK)
 	err = transcript.Write(out, o, transcript.Session{
-		ID: info.ID, Title: info.Title, Agent: info.Agent, Model: info.Model, Cwd: info.Cwd, Created: info.CreatedAt, Updated: info.UpdatedAt,
+		ID: info.ID, Title: cmp.Or(info.Title, info.Gist), Agent: info.Agent, Model: info.Model, Cwd: info.Cwd, Created: info.CreatedAt, Updated: info.UpdatedAt,
 	}, s.eventsUntil(c.Request().Context(), id, info.EventCount))
 	if err != nil {
 		s.log.Warn("transcript ended early", "session", id, "err", err)

@@ -20,7 +20,7 @@ func TestTranscript(t *testing.T) {
 		}
 	}
 	for format, want := range map[string][]string{
-		"markdown": {"\n## User\n\ndiff\n", "```diff\n@@ -1 +1,2 @@\n first line\n+second line\n```", "✓ Read notes.txt</summary>", "the word is [removed]", "Left out:"},
+		"markdown": {"# diff\n", "\n## User\n\ndiff\n", "```diff\n@@ -1 +1,2 @@\n first line\n+second line\n```", "✓ Read notes.txt</summary>", "the word is [removed]", "Left out:"},
 		"html":     {"<!doctype html>", `<span class="added">+second line`, "the word is [removed]", "Left out:"},
 		"jsonl":    {`"kind":"user"`, `"text":"the word is [removed]"`, `"leftOut":{"secrets":2}`},
 	} {
