@@ -43,7 +43,7 @@ type fold struct {
 	bytes int // of messages that made what is held
 
 	tools map[string]*Entry // calls that are held
-	known map[string]string // titles of the calls that were written
+	known map[string]string // titles of the calls that were written and had not ended
 	asked map[acp.ID]asked  // open requests of the agent, by id
 	plan  *Entry            // of this turn
 
@@ -68,8 +68,11 @@ func newFold(thoughts bool) *fold {
 func (f *fold) release() []*Entry {
 	out := f.held
 	for id, e := range f.tools {
-		f.known[id] = e.Tool.Title
+		if delete(f.known, id); e.Tool.Status != "completed" && e.Tool.Status != "failed" {
+			f.known[id] = e.Tool.Title
+		}
 	}
+	clear(f.asked) // what was written does not change any more
 	f.held, f.bytes, f.tools, f.plan = nil, 0, map[string]*Entry{}, nil
 	return out
 }

@@ -80,7 +80,7 @@ func TestWrite_FoldsATurn(t *testing.T) {
 		`client {"jsonrpc":"2.0","id":7,"result":{"outcome":{"outcome":"selected","optionId":"o"}}}`,
 		`{"sessionUpdate":"plan","entries":[{"content":"one","status":"pending"}]}`,
 		said("agent_message_chunk", "Meanwhile"),
-		`{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed","content":[{"type":"content","content":{"type":"text","text":"\u001b[31m.\u001b[0m\nfile"}}]}`,
+		`{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"in_progress","content":[{"type":"content","content":{"type":"text","text":"\u001b[31m.\u001b[0m\nfile"}}]}`,
 		`{"sessionUpdate":"plan","entries":[{"content":"one","status":"completed"}]}`,
 		ended,
 		`{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"failed"}`,
@@ -97,7 +97,7 @@ func TestWrite_FoldsATurn(t *testing.T) {
 		got = append(got, string(e.Kind)+": "+text)
 	}
 	want := []string{
-		"user: do it", "agent: I will.", `tool: Run ls|completed|ls -a|Allow|".\nfile"`, "plan: one completed", "agent: Meanwhile", "turn: ",
+		"user: do it", "agent: I will.", `tool: Run ls|in_progress|ls -a|Allow|".\nfile"`, "plan: one completed", "agent: Meanwhile", "turn: ",
 		`tool: Run ls|failed|||""`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
