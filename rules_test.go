@@ -87,6 +87,8 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./adapters/all", to: "./adapters/pi/..."}:                                                      nameReason,
 	{from: "...", except: "./adapters/adaptertest ./acp/acptest/...", to: "github.com/santhosh-tekuri/jsonschema/v6/..."}: "schemas are checked in tests only",
 
+	{from: "./cmd/...", to: "./adapters/install/signature/signaturetest", deep: true}:                                                        "test helpers stay out of the binary",
+	{from: "./adapters/install/signature", to: "...", unless: "std"}:                                                                         stdReason,
 	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                                        stdReason,
 	{from: "./acp/rawjson/...", to: "...", unless: "std"}:                                                                                    stdReason,
 	{from: "./acp/problem/...", to: "...", unless: "std"}:                                                                                    stdReason,
