@@ -155,6 +155,7 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 func TestLive_ServerDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.Env = append(w.Env, "OPENCODE_MODELS_PATH=") // the catalogue in its program
 	w.probe = &probe{Adapter: New()}
 	w.Use(w.probe)
 	c := w.open(schema.ClientCapabilities{}, nil)
