@@ -63,6 +63,7 @@ var forbidden = map[edge]string{
 	{from: "./cmd/...", to: "./adapters/internal/bridgetest", deep: true}:               "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./adapters/adaptertest", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/reliability/...", deep: true}:                   "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "go.uber.org/goleak/...", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "github.com/getkin/kin-openapi/...", deep: true}:            "its initialisation costs more than the whole start",
