@@ -26,6 +26,7 @@ import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
 
 const About = lazy(() => import("./About.js"));
+const Review = lazy(() => import("./Review.js"));
 const LoginCard = lazy(() => import("./LoginCard.js"));
 
 /** One session: what was said, what is asked, and where to answer. */
@@ -64,7 +65,8 @@ function Inside({ conversation }: { conversation: Conversation }) {
   const askedCalls = useMemo(() => new Set(asks.flatMap((a) => (a.toolCallId ? [a.toolCallId] : []))), [asks]);
   const attached = useAttachments(conversation);
   const [over, setOver] = useState(false);
-  const [taken, setTaken] = useState(0); // prompts taken back from the queue: the composer begins anew with each
+  const [taken, setTaken] = useState(0); // prompts that come from elsewhere, such as the queue: the composer begins anew with each
+  const [reviewing, setReviewing] = useState(false);
   const { info } = state;
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useTitle("part", info && title);
@@ -78,6 +80,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
     if (at >= 0) control.current?.show(at);
   };
   useShortcut({ keys: "mod+f", what: "Find in the conversation", group: "Conversation", always: true, run: () => setFinding((f) => f ?? { words: "", row: undefined }) });
+  useShortcut({ keys: "c", what: "Review the changes", group: "Conversation", run: () => state.phase !== "failed" && setReviewing(true) });
   useShortcut({ keys: "alt+ArrowUp", what: "The prompt before", group: "Conversation", always: true, run: () => toPrompt(-1) });
   useShortcut({ keys: "alt+ArrowDown", what: "The next prompt", group: "Conversation", always: true, run: () => toPrompt(1) });
   if (state.phase === "failed") {
@@ -109,7 +112,17 @@ function Inside({ conversation }: { conversation: Conversation }) {
 
   return (
     <div className="conversation" {...drop}>
-      <Head conversation={conversation} title={title} />
+      <Head conversation={conversation} title={title} onReview={() => setReviewing(true)} />
+      {reviewing && info && (
+        <Suspense fallback={null}>
+          <Review conversation={conversation} cwd={info.cwd} onClose={() => setReviewing(false)} onPrompt={(text) => {
+            const { draft } = conversation;
+            conversation.draft = { ...draft, text: draft.text.trim() === "" ? text : `${draft.text.trimEnd()}\n\n${text}` };
+            conversation.begun = true; // writing goes on
+            setTaken((n) => n + 1);
+          }} />
+        </Suspense>
+      )}
       {state.continuity === "fresh" && (
         <p className="conversation-bar" role="status">
           <Icon name="warning" /> <span><strong>The agent does not remember the whole conversation.</strong> Its process was started anew and had kept nothing: tell it again what it needs.</span>
@@ -168,7 +181,7 @@ async function saveTranscript(id: string, title: string, format: "html" | "markd
   save(new Blob([text], { type: format === "html" ? "text/html" : "text/markdown" }), `${name}.${format === "html" ? "html" : "md"}`);
 }
 
-function Head({ conversation, title }: { conversation: Conversation; title: string }) {
+function Head({ conversation, title, onReview }: { conversation: Conversation; title: string; onReview: () => void }) {
   const state = useStore(conversation);
   const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
   const { info } = state;
@@ -190,6 +203,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
       </div>
       {shown && <Badge tone={stateTone(shown)}>{shown}</Badge>}
       <IconButton label="Stop the turn" icon="stop" disabled={!state.running || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
+      {info && <IconButton label="Review the changes" icon="review" onClick={onReview} />}
       {info && <IconButton label="About this session" icon="panel" onClick={() => ask("about")} />}
       {asking === "about" && info && <Suspense fallback={null}><About conversation={conversation} info={info} onClose={() => ask(undefined)} /></Suspense>}
       <Menu
