@@ -328,6 +328,9 @@ func TestVerify_TheFirstFormat(t *testing.T) {
 		}
 	}
 	// Taken over, what was lost is not counted.
+	if err := os.WriteFile(path, append(bytes.Clone(good), oldFile(60, 70)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	hole := filepath.Join(t.TempDir(), "log.journal")
 	l, err := Open(hole, Options{Old: path})
 	if err != nil {
