@@ -235,3 +235,21 @@ test("changes of the working tree are looked through, and remarks on them go int
   await page.keyboard.press("Escape");
   await review.waitFor({ state: "detached" });
 });
+
+test("the plan of a turn stays in sight while the agent works", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "plan" });
+  await page.getByRole("log").getByText("waiting").waitFor();
+  const now = page.locator(".plan-now");
+  await now.getByText("1 of 3 Change it").waitFor();
+  expect(await now.getByText("Run the tests").isVisible()).toBe(false);
+  await now.locator("summary").focus();
+  await page.keyboard.press("Enter");
+  await now.getByText("Run the tests").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "plan");
+  await page.getByRole("button", { name: "Stop the turn" }).click();
+  await now.waitFor({ state: "detached" });
+  await page.keyboard.press("Alt+ArrowUp");
+  await page.getByRole("log").getByRole("group", { name: "Plan" }).getByText("1 of 3").waitFor();
+});

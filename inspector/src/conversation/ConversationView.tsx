@@ -10,7 +10,7 @@ import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
-import type { Row } from "./items.js";
+import type { PlanItem, Row } from "./items.js";
 import { authRequired } from "../login/codes.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
@@ -21,6 +21,7 @@ import { Composer } from "./Composer.js";
 import type { Conversation, Waiting } from "./conversation.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
+import { PlanSteps } from "./RowView.js";
 import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
@@ -259,7 +260,8 @@ const patienceMs = 4000;
 function Working({ conversation }: { conversation: Conversation }) {
   const { stopping, usage } = useStore(conversation);
   const { rows } = useStore(conversation.rows);
-  const began = rows.findLast((r) => r.item.kind === "user")?.item.at;
+  const begin = rows.findLastIndex((r) => r.item.kind === "user");
+  const began = rows[begin]?.item.at;
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
     const timer = setInterval(() => setNow(Date.now()), 1000);
@@ -273,16 +275,32 @@ function Working({ conversation }: { conversation: Conversation }) {
     const timer = setTimeout(() => setDeaf(true), patienceMs);
     return () => clearTimeout(timer);
   }, [stopping]);
+  const plan = rows.findLast((r, i) => i > begin && r.item.kind === "plan")?.item;
   return (
-    <div className="working">
-      <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
-      {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
-      {deaf && <Button small tone="danger" busy={busy} onClick={() => {
-        setBusy(true);
-        void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
-      }}>End its process</Button>}
-      {deaf && <span className="soft small">The session stays, and can go on.</span>}
-    </div>
+    <>
+      {plan?.kind === "plan" && <PlanNow plan={plan} />}
+      <div className="working">
+        <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
+        {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
+        {deaf && <Button small tone="danger" busy={busy} onClick={() => {
+          setBusy(true);
+          void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
+        }}>End its process</Button>}
+        {deaf && <span className="soft small">The session stays, and can go on.</span>}
+      </div>
+    </>
+  );
+}
+
+/** The plan of the turn that runs: which step it is at, and all of them when one asks. */
+function PlanNow({ plan }: { plan: PlanItem }) {
+  const done = plan.entries.filter((e) => e.status === "completed").length;
+  const now = plan.entries.find((e) => e.status === "in_progress") ?? plan.entries.find((e) => e.status !== "completed");
+  return (
+    <details className="plan-now">
+      <summary><span className="clip"><strong>{done} of {plan.entries.length}</strong> {now ? now.content : "all done"}</span></summary>
+      <PlanSteps entries={plan.entries} />
+    </details>
   );
 }
 
