@@ -159,6 +159,7 @@ type link struct {
 	native    string // the agent's own id of the session
 	replaying bool   // what the agent shows, the log has; s.mu guards it
 	replayed  bool   // it has shown something of the conversation meanwhile; likewise
+	merge     *merge // compares the two; nil when nobody does; likewise
 	opened    bool   // the agent has opened the session; likewise
 	unwanted  bool   // nobody needs it any more; likewise
 }
@@ -200,6 +201,9 @@ func (l *link) Receive(m *acp.Message) bool {
 	s.mu.Lock()
 	if s.m.link != l || l.replaying {
 		l.replayed = l.replayed || ofConversation(m)
+		if s.m.link == l && l.merge != nil {
+			l.merge.take(m)
+		}
 		s.mu.Unlock()
 		return false
 	}
