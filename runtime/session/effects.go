@@ -59,6 +59,7 @@ func (s *Session) handleLocked(e event) {
 	for _, eff := range s.m.on(e) {
 		s.carryOutLocked(eff, e, &x)
 	}
+	x.flush = s.noteAloneLocked() || x.flush
 	x.save = x.save || s.unsaved && e.kind == answered
 	s.unlock(&x)
 }

@@ -46,6 +46,7 @@ type Session struct {
 	feeds      map[*viewer.Feed]struct{}
 	asks       map[int64]*ask // open, by the id that clients know; at most maxAsks
 	calls      calls
+	notedAlone bool // as the log has it: the agent works alone
 	cost       cost
 	gone       chan struct{}     // closed when it was deleted
 	entered    sync.RWMutex      // read by who attaches a client, written when gone is closed
@@ -249,7 +250,8 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 		defer s.mu.Unlock()
 		if s.m.link == l {
 			s.m.alone = rawjson.MemberBool(m.Params(), "working")
-			s.announceLocked()
+			defer s.announceLocked()
+			return s.noteAloneLocked()
 		}
 		return false
 	case m.IsRequest():
@@ -264,6 +266,19 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 		return false
 	}
 	s.append(journal.Notice, journal.Everyone, m)
+	return true
+}
+
+// noteAloneLocked writes down whether the agent works though nobody has prompted it, for
+// readers of the log to whom that is a state of the session. It reports whether that has
+// changed.
+func (s *Session) noteAloneLocked() bool {
+	if s.m.alone == s.notedAlone {
+		return false
+	}
+	s.notedAlone = s.m.alone
+	n := acp.NewNotification(acp.MethodWorking, rawjson.Object{}.String("sessionId", s.id).Raw("working", strconv.AppendBool(nil, s.m.alone)).End())
+	s.Log().Append(journal.Notice, journal.Nobody, n.Frame())
 	return true
 }
 
