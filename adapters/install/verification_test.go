@@ -1,6 +1,8 @@
 package install
 
 import (
+	"crypto/sha512"
+	"encoding/base64"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -312,4 +314,51 @@ func TestVerification_OldReceipts(t *testing.T) {
 		i, _ := in.Find("claude")
 		wantVerified(t, i, how, "installed by a release that kept no more")
 	}
+}
+
+// The npm client itself, at a registry that signs.
+func TestVerification_WithNPMItself(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
+	if _, err := npmClient(); err != nil {
+		t.Skip("npm is not on this machine")
+	}
+	registry := signaturetest.NewRegistry(t)
+	m := newMaker(t)
+	pack := func(body string) []byte {
+		return tarGz(t, entry{name: "package/package.json", body: `{"name":"@openai/codex","version":"3.2.1-linux-x64"}`, mode: 0o644}, entry{name: "package/vendor/x/bin/codex", body: body})
+	}
+	publish := func(body []byte, sig func(integrity string) signature.PackageSignature) {
+		sum := sha512.Sum512(body)
+		integrity := "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
+		dist := map[string]any{"integrity": integrity, "tarball": m.URL + "/npm/codex.tgz", "signatures": []signature.PackageSignature{sig(integrity)}}
+		version := func(v string) map[string]any {
+			return map[string]any{"name": codexPackage, "version": v, "dist": dist}
+		}
+		m.put("/npm/codex.tgz", body)
+		m.put("/npm/@openai/codex", asJSON(map[string]any{
+			"name": codexPackage, "dist-tags": map[string]string{"latest": "3.2.1"},
+			"versions": map[string]any{"3.2.1": version("3.2.1"), codexVersion: version(codexVersion)},
+		}))
+	}
+	t.Setenv("NPM_CONFIG_REGISTRY", m.URL+"/npm/")
+	t.Setenv("NPM_CONFIG_CACHE", t.TempDir())
+	t.Setenv("NPM_CONFIG_USERCONFIG", "/dev/null")
+	in := m.installer(t, Options{Sources: []Source{NPM}})
+	in.trust.registryKeys = []signature.RegistryKey{registry.Key}
+
+	publish(pack(string(program("codex 3.2.1"))), func(integrity string) signature.PackageSignature {
+		return registry.Sign(t, codexPackage, codexVersion, integrity)
+	})
+	r := mustInstall(t, in, Request{Agent: "codex"})
+	wantVerified(t, r.Installation, BySignature, registry.Key.ID)
+
+	// Somebody puts another program there, with its right checksum.
+	publish(pack(string(program("codex 3.2.1"))+"# more\n"), func(string) signature.PackageSignature {
+		return registry.Sign(t, codexPackage, codexVersion, digest)
+	})
+	_, err := in.Install(t.Context(), Request{Agent: "codex", Reinstall: true})
+	wantProblem(t, err, problem.InstallFailed, "wrong signature", "nothing was installed")
+	wantOnly(t, in, r.Installation)
 }
