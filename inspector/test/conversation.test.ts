@@ -164,6 +164,13 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   for (let i = 0; i < 3; i++) await page.keyboard.press("ArrowDown");
   expect(await prompt.inputValue()).toBe("");
 
+  // A prompt is taken up again; what was being written stays behind it.
+  await prompt.fill("and more");
+  await page.getByRole("button", { name: "To the end" }).click();
+  await log.locator(".said.user").filter({ hasText: "last words" }).getByRole("button", { name: "Write it again" }).click();
+  expect(await prompt.inputValue()).toBe("last words\n\nand more");
+  await prompt.fill("");
+
   // A file of the session's folder.
   await prompt.pressSequentially("look at @sr");
   await page.getByRole("option", { name: "@src/" }).waitFor();

@@ -1,4 +1,4 @@
-import { Suspense, lazy, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
+import { Suspense, lazy, useCallback, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
 import type { ContentBlock } from "sandbox-agent";
 import { Button, CopyButton, IconButton, LinkButton } from "../kit/controls.js";
 import { Confirm, Menu } from "../kit/dialog.js";
@@ -10,7 +10,7 @@ import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
-import type { PlanItem, Row } from "./items.js";
+import type { PlanItem, Row, UserItem } from "./items.js";
 import { authRequired } from "../login/codes.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
@@ -68,6 +68,17 @@ function Inside({ conversation }: { conversation: Conversation }) {
   const [over, setOver] = useState(false);
   const [taken, setTaken] = useState(0); // prompts that come from elsewhere, such as the queue: the composer begins anew with each
   const [reviewing, setReviewing] = useState(false);
+  const attachments = useRef(attached);
+  attachments.current = attached;
+  const again = useCallback(({ blocks }: UserItem) => {
+    const { draft } = conversation;
+    const text = blocks.flatMap((b) => (b.type === "text" ? [b.text] : [])).join("\n");
+    // What was being written stays, behind it.
+    conversation.draft = { text: draft.text.trim() === "" ? text : `${text}\n\n${draft.text}`, attachments: [...draft.attachments, ...blocks.filter((b) => b.type !== "text")] };
+    attachments.current.set(conversation.draft.attachments);
+    conversation.begun = true;
+    setTaken((n) => n + 1);
+  }, [conversation]);
   const { info } = state;
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useTitle("part", info && title);
@@ -138,6 +149,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
       }} />}
       <RowList
         control={control} found={finding?.row} marked={finding?.words ?? ""}
+        onAgain={state.phase === "live" ? again : undefined}
         rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>

@@ -1,5 +1,5 @@
 import { memo, useState } from "react";
-import { CopyButton } from "../kit/controls.js";
+import { CopyButton, IconButton } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { Notice } from "../kit/show.js";
 import { count, duration } from "../kit/text.js";
@@ -10,11 +10,11 @@ import { promptText } from "./words.js";
 import { ToolCall } from "./ToolCall.js";
 
 /** One row of a conversation. It renders again when the row is another one. */
-export const RowView = memo(function RowView({ row, cwd, asked }: { row: Row; cwd: string | undefined; asked: boolean }) {
+export const RowView = memo(function RowView({ row, cwd, asked, onAgain }: { row: Row; cwd: string | undefined; asked: boolean; /** Takes a prompt up again, to be changed and sent. */ onAgain?: ((item: UserItem) => void) | undefined }) {
   const { item } = row;
   switch (item.kind) {
     case "user":
-      return <User item={item} />;
+      return <User item={item} onAgain={onAgain} />;
     case "text":
       return <Said item={item} segment={row.segment} />;
     case "thought":
@@ -32,7 +32,7 @@ export const RowView = memo(function RowView({ row, cwd, asked }: { row: Row; cw
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
-function User({ item }: { item: UserItem }) {
+function User({ item, onAgain }: { item: UserItem; onAgain: ((item: UserItem) => void) | undefined }) {
   const [all, setAll] = useState(false);
   const texts = item.blocks.filter((b) => b.type === "text");
   const long = texts.reduce((n, b) => n + b.text.length, 0) > 6000;
@@ -43,6 +43,7 @@ function User({ item }: { item: UserItem }) {
         {long && <button type="button" className="link" onClick={() => setAll(!all)}>{all ? "Show less" : "Show all"}</button>}
       </div>
       <span className="when">
+        {onAgain && <IconButton className="copy" label="Write it again" icon="edit" size={14} onClick={() => onAgain(item)} />}
         <CopyButton text={() => promptText(item)} iconOnly label="Copy the prompt" />
         <time dateTime={new Date(item.at).toISOString()}>{clock.format(item.at)}</time>
       </span>
