@@ -45,7 +45,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	if n.From != nil {
 		n.From.mu.Lock()
-		rec.Modes, rec.ConfigOptions, rec.Gist = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist
+		rec.Modes, rec.ConfigOptions, rec.Gist, rec.Incomplete = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist, n.From.rec.Incomplete
 		n.From.mu.Unlock()
 	}
 	rec.read(result)
@@ -82,7 +82,11 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 // Inherit copies the history of another session up to an entry. Who makes the fork knows
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
-	cur := from.Log().Cursor(from.Log().Oldest() - 1)
+	oldest := from.Log().Oldest()
+	if oldest > 1 {
+		s.LacksHistory()
+	}
+	cur := from.Log().Cursor(oldest - 1)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
