@@ -19,7 +19,8 @@ type recorder struct {
 
 	mu      sync.Mutex
 	written time.Time
-	refuses bool // to load
+	refuses bool // to load, without a login
+	hides   bool // its record
 	ignores bool // prompts
 }
 
@@ -54,6 +55,10 @@ func newRecorder() *recorder {
 		case "session/load":
 			if a.refuses {
 				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeAuthRequired, "log in first"))
+				return
+			}
+			if a.hides {
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "the record cannot be read"))
 				return
 			}
 			c.update(m.Session(), `{"sessionUpdate":"available_commands_update","availableCommands":[]}`)
@@ -228,5 +233,23 @@ func TestMerge_KilledGateway(t *testing.T) {
 	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
 	if shown, _ := tc.until(tc.request("session/prompt", prompt(s, "four"))); texts(shown) != "re-two user:three re-three re-four" {
 		t.Errorf("the next prompt shows %q", texts(shown))
+	}
+}
+
+// An agent that does not show its record may go on with it nevertheless.
+func TestMerge_RecordThatIsNotShown(t *testing.T) {
+	a := newRecorder()
+	r := newRuntime(t, t.TempDir(), a.fakeAgent)
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.until(tc.request("session/prompt", prompt(s, "one")))
+	tc.call("session/close", `{"sessionId":"`+s+`"}`)
+	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	a.hides = true
+	if shown, _ := tc.until(tc.request("session/prompt", prompt(s, "two"))); texts(shown) != "re-two" {
+		t.Errorf("the next prompt shows %q", texts(shown))
+	}
+	if info, err := r.Session(s); err != nil || info.Continuity != ContinuityNative {
+		t.Errorf("continuity is %s, %v", info.Continuity, err)
 	}
 }

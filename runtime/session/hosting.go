@@ -147,10 +147,23 @@ func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent,
 		return nil, nil, nil
 	}
 	l, err := s.restore(ctx, p, method, rec, attempt)
-	if said, ok := errors.AsType[*acp.Error](err); ok && said.Code != acp.CodeAuthRequired {
+	if said := refusedBy(err); said != nil && method == acp.MethodSessionLoad && p.Capabilities().Resume {
+		s.log.Debug("agent does not show its record", "err", said) // it may go on with it nevertheless
+		l, err = s.restore(ctx, p, acp.MethodSessionResume, rec, attempt)
+	}
+	if said := refusedBy(err); said != nil {
 		return nil, said, nil
 	}
 	return l, nil, err
+}
+
+// refusedBy returns the error by which an agent does not open a session, nil for others
+// and where a login is missing.
+func refusedBy(err error) *acp.Error {
+	if said, ok := errors.AsType[*acp.Error](err); ok && said.Code != acp.CodeAuthRequired {
+		return said
+	}
+	return nil
 }
 
 // tellFresh tells everybody that the agent remembers nothing.
