@@ -253,3 +253,21 @@ func TestMerge_RecordThatIsNotShown(t *testing.T) {
 		t.Errorf("continuity is %s, %v", info.Continuity, err)
 	}
 }
+
+// An agent that cannot tell the history of a session that it is resumed in leaves a log
+// without it: who loads that is told so, each time.
+func TestMerge_AgentThatCannotTell(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.request("session/resume", `{"sessionId":"theirs","cwd":"/tmp"}`)
+	a.answer(a.nextOf(t, "session/resume"), `{}`)
+	if _, res := tc.until(id); !strings.Contains(string(res.Result()), `"historyIncomplete":true`) {
+		t.Errorf("the resume says %s", res.Result())
+	}
+	for range 2 {
+		if _, result := connect(t, r, "").loaded("theirs"); !strings.Contains(result, `"historyIncomplete":true`) {
+			t.Errorf("a load says %s", result)
+		}
+	}
+}
