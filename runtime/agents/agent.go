@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -224,12 +223,9 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	}
 	ctx, cancel := context.WithTimeout(observe.Within(ctx, span.Context()), startTimeout)
 	defer cancel()
-	o := adapters.Options{Logger: a.log, Program: program, Env: n.Env, Credentials: n.Credentials}
+	o := a.options(program, *n)
 	if n.Alone {
 		o.Dir = existing(n.Dir)
-	}
-	if a.set.o.StateDir != "" {
-		o.StateDir = filepath.Join(a.set.o.StateDir, a.id)
 	}
 	conn, err := a.adapter.Open(ctx, o)
 	if err != nil {
