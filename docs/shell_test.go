@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -101,15 +102,21 @@ func TestShell_Runs(t *testing.T) {
 	}
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port that nobody listens on. It lies below those that systems
+// give to who asks for any, so that nobody takes it before the page does.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ports = 12_000, 8_000
+	for range 100 {
+		port := strconv.Itoa(first + rand.IntN(ports))
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatalf("no port is free from %d on", first)
+	return ""
 }
 
 // prologue is what the blocks of a page find. address waits until a file has

@@ -265,6 +265,9 @@ func liveSecrets(t *testing.T, w *world) {
 		}
 	}
 	own, _, _ := strings.Cut(said, "above:")
+	if strings.Contains(own, scratchVar) {
+		t.Errorf("a command unpacks into the server's folder: %s", own)
+	}
 	for name, kept := range map[string]string{"the session's own key": "XAI_API_KEY=" + sessionKey, "the shell": "SHELL=/"} {
 		if !strings.Contains(own, kept) {
 			t.Errorf("a command does not see %s", name)

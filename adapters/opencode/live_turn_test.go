@@ -3,6 +3,7 @@ package opencode
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -155,8 +156,10 @@ func liveBrokenStreamOfEvents(t *testing.T, w *world) {
 func TestLive_ServerDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.Env = append(w.Env, "OPENCODE_MODELS_PATH=") // the catalogue in its program
 	w.probe = &probe{Adapter: New()}
 	w.Use(w.probe)
+	left := w.Write(filepath.Join(w.State, "scratch", "of-a-gateway-that-was-killed", "library.so"), "", 0o600)
 	c := w.open(schema.ClientCapabilities{}, nil)
 	// A wrong configuration that was put right does not stay wrong.
 	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": 5}`, 0o600)
@@ -167,6 +170,13 @@ func TestLive_ServerDies(t *testing.T) {
 	modes, images := restartModesModelsEffort(t, w, c), restartAttachments(t, w, c)
 	id := c.New("")
 	c.Turn(id, "say before the end")
+	unpacked := func() []string {
+		found, _ := filepath.Glob(filepath.Join(w.State, "scratch", "*", ".*"))
+		return found
+	}
+	if _, err := os.Stat(left); err == nil || len(unpacked()) == 0 {
+		t.Errorf("a server has unpacked %v, and what another left: %v", unpacked(), err)
+	}
 	from := c.Seen()
 	turn := c.Prompt(id, "run echo begun; sleep 600")
 	c.Await("output", from, func(m *acp.Message) bool { return strings.Contains(string(m.Params()), "begun") })
@@ -202,6 +212,9 @@ func TestLive_ServerDies(t *testing.T) {
 	again.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	if err := again.Ended(); err == nil {
 		t.Error("the server that hangs has not ended")
+	}
+	if found := unpacked(); len(found) > 0 {
+		t.Errorf("after all servers there is still %v", found)
 	}
 }
 

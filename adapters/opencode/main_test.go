@@ -55,6 +55,7 @@ func newWorld(t *testing.T) *world {
 	w := bridgetest.New(t, New(), version)
 	url := w.Model.URL
 	w.Env = append(w.Env,
+		"OPENCODE_MODELS_PATH="+w.Write("models.json", agentcache.OpenCodeModels, 0o600),
 		"XDG_CONFIG_HOME="+filepath.Join(w.Home, ".config"), "XDG_DATA_HOME="+filepath.Join(w.Home, ".local/share"),
 		"XDG_CACHE_HOME="+filepath.Join(w.Home, ".cache"), "XDG_STATE_HOME="+filepath.Join(w.Home, ".local/state"),
 		// What does not go to loopback goes to the model, which refuses it.

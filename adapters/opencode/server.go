@@ -41,7 +41,8 @@ type server struct {
 	http  *http.Client
 	base  string // http://127.0.0.1:PORT
 	pass  string
-	open  error // why commands can see the password; nil when they cannot
+	open  error  // why commands can see the password; nil when they cannot
+	clean func() // removes what the process has unpacked
 
 	users int // requests that need it beside its sessions; guarded by the agent's mu
 
@@ -105,9 +106,20 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 		s.stop()
 		return nil, err
 	}
+	s.clean = func() {}
+	// A folder in which the shell may be run is one that libraries may be loaded from.
+	if open == nil {
+		var set []string
+		if set, s.clean, err = a.scratch(env); err != nil {
+			s.stop()
+			return nil, err
+		}
+		env = append(env, set...)
+	}
 	// Sessions name their directories; this one is for requests that do not.
 	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env, Dir: "/"})
 	if err != nil {
+		s.clean()
 		s.stop()
 		return nil, err
 	}
@@ -167,6 +179,7 @@ func (s *server) watch(said chan<- string) {
 		return nil
 	}, func([]byte, error) {}) // it writes nothing else that matters
 	s.exit = s.child.End(ladder)
+	s.clean()
 	// First the connection: who is told that a turn has failed may prompt again at
 	// once, and must not be given this process.
 	s.a.died(s)

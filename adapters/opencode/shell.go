@@ -71,7 +71,11 @@ func (a *agent) veil(ctx context.Context, env []string) (path string, set []stri
 		return "", nil, err
 	}
 	path = filepath.Join(a.o.StateDir, "shell", filepath.Base(shell))
-	set = []string{shellVar + "=" + shell, hiddenVar + "=" + strings.Join(hidden(a.o.Env), " ")}
+	names := hidden(a.o.Env)
+	if bridge.Lookup(env, scratchVar) == "" {
+		names = append(names, scratchVar)
+	}
+	set = []string{shellVar + "=" + shell, hiddenVar + "=" + strings.Join(names, " ")}
 	if now, err := os.ReadFile(path); err != nil || string(now) != script {
 		if err := bridge.WritePrivate(path, []byte(script)); err != nil {
 			return "", nil, err

@@ -79,7 +79,7 @@ func (b *bridged) real(t *testing.T) *realRun {
 		"https_proxy="+m.URL, "http_proxy="+m.URL, "no_proxy=127.0.0.1,localhost",
 	)
 	for _, kv := range b.env {
-		r.base = append(r.base, strings.ReplaceAll(kv, "{model}", m.URL))
+		r.base = append(r.base, strings.NewReplacer("{model}", m.URL, "{home}", r.home).Replace(kv))
 	}
 	r.g = newGateway(t, "--default-agent", b.id, "--log-level", "debug")
 	r.set("SANDBOX_AGENT_" + strings.ToUpper(r.id) + "_BIN=" + r.program)

@@ -104,8 +104,8 @@ var opencode = bridged{
 	id:           "opencode",
 	keylessFiles: map[string]string{".config/opencode/opencode.json": `{"share": "disabled", "enabled_providers": ["anthropic"]}`},
 	program:      installed("opencode", agentcache.OpenCode),
-	env:          []string{"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/"},
-	files: map[string]string{".config/opencode/opencode.json": `{
+	env:          []string{"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH={home}/models.json"},
+	files: map[string]string{"models.json": agentcache.OpenCodeModels, ".config/opencode/opencode.json": `{
 	"share": "disabled", "model": "scripted/large", "small_model": "scripted/small", "enabled_providers": ["scripted"],
 	"permission": {"bash": {"*": "allow", "touch *": "ask"}, "edit": {"*guarded*": "ask"}},
 	"provider": {"scripted": {

@@ -29,6 +29,7 @@ const (
 	idleTimeout       = 2 * time.Minute  // of a connection without a request
 	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
 	flushBound        = 3 * time.Second  // for the last traces to be sent
+	startOver         = 2 * time.Second  // after it began to listen, a gateway has started
 	streamsPerConn    = 1000             // of HTTP/2: one per session and more
 )
 
@@ -141,6 +142,8 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		served <- srv.Serve(ln)
 	}()
 	announce(cfg, ln.Addr(), log, std.err)
+	// Behind the first requests, which need much of the same.
+	defer time.AfterFunc(startOver, giveBackStart).Stop()
 
 	select {
 	case err = <-served: // only a failure ends it by itself

@@ -75,8 +75,8 @@ export abstract class Cloud {
 
   protected async remove(id: string): Promise<boolean> {
     const machine = this.machines.get(id);
-    this.machines.delete(id);
     await machine?.destroy();
+    this.machines.delete(id);
     return machine !== undefined;
   }
 

@@ -1,6 +1,6 @@
 // Runs an example as a user does: as a program of its own.
 import { spawn, type ChildProcess } from "node:child_process";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import type { Cloud } from "./cloud.ts";
 
@@ -14,13 +14,24 @@ export interface Run {
   readonly code: Promise<number>;
 }
 
-/** A port that was free a moment ago: all machines of the double share this computer's. */
+// Below the ports that systems give to those who ask for any: nobody else on this
+// computer gets one of these between the moment it is chosen and the end of a test.
+const first = 20_000;
+const perWorker = 400;
+let next = process.pid % perWorker;
+
+/** A port that nobody listens on: all machines of the double share this computer's. */
 export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  const worker = Number(process.env.VITEST_POOL_ID ?? 0) % 25;
+  for (let tried = 0; tried < perWorker; tried++) {
+    const port = first + worker * perWorker + (next++ % perWorker);
+    const server = createServer();
+    const free = await new Promise<boolean>((resolve) => server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
+    if (!free) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
+  throw new Error(`no port is free from ${first + worker * perWorker} on`);
 }
 
 export async function run(example: string, cloud: Cloud, env: Record<string, string> = {}): Promise<Run> {

@@ -19,6 +19,7 @@ import (
 // those that start real agents, whose time is the agents' own, and those that move
 // much data through code that smaller tests run with it.
 const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestSettle_RealAgents` +
+	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM)$`
 
 // goRun is one call of go test.
@@ -31,6 +32,10 @@ type goRun struct {
 // ofRepository are packages whose tests look at the repository and at what is
 // built from it: nothing of ours runs at the same time in them.
 var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mutate", "./internal/flaky", "./internal/suite"}
+
+// sequential are packages of functions that change nothing which another goroutine
+// sees: the race detector has nothing to find in them.
+var sequential = []string{"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters/credentials"}
 
 // endToEnd starts the gateway as a process. Its parts are tested with the race
 // detector where they are.
@@ -50,13 +55,13 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	concurrent := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(slices.Concat(ofRepository, []string{endToEnd}), func(p string) bool {
+		return slices.ContainsFunc(slices.Concat(ofRepository, sequential, []string{endToEnd}), func(p string) bool {
 			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
 		})
 	})
 	return []goRun{
 		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, []string{endToEnd, "./adapters/..."}},
-		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, []string{endToEnd}},
+		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, append([]string{endToEnd}, sequential...)},
 		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, concurrent},
 		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
 	}, nil

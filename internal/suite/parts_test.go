@@ -188,3 +188,26 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// A package that gets a goroutine or a lock needs the race detector.
+func TestSequential_HasNoGoroutine(t *testing.T) {
+	concurrent := regexp.MustCompile(`(?m)^\s*go (func|\w+[.(])|\.Go\(|"sync"|"sync/atomic"|\bchan\b`)
+	for _, pkg := range sequential {
+		files, err := filepath.Glob(filepath.Join("../..", pkg, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s has no files: %v", pkg, err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m := concurrent.Find(b); m != nil {
+				t.Errorf("%s has %q: run its tests with the race detector", f, m)
+			}
+		}
+	}
+}
