@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -17,7 +18,7 @@ import (
 
 // Travel takes sessions to other gateways, and brings them from there.
 type Travel interface {
-	ExportSession(ctx context.Context, id string, d runtime.Departure, run func(ctx context.Context, m runtime.Manifest) error) error
+	ExportSession(ctx context.Context, id string, d runtime.Departure) error
 	ImportSession(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions) (runtime.Imported, error)
 	TravelFolder() (dir string, remove func(), err error)
 }
@@ -40,8 +41,8 @@ func (s *Server) exportSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	keep := false
-	if err := flags(c, map[string]*bool{"keepSecrets": &keep}); err != nil {
+	keep, workspace := false, false
+	if err := flags(c, map[string]*bool{"keepSecrets": &keep, "workspace": &workspace}); err != nil {
 		return err
 	}
 	patterns, err := transcript.Patterns(c.QueryParams()["redact"])
@@ -69,7 +70,13 @@ func (s *Server) exportSession(c echo.Context) error {
 		return err
 	}
 	d.Put = func(name string, from io.Reader) error { return w.Put(name, from) }
-	err = s.o.Travel.ExportSession(c.Request().Context(), id, d, nil)
+	if workspace {
+		if err := s.workspaces(); err != nil {
+			return err
+		}
+		d.Workspace = func(ctx context.Context, cwd string) error { return s.putWorkspace(ctx, w, cwd) }
+	}
+	err = s.o.Travel.ExportSession(c.Request().Context(), id, d)
 	switch {
 	case err == nil:
 		err = w.Close()
@@ -102,8 +109,14 @@ func fileName(id string) string {
 func (s *Server) importSession(c echo.Context) error {
 	var o runtime.ImportOptions
 	o.Cwd = c.QueryParam("cwd")
-	if err := flags(c, map[string]*bool{"trust": &o.Trusted}); err != nil {
+	workspace := false
+	if err := flags(c, map[string]*bool{"trust": &o.Trusted, "workspace": &workspace}); err != nil {
 		return err
+	}
+	if workspace {
+		if err := s.workspaces(); err != nil {
+			return err
+		}
 	}
 	r := fileRequest{Context: c}
 	release, err := s.transfer(r)
@@ -122,15 +135,41 @@ func (s *Server) importSession(c echo.Context) error {
 		if _, err := s.o.Sessions.Session(m.SessionID); err == nil {
 			return problem.New(problem.SessionAlreadyExists, "session %s is here already: delete it first, or leave it as it is", m.SessionID).With("sessionId", m.SessionID)
 		}
+		if workspace && !m.Workspace {
+			return problem.New(problem.InvalidRequest, "the file has no workspace: import it without one, or export it with its workspace").With("parameter", "workspace")
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	got, err := s.o.Travel.ImportSession(c.Request().Context(), m, dir, o)
+	got, err := s.arrive(c.Request().Context(), m, dir, o, workspace)
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	return c.JSON(http.StatusCreated, got)
+}
+
+// arrive makes the session of what was unpacked, after its workspace.
+func (s *Server) arrive(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions, workspace bool) (runtime.Imported, error) {
+	if !workspace {
+		got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
+		if err == nil && m.Workspace {
+			got.LeftOut = append(got.LeftOut, "workspace")
+		}
+		return got, err
+	}
+	ws, undo, err := s.placeWorkspace(ctx, dir, &o)
+	if err != nil {
+		return runtime.Imported{}, err
+	}
+	got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
+	if err != nil {
+		return got, errors.Join(err, undo())
+	}
+	for _, one := range ws.LeftOut {
+		got.LeftOut = append(got.LeftOut, "of the workspace: "+one)
+	}
+	return got, nil
 }

@@ -44,9 +44,8 @@ type Manifest struct {
 	LastSeq        uint64    `json:"lastSeq"`
 	CreatedAt      time.Time `json:"createdAt"` // of the session
 	ExportedAt     time.Time `json:"exportedAt"`
-	Gateway        string    `json:"gateway,omitempty"` // the version of the one that it comes from
-	// Workspace says how the files of the working directory travel with it, "" for not.
-	Workspace string `json:"workspace,omitempty"`
+	Gateway        string    `json:"gateway,omitempty"`   // the version of the one that it comes from
+	Workspace      bool      `json:"workspace,omitempty"` // the files of its directory travel with it
 	// LeftOut names what was not taken along: values of variables and headers, credentials.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -71,11 +70,14 @@ type Departure struct {
 	Put   adapters.Put
 	// Clean takes secrets out of a text; may be nil.
 	Clean func(text string) string
+	// Workspace puts the files of the session's directory, behind all else; nil to leave
+	// them.
+	Workspace func(ctx context.Context, cwd string) error
 }
 
 // ExportSession puts all of a session: its record, its log, and what its agent keeps of
-// it. It is closed meanwhile; then run is called, if it is not nil, which may put more.
-func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure, run func(ctx context.Context, m Manifest) error) error {
+// it. It is closed meanwhile.
+func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) error {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return noSession(id)
@@ -92,7 +94,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure, run
 	about := s.About()
 	m := Manifest{
 		Version: ManifestVersion, SessionID: id, Title: s.Info().Title, Agent: about.Agent, AgentSessionID: about.AgentSessionID, Cwd: about.Cwd,
-		LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut,
+		LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut, Workspace: d.Workspace != nil,
 	}
 	if real, err := filepath.EvalSymlinks(m.Cwd); err == nil && real != m.Cwd {
 		m.RealCwd = real
@@ -137,8 +139,8 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure, run
 	if err := putFolder(d.Put, TravelAgent, dir); err != nil {
 		return err
 	}
-	if run != nil {
-		return run(ctx, m)
+	if d.Workspace != nil {
+		return d.Workspace(ctx, m.Cwd)
 	}
 	return nil
 }
@@ -312,9 +314,8 @@ type ImportOptions struct {
 	Cwd string // of the session here; "" for the one that it had
 	// Trusted takes over the settings that can run programs, or allow something.
 	Trusted bool
-	// Arrived is called before anything is kept, with the session's directory here; may
-	// be nil. undo, which may be nil, is called when the session is not kept after all.
-	Arrived func(cwd string) (undo func(), err error)
+	// Moved are further paths of the other machine, and what they are here.
+	Moved []paths.Pair
 }
 
 // Imported is a session that was imported.
@@ -345,7 +346,7 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 	if err != nil {
 		return Imported{}, problem.Wrap(problem.ArchiveRefused, err, "the session's record is missing")
 	}
-	move := movement(m, cwd)
+	move := movement(m, cwd, o.Moved)
 	stage := filepath.Join(dir, "stage")
 	for _, sub := range []string{"session", "agent"} {
 		if err := os.MkdirAll(filepath.Join(stage, sub), 0o700); err != nil {
@@ -357,26 +358,17 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 		return Imported{}, err
 	}
 	defer done()
-	var undoArrived func()
 	s, leftOut, err := r.sessions.Import(session.Arrival{
 		ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Stage: filepath.Join(stage, "session"),
 		Place: func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error) {
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")
 			}
-			if o.Arrived != nil {
-				if undoArrived, err = o.Arrived(cwd); err != nil {
-					return nil, err
-				}
-			}
 			t := adapters.Travel{Options: a.Options(n), SessionID: nativeID, Cwd: cwd}
 			return placeAgent(ctx, a, t, files, filepath.Join(stage, "agent"), move)
 		},
 	})
 	if err != nil {
-		if undoArrived != nil {
-			undoArrived()
-		}
 		return Imported{}, err
 	}
 	leftOut = append(leftOut, m.LeftOut...)
@@ -386,7 +378,7 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 }
 
 // movement is what the paths of the other machine are here.
-func movement(m Manifest, cwd string) paths.Map {
+func movement(m Manifest, cwd string, more []paths.Pair) paths.Map {
 	real := cwd
 	if r, err := filepath.EvalSymlinks(cwd); err == nil {
 		real = r
@@ -398,7 +390,7 @@ func movement(m Manifest, cwd string) paths.Map {
 	if home, err := os.UserHomeDir(); err == nil && m.Home != "" {
 		pairs = append(pairs, paths.Pair{From: filepath.Clean(m.Home), To: filepath.Clean(home)})
 	}
-	return paths.NewMap(pairs...)
+	return paths.NewMap(append(pairs, more...)...)
 }
 
 // entriesOf returns the entries of the parts of a log, one after the other.

@@ -20,6 +20,7 @@ func sessionsExportCommand(std stdio) *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE`, - is the standard output"},
 			&cli.StringSliceFlag{Name: "redact", Usage: "take out what this regular expression matches; may be repeated"},
 			&cli.BoolFlag{Name: "keep-secrets", Usage: "leave in what looks like a key"},
+			&cli.BoolFlag{Name: "workspace", Usage: "take along the files of the session's directory, with the repository that they are in; what git ignores stays"},
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
@@ -30,7 +31,7 @@ func sessionsExportCommand(std stdio) *cli.Command {
 			if c.String("output") == "" {
 				return usagef(c, "name the file with -o FILE, or -o - for the standard output")
 			}
-			o := client.ExportOptions{Redact: c.StringSlice("redact"), KeepSecrets: c.Bool("keep-secrets")}
+			o := client.ExportOptions{Redact: c.StringSlice("redact"), KeepSecrets: c.Bool("keep-secrets"), Workspace: c.Bool("workspace")}
 			if _, err := transcript.Patterns(o.Redact); err != nil {
 				return usagef(c, "--redact: %v", err)
 			}

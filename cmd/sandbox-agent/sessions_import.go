@@ -23,6 +23,7 @@ func sessionsImportCommand(std stdio) *cli.Command {
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "cwd", Usage: "the session's directory at the gateway; the same as it was, if it is not given"},
 			&cli.BoolFlag{Name: "trust", Usage: "take over MCP servers, skills, permission modes and the like: for files of your own"},
+			&cli.BoolFlag{Name: "workspace", Usage: "make the workspace of the file in --cwd, which must be empty or not there: its files can tell agents what to run"},
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
@@ -30,7 +31,7 @@ func sessionsImportCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			o := client.ImportOptions{Cwd: c.String("cwd"), Trust: c.Bool("trust")}
+			o := client.ImportOptions{Cwd: c.String("cwd"), Trust: c.Bool("trust"), Workspace: c.Bool("workspace")}
 			if o.Cwd != "" {
 				if o.Cwd, err = filepath.Abs(o.Cwd); err != nil {
 					return err

@@ -15,13 +15,14 @@ import (
 type ExportOptions struct {
 	Redact      []string // regular expressions, beside what looks like a key
 	KeepSecrets bool     // leave in what looks like a key
+	Workspace   bool     // take along the files of the session's directory
 }
 
 // ExportSession returns all of a session as one file, for ImportSession of another
 // gateway. It is closed while it is read. The caller closes the file; one that ends with
 // an error is not whole.
 func (c *Client) ExportSession(ctx context.Context, id string, o ExportOptions) (io.ReadCloser, error) {
-	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}}
+	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}, "workspace": {strconv.FormatBool(o.Workspace)}}
 	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "export"}, query: q, accept: "*/*"})
 	if err != nil {
 		return nil, err
@@ -36,11 +37,13 @@ type ImportOptions struct {
 	// Trust takes over the settings that can run programs, or allow something: for files
 	// of one's own.
 	Trust bool
+	// Workspace makes the workspace of the file in Cwd, which must be empty or not there.
+	Workspace bool
 }
 
 // ImportSession makes a session of a file of ExportSession.
 func (c *Client) ImportSession(ctx context.Context, file io.Reader, o ImportOptions) (runtime.Imported, error) {
-	q := url.Values{"trust": {strconv.FormatBool(o.Trust)}}
+	q := url.Values{"trust": {strconv.FormatBool(o.Trust)}, "workspace": {strconv.FormatBool(o.Workspace)}}
 	if o.Cwd != "" {
 		q.Set("cwd", o.Cwd)
 	}

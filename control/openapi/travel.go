@@ -25,9 +25,10 @@ func exportOperation(session *openapi3.Parameter) operation {
 			session,
 			query("redact", "A regular expression of what is taken out, too. May be repeated.", patterns),
 			query("keepSecrets", "Leave in what looks like a key.", off),
+			query("workspace", "Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored.", off),
 		},
 		responses: one(200, openapi3.NewResponse().WithDescription("The file.").WithContent(sessionFile())),
-		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.AgentNotInstalled, problem.AgentError, problem.TooManyRequests},
+		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.AgentNotInstalled, problem.AgentError, problem.TooManyRequests, problem.NotSupported},
 	}
 }
 
@@ -38,13 +39,14 @@ func importOperation() operation {
 		description: "The session keeps its id and its events. Paths of the other machine are replaced by those of this one in what the agent keeps. The file is checked as a whole before anything of it is used.",
 		params: []*openapi3.Parameter{
 			query("cwd", "The session's directory here, an absolute path; the one that it had, if it is not given.", openapi3.NewStringSchema()),
+			query("workspace", "Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run.", off),
 			query("trust", "Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like.", off),
 		},
 		body:      openapi3.NewRequestBody().WithDescription("The file.").WithRequired(true).WithContent(sessionFile()),
 		responses: one(201, jsonResponse("The session.", "ImportedSession")),
 		problems: []problem.Kind{
 			problem.InvalidRequest, problem.ArchiveRefused, problem.SessionAlreadyExists, problem.AlreadyExists, problem.UnsupportedAgent, problem.AgentNotInstalled,
-			problem.InsufficientStorage, problem.TooManyRequests, problem.NotSupported, problem.Unavailable,
+			problem.InsufficientStorage, problem.TooManyRequests, problem.NotSupported, problem.Unavailable, problem.DirectoryNotEmpty, problem.PathEscapes,
 		},
 	}
 }

@@ -28,7 +28,7 @@ const (
 
 // inMemory is how much of an entry is held in memory until its size is known; more goes
 // to a temporary file.
-const inMemory = 1 << 20
+const inMemory = 4 << 20
 
 // Writer writes a session's file. It is not safe for concurrent use.
 type Writer struct {

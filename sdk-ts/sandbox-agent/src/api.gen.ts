@@ -5428,6 +5428,8 @@ export interface operations {
             query?: {
                 /** @description The session's directory here, an absolute path; the one that it had, if it is not given. */
                 cwd?: string;
+                /** @description Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run. */
+                workspace?: boolean;
                 /** @description Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like. */
                 trust?: boolean;
             };
@@ -5469,7 +5471,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `permission_denied` */
+            /** @description `permission_denied`, `path_escapes` */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5487,7 +5489,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `session_already_exists`, `already_exists` */
+            /** @description `session_already_exists`, `already_exists`, `directory_not_empty` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5818,6 +5820,8 @@ export interface operations {
                 redact?: string[];
                 /** @description Leave in what looks like a key. */
                 keepSecrets?: boolean;
+                /** @description Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored. */
+                workspace?: boolean;
             };
             header?: never;
             path: {
@@ -5893,6 +5897,15 @@ export interface operations {
             };
             /** @description `internal` */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
