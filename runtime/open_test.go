@@ -519,3 +519,55 @@ func TestOpen_FromElsewhereByResume(t *testing.T) {
 		t.Errorf("a load shows %q", got)
 	}
 }
+
+// A client that reads each session on a stream of its own gets the answer to a load on
+// another one: it is told up to where it was shown what there is.
+func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for _, word := range []string{"one", "two", "three"} {
+		id := tc.request("session/prompt", prompt(s, word))
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	load := `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`
+	if result := connect(t, r, "").call("session/load", load); strings.Contains(result, "replayedSeq") {
+		t.Errorf("a client with one stream is told %s", result)
+	}
+	apart := connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":{}}`, acp.PerSession)
+	id := apart.request("session/load", load)
+	st, err := apart.c.Stream(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		for {
+			select {
+			case <-st.Wake():
+				if _, err := st.Poll(64 << 10); err != nil {
+					return
+				}
+				st.Written()
+			case <-st.Done():
+				return
+			}
+		}
+	}()
+	_, res := apart.until(id)
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	last := uint64(0) // that is shown to all
+	for _, e := range events {
+		if strings.Contains(string(e.Message), `"session/update"`) || e.Direction == FromGateway && strings.Contains(string(e.Message), "three") {
+			last = e.Seq
+		}
+	}
+	if got := member(string(res.Result()), "replayedSeq"); err != nil || last == 0 || got != fmt.Sprint(last) {
+		t.Errorf("it was shown up to %s, and the last is %d, %v", got, last, err)
+	}
+	apart.close()
+	<-shown
+}
