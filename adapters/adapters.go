@@ -54,6 +54,10 @@ type Info struct {
 	// Credentials says which of a session's own credentials the adapter uses. A
 	// session with others is refused: it would run on somebody else's key.
 	Credentials CredentialUse
+	// Record says that session/load replays the agent's own record of the conversation,
+	// all of it before its answer, and begins nothing anew that session/resume would
+	// go on with: what a terminal has added is found by it.
+	Record bool
 	// Features says what of ACP the agent gives; nil when nobody has looked.
 	Features Features
 	// Login says how it is known that the agent has credentials.
@@ -187,6 +191,14 @@ type Adapter interface {
 type Locator interface {
 	// Locate finds the program; the error says what to do.
 	Locate() (Program, error)
+}
+
+// Recorder is an adapter that knows of its agent's own record of a session without
+// starting anything.
+type Recorder interface {
+	// Recorded returns when the record was written last, the zero time if that is not
+	// known. The options need no Program.
+	Recorded(o Options, session string) time.Time
 }
 
 // Process is implemented by a Conn with an operating system process behind it.

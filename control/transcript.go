@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -51,15 +52,34 @@ func (s *Server) getTranscript(c echo.Context) error {
 	defer release()
 	out := newOutgoing(r)
 	defer out.done()
-	out.WriteHeader(http.StatusOK)
-	err = transcript.Write(out, o, transcript.Session{
+	// Until this is full nothing is sent, so that a session which goes away meanwhile,
+	// or a log that cannot be read, is answered with why.
+	held := bufio.NewWriterSize(begun{out, c.Response()}, 64<<10)
+	err = transcript.Write(held, o, transcript.Session{
 		ID: info.ID, Title: cmp.Or(info.Title, info.Gist), Agent: info.Agent, Model: info.Model, Cwd: info.Cwd, Created: info.CreatedAt, Updated: info.UpdatedAt,
 	}, s.eventsUntil(c.Request().Context(), id, info.EventCount))
-	if err != nil {
+	if err == nil {
+		err = held.Flush()
+	}
+	if err != nil && c.Response().Committed {
 		s.log.Warn("transcript ended early", "session", id, "err", err)
 		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
 	}
-	return nil
+	return err
+}
+
+// begun writes the header before the first bytes of a body.
+type begun struct {
+	*outgoing
+	response *echo.Response
+}
+
+// Write implements io.Writer.
+func (b begun) Write(p []byte) (int, error) {
+	if !b.response.Committed {
+		b.WriteHeader(http.StatusOK)
+	}
+	return b.outgoing.Write(p)
 }
 
 // eventsUntil yields the events that a session has, to the one numbered last. Those

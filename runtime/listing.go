@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -147,6 +148,9 @@ func (r *Runtime) Sessions(ctx context.Context, f SessionFilter) (SessionList, e
 		}
 		if f.Query != "" {
 			if info.Match, err = search.In(ctx, row.s); err != nil {
+				if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.SessionNotFound {
+					continue // deleted meanwhile
+				}
 				return SessionList{}, err
 			}
 			if info.Match == nil {

@@ -307,9 +307,26 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 	})
 }
 
-// attachOpened attaches the client to a session that it loads or resumes, and answers.
+// attachOpened attaches the client to a session that it loads or resumes, and answers. What
+// was said elsewhere meanwhile is asked of the agent before it is loaded.
 func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported) {
 	s.EndLostCalls()
+	if q.Method() != acp.MethodSessionLoad || !s.AddedElsewhere() {
+		c.attachNow(q, m, s, missing, s.Incomplete())
+		return
+	}
+	own := m.Clone()
+	s.Request(q.Context(), c.needs,
+		func(*agents.Process, string) { c.attachNow(q, &own, s, missing, s.Incomplete()) },
+		func(err error) {
+			c.r.o.Logger.Warn("ask an agent what was said elsewhere", "session", s.ID(), "err", err)
+			c.attachNow(q, &own, s, missing, true)
+		})
+}
+
+// attachNow is attachOpened with the log as it is. incomplete says that the agent's own
+// record has more.
+func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported, incomplete bool) {
 	last := s.Log().Last()
 	var after, replay uint64
 	raw, given := rawjson.Member(m.Meta(), acp.MetaKey, "after")
@@ -340,8 +357,10 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 		return
 	}
 	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
-	if replay > 0 && oldest > 1 {
+	if q.Method() == acp.MethodSessionLoad && !given && (oldest > 1 || incomplete) {
 		result = rawjson.SetMember(result, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
+	}
+	if replay > 0 && oldest > 1 {
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, oldest, 10), "_meta", acp.MetaKey, "oldestSeq")
 	}
 	if c.Shape() == acp.Inline {
@@ -433,6 +452,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			c.Attach(s, 0, replayed)
 		}
 		if method == acp.MethodSessionResume {
+			s.LacksHistory()
 			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
 		missing, err := s.Finish(c.r.ctx, own.Meta())

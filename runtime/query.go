@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -33,14 +32,6 @@ func event(e journal.Entry) Event {
 	return Event{Seq: e.Seq, Time: e.Time().UTC(), Direction: d, Message: slices.Clone(e.Frame)}
 }
 
-// logProblem is an error of a log as a problem.
-func logProblem(err error) error {
-	if gone, ok := errors.AsType[*journal.TruncatedError](err); ok {
-		return problem.New(problem.EventsExpired, "events after %d are no longer kept, the oldest is %d", gone.After, gone.Oldest).With("oldestSeq", gone.Oldest)
-	}
-	return problem.Wrap(problem.Internal, err, "cannot read the session's log")
-}
-
 // Events returns up to limit events after a sequence number; 0 means 100.
 func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int) (events []Event, hasMore bool, err error) {
 	s := r.sessions.Find(id)
@@ -63,7 +54,7 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 	for len(events) < limit && ctx.Err() == nil {
 		batch, err := cur.Next(nil, 64<<10)
 		if err != nil {
-			return nil, false, logProblem(err)
+			return nil, false, s.ReadProblem(err)
 		}
 		if len(batch) == 0 {
 			return events, false, nil
@@ -104,7 +95,7 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 				if ctx.Err() != nil {
 					return
 				}
-				yield(Event{}, logProblem(err))
+				yield(Event{}, s.ReadProblem(err))
 				return
 			}
 			if !yield(event(e), nil) {

@@ -133,7 +133,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) err
 	if err := d.Put(TravelRecord, bytes.NewReader(record)); err != nil {
 		return err
 	}
-	if err := putLog(ctx, s.Log(), m.LastSeq, d); err != nil {
+	if err := putLog(ctx, s, m.LastSeq, d); err != nil {
 		return err
 	}
 	if err := putFolder(d.Put, TravelAgent, dir); err != nil {
@@ -188,7 +188,8 @@ func cleanJSON(b []byte, clean func(string) string) []byte {
 }
 
 // putLog puts the entries of a log in parts.
-func putLog(ctx context.Context, log *journal.Log, last uint64, d Departure) error {
+func putLog(ctx context.Context, s *session.Session, last uint64, d Departure) error {
+	log := s.Log()
 	cur := log.Cursor(max(log.Oldest(), 1) - 1)
 	var part []byte
 	n := 0
@@ -207,7 +208,7 @@ func putLog(ctx context.Context, log *journal.Log, last uint64, d Departure) err
 		}
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil {
-			return logProblem(err)
+			return s.ReadProblem(err)
 		}
 		if len(batch) == 0 {
 			break

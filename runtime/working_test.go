@@ -2,6 +2,10 @@ package runtime
 
 import (
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // An agent that works though nobody has prompted it is running; a cancel reaches it, and
@@ -43,5 +47,54 @@ func TestWorking_WithoutAPrompt(t *testing.T) {
 	tc.nextOf("_sandboxagent/session/ended")
 	if got := state(); got != StateDormant {
 		t.Errorf("its process is gone, and the state is %s", got)
+	}
+}
+
+// Clients of version 2 are told of it as a state: as it happens, when they come, when the
+// process is gone, and when the gateway was.
+func TestWorking_InVersionTwo(t *testing.T) {
+	a, dir := &fakeAgent{caps: reopening}, t.TempDir()
+	r := newRuntime(t, dir, a)
+	two := connectTwo(t, r, "")
+	s := two.session()
+	states := func(tc *testClient, n int) (got []string) {
+		for len(got) < n {
+			m := tc.next()
+			if string(m.UpdateKind()) == "state_update" {
+				got = append(got, rawjson.MemberString(m.Update(), "state"))
+			}
+		}
+		return got
+	}
+	stateOf := func(r *Runtime) string {
+		tc := connectTwo(t, r, "")
+		before, _ := tc.until(tc.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`))
+		for _, m := range before {
+			if string(m.UpdateKind()) == "state_update" {
+				return rawjson.MemberString(m.Update(), "state")
+			}
+		}
+		return ""
+	}
+	works := func(now string) {
+		a.conn().send(`{"jsonrpc":"2.0","method":"_sandboxagent/session/working","params":{"sessionId":"native-1","working":` + now + `}}`)
+	}
+	works("true")
+	works("false")
+	works("true")
+	if diff := cmp.Diff([]string{"running", "idle", "running"}, states(two, 3)); diff != "" {
+		t.Errorf("as it happens (-want +got):\n%s", diff)
+	}
+	if got := stateOf(r); got != "running" {
+		t.Errorf("who comes is told %q", got)
+	}
+	after := t.TempDir()
+	copyDir(t, after, dir)
+	if got := stateOf(newRuntime(t, after, &fakeAgent{caps: reopening})); got != "idle" {
+		t.Errorf("when the gateway was killed: %q", got)
+	}
+	a.conn().crash(errCrash)
+	if diff := cmp.Diff([]string{"idle"}, states(two, 1)); diff != "" {
+		t.Errorf("at the end of the process (-want +got):\n%s", diff)
 	}
 }

@@ -16,6 +16,7 @@ type Kind byte
 // The kinds of entries that a [View] acts on. It passes over others.
 const (
 	Update   Kind = 'u' // session/update of the agent
+	Notice   Kind = 'n' // any other notification
 	TurnEnd  Kind = 't' // how a turn ended
 	Response Kind = 'r' // response to a client
 	Ask      Kind = 'q' // request of the agent
@@ -49,7 +50,8 @@ type View struct {
 	hash    maphash.Seed
 
 	turn   turn
-	asks   map[int64]struct{} // of the turn, open, that people answer
+	alone  bool               // the agent works though nobody has prompted it
+	asks   map[int64]struct{} // of the turn, or what the agent does alone; open, that people answer
 	titles map[string]string  // of the calls that are open
 }
 
@@ -134,7 +136,7 @@ func (v *View) Step(e Entry, history bool, out *Frames) {
 			v.turn.echo--
 			return
 		}
-	case Client, Update, Ask, AskDone, Response, TurnEnd:
+	case Client, Update, Notice, Ask, AskDone, Response, TurnEnd:
 	default:
 		return
 	}
@@ -150,6 +152,10 @@ func (v *View) Step(e Entry, history bool, out *Frames) {
 		}
 	case Update, Echo:
 		v.sessionUpdate(e, m, history, out)
+	case Notice:
+		if m.Method() == acp.MethodWorking {
+			v.works(rawjson.MemberBool(m.Params(), "working"), history, out)
+		}
 	case Ask:
 		v.asked(m, history, out)
 	case AskDone:
@@ -219,6 +225,25 @@ func (v *View) idle(result, failure json.RawMessage, history bool, out *Frames) 
 		o = o.Raw("usage", usage)
 	}
 	v.update(out, withMeta(o, result).End())
+	if v.alone {
+		v.update(out, v.state())
+	}
+}
+
+// works notes whether the agent works though nobody has prompted it.
+func (v *View) works(alone, history bool, out *Frames) {
+	if v.alone == alone {
+		return
+	}
+	v.alone = alone
+	if v.turn.open {
+		return
+	}
+	v.closeMessage()
+	clear(v.asks)
+	if !history {
+		v.update(out, v.state())
+	}
 }
 
 func isCancelled(failure json.RawMessage) bool {
@@ -229,6 +254,9 @@ func isCancelled(failure json.RawMessage) bool {
 // Running reports whether a prompt has begun and not ended.
 func (v *View) Running() bool { return v.turn.open }
 
+// Alone reports whether the agent works though nobody has prompted it.
+func (v *View) Alone() bool { return v.alone }
+
 // State adds what the session is doing now.
 func (v *View) State(out *Frames) { v.update(out, v.state()) }
 
@@ -237,7 +265,7 @@ func (v *View) state() []byte {
 	switch {
 	case len(v.asks) > 0:
 		state = "requires_action"
-	case v.turn.open:
+	case v.turn.open || v.alone:
 		state = "running"
 	}
 	return rawjson.Object{}.String("sessionUpdate", "state_update").String("state", state).End()
@@ -246,7 +274,7 @@ func (v *View) state() []byte {
 // asked notes a request of the agent: the turn waits while a person has to answer one.
 func (v *View) asked(m *acp.Message, history bool, out *Frames) {
 	id, ok := m.ID().Int()
-	if !ok || !forPerson(m.Method()) || !v.turn.open { // what is asked in the background stops no turn
+	if !ok || !forPerson(m.Method()) || !v.turn.open && !v.alone { // what is asked in the background stops nothing
 		return
 	}
 	v.asks[id] = struct{}{}

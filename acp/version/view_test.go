@@ -161,6 +161,38 @@ func TestView_RequiresAction(t *testing.T) {
 	}
 }
 
+// What an agent does though nobody has prompted it is a state of the session, too. It ends
+// no turn, and a turn does not end it.
+func TestView_WorksAlone(t *testing.T) {
+	works := func(now bool) string {
+		return fmt.Sprintf(`n {"jsonrpc":"2.0","method":"_sandboxagent/session/working","params":{"sessionId":"s","working":%v}}`, now)
+	}
+	const ask = `q {"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"t"},"options":[]}}`
+	const end = `r1 {"jsonrpc":"2.0","id":5,"result":{"stopReason":"end_turn"}}`
+	for name, test := range map[string]struct {
+		log  []string
+		past int
+		want string
+	}{
+		"alone":                {log: []string{works(true), works(true), "u " + chunk("agent_message", "x"), works(false), works(false)}, want: "running idle"},
+		"a permission":         {log: []string{works(true), ask, works(false)}, want: "running requires_action idle"},
+		"a turn in the middle": {log: []string{works(true), "c1 " + prompt("5", "x"), end, works(false)}, want: "running running idle running idle"},
+		"an end within a turn": {log: []string{works(true), "c1 " + prompt("5", "x"), works(false), end}, want: "running running idle"},
+		"in the past":          {log: []string{works(true), ask, works(false), works(true)}, past: 3, want: "running"},
+	} {
+		var got []string
+		for _, u := range updatesOf(read(logOf(test.log...), test.past)) {
+			var s struct{ SessionUpdate, State string }
+			if json.Unmarshal([]byte(u), &s) == nil && s.SessionUpdate == "state_update" {
+				got = append(got, s.State)
+			}
+		}
+		if s := strings.Join(got, " "); s != test.want {
+			t.Errorf("%s: the states are %s, want %s", name, s, test.want)
+		}
+	}
+}
+
 // What ends a turn is the answer to its prompt, whoever asks for something else under the
 // same id meanwhile.
 func TestView_TurnEnds(t *testing.T) {

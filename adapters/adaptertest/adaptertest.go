@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -32,6 +33,11 @@ type Subject struct {
 	// session/resume. The contracts then require that it does not claim to and
 	// answers them with an error.
 	NoLoad, NoResume bool
+	// Servers says that the agent starts the MCP servers that a session is loaded with.
+	Servers bool
+	// Forget removes the agent's own record of all sessions, while no agent runs; nil
+	// where that is not on this machine.
+	Forget func() error
 	// Options are given to the adapter; StateDir and Logger are the suite's.
 	Options adapters.Options
 	// Cwd is the working directory of all sessions; "" for a new one.
@@ -75,6 +81,7 @@ type Prompts struct {
 	Garbage Prompt                   // output that is no message, among an answer
 	Crash   Prompt                   // the end of the process, without an answer
 	Spawn   Prompt                   // another process, which outlives the agent's own; optional
+	Behind  Prompt                   // use of a tool in the background, which needs a permission; optional
 }
 
 // missing returns the first of the named prompts that is not there.
@@ -114,6 +121,7 @@ var contracts = []contract{
 	{"cancel-without-a-prompt", []string{"Say"}, (*suite).cancelWithoutAPrompt},
 	{"unknown-method", []string{"Say"}, (*suite).unknownMethod},
 	{"unknown-session-is-an-error", []string{"Say"}, (*suite).unknownSession},
+	{"request-outlives-its-turn", []string{"Say"}, (*suite).requestOutlivesItsTurn},
 	{"garbage-line-survived", []string{"Garbage", "Say"}, (*suite).garbageLineSurvived},
 	{"10-MiB-message", []string{"Echo", "Say"}, (*suite).largeMessage},
 	{"meta-preserved", []string{"Say"}, (*suite).metaPreserved},
@@ -125,6 +133,9 @@ var contracts = []contract{
 	{"close-idempotent", []string{"Run"}, (*suite).closeIdempotent},
 	{"open-ctx-bounds-only-open", []string{"Say"}, (*suite).openContext},
 	{"crash-fails-pending", []string{"Crash"}, (*suite).crashFailsPending},
+	{"calls-of-a-dead-process", []string{"Say"}, (*suite).callsOfADeadProcess},
+	{"load-with-other-settings", []string{"Say"}, (*suite).loadWithOtherSettings},
+	{"lost-record", []string{"Say"}, (*suite).lostRecord},
 	{"close-leaves-no-process", []string{"Say"}, (*suite).closeLeavesNoProcess},
 	{"no-goroutine-left", []string{"Say"}, (*suite).noGoroutineLeft},
 	// The last one: it judges the frames of all others.
@@ -168,6 +179,10 @@ type suite struct {
 
 	shared *client // what contracts use one after another; nil when there is none
 	past   *past   // what load and resume come back to; nil until it was made
+
+	crashed schema.SessionID // in which the process died; "" until it has
+	server  schema.MCPServer // makes marker when it is started
+	marker  string           // "" until there is the server
 
 	// goroutines is what was left after a connection was closed; valid when
 	// looked is true.

@@ -26,8 +26,9 @@ func subject(f *fake) Subject {
 			Tool: Prompt{Text: "tool"}, Ask: Prompt{Text: "ask", Says: "allowed"}, Run: Prompt{Text: "run"},
 			Echo:    func(text string) string { return "echo " + text },
 			Garbage: Prompt{Text: "garbage", Says: "still here"}, Crash: Prompt{Text: "crash"},
-			Spawn: Prompt{Text: "spawn", Says: "spawned"},
+			Spawn: Prompt{Text: "spawn", Says: "spawned"}, Behind: Prompt{Text: "behind"},
 		},
+		Servers: true, Forget: f.forget,
 		Crash: Crash{Code: 3, Stderr: "it is over"}, Chunks: 20, EchoesMeta: true, Patience: time.Minute,
 		Shows: map[adapters.Feature]func(*Scene){adapters.Plan: func(s *Scene) {
 			act := s.Say(s.NewSession(nil).SessionID, "plan")
@@ -48,7 +49,7 @@ func try(t *testing.T, change func(f *fake), s Subject) map[string][]string {
 		change(f)
 		defer f.reap()
 		defer close(f.release)
-		s.Adapter = f
+		s.Adapter, s.Forget = f, f.forget
 		all := newSuite(t, s)
 		all.large = 64 << 10
 		for _, c := range contracts {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -108,6 +109,27 @@ var broken = []struct {
 				return
 			}
 			say(c, p)
+		}
+	}},
+	{"request-outlives-its-turn", "withdrawn with its turn", func(f *fake) {
+		behind := f.prompts["behind"]
+		f.prompts["behind"] = func(c *fakeConn, p *fakeTurn) {
+			behind(c, p)
+			c.send(acp.NewNotification(acp.MethodCancelRequest, []byte(`{"requestId":`+string(p.asking)+`}`)))
+		}
+	}},
+	{"request-outlives-its-turn", "its answer is lost", func(f *fake) { f.behind = func(*fakeConn, *fakeTurn, string) {} }},
+	{"calls-of-a-dead-process", "left open", func(f *fake) { f.left = func(*fakeConn, string, []string) {} }},
+	{"load-with-other-settings", "ignored", func(f *fake) { f.serve = func(string) {} }},
+	{"lost-record", "as if nothing had happened", func(f *fake) {
+		load := f.methods[acp.MethodSessionLoad]
+		f.methods[acp.MethodSessionLoad] = func(c *fakeConn, m acp.Message) {
+			c.fake.mu.Lock()
+			if _, there := c.sessions[m.Session()]; !there && slices.Contains(c.made, m.Session()) {
+				c.sessions[m.Session()] = nil
+			}
+			c.fake.mu.Unlock()
+			load(c, m)
 		}
 	}},
 	{"load", "no replay", func(f *fake) {

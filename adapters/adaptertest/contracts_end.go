@@ -58,6 +58,7 @@ func (s *suite) crashFailsPending(t testing.TB) {
 	if err == nil || errors.Is(err, errPatience) {
 		c.fatalf("reading again: %v, want an error", err)
 	}
+	s.crashed = id
 	s.drop(t)
 }
 

@@ -21,7 +21,13 @@ type ask struct {
 func (s *suite) asks(t testing.TB) *ask {
 	t.Helper()
 	c, id := s.ready(t)
-	p := c.begin(id, s.Prompts.Ask.Text)
+	return s.asked(c.begin(id, s.Prompts.Ask.Text))
+}
+
+// asked waits until a turn asks for a permission.
+func (s *suite) asked(p *turn) *ask {
+	c, id := p.c, p.session
+	c.t.Helper()
 	_, m := c.await(p.from, "a request for a permission", func(m *acp.Message) bool {
 		return m.IsRequest() && m.Method() == acp.MethodSessionRequestPermission
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ type fake struct {
 	write   func(c *fakeConn) error                       // called by Write first
 	late    error                                         // of a Write after the end
 	close   func(c *fakeConn, times int) error
+	behind  func(c *fakeConn, p *fakeTurn, option string) // an answer behind the end of its turn
+	serve   func(command string)                          // starts an MCP server and waits for its end
+	left    func(c *fakeConn, session string, open []string)
 
 	release  chan struct{} // closed when the test is over
 	mu       sync.Mutex
@@ -88,6 +92,7 @@ type fakeTurn struct {
 	meta     []byte
 	asking   acp.ID
 	tool     string
+	over     bool // it has ended, and asks nevertheless
 	response func(c *fakeConn, p *fakeTurn, stop schema.StopReason)
 }
 
@@ -123,6 +128,10 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 	case m.IsResponse():
 		p := c.asks[m.ID()]
 		delete(c.asks, m.ID())
+		if p.over {
+			c.behind(c, p, rawjson.MemberString(m.Result(), "outcome", "optionId"))
+			break
+		}
 		c.answer(c, p, rawjson.MemberString(m.Result(), "outcome", "optionId"))
 	case known:
 		do(c, m)
@@ -223,6 +232,17 @@ func newFake() *fake {
 			return nil
 		},
 		cancel: func(c *fakeConn, p *fakeTurn) { c.finish(p, schema.StopReasonCancelled) },
+		behind: func(c *fakeConn, p *fakeTurn, option string) {
+			if option == "yes" {
+				c.toolCall(p, "tool_call_update", "completed")
+			}
+		},
+		serve: func(command string) { _ = exec.Command(command).Run() },
+		left: func(c *fakeConn, session string, open []string) {
+			for _, call := range open {
+				c.toolCall(&fakeTurn{session: session, tool: call}, "tool_call_update", "failed")
+			}
+		},
 		answer: func(c *fakeConn, p *fakeTurn, option string) {
 			switch {
 			case option == "yes":
@@ -264,7 +284,13 @@ func newFake() *fake {
 			"tool":    tool,
 			"ask":     askFirst,
 			"run":     func(c *fakeConn, p *fakeTurn) { c.say(p, "running") },
-			"crash": func(c *fakeConn, _ *fakeTurn) {
+			"behind": func(c *fakeConn, p *fakeTurn) {
+				askFirst(c, p)
+				p.over = true
+				c.finish(p, schema.StopReasonEndTurn)
+			},
+			"crash": func(c *fakeConn, p *fakeTurn) {
+				c.toolCall(p, "tool_call", "pending")
 				c.endLocked(c.failed(&adapters.ExitError{Code: 3, Stderr: adapters.Stderr{Tail: "it is over"}}))
 			},
 			"spawn": spawn,
@@ -294,12 +320,38 @@ func reopen(c *fakeConn, m acp.Message, replay bool) {
 		c.refuse(m, acp.CodeResourceNotFound, "no such session")
 		return
 	}
+	var open []string
 	for _, u := range updates {
 		if replay {
 			c.send(sessionUpdate(m.Session(), u))
 		}
+		raw := []byte(u)
+		switch id := rawjson.MemberString(raw, "toolCallId"); rawjson.MemberString(raw, "status") {
+		case "":
+		case "pending", "in_progress":
+			if !slices.Contains(open, id) {
+				open = append(open, id)
+			}
+		default:
+			open = slices.DeleteFunc(open, func(one string) bool { return one == id })
+		}
+	}
+	if replay {
+		c.left(c, m.Session(), open)
+	}
+	servers, _ := rawjson.Member(m.Params(), "mcpServers")
+	for _, one := range rawjson.Elements(servers) {
+		c.serve(rawjson.MemberString(one, "command"))
 	}
 	c.reply(m, `{}`)
+}
+
+// forget removes all that was said.
+func (f *fake) forget() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.sessions)
+	return nil
 }
 
 func prompt(c *fakeConn, m acp.Message) {

@@ -32,7 +32,7 @@ func New() Adapter { return Adapter{} }
 // Info describes Amp.
 func (Adapter) Info() adapters.Info {
 	return adapters.Info{
-		ID: ID, Name: "Amp", Kind: adapters.Bridge, Program: ID, PerSession: true,
+		ID: ID, Name: "Amp", Kind: adapters.Bridge, Record: true, Program: ID, PerSession: true,
 		Takes:       []string{"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "agentSpecific"},
 		Credentials: adapters.CredentialUse{APIKey: true, BaseURL: true},
 		Features:    features,

@@ -19,6 +19,8 @@ func TestContract(t *testing.T) {
 	prompts.Reread = adaptertest.Prompt{} // liveReusedCallID has it: amp does not go on
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter:   w.Adapter(),
+		Servers:   true,
+		Forget:    w.Forget(".local/share/amp/threads"),
 		Elsewhere: bridgetest.Scenarios(),
 		Prompts:   prompts,
 		Chunks:    1,

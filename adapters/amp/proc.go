@@ -37,6 +37,10 @@ type proc struct {
 	login bool      // it asks for a login; valid when ended is closed
 	over  bool      // it takes no prompts any more; guarded by the session's mu
 	well  bool      // its last turn ended well, or it ends by itself; guarded by the session's mu
+	// goesOn says that the thread may have been left in the middle of a turn, which the
+	// program goes on with until it takes a prompt.
+	goesOn bool
+	untold bool // it has not repeated the prompt that it was given, so it works on another; guarded by the session's mu
 }
 
 // spawn starts a process when there is none that takes prompts, and returns the
@@ -63,7 +67,7 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proc{child: child, ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &proc{child: child, ready: make(chan struct{}), ended: make(chan struct{}), goesOn: thread != "" && repeats(s.facts.version)}
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {

@@ -60,7 +60,7 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.Con
 	s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(prompt) })
 	t.Serve(p.ended, func() error { return p.exit })
 	s.mu.Lock()
-	t.Work.p, t.Work.given, p.well = p, time.Now(), false
+	t.Work.p, t.Work.given, p.well, p.untold = p, time.Now(), false, p.goesOn
 	s.mu.Unlock()
 	line, err := schema.Encode(map[string]any{
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
@@ -99,7 +99,8 @@ func (s *session) over(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
 }
 
 // Cancel has nothing to do: prompts watch acp.TurnCancelled, and nothing else
-// runs.
+// runs. What a program goes on with that was left in a turn, it does in the next
+// prompt's, since only that starts it.
 func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	_, err := a.sessions.Get(n.SessionID)
 	return err

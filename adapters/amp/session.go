@@ -103,6 +103,10 @@ func (s *session) take(p *proc, e *event) {
 	}
 	s.mu.Lock()
 	late := p.over && e.Type != "result" // what comes behind a cancel is of no turn
+	if e.repeats() {
+		p.untold, p.goesOn = false, false
+	}
+	untold := p.untold
 	s.mu.Unlock()
 	if late {
 		return
@@ -128,6 +132,7 @@ func (s *session) take(p *proc, e *event) {
 		return
 	}
 	switch v, ends, cut := over(e); {
+	case untold: // it is the end of the turn before
 	case ends:
 		s.mu.Lock()
 		p.well = v.Reason == schema.StopReasonEndTurn

@@ -2,7 +2,9 @@ package amp
 
 import (
 	"strings"
+	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -15,6 +17,15 @@ type record struct {
 	// Open are the calls that have no end. When the gateway is killed, nobody else
 	// tells of theirs.
 	Open []string `json:"open,omitempty"`
+}
+
+// Recorded implements [adapters.Recorder].
+func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+	if !isThread(session) {
+		return time.Time{}
+	}
+	r, _ := newStore(o.StateDir).Load(session)
+	return bridge.Written((&agent{o: o}).threadFile(bridge.FirstOf(r.Thread, session)))
 }
 
 func newStore(dir string) *bridge.Store[record] {

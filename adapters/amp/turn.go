@@ -2,6 +2,7 @@ package amp
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,17 @@ func over(e *event) (v turn.Verdict, ends, cut bool) {
 	}
 	return turn.Verdict{Reason: schema.StopReasonEndTurn}, true, false
 }
+
+// repeats reports whether a line repeats a prompt: the program has taken it.
+func (e *event) repeats() bool {
+	if e.Type != "user" || e.Parent != "" {
+		return false
+	}
+	return slices.ContainsFunc(e.Message.blocks(), func(b block) bool { return b.Type == "text" })
+}
+
+// repeats reports whether a release is known to repeat prompts.
+func repeats(version string) bool { return version != "" && !onServer(version) }
 
 // statusOf finds the HTTP status that an error begins with.
 var statusOf = regexp.MustCompile(`^(\d{3})\b`)

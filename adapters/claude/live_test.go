@@ -27,6 +27,7 @@ func TestLive_Shared(t *testing.T) {
 		{"SecondPromptWaits", liveSecondPromptWaits},
 		{"TurnsThatNobodyPrompted", liveTurnsThatNobodyPrompted},
 		{"SlashCommandsAndCompaction", liveSlashCommandsAndCompaction},
+		{"AutoCompaction", liveAutoCompaction},
 		{"CancelEverywhere", liveCancelEverywhere},
 		{"LargeMessages", liveLargeMessages},
 		{"WithoutForms", liveWithoutForms},

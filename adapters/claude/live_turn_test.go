@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -213,6 +214,48 @@ func liveSlashCommandsAndCompaction(t *testing.T, w *world) {
 		t.Errorf("compaction: %v\n%s", statuses, c.Quote())
 	}
 	c.Turn(id, "say and on")
+}
+
+// A context that is nearly full is compacted by the program itself: before the next
+// prompt, and in the middle of a turn. Clients see that it happens and how full the context
+// is then; nothing is said twice, the summary least of all, and the conversation goes on.
+func liveAutoCompaction(t *testing.T, w *world) {
+	const nearly, size = 985_000, 1_000_000
+	full := scriptedmodel.Usage(nearly, 50, 0, 0)
+	w.Model.On(scriptedmodel.Exactly("fill it"), scriptedmodel.Step{full, scriptedmodel.Say("it is full")})
+	w.Model.On(scriptedmodel.Exactly("fill it and go on"), scriptedmodel.Step{full, scriptedmodel.Say("first part"), scriptedmodel.Shell("echo between")})
+	// What the program tells the model to go on with. To the model it is the second round.
+	on := scriptedmodel.Step{scriptedmodel.Say("second part")}
+	w.Model.On(scriptedmodel.Pattern(`^This session is being continued`), on, on)
+	c := w.open(noticing, nil)
+	id := c.New("")
+	for _, turn := range []struct{ prompt, says, does string }{
+		{"fill it", "it is full", "used 985050"},
+		{"say behind it", "behind it", "in_progress completed compacted used 120"},
+		{"fill it and go on", "first partsecond part", "used 985050 call in_progress completed compacted used 120"},
+		{"say the end", "the end", "used 120"},
+	} {
+		stop, got := c.Turn(id, turn.prompt)
+		var does []string
+		for _, u := range got {
+			switch {
+			case u.CompactionUpdate != nil:
+				does = append(does, string(u.CompactionUpdate.Status))
+			case u.ToolCallUpdate != nil && u.ToolCallUpdate.Status == schema.ToolCallStatusCompleted:
+				does = append(does, "call")
+			case u.UsageUpdate != nil && u.UsageUpdate.Size != size:
+				t.Errorf("%s: the context has %d tokens, want %d", turn.prompt, u.UsageUpdate.Size, size)
+			case u.UsageUpdate != nil && u.UsageUpdate.Used < nearly && u.UsageUpdate.Used != 120: // what the program says of its summary
+				does = append(does, "compacted")
+			case u.UsageUpdate != nil:
+				does = append(does, fmt.Sprint("used ", u.UsageUpdate.Used))
+			}
+		}
+		does = slices.Compact(does) // the cost follows when the turn is over
+		if said, did := bridgetest.Said(got), strings.Join(does, " "); stop != schema.StopReasonEndTurn || said != turn.says || did != turn.does {
+			t.Errorf("%s: it said %q and %s, and ended with %s; want %q and %s", turn.prompt, said, did, stop, turn.says, turn.does)
+		}
+	}
 }
 
 // liveUsageCostTitle also looks at how a session begins.

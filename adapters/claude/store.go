@@ -2,7 +2,9 @@ package claude
 
 import (
 	"slices"
+	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -61,6 +63,16 @@ func (r record) newest(id string) string {
 		return r.Native[n-1]
 	}
 	return id
+}
+
+// Recorded implements [adapters.Recorder].
+func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+	r, _ := newStore(o.StateDir).Load(session)
+	file, err := transcriptsOf((&agent{o: o}).environ()).find(r.newest(session), "")
+	if err != nil {
+		return time.Time{}
+	}
+	return bridge.Written(file)
 }
 
 // made remembers a new session.

@@ -22,7 +22,7 @@ func New() Adapter { return Adapter{} }
 // Info describes Codex.
 func (Adapter) Info() adapters.Info {
 	return adapters.Info{
-		ID: ID, Name: "Codex", Kind: adapters.Bridge, Program: ID,
+		ID: ID, Name: "Codex", Kind: adapters.Bridge, Record: true, Program: ID,
 		Takes: []string{
 			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "timeoutMs",
 			"additionalDirectories", "agentSpecific",

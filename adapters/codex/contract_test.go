@@ -21,6 +21,8 @@ sandbox_mode = "danger-full-access"
 `, 0o600)
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter:   w.Adapter(),
+		Servers:   true,
+		Forget:    w.Forget(".codex/sessions"),
 		Elsewhere: bridgetest.Scenarios(),
 		Prompts:   w.Prompts(isAgent),
 		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},

@@ -1,6 +1,10 @@
 package codex
 
 import (
+	"path/filepath"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
@@ -27,6 +31,19 @@ func (s *store) change(id, cwd string, edit func(r *record)) error {
 		r.Cwd = bridge.FirstOf(r.Cwd, cwd)
 		edit(r)
 	})
+}
+
+// Recorded implements [adapters.Recorder].
+func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+	if !bridge.IsUUID(session) {
+		return time.Time{}
+	}
+	r, _ := newStore(o.StateDir).Load(session)
+	found, _ := filepath.Glob(filepath.Join(home((&agent{o: o}).environ()), "sessions", "*", "*", "*", "rollout-*-"+bridge.FirstOf(r.Thread, session)+".jsonl"))
+	if len(found) == 0 {
+		return time.Time{}
+	}
+	return bridge.Written(found[len(found)-1])
 }
 
 // aliases returns the sessions whose threads have other ids, by thread.

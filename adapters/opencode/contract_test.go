@@ -12,6 +12,8 @@ func TestContract(t *testing.T) {
 	w := newWorld(t)
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter:   w.Adapter(),
+		Servers:   true,
+		Forget:    w.Forget(".local/share/opencode"),
 		Elsewhere: bridgetest.Scenarios(),
 		Prompts:   w.Prompts(`tr '\0' ' ' < /proc/$p/cmdline | grep -q ' serve --hostname'`),
 		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},

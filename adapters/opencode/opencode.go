@@ -22,7 +22,7 @@ func New() Adapter { return Adapter{} }
 // Info describes OpenCode.
 func (Adapter) Info() adapters.Info {
 	return adapters.Info{
-		ID: ID, Name: "OpenCode", Kind: adapters.Bridge, Program: ID, Website: "https://opencode.ai",
+		ID: ID, Name: "OpenCode", Kind: adapters.Bridge, Record: true, Program: ID, Website: "https://opencode.ai",
 		Takes: []string{
 			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "timeoutMs",
 			"additionalDirectories", "agentSpecific",

@@ -20,6 +20,8 @@ func TestContract(t *testing.T) {
 	}
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter:   w.Adapter(),
+		Servers:   true,
+		Forget:    w.Forget(".pi/agent/sessions"),
 		Elsewhere: bridgetest.Scenarios(),
 		Prompts:   prompts,
 		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},

@@ -88,7 +88,7 @@ func (l *launch) mcp() error {
 			for _, v := range s.Stdio.Env {
 				env[v.Name] = literal(v.Value)
 			}
-			add(s.Stdio.Name, map[string]any{"command": s.Stdio.Command, "args": slices.Concat([]string{}, s.Stdio.Args), "env": env})
+			add(s.Stdio.Name, map[string]any{"command": s.Stdio.Command, "args": append([]string{}, s.Stdio.Args...), "env": env})
 		case s.HTTP != nil:
 			headers := map[string]string{}
 			for _, h := range s.HTTP.Headers {

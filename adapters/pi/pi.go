@@ -22,7 +22,7 @@ func New() Adapter { return Adapter{} }
 // Info describes Pi.
 func (Adapter) Info() adapters.Info {
 	return adapters.Info{
-		ID: ID, Name: "Pi", Kind: adapters.Bridge, Program: ID, PerSession: true,
+		ID: ID, Name: "Pi", Kind: adapters.Bridge, Record: true, Program: ID, PerSession: true,
 		Takes: []string{
 			"permissionMode", "instructions", "appendSystemPrompt", "skills", "mcp", "additionalDirectories", "agentSpecific",
 		},

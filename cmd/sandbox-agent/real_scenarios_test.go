@@ -43,7 +43,7 @@ var shared = map[string][]string{
 		"instructions, system prompt and skills", "a skill is used", "additional directories", "what has no effect is listed",
 	},
 	"sessions": {
-		"session of a terminal is listed and loaded", "closed, loaded and resumed", "two clients on one session, which is deleted",
+		"session of a terminal is listed and loaded", "closed, loaded and resumed", "turns of a terminal come into the log", "two clients on one session, which is deleted",
 		"fork knows the past and is on its own", "unknown session", "process killed in the middle of turns", "an agent whose files are gone says so", "gateway killed and restarted",
 	},
 	"nokey": {"no key is said at once", "each field of a session's own credentials is used, or refused"},

@@ -215,4 +215,16 @@ func testHandoff(t *testing.T, r *realRun, from string) {
 	if last := turns[len(turns)-1]; strings.Count(string(last.Body), "</conversation-so-far") != 1 {
 		t.Errorf("the conversation is given again: %s", last.Body)
 	}
+	// Opened again, the agent shows it as a part of the prompt: it is nothing new.
+	c.must("session/close", map[string]any{"sessionId": made.SessionID})
+	said := len(r.g.events(made.SessionID))
+	c.must("session/load", map[string]any{"sessionId": made.SessionID, "cwd": r.dir, "mcpServers": []any{}})
+	if stop := c.prompt(made.SessionID, "say once more"); stop != "end_turn" {
+		t.Errorf("once more: %s", stop)
+	}
+	for _, e := range r.g.events(made.SessionID)[said:] {
+		if strings.Contains(string(e.Message), "conversation-so-far") || strings.Contains(string(e.Message), "taken over") {
+			t.Errorf("it is said again: %s", e.Message)
+		}
+	}
 }

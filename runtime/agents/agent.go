@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -214,6 +215,28 @@ func (p *Process) start(ctx context.Context) {
 	<-p.ended
 }
 
+// options are what a process for the needs is opened with, but for its program.
+func (a *Agent) options(n *Needs) adapters.Options {
+	o := adapters.Options{Logger: a.log, Env: n.Env, Credentials: n.Credentials}
+	if n.Alone {
+		o.Dir = existing(n.Dir)
+	}
+	if a.set.o.StateDir != "" {
+		o.StateDir = filepath.Join(a.set.o.StateDir, a.id)
+	}
+	return o
+}
+
+// Recorded returns when the agent's own record of a session was written last, the zero
+// time if nobody knows. It starts nothing.
+func (a *Agent) Recorded(n Needs, session string) time.Time {
+	r, ok := a.adapter.(adapters.Recorder)
+	if !ok {
+		return time.Time{}
+	}
+	return r.Recorded(a.options(&n), session)
+}
+
 // open finds the agent's program, starts it and asks it to initialize.
 func (p *Process) open(ctx context.Context, span observe.Span) error {
 	a, n := p.agent, &p.needs
@@ -223,10 +246,8 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	}
 	ctx, cancel := context.WithTimeout(observe.Within(ctx, span.Context()), startTimeout)
 	defer cancel()
-	o := a.options(program, *n)
-	if n.Alone {
-		o.Dir = existing(n.Dir)
-	}
+	o := a.options(n)
+	o.Program = program
 	conn, err := a.adapter.Open(ctx, o)
 	if err != nil {
 		n.Backoff.failed()

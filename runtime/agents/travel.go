@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"path/filepath"
-
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -16,14 +14,7 @@ func (a *Agent) Traveller() adapters.Traveller {
 // Options returns what a process with these needs would be opened with. It installs
 // nothing: the program is the zero one when there is none.
 func (a *Agent) Options(n Needs) adapters.Options {
-	program, _ := a.locate(n.Version)
-	return a.options(program, n)
-}
-
-func (a *Agent) options(program adapters.Program, n Needs) adapters.Options {
-	o := adapters.Options{Logger: a.log, Program: program, Env: n.Env, Credentials: n.Credentials}
-	if a.set.o.StateDir != "" {
-		o.StateDir = filepath.Join(a.set.o.StateDir, a.id)
-	}
+	o := a.options(&n)
+	o.Program, _ = a.locate(n.Version)
 	return o
 }

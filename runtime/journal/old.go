@@ -34,9 +34,7 @@ func (o *oldLines) read() (line []byte, seq uint64, err error) {
 	for {
 		line, err := o.r.ReadBytes('\n')
 		switch {
-		case err == io.EOF && len(line) == 0:
-			return nil, 0, nil
-		case err == io.EOF: // torn: nobody has seen it
+		case err == io.EOF: // the end, or a torn line: nobody has seen it
 			return nil, 0, nil
 		case err != nil:
 			return nil, 0, err

@@ -409,7 +409,6 @@ func (l *Log) rewriteLocked(pack bool, write func(out *writer) error) error {
 		return errors.Join(err, f.Close(), l.o.disk.Remove(temp))
 	}
 	_ = l.file.Close()
-	l.file = nil
 	if reopened, err := l.o.disk.Open(l.path); err == nil { // by its own name
 		_ = f.Close()
 		f = reopened

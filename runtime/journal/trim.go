@@ -81,7 +81,7 @@ func (l *Log) cutLocked(k Keep) (cut, error) {
 		if err != nil {
 			return c, err
 		}
-		if !p.known || p.kind == aboutBlock || p.kind == expired || p.kind == closed {
+		if !p.known || p.kind == expired { // other blocks without entries end before they begin
 			continue
 		}
 		large := k.Bytes != 0 && l.size-p.off > k.Bytes // all of it goes

@@ -82,7 +82,7 @@ func (s *Session) EndLostCalls() {
 			}
 			for _, e := range batch {
 				switch e.Kind {
-				case journal.Client, journal.Response, journal.TurnEnd:
+				case journal.Client, journal.Response, journal.TurnEnd, journal.Notice:
 					none.Reset()
 					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)
 					continue
@@ -101,6 +101,10 @@ func (s *Session) EndLostCalls() {
 		s.failCallsLocked("the gateway was ended while the call ran", &x)
 		if turns.Running() && s.m.turn == nil {
 			s.endLostTurnLocked(&x)
+		}
+		if turns.Alone() && !s.m.alone {
+			s.notedAlone = true
+			x.flush = s.noteAloneLocked() || x.flush
 		}
 		s.unlock(&x)
 	})
@@ -131,6 +135,11 @@ func (s *Session) endsClean() bool {
 	for _, e := range batch {
 		switch e.Kind {
 		case journal.Response, journal.Update, journal.Client:
+		case journal.Notice:
+			if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodWorking && rawjson.MemberBool(m.Params(), "working") {
+				return false
+			}
+			continue
 		case journal.TurnEnd:
 			clean = clean || e.To == journal.Everyone
 			continue

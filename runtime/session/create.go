@@ -147,6 +147,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	}
 	kept := s.Log().Last()
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
+	if l.replaying && p.Agent().Info().Record {
+		l.merge = s.newMerge()
+	}
 	s.handle(event{kind: bound, link: l})
 	err := p.Bind(l.native, l)
 	var res json.RawMessage
@@ -155,8 +158,12 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		bounded, cancel := context.WithTimeoutCause(ctx, set.o.RequestTimeout, agents.ErrRequestTimeout)
 		defer cancel()
 		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+			opened := s.openedBy(l, err) && err == nil
+			if opened {
+				s.bringIn(l)
+			}
 			replayed = s.Log().Appended()
-			if s.openedBy(l, err) && err == nil {
+			if opened {
 				s.mu.Lock()
 				s.rec.read(res)
 				s.mu.Unlock()

@@ -137,7 +137,7 @@ func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent,
 	defer p.Release()
 	method := ""
 	switch caps := p.Capabilities(); {
-	case rec.Imported && caps.Load: // which shows what the agent has
+	case caps.Load && (a.Info().Record || rec.Imported): // it may have what was said elsewhere meanwhile, and shows what it has
 		method = acp.MethodSessionLoad
 	case caps.Resume:
 		method = acp.MethodSessionResume
@@ -213,13 +213,20 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: method, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == acp.MethodSessionLoad}
+	if l.replaying && p.Agent().Info().Record {
+		l.merge = s.newMerge()
+	}
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
 	}
 	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
-	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) { s.openedBy(l, err) })
+	res, err := p.AskThen(ctx, method, params, func(_ json.RawMessage, err error) {
+		if s.openedBy(l, err) && err == nil {
+			s.bringIn(l)
+		}
+	})
 	if err != nil {
 		s.abandon(l)
 		return nil, err
@@ -227,7 +234,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	continuity := rec.Continuity
 	s.mu.Lock()
 	// Who loads a conversation shows it: one that is not shown is lost.
-	empty := begunAnew(res) || method == acp.MethodSessionLoad && !l.replayed
+	empty := begunAnew(res) || method == acp.MethodSessionLoad && !l.replayed && (rec.Imported || !p.Capabilities().Resume)
 	s.mu.Unlock()
 	switch {
 	case empty && s.hasAnswers():

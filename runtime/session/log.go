@@ -1,6 +1,8 @@
 package session
 
 import (
+	"errors"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +31,23 @@ func (s *Session) Readable() error {
 		return problem.Wrap(problem.Unavailable, err, "the log of session %s cannot be opened now", s.id)
 	}
 	return nil
+}
+
+// ReadProblem says why the session's log could not be read: what a reader was told by
+// it, as a problem. Whoever reads meets the end of the session as anybody may.
+func (s *Session) ReadProblem(err error) error {
+	if gone, ok := errors.AsType[*journal.TruncatedError](err); ok {
+		return problem.New(problem.EventsExpired, "events after %d are no longer kept, the oldest is %d", gone.After, gone.Oldest).With("oldestSeq", gone.Oldest)
+	}
+	select {
+	case <-s.gone: // and then its log was closed
+		return problem.New(problem.SessionNotFound, "session %s was deleted", s.id)
+	default:
+	}
+	if errors.Is(err, os.ErrClosed) {
+		return problem.Wrap(problem.Unavailable, err, "the gateway is shutting down: the log of session %s is closed", s.id)
+	}
+	return problem.Wrap(problem.Internal, err, "cannot read the log of session %s", s.id)
 }
 
 // Writable says why the session can take no work now: its log takes nothing.

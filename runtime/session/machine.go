@@ -335,11 +335,20 @@ func (m *machine) prompt(t *turn) {
 	}
 }
 
-// begin makes t the turn. Its prompt is part of the history from now on.
+// begin makes t the turn. Its prompt is part of the history from now on, or when the
+// session has a process: an agent that opens it again may know what was said elsewhere
+// meanwhile, and that goes before the prompt.
 func (m *machine) begin(t *turn) {
 	m.turn, t.phase = t, waiting
-	m.do(effect{do: recordPrompt, turn: t})
 	m.serve()
+}
+
+// record has a turn's prompt written down, once.
+func (m *machine) record(t *turn) {
+	if !t.recorded {
+		t.recorded = true
+		m.do(effect{do: recordPrompt, turn: t})
+	}
 }
 
 // serve gives the turn to the process, or sees to it that there is one for the turn
@@ -347,6 +356,7 @@ func (m *machine) begin(t *turn) {
 func (m *machine) serve() {
 	switch t := m.turn; {
 	case m.hosting == serving && t != nil && t.phase == waiting:
+		m.record(t)
 		t.phase = running
 		m.do(effect{do: givePrompt, turn: t, link: m.link})
 		if t.withdrawn { // it must not overtake the prompt
@@ -451,6 +461,9 @@ func (m *machine) withdraw(t *turn) {
 
 // end ends a turn with the agent's answer, with an error, or as cancelled.
 func (m *machine) end(t *turn, res *acp.Message, err error) {
+	if t.phase == waiting { // it had begun, and never got a process
+		m.record(t)
+	}
 	t.phase = over
 	m.do(effect{do: endTurn, turn: t, res: res, err: err})
 	if m.turn == t {

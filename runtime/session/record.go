@@ -35,6 +35,10 @@ type record struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 	Cost       *Cost           `json:"cost,omitempty"`
 	CostSaid   float64         `json:"costSaid,omitempty"` // the sum that the agent said last
+	// LeftAt is when the process that worked for the session last let go of it.
+	LeftAt time.Time `json:"leftAt,omitzero"`
+	// Incomplete says that the agent's own record has what the log has not.
+	Incomplete bool `json:"incomplete,omitempty"`
 
 	// Setup is the params of session/new without credentials: what the agent
 	// is given again when the session is opened anew.

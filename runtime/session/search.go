@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -43,7 +42,7 @@ func (q *Search) In(ctx context.Context, s *Session) (*Match, error) {
 	for {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil {
-			return nil, problem.Wrap(problem.Internal, err, "cannot read the log of session %s", s.id)
+			return nil, s.ReadProblem(err)
 		}
 		if len(batch) == 0 {
 			return nil, nil

@@ -46,6 +46,7 @@ type Session struct {
 	feeds      map[*viewer.Feed]struct{}
 	asks       map[int64]*ask // open, by the id that clients know; at most maxAsks
 	calls      calls
+	notedAlone bool // as the log has it: the agent works alone
 	cost       cost
 	gone       chan struct{}     // closed when it was deleted
 	entered    sync.RWMutex      // read by who attaches a client, written when gone is closed
@@ -159,6 +160,7 @@ type link struct {
 	native    string // the agent's own id of the session
 	replaying bool   // what the agent shows, the log has; s.mu guards it
 	replayed  bool   // it has shown something of the conversation meanwhile; likewise
+	merge     *merge // compares the two; nil when nobody does; likewise
 	opened    bool   // the agent has opened the session; likewise
 	unwanted  bool   // nobody needs it any more; likewise
 }
@@ -200,6 +202,9 @@ func (l *link) Receive(m *acp.Message) bool {
 	s.mu.Lock()
 	if s.m.link != l || l.replaying {
 		l.replayed = l.replayed || ofConversation(m)
+		if s.m.link == l && l.merge != nil {
+			l.merge.take(m)
+		}
 		s.mu.Unlock()
 		return false
 	}
@@ -245,7 +250,8 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 		defer s.mu.Unlock()
 		if s.m.link == l {
 			s.m.alone = rawjson.MemberBool(m.Params(), "working")
-			s.announceLocked()
+			defer s.announceLocked()
+			return s.noteAloneLocked()
 		}
 		return false
 	case m.IsRequest():
@@ -260,6 +266,19 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 		return false
 	}
 	s.append(journal.Notice, journal.Everyone, m)
+	return true
+}
+
+// noteAloneLocked writes down whether the agent works though nobody has prompted it, for
+// readers of the log to whom that is a state of the session. It reports whether that has
+// changed.
+func (s *Session) noteAloneLocked() bool {
+	if s.m.alone == s.notedAlone {
+		return false
+	}
+	s.notedAlone = s.m.alone
+	n := acp.NewNotification(acp.MethodWorking, rawjson.Object{}.String("sessionId", s.id).Raw("working", strconv.AppendBool(nil, s.m.alone)).End())
+	s.Log().Append(journal.Notice, journal.Nobody, n.Frame())
 	return true
 }
 

@@ -28,6 +28,7 @@ type turn struct {
 	prompt    acp.Message  // as the client sent it; dropped when the agent has it
 	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
 	phase     phase
+	recorded  bool         // the log has the prompt, or will with what the machine says next
 	withdrawn bool         // the agent is told when it has the prompt
 	answered  bool         // its client was answered when it began, and is told of its end
 	agentID   int64        // the request's id at the agent

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // MaxBefore bounds the files whose text is read for a diff.
@@ -32,4 +33,13 @@ func LocalFile(uri string) (path string, ok bool) {
 	}
 	_, err = os.Stat(u.Path)
 	return u.Path, err == nil
+}
+
+// Written returns when a file was written last, the zero time if there is none.
+func Written(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }

@@ -1,6 +1,8 @@
 package bridgetest
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
@@ -44,5 +46,21 @@ func (w *World) Prompts(isAgent string) adaptertest.Prompts {
 		Garbage: adaptertest.Prompt{Text: "run sh " + garbage, Says: "ran: "},
 		Crash:   adaptertest.Prompt{Text: "run sh " + crash},
 		Spawn:   adaptertest.Prompt{Text: "run sh " + spawn, Says: "spawned"},
+	}
+}
+
+// Forget removes folders below the home directory, in which an agent keeps what was said.
+func (w *World) Forget(folders ...string) func() error {
+	return func() error {
+		for _, one := range folders {
+			path := filepath.Join(w.Home, one)
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("forget what was said: %w", err)
+			}
+			if err := os.RemoveAll(path); err != nil {
+				return fmt.Errorf("forget what was said: %w", err)
+			}
+		}
+		return nil
 	}
 }

@@ -75,6 +75,42 @@ export default {
     assert.match(turn.text, /a word to remember/);
     assert.doesNotMatch(textOf(resumed.updates.slice(0, -turn.updates.length)), /./, "resume replays nothing");
   },
+  async "turns of a terminal come into the log"(w, a) {
+    w.moveIn();
+    const s = await w.session(a.free);
+    await s.prompt("say made here");
+    await s.prompt("run echo made here, too");
+    await s.prompt("say made here"); // the same once more
+    await s.close();
+    await terminal(w, a, ...a.again(s.id, "say in the terminal"));
+    const back = await open(w, resume, s.id);
+    assert.equal(userTextOf(back.updates), "", "resume replays nothing");
+    await back.prompt("say made here");
+    assert.equal(userTextOf(back.updates).replaceAll('"', ""), "say in the terminal", "what was made in the terminal is shown once, and nothing else");
+    assert.equal(back.text, "in the terminalmade here", "and before the new turn");
+    await back.close();
+    await terminal(w, a, ...a.again(s.id, "say made here"));
+    const once = await open(w, resume, s.id);
+    await once.prompt("say what was said");
+    await once.close();
+    const said = ["say made here", "run echo made here, too", "say made here", "say in the terminal", "say made here", "say made here", "say what was said"];
+    if (a.tellsWrites !== false) {
+      await terminal(w, a, ...a.again(s.id, "say it at once"));
+      const there = await open(w, load, s.id);
+      await there.untilText("it at once"); // nobody has prompted it
+      await there.close();
+      said.push("say it at once");
+    }
+    const link = await w.connect();
+    const all = await open(w, load, s.id, { link });
+    await all.untilText(said.at(-1).replace("say ", ""));
+    assert.deepEqual(userTextOf(all.updates).replaceAll('"', "").split("\n"), said);
+    assert.deepEqual(callsOf(all.updates).map((c) => [c.name, c.status]), [[a.shell, "completed"]]);
+    const imported = all.updates.filter((u) => ownOf(u).imported);
+    assert.equal(textOf(imported), `in the terminalmade here${a.tellsWrites === false ? "" : "it at once"}`, "what was made elsewhere is marked");
+    assert.equal(ownOf(all.result).historyIncomplete, undefined);
+    assert.ok((await heard("say what was said")).at(-1).prompts.some((p) => p.includes("say in the terminal")), "the model is told the same");
+  },
   async "two clients on one session, which is deleted"(w, a) {
     const s = await w.session({ ...a.free });
     await s.prompt("run echo logged");

@@ -55,7 +55,8 @@ export default {
     meta: { additionalDirectories: ["/tmp"], agentSpecific: { amp: { noSuchThing: 1 } } }, fields: ["additionalDirectories", "agentSpecific.amp.noSuchThing"],
   },
 
-  terminal: (words) => ["--execute", words],
+  terminal: (...args) => args.length > 1 ? args : ["--execute", ...args],
+  again: (id, words) => ["threads", "continue", id, "--execute", words],
   titlesPrompt: false,
   deletes: false,
   unknown: "T-5a7e8a0c-0000-4000-8000-00000000abcd",

@@ -54,7 +54,8 @@ export default {
   },
   noEffect: { meta: { permissionMode: "nope", agentSpecific: { codex: { nope: 1 } } }, fields: ["agentSpecific.codex.nope", "permissionMode"] },
 
-  terminal: (words) => ["exec", "--skip-git-repo-check", "-s", "danger-full-access", words],
+  terminal: (...args) => ["exec", "--skip-git-repo-check", "-s", "danger-full-access", ...args],
+  again: (id, words) => ["resume", id, words],
   unknown: "5a7e8a0c-0000-4000-8000-00000000abcd",
   keeps: { options: { reasoning_effort: "high", mode: "full-access" }, effort: "high" },
   forgets: ".codex/sessions",

@@ -99,7 +99,9 @@ export default {
   },
   noEffect: { meta: { permissionMode: "nope", agentSpecific: { opencode: { nope: 1 } } }, fields: ["agentSpecific.opencode.nope", "permissionMode"] },
 
-  terminal: (words) => ["run", ...words.split(" ")],
+  terminal: (...args) => ["run", ...args.at(-1).split(" "), ...args.slice(0, -1)],
+  again: (id, words) => ["--session", id, words],
+  tellsWrites: false, // it keeps all sessions in one database
   listsWhileRunning: true,
   titlesPrompt: false,
   unknown: "ses_e040c9adbffeq90QCyI5xH6a73",

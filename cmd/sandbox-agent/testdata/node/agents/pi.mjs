@@ -73,7 +73,8 @@ export default {
   },
   noEffect: { meta: { permissionMode: "nope", agentSpecific: { pi: { nope: 1 } } }, fields: ["agentSpecific.pi.nope", "permissionMode"] },
 
-  terminal: (words) => ["--print", words],
+  terminal: (...args) => ["--print", ...args],
+  again: (id, words) => ["--session", id, words],
   unknown: "5a7e8a0c-0000-4000-8000-00000000abcd",
   keeps: {
     options: { thought_level: "high" }, mode: "write", effort: "high",
