@@ -63,6 +63,7 @@ var forbidden = map[edge]string{
 	{from: "./cmd/...", to: "./adapters/internal/bridgetest", deep: true}:               "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./adapters/adaptertest", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/scriptedmodel/...", deep: true}:                 "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/reliability/...", deep: true}:                   "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "go.uber.org/goleak/...", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "github.com/getkin/kin-openapi/...", deep: true}:            "its initialisation costs more than the whole start",
@@ -87,6 +88,8 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./adapters/all", to: "./adapters/pi/..."}:                                                      nameReason,
 	{from: "...", except: "./adapters/adaptertest ./acp/acptest/...", to: "github.com/santhosh-tekuri/jsonschema/v6/..."}: "schemas are checked in tests only",
 
+	{from: "./cmd/...", to: "./adapters/install/signature/signaturetest", deep: true}:                                                        "test helpers stay out of the binary",
+	{from: "./adapters/install/signature", to: "...", unless: "std"}:                                                                         stdReason,
 	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                                        stdReason,
 	{from: "./acp/rawjson/...", to: "...", unless: "std"}:                                                                                    stdReason,
 	{from: "./acp/problem/...", to: "...", unless: "std"}:                                                                                    stdReason,

@@ -50,48 +50,35 @@ func (s *Server) exportSession(c echo.Context) error {
 		return problem.New(problem.InvalidRequest, "%v", err).With("parameter", "redact")
 	}
 	d := runtime.Departure{Clean: transcript.Cleaner(patterns, keep)}
-	r := fileRequest{Context: c}
-	release, err := s.transfer(r)
-	if err != nil {
-		return err
-	}
-	defer release()
-	out := newOutgoing(r)
-	defer out.done()
-	var w *parcel.Writer
-	d.Begin = func(m runtime.Manifest) error {
-		h := c.Response().Header()
-		h.Set("Content-Type", parcel.ContentType)
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": fileName(m.SessionID)}))
-		out.WriteHeader(http.StatusOK)
-		w, err = parcel.NewWriter(out, m)
-		return err
-	}
-	d.Put = func(name string, from io.Reader) error { return w.Put(name, from) }
 	if workspace {
 		if err := s.workspaces(); err != nil {
 			return err
 		}
-		d.Workspace = func(ctx context.Context, cwd string) error { return s.putWorkspace(ctx, w, cwd) }
 	}
-	err = s.o.Travel.ExportSession(c.Request().Context(), id, d)
-	switch {
-	case err == nil:
-		err = w.Close()
-	case w == nil:
-		if !c.Response().Committed {
+	return s.sendWhole(c, "export", id, func(out io.Writer) error {
+		var w *parcel.Writer
+		d.Begin = func(m runtime.Manifest) (err error) {
+			h := c.Response().Header()
+			h.Set("Content-Type", parcel.ContentType)
+			h.Set("Cache-Control", "no-store")
+			h.Set("X-Content-Type-Options", "nosniff")
+			h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": fileName(m.SessionID)}))
+			w, err = parcel.NewWriter(out, m)
 			return err
 		}
-	default:
-		w.Abandon()
-	}
-	if err != nil {
-		s.log.Warn("export ended early", "session", id, "err", err)
-		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
-	}
-	return nil
+		d.Put = func(name string, from io.Reader) error { return w.Put(name, from) }
+		if workspace {
+			d.Workspace = func(ctx context.Context, cwd string) error { return s.putWorkspace(ctx, w, cwd) }
+		}
+		err := s.o.Travel.ExportSession(c.Request().Context(), id, d)
+		if err == nil {
+			return w.Close()
+		}
+		if w != nil {
+			w.Abandon()
+		}
+		return err
+	})
 }
 
 // fileName is what a session's file is called.

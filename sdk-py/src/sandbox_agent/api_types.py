@@ -57,6 +57,7 @@ __all__ = [
     "Stderr",
     "Support",
     "TerminalFrame",
+    "Verification",
     "Version",
 ]
 
@@ -79,6 +80,7 @@ class Agent(TypedDict):
     processes: list[Process]
     source: NotRequired[str]
     thoughtLevels: NotRequired[list[Choice]]
+    verified: NotRequired[str]
     version: NotRequired[str]
     website: NotRequired[str]
 
@@ -249,7 +251,7 @@ class InstallProgress(TypedDict):
     detail: NotRequired[str]
     done: int
     source: NotRequired[Literal['path', 'vendor', 'npm', 'registry']]
-    step: Literal['wait', 'resolve', 'download', 'unpack', 'package', 'prove', 'land']
+    step: Literal['wait', 'resolve', 'download', 'unpack', 'package', 'verify', 'prove', 'land']
     total: int
 
 
@@ -277,6 +279,7 @@ class InstallResult(TypedDict):
     program: str
     reported: NotRequired[str]
     source: Literal['path', 'vendor', 'npm', 'registry', 'builtin']
+    verification: Verification
     verified: bool
     version: str
 
@@ -303,6 +306,7 @@ class Installation(TypedDict):
     program: str
     reported: NotRequired[str]
     source: Literal['path', 'vendor', 'npm', 'registry', 'builtin']
+    verification: Verification
     verified: bool
     version: str
 
@@ -493,6 +497,12 @@ class TerminalFrame(TypedDict):
     signal: NotRequired[str]
     type: Literal['ready', 'missed', 'exit', 'error', 'input', 'resize', 'signal']
     written: NotRequired[int]
+
+
+class Verification(TypedDict):
+    by: NotRequired[str]
+    how: Literal['unverified', 'checksum-only', 'signature', 'digest-pinned', 'builtin']
+    note: NotRequired[str]
 
 
 class Version(TypedDict):

@@ -823,6 +823,8 @@ export interface components {
             /** @description Where the program came from: path, vendor, npm, registry or command. */
             source?: string;
             thoughtLevels?: components["schemas"]["Choice"][];
+            /** @description How the program was verified when it was installed: one of the values of how in Verification. Absent when it was not installed by the server. */
+            verified?: string;
             /** @description Of the program, when known. */
             version?: string;
             website?: string;
@@ -1138,7 +1140,7 @@ export interface components {
              * @description What is being done.
              * @enum {string}
              */
-            step: "wait" | "resolve" | "download" | "unpack" | "package" | "prove" | "land";
+            step: "wait" | "resolve" | "download" | "unpack" | "package" | "verify" | "prove" | "land";
             /**
              * Format: int64
              * @description Bytes; 0 when unknown.
@@ -1186,6 +1188,8 @@ export interface components {
              * @enum {string}
              */
             source: "path" | "vendor" | "npm" | "registry" | "builtin";
+            verification: components["schemas"]["Verification"];
+            /** @description Every download was checked in some way; verification says how. */
             verified: boolean;
             /** @description Empty for a program in PATH that was not asked. */
             version: string;
@@ -1227,6 +1231,8 @@ export interface components {
              * @enum {string}
              */
             source: "path" | "vendor" | "npm" | "registry" | "builtin";
+            verification: components["schemas"]["Verification"];
+            /** @description Every download was checked in some way; verification says how. */
             verified: boolean;
             /** @description Empty for a program in PATH that was not asked. */
             version: string;
@@ -1654,6 +1660,17 @@ export interface components {
              * @description Of ready: where what was there already ends. A screen that shows what comes before it does not answer it.
              */
             written?: number;
+        };
+        Verification: {
+            /** @description Whose signature, or whose checksum. */
+            by?: string;
+            /**
+             * @description digest-pinned: the server's release holds its digest. signature: somebody whom it knows signed it. checksum-only: it is what its server says it is. unverified: nobody told what it should be, or it was on the machine already. builtin: it is part of the server.
+             * @enum {string}
+             */
+            how: "unverified" | "checksum-only" | "signature" | "digest-pinned" | "builtin";
+            /** @description Why it is not more, and what is more of some of its parts. */
+            note?: string;
         };
         Version: {
             arch: string;
