@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,13 +27,12 @@ func cutting(t *testing.T, to, path string) string {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.FlushInterval = -1
-	broken := false
+	var broken atomic.Bool
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if broken || !strings.Contains(r.URL.Path, path) {
+		if !strings.Contains(r.URL.Path, path) || broken.Swap(true) {
 			proxy.ServeHTTP(w, r)
 			return
 		}
-		broken = true
 		if r.Method == http.MethodPost && strings.HasSuffix(path, "close") {
 			panic(http.ErrAbortHandler) // before the gateway hears of it
 		}
