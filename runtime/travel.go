@@ -180,7 +180,10 @@ func cleanJSON(b []byte, clean func(string) string) []byte {
 		return b
 	}
 	return rawjson.EditStrings(b, func(key, text string) []rawjson.Edit {
-		if with := clean(text); with != text && !paths.Opaque(key) {
+		if paths.Sealed(key) {
+			return nil
+		}
+		if with := clean(text); with != text {
 			return []rawjson.Edit{{From: 0, To: len(text), With: with}}
 		}
 		return nil

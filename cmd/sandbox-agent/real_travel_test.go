@@ -154,6 +154,9 @@ func testTravel(t *testing.T, b *bridged) {
 		t.Errorf("the agent has the conversation, and continuity is %s", info.Continuity)
 	}
 	after := two.g.events(id)
+	if b.id == "pi" { // the one that starts fastest
+		testHandoff(t, two, id)
+	}
 
 	if b.id == "opencode" {
 		return // its program is started for each step of the way back, which is the same again
@@ -186,6 +189,42 @@ func same(t *testing.T, got, want []event) {
 		b, _ := json.Marshal(want[i])
 		if !bytes.Equal(a, b) {
 			t.Fatalf("event %d: %s, want %s", i, a, b)
+		}
+	}
+}
+
+// testHandoff has another session go on with a conversation.
+func testHandoff(t *testing.T, r *realRun, from string) {
+	t.Helper()
+	var made struct{ SessionID string }
+	if err := json.Unmarshal([]byte(r.g.mustCommand("sessions", "handoff", from, "--agent", r.id, "--json")), &made); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, r.g, wsocket, options{agent: r.id, cwd: r.dir})
+	c.must("session/load", map[string]any{"sessionId": made.SessionID, "cwd": r.dir, "mcpServers": []any{}})
+	asked := len(r.model.Turns())
+	for _, text := range []string{"say taken over", "say and on"} {
+		if stop := c.prompt(made.SessionID, text); stop != "end_turn" {
+			t.Errorf("%s: %s", text, stop)
+		}
+	}
+	turns := r.model.Turns()[asked:]
+	if first := turns[0]; !first.Says(scriptedmodel.User, "<conversation-so-far") || !first.Says(scriptedmodel.User, "the word is heron") {
+		t.Errorf("the model is told: %s", first.Body)
+	}
+	if last := turns[len(turns)-1]; strings.Count(string(last.Body), "</conversation-so-far") != 1 {
+		t.Errorf("the conversation is given again: %s", last.Body)
+	}
+	// Opened again, the agent shows it as a part of the prompt: it is nothing new.
+	c.must("session/close", map[string]any{"sessionId": made.SessionID})
+	said := len(r.g.events(made.SessionID))
+	c.must("session/load", map[string]any{"sessionId": made.SessionID, "cwd": r.dir, "mcpServers": []any{}})
+	if stop := c.prompt(made.SessionID, "say once more"); stop != "end_turn" {
+		t.Errorf("once more: %s", stop)
+	}
+	for _, e := range r.g.events(made.SessionID)[said:] {
+		if strings.Contains(string(e.Message), "conversation-so-far") || strings.Contains(string(e.Message), "taken over") {
+			t.Errorf("it is said again: %s", e.Message)
 		}
 	}
 }

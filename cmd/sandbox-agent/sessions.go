@@ -18,6 +18,7 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsDeleteCommand(std),
 			sessionsExportCommand(std),
 			sessionsImportCommand(std),
+			sessionsHandoffCommand(std),
 		},
 	}
 }

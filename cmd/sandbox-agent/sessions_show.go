@@ -21,10 +21,10 @@ func sessionsShowCommand(std stdio) *cli.Command {
 		Usage:     "show one session, or what was said and done in it",
 		ArgsUsage: "SESSION",
 		Description: "With --format it is a transcript, to read and to share: markdown, html (a page that\n" +
-			"needs nothing but itself) or jsonl. What looks like a key is taken out of it, and\n" +
+			"needs nothing but itself), jsonl, or handover, which is for another agent. What looks like a key is taken out of it, and\n" +
 			"what --redact names; long output is cut; the end says what is missing.",
 		Flags: targetFlags(
-			&cli.StringFlag{Name: "format", Usage: "markdown, html or jsonl"},
+			&cli.StringFlag{Name: "format", Usage: "markdown, html, jsonl, or handover, which is for another agent"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the transcript to this `FILE`"},
 			&cli.StringSliceFlag{Name: "redact", Usage: "take out what this regular expression matches; may be repeated"},
 			&cli.BoolFlag{Name: "thoughts", Usage: "keep what the agent thought"},

@@ -177,6 +177,10 @@ func TestTravel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The mock agent keeps its sessions where nobody takes them from.
+	if s, err := api.Session(context.Background(), id); err != nil || s.Continuity != runtime.ContinuityFresh {
+		t.Errorf("of what its agent has not: %+v, %v", s, err)
+	}
 	page, err := api.Events(context.Background(), id, 0, 1000)
 	if err != nil || uint64(len(page.Events)) <= m.LastSeq || page.Events[0].Seq != 1 {
 		t.Errorf("%d events, %v", len(page.Events), err)

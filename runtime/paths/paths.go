@@ -52,18 +52,21 @@ func (m Map) Text(s string) string {
 	return out.String()
 }
 
-// opaque are members whose texts are not for anybody to change: they are signed, or are
-// checked against what was signed.
-var opaque = []string{"thinking", "signature", "thinkingSignature", "encrypted_content", "encryptedContent"}
+// sealed are members that hold signatures, and what only a provider can read.
+var sealed = []string{"signature", "thinkingSignature", "encrypted_content", "encryptedContent"}
 
-// Opaque reports whether the text of a member must stay as it is.
-func Opaque(key string) bool { return slices.Contains(opaque, key) }
+// Sealed reports whether the text of a member is none that anybody here can read.
+func Sealed(key string) bool { return slices.Contains(sealed, key) }
+
+// signed reports whether the text of a member must stay as it is: it is checked against a
+// signature.
+func signed(key string) bool { return key == "thinking" || Sealed(key) }
 
 // JSON returns raw, which must be valid JSON, with the paths in its strings and keys
 // replaced. What is signed stays as it is.
 func (m Map) JSON(raw []byte) []byte {
 	return rawjson.EditStrings(raw, func(key, text string) []rawjson.Edit {
-		if Opaque(key) {
+		if signed(key) {
 			return nil
 		}
 		return m.edits(text)

@@ -23,7 +23,13 @@ type New struct {
 	Capabilities json.RawMessage // of the client that makes it
 	Creator      *viewer.Client  // may be nil
 	From         *Session        // that it is a fork of; nil for none
+	// Handover is a text about another conversation, which the agent is given with the
+	// first prompt; "" for none.
+	Handover string
 }
+
+// MaxHandover bounds such a text.
+const MaxHandover = 256 << 10
 
 // Setup returns the params of a session's creation as they are kept: without
 // secrets, and without what belongs to this one call.
@@ -31,6 +37,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 	p := bytes.Clone(params)
 	p = rawjson.DeleteMember(p, "sessionId")
 	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
+	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "handover")
 	return rawjson.DeleteMember(p, "_meta", acp.MetaKey, "after")
 }
 
@@ -47,6 +54,9 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 		n.From.mu.Lock()
 		rec.Modes, rec.ConfigOptions, rec.Gist, rec.Incomplete = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist, n.From.rec.Incomplete
 		n.From.mu.Unlock()
+	}
+	if n.Handover != "" {
+		rec.Handover, rec.Continuity = n.Handover, ContinuityReplayed
 	}
 	rec.read(result)
 	s := set.add(rec, n.Creator.Number())

@@ -342,6 +342,9 @@ func (s *Session) closeUnwanted(l *link) {
 // adopt takes over what the agent said of the session it opened.
 func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
 	s.change(func(rec *record) {
+		if continuity == ContinuityFresh && rec.Handover != "" {
+			rec.HandedOver = false // with the rest it has lost that
+		}
 		rec.Continuity, rec.Imported = continuity, false
 		rec.read(res)
 		s.refused = UnsupportedIn(res)

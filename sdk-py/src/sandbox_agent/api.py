@@ -94,9 +94,9 @@ class Api:
         return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
 
     async def session_transcript(
-        self, session_id: str, *, format: Literal["markdown", "html", "jsonl"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
+        self, session_id: str, *, format: Literal["markdown", "html", "jsonl", "handover"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
     ) -> str:
-        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+        """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
         query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
         return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
 

@@ -758,7 +758,7 @@ export interface paths {
         };
         /**
          * What was said and done in a session, for people to read
-         * @description Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line. What looks like a key is taken out, long output is cut, and the end says what is missing.
+         * @description Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line; handover is a text of bounded length for an agent that goes on with the conversation. What looks like a key is taken out, long output is cut, and the end says what is missing.
          */
         get: operations["getSessionTranscript"];
         put?: never;
@@ -5945,7 +5945,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description How it is written. */
-                format?: "markdown" | "html" | "jsonl";
+                format?: "markdown" | "html" | "jsonl" | "handover";
                 /** @description A regular expression of what is taken out, too. May be repeated. */
                 redact?: string[];
                 /** @description Keep what the agent thought. */
@@ -5971,6 +5971,7 @@ export interface operations {
                     "application/x-ndjson": string;
                     "text/html": string;
                     "text/markdown": string;
+                    "text/plain": string;
                 };
             };
             /** @description `invalid_request` */

@@ -117,10 +117,10 @@ export class Api {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}/events`, query, options);
   }
 
-  /** What was said and done in a session, for people to read. What looks like a key is taken out of it. */
+  /** What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it. */
   async sessionTranscript(
     id: string,
-    query: { format?: "markdown" | "html" | "jsonl"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
+    query: { format?: "markdown" | "html" | "jsonl" | "handover"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
     options?: RequestOptions,
   ): Promise<string> {
     return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
