@@ -85,6 +85,8 @@ type Program struct {
 	ACPArgs []string // start it as an ACP agent; nil when it is not known to be one
 	Version string   // "" when nobody asked it
 	Source  string   // where it came from, such as npm or path
+	// Verified says how it was verified, such as signature; "" when nobody knows.
+	Verified string
 }
 
 // InstallProgress is one report of an installation's progress.

@@ -26,7 +26,7 @@ type fakeInstaller struct {
 func installation(agent, version string) install.Installation {
 	return install.Installation{
 		Agent: agent, Version: version, Source: install.Vendor, Program: "/d/" + agent, Platform: "linux-x64", InstalledAt: when, Reported: "1 <2>",
-		Handshake: install.HandshakeInitialize, ACPArgs: []string{"--acp"}, Verified: true, Dir: "/d", Current: true,
+		Handshake: install.HandshakeInitialize, ACPArgs: []string{"--acp"}, Verified: true, Verification: install.Verification{How: install.BySignature, By: "its maker"}, Dir: "/d", Current: true,
 		Artifacts: []install.Artifact{{Kind: install.KindProgram, Path: "/d/" + agent, Version: version, Source: install.Vendor, Verified: true, SHA256: "00"}},
 		Downloads: []install.Download{{URL: "https://x/y", Bytes: 3, SHA256: "00", Verified: true}},
 	}

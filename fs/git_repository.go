@@ -410,6 +410,7 @@ func (g *repository) run(ctx context.Context, args ...string) (out []byte, cut b
 	cmd := exec.CommandContext(ctx, "git", append([]string{"--no-pager"}, args...)...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = g.dir, g.env, 2*time.Second
 	ownGroup(cmd)
+	before, _ := os.Stat(g.dir)
 	stdout, stderr := &bounded{max: g.max, full: cancel}, &bounded{max: 16 << 10}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
@@ -423,6 +424,9 @@ func (g *repository) run(ctx context.Context, args ...string) (out []byte, cut b
 		return nil, false, failf(Unsupported, "git is not installed on the server's machine, or not in its PATH")
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
+	}
+	if now, err := os.Stat(g.dir); before == nil || err != nil || !os.SameFile(before, now) {
+		return nil, false, failf(NotFound, "%s was removed or replaced meanwhile", g.dir)
 	}
 	text := strings.TrimSpace(stderr.b.String())
 	if strings.Contains(text, "not a git repository") || strings.Contains(text, "must be run in a work tree") {

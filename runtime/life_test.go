@@ -18,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // puppet is an agent that does what the test says, and nothing by itself but to
@@ -621,11 +622,12 @@ var (
 // and the log says what happened. A sequence that fails is played again by
 // go test ./runtime -run TestLife -life.seed=N.
 func TestLife_RandomSequences(t *testing.T) {
-	from, n := uint64(0), uint64(300)
+	from, n := uint64(0), uint64(figure.Asked(t, "SEQUENCES", 300))
 	if *lifeSeed >= 0 {
 		from, n = uint64(*lifeSeed), 1
 	}
 	playAll(t, from, n)
+	figure.Done(t, int(n), "sequences")
 }
 
 // As many as there is time for, a million at most.

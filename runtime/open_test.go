@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -367,10 +368,23 @@ func TestFork_ReplaysNothing(t *testing.T) {
 	}
 	s := tc.session()
 	turn(s, "one", "first")
-	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	dir := t.TempDir()
+	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"`+dir+`"}`)
 	a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"forked"}`)
 	before, res := tc.until(id)
 	fork := rawjson.MemberString(res.Result(), "sessionId")
+	r := tc.c.(*Client).r
+	if from, err := r.Session(s); err != nil || from.Cwd != "/tmp" {
+		t.Errorf("what was forked works in %s, %v", from.Cwd, err)
+	}
+	if at, err := r.Session(fork); err != nil || at.Cwd != dir {
+		t.Errorf("the fork works in %s, %v, want %s", at.Cwd, err, dir)
+	}
+	if events, _, err := r.Events(t.Context(), s, 0, 0); err != nil || !slices.ContainsFunc(events, func(e Event) bool {
+		return e.Direction == FromClient && strings.Contains(string(e.Message), `"session/fork"`)
+	}) {
+		t.Errorf("the log of what was forked does not say so, %v", err)
+	}
 	if got := texts(append(before, turn(fork, "two", "second")...)); got != "second" {
 		t.Errorf("the fork showed %q", got)
 	}
@@ -378,7 +392,7 @@ func TestFork_ReplaysNothing(t *testing.T) {
 	if got := texts(before); got != "user:one first user:two second" {
 		t.Errorf("its load shows %q", got)
 	}
-	other := connect(t, tc.c.(*Client).r, "")
+	other := connect(t, r, "")
 	before, _ = other.until(other.request("session/resume", `{"sessionId":"`+fork+`","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":0}}}`))
 	if got := texts(before); got != "user:one first user:two second" {
 		t.Errorf("from its first entry on there is %q", got)

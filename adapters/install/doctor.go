@@ -195,6 +195,7 @@ func (in *Installer) checkProgram(ctx context.Context, p patient, i Installation
 	if said.handshake == HandshakeInitialize {
 		c.Found += " and answers initialize"
 	}
+	c.Found += "; verified: " + i.Verification.String()
 	return c
 }
 

@@ -60,7 +60,7 @@ func (j *job) fromRegistry(ctx context.Context) (*product, error) {
 		if err == nil || ctx.Err() != nil || local(err) {
 			return p, err
 		}
-		if _, ok := errors.AsType[*checksumError](err); ok {
+		if _, ok := errors.AsType[*checksumError](err); ok || forged(err) {
 			return nil, err // not a reason to take the same program from elsewhere
 		}
 		if failed != nil {
@@ -101,7 +101,7 @@ func (j *job) entryBinary(ctx context.Context, e Entry, b Binary) (*product, err
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("the download %s does not hold the program %s", d.URL, b.Cmd)
 	}
-	return &product{version: e.Version, program: cmd, downloads: []Download{d}, acp: nonNil(b.Args), env: assignments(b.Env)}, nil
+	return &product{version: e.Version, program: cmd, downloads: []Download{d}, verified: checksumOf(d, "the ACP registry"), acp: nonNil(b.Args), env: assignments(b.Env)}, nil
 }
 
 // packageSpec is a package with a version; it begins with no dash, so that no
@@ -128,11 +128,15 @@ func (j *job) entryNPX(ctx context.Context, e Entry) (*product, error) {
 	if err := j.npmInstall(ctx, client, n.Package, true); err != nil {
 		return nil, err
 	}
+	verified, err := j.verifyPackages(ctx, client, packageName(n.Package))
+	if err != nil {
+		return nil, err
+	}
 	bin, err := j.binOf(packageName(n.Package), n.Cmd)
 	if err != nil {
 		return nil, err
 	}
-	return &product{version: e.Version, program: bin, packages: []string{n.Package}, acp: nonNil(n.Args), env: assignments(n.Env)}, nil
+	return &product{version: e.Version, program: bin, packages: []string{n.Package}, verified: verified, acp: nonNil(n.Args), env: assignments(n.Env)}, nil
 }
 
 // entryUVX lets uv run the package from a cache of our own; the proof fills it.
@@ -155,7 +159,7 @@ func (j *job) entryUVX(_ context.Context, e Entry) (*product, error) {
 	env := append(assignments(u.Env), "UV_CACHE_DIR="+filepath.Join(uv, "cache"), "UV_TOOL_DIR="+filepath.Join(uv, "tools"), "UV_PYTHON_INSTALL_DIR="+filepath.Join(uv, "python"))
 	return &product{
 		version: e.Version, program: client, args: args, packages: []string{u.Package}, acp: nonNil(u.Args), env: env,
-		fetch: uvEnviron(),
+		fetch: uvEnviron(), verified: Verification{How: ByChecksum, By: "the index that uv uses", Note: "uv fetches it again when its cache is lost"},
 	}, nil
 }
 

@@ -77,7 +77,8 @@ func named(agent string) (string, error) {
 func (in *Installer) foreign(agent, program string) Installation {
 	return Installation{
 		Agent: agent, Source: Path, Program: program, Platform: in.platform.String(), Current: true,
-		Artifacts: []Artifact{{Kind: KindProgram, Path: program, Source: Path}},
+		Artifacts:    []Artifact{{Kind: KindProgram, Path: program, Source: Path}},
+		Verification: Verification{How: Unverified, Note: "it was on this machine already"},
 	}
 }
 

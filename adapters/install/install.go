@@ -47,35 +47,40 @@ type Options struct {
 	// Mirrors replaces prefixes of URLs: from what the maker uses to what is
 	// asked instead. The longest prefix that matches counts.
 	Mirrors         map[string]string
-	RegistryURL     string        // index of the ACP registry; default [DefaultRegistryURL]
-	RequireChecksum bool          // refuse downloads for which no checksum is published
-	MaxDownload     int64         // bytes of one download; default 2 GiB
-	MaxUnpacked     int64         // bytes that one archive may unpack to; default 6 GiB
-	Stall           time.Duration // a connection may be silent for so long; default 30 s
-	ProofTimeout    time.Duration // a program has so long to say its version; default 1 min
-	Platform        Platform      // default [Detect]
-	HTTP            *http.Client  // default: one of its own, with the proxy of the environment and no redirects away from TLS
-	Logger          *slog.Logger
+	RegistryURL     string // index of the ACP registry; default [DefaultRegistryURL]
+	RequireChecksum bool   // refuse downloads for which no checksum is published
+	// RequireSignature refuses to install what is not signed by somebody whom this
+	// release knows, or pinned by its digest.
+	RequireSignature bool
+	MaxDownload      int64         // bytes of one download; default 2 GiB
+	MaxUnpacked      int64         // bytes that one archive may unpack to; default 6 GiB
+	Stall            time.Duration // a connection may be silent for so long; default 30 s
+	ProofTimeout     time.Duration // a program has so long to say its version; default 1 min
+	Platform         Platform      // default [Detect]
+	HTTP             *http.Client  // default: one of its own, with the proxy of the environment and no redirects away from TLS
+	Logger           *slog.Logger
 }
 
 // Installer installs, finds and removes agents. It is safe for concurrent use,
 // also by several processes on one data directory.
 type Installer struct {
-	root            string // the directory of agents
-	sources         []Source
-	mirrors         map[string]string
-	registryURL     string
-	requireChecksum bool
-	maxDownload     int64
-	maxUnpacked     int64
-	stall           time.Duration
-	proof           time.Duration
-	retry           time.Duration // before the first further attempt of a download
-	platform        Platform
-	http            *http.Client
-	idle            func() // closes connections that nobody uses
-	log             *slog.Logger
-	hooks           struct { // for tests
+	root             string // the directory of agents
+	sources          []Source
+	mirrors          map[string]string
+	registryURL      string
+	requireChecksum  bool
+	requireSignature bool
+	trust            trust
+	maxDownload      int64
+	maxUnpacked      int64
+	stall            time.Duration
+	proof            time.Duration
+	retry            time.Duration // before the first further attempt of a download
+	platform         Platform
+	http             *http.Client
+	idle             func() // closes connections that nobody uses
+	log              *slog.Logger
+	hooks            struct { // for tests
 		writer     func(io.Writer) io.Writer // before a download's file
 		noExchange bool                      // as on systems that cannot swap directories
 	}
@@ -84,20 +89,22 @@ type Installer struct {
 // New returns an installer. It touches neither disk nor network.
 func New(o Options) *Installer {
 	in := &Installer{
-		root:            filepath.Join(o.DataDir, "agents"),
-		sources:         o.Sources,
-		mirrors:         o.Mirrors,
-		registryURL:     o.RegistryURL,
-		requireChecksum: o.RequireChecksum,
-		maxDownload:     or(o.MaxDownload, 2<<30),
-		maxUnpacked:     or(o.MaxUnpacked, 6<<30),
-		stall:           or(o.Stall, 30*time.Second),
-		proof:           or(o.ProofTimeout, time.Minute),
-		retry:           250 * time.Millisecond,
-		platform:        o.Platform,
-		http:            o.HTTP,
-		idle:            func() {},
-		log:             o.Logger,
+		root:             filepath.Join(o.DataDir, "agents"),
+		sources:          o.Sources,
+		mirrors:          o.Mirrors,
+		registryURL:      o.RegistryURL,
+		requireChecksum:  o.RequireChecksum,
+		requireSignature: o.RequireSignature,
+		trust:            known(),
+		maxDownload:      or(o.MaxDownload, 2<<30),
+		maxUnpacked:      or(o.MaxUnpacked, 6<<30),
+		stall:            or(o.Stall, 30*time.Second),
+		proof:            or(o.ProofTimeout, time.Minute),
+		retry:            250 * time.Millisecond,
+		platform:         o.Platform,
+		http:             o.HTTP,
+		idle:             func() {},
+		log:              o.Logger,
 	}
 	if abs, err := filepath.Abs(in.root); err == nil {
 		in.root = abs

@@ -36,6 +36,7 @@ type product struct {
 	fetch     []string // environment that the proof needs to fetch packages; nil when it needs none
 	downloads []Download
 	packages  []string
+	verified  Verification
 	proof     proof
 }
 
@@ -96,7 +97,7 @@ func (j *job) ask(ctx context.Context, sources []Source) (Result, error) {
 		err = advise(err, j.root)
 		j.log.Debug("source could not install", "agent", j.recipe.agent, "source", s, "err", err)
 		answers = append(answers, Attempt{Source: s, Answer: err.Error(), err: err})
-		if local(err) && s != Path {
+		if (local(err) || forged(err)) && s != Path {
 			break
 		}
 	}
@@ -162,6 +163,10 @@ func (j *job) finish(ctx context.Context, s Source, p *product) (Installation, e
 			return Installation{}, err
 		}
 	}
+	// Before it runs for the first time.
+	if err := j.checkVerification(p.verified); err != nil {
+		return Installation{}, err
+	}
 	j.say.step(StepProve, filepath.Base(program))
 	prover := *j.Installer
 	if p.fetch != nil {
@@ -205,7 +210,7 @@ func (j *job) describe(s Source, p *product) (Installation, error) {
 		Agent: j.recipe.agent, Version: p.version, Source: s, Program: p.program, Args: p.args, Env: p.env, ACPArgs: p.acp,
 		Platform: j.platform.String(), InstalledAt: time.Now().UTC(), Reported: p.proof.reported, Handshake: p.proof.handshake,
 		Downloads: p.downloads, Packages: p.packages,
-		Verified: !slices.ContainsFunc(p.downloads, func(d Download) bool { return !d.Verified }),
+		Verified: p.verified.How.rank() >= ByChecksum.rank(), Verification: p.verified,
 	}
 	for k, name := range append([]string{p.program}, p.helpers...) {
 		a := Artifact{Kind: KindHelper, Path: name, Version: p.version, Source: s, Verified: i.Verified}

@@ -55,6 +55,9 @@ func (j *job) npm(ctx context.Context) (*product, error) {
 		return nil, err
 	}
 	p := &product{version: version, packages: []string{spec}}
+	if p.verified, err = j.verifyPackages(ctx, client, packageName(spec)); err != nil {
+		return nil, err
+	}
 	for _, pattern := range n.program {
 		if found := j.inPackage(fill(pattern, values)); found != "" && p.program == "" {
 			p.program = found

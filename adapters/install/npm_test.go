@@ -17,13 +17,20 @@ import (
 )
 
 // fakeNPM is an npm client: it writes its arguments and environment to $LOG,
-// answers view with a version and installs a program at $NPM_PLACE.
+// answers view with a version, or with $NPM_DIST, and installs a program at
+// $NPM_PLACE and says that it is $NPM_LOCK, or the wanted package with the sum 0.
 const fakeNPM = `
 echo "$*" >> "$NPM_LOG"
 if [ "$1" = view ]; then
 	[ -n "$NPM_MISSING" ] && { echo 'npm error code E404' >&2; echo 'npm error 404 No match found' >&2; exit 1; }
-	echo '"3.2.1"'; exit 0
+	dist="{\"name\":\"${2%@*}\",\"version\":\"${2##*@}\",\"dist\":{\"integrity\":\"sha512-0\"}}"
+	case "$*" in
+	*" dist "*) echo "${NPM_DIST:-$dist}" ;;
+	*) echo '"3.2.1"' ;;
+	esac
+	exit 0
 fi
+[ "$1" = config ] && { echo "$NPM_REGISTRY"; exit; }
 env > "$NPM_LOG.env"
 [ -n "$NPM_FAILS" ] && { echo "npm error code $NPM_FAILS" >&2; echo "npm error something broke" >&2; exit 1; }
 while [ "$1" != --prefix ]; do shift; done
@@ -35,6 +42,9 @@ cat > "$place" <<'END'
 ` + answersInitialize + `
 END
 chmod 755 "$place"
+for spec; do :; done
+lock="{\"packages\":{\"node_modules/${spec%@*}\":{\"version\":\"${spec##*@}\",\"integrity\":\"sha512-0\"}}}"
+echo "${NPM_LOCK:-$lock}" > "$2/node_modules/.package-lock.json"
 [ -n "$NPM_JSON" ] && { mkdir -p "$2/node_modules/${NPM_JSON%%=*}"; echo "${NPM_JSON#*=}" > "$2/node_modules/${NPM_JSON%%=*}/package.json"; }
 exit 0
 `

@@ -13,6 +13,7 @@ const (
 	StepDownload Step = "download" // counts bytes
 	StepUnpack   Step = "unpack"   // counts bytes written
 	StepPackage  Step = "package"  // npm or uv is at work
+	StepVerify   Step = "verify"   // whose signatures it has
 	StepProve    Step = "prove"    // the program is run
 	StepLand     Step = "land"     // the installation takes its place
 )

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/adapters/install/signature"
 )
 
 // recipe says where one agent's program comes from. It is data: what differs
@@ -61,6 +63,20 @@ type layout struct {
 	sums    string   // URL of checksums in any form that findSum knows, "" if there are none
 	program []string // where the program is; the first that exists counts
 	helpers []string // programs that it needs beside it
+	list    *signedList
+	// bundles are URLs of Sigstore's bundles of files in the stage; nil when the
+	// maker publishes none. workflow is who signed them.
+	bundles  map[string]string
+	workflow signature.Workflow
+}
+
+// signedList says who signs the list of checksums.
+type signedList struct {
+	suffix      string // of the list's URL; there is the OpenPGP signature of it
+	keys        string // URL of a file with the key
+	fingerprint string // of the key
+	who         string
+	since       string // version from which on the list is signed
 }
 
 // asset is one file of a release. Archives are unpacked.
@@ -87,6 +103,15 @@ const (
 	claudeBase = "https://storage.googleapis.com/claude-code-dist-86c565f3-f756-42ad-8dfa-d59b1c096819/claude-code-releases"
 	ampBase    = "https://storage.googleapis.com/amp-public-assets-prod-0/cli"
 )
+
+// claudeKeys is where Anthropic publishes the key of its releases.
+const claudeKeys = "https://downloads.claude.ai/keys/claude-code.asc"
+
+// codexWorkflow builds and signs the releases of Codex for Linux.
+var codexWorkflow = signature.Workflow{
+	Issuer: "https://token.actions.githubusercontent.com",
+	Name:   "https://github.com/openai/codex/.github/workflows/rust-release.yml@refs/tags/rust-v{version}",
+}
 
 // targets by the makers that use the names of this package.
 var (
@@ -125,6 +150,10 @@ var recipes = map[string]recipe{
 				assets:  []asset{{url: claudeBase + "/{version}/{target}/claude"}},
 				sums:    claudeBase + "/{version}/manifest.json",
 				program: []string{"claude"},
+				list: &signedList{
+					suffix: ".sig", keys: claudeKeys, fingerprint: "31DDDE24DDFAB679F42D7BD2BAA929FF1A7ECACE",
+					who: "Anthropic's release key", since: "2.1.89",
+				},
 			}},
 		},
 		npm: &npmPackage{
@@ -147,6 +176,11 @@ var recipes = map[string]recipe{
 					sums:    "{release}/codex-package_SHA256SUMS",
 					program: []string{"bin/codex"},
 					helpers: []string{"bin/codex-code-mode-host", "codex-path/rg"},
+					bundles: map[string]string{
+						"bin/codex":                "{release}/codex-{target}.sigstore",
+						"bin/codex-code-mode-host": "{release}/codex-code-mode-host-{target}.sigstore",
+					},
+					workflow: codexWorkflow,
 				},
 				{
 					assets: []asset{
@@ -155,6 +189,11 @@ var recipes = map[string]recipe{
 					},
 					program: []string{"codex"},
 					helpers: []string{"codex-code-mode-host"},
+					bundles: map[string]string{
+						"codex":                "{release}/codex-{target}.sigstore",
+						"codex-code-mode-host": "{release}/codex-code-mode-host-{target}.sigstore",
+					},
+					workflow: codexWorkflow,
 				},
 			},
 		},

@@ -72,5 +72,6 @@ func (in *Installer) ours(agent string) (Installation, bool) {
 	self, err := os.Executable()
 	i := in.foreign(agent, self)
 	i.Source, i.Artifacts[0].Source, i.Verified = BuiltIn, BuiltIn, true
+	i.Verification = Verification{How: ByBuild}
 	return i, err == nil
 }

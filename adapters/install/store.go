@@ -27,17 +27,19 @@ type Installation struct {
 	Args    []string `json:"args,omitempty"` // come before all other arguments
 	Env     []string `json:"env,omitempty"`  // NAME=value, added to the agent's environment
 	// ACPArgs start the program as an ACP agent; nil when it is not known to be one.
-	ACPArgs     []string   `json:"acpArgs"`
-	Platform    string     `json:"platform"`
-	InstalledAt time.Time  `json:"installedAt,omitzero"`
-	Reported    string     `json:"reported,omitempty"`  // what the program said when it was proved
-	Handshake   string     `json:"handshake,omitempty"` // how it was proved, see [HandshakeVersion]; "" when it was not
-	Verified    bool       `json:"verified"`            // every download was checked, by us or by the package client
-	Artifacts   []Artifact `json:"artifacts"`
-	Downloads   []Download `json:"downloads,omitempty"`
-	Packages    []string   `json:"packages,omitempty"` // of npm or uv, with versions
-	Dir         string     `json:"dir,omitempty"`      // "" when the program is somebody else's
-	Current     bool       `json:"current"`            // the version in use
+	ACPArgs     []string  `json:"acpArgs"`
+	Platform    string    `json:"platform"`
+	InstalledAt time.Time `json:"installedAt,omitzero"`
+	Reported    string    `json:"reported,omitempty"`  // what the program said when it was proved
+	Handshake   string    `json:"handshake,omitempty"` // how it was proved, see [HandshakeVersion]; "" when it was not
+	Verified    bool      `json:"verified"`            // every download was checked, by us or by the package client
+	// Verification says how, and what is not known.
+	Verification Verification `json:"verification"`
+	Artifacts    []Artifact   `json:"artifacts"`
+	Downloads    []Download   `json:"downloads,omitempty"`
+	Packages     []string     `json:"packages,omitempty"` // of npm or uv, with versions
+	Dir          string       `json:"dir,omitempty"`      // "" when the program is somebody else's
+	Current      bool         `json:"current"`            // the version in use
 }
 
 // The kinds of artifacts.
@@ -91,6 +93,9 @@ func (in *Installer) load(agent, version string) (Installation, error) {
 	}
 	i.Dir = dir
 	i.Program = below(dir, i.Program)
+	if i.Verification.How == "" {
+		i.Verification = verifiedBefore(i.Verified)
+	}
 	for k := range i.Artifacts {
 		i.Artifacts[k].Path = below(dir, i.Artifacts[k].Path)
 	}

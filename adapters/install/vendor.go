@@ -161,19 +161,27 @@ func (j *job) latestTag(ctx context.Context, repo string) (string, error) {
 func (j *job) layout(ctx context.Context, l layout, rel *release, values map[string]string) (*product, error) {
 	p := &product{version: rel.version}
 	var sums []byte
+	var signed Verification
 	if l.sums != "" {
 		var err error
 		// Without the list, the release's own digests may still do.
 		if sums, _, err = j.text(ctx, fill(l.sums, values)); err != nil && (!missing(err) || ctx.Err() != nil) {
 			return nil, fmt.Errorf("get the checksums: %w", err)
 		}
+		if signed, err = j.verifyList(ctx, l, rel.version, values, sums); err != nil {
+			return nil, err
+		}
 	}
+	var parts []part
 	for _, a := range l.assets {
 		url := fill(a.url, values)
 		name := path.Base(url)
-		want := rel.digests[name]
-		if want == "" {
-			want = findSum(sums, name, values["target"])
+		by, want := hostOf(j.mirrored(url)), ""
+		if rel.digests[name] != "" {
+			by, want = hostOf(j.mirrored(gitHubAPI)), rel.digests[name]
+		}
+		if sum := findSum(sums, name, values["target"]); sum != "" && (want == "" || signed.How == BySignature) {
+			by, want = hostOf(j.mirrored(fill(l.sums, values))), sum
 		}
 		d, err := j.place(ctx, url, want, a.rename, values)
 		if a.optional && missing(err) {
@@ -183,6 +191,12 @@ func (j *job) layout(ctx context.Context, l layout, rel *release, values map[str
 			return nil, err
 		}
 		p.downloads = append(p.downloads, d)
+		v := checksumOf(d, by)
+		if want != "" && signed.How != "" {
+			v.How, v.Note = signed.How, signed.Note
+			v.By = or(signed.By, v.By)
+		}
+		parts = append(parts, part{name, v})
 	}
 	for _, candidate := range l.program {
 		if info, err := os.Stat(filepath.Join(j.stage, candidate)); err == nil && info.Mode().IsRegular() {
@@ -198,7 +212,13 @@ func (j *job) layout(ctx context.Context, l layout, rel *release, values map[str
 			p.helpers = append(p.helpers, h)
 		}
 	}
-	return p, nil
+	p.verified = combined(parts)
+	if l.bundles == nil {
+		return p, nil
+	}
+	var err error
+	p.verified, err = j.verifyFiles(ctx, l, append([]string{p.program}, p.helpers...), p.verified, values)
+	return p, err
 }
 
 // place downloads one file and puts it, or what is in it, into the stage.

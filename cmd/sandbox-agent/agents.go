@@ -42,6 +42,7 @@ type agentRow struct {
 	Version   string                `json:"version,omitempty"`
 	Path      string                `json:"path,omitempty"`
 	Source    string                `json:"source,omitempty"`
+	Verified  string                `json:"verified,omitempty"`
 	AuthState string                `json:"authState,omitempty"`
 	Processes []runtime.ProcessInfo `json:"processes"`
 }
@@ -66,7 +67,7 @@ func localAgents(in *install.Installer) ([]agentRow, error) {
 		r := agentRow{ID: info.ID, Name: info.Name, Kind: string(info.Kind), Installed: true, Processes: []runtime.ProcessInfo{}}
 		if l, ok := a.(adapters.Locator); ok {
 			p, err := l.Locate()
-			r.Installed, r.Path, r.Source, r.Version = err == nil, p.Path, p.Source, p.Version
+			r.Installed, r.Path, r.Source, r.Version, r.Verified = err == nil, p.Path, p.Source, p.Version, p.Verified
 		}
 		if info.Program != "" {
 			r.found(in.Find(info.Program))
@@ -95,7 +96,7 @@ func localAgents(in *install.Installer) ([]agentRow, error) {
 
 func (r *agentRow) found(i install.Installation, ok bool) {
 	if r.Installed = ok; ok {
-		r.Version, r.Path, r.Source = i.Version, i.Program, string(i.Source)
+		r.Version, r.Path, r.Source, r.Verified = i.Version, i.Program, string(i.Source), string(i.Verification.How)
 	}
 }
 

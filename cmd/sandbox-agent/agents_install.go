@@ -91,14 +91,7 @@ func showResult(std stdio, r install.Result, took time.Duration) {
 	} else {
 		fmt.Fprintf(std.out, "installed %s in %s\n", what, took.Round(100*time.Millisecond))
 	}
-	verified := yesNo(r.Verified)
-	switch {
-	case r.Source == install.Path:
-		verified = ""
-	case !r.Verified:
-		verified = "no: nobody publishes a checksum for it"
-	}
-	list(std.out, "program", r.Program, "source", string(r.Source), "from", origin(r.Installation), "verified", verified,
+	list(std.out, "program", r.Program, "source", string(r.Source), "from", origin(r.Installation), "verified", oneLine(r.Verification.String()),
 		"says", r.Reported, "proved by", r.Handshake)
 }
 

@@ -60,13 +60,13 @@ func agentsListCommand(std stdio) *cli.Command {
 // listAgents writes a table of agents; running says whether a gateway knows
 // what runs.
 func listAgents(std stdio, agents []agentRow, running bool) {
-	heading := []string{"AGENT", "NAME", "KIND", "INSTALLED", "VERSION", "SOURCE"}
+	heading := []string{"AGENT", "NAME", "KIND", "INSTALLED", "VERSION", "SOURCE", "VERIFIED"}
 	if running {
 		heading = append(heading, "DEFAULT", "PROCESSES")
 	}
 	rows := [][]string{heading}
 	for _, a := range agents {
-		row := []string{a.ID, a.Name, a.Kind, yesNo(a.Installed), a.Version, a.Source}
+		row := []string{a.ID, a.Name, a.Kind, yesNo(a.Installed), a.Version, a.Source, a.Verified}
 		if running {
 			row = append(row, yesNo(a.Default), strconv.Itoa(len(a.Processes)))
 		}

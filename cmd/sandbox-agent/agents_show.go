@@ -121,9 +121,12 @@ func showStatus(std stdio, s install.Status) {
 	rows := [][]string{{"VERSION", "IN USE", "SOURCE", "VERIFIED", "PROVED BY", "INSTALLED", "FROM"}}
 	for _, i := range s.Installed {
 		used := s.InUse != nil && s.InUse.Program == i.Program
-		rows = append(rows, []string{i.Version, yesNo(used), string(i.Source), yesNo(i.Verified), i.Handshake, clock(i.InstalledAt), origin(i)})
+		rows = append(rows, []string{i.Version, yesNo(used), string(i.Source), string(i.Verification.How), i.Handshake, clock(i.InstalledAt), origin(i)})
 	}
 	table(std.out, rows)
+	for _, i := range s.Installed {
+		fmt.Fprintf(std.out, "%s is verified: %s\n", oneLine(i.Version), oneLine(i.Verification.String()))
+	}
 }
 
 // origin names what an installation was made of.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // TestChaos_NothingStaysOpen kills the gateway and agents at random moments, while
@@ -21,6 +22,12 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 	if agentcache.IsLong() {
 		rounds = 500
 	}
+	rounds = figure.Asked(t, "ROUNDS", rounds)
+	gateways, processes := 0, 0
+	defer func() {
+		figure.Done(t, gateways, "kills of the gateway")
+		figure.Done(t, processes, "of agents")
+	}()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	dice := rand.New(rand.NewPCG(seed, 1))
@@ -48,7 +55,9 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 		case what > 0:
 			agents := g.agents()
 			for range min(len(agents), 1+dice.IntN(2)) {
-				_ = syscall.Kill(agents[dice.IntN(len(agents))].pid, syscall.SIGKILL)
+				if syscall.Kill(agents[dice.IntN(len(agents))].pid, syscall.SIGKILL) == nil {
+					processes++
+				}
 			}
 			if what == 1 {
 				break
@@ -56,6 +65,7 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 			fallthrough
 		default:
 			killed = true
+			gateways++
 			g.kill(syscall.SIGKILL)
 			c.abandon()
 			g.restart()

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // TestChaos_NothingIsLeftAndEveryRequestIsAnswered runs agents that ignore the
@@ -20,7 +22,9 @@ func TestChaos_NothingIsLeftAndEveryRequestIsAnswered(t *testing.T) {
 	if testing.Short() {
 		sessions = 9
 	}
-	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL} {
+	all := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL}
+	ends := slices.Repeat(all, figure.Asked(t, "ENDS", 1))
+	for i, sig := range ends {
 		t.Run(sig.String(), func(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())
 			t.Logf("seed %d", seed)
@@ -120,4 +124,5 @@ func TestChaos_NothingIsLeftAndEveryRequestIsAnswered(t *testing.T) {
 			}
 		})
 	}
+	figure.Done(t, len(ends), fmt.Sprintf("ends with %d sessions at work", sessions))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // A connection on which sessions come and go costs what it cost in the beginning:
@@ -16,6 +17,7 @@ func TestFlat_SessionsMadeAndDeleted(t *testing.T) {
 	if agentcache.IsLong() {
 		all = 100_000
 	}
+	all = figure.Asked(t, "SESSIONS", all)
 	for _, kind := range []dialect{inline, wsocket} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -46,6 +48,7 @@ func TestFlat_SessionsMadeAndDeleted(t *testing.T) {
 				}
 			}
 			grown, more := status(t, pid, "VmRSS")-memory, descriptors()-files
+			figure.Done(t, all, "sessions")
 			t.Logf("after a quarter: %d KiB, %d files; since then %d KiB and %d files more", memory, files, grown, more)
 			if grown > 24<<10 || more > 8 {
 				t.Errorf("%d sessions more took %d KiB and %d files", all-all/4, grown, more)

@@ -90,7 +90,7 @@ func TestInstallCLI_WithoutGateway(t *testing.T) {
 	c := newCommandLine(t)
 	flags := s.flags()
 	code, out, errOut := c.run(append([]string{"agents", "install", "gadget"}, flags...)...)
-	if code != 0 || !strings.HasPrefix(out, "installed gadget 1.0.0 in ") || !strings.Contains(out, "\nverified   yes\n") || !strings.Contains(out, "\nproved by  initialize\n") {
+	if code != 0 || !strings.HasPrefix(out, "installed gadget 1.0.0 in ") || !strings.Contains(out, "\nverified   checksum-only by the ACP registry\n") || !strings.Contains(out, "\nproved by  initialize\n") {
 		t.Fatalf("exit %d\n%s%s", code, out, errOut)
 	}
 	for _, want := range []string{"registry: resolve " + s.URL + "/registry.json\n", "registry: download " + s.URL + "/files/gadget\n", "registry: download 100% of 3.0 MB\n", "registry: prove gadget\n"} {
@@ -120,7 +120,7 @@ func TestInstallCLI_WithoutGateway(t *testing.T) {
 	c.env = append(c.env, "SANDBOX_AGENT_ENDPOINT=") // empty is unset, and whatever runs on this machine is not asked
 	code, out, errOut = c.run("agents", "list", "--registry-url", s.URL+"/registry.json")
 	if code != 0 || !strings.Contains(out, "mock ") || !slices.ContainsFunc(strings.Split(out, "\n"), func(l string) bool {
-		return slices.Equal(strings.Fields(l), []string{"gadget", "gadget", "-", "yes", "1.0.0", "registry"})
+		return slices.Equal(strings.Fields(l), []string{"gadget", "gadget", "-", "yes", "1.0.0", "registry", "checksum-only"})
 	}) || !strings.Contains(errOut, "no gateway runs") {
 		t.Errorf("list: exit %d\n%s%s", code, out, errOut)
 	}
@@ -144,7 +144,7 @@ func TestInstallCLI_WithoutGateway(t *testing.T) {
 		t.Errorf("list as JSON: %+v", list)
 	}
 	code, out, _ = c.run("agents", "show", "gadget")
-	if code != 0 || !strings.Contains(out, result.Program) || !strings.Contains(out, s.URL+"/files/gadget") || !strings.Contains(out, "initialize") {
+	if code != 0 || !strings.Contains(out, result.Program) || !strings.Contains(out, s.URL+"/files/gadget") || !strings.Contains(out, "initialize") || !strings.Contains(out, "1.0.0 is verified: checksum-only by the ACP registry\n") {
 		t.Errorf("show: exit %d\n%s", code, out)
 	}
 	if code, _, errOut := c.run("agents", "show", "nope"); code != 5 || !strings.Contains(errOut, "no agent nope is known") {
@@ -262,8 +262,11 @@ func TestInstallCLI_SaysWhatEachSourceAnswered(t *testing.T) {
 	if code, _, errOut := c.run(append([]string{"agents", "install", "gadget", "--require-checksum"}, s.flags()...)...); code != 6 || !strings.Contains(errOut, "no checksum is published") {
 		t.Errorf("without a checksum: exit %d\n%s", code, errOut)
 	}
+	if code, _, errOut := c.run(append([]string{"agents", "install", "gadget", "--require-signature"}, s.flags()...)...); code != 6 || !strings.Contains(errOut, "a signature is required: unverified; nobody publishes a checksum") {
+		t.Errorf("without a signature: exit %d\n%s", code, errOut)
+	}
 	code, out, errOut = c.run(append([]string{"agents", "install", "gadget"}, s.flags()...)...)
-	if code != 0 || !strings.Contains(out, "verified   no: nobody publishes a checksum") {
+	if code != 0 || !strings.Contains(out, "verified   unverified; nobody publishes a checksum") {
 		t.Errorf("with leave to do without: exit %d\n%s%s", code, out, errOut)
 	}
 }
@@ -301,7 +304,7 @@ func TestInstallCLI_Vendor(t *testing.T) {
 	c.env = append(c.env, "SANDBOX_AGENT_MIRRORS="+vendorHost+"="+s.URL+"/vendor,https://api.github.com="+s.URL+"/api,https://github.com="+s.URL+"/github")
 	for _, args := range [][]string{{"claude"}, {"opencode"}, {"opencode", "--agent-version", "v1.4.0", "--reinstall"}} {
 		code, out, errOut := c.run(append([]string{"agents", "install"}, args...)...)
-		if code != 0 || !strings.HasPrefix(out, "installed "+args[0]+" ") || !strings.Contains(out, "\nsource     vendor\n") || !strings.Contains(out, "\nverified   yes\n") {
+		if code != 0 || !strings.HasPrefix(out, "installed "+args[0]+" ") || !strings.Contains(out, "\nsource     vendor\n") || !strings.Contains(out, "\nverified   checksum-only by 127.0.0.1:") {
 			t.Errorf("%s: exit %d\n%s%s", args, code, out, errOut)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // burst is the number of updates in one turn of the streaming tests.
@@ -80,52 +82,71 @@ func TestStream_ReconnectByLastEventID(t *testing.T) {
 }
 
 func TestStream_ReconnectByResumeAfter(t *testing.T) {
+	turns := figure.Asked(t, "TURNS", 1)
 	for _, kind := range dialects {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			const breaks = 20
 			g := startGateway(t)
-			asker := connect(t, g, inline, options{})
-			s := asker.newSession()
-			after := uint64(0)
-			for _, e := range g.events(s) {
-				after = e.Seq
+			cuts := 0
+			for range turns {
+				cuts += reconnectByResumeAfter(t, g, kind)
 			}
-			turn := asker.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", burst())))
-
-			// Each connection breaks in the middle of something; the next one
-			// continues after the last message that arrived complete.
-			cuts := randomCuts(t, breaks, burst()*(bytesPerUpdate+60))
-			n := &counter{session: s}
-			for round := 0; n.next < burst(); round++ {
-				o := options{eventIDs: true}
-				if round < breaks {
-					o.cuts = []int{cuts[round] + 8000} // beyond initialize
-				}
-				c := watch(t, g, kind, o)
-				n.pos = 0
-				if err := c.try(s, after); err == nil {
-					c.untilClosed(func() bool {
-						n.count(c, c.inbox)
-						return n.next >= burst()
-					})
-				}
-				c.abandon()
-				n.count(c, c.messages())
-				for _, m := range c.messages() {
-					if p := m.params(); p.Meta.Gateway.Seq > 0 && p.SessionID == s {
-						if p.Meta.Gateway.Seq <= after {
-							t.Fatalf("%s: sequence number %d after %d", kind, p.Meta.Gateway.Seq, after)
-						}
-						after = p.Meta.Gateway.Seq
-					}
-				}
-			}
-			if r, err := asker.wait(turn); err != nil || stopReason(t, r) != "end_turn" {
-				t.Fatalf("the turn ended with %s, %v", r, err)
-			}
+			figure.Done(t, turns*burst(), "updates")
+			figure.Done(t, cuts, "cuts")
 		})
 	}
+}
+
+// reconnectByResumeAfter streams one turn over connections that break, and returns
+// how many of them did.
+func reconnectByResumeAfter(t *testing.T, g *gateway, kind dialect) (broken int) {
+	t.Helper()
+	const breaks = 20
+	asker := connect(t, g, inline, options{})
+	s := asker.newSession()
+	after := uint64(0)
+	for _, e := range g.events(s) {
+		after = e.Seq
+	}
+	turn := asker.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", burst())))
+
+	// Each connection breaks in the middle of something; the next one
+	// continues after the last message that arrived complete.
+	cuts := randomCuts(t, breaks, burst()*(bytesPerUpdate+60))
+	n := &counter{session: s}
+	for round := 0; n.next < burst(); round++ {
+		o := options{eventIDs: true}
+		if round < breaks {
+			o.cuts = []int{cuts[round] + 8000} // beyond initialize
+		}
+		c := watch(t, g, kind, o)
+		n.pos = 0
+		if err := c.try(s, after); err == nil {
+			c.untilClosed(func() bool {
+				n.count(c, c.inbox)
+				return n.next >= burst()
+			})
+		}
+		c.abandon()
+		n.count(c, c.messages())
+		if round < breaks && n.next < burst() {
+			broken++
+		}
+		for _, m := range c.messages() {
+			if p := m.params(); p.Meta.Gateway.Seq > 0 && p.SessionID == s {
+				if p.Meta.Gateway.Seq <= after {
+					t.Fatalf("%s: sequence number %d after %d", kind, p.Meta.Gateway.Seq, after)
+				}
+				after = p.Meta.Gateway.Seq
+			}
+		}
+	}
+	if r, err := asker.wait(turn); err != nil || stopReason(t, r) != "end_turn" {
+		t.Fatalf("the turn ended with %s, %v", r, err)
+	}
+	asker.must("session/delete", map[string]any{"sessionId": s})
+	asker.close()
+	return broken
 }
 
 // watch opens a connection whose event stream is not opened again when it breaks.
@@ -179,102 +200,115 @@ func TestStream_StalledReaderDisturbsNobody(t *testing.T) {
 }
 
 func TestKill_NothingSeenIsLost(t *testing.T) {
+	kills := figure.Asked(t, "KILLS", 1)
 	for _, kind := range dialects {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			g := startGateway(t)
-			c := connect(t, g, kind, options{eventIDs: true})
-			s := c.newSession()
-			c.prompt(s, "hello")
-			turn := c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", 20*burst())))
-			n := &counter{session: s, pos: c.mark()}
-			c.until(func() bool {
-				n.count(c, c.inbox)
-				return n.next > burst()/10
-			}, "the middle of the stream")
-			old := g.generation()
-			g.kill(syscall.SIGKILL)
-			c.response(turn) // an error made by the client
-			c.abandon()
-
-			g.restart()
-			g.awaitNoProcess(old)
-			log := g.events(s)
-			bySeq := map[uint64]json.RawMessage{}
-			for _, e := range log {
-				bySeq[e.Seq] = e.Message
-			}
-			seen := 0
-			var last uint64
-			for _, m := range c.messages() {
-				p := m.params()
-				if p.SessionID != s {
-					continue
-				}
-				if p.Meta.Gateway.Seq <= last {
-					t.Fatalf("sequence number %d after %d in %.300s", p.Meta.Gateway.Seq, last, m.raw)
-				}
-				last = p.Meta.Gateway.Seq
-				kept, ok := bySeq[last]
-				if !ok {
-					t.Fatalf("event %d was seen by the client and is not in the log of %d events", last, len(log))
-				}
-				var k message
-				if err := json.Unmarshal(kept, &k); err != nil || !sameUpdate(m.Params, k.Params) {
-					t.Fatalf("event %d was seen as %s and is kept as %s", last, m.raw, kept)
-				}
-				seen++
-			}
-			if seen < burst()/10 {
-				t.Fatalf("the client saw %d events with sequence numbers, want at least %d", seen, burst()/10)
-			}
-			if list := g.get("/v2/sessions", nil); !bytes.Contains(list, []byte(`"`+s+`"`)) {
-				t.Errorf("the session is not listed: %s", list)
-			}
-
-			// Continue in the middle of what was seen: what follows arrives
-			// without gap or double.
-			half := last / 2
-			c = connect(t, g, kind, options{eventIDs: true})
-			c.attach("session/resume", s, &half)
-			want := 0 // updates in the log after half
-			for _, e := range log {
-				if e.Seq > half && bytes.Contains(e.Message, []byte(`"agent_message_chunk"`)) {
-					want++
+			for range kills {
+				if !t.Run("", func(t *testing.T) { killInAStream(t, kind) }) {
+					return
 				}
 			}
-			updates, pos, prev := 0, 0, half
-			c.until(func() bool {
-				for ; pos < len(c.inbox); pos++ {
-					m := &c.inbox[pos]
-					p := m.params()
-					if p.SessionID != s {
-						continue
-					}
-					if p.Meta.Gateway.Seq <= prev {
-						t.Fatalf("sequence number %d after %d", p.Meta.Gateway.Seq, prev)
-					}
-					prev = p.Meta.Gateway.Seq
-					if _, ok := m.chunk(s); ok {
-						updates++
-					}
-				}
-				return updates >= want
-			}, "%d updates", want)
-			if updates != want {
-				t.Errorf("%d updates follow event %d, want %d", updates, half, want)
-			}
-
-			from := c.mark()
-			if r := c.prompt(s, "stream 10"); r != "end_turn" {
-				t.Errorf("the next prompt ended with %s", r)
-			}
-			c.awaitChunks(s, from, 10)
-			fresh := g.events(s)
-			if end := fresh[len(fresh)-1].Seq; end <= log[len(log)-1].Seq {
-				t.Errorf("sequence numbers went back from %d to %d", log[len(log)-1].Seq, end)
-			}
+			figure.Done(t, kills, "kills of the gateway")
 		})
+	}
+}
+
+// killInAStream kills a gateway while it streams to a client, and compares what
+// the client had seen with what is there afterwards.
+func killInAStream(t *testing.T, kind dialect) {
+	t.Helper()
+	g := startGateway(t)
+	c := connect(t, g, kind, options{eventIDs: true})
+	s := c.newSession()
+	c.prompt(s, "hello")
+	turn := c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", 20*burst())))
+	n := &counter{session: s, pos: c.mark()}
+	c.until(func() bool {
+		n.count(c, c.inbox)
+		return n.next > burst()/10
+	}, "the middle of the stream")
+	old := g.generation()
+	g.kill(syscall.SIGKILL)
+	c.response(turn) // an error made by the client
+	c.abandon()
+
+	g.restart()
+	g.awaitNoProcess(old)
+	log := g.events(s)
+	bySeq := map[uint64]json.RawMessage{}
+	for _, e := range log {
+		bySeq[e.Seq] = e.Message
+	}
+	seen := 0
+	var last uint64
+	for _, m := range c.messages() {
+		p := m.params()
+		if p.SessionID != s {
+			continue
+		}
+		if p.Meta.Gateway.Seq <= last {
+			t.Fatalf("sequence number %d after %d in %.300s", p.Meta.Gateway.Seq, last, m.raw)
+		}
+		last = p.Meta.Gateway.Seq
+		kept, ok := bySeq[last]
+		if !ok {
+			t.Fatalf("event %d was seen by the client and is not in the log of %d events", last, len(log))
+		}
+		var k message
+		if err := json.Unmarshal(kept, &k); err != nil || !sameUpdate(m.Params, k.Params) {
+			t.Fatalf("event %d was seen as %s and is kept as %s", last, m.raw, kept)
+		}
+		seen++
+	}
+	if seen < burst()/10 {
+		t.Fatalf("the client saw %d events with sequence numbers, want at least %d", seen, burst()/10)
+	}
+	if list := g.get("/v2/sessions", nil); !bytes.Contains(list, []byte(`"`+s+`"`)) {
+		t.Errorf("the session is not listed: %s", list)
+	}
+
+	// Continue in the middle of what was seen: what follows arrives
+	// without gap or double.
+	half := last / 2
+	c = connect(t, g, kind, options{eventIDs: true})
+	c.attach("session/resume", s, &half)
+	want := 0 // updates in the log after half
+	for _, e := range log {
+		if e.Seq > half && bytes.Contains(e.Message, []byte(`"agent_message_chunk"`)) {
+			want++
+		}
+	}
+	updates, pos, prev := 0, 0, half
+	c.until(func() bool {
+		for ; pos < len(c.inbox); pos++ {
+			m := &c.inbox[pos]
+			p := m.params()
+			if p.SessionID != s {
+				continue
+			}
+			if p.Meta.Gateway.Seq <= prev {
+				t.Fatalf("sequence number %d after %d", p.Meta.Gateway.Seq, prev)
+			}
+			prev = p.Meta.Gateway.Seq
+			if _, ok := m.chunk(s); ok {
+				updates++
+			}
+		}
+		return updates >= want
+	}, "%d updates", want)
+	if updates != want {
+		t.Errorf("%d updates follow event %d, want %d", updates, half, want)
+	}
+
+	from := c.mark()
+	if r := c.prompt(s, "stream 10"); r != "end_turn" {
+		t.Errorf("the next prompt ended with %s", r)
+	}
+	c.awaitChunks(s, from, 10)
+	fresh := g.events(s)
+	if end := fresh[len(fresh)-1].Seq; end <= log[len(log)-1].Seq {
+		t.Errorf("sequence numbers went back from %d to %d", log[len(log)-1].Seq, end)
 	}
 }
 

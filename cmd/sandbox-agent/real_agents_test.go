@@ -70,7 +70,7 @@ func (a *realAgent) write(t *testing.T, home string, m *scriptedmodel.Model) {
 var geminiAgent = realAgent{
 	id:       "gemini",
 	builtIn:  true,
-	packages: []string{"@google/gemini-cli@0.61.0"},
+	packages: []string{"@google/gemini-cli@" + agentcache.Gemini},
 	file:     ".bin/gemini",
 	env: func(m *scriptedmodel.Model) []string {
 		return []string{"GEMINI_API_KEY=no-secret", "GOOGLE_GEMINI_BASE_URL=" + m.URL, "GEMINI_TELEMETRY_ENABLED=false"}
@@ -106,7 +106,7 @@ var geminiAgent = realAgent{
 var qwenAgent = realAgent{
 	id:       "qwen",
 	builtIn:  true,
-	packages: []string{"@qwen-code/qwen-code@0.24.4"},
+	packages: []string{"@qwen-code/qwen-code@" + agentcache.Qwen},
 	file:     ".bin/qwen",
 	env: func(m *scriptedmodel.Model) []string {
 		return []string{"OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL=" + m.URL + "/v1", "OPENAI_MODEL=scripted-1"}
@@ -152,7 +152,7 @@ var openCodeAgent = realAgent{
 var copilotAgent = realAgent{
 	id:       "copilot",
 	builtIn:  true,
-	packages: []string{"@github/copilot@1.0.102"},
+	packages: []string{"@github/copilot@" + agentcache.Copilot},
 	file:     "@github/copilot-" + nodePlatform + "/copilot",
 	env: func(m *scriptedmodel.Model) []string {
 		return []string{

@@ -22,6 +22,7 @@ func installFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "mirror", Usage: "ask `FROM=TO`: addresses that begin with FROM begin with TO instead; may be repeated", EnvVars: env("MIRRORS")},
 		&cli.StringFlag{Name: "registry-url", Usage: "index of the ACP registry", DefaultText: install.DefaultRegistryURL, EnvVars: env("REGISTRY_URL")},
 		&cli.BoolFlag{Name: "require-checksum", Usage: "refuse downloads for which nobody publishes a checksum", EnvVars: env("REQUIRE_CHECKSUM")},
+		&cli.BoolFlag{Name: "require-signature", Usage: "refuse to install what is not signed by somebody whom this release knows, or pinned by its digest", EnvVars: env("REQUIRE_SIGNATURE")},
 	}
 }
 
@@ -47,7 +48,7 @@ func dataDirOf(c *cli.Context) (string, error) {
 
 // installOptionsOf returns what the flags say about installation, checked.
 func installOptionsOf(c *cli.Context) (install.Options, error) {
-	o := install.Options{RegistryURL: c.String("registry-url"), RequireChecksum: c.Bool("require-checksum")}
+	o := install.Options{RegistryURL: c.String("registry-url"), RequireChecksum: c.Bool("require-checksum"), RequireSignature: c.Bool("require-signature")}
 	var err error
 	if o.DataDir, err = dataDirOf(c); err != nil {
 		return o, err

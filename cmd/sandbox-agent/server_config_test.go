@@ -85,13 +85,14 @@ func TestServerConfig_Install(t *testing.T) {
 	t.Setenv("SANDBOX_AGENT_SOURCES", "npm,path,npm")
 	t.Setenv("SANDBOX_AGENT_REGISTRY_URL", "https://mirror/registry.json")
 	t.Setenv("SANDBOX_AGENT_REQUIRE_CHECKSUM", "1")
+	t.Setenv("SANDBOX_AGENT_REQUIRE_SIGNATURE", "1")
 	t.Setenv("SANDBOX_AGENT_REQUIRE_PREINSTALL", "true")
 	got, err := configOf(t, "--data-dir", "/d")
 	if err != nil || !got.requirePreinstall || got.dataDir != "/d" {
 		t.Errorf("configuration %+v, %v", got, err)
 	}
 	want := install.Options{
-		DataDir: "/d", Sources: []install.Source{install.NPM, install.Path}, RegistryURL: "https://mirror/registry.json", RequireChecksum: true,
+		DataDir: "/d", Sources: []install.Source{install.NPM, install.Path}, RegistryURL: "https://mirror/registry.json", RequireChecksum: true, RequireSignature: true,
 		Mirrors: map[string]string{"https://a.example": "http://mirror/a", "https://b.example/x": "https://u:p@mirror/b?k=v"},
 	}
 	if diff := cmp.Diff(want, got.install); diff != "" {

@@ -68,7 +68,7 @@ func installSchemas() openapi3.Schemas {
 			"program": text("What is started."), "args": texts("Come before all other arguments."), "env": texts("Additions to the environment, NAME=value."),
 			"acpArgs": acpArgs.NewRef(), "platform": text(none), "installedAt": date(), "reported": text("What the program said of itself."),
 			"handshake": enum("How the program was proved.", install.HandshakeVersion, install.HandshakeInitialize),
-			"verified":  boolean(), "artifacts": list("Artifact"), "downloads": list("Download"), "packages": texts("Of npm or uv, with versions."),
+			"verified":  described(openapi3.NewBoolSchema(), "Every download was checked in some way; verification says how."), "verification": ref("Verification"), "artifacts": list("Artifact"), "downloads": list("Download"), "packages": texts("Of npm or uv, with versions."),
 			"dir": text("Where it is installed; absent when it is somebody else's."), "current": boolean(),
 		}
 	}
@@ -85,9 +85,14 @@ func installSchemas() openapi3.Schemas {
 		"InstallStatus": {Value: object(fields{"agent": text(none), "inUse": ref("Installation"), "installed": list("Installation")}, "inUse")},
 		"InstallProgress": {Value: object(fields{
 			"agent": text(none), "source": enum("The source that is at work.", sources...),
-			"step":   enum("What is being done.", install.StepWait, install.StepResolve, install.StepDownload, install.StepUnpack, install.StepPackage, install.StepProve, install.StepLand),
+			"step":   enum("What is being done.", install.StepWait, install.StepResolve, install.StepDownload, install.StepUnpack, install.StepPackage, install.StepVerify, install.StepProve, install.StepLand),
 			"detail": text("A URL or a package."), "done": number("Bytes."), "total": number("Bytes; 0 when unknown."),
 		}, "source", "detail")},
+		"Verification": {Value: object(fields{
+			"how":  enum("digest-pinned: the server's release holds its digest. signature: somebody whom it knows signed it. checksum-only: it is what its server says it is. unverified: nobody told what it should be, or it was on the machine already. builtin: it is part of the server.", install.AllHow()...),
+			"by":   text("Whose signature, or whose checksum."),
+			"note": text("Why it is not more, and what is more of some of its parts."),
+		}, "by", "note")},
 		"Attempt":  {Value: object(fields{"source": enum(none, sources...), "answer": text("Why it could not.")})},
 		"Artifact": {Value: object(fields{"kind": enum(none, install.KindProgram, install.KindHelper), "path": text(none), "version": text(none), "source": source(), "verified": boolean(), "sha256": text(none)}, "sha256")},
 		"Download": {Value: object(fields{"url": text(none), "bytes": number(none), "sha256": text(none), "verified": boolean()})},

@@ -86,6 +86,8 @@ func operations() map[string][]operation {
 				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
 			},
 			transcriptOperation(session),
+			exportOperation(session),
+			importOperation(),
 		},
 	}
 }

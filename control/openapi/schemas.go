@@ -40,12 +40,13 @@ func schemas() openapi3.Schemas {
 			"kind":        enum("bridge translates the agent's own protocol, native speaks ACP itself, custom is a command of the user.", "bridge", "native", "custom"),
 			"description": text(none), "website": text(none), "license": text(none), "icon": text(none),
 			"installed": boolean(), "version": text("Of the program, when known."), "path": text("Of the program."),
-			"source": text("Where the program came from: path, vendor, npm, registry or command."), "default": boolean(),
+			"source":   text("Where the program came from: path, vendor, npm, registry or command."),
+			"verified": text("How the program was verified when it was installed: one of the values of how in Verification. Absent when it was not installed by the server."), "default": boolean(),
 			"credentialsAvailable": described(openapi3.NewBoolSchema(), "The environment or the home directory of the gateway holds credentials; they may be wrong."),
 			"authState":            enum("What is known of the agent's login.", runtime.AuthUnknown, runtime.AuthAuthenticated, runtime.AuthRequired),
 			"capabilities":         byName("Support", "The row of the feature matrix, by feature; absent when nobody has looked."),
 			"models":               list("Choice"), "modes": list("Choice"), "thoughtLevels": list("Choice"), "processes": list("Process"),
-		}, "description", "website", "license", "icon", "version", "path", "source", "capabilities", "models", "modes", "thoughtLevels")},
+		}, "description", "website", "license", "icon", "version", "path", "source", "verified", "capabilities", "models", "modes", "thoughtLevels")},
 		"Choice": {Value: object(fields{"id": text(none), "name": text(none), "description": text(none)}, "description")},
 		"Support": {Value: object(fields{
 			"level":  enum("native: the agent does it; emulated: the gateway makes it.", adapters.ByAgent, adapters.Emulated, adapters.Unsupported),
@@ -73,6 +74,9 @@ func schemas() openapi3.Schemas {
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
 		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "oldestSeq")},
+		"ImportedSession": {Value: object(fields{
+			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
+		})},
 		"End": {Value: object(fields{
 			"reason": text(none), "terminatedBy": text("client, agent or gateway."), "message": text(none),
 			"exitCode": {Value: openapi3.NewIntegerSchema()}, "stderr": ref("Stderr"), "at": date(),

@@ -97,6 +97,14 @@ const plays = {
     say(error ? error.message : "It ran.");
     return { stopReason: "end_turn" };
   },
+  // A plan, and much behind it.
+  async plan(turn) {
+    const plan = (...status) => turn.update({ sessionUpdate: "plan", entries: ["Read the code", "Change it", "Run the tests"].map((content, i) => ({ content, priority: "medium", status: status[i] })) });
+    plan("in_progress", "pending", "pending");
+    for (let i = 0; i < 60; i++) turn.update({ sessionUpdate: "tool_call", toolCallId: `read-${i}`, title: `Read file ${i}`, kind: "read", status: "completed" });
+    plan("completed", "in_progress", "pending");
+    return plays.wait(turn);
+  },
   // It minds no cancel.
   async deaf({ say }) {
     say("I do not listen");

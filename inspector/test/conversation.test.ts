@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
@@ -144,6 +145,14 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   await expect.poll(() => log.locator(".bubble").first().innerText()).toContain("first words");
   await page.keyboard.press("Alt+ArrowDown");
   await log.locator(".bubble").getByText("many 1500").waitFor();
+  // Keys that come faster than the page can show what they ask for.
+  await page.evaluate(() => {
+    for (const key of ["ArrowDown", "ArrowUp"]) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, altKey: true, bubbles: true }));
+  });
+  await expect.poll(async () => {
+    const [bubble, list] = await Promise.all([log.locator(".bubble").getByText("many 1500").boundingBox(), log.boundingBox()]);
+    return bubble && list ? Math.round((bubble.y - list.y) / 100) : undefined;
+  }).toBe(0);
 
   // Prompts of before, then what was being written.
   await prompt.focus();
@@ -168,4 +177,79 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   await settled(page);
   await chat(page, "wait");
   await page.locator(".elapsed").getByText(/^\d+ s/).waitFor();
+});
+
+test("changes of the working tree are looked through, and remarks on them go into the prompt", async () => {
+  const dir = join(world.gateway.dir, "reviewed");
+  mkdirSync(join(dir, "src"), { recursive: true });
+  const git = (...args: string[]) => execFileSync("git", ["-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.test", ...args]);
+  git("init", "-q");
+  writeFileSync(join(dir, "src/sum.ts"), "export function sum(a, b) {\n  return a - b;\n}\n");
+  git("add", ".");
+  git("commit", "-qm", "first");
+  const page = await world.open();
+  await newSession(page, { agent: "story", cwd: dir });
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
+  await prompt.fill("half a thought");
+  await page.getByRole("button", { name: "Review the changes" }).click();
+  const review = page.getByRole("dialog", { name: "Changes since the last commit" });
+  await review.getByText("Nothing has changed").waitFor();
+
+  // Somebody changes something meanwhile.
+  writeFileSync(join(dir, "src/sum.ts"), "export function sum(a, b) {\n  return a + b;\n}\n");
+  writeFileSync(join(dir, "notes.txt"), "new\n");
+  await review.getByRole("button", { name: "Load again" }).click();
+  await review.locator("tr.add mark").getByText("+").waitFor();
+  await review.getByRole("link", { name: "notes.txt" }).waitFor();
+  expect(await review.getByRole("button", { name: "Put remarks into the prompt" }).isDisabled()).toBe(true);
+
+  await review.getByRole("button", { name: "Remark on src/sum.ts, line 2", exact: true }).click();
+  await page.keyboard.type("What of strings?");
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "review");
+  await page.keyboard.press("Control+Enter");
+  await review.getByText("What of strings?").waitFor();
+  await review.getByRole("button", { name: "Remark on src/sum.ts, removed line 2", exact: true }).click();
+  await page.keyboard.type("never mind");
+  await page.keyboard.press("Escape"); // the remark is given up, the dialog stays
+  expect(await review.getByText("never mind").count()).toBe(0);
+
+  // Looking elsewhere loses nothing, neither the remark nor what was being written.
+  await review.getByRole("button", { name: "Close" }).click();
+  expect(await prompt.inputValue()).toBe("half a thought");
+  await prompt.evaluate((e: HTMLElement) => e.blur());
+  await page.keyboard.press("c");
+  await review.getByText("What of strings?").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await review.getByRole("button", { name: "Put 1 remark into the prompt" }).click();
+  await review.waitFor({ state: "detached" });
+  expect(await prompt.inputValue()).toBe("half a thought\n\nRemarks on the changes in the working tree:\n\nsrc/sum.ts:2\n>   return a + b;\nWhat of strings?");
+  expect(await prompt.evaluate((e) => e === document.activeElement)).toBe(true);
+  await page.keyboard.press("Enter");
+  await page.getByRole("log").locator(".bubble").getByText("What of strings?").waitFor();
+
+  // A folder without git says so.
+  await newSession(page, { agent: "story", cwd: world.gateway.dir });
+  await page.getByRole("button", { name: "Review the changes" }).click();
+  await review.getByText("The changes cannot be shown").waitFor();
+  await page.keyboard.press("Escape");
+  await review.waitFor({ state: "detached" });
+});
+
+test("the plan of a turn stays in sight while the agent works", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "plan" });
+  await page.getByRole("log").getByText("waiting").waitFor();
+  const now = page.locator(".plan-now");
+  await now.getByText("1 of 3 Change it").waitFor();
+  expect(await now.getByText("Run the tests").isVisible()).toBe(false);
+  await now.locator("summary").focus();
+  await page.keyboard.press("Enter");
+  await now.getByText("Run the tests").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "plan");
+  await page.getByRole("button", { name: "Stop the turn" }).click();
+  await now.waitFor({ state: "detached" });
+  await page.keyboard.press("Alt+ArrowUp");
+  await page.getByRole("log").getByRole("group", { name: "Plan" }).getByText("1 of 3").waitFor();
 });

@@ -287,12 +287,32 @@ test("a light screen is readable whatever colours a program chooses, and takes w
 });
 
 test("on a phone", async () => {
-  const page = await world.open(at(home), { viewport: phone });
+  const page = await world.open(at(home), { viewport: phone, hasTouch: true, isMobile: true });
   await page.getByRole("link", { name: "repo/" }).waitFor();
   await bothThemes(page, "files-phone");
   await page.goto(world.url("#/terminal"));
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
   await page.getByText("Connected.").waitFor();
+  // Keys that its keyboard lacks.
+  const screen = page.locator(".screen");
+  const keys = page.getByRole("toolbar", { name: "Keys" });
+  await page.keyboard.insertText("echo first$((1 + 1))");
+  await page.keyboard.press("Enter");
+  await screen.getByText("first2").first().waitFor();
+  await keys.getByRole("button", { name: "Up" }).tap();
+  await page.keyboard.press("Enter");
+  await expect.poll(() => screen.getByText("first2", { exact: true }).count()).toBeGreaterThan(1);
+  await page.keyboard.insertText("sleep 1000");
+  await page.keyboard.press("Enter");
+  await keys.getByRole("button", { name: "Ctrl" }).tap();
+  expect(await keys.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")).toBe("true");
+  await page.keyboard.insertText("c");
+  await screen.getByText("^C").first().waitFor();
+  expect(await keys.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")).toBe("false");
+  await page.keyboard.insertText("echo back$((40 + 2))");
+  await page.keyboard.press("Enter");
+  await screen.getByText("back42").first().waitFor();
+  expect(await inaccessible(page)).toEqual([]);
   await picture(page, "terminal-phone");
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
 });

@@ -164,6 +164,7 @@ test("an agent is installed before everybody's eyes, and removed", async () => {
   registry.finish();
   await goose.getByText("Installed: 9.8.7 from registry").waitFor();
   await goose.getByText("registry", { exact: true }).waitFor();
+  await goose.getByText("by a checksum of the server that it is from").waitFor();
   await goose.getByRole("button", { name: "Remove" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
   await goose.getByText("not installed").waitFor();

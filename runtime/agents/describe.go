@@ -30,7 +30,9 @@ type Info struct {
 	Version     string `json:"version,omitempty"` // of the program, when known
 	Path        string `json:"path,omitempty"`    // of the program
 	Source      string `json:"source,omitempty"`  // where the program came from
-	Default     bool   `json:"default"`
+	// Verified says how the program was verified when it was installed.
+	Verified string `json:"verified,omitempty"`
+	Default  bool   `json:"default"`
 	// CredentialsAvailable says that the gateway's environment or home
 	// directory holds credentials for the agent; they may be wrong.
 	CredentialsAvailable bool      `json:"credentialsAvailable"`
@@ -88,7 +90,7 @@ func (a *Agent) Describe() Info {
 		CredentialsAvailable: loginFound(about.ID, about.Login), Capabilities: about.Features, Processes: []ProcessInfo{},
 	}
 	if p, ok := a.locate(""); ok {
-		row.Installed, row.Version, row.Path, row.Source = true, p.Version, p.Path, p.Source
+		row.Installed, row.Version, row.Path, row.Source, row.Verified = true, p.Version, p.Path, p.Source, p.Verified
 	}
 	a.mu.Lock()
 	restarts, lastErr := a.restarts, a.lastErr

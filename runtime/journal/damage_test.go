@@ -7,11 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // written makes a file with n entries in blocks of different sizes and returns
@@ -155,9 +156,7 @@ func TestDamage_Random(t *testing.T) {
 	if testing.Short() {
 		runs = 30
 	}
-	if n, err := strconv.Atoi(os.Getenv("JOURNAL_DAMAGES")); err == nil {
-		runs = n
-	}
+	runs = figure.Asked(t, "DAMAGES", runs)
 	seed := rand.Uint64()
 	dice := rand.New(rand.NewPCG(seed, 0))
 	for range runs {
@@ -250,6 +249,7 @@ func TestDamage_Random(t *testing.T) {
 		}
 		check("damaged", true)
 	}
+	figure.Done(t, runs, "damaged files")
 }
 
 // Repair keeps aside what it cannot read, and takes entries from a copy.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // model is what must be true of a log, whatever happens to it.
@@ -202,9 +204,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		runs = 30
 	}
-	if n, err := strconv.Atoi(os.Getenv("JOURNAL_RUNS")); err == nil {
-		runs = n
-	}
+	runs = figure.Asked(t, "LIVES", runs)
 	first := rand.Uint64()
 	if s := os.Getenv("JOURNAL_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -236,4 +236,5 @@ func TestModel(t *testing.T) {
 			return
 		}
 	}
+	figure.Done(t, runs, fmt.Sprintf("lives of %d steps", steps))
 }

@@ -25,6 +25,7 @@ type record struct {
 	Cwd            string          `json:"cwd"`
 	Continuity     Continuity      `json:"continuity"`
 	CreatedAt      time.Time       `json:"createdAt"`
+	Imported       bool            `json:"imported,omitempty"` // from another gateway, and its agent was not started since
 	Closed         bool            `json:"closed,omitempty"`
 	Ended          *EndInfo        `json:"ended,omitempty"`
 	Metadata       json.RawMessage `json:"metadata,omitempty"`

@@ -28,6 +28,7 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
         <div><dt>Program</dt><dd>{agent.installed ? <code>{agent.path ?? "part of the gateway"}</code> : "not installed"}</dd></div>
         {agent.version && <div><dt>Version</dt><dd>{agent.version}</dd></div>}
         {agent.source && <div><dt>Comes from</dt><dd>{agent.source}</dd></div>}
+        {agent.verified && <div><dt>Verified</dt><dd>{verified[agent.verified] ?? agent.verified}</dd></div>}
         <div><dt>Login</dt><dd>{logins[agent.authState]}{agent.credentialsAvailable ? ", credentials found" : ""}</dd></div>
         {agent.license && <div><dt>License</dt><dd>{agent.license}</dd></div>}
       </dl>
@@ -72,6 +73,10 @@ export function AgentDetail({ agent, install, installs }: { agent: Agent; instal
 
 const kinds = {
   bridge: "The gateway translates the agent's own protocol.", native: "The agent speaks ACP itself.", custom: "A command that this gateway was given.",
+};
+const verified: Record<string, string> = {
+  "digest-pinned": "it is what this gateway was tested with", signature: "signed by its maker or its registry", "checksum-only": "by a checksum of the server that it is from",
+  unverified: "not; nobody published a checksum, or it was here already", builtin: "part of the gateway",
 };
 const logins = { unknown: "nobody has looked yet", authenticated: "logged in", required: "needed" };
 

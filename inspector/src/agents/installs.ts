@@ -13,7 +13,7 @@ export interface Install {
 
 const steps: Record<Progress["step"], string> = {
   wait: "waits for another installation", resolve: "looks for the newest version", download: "downloads", unpack: "unpacks",
-  package: "installs the package", prove: "starts it to see that it works", land: "puts it in its place",
+  package: "installs the package", verify: "checks who signed it", prove: "starts it to see that it works", land: "puts it in its place",
 };
 
 /** The installations that this page began. They go on when another area is shown. */

@@ -10,7 +10,7 @@ import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
-import type { Row } from "./items.js";
+import type { PlanItem, Row } from "./items.js";
 import { authRequired } from "../login/codes.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
@@ -21,11 +21,13 @@ import { Composer } from "./Composer.js";
 import type { Conversation, Waiting } from "./conversation.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
+import { PlanSteps } from "./RowView.js";
 import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
 
 const About = lazy(() => import("./About.js"));
+const Review = lazy(() => import("./Review.js"));
 const LoginCard = lazy(() => import("./LoginCard.js"));
 
 /** One session: what was said, what is asked, and where to answer. */
@@ -64,7 +66,8 @@ function Inside({ conversation }: { conversation: Conversation }) {
   const askedCalls = useMemo(() => new Set(asks.flatMap((a) => (a.toolCallId ? [a.toolCallId] : []))), [asks]);
   const attached = useAttachments(conversation);
   const [over, setOver] = useState(false);
-  const [taken, setTaken] = useState(0); // prompts taken back from the queue: the composer begins anew with each
+  const [taken, setTaken] = useState(0); // prompts that come from elsewhere, such as the queue: the composer begins anew with each
+  const [reviewing, setReviewing] = useState(false);
   const { info } = state;
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useTitle("part", info && title);
@@ -78,6 +81,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
     if (at >= 0) control.current?.show(at);
   };
   useShortcut({ keys: "mod+f", what: "Find in the conversation", group: "Conversation", always: true, run: () => setFinding((f) => f ?? { words: "", row: undefined }) });
+  useShortcut({ keys: "c", what: "Review the changes", group: "Conversation", run: () => state.phase !== "failed" && setReviewing(true) });
   useShortcut({ keys: "alt+ArrowUp", what: "The prompt before", group: "Conversation", always: true, run: () => toPrompt(-1) });
   useShortcut({ keys: "alt+ArrowDown", what: "The next prompt", group: "Conversation", always: true, run: () => toPrompt(1) });
   if (state.phase === "failed") {
@@ -109,7 +113,17 @@ function Inside({ conversation }: { conversation: Conversation }) {
 
   return (
     <div className="conversation" {...drop}>
-      <Head conversation={conversation} title={title} />
+      <Head conversation={conversation} title={title} onReview={() => setReviewing(true)} />
+      {reviewing && info && (
+        <Suspense fallback={null}>
+          <Review conversation={conversation} cwd={info.cwd} onClose={() => setReviewing(false)} onPrompt={(text) => {
+            const { draft } = conversation;
+            conversation.draft = { ...draft, text: draft.text.trim() === "" ? text : `${draft.text.trimEnd()}\n\n${text}` };
+            conversation.begun = true; // writing goes on
+            setTaken((n) => n + 1);
+          }} />
+        </Suspense>
+      )}
       {state.continuity === "fresh" && (
         <p className="conversation-bar" role="status">
           <Icon name="warning" /> <span><strong>The agent does not remember the whole conversation.</strong> Its process was started anew and had kept nothing: tell it again what it needs.</span>
@@ -161,14 +175,21 @@ function Inside({ conversation }: { conversation: Conversation }) {
 
 const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a.id === id)?.name ?? id ?? "the agent";
 
+const fileNameOf = (title: string) => title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
+
 /** Gives a person what was said and done, without what looks like a key. */
 async function saveTranscript(id: string, title: string, format: "html" | "markdown"): Promise<void> {
   const text = await gateway.client.api.sessionTranscript(id, { format });
-  const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
-  save(new Blob([text], { type: format === "html" ? "text/html" : "text/markdown" }), `${name}.${format === "html" ? "html" : "md"}`);
+  save(new Blob([text], { type: format === "html" ? "text/html" : "text/markdown" }), `${fileNameOf(title)}.${format === "html" ? "html" : "md"}`);
 }
 
-function Head({ conversation, title }: { conversation: Conversation; title: string }) {
+/** Gives a person all of a session, for `sandbox-agent sessions import`. */
+async function saveSession(id: string, title: string): Promise<void> {
+  const file = await new Response(await gateway.client.api.exportSession(id)).blob();
+  save(file, `${fileNameOf(title)}.tar.zst`);
+}
+
+function Head({ conversation, title, onReview }: { conversation: Conversation; title: string; onReview: () => void }) {
   const state = useStore(conversation);
   const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
   const { info } = state;
@@ -190,6 +211,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
       </div>
       {shown && <Badge tone={stateTone(shown)}>{shown}</Badge>}
       <IconButton label="Stop the turn" icon="stop" disabled={!state.running || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
+      {info && <IconButton label="Review the changes" icon="review" onClick={onReview} />}
       {info && <IconButton label="About this session" icon="panel" onClick={() => ask("about")} />}
       {asking === "about" && info && <Suspense fallback={null}><About conversation={conversation} info={info} onClose={() => ask(undefined)} /></Suspense>}
       <Menu
@@ -204,6 +226,7 @@ function Head({ conversation, title }: { conversation: Conversation; title: stri
           { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },
           { label: "Save as Markdown", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "markdown")) },
+          { label: "Save for another gateway", hint: "to go on there", run: () => attempt("It could not be saved", () => saveSession(id, title)) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
           { label: "Detach", hint: "it goes on", run: () => {
@@ -245,7 +268,8 @@ const patienceMs = 4000;
 function Working({ conversation }: { conversation: Conversation }) {
   const { stopping, usage } = useStore(conversation);
   const { rows } = useStore(conversation.rows);
-  const began = rows.findLast((r) => r.item.kind === "user")?.item.at;
+  const begin = rows.findLastIndex((r) => r.item.kind === "user");
+  const began = rows[begin]?.item.at;
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
     const timer = setInterval(() => setNow(Date.now()), 1000);
@@ -259,16 +283,32 @@ function Working({ conversation }: { conversation: Conversation }) {
     const timer = setTimeout(() => setDeaf(true), patienceMs);
     return () => clearTimeout(timer);
   }, [stopping]);
+  const plan = rows.findLast((r, i) => i > begin && r.item.kind === "plan")?.item;
   return (
-    <div className="working">
-      <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
-      {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
-      {deaf && <Button small tone="danger" busy={busy} onClick={() => {
-        setBusy(true);
-        void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
-      }}>End its process</Button>}
-      {deaf && <span className="soft small">The session stays, and can go on.</span>}
-    </div>
+    <>
+      {plan?.kind === "plan" && <PlanNow plan={plan} />}
+      <div className="working">
+        <span className="dot busy" /> <span role="status">{stopping ? (deaf ? "The agent does not stop." : "Stopping") : "Working"}</span>
+        {began !== undefined && now - began >= 1000 && <span className="soft small elapsed">{elapsed(now - began)}{usage ? ` \u00b7 ${count(usage.used)} tokens` : ""}</span>}
+        {deaf && <Button small tone="danger" busy={busy} onClick={() => {
+          setBusy(true);
+          void toasts.attempt("Its process could not be ended", () => conversation.endProcess()).finally(() => setBusy(false));
+        }}>End its process</Button>}
+        {deaf && <span className="soft small">The session stays, and can go on.</span>}
+      </div>
+    </>
+  );
+}
+
+/** The plan of the turn that runs: which step it is at, and all of them when one asks. */
+function PlanNow({ plan }: { plan: PlanItem }) {
+  const done = plan.entries.filter((e) => e.status === "completed").length;
+  const now = plan.entries.find((e) => e.status === "in_progress") ?? plan.entries.find((e) => e.status !== "completed");
+  return (
+    <details className="plan-now">
+      <summary><span className="clip"><strong>{done} of {plan.entries.length}</strong> {now ? now.content : "all done"}</span></summary>
+      <PlanSteps entries={plan.entries} />
+    </details>
   );
 }
 

@@ -69,7 +69,8 @@ function useColours(path: string, before: string, after: string): Colours | unde
   }, [wanted, highlight, language, before, after]);
 }
 
-function Text({ line, colours }: { line: DiffLine; colours: Colours | undefined }) {
+/** The text of a line, with what changed in it marked. */
+export function Words({ line, colours }: { line: DiffLine; colours?: Colours | undefined }) {
   if (line.text === "") return <>{" "}</>;
   const coloured = line.kind === "del" ? colours?.old[line.old! - 1] : colours?.new[line.new! - 1];
   return <>{piecesOf(line, coloured).map((p, i) => {
@@ -90,7 +91,7 @@ function Unified({ hunk, gap, colours }: { hunk: Hunk; gap: boolean; colours: Co
             <td className="n">{line.old}</td>
             <td className="n">{line.new}</td>
             <td className="sign">{signs[line.kind]}</td>
-            <td className="t"><Text line={line} colours={colours} /></td>
+            <td className="t"><Words line={line} colours={colours} /></td>
           </tr>
         ))}
       </tbody>
@@ -107,9 +108,9 @@ function Split({ hunk, gap, colours }: { hunk: Hunk; gap: boolean; colours: Colo
         {rows.map(({ left, right }, i) => (
           <tr key={i}>
             <td className={`n ${left?.kind ?? "void"}`}>{left?.old}</td>
-            <td className={`t ${left?.kind ?? "void"}`}>{left && <Text line={left} colours={colours} />}</td>
+            <td className={`t ${left?.kind ?? "void"}`}>{left && <Words line={left} colours={colours} />}</td>
             <td className={`n ${right?.kind ?? "void"}`}>{right?.new}</td>
-            <td className={`t ${right?.kind ?? "void"}`}>{right && <Text line={right} colours={colours} />}</td>
+            <td className={`t ${right?.kind ?? "void"}`}>{right && <Words line={right} colours={colours} />}</td>
           </tr>
         ))}
       </tbody>

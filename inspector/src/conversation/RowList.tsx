@@ -15,7 +15,7 @@ export interface RowControl {
   /** Shows a row at the top, or where it is in sight. */
   show(index: number, align?: "start" | "center"): void;
   focus(): void;
-  /** The first row that is in sight. */
+  /** The first row that is in sight, or the one that was asked for and comes into sight. */
   first(): number;
 }
 
@@ -41,6 +41,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
   const lastTop = useRef(0);
+  const aim = useRef<string>(undefined); // the key of the row that was asked for, until a person moves the list
   const [away, setAway] = useState(false);
   const virtual = useVirtualizer({
     count: rows.length + 1, // the first one is the head
@@ -58,6 +59,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
   // The list's own way to its end looks again until the rows there are measured.
   const toEnd = useCallback(() => {
     stuck.current = true;
+    aim.current = undefined;
     setAway(false);
     virtual.scrollToEnd();
   }, [virtual]);
@@ -65,15 +67,18 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
   useImperativeHandle(control, () => ({
     show: (index, align = "start") => {
       stuck.current = false;
+      aim.current = rows[index]?.key;
       virtual.scrollToIndex(index + 1, { align });
       setAway(true);
     },
     focus: () => scroller.current?.focus(),
     first: () => {
+      const aimed = aim.current === undefined ? -1 : rows.findIndex((row) => row.key === aim.current);
+      if (aimed >= 0) return aimed;
       const top = (scroller.current?.scrollTop ?? 0) + 1;
       return Math.max(0, (virtual.getVirtualItems().find((item) => item.end > top)?.index ?? 1) - 1);
     },
-  }), [virtual]);
+  }), [virtual, rows]);
   useMarks(scroller, marked, version, virtual.range?.startIndex, virtual.range?.endIndex);
   useEffect(() => {
     if (sent > 0) toEnd();
@@ -104,8 +109,14 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
     let height = element.scrollHeight;
     let moved = -Infinity;
     let held = false;
-    const onMove = () => (moved = performance.now());
-    const onHold = (event: Event) => (held = event.type === "pointerdown");
+    const onMove = (event: Event) => {
+      moved = performance.now();
+      if (!(event instanceof KeyboardEvent && event.altKey)) aim.current = undefined; // not what goes from prompt to prompt
+    };
+    const onHold = (event: Event) => {
+      held = event.type === "pointerdown";
+      if (held) aim.current = undefined;
+    };
     const onScroll = () => {
       const rest = element.scrollHeight - element.scrollTop - element.clientHeight;
       if (rest <= near) stuck.current = true;

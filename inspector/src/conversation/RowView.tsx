@@ -94,15 +94,21 @@ function Plan({ item }: { item: PlanItem }) {
   return (
     <section role="group" className="plan" aria-label="Plan">
       <h2><Icon name="sessions" size={15} /> Plan <span className="soft">{done} of {item.entries.length}</span></h2>
-      <ol>
-        {item.entries.map((entry, i) => (
-          <li key={i} className={entry.status}>
-            <span className="step" aria-hidden="true">{entry.status === "completed" && <Icon name="check" size={12} />}</span>
-            <span>{entry.content}<span className="unseen">, {steps[entry.status] ?? entry.status}</span></span>
-          </li>
-        ))}
-      </ol>
+      <PlanSteps entries={item.entries} />
     </section>
+  );
+}
+
+export function PlanSteps({ entries }: Pick<PlanItem, "entries">) {
+  return (
+    <ol className="plan-steps">
+      {entries.map((entry, i) => (
+        <li key={i} className={entry.status}>
+          <span className="step" aria-hidden="true">{entry.status === "completed" && <Icon name="check" size={12} />}</span>
+          <span>{entry.content}<span className="unseen">, {steps[entry.status] ?? entry.status}</span></span>
+        </li>
+      ))}
+    </ol>
   );
 }
 

@@ -6,6 +6,7 @@ import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
 import type { Row } from "./items.js";
 import { Transcript, type Command, type Usage } from "./transcript.js";
+import type { Remark } from "./remarks.js";
 
 /** An option of a session: mode, model, thought level, or one of the agent's own. */
 export interface ConfigOption {
@@ -89,6 +90,8 @@ export class Conversation extends Store<ConversationState> {
   readonly rows = new Rows({ rows: [], version: 0 });
   /** What is being written and not sent: it survives looking elsewhere. */
   draft: { text: string; attachments: readonly ContentBlock[] } = { text: "", attachments: [] };
+  /** Remarks on changes that are not in a prompt yet. */
+  remarks: readonly Remark[] = [];
   /** Whether it was just made here: then writing goes on in it. */
   begun = false;
   #transcript = new Transcript();

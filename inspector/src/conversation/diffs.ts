@@ -36,25 +36,23 @@ export function diffTexts(before: string | undefined, after: string, most: numbe
   if (atLeast(before, after) > most) return undefined;
   const patch = structuredPatch("a", "b", before, after, undefined, undefined, { context: 3, maxEditLength: most });
   if (!patch) return undefined;
-  let added = 0;
-  let removed = 0;
-  const hunks = patch.hunks.map((hunk) => {
-    let oldLine = hunk.oldStart;
-    let newLine = hunk.newStart;
-    const lines: DiffLine[] = [];
-    for (const raw of hunk.lines) {
-      const text = raw.slice(1);
-      if (raw.startsWith("+")) {
-        added++;
-        lines.push({ kind: "add", old: undefined, new: newLine++, text });
-      } else if (raw.startsWith("-")) {
-        removed++;
-        lines.push({ kind: "del", old: oldLine++, new: undefined, text });
-      } else if (raw.startsWith(" ")) lines.push({ kind: "same", old: oldLine++, new: newLine++, text });
-    }
-    return { oldStart: hunk.oldStart, newStart: hunk.newStart, lines: withParts(lines) };
-  });
-  return { hunks, added, removed, whole: false };
+  const hunks = patch.hunks.map(hunkOf);
+  const count = (kind: DiffLine["kind"]) => hunks.reduce((n, h) => n + h.lines.filter((l) => l.kind === kind).length, 0);
+  return { hunks, added: count("add"), removed: count("del"), whole: false };
+}
+
+/** The lines of a patch's hunk, with their numbers and the words that changed. */
+export function hunkOf(hunk: { readonly oldStart: number; readonly newStart: number; readonly lines: readonly string[] }): Hunk {
+  let oldLine = hunk.oldStart;
+  let newLine = hunk.newStart;
+  const lines: DiffLine[] = [];
+  for (const raw of hunk.lines) {
+    const text = raw.slice(1);
+    if (raw.startsWith("+")) lines.push({ kind: "add", old: undefined, new: newLine++, text });
+    else if (raw.startsWith("-")) lines.push({ kind: "del", old: oldLine++, new: undefined, text });
+    else if (raw.startsWith(" ")) lines.push({ kind: "same", old: oldLine++, new: newLine++, text });
+  }
+  return { oldStart: hunk.oldStart, newStart: hunk.newStart, lines: withParts(lines) };
 }
 
 /** Lines that one text has and the other has not, wherever they stand: at least so many differ. */

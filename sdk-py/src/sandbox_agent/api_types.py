@@ -29,6 +29,7 @@ __all__ = [
     "GitFile",
     "GitStatus",
     "HostProcess",
+    "ImportedSession",
     "InstallProgress",
     "InstallRequest",
     "InstallResult",
@@ -56,6 +57,7 @@ __all__ = [
     "Stderr",
     "Support",
     "TerminalFrame",
+    "Verification",
     "Version",
 ]
 
@@ -78,6 +80,7 @@ class Agent(TypedDict):
     processes: list[Process]
     source: NotRequired[str]
     thoughtLevels: NotRequired[list[Choice]]
+    verified: NotRequired[str]
     version: NotRequired[str]
     website: NotRequired[str]
 
@@ -238,12 +241,17 @@ class HostProcess(TypedDict):
     viewers: int
 
 
+class ImportedSession(TypedDict):
+    leftOut: list[str]
+    session: Session
+
+
 class InstallProgress(TypedDict):
     agent: str
     detail: NotRequired[str]
     done: int
     source: NotRequired[Literal['path', 'vendor', 'npm', 'registry']]
-    step: Literal['wait', 'resolve', 'download', 'unpack', 'package', 'prove', 'land']
+    step: Literal['wait', 'resolve', 'download', 'unpack', 'package', 'verify', 'prove', 'land']
     total: int
 
 
@@ -271,6 +279,7 @@ class InstallResult(TypedDict):
     program: str
     reported: NotRequired[str]
     source: Literal['path', 'vendor', 'npm', 'registry', 'builtin']
+    verification: Verification
     verified: bool
     version: str
 
@@ -297,6 +306,7 @@ class Installation(TypedDict):
     program: str
     reported: NotRequired[str]
     source: Literal['path', 'vendor', 'npm', 'registry', 'builtin']
+    verification: Verification
     verified: bool
     version: str
 
@@ -487,6 +497,12 @@ class TerminalFrame(TypedDict):
     signal: NotRequired[str]
     type: Literal['ready', 'missed', 'exit', 'error', 'input', 'resize', 'signal']
     written: NotRequired[int]
+
+
+class Verification(TypedDict):
+    by: NotRequired[str]
+    how: Literal['unverified', 'checksum-only', 'signature', 'digest-pinned', 'builtin']
+    note: NotRequired[str]
 
 
 class Version(TypedDict):

@@ -25,7 +25,7 @@ from . import turn as _turn
 from ._backoff import Retry
 from .acp_types import ContentBlock, McpServer, PermissionOption, SessionUpdate
 from .api import Token
-from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
+from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit
@@ -95,6 +95,16 @@ class Api:
     def session_transcript(self, session_id: str, *, format: Literal['markdown', 'html', 'jsonl']='markdown', redact: Sequence[str]=(), thoughts: bool=False, keep_secrets: bool=False) -> str:
         """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
         return self._loop.run(self._it.session_transcript(session_id, format=format, redact=redact, thoughts=thoughts, keep_secrets=keep_secrets))
+
+    def export_session(self, session_id: str, *, redact: Sequence[str]=(), keep_secrets: bool=False, workspace: bool=False) -> Iterator[bytes]:
+        """All of a session in one file, as it comes, for `import_session` of another gateway.
+
+        The session is closed while it is read; `workspace` takes the files of its directory along. A file whose reading fails is not whole."""
+        return self._loop.iterate(lambda: self._it.export_session(session_id, redact=redact, keep_secrets=keep_secrets, workspace=workspace))
+
+    def import_session(self, file: bytes | Iterable[bytes], *, cwd: str | None=None, trust: bool=False, workspace: bool=False) -> ImportedSession:
+        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`."""
+        return self._loop.run(self._it.import_session(self._loop.feed(file), cwd=cwd, trust=trust, workspace=workspace))
 
     def close(self) -> None:
         return self._loop.run(self._it.close())

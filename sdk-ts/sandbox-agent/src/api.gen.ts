@@ -654,6 +654,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v2/sessions/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a session of a file of another gateway
+         * @description The session keeps its id and its events. Paths of the other machine are replaced by those of this one in what the agent keeps. The file is checked as a whole before anything of it is used.
+         */
+        post: operations["importSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v2/sessions/{id}": {
         parameters: {
             query?: never;
@@ -701,6 +721,26 @@ export interface paths {
         };
         /** What happened in a session, in order */
         get: operations["getSessionEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v2/sessions/{id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All of a session in one file, for another gateway
+         * @description A tar archive, compressed with Zstandard: the session's record, its log, and what the agent itself keeps of it. Credentials and the values of variables and headers are not in it, and what looks like a key is taken out. The session is closed while it is read, and refused while it works. A body that is cut is not a whole file.
+         */
+        get: operations["exportSession"];
         put?: never;
         post?: never;
         delete?: never;
@@ -783,6 +823,8 @@ export interface components {
             /** @description Where the program came from: path, vendor, npm, registry or command. */
             source?: string;
             thoughtLevels?: components["schemas"]["Choice"][];
+            /** @description How the program was verified when it was installed: one of the values of how in Verification. Absent when it was not installed by the server. */
+            verified?: string;
             /** @description Of the program, when known. */
             version?: string;
             website?: string;
@@ -1075,6 +1117,11 @@ export interface components {
              */
             viewers: number;
         };
+        ImportedSession: {
+            /** @description What the session had and has not here: names of variables and headers, credentials, settings that are not trusted. */
+            leftOut: string[];
+            session: components["schemas"]["Session"];
+        };
         InstallProgress: {
             agent: string;
             /** @description A URL or a package. */
@@ -1093,7 +1140,7 @@ export interface components {
              * @description What is being done.
              * @enum {string}
              */
-            step: "wait" | "resolve" | "download" | "unpack" | "package" | "prove" | "land";
+            step: "wait" | "resolve" | "download" | "unpack" | "package" | "verify" | "prove" | "land";
             /**
              * Format: int64
              * @description Bytes; 0 when unknown.
@@ -1141,6 +1188,8 @@ export interface components {
              * @enum {string}
              */
             source: "path" | "vendor" | "npm" | "registry" | "builtin";
+            verification: components["schemas"]["Verification"];
+            /** @description Every download was checked in some way; verification says how. */
             verified: boolean;
             /** @description Empty for a program in PATH that was not asked. */
             version: string;
@@ -1182,6 +1231,8 @@ export interface components {
              * @enum {string}
              */
             source: "path" | "vendor" | "npm" | "registry" | "builtin";
+            verification: components["schemas"]["Verification"];
+            /** @description Every download was checked in some way; verification says how. */
             verified: boolean;
             /** @description Empty for a program in PATH that was not asked. */
             version: string;
@@ -1609,6 +1660,17 @@ export interface components {
              * @description Of ready: where what was there already ends. A screen that shows what comes before it does not answer it.
              */
             written?: number;
+        };
+        Verification: {
+            /** @description Whose signature, or whose checksum. */
+            by?: string;
+            /**
+             * @description digest-pinned: the server's release holds its digest. signature: somebody whom it knows signed it. checksum-only: it is what its server says it is. unverified: nobody told what it should be, or it was on the machine already. builtin: it is part of the server.
+             * @enum {string}
+             */
+            how: "unverified" | "checksum-only" | "signature" | "digest-pinned" | "builtin";
+            /** @description Why it is not more, and what is more of some of its parts. */
+            note?: string;
         };
         Version: {
             arch: string;
@@ -5378,6 +5440,137 @@ export interface operations {
             };
         };
     };
+    importSession: {
+        parameters: {
+            query?: {
+                /** @description The session's directory here, an absolute path; the one that it had, if it is not given. */
+                cwd?: string;
+                /** @description Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run. */
+                workspace?: boolean;
+                /** @description Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like. */
+                trust?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The file. */
+        requestBody: {
+            content: {
+                "application/zstd": string;
+            };
+        };
+        responses: {
+            /** @description The session. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportedSession"];
+                };
+            };
+            /** @description `invalid_request`, `unsupported_agent` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied`, `path_escapes` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `agent_not_installed` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_already_exists`, `already_exists`, `directory_not_empty` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `archive_refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `insufficient_storage` */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getSession: {
         parameters: {
             query?: never;
@@ -5628,6 +5821,117 @@ export interface operations {
             };
             /** @description `internal` */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    exportSession: {
+        parameters: {
+            query?: {
+                /** @description A regular expression of what is taken out, too. May be repeated. */
+                redact?: string[];
+                /** @description Leave in what looks like a key. */
+                keepSecrets?: boolean;
+                /** @description Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored. */
+                workspace?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The session's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zstd": string;
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_not_found`, `agent_not_installed` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `agent_error` */
+            502: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,0 +1,2 @@
+// Package sample has tests for the tests of reliability.
+package sample
