@@ -70,7 +70,7 @@ var forbidden = map[edge]string{
 	{from: "./cmd/...", to: "github.com/santhosh-tekuri/jsonschema/v6/...", deep: true}: "schemas are checked in tests only",
 
 	{from: "...", except: "./control/...", to: "github.com/labstack/echo/v4/..."}:                                         "the web framework is control's own business",
-	{from: "...", except: "./control ./runtime/journal", to: "github.com/klauspost/compress/..."}:                         "archives are decompressed where they come in, blocks of logs where they are made",
+	{from: "...", except: "./control ./control/parcel ./runtime/journal", to: "github.com/klauspost/compress/..."}:        "archives are decompressed where they come in, blocks of logs where they are made",
 	{from: "...", except: "./control/...", to: "github.com/getkin/kin-openapi/..."}:                                       "the OpenAPI document is made in control",
 	{from: "...", except: "./cmd/...", to: "github.com/urfave/cli/v2/..."}:                                                "only the command knows flags",
 	{from: "...", except: "./acp/acphttp/... ./control/...", to: "github.com/coder/websocket/..."}:                        "WebSockets are the transport's and the terminal route's business",

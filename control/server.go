@@ -34,6 +34,7 @@ var _ Sessions = (*runtime.Runtime)(nil)
 // Options configure a Server.
 type Options struct {
 	Sessions  Sessions
+	Travel    Travel      // nil when sessions stay on this server
 	Installer Installer   // nil when this server installs nothing
 	Files     *fs.Service // nil when this server gives no access to files
 	// Processes runs programs for clients; nil when this server does not. It
@@ -162,6 +163,8 @@ func (s *Server) routes() *echo.Echo {
 	e.POST("/v2/sessions/:id/close", s.closeSession)
 	get("/v2/sessions/:id/events", s.getEvents)
 	get("/v2/sessions/:id/transcript", s.getTranscript)
+	e.GET("/v2/sessions/:id/export", s.travel(s.exportSession))
+	e.POST("/v2/sessions/import", s.travel(s.importSession))
 	s.fileRoutes(e, get)
 	s.processRoutes(e, get)
 	get("/v2/openapi.json", s.getOpenAPI)

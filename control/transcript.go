@@ -1,12 +1,11 @@
 package control
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"iter"
-	"net/http"
 	"slices"
 
 	"github.com/labstack/echo/v4"
@@ -44,42 +43,12 @@ func (s *Server) getTranscript(c echo.Context) error {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'")
-	r := fileRequest{Context: c}
-	release, err := s.transfer(r)
-	if err != nil {
-		return err
-	}
-	defer release()
-	out := newOutgoing(r)
-	defer out.done()
-	// Until this is full nothing is sent, so that a session which goes away meanwhile,
-	// or a log that cannot be read, is answered with why.
-	held := bufio.NewWriterSize(begun{out, c.Response()}, 64<<10)
-	err = transcript.Write(held, o, transcript.Session{
+	about := transcript.Session{
 		ID: info.ID, Title: cmp.Or(info.Title, info.Gist), Agent: info.Agent, Model: info.Model, Cwd: info.Cwd, Created: info.CreatedAt, Updated: info.UpdatedAt,
-	}, s.eventsUntil(c.Request().Context(), id, info.EventCount))
-	if err == nil {
-		err = held.Flush()
 	}
-	if err != nil && c.Response().Committed {
-		s.log.Warn("transcript ended early", "session", id, "err", err)
-		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
-	}
-	return err
-}
-
-// begun writes the header before the first bytes of a body.
-type begun struct {
-	*outgoing
-	response *echo.Response
-}
-
-// Write implements io.Writer.
-func (b begun) Write(p []byte) (int, error) {
-	if !b.response.Committed {
-		b.WriteHeader(http.StatusOK)
-	}
-	return b.outgoing.Write(p)
+	return s.sendWhole(c, "transcript", id, func(w io.Writer) error {
+		return transcript.Write(w, o, about, s.eventsUntil(c.Request().Context(), id, info.EventCount))
+	})
 }
 
 // eventsUntil yields the events that a session has, to the one numbered last. Those

@@ -51,6 +51,8 @@ var parity = map[string]reach{
 	"getSession":           {"sessions show", "api.session", "Client.Session", "resume"},
 	"getSessionEvents":     {"sessions events", "api.sessionEvents", "Client.FollowEvents", "migration"},
 	"getSessionTranscript": {"sessions show", "api.sessionTranscript", "Client.Transcript", "sessions"},
+	"exportSession":        {"sessions export", "api.exportSession", "Client.ExportSession", "travel"},
+	"importSession":        {"sessions import", "api.importSession", "Client.ImportSession", "travel"},
 	"closeSession":         {"sessions close", "client.closeSession", "Client.CloseSession", "sessions"},
 	"deleteSession":        {"sessions delete", "client.deleteSession", "Client.DeleteSession", "sessions"},
 

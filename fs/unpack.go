@@ -302,27 +302,11 @@ func (u *unpacking) symlink(name string, h *tar.Header) error {
 	bad := func(why string) error {
 		return failf(Refused, "the archive's entry %q is a symbolic link to %q, %s", h.Name, h.Linkname, why)
 	}
-	target := filepath.ToSlash(h.Linkname)
-	if name == "." || target == "" {
+	if name == "." {
 		return bad("which is none")
 	}
-	if strings.HasPrefix(target, "/") || filepath.IsAbs(h.Linkname) || filepath.VolumeName(h.Linkname) != "" {
-		return bad("which is absolute")
-	}
-	up, down := 0, false
-	for p := range strings.SplitSeq(target, "/") {
-		switch {
-		case p == "" || p == ".":
-		case p != "..":
-			down = true
-		case down:
-			return bad(`which has ".." behind a name and so may leave the folder over other links`)
-		default:
-			up++
-		}
-	}
-	if up > strings.Count(name, "/") {
-		return bad("which leads out of the folder that it is unpacked into")
+	if why := leadsOut(name, h.Linkname); why != "" {
+		return bad(why)
 	}
 	dir, base, err := u.folders.of(name)
 	if err != nil {
@@ -332,6 +316,34 @@ func (u *unpacking) symlink(name string, h *tar.Header) error {
 		return bad("and lies in a folder that is a symbolic link itself")
 	}
 	return u.make(name, dir, base, func(as string) error { return dir.Symlink(h.Linkname, as) })
+}
+
+// leadsOut says why a link to target, at name below a folder, leads out of that folder or
+// could be made to, "" when it does not.
+func leadsOut(name, target string) string {
+	slashed := filepath.ToSlash(target)
+	if slashed == "" {
+		return "which is none"
+	}
+	if strings.HasPrefix(slashed, "/") || filepath.IsAbs(target) || filepath.VolumeName(target) != "" {
+		return "which is absolute"
+	}
+	up, down := 0, false
+	for p := range strings.SplitSeq(slashed, "/") {
+		switch {
+		case p == "" || p == ".":
+		case p != "..":
+			down = true
+		case down:
+			return `which has ".." behind a name and so may leave the folder over other links`
+		default:
+			up++
+		}
+	}
+	if up > strings.Count(name, "/") {
+		return "which leads out of the folder that it is unpacked into"
+	}
+	return ""
 }
 
 // link makes a hard link to a file that is in the folder already.

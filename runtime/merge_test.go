@@ -3,7 +3,9 @@ package runtime
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -14,10 +16,34 @@ import (
 type recorder struct {
 	*fakeAgent
 	said []string // prompts and answers in turn
+
+	mu      sync.Mutex
+	written time.Time
+	refuses bool // to load, without a login
+	hides   bool // its record
+	ignores bool // prompts
+}
+
+var _ adapters.Recorder = (*recorder)(nil)
+
+// Recorded implements [adapters.Recorder].
+func (a *recorder) Recorded(adapters.Options, string) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.written
+}
+
+// terminal adds a turn to the record.
+func (a *recorder) terminal(prompt, answer string) {
+	a.said = append(a.said, prompt, answer)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.written = time.Now().Add(time.Hour)
 }
 
 func newRecorder() *recorder {
 	a := &recorder{fakeAgent: &fakeAgent{
+		id:   "fake",
 		info: adapters.Info{Record: true}, caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`,
 	}}
 	a.handle = func(c *fakeConn, m acp.Message) {
@@ -27,6 +53,14 @@ func newRecorder() *recorder {
 		case "session/fork":
 			c.result(m, `{"sessionId":"forked"}`)
 		case "session/load":
+			if a.refuses {
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeAuthRequired, "log in first"))
+				return
+			}
+			if a.hides {
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "the record cannot be read"))
+				return
+			}
 			c.update(m.Session(), `{"sessionUpdate":"available_commands_update","availableCommands":[]}`)
 			for i, text := range a.said {
 				kind := []string{"user_message_chunk", "agent_message_chunk"}[i%2]
@@ -34,6 +68,9 @@ func newRecorder() *recorder {
 			}
 			c.result(m, `{}`)
 		case "session/prompt":
+			if a.ignores {
+				return
+			}
 			blocks, _ := rawjson.Member(m.Params(), "prompt")
 			text := rawjson.MemberString(rawjson.Elements(blocks)[0], "text")
 			a.said = append(a.said, text, "re-"+text)
@@ -138,5 +175,99 @@ func TestMerge_Fork(t *testing.T) {
 	}
 	if shown, result := connect(t, r, "").loaded(fork); texts(shown) != "user:one re-one user:two re-two" || strings.Contains(result, "historyIncomplete") {
 		t.Errorf("a load of the fork shows %q and says %s", texts(shown), result)
+	}
+}
+
+// A load asks the agent when its record was written since a process worked for the session,
+// and only then. If it cannot be asked, what there is is shown, and that it is not all.
+func TestMerge_LoadAsksTheAgent(t *testing.T) {
+	a := newRecorder()
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.until(tc.request("session/prompt", prompt(s, "one")))
+	close := func() { tc.call("session/close", `{"sessionId":"`+s+`"}`) }
+	close()
+	opened := a.opened()
+	if shown, _ := connect(t, r, "").loaded(s); texts(shown) != "user:one re-one" || a.opened() != opened {
+		t.Errorf("nothing was added: a load shows %q, and %d processes were started", texts(shown), a.opened()-opened)
+	}
+	close()
+	a.terminal("two", "re-two")
+	if before, _ := tc.until(tc.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)); len(before) > 0 {
+		t.Errorf("a resume shows %q", texts(before))
+	}
+	if shown, result := connect(t, r, "").loaded(s); texts(shown) != "user:one re-one user:two re-two" || strings.Contains(result, "historyIncomplete") {
+		t.Errorf("a load shows %q and says %s", texts(shown), result)
+	}
+	close()
+	a.refuses = true
+	a.terminal("three", "re-three")
+	shown, result := connect(t, r, "").loaded(s)
+	if texts(shown) != "user:one re-one user:two re-two" || !strings.Contains(result, `"historyIncomplete":true`) {
+		t.Errorf("an agent that refuses: a load shows %q and says %s", texts(shown), result)
+	}
+}
+
+// What an agent has answered when the gateway was gone is in its record.
+func TestMerge_KilledGateway(t *testing.T) {
+	a, dir := newRecorder(), t.TempDir()
+	r := newRuntime(t, dir, a.fakeAgent)
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.until(tc.request("session/prompt", prompt(s, "one")))
+	a.ignores = true
+	before, err := r.Session(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc.request("session/prompt", prompt(s, "two"))
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.EventCount > before.EventCount }) // the file has it
+	after := t.TempDir()
+	copyDir(t, after, dir)
+
+	b := newRecorder()
+	b.said = append(a.said, "two", "re-two", "three", "re-three")
+	next := newRuntime(t, after, b.fakeAgent)
+	tc = connect(t, next, "")
+	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	if shown, _ := tc.until(tc.request("session/prompt", prompt(s, "four"))); texts(shown) != "re-two user:three re-three re-four" {
+		t.Errorf("the next prompt shows %q", texts(shown))
+	}
+}
+
+// An agent that does not show its record may go on with it nevertheless.
+func TestMerge_RecordThatIsNotShown(t *testing.T) {
+	a := newRecorder()
+	r := newRuntime(t, t.TempDir(), a.fakeAgent)
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.until(tc.request("session/prompt", prompt(s, "one")))
+	tc.call("session/close", `{"sessionId":"`+s+`"}`)
+	tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	a.hides = true
+	if shown, _ := tc.until(tc.request("session/prompt", prompt(s, "two"))); texts(shown) != "re-two" {
+		t.Errorf("the next prompt shows %q", texts(shown))
+	}
+	if info, err := r.Session(s); err != nil || info.Continuity != ContinuityNative {
+		t.Errorf("continuity is %s, %v", info.Continuity, err)
+	}
+}
+
+// An agent that cannot tell the history of a session that it is resumed in leaves a log
+// without it: who loads that is told so, each time.
+func TestMerge_AgentThatCannotTell(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.request("session/resume", `{"sessionId":"theirs","cwd":"/tmp"}`)
+	a.answer(a.nextOf(t, "session/resume"), `{}`)
+	if _, res := tc.until(id); !strings.Contains(string(res.Result()), `"historyIncomplete":true`) {
+		t.Errorf("the resume says %s", res.Result())
+	}
+	for range 2 {
+		if _, result := connect(t, r, "").loaded("theirs"); !strings.Contains(result, `"historyIncomplete":true`) {
+			t.Errorf("a load says %s", result)
+		}
 	}
 }

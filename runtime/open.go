@@ -72,7 +72,12 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	}
 	id := rawjson.MemberString(m.Meta(), acp.MetaKey, "requestedSessionId")
 	if id != "" && !session.PlainID(id) {
-		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and not the word changes: it travels in headers and paths", session.MaxID))
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "requestedSessionId must be 1 to %d visible ASCII characters, and neither of the words changes and import: it travels in headers and paths", session.MaxID))
+		return
+	}
+	handover, aerr := handoverIn(m.Meta())
+	if aerr != nil {
+		q.Fail(nil, aerr)
 		return
 	}
 	if id != "" && !c.r.sessions.Reserve(id) {
@@ -90,7 +95,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 				return
 			}
 			c.created(q, p, res.Result(), asked, session.New{
-				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: rawjson.MemberString(setup, "_meta", acp.MetaKey, "title"),
+				ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Title: rawjson.MemberString(setup, "_meta", acp.MetaKey, "title"), Handover: handover,
 			}, func(*session.Session) {})
 		})
 	}
@@ -111,11 +116,24 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	})
 }
 
+// handoverIn returns the text of another conversation that a session is to begin with.
+func handoverIn(meta json.RawMessage) (string, *acp.Error) {
+	raw, given := rawjson.Member(meta, acp.MetaKey, "handover")
+	text := rawjson.MemberString(meta, acp.MetaKey, "handover")
+	switch {
+	case given && text == "":
+		return "", acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].handover must be a text that is not empty, not %.40s`, acp.MetaKey, raw)
+	case len(text) > session.MaxHandover:
+		return "", acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].handover has %d bytes, and %d are the most: shorten it`, acp.MetaKey, len(text), session.MaxHandover)
+	}
+	return text, nil
+}
+
 // shownTo returns a request that sets up a session as the agent sees it: in its forms,
 // and without credentials.
 func shownTo(p *agents.Process, m *acp.Message) acp.Message {
 	shown := withoutCredentials(m)
-	params := session.ServersFor(p.Agent().Info(), shown.Params())
+	params := rawjson.DeleteMember(session.ServersFor(p.Agent().Info(), shown.Params()), "_meta", acp.MetaKey, "handover")
 	if string(params) == string(shown.Params()) {
 		return shown
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -367,10 +368,23 @@ func TestFork_ReplaysNothing(t *testing.T) {
 	}
 	s := tc.session()
 	turn(s, "one", "first")
-	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	dir := t.TempDir()
+	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"`+dir+`"}`)
 	a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"forked"}`)
 	before, res := tc.until(id)
 	fork := rawjson.MemberString(res.Result(), "sessionId")
+	r := tc.c.(*Client).r
+	if from, err := r.Session(s); err != nil || from.Cwd != "/tmp" {
+		t.Errorf("what was forked works in %s, %v", from.Cwd, err)
+	}
+	if at, err := r.Session(fork); err != nil || at.Cwd != dir {
+		t.Errorf("the fork works in %s, %v, want %s", at.Cwd, err, dir)
+	}
+	if events, _, err := r.Events(t.Context(), s, 0, 0); err != nil || !slices.ContainsFunc(events, func(e Event) bool {
+		return e.Direction == FromClient && strings.Contains(string(e.Message), `"session/fork"`)
+	}) {
+		t.Errorf("the log of what was forked does not say so, %v", err)
+	}
 	if got := texts(append(before, turn(fork, "two", "second")...)); got != "second" {
 		t.Errorf("the fork showed %q", got)
 	}
@@ -378,7 +392,7 @@ func TestFork_ReplaysNothing(t *testing.T) {
 	if got := texts(before); got != "user:one first user:two second" {
 		t.Errorf("its load shows %q", got)
 	}
-	other := connect(t, tc.c.(*Client).r, "")
+	other := connect(t, r, "")
 	before, _ = other.until(other.request("session/resume", `{"sessionId":"`+fork+`","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":0}}}`))
 	if got := texts(before); got != "user:one first user:two second" {
 		t.Errorf("from its first entry on there is %q", got)
@@ -504,4 +518,56 @@ func TestOpen_FromElsewhereByResume(t *testing.T) {
 	if got := texts(before); got != "old new" {
 		t.Errorf("a load shows %q", got)
 	}
+}
+
+// A client that reads each session on a stream of its own gets the answer to a load on
+// another one: it is told up to where it was shown what there is.
+func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for _, word := range []string{"one", "two", "three"} {
+		id := tc.request("session/prompt", prompt(s, word))
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	load := `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`
+	if result := connect(t, r, "").call("session/load", load); strings.Contains(result, "replayedSeq") {
+		t.Errorf("a client with one stream is told %s", result)
+	}
+	apart := connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":{}}`, acp.PerSession)
+	id := apart.request("session/load", load)
+	st, err := apart.c.Stream(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		for {
+			select {
+			case <-st.Wake():
+				if _, err := st.Poll(64 << 10); err != nil {
+					return
+				}
+				st.Written()
+			case <-st.Done():
+				return
+			}
+		}
+	}()
+	_, res := apart.until(id)
+	events, _, err := r.Events(t.Context(), s, 0, 0)
+	last := uint64(0) // that is shown to all
+	for _, e := range events {
+		if strings.Contains(string(e.Message), `"session/update"`) || e.Direction == FromGateway && strings.Contains(string(e.Message), "three") {
+			last = e.Seq
+		}
+	}
+	if got := member(string(res.Result()), "replayedSeq"); err != nil || last == 0 || got != fmt.Sprint(last) {
+		t.Errorf("it was shown up to %s, and the last is %d, %v", got, last, err)
+	}
+	apart.close()
+	<-shown
 }

@@ -137,7 +137,7 @@ func (s *session) startError(p *proc) error {
 	case p.login || asksLogin(words):
 		return authRequired("amp asks for a login")
 	case strings.Contains(words, "does not exist"):
-		return acp.Errorf(acp.CodeResourceNotFound, "amp does not know this thread: %s", strings.TrimSpace(words))
+		return acp.Errorf(acp.CodeResourceNotFound, "amp does not know this thread, nor does its server: %s; go on in a new session", strings.TrimSpace(words))
 	case unauthorized.MatchString(words):
 		return authRequired(strings.TrimSpace(words))
 	case exit == nil:

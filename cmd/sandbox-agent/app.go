@@ -86,6 +86,7 @@ func newApp(std stdio) *cli.App {
 			chatCommand(std),
 			rpcCommand(std),
 			sessionsCommand(std),
+			teleportCommand(std),
 			journalCommand(std),
 			agentsCommand(std),
 			fsCommand(std),

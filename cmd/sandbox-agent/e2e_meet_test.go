@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -39,11 +42,24 @@ func TestMeet_ReadersAndEnds(t *testing.T) {
 		"jsonl":      func(id string) string { return "/v2/sessions/" + id + "/transcript?format=jsonl" },
 		"search":     func(string) string { return "/v2/sessions?q=unmistakable" },
 		"newest":     func(string) string { return "/v2/sessions?sort=activity&limit=5" },
+		"export":     func(id string) string { return "/v2/sessions/" + id + "/export" },
 		"statistics": func(string) string { return "/v2/health" },
 	}
 	whole := map[string]func(body []byte) bool{
 		"html":     func(b []byte) bool { return bytes.HasSuffix(b, []byte("</html>\n")) },
 		"markdown": func(b []byte) bool { return bytes.HasSuffix(b, []byte("\n")) },
+		"export": func(b []byte) bool {
+			from, err := zstd.NewReader(bytes.NewReader(b))
+			if err != nil {
+				return false
+			}
+			defer from.Close()
+			for entries := tar.NewReader(from); ; {
+				if _, err := entries.Next(); err != nil {
+					return err == io.EOF
+				}
+			}
+		},
 		"jsonl": func(b []byte) bool {
 			for line := range bytes.Lines(b) {
 				if !json.Valid(line) {
@@ -135,7 +151,7 @@ func (g *gateway) readsWhole(path string, whole func([]byte) bool) error {
 			return fmt.Errorf("%s was cut off and looks whole: %d bytes, the last %q", path, len(b), b[max(0, len(b)-80):])
 		}
 		return nil
-	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusGone:
+	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusGone, resp.StatusCode == http.StatusConflict:
 		if !json.Valid(b) {
 			return fmt.Errorf("%s answers %d with %q", path, resp.StatusCode, b)
 		}

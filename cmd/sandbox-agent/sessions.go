@@ -7,7 +7,7 @@ import (
 func sessionsCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "sessions",
-		Usage: "list, show, close and delete sessions",
+		Usage: "list, show, close, delete and move sessions",
 		Subcommands: []*cli.Command{
 			sessionsListCommand(std),
 			sessionsShowCommand(std),
@@ -16,6 +16,9 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsCloseCommand(std),
 			sessionsTerminateCommand(std),
 			sessionsDeleteCommand(std),
+			sessionsExportCommand(std),
+			sessionsImportCommand(std),
+			sessionsHandoffCommand(std),
 		},
 	}
 }

@@ -21,10 +21,10 @@ func sessionsShowCommand(std stdio) *cli.Command {
 		Usage:     "show one session, or what was said and done in it",
 		ArgsUsage: "SESSION",
 		Description: "With --format it is a transcript, to read and to share: markdown, html (a page that\n" +
-			"needs nothing but itself) or jsonl. What looks like a key is taken out of it, and\n" +
+			"needs nothing but itself), jsonl, or handover, which is for another agent. What looks like a key is taken out of it, and\n" +
 			"what --redact names; long output is cut; the end says what is missing.",
 		Flags: targetFlags(
-			&cli.StringFlag{Name: "format", Usage: "markdown, html or jsonl"},
+			&cli.StringFlag{Name: "format", Usage: "markdown, html, jsonl, or handover, which is for another agent"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the transcript to this `FILE`"},
 			&cli.StringSliceFlag{Name: "redact", Usage: "take out what this regular expression matches; may be repeated"},
 			&cli.BoolFlag{Name: "thoughts", Usage: "keep what the agent thought"},
@@ -98,22 +98,26 @@ func sessionTranscript(c *cli.Context, std stdio, id string) error {
 		return err
 	}
 	defer body.Close()
-	file := c.String("output")
+	return saveBody(std, body, c.String("output"), "the transcript")
+}
+
+// saveBody writes what a gateway sends to a file, or to the standard output for "" and -.
+func saveBody(std stdio, body io.Reader, file, what string) error {
 	if file == "" || file == "-" {
-		_, err = io.Copy(std.out, body)
+		_, err := io.Copy(std.out, body)
 		return err
 	}
 	// Beside it first, so that a part never stands where a whole is expected.
-	out, err := os.CreateTemp(filepath.Dir(file), ".transcript-*")
+	out, err := os.CreateTemp(filepath.Dir(file), ".sandbox-agent-*")
 	if err != nil {
-		return fmt.Errorf("write the transcript: %w", err)
+		return fmt.Errorf("write %s: %w", what, err)
 	}
 	_, err = io.Copy(out, body)
 	if err = errors.Join(err, out.Close()); err == nil {
 		err = os.Rename(out.Name(), file)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write the transcript to %s: %w", file, err), os.Remove(out.Name()))
+		return errors.Join(fmt.Errorf("write %s to %s: %w", what, file, err), os.Remove(out.Name()))
 	}
 	fmt.Fprintf(std.err, "wrote %s\n", file)
 	return nil

@@ -86,6 +86,8 @@ func operations() map[string][]operation {
 				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
 			},
 			transcriptOperation(session),
+			exportOperation(session),
+			importOperation(),
 		},
 	}
 }
@@ -148,7 +150,7 @@ func transcriptOperation(session *openapi3.Parameter) operation {
 	patterns := openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(transcript.MaxPatterns)
 	return operation{
 		method: http.MethodGet, path: "/v2/sessions/{id}/transcript", id: "getSessionTranscript", summary: "What was said and done in a session, for people to read",
-		description: "Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line. What looks like a key is taken out, long output is cut, and the end says what is missing.",
+		description: "Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line; handover is a text of bounded length for an agent that goes on with the conversation. What looks like a key is taken out, long output is cut, and the end says what is missing.",
 		params: []*openapi3.Parameter{
 			session,
 			query("format", "How it is written.", formats),

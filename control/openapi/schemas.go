@@ -74,6 +74,9 @@ func schemas() openapi3.Schemas {
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
 		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "oldestSeq")},
+		"ImportedSession": {Value: object(fields{
+			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
+		})},
 		"End": {Value: object(fields{
 			"reason": text(none), "terminatedBy": text("client, agent or gateway."), "message": text(none),
 			"exitCode": {Value: openapi3.NewIntegerSchema()}, "stderr": ref("Stderr"), "at": date(),

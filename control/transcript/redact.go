@@ -3,6 +3,7 @@ package transcript
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"sync"
 )
 
@@ -49,6 +50,23 @@ func Patterns(list []string) ([]*regexp.Regexp, error) {
 		out = append(out, re)
 	}
 	return out, nil
+}
+
+// Cleaner returns what takes secrets out of a text: what looks like a key, unless
+// keepSecrets, and what the patterns match. It is nil when that is nothing.
+func Cleaner(patterns []*regexp.Regexp, keepSecrets bool) func(text string) string {
+	if !keepSecrets {
+		patterns = slices.Concat(secrets(), patterns)
+	}
+	if len(patterns) == 0 {
+		return nil
+	}
+	return func(text string) string {
+		for _, re := range patterns {
+			text = re.ReplaceAllLiteralString(text, Removed)
+		}
+		return text
+	}
 }
 
 // redactor takes secrets out of whole texts: pieces of a message may each have half

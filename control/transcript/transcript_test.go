@@ -283,3 +283,41 @@ func FuzzWrite(f *testing.F) {
 		}
 	})
 }
+
+// What another agent is given has what it needs, is bounded, and is always the same.
+func TestWrite_Handover(t *testing.T) {
+	var lines []string
+	for i := range 300 {
+		lines = append(
+			lines, said("user_message_chunk", fmt.Sprintf("prompt %d %s", i, strings.Repeat("x", 500))), said("agent_thought_chunk", "hm"),
+			fmt.Sprintf(`{"sessionUpdate":"tool_call","toolCallId":"c%d","title":"Edit f","kind":"edit","status":"completed","content":[{"type":"diff","path":"/w/f%d","oldText":"a","newText":"b"},{"type":"content","content":{"type":"text","text":%q}}]}`, i, i%120, strings.Repeat("out ", 500)),
+			said("agent_message_chunk", fmt.Sprintf("answer %d", i)), ended,
+		)
+	}
+	lines = append(
+		lines, said("user_message_chunk", "the last one, with sk-ant-0123456789abcdef0123"),
+		`{"sessionUpdate":"tool_call","toolCallId":"last","title":"Run rm","kind":"execute","status":"failed","rawInput":{"command":"rm -rf x"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"last"},"options":[{"optionId":"o","name":"Reject","kind":"reject_once"}]}}`,
+		`client {"jsonrpc":"2.0","id":7,"result":{"outcome":{"outcome":"selected","optionId":"o"}}}`,
+		`{"sessionUpdate":"plan","entries":[{"content":"first step","status":"completed"},{"content":"second step","status":"pending"}]}`,
+		said("agent_message_chunk", strings.Repeat("long ", 20_000)), ended,
+	)
+	text := write(t, Options{Format: Handover}, lines...)
+	for _, part := range []string{
+		`<conversation-so-far agent="mock" directory="/w">`, "- /w/f59\n", "- Run rm: Reject\n", "- ✓ first step\n- ○ second step\n", "- User: prompt 0 xx", "/ Agent: answer 0\n",
+		"more)\n", "### User\nthe last one, with [removed]\n", "- tool ✗ Run rm (Reject) `rm -rf x`", "bytes left out]", "</conversation-so-far>\n",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in\n%.3000s", part, text)
+		}
+	}
+	if len(text) > 96<<10 || strings.Contains(text, "hm") || strings.Contains(text, "sk-ant") {
+		t.Errorf("%d bytes", len(text))
+	}
+	if again := write(t, Options{Format: Handover}, lines...); again != text {
+		t.Error("it is not the same")
+	}
+	if none := write(t, Options{Format: Handover}); !strings.Contains(none, "</conversation-so-far>") || strings.Contains(none, "##") {
+		t.Errorf("nothing was said: %s", none)
+	}
+}

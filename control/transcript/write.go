@@ -21,10 +21,13 @@ const (
 	Markdown Format = "markdown"
 	HTML     Format = "html"
 	JSONL    Format = "jsonl"
+	// Handover is not for people: it is for an agent that goes on with the conversation,
+	// and of bounded length.
+	Handover Format = "handover"
 )
 
 // Formats are all of them.
-var Formats = []Format{Markdown, HTML, JSONL}
+var Formats = []Format{Markdown, HTML, JSONL, Handover}
 
 // ContentType is the media type of a format.
 func (f Format) ContentType() string {
@@ -33,6 +36,8 @@ func (f Format) ContentType() string {
 		return "text/html; charset=utf-8"
 	case JSONL:
 		return "application/x-ndjson"
+	case Handover:
+		return "text/plain; charset=utf-8"
 	}
 	return "text/markdown; charset=utf-8"
 }
@@ -68,6 +73,8 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 		p = &htmlPage{w: out}
 	case JSONL:
 		p = &linesPage{w: out}
+	case Handover:
+		p = &handoverPage{w: out}
 	default:
 		return fmt.Errorf("format %q is unknown: it is one of %v", o.Format, Formats)
 	}

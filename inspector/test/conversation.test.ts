@@ -118,6 +118,12 @@ test("a conversation is copied, searched, gone through by its prompts, and writt
   expect(shared).toContain("text: first words");
   expect(shared).toMatch(/word1008 [\s\S]*last words[\s\S]*<\/html>\n$/);
 
+  // And for another gateway.
+  await page.getByRole("button", { name: "What can be done with this session" }).click();
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: /^Save for another gateway/ }).click()]);
+  expect(file.suggestedFilename()).toMatch(/\.tar\.zst$/);
+  expect(readFileSync(await file.path()).subarray(0, 4)).toEqual(Buffer.from([0x28, 0xb5, 0x2f, 0xfd]));
+
   // What is not on the page is found.
   expect(await log.getByText("word1008").count()).toBe(0);
   await page.keyboard.press("Control+f");

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -471,5 +472,187 @@ func TestVerify_HalfABlock(t *testing.T) {
 	}
 	if _, err := w.next(); err != io.EOF {
 		t.Errorf("behind it: %v", err)
+	}
+}
+
+// A file that ends anywhere, or has zeros from anywhere on, as a power cut leaves it:
+// the blocks that are whole are there, and numbers go on behind all that anybody saw.
+func TestOpen_EveryPrefix(t *testing.T) {
+	path, data, blocks := written(t, 40)
+	ends := map[int64]uint64{} // where a block of entries ends, and its last entry
+	for _, b := range blocks {
+		if b.kind == entries {
+			ends[b.off+b.n] = b.last()
+		}
+	}
+	for _, zeros := range []bool{false, true} {
+		for n := range int64(len(data)) + 1 {
+			b := data[:n:n]
+			if zeros {
+				b = append(b, make([]byte, int64(len(data))-n)...)
+			}
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want := uint64(0)
+			for end, last := range ends {
+				if end <= n {
+					want = max(want, last)
+				}
+			}
+			l, err := Open(path, Options{Sync: SyncNever})
+			if err != nil {
+				if n < int64(len(versionLine)) && errors.Is(err, ErrFormat) {
+					continue // not even its version is there, and it is not empty
+				}
+				t.Fatalf("%d bytes, zeros %v: %v", n, zeros, err)
+			}
+			seq, err := l.AppendFlush(Update, Everyone, []byte(`{"behind":true}`))
+			if err != nil || seq <= want || n == int64(len(data)) && seq != 41 {
+				t.Fatalf("%d bytes, zeros %v: the next entry is %d behind %d, %v", n, zeros, seq, want, err)
+			}
+			at := uint64(0)
+			for _, e := range readAllKinds(t, l) {
+				switch {
+				case e.Kind == Damage && at >= want && e.Seq == seq-1 || e.Seq == seq:
+				case e.Kind == Update && e.Seq == at+1 && string(e.Frame) == string(frame(int(e.Seq))):
+				case e.Kind == Damage: // where zeros are in the place of a block
+				default:
+					t.Fatalf("%d bytes, zeros %v: entry %d of kind %c is %s", n, zeros, e.Seq, e.Kind, e.Frame)
+				}
+				at = e.Seq
+			}
+			if at != seq || l.Last() != seq {
+				t.Fatalf("%d bytes, zeros %v: the last is %d, want %d", n, zeros, at, seq)
+			}
+			got := 0
+			for _, e := range readAllKinds(t, l) {
+				if e.Kind == Update && e.Seq <= want {
+					got++
+				}
+			}
+			if uint64(got) != want {
+				t.Fatalf("%d bytes, zeros %v: %d entries of %d are read", n, zeros, got, want)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if zeros || n < int64(len(versionLine)) {
+				continue
+			}
+			// It is no different when it is opened again.
+			again := openTrimmed(t, path, Options{Sync: SyncNever})
+			if again.Last() != seq || again.Append(Update, Everyone, []byte(`{}`)) != seq+1 {
+				t.Fatalf("%d bytes: opened again the last is %d", n, again.Last())
+			}
+			_ = again.Close()
+		}
+	}
+}
+
+// A report says all that is in a file, whole, torn and damaged.
+func TestVerify_SaysAll(t *testing.T) {
+	path, data, blocks := written(t, 200)
+	last := blocks[len(blocks)-1]
+	if last.kind != closed {
+		t.Fatalf("the last block is of kind %c", last.kind)
+	}
+	lines, text := 0, int64(0)
+	var cat bytes.Buffer
+	if err := Cat(path, &cat); err != nil {
+		t.Fatal(err)
+	}
+	text, lines = int64(cat.Len()), bytes.Count(cat.Bytes(), []byte("\n"))
+	whole := Report{
+		Path: path, Format: 2, Bytes: int64(len(data)), Text: text, Blocks: len(blocks) - 1, Entries: 200, First: 1, Last: 200, Closed: true,
+	}
+	if lines != 200 {
+		t.Errorf("%d lines", lines)
+	}
+	check := func(name string, b []byte, want Report) {
+		t.Helper()
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Verify(path)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	check("whole", data, whole)
+
+	end := blocks[len(blocks)-2] // torn: of the last block of entries only a half is there
+	torn := whole
+	torn.Bytes, torn.Torn = end.off+end.n-5, end.n-5
+	torn.Blocks, torn.Entries, torn.Last, torn.Closed = whole.Blocks-1, int(end.first)-1, end.first-1, false
+	torn.Text = int64(bytes.Index(cat.Bytes(), []byte(fmt.Sprintf(`{"seq":%d,`, end.first))))
+	check("torn", data[:torn.Bytes], torn)
+
+	b := blocks[5] // its header can be read
+	flipped := bytes.Clone(data)
+	flipped[b.off+headerSize+3] ^= 0xff
+	damaged := whole
+	damaged.Blocks, damaged.Entries = whole.Blocks-1, 200-int(b.count)
+	damaged.Text = text - int64(b.raw)
+	damaged.Damage = []Damaged{{Offset: b.off, Length: b.n, First: b.first, Last: b.last(), Reason: "its checksum is wrong"}}
+	check("a damaged block", flipped, damaged)
+
+	ending := bytes.Clone(data) // the mark at the end is damaged
+	ending[last.off+10] ^= 0xff
+	open := whole
+	open.Closed = false
+	open.Damage = []Damaged{{Offset: last.off, Length: last.n, Reason: "this is no block"}}
+	check("a damaged end", ending, open)
+
+	if _, err := Verify(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not a file") {
+		t.Errorf("a folder: %v", err)
+	}
+	if err := Cat(filepath.Join(t.TempDir(), "none"), io.Discard); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	old := filepath.Join(t.TempDir(), "log.jsonl")
+	if err := os.WriteFile(old, oldFile(1, 3), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var was bytes.Buffer
+	if err := Cat(old, &was); err != nil || was.String() != string(oldFile(1, 3)) {
+		t.Errorf("the first format is %q, %v", was.String(), err)
+	}
+}
+
+// The size of a log is that of its file, or of its memory.
+func TestSize(t *testing.T) {
+	l, path := open(t, 0)
+	fill(t, l, 1, 10)
+	info, err := os.Stat(path)
+	if err != nil || l.Size() != info.Size() {
+		t.Errorf("%d bytes, the file has %d, %v", l.Size(), info.Size(), err)
+	}
+	memory := openTrimmed(t, "", Options{})
+	fill(t, memory, 1, 10)
+	if memory.Size() < 100 {
+		t.Errorf("%d bytes of memory", memory.Size())
+	}
+	none := Unavailable(syscall.EMFILE)
+	if none.Append(Update, Everyone, frame(1)) != 1 || !errors.Is(none.Flush(), syscall.EMFILE) || none.Last() != 0 {
+		t.Errorf("a log that could not be opened shows %d entries", none.Last())
+	}
+}
+
+// The bytes of the format are promised to every later version.
+func TestFormat_Bytes(t *testing.T) {
+	h := header{
+		kind: entries, first: 0x0102030405060708, count: 9, bound: 0x1112131415161718, skipped: 0x2122232425262728, boot: 0x31323334,
+	}
+	got := appendBlock(nil, h, []byte(`{"a":1}`+"\n"))
+	want := "006a320a" + "65000000" + "0807060504030201" + "09000000" + "08000000" + "08000000" + "e6377433" +
+		"1817161514131211" + "2827262524232221" + "34333231" + "47754c98" + "7b2261223a317d0a"
+	if hex.EncodeToString(got) != want {
+		t.Errorf("a block is\n%x, want\n%s", got, want)
+	}
+	back, ok := readHeader(got)
+	h.codec, h.raw, h.stored, h.sum = stored, 8, 8, 0x337437e6
+	if !ok || back != h {
+		t.Errorf("read as %+v, %v", back, ok)
 	}
 }

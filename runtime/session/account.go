@@ -179,7 +179,7 @@ const surely = 6
 
 // maxCompared bounds the turns of which it is looked which belong together, from the
 // end of each account: the time for it grows with the square.
-const maxCompared = 1024
+const maxCompared = 512
 
 // compared is what an agent's record has and the log has not.
 type compared struct {
@@ -196,6 +196,9 @@ func compare(log, record []past, whole bool) compared {
 	for whole && len(log) > c.from && len(record) > c.from && alike(&log[c.from], &record[c.from]) >= surely {
 		c.log = c.from
 		c.from++
+	}
+	if n, m := len(log), len(record); !whole && n > 0 && m > 0 && alike(&log[n-1], &record[m-1]) >= surely {
+		return compared{from: m, log: n - 1}
 	}
 	l, r := log[c.from:], record[c.from:]
 	skipL, skipR := c.from+max(0, len(l)-maxCompared), c.from+max(0, len(r)-maxCompared)

@@ -89,6 +89,21 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// Accounts of any length are compared, also where they have little in common.
+func TestCompare_LongAccounts(t *testing.T) {
+	var log, record strings.Builder
+	for i := range 3 * maxCompared {
+		fmt.Fprintf(&log, "a%d=x ", i)
+		fmt.Fprintf(&record, "a%d=y ", i)
+	}
+	for _, whole := range []bool{true, false} {
+		c := compare(accountOf(log.String(), true).turns, accountOf(record.String()+"new=z", false).turns, whole)
+		if c.from != 3*maxCompared || c.log != 3*maxCompared-1 || c.alien {
+			t.Errorf("whole %v: %+v", whole, c)
+		}
+	}
+}
+
 // A turn whose end the gateway did not live to see is answered from the record.
 func TestCompare_TurnThatWasLost(t *testing.T) {
 	for _, over := range []bool{false, true} {

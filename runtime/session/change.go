@@ -78,7 +78,7 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 			continue
 		}
 		switch name {
-		case "after", "requestedSessionId":
+		case "after", "requestedSessionId", "handover":
 			continue
 		case "credentials":
 			if n.Credentials != rec.credentials || rec.lacksCredentials() {

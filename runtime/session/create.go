@@ -23,7 +23,13 @@ type New struct {
 	Capabilities json.RawMessage // of the client that makes it
 	Creator      *viewer.Client  // may be nil
 	From         *Session        // that it is a fork of; nil for none
+	// Handover is a text about another conversation, which the agent is given with the
+	// first prompt; "" for none.
+	Handover string
 }
+
+// MaxHandover bounds such a text.
+const MaxHandover = 256 << 10
 
 // Setup returns the params of a session's creation as they are kept: without
 // secrets, and without what belongs to this one call.
@@ -31,6 +37,7 @@ func Setup(params json.RawMessage) json.RawMessage {
 	p := bytes.Clone(params)
 	p = rawjson.DeleteMember(p, "sessionId")
 	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "credentials")
+	p = rawjson.DeleteMember(p, "_meta", acp.MetaKey, "handover")
 	return rawjson.DeleteMember(p, "_meta", acp.MetaKey, "after")
 }
 
@@ -45,8 +52,11 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	}
 	if n.From != nil {
 		n.From.mu.Lock()
-		rec.Modes, rec.ConfigOptions, rec.Gist = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist
+		rec.Modes, rec.ConfigOptions, rec.Gist, rec.Incomplete = n.From.rec.Modes, n.From.rec.ConfigOptions, n.From.rec.Gist, n.From.rec.Incomplete
 		n.From.mu.Unlock()
+	}
+	if n.Handover != "" {
+		rec.Handover, rec.Continuity = n.Handover, ContinuityReplayed
 	}
 	rec.read(result)
 	s := set.add(rec, n.Creator.Number())
@@ -82,7 +92,11 @@ func (s *Session) Finish(ctx context.Context, asked json.RawMessage) ([]Unsuppor
 // Inherit copies the history of another session up to an entry. Who makes the fork knows
 // it, or loads it: as something new it would look like an answer.
 func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
-	cur := from.Log().Cursor(from.Log().Oldest() - 1)
+	oldest := from.Log().Oldest()
+	if oldest > 1 {
+		s.LacksHistory()
+	}
+	cur := from.Log().Cursor(oldest - 1)
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {

@@ -84,7 +84,7 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
 			return nil, err
 		}
-		s.tellFresh()
+		s.tellContinuity(ContinuityFresh)
 	}
 	s.chooseAgain(ctx, l)
 	s.tried(rec.Before != nil)
@@ -137,7 +137,7 @@ func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent,
 	defer p.Release()
 	method := ""
 	switch caps := p.Capabilities(); {
-	case caps.Load && a.Info().Record: // it may have what was said elsewhere meanwhile
+	case caps.Load && (a.Info().Record || rec.Imported): // it may have what was said elsewhere meanwhile, and shows what it has
 		method = acp.MethodSessionLoad
 	case caps.Resume:
 		method = acp.MethodSessionResume
@@ -147,15 +147,28 @@ func (s *Session) reopened(ctx context.Context, n agents.Needs, a *agents.Agent,
 		return nil, nil, nil
 	}
 	l, err := s.restore(ctx, p, method, rec, attempt)
-	if said, ok := errors.AsType[*acp.Error](err); ok && said.Code != acp.CodeAuthRequired {
+	if said := refusedBy(err); said != nil && method == acp.MethodSessionLoad && p.Capabilities().Resume {
+		s.log.Debug("agent does not show its record", "err", said) // it may go on with it nevertheless
+		l, err = s.restore(ctx, p, acp.MethodSessionResume, rec, attempt)
+	}
+	if said := refusedBy(err); said != nil {
 		return nil, said, nil
 	}
 	return l, nil, err
 }
 
-// tellFresh tells everybody that the agent remembers nothing.
-func (s *Session) tellFresh() {
-	s.tell([]byte(`{"sessionUpdate":"session_info_update","_meta":{"` + acp.MetaKey + `":{"continuity":"` + string(ContinuityFresh) + `"}}}`))
+// refusedBy returns the error by which an agent does not open a session, nil for others
+// and where a login is missing.
+func refusedBy(err error) *acp.Error {
+	if said, ok := errors.AsType[*acp.Error](err); ok && said.Code != acp.CodeAuthRequired {
+		return said
+	}
+	return nil
+}
+
+// tellContinuity tells everybody what the agent remembers.
+func (s *Session) tellContinuity(c Continuity) {
+	s.tell([]byte(`{"sessionUpdate":"session_info_update","_meta":{"` + acp.MetaKey + `":{"continuity":"` + string(c) + `"}}}`))
 }
 
 // begunAnew reports whether an agent says that it has nothing of the session that it was
@@ -184,25 +197,27 @@ func (s *Session) hasAnswers() bool {
 			return false
 		}
 		for _, e := range batch {
-			m, err := acp.Parse(e.Frame)
-			switch {
-			case err != nil:
-			case e.Kind == journal.Update:
-				switch string(m.UpdateKind()) {
-				case "agent_message_chunk", "agent_thought_chunk", "tool_call":
-					return true
-				}
-			case e.Kind == journal.Response:
-				if rawjson.MemberString(m.Result(), "stopReason") != "" {
-					return true
-				}
-			case e.Kind == journal.TurnEnd: // of a turn whose client was answered when it began
-				if rawjson.MemberString(m.Params(), "result", "stopReason") != "" {
-					return true
-				}
+			if m, err := acp.Parse(e.Frame); err == nil && isAnswer(e.Kind, &m) {
+				return true
 			}
 		}
 	}
+}
+
+// isAnswer reports whether an entry shows that the agent has answered, or begun to.
+func isAnswer(k journal.Kind, m *acp.Message) bool {
+	switch k {
+	case journal.Update:
+		switch string(m.UpdateKind()) {
+		case "agent_message_chunk", "agent_thought_chunk", "tool_call":
+			return true
+		}
+	case journal.Response:
+		return rawjson.MemberString(m.Result(), "stopReason") != ""
+	case journal.TurnEnd: // of a turn whose client was answered when it began
+		return rawjson.MemberString(m.Params(), "result", "stopReason") != ""
+	}
+	return false
 }
 
 // restore has the agent open its own session again. What it replays the log has
@@ -232,11 +247,15 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	continuity := rec.Continuity
 	s.mu.Lock()
 	// Who loads a conversation shows it: one that is not shown is lost.
-	empty := begunAnew(res) || method == acp.MethodSessionLoad && !l.replayed && !p.Capabilities().Resume
+	empty := begunAnew(res) || method == acp.MethodSessionLoad && !l.replayed && (rec.Imported || !p.Capabilities().Resume)
 	s.mu.Unlock()
-	if empty && s.hasAnswers() {
+	switch {
+	case empty && s.hasAnswers():
 		continuity = ContinuityFresh
-		s.tellFresh()
+		s.tellContinuity(continuity)
+	case rec.Imported && method == acp.MethodSessionLoad:
+		continuity = ContinuityNative
+		s.tellContinuity(continuity)
 	}
 	s.adopt(res, continuity)
 	return l, nil
@@ -323,7 +342,10 @@ func (s *Session) closeUnwanted(l *link) {
 // adopt takes over what the agent said of the session it opened.
 func (s *Session) adopt(res json.RawMessage, continuity Continuity) {
 	s.change(func(rec *record) {
-		rec.Continuity = continuity
+		if continuity == ContinuityFresh && rec.Handover != "" {
+			rec.HandedOver = false // with the rest it has lost that
+		}
+		rec.Continuity, rec.Imported = continuity, false
 		rec.read(res)
 		s.refused = UnsupportedIn(res)
 	})

@@ -23,6 +23,8 @@ type world struct {
 	begun   bool    // a start is in progress
 	given   bool    // that start was given up
 	fault   string
+
+	recorded map[*turn]bool // whose prompts are written down
 }
 
 // moves are the events that can come, by name. Each reports whether it can come now.
@@ -122,13 +124,24 @@ func (w *world) on(e event) bool {
 			w.fault = what
 		}
 		switch eff.do {
+		case recordPrompt:
+			if w.recorded[eff.turn] {
+				w.fault = "a prompt was written down twice"
+			}
+			w.recorded[eff.turn] = true
 		case endTurn:
+			if eff.turn.recorded != w.recorded[eff.turn] {
+				w.fault = "a turn ended whose prompt was to be written down"
+			}
 			if !drop(&w.turns, eff.turn) {
 				w.fault = "a turn was answered twice"
 			}
 		case givePrompt:
 			if eff.link == nil || eff.turn.phase != running {
 				w.fault = "a prompt was given to nobody"
+			}
+			if !w.recorded[eff.turn] {
+				w.fault = "a prompt was given that nobody can read"
 			}
 		case runRequest:
 			if eff.link == nil || !drop(&w.waiters, eff.req) {
@@ -307,7 +320,7 @@ func (w *world) key() string {
 // from which everything that was asked is answered.
 func TestMachine_EveryEventInEveryState(t *testing.T) {
 	replay := func(path []int) *world {
-		w := &world{}
+		w := &world{recorded: map[*turn]bool{}}
 		for _, i := range path {
 			moves[i].do(w)
 		}

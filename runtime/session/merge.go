@@ -145,7 +145,7 @@ func (s *Session) AddedElsewhere() bool {
 	rec := s.rec
 	asleep := s.m.hosting == dormant && s.m.refusal() == nil
 	s.mu.Unlock()
-	if !asleep || rec.lacksCredentials() {
+	if !asleep || rec.Imported || rec.lacksCredentials() {
 		return false
 	}
 	a := s.set.o.Agents.Find(rec.Agent)

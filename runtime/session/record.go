@@ -15,21 +15,26 @@ import (
 
 // record is what session.json holds of a session: all that its log does not.
 type record struct {
-	Version        int             `json:"version"`
-	ID             string          `json:"id"`
-	Agent          string          `json:"agent"`
-	AgentSessionID string          `json:"agentSessionId"`
-	Title          string          `json:"title,omitempty"`
-	Gist           string          `json:"gist,omitempty"`   // how the first prompt begins
-	Titled         bool            `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
-	Cwd            string          `json:"cwd"`
-	Continuity     Continuity      `json:"continuity"`
-	CreatedAt      time.Time       `json:"createdAt"`
-	Closed         bool            `json:"closed,omitempty"`
-	Ended          *EndInfo        `json:"ended,omitempty"`
-	Metadata       json.RawMessage `json:"metadata,omitempty"`
-	Cost           *Cost           `json:"cost,omitempty"`
-	CostSaid       float64         `json:"costSaid,omitempty"` // the sum that the agent said last
+	Version        int        `json:"version"`
+	ID             string     `json:"id"`
+	Agent          string     `json:"agent"`
+	AgentSessionID string     `json:"agentSessionId"`
+	Title          string     `json:"title,omitempty"`
+	Gist           string     `json:"gist,omitempty"`   // how the first prompt begins
+	Titled         bool       `json:"titled,omitempty"` // by a client: the agent's own titles do not replace it
+	Cwd            string     `json:"cwd"`
+	Continuity     Continuity `json:"continuity"`
+	CreatedAt      time.Time  `json:"createdAt"`
+	Imported       bool       `json:"imported,omitempty"` // from another gateway, and its agent was not started since
+	// Handover is a text about another conversation; HandedOver says that the agent was
+	// given it.
+	Handover   string          `json:"handover,omitempty"`
+	HandedOver bool            `json:"handedOver,omitempty"`
+	Closed     bool            `json:"closed,omitempty"`
+	Ended      *EndInfo        `json:"ended,omitempty"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Cost       *Cost           `json:"cost,omitempty"`
+	CostSaid   float64         `json:"costSaid,omitempty"` // the sum that the agent said last
 	// LeftAt is when the process that worked for the session last let go of it.
 	LeftAt time.Time `json:"leftAt,omitzero"`
 	// Incomplete says that the agent's own record has what the log has not.

@@ -72,6 +72,9 @@ func NewSet(o Options) (*Set, error) {
 	if err := os.MkdirAll(set.store.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
+	if err := os.RemoveAll(filepath.Join(o.DataDir, travelling)); err != nil {
+		o.Logger.Warn("remove what is left of sessions that travelled", "err", err)
+	}
 	recs, err := set.store.list(o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)
@@ -176,8 +179,8 @@ func (set *Set) CloseLogs() error {
 // MaxID bounds the ids that sessions get here.
 const MaxID = 256
 
-// takenPath is a path below /v2/sessions that is no session's.
-const takenPath = "changes"
+// takenPaths are paths below /v2/sessions that are no session's.
+var takenPaths = []string{"changes", "import"}
 
 // PlainID reports whether the id can be a session's: it travels in headers and paths.
 func PlainID(id string) bool {
@@ -186,7 +189,7 @@ func PlainID(id string) bool {
 			return false
 		}
 	}
-	return id != "" && len(id) <= MaxID && id != takenPath
+	return id != "" && len(id) <= MaxID && !slices.Contains(takenPaths, id)
 }
 
 // Reserve keeps the id for a session that is being created, and reports whether it was

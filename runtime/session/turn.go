@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -92,7 +93,7 @@ func (s *Session) echo(block []byte) []byte {
 // giveLocked queues the turn's prompt for the agent. The error is why the process is
 // ending.
 func (s *Session) giveLocked(t *turn, l *link) error {
-	prompt, native := t.prompt, l.nativeID()
+	prompt, native := s.handedOverLocked(t.prompt), l.nativeID()
 	t.worked = l.p.Working()
 	t.prompt = acp.Message{}
 	id, err := l.p.Post(
@@ -108,6 +109,24 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 		t.watchdog = awake.AfterFunc(limit, func() { s.watchSilence(t, limit) })
 	}
 	return err
+}
+
+// handedOverLocked puts the text of another conversation before the first prompt, as the
+// agent sees it. A command is given alone: its agent would not know it behind a text.
+func (s *Session) handedOverLocked(prompt acp.Message) acp.Message {
+	if s.rec.Handover == "" || s.rec.HandedOver {
+		return prompt
+	}
+	blocks, _ := rawjson.Member(prompt.Params(), "prompt")
+	if strings.HasPrefix(gistOf(blocks), "/") {
+		return prompt
+	}
+	s.rec.HandedOver, s.unsaved = true, true
+	all := append([]byte{'['}, rawjson.Object{}.String("type", "text").String("text", s.rec.Handover).End()...)
+	for _, block := range rawjson.Elements(blocks) {
+		all = append(append(all, ','), block...)
+	}
+	return acp.NewRequest(prompt.ID(), prompt.Method(), rawjson.SetMember(prompt.Params(), append(all, ']'), "prompt"))
 }
 
 // watchSilence cancels a turn that has been silent for limit.

@@ -171,6 +171,20 @@ async def test_a_transcript_is_for_people(gateway: Gateway) -> None:
 
 
 @asynchronous
+async def test_a_session_travels(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        await session.prompt("echo the word is heron")
+        file = b"".join([chunk async for chunk in client.api.export_session(session.id, redact=["her.n"])])
+        with pytest.raises(ProblemError, match="here already"):
+            await client.api.import_session(file)
+        await client.delete_session(session.id)
+        imported = await client.api.import_session(file, cwd="/", trust=True)
+        assert (imported["session"]["sessionId"], imported["session"]["cwd"]) == (session.id, "/")
+        assert "the word is [removed]" in await client.api.session_transcript(session.id)
+
+
+@asynchronous
 async def test_the_list_of_sessions_is_followed_and_searched(gateway: Gateway) -> None:
     async with SandboxAgent(gateway.url, agent="mock") as client:
         session = await client.new_session(cwd="/tmp")

@@ -187,11 +187,18 @@ function Inside({ conversation }: { conversation: Conversation }) {
 
 const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a.id === id)?.name ?? id ?? "the agent";
 
+const fileNameOf = (title: string) => title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
+
 /** Gives a person what was said and done, without what looks like a key. */
 async function saveTranscript(id: string, title: string, format: "html" | "markdown"): Promise<void> {
   const text = await gateway.client.api.sessionTranscript(id, { format });
-  const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
-  save(new Blob([text], { type: format === "html" ? "text/html" : "text/markdown" }), `${name}.${format === "html" ? "html" : "md"}`);
+  save(new Blob([text], { type: format === "html" ? "text/html" : "text/markdown" }), `${fileNameOf(title)}.${format === "html" ? "html" : "md"}`);
+}
+
+/** Gives a person all of a session, for `sandbox-agent sessions import`. */
+async function saveSession(id: string, title: string): Promise<void> {
+  const file = await new Response(await gateway.client.api.exportSession(id)).blob();
+  save(file, `${fileNameOf(title)}.tar.zst`);
 }
 
 function Head({ conversation, title, onReview }: { conversation: Conversation; title: string; onReview: () => void }) {
@@ -231,6 +238,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
           { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },
           { label: "Save as Markdown", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "markdown")) },
+          { label: "Save for another gateway", hint: "to go on there", run: () => attempt("It could not be saved", () => saveSession(id, title)) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
           { label: "Detach", hint: "it goes on", run: () => {

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from ._sse import read_events
-from .api_types import Agent, EventPage, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
+from .api_types import Agent, EventPage, ImportedSession, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .errors import ConnectionLostError, ProblemError, SandboxAgentError
 
 Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
@@ -94,11 +94,26 @@ class Api:
         return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
 
     async def session_transcript(
-        self, session_id: str, *, format: Literal["markdown", "html", "jsonl"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
+        self, session_id: str, *, format: Literal["markdown", "html", "jsonl", "handover"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
     ) -> str:
-        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+        """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
         query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
         return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
+
+    async def export_session(self, session_id: str, *, redact: Sequence[str] = (), keep_secrets: bool = False, workspace: bool = False) -> AsyncIterator[bytes]:
+        """All of a session in one file, as it comes, for `import_session` of another gateway.
+
+        The session is closed while it is read; `workspace` takes the files of its directory along. A file whose reading fails is not whole.
+        """
+        query: Query = {"redact": list(redact), "keepSecrets": keep_secrets, "workspace": workspace}
+        async with self._stream("GET", f"v2/sessions/{segment(session_id)}/export", query) as response:
+            async for chunk in response.aiter_bytes():
+                yield chunk
+
+    async def import_session(self, file: bytes | AsyncIterator[bytes], *, cwd: str | None = None, trust: bool = False, workspace: bool = False) -> ImportedSession:
+        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`."""
+        query: Query = {"cwd": cwd, "trust": trust, "workspace": workspace}
+        return cast(ImportedSession, (await self._request("POST", "v2/sessions/import", query, content=file, headers={"Content-Type": "application/zstd"})).json())
 
     async def close(self) -> None:
         await self._http.aclose()

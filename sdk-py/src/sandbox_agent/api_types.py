@@ -29,6 +29,7 @@ __all__ = [
     "GitFile",
     "GitStatus",
     "HostProcess",
+    "ImportedSession",
     "InstallProgress",
     "InstallRequest",
     "InstallResult",
@@ -238,6 +239,11 @@ class HostProcess(TypedDict):
     stdinOpen: bool
     tty: bool
     viewers: int
+
+
+class ImportedSession(TypedDict):
+    leftOut: list[str]
+    session: Session
 
 
 class InstallProgress(TypedDict):

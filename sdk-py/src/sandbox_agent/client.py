@@ -275,16 +275,17 @@ class SandboxAgent:
         permission_mode: Literal["default", "readonly", "write", "bypass"] | None = None, instructions: str | None = None,
         append_system_prompt: str | None = None, mcp_servers: Sequence[McpServer] = (), mcp: Mapping[str, Any] | None = None,
         additional_directories: Sequence[str] | None = None, env: Mapping[str, str] | None = None, credentials: Mapping[str, Any] | None = None,
-        requested_session_id: str | None = None, agent_specific: Mapping[str, Any] | None = None, meta: Mapping[str, Any] | None = None,
+        requested_session_id: str | None = None, handover: str | None = None, agent_specific: Mapping[str, Any] | None = None, meta: Mapping[str, Any] | None = None,
     ) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
-        `meta` has further members of `_meta["sandboxagent.dev"]`.
+        `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
+        with the first prompt. `meta` has further members of `_meta["sandboxagent.dev"]`.
         """
         own = {
             "agent": agent, "title": title, "model": model, "mode": mode, "variant": variant, "permissionMode": permission_mode, "instructions": instructions,
             "appendSystemPrompt": append_system_prompt, "mcp": mcp, "env": env, "credentials": credentials, "requestedSessionId": requested_session_id,
-            "agentSpecific": agent_specific, **(meta or {}),
+            "handover": handover, "agentSpecific": agent_specific, **(meta or {}),
         }
         params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": [*additional_directories]} if additional_directories else {})}
         params = _with_meta(params, **own)
@@ -603,5 +604,5 @@ def _with_meta(params: dict[str, Any], **own: Any) -> dict[str, Any]:
 def _kept(params: dict[str, Any]) -> dict[str, Any]:
     """What a session's params must say again when it is resumed."""
     kept = {k: v for k, v in params.items() if k not in ("sessionId", "cwd", "_meta")}
-    own = {k: v for k, v in meta_of(params).items() if k not in ("requestedSessionId", "after")}
+    own = {k: v for k, v in meta_of(params).items() if k not in ("requestedSessionId", "after", "handover")}
     return {**kept, **({"_meta": {META: own}} if own else {})}

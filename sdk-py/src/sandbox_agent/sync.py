@@ -25,7 +25,7 @@ from . import turn as _turn
 from ._backoff import Retry
 from .acp_types import ContentBlock, McpServer, PermissionOption, SessionUpdate
 from .api import Token
-from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
+from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit
@@ -92,9 +92,19 @@ class Api:
         """One page of a session's log."""
         return self._loop.run(self._it.session_events(session_id, after=after, limit=limit))
 
-    def session_transcript(self, session_id: str, *, format: Literal['markdown', 'html', 'jsonl']='markdown', redact: Sequence[str]=(), thoughts: bool=False, keep_secrets: bool=False) -> str:
-        """What was said and done in a session, for people to read. What looks like a key is taken out of it."""
+    def session_transcript(self, session_id: str, *, format: Literal['markdown', 'html', 'jsonl', 'handover']='markdown', redact: Sequence[str]=(), thoughts: bool=False, keep_secrets: bool=False) -> str:
+        """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
         return self._loop.run(self._it.session_transcript(session_id, format=format, redact=redact, thoughts=thoughts, keep_secrets=keep_secrets))
+
+    def export_session(self, session_id: str, *, redact: Sequence[str]=(), keep_secrets: bool=False, workspace: bool=False) -> Iterator[bytes]:
+        """All of a session in one file, as it comes, for `import_session` of another gateway.
+
+        The session is closed while it is read; `workspace` takes the files of its directory along. A file whose reading fails is not whole."""
+        return self._loop.iterate(lambda: self._it.export_session(session_id, redact=redact, keep_secrets=keep_secrets, workspace=workspace))
+
+    def import_session(self, file: bytes | Iterable[bytes], *, cwd: str | None=None, trust: bool=False, workspace: bool=False) -> ImportedSession:
+        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`."""
+        return self._loop.run(self._it.import_session(self._loop.feed(file), cwd=cwd, trust=trust, workspace=workspace))
 
     def close(self) -> None:
         return self._loop.run(self._it.close())
@@ -480,11 +490,12 @@ class SandboxAgent:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
         return self._loop.run(self._it.request(method, params))
 
-    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, agent_specific: Mapping[str, Any] | None=None, meta: Mapping[str, Any] | None=None) -> Session:
+    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, agent_specific: Mapping[str, Any] | None=None, meta: Mapping[str, Any] | None=None) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
-        `meta` has further members of `_meta["sandboxagent.dev"]`."""
-        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, agent_specific=agent_specific, meta=meta)))
+        `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
+        with the first prompt. `meta` has further members of `_meta["sandboxagent.dev"]`."""
+        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, agent_specific=agent_specific, meta=meta)))
 
     def load_session(self, session_id: str, *, cwd: str | None=None, after: int | None=None, mcp_servers: Sequence[McpServer]=(), meta: Mapping[str, Any] | None=None) -> Session:
         """Opens a session and replays its conversation, to the listeners of `on_update`."""

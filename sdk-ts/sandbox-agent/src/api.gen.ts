@@ -654,6 +654,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v2/sessions/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a session of a file of another gateway
+         * @description The session keeps its id and its events. Paths of the other machine are replaced by those of this one in what the agent keeps. The file is checked as a whole before anything of it is used.
+         */
+        post: operations["importSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v2/sessions/{id}": {
         parameters: {
             query?: never;
@@ -709,6 +729,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v2/sessions/{id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All of a session in one file, for another gateway
+         * @description A tar archive, compressed with Zstandard: the session's record, its log, and what the agent itself keeps of it. Credentials and the values of variables and headers are not in it, and what looks like a key is taken out. The session is closed while it is read, and refused while it works. A body that is cut is not a whole file.
+         */
+        get: operations["exportSession"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v2/sessions/{id}/transcript": {
         parameters: {
             query?: never;
@@ -718,7 +758,7 @@ export interface paths {
         };
         /**
          * What was said and done in a session, for people to read
-         * @description Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line. What looks like a key is taken out, long output is cut, and the end says what is missing.
+         * @description Markdown, a page of HTML that needs nothing but itself, or a JSON object on each line; handover is a text of bounded length for an agent that goes on with the conversation. What looks like a key is taken out, long output is cut, and the end says what is missing.
          */
         get: operations["getSessionTranscript"];
         put?: never;
@@ -1076,6 +1116,11 @@ export interface components {
              * @description Of the terminal.
              */
             viewers: number;
+        };
+        ImportedSession: {
+            /** @description What the session had and has not here: names of variables and headers, credentials, settings that are not trusted. */
+            leftOut: string[];
+            session: components["schemas"]["Session"];
         };
         InstallProgress: {
             agent: string;
@@ -5395,6 +5440,137 @@ export interface operations {
             };
         };
     };
+    importSession: {
+        parameters: {
+            query?: {
+                /** @description The session's directory here, an absolute path; the one that it had, if it is not given. */
+                cwd?: string;
+                /** @description Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run. */
+                workspace?: boolean;
+                /** @description Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like. */
+                trust?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The file. */
+        requestBody: {
+            content: {
+                "application/zstd": string;
+            };
+        };
+        responses: {
+            /** @description The session. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportedSession"];
+                };
+            };
+            /** @description `invalid_request`, `unsupported_agent` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied`, `path_escapes` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `agent_not_installed` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_already_exists`, `already_exists`, `directory_not_empty` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `archive_refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `insufficient_storage` */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getSession: {
         parameters: {
             query?: never;
@@ -5654,11 +5830,122 @@ export interface operations {
             };
         };
     };
+    exportSession: {
+        parameters: {
+            query?: {
+                /** @description A regular expression of what is taken out, too. May be repeated. */
+                redact?: string[];
+                /** @description Leave in what looks like a key. */
+                keepSecrets?: boolean;
+                /** @description Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored. */
+                workspace?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The session's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zstd": string;
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `token_invalid` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `permission_denied` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `session_not_found`, `agent_not_installed` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_requests` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `agent_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getSessionTranscript: {
         parameters: {
             query?: {
                 /** @description How it is written. */
-                format?: "markdown" | "html" | "jsonl";
+                format?: "markdown" | "html" | "jsonl" | "handover";
                 /** @description A regular expression of what is taken out, too. May be repeated. */
                 redact?: string[];
                 /** @description Keep what the agent thought. */
@@ -5684,6 +5971,7 @@ export interface operations {
                     "application/x-ndjson": string;
                     "text/html": string;
                     "text/markdown": string;
+                    "text/plain": string;
                 };
             };
             /** @description `invalid_request` */

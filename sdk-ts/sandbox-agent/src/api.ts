@@ -8,6 +8,7 @@ type Schemas = components["schemas"];
 export type Agent = Schemas["Agent"];
 export type InstallResult = Schemas["InstallResult"];
 export type SessionInfo = Schemas["Session"];
+export type ImportedSession = Schemas["ImportedSession"];
 export type SessionChange = Schemas["SessionChange"];
 export type SessionEvent = Schemas["Event"];
 
@@ -116,13 +117,32 @@ export class Api {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}/events`, query, options);
   }
 
-  /** What was said and done in a session, for people to read. What looks like a key is taken out of it. */
+  /** What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it. */
   async sessionTranscript(
     id: string,
-    query: { format?: "markdown" | "html" | "jsonl"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
+    query: { format?: "markdown" | "html" | "jsonl" | "handover"; redact?: string[]; thoughts?: boolean; keepSecrets?: boolean } = {},
     options?: RequestOptions,
   ): Promise<string> {
     return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
+  }
+
+  /**
+   * All of a session in one file, as it comes, for `importSession` of another gateway. A stream that fails is not a whole
+   * file. The session is closed while it is read. `workspace` takes the files of its directory along.
+   */
+  async exportSession(id: string, query: { redact?: string[]; keepSecrets?: boolean; workspace?: boolean } = {}, options?: RequestOptions): Promise<ReadableStream<Uint8Array>> {
+    const { body } = await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/export`, query, options);
+    if (!body) throw new Error("the gateway sent no file");
+    return body;
+  }
+
+  /**
+   * Makes a session of a file of `exportSession`. `trust` takes over settings that can run programs, for files of your own;
+   * `workspace` makes the workspace of the file in `cwd`.
+   */
+  async importSession(file: FileContent, query: { cwd?: string; trust?: boolean; workspace?: boolean } = {}, options?: RequestOptions): Promise<ImportedSession> {
+    const response = await this.fetch("POST", "v2/sessions/import", query, { ...options, body: file, headers: { "Content-Type": "application/zstd" } });
+    return (await response.json()) as ImportedSession;
   }
 
   /** The headers of a request now. */

@@ -544,7 +544,7 @@ export class SandboxAgentClient implements AsyncDisposable {
 
 /** What a session's params must say again when it is resumed. */
 function kept(params: object): Record<string, unknown> {
-  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, ...rest } = params as Record<string, unknown>;
+  const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = params as Record<string, unknown>;
   return { mcpServers: [], ...rest };
 }
 

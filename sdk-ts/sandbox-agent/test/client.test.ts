@@ -214,6 +214,18 @@ test("agents, health and an installation that is not needed", async () => {
   expect(steps).toContain("resolve");
 });
 
+test("a session travels", async () => {
+  await using c = connect();
+  const session = await c.newSession({ cwd: "/tmp" });
+  await session.prompt("echo the word is heron");
+  const file = await new Response(await c.api.exportSession(session.id, { redact: ["her.n"] })).arrayBuffer();
+  await expect(c.api.importSession(file)).rejects.toThrow("here already");
+  await c.deleteSession(session.id);
+  const imported = await c.api.importSession(file, { cwd: "/", trust: true });
+  expect(imported.session).toMatchObject({ sessionId: session.id, cwd: "/", state: "dormant" });
+  expect(await c.api.sessionTranscript(session.id)).toContain("the word is [removed]");
+});
+
 test("the list of sessions is followed from a position, searched and sorted", async () => {
   await using c = connect();
   const session = await c.newSession({ cwd: "/tmp" });

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
+)
+
+func sessionsHandoffCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "handoff",
+		Usage:     "begin a session of another agent that goes on with this one's conversation",
+		ArgsUsage: "SESSION",
+		Description: "The new session is in the same directory. With its first prompt its agent is given a summary\n" +
+			"of the conversation, which no model has made: the files that were changed, what was decided,\n" +
+			"the open plan, and the last turns in full. What looks like a key is taken out of it. The\n" +
+			"old session stays as it is.",
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "agent", Usage: "the `AGENT` that goes on"},
+			&cli.StringFlag{Name: "title", Usage: "title of the new session; that of the old one, if it is not given"},
+			&cli.StringSliceFlag{Name: "redact", Usage: "take out what this regular expression matches, too; may be repeated"},
+			timeoutFlag(0),
+		),
+		Action: func(c *cli.Context) error {
+			args, err := exactly(c, "SESSION")
+			if err != nil {
+				return err
+			}
+			if c.String("agent") == "" {
+				return usagef(c, "name the agent that goes on with --agent")
+			}
+			o := client.TranscriptOptions{Format: transcript.Handover, Redact: c.StringSlice("redact")}
+			if _, err := transcript.Patterns(o.Redact); err != nil {
+				return usagef(c, "--redact: %v", err)
+			}
+			t, err := targetOf(c)
+			if err != nil {
+				return err
+			}
+			ctx, cancel, api, err := controlClient(c)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			old, err := api.Session(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			body, err := api.Transcript(ctx, old.ID, o)
+			if err != nil {
+				return err
+			}
+			text, err := io.ReadAll(body)
+			if err = errors.Join(err, body.Close()); err != nil {
+				return fmt.Errorf("read the conversation: %w", err)
+			}
+			own := object{"agent": c.String("agent"), "handover": string(text)}
+			if title := cmp.Or(c.String("title"), old.Title); title != "" {
+				own["title"] = title
+			}
+			l, err := dialLink(ctx, t, func(*link, acp.Message) {})
+			if err != nil {
+				return err
+			}
+			defer l.close()
+			if _, err := l.initialize(ctx, c.String("agent"), object{}); err != nil {
+				return err
+			}
+			res, err := l.call(ctx, acp.MethodSessionNew, object{"cwd": old.Cwd, "mcpServers": []any{}, "_meta": meta(own)})
+			if err != nil {
+				return err
+			}
+			id := rawjson.MemberString(res, "sessionId")
+			if c.Bool("json") {
+				writeJSON(std.out, object{"sessionId": id, "agent": c.String("agent"), "from": old.ID})
+				return nil
+			}
+			fmt.Fprintf(std.out, "%s goes on in %s: sandbox-agent prompt --session %s\n", c.String("agent"), id, id)
+			return nil
+		},
+	}
+}

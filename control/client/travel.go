@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"sandboxagent.dev/sandbox-agent/control/parcel"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// ExportOptions say what is taken out of a session that is exported.
+type ExportOptions struct {
+	Redact      []string // regular expressions, beside what looks like a key
+	KeepSecrets bool     // leave in what looks like a key
+	Workspace   bool     // take along the files of the session's directory
+}
+
+// ExportSession returns all of a session as one file, for ImportSession of another
+// gateway. It is closed while it is read. The caller closes the file; one that ends with
+// an error is not whole.
+func (c *Client) ExportSession(ctx context.Context, id string, o ExportOptions) (io.ReadCloser, error) {
+	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}, "workspace": {strconv.FormatBool(o.Workspace)}}
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "export"}, query: q, accept: "*/*"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// ImportOptions say how a session is imported.
+type ImportOptions struct {
+	Cwd  string // the session's directory at the gateway; "" is the one that it had
+	Size int64  // of the file; 0 or less when it is not known
+	// Trust takes over the settings that can run programs, or allow something: for files
+	// of one's own.
+	Trust bool
+	// Workspace makes the workspace of the file in Cwd, which must be empty or not there.
+	Workspace bool
+}
+
+// ImportSession makes a session of a file of ExportSession.
+func (c *Client) ImportSession(ctx context.Context, file io.Reader, o ImportOptions) (runtime.Imported, error) {
+	q := url.Values{"trust": {strconv.FormatBool(o.Trust)}, "workspace": {strconv.FormatBool(o.Workspace)}}
+	if o.Cwd != "" {
+		q.Set("cwd", o.Cwd)
+	}
+	if o.Size <= 0 {
+		o.Size = -1
+	}
+	resp, err := c.send(ctx, call{
+		method: http.MethodPost, path: []string{"v2", "sessions", "import"}, query: q, accept: "application/json",
+		prepare: func(r *http.Request) { upload(r, file, o.Size, parcel.ContentType) },
+	})
+	if err != nil {
+		return runtime.Imported{}, err
+	}
+	var got runtime.Imported
+	return got, decode(resp, &got)
+}

@@ -1,0 +1,128 @@
+package parcel
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// ContentType is the media type of the file.
+const ContentType = "application/zstd"
+
+const (
+	manifestName  = "manifest.json"
+	checksumsName = "checksums"
+)
+
+// inMemory is how much of an entry is held in memory until its size is known; more goes
+// to a temporary file.
+const inMemory = 4 << 20
+
+// Writer writes a session's file. It is not safe for concurrent use.
+type Writer struct {
+	zip  *zstd.Encoder
+	tar  *tar.Writer
+	at   time.Time // of all entries
+	sums strings.Builder
+	err  error // the first; nothing is written behind it
+}
+
+// NewWriter writes the beginning of a session's file.
+func NewWriter(w io.Writer, m runtime.Manifest) (*Writer, error) {
+	// One goroutine, and a window that every reader must have room for.
+	zip, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(true))
+	if err != nil {
+		return nil, fmt.Errorf("compress the session: %w", err)
+	}
+	p := &Writer{zip: zip, tar: tar.NewWriter(zip), at: m.ExportedAt}
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode the manifest: %w", err)
+	}
+	if err := p.Put(manifestName, bytes.NewReader(append(b, '\n'))); err != nil {
+		return nil, err
+	}
+	return p, zip.Flush() // whoever reads it sees what comes
+}
+
+// Put writes one entry.
+func (p *Writer) Put(name string, r io.Reader) (err error) {
+	if p.err != nil {
+		return p.err
+	}
+	defer func() { p.err = err }()
+	if err := plainName(name); err != nil {
+		return err
+	}
+	content, size, release, err := spool(r)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	defer release()
+	if err := p.tar.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: size, ModTime: p.at, Format: tar.FormatPAX}); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(p.tar, sum), content); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if name != checksumsName {
+		fmt.Fprintf(&p.sums, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+	}
+	return nil
+}
+
+// Close writes the checksums and the end. A file that was not closed is not whole.
+func (p *Writer) Close() error {
+	if err := p.Put(checksumsName, strings.NewReader(p.sums.String())); err != nil {
+		return errors.Join(err, p.zip.Close())
+	}
+	return errors.Join(p.tar.Close(), p.zip.Close())
+}
+
+// Abandon gives up a file that will not be whole.
+func (p *Writer) Abandon() {
+	p.zip.Reset(io.Discard)
+	_ = p.zip.Close() // it writes to nobody
+}
+
+// spool reads all of r, to know how much it is.
+func spool(r io.Reader) (content io.Reader, size int64, release func(), err error) {
+	var head bytes.Buffer
+	n, err := io.Copy(&head, io.LimitReader(r, inMemory))
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if n < inMemory {
+		return &head, n, func() {}, nil
+	}
+	f, err := os.CreateTemp("", "session-export-")
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	release = func() {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}
+	more, err := io.Copy(f, r)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		release()
+		return nil, 0, nil, err
+	}
+	return io.MultiReader(&head, f), n + more, release, nil
+}

@@ -1,0 +1,162 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// Travel takes sessions to other gateways, and brings them from there.
+type Travel interface {
+	ExportSession(ctx context.Context, id string, d runtime.Departure) error
+	ImportSession(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions) (runtime.Imported, error)
+	TravelFolder() (dir string, remove func(), err error)
+}
+
+// travel makes a handler of one that needs Travel.
+func (s *Server) travel(h echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if s.o.Travel == nil {
+			return problem.New(problem.NotSupported, "sessions do not travel from or to this server")
+		}
+		return h(c)
+	}
+}
+
+var _ Travel = (*runtime.Runtime)(nil)
+
+// exportSession writes all of a session into one file.
+func (s *Server) exportSession(c echo.Context) error {
+	id, err := pathParam(c, "id")
+	if err != nil {
+		return err
+	}
+	keep, workspace := false, false
+	if err := flags(c, map[string]*bool{"keepSecrets": &keep, "workspace": &workspace}); err != nil {
+		return err
+	}
+	patterns, err := transcript.Patterns(c.QueryParams()["redact"])
+	if err != nil {
+		return problem.New(problem.InvalidRequest, "%v", err).With("parameter", "redact")
+	}
+	d := runtime.Departure{Clean: transcript.Cleaner(patterns, keep)}
+	if workspace {
+		if err := s.workspaces(); err != nil {
+			return err
+		}
+	}
+	return s.sendWhole(c, "export", id, func(out io.Writer) error {
+		var w *parcel.Writer
+		d.Begin = func(m runtime.Manifest) (err error) {
+			h := c.Response().Header()
+			h.Set("Content-Type", parcel.ContentType)
+			h.Set("Cache-Control", "no-store")
+			h.Set("X-Content-Type-Options", "nosniff")
+			h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": fileName(m.SessionID)}))
+			w, err = parcel.NewWriter(out, m)
+			return err
+		}
+		d.Put = func(name string, from io.Reader) error { return w.Put(name, from) }
+		if workspace {
+			d.Workspace = func(ctx context.Context, cwd string) error { return s.putWorkspace(ctx, w, cwd) }
+		}
+		err := s.o.Travel.ExportSession(c.Request().Context(), id, d)
+		if err == nil {
+			return w.Close()
+		}
+		if w != nil {
+			w.Abandon()
+		}
+		return err
+	})
+}
+
+// fileName is what a session's file is called.
+func fileName(id string) string {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, id)
+	return "session-" + plain[:min(len(plain), 100)] + ".tar.zst"
+}
+
+// importSession makes a session of such a file.
+func (s *Server) importSession(c echo.Context) error {
+	var o runtime.ImportOptions
+	o.Cwd = c.QueryParam("cwd")
+	workspace := false
+	if err := flags(c, map[string]*bool{"trust": &o.Trusted, "workspace": &workspace}); err != nil {
+		return err
+	}
+	if workspace {
+		if err := s.workspaces(); err != nil {
+			return err
+		}
+	}
+	r := fileRequest{Context: c}
+	release, err := s.transfer(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	dir, remove, err := s.o.Travel.TravelFolder()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	in := newIncoming(r)
+	defer in.done()
+	m, err := parcel.Unpack(in, dir, parcel.Usual, func(m runtime.Manifest) error {
+		if _, err := s.o.Sessions.Session(m.SessionID); err == nil {
+			return problem.New(problem.SessionAlreadyExists, "session %s is here already: delete it first, or leave it as it is", m.SessionID).With("sessionId", m.SessionID)
+		}
+		if workspace && !m.Workspace {
+			return problem.New(problem.InvalidRequest, "the file has no workspace: import it without one, or export it with its workspace").With("parameter", "workspace")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	got, err := s.arrive(c.Request().Context(), m, dir, o, workspace)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return c.JSON(http.StatusCreated, got)
+}
+
+// arrive makes the session of what was unpacked, after its workspace.
+func (s *Server) arrive(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions, workspace bool) (runtime.Imported, error) {
+	if !workspace {
+		got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
+		if err == nil && m.Workspace {
+			got.LeftOut = append(got.LeftOut, "workspace")
+		}
+		return got, err
+	}
+	ws, undo, err := s.placeWorkspace(ctx, dir, &o)
+	if err != nil {
+		return runtime.Imported{}, err
+	}
+	got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
+	if err != nil {
+		return got, errors.Join(err, undo())
+	}
+	for _, one := range ws.LeftOut {
+		got.LeftOut = append(got.LeftOut, "of the workspace: "+one)
+	}
+	return got, nil
+}

@@ -1,0 +1,53 @@
+package control
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+)
+
+// heldBack is how much of a body is made before the first of it is sent.
+const heldBack = 64 << 10
+
+// sendWhole answers with a body that is made while it is sent, and that nobody may take
+// for whole when it is not. What goes wrong before much of it was made, as a session
+// that is deleted meanwhile, is answered with why; later the connection is cut.
+func (s *Server) sendWhole(c echo.Context, what, id string, write func(w io.Writer) error) error {
+	r := fileRequest{Context: c}
+	release, err := s.transfer(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	out := newOutgoing(r)
+	defer out.done()
+	held := bufio.NewWriterSize(begun{out, c.Response()}, heldBack)
+	if err = write(held); err == nil {
+		err = held.Flush()
+	}
+	if err == nil {
+		return nil
+	}
+	if c.Response().Committed {
+		s.log.Warn("answer ended early", "what", what, "session", id, "err", err)
+		panic(http.ErrAbortHandler)
+	}
+	c.Response().Header().Del("Content-Disposition")
+	return err
+}
+
+// begun writes the header before the first bytes of a body.
+type begun struct {
+	*outgoing
+	response *echo.Response
+}
+
+// Write implements io.Writer.
+func (b begun) Write(p []byte) (int, error) {
+	if !b.response.Committed {
+		b.WriteHeader(http.StatusOK)
+	}
+	return b.outgoing.Write(p)
+}

@@ -1,0 +1,282 @@
+package fs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// packTimeout bounds git when it reads or writes a whole history.
+const packTimeout = 30 * time.Minute
+
+// staged is one entry of an index.
+var staged = regexp.MustCompile(`^([0-7]{6}) ([0-9a-f]{40}|[0-9a-f]{64}) ([0-3])\t`)
+
+// objectName is the form of the names of git's objects.
+var objectName = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+const submodule = "160000" // the mode of a submodule in an index
+
+// takeRepository writes what another machine needs to have the repository as it is here.
+// Nothing of its configuration goes along: it may name programs, and hold secrets.
+func (s *Service) takeRepository(ctx context.Context, g *repository, dir string, write func(string, func(io.Writer) error) error) (*Workspace, error) {
+	ws := &Workspace{Git: true, Root: g.root, Format: "sha1"}
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		var sub string
+		if sub, err = filepath.Rel(g.root, real); err == nil && sub != "." {
+			ws.Sub = filepath.ToSlash(sub)
+		}
+	}
+	if err != nil {
+		return nil, explain(err, "find %s in its repository", dir)
+	}
+	g.dir = g.root // of all of it, wherever the folder is
+	list := func(args ...string) ([]string, error) {
+		out, cut, err := g.run(ctx, args...)
+		if cut {
+			err = failf(TooLarge, "the repository at %s has more files than can be listed", g.root)
+		}
+		if err != nil || len(out) == 0 {
+			return nil, err
+		}
+		return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
+	}
+	status, _, err := g.run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--ignore-submodules=all", "--", ":(exclude,top)*")
+	if err != nil {
+		return nil, err
+	}
+	head := parseStatus(g.root, status, false)
+	ws.Branch, ws.Commit = head.Branch, head.Commit
+	index, err := list("ls-files", "--stage", "-z")
+	if err != nil {
+		return nil, err
+	}
+	others, err := list("ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return nil, err
+	}
+	objects, known := map[string]bool{}, map[string]bool{}
+	for _, line := range index {
+		m := staged.FindStringSubmatch(line)
+		if m == nil {
+			return nil, failf(Unsupported, "the index of the repository at %s has the entry %q, which is not understood", g.root, line)
+		}
+		known[line[len(m[0]):]] = true
+		if len(m[2]) == 64 {
+			ws.Format = "sha256"
+		}
+		if m[1] == submodule {
+			ws.leave("the submodule %q: its commit is noted, its files are not here", line[len(m[0]):])
+		} else {
+			objects[m[2]] = true
+		}
+	}
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(known)), func(name string) bool { return isSubmodule(index, name) })
+	names = append(names, others...)
+	slices.Sort(names)
+	if len(ws.Commit) == 64 {
+		ws.Format = "sha256"
+	}
+	if ws.Commit != "" {
+		objects[ws.Commit] = true
+	}
+	if len(objects) > 0 {
+		wanted := strings.Join(slices.Sorted(maps.Keys(objects)), "\n") + "\n"
+		err := write(partPack, func(w io.Writer) error {
+			return g.stream(ctx, strings.NewReader(wanted), w, "pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(index) > 0 {
+		err := write(partIndex, func(w io.Writer) error {
+			_, err := io.WriteString(w, strings.Join(index, "\x00")+"\x00")
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	shallow, err := s.gitFile(filepath.Join(g.found.common, "shallow"))
+	if err != nil {
+		return nil, err
+	}
+	if len(shallow) > 0 {
+		if err := write(partShallow, func(w io.Writer) error { _, err := w.Write(shallow); return err }); err != nil {
+			return nil, err
+		}
+	}
+	return ws, write(partFiles, func(w io.Writer) error { return s.packNamed(ctx, ws, names, known, w) })
+}
+
+// isSubmodule reports whether an index, which is sorted by name, has a submodule there.
+func isSubmodule(index []string, name string) bool {
+	nameOf := func(line string) string { _, n, _ := strings.Cut(line, "\t"); return n }
+	i, ok := slices.BinarySearchFunc(index, name, func(line, name string) int { return strings.Compare(nameOf(line), name) })
+	return ok && strings.HasPrefix(index[i], submodule)
+}
+
+// stream runs git in the folder with an input, and its output as it comes.
+func (g *repository) stream(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, packTimeout, failf(TimedOut, "git %s took longer than %s", args[0], packTimeout))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"--no-pager"}, args...)...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = g.dir, g.env, 2*time.Second
+	ownGroup(cmd)
+	stderr := &bounded{max: 16 << 10}
+	to := &output{w: out}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, to, stderr
+	err := cmd.Run()
+	switch {
+	case to.err != nil:
+		return to.err
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound):
+		return failf(Unsupported, "git is not installed on the server's machine, or not in its PATH")
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	e := failf(Failed, "git %s in %s: %s", args[0], g.dir, strings.ToValidUTF8(strings.TrimSpace(stderr.b.String()), "\ufffd"))
+	e.err = err
+	return e
+}
+
+// output remembers why nothing more could be written: git's own words are about pipes.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (f *output) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err != nil {
+		f.err = err
+	}
+	return n, err
+}
+
+// makeRepository makes a repository of the parts of one, in a folder that has its files.
+func (s *Service) makeRepository(ctx context.Context, dir string, ws *Workspace, open func(part string) (io.ReadCloser, error)) error {
+	if ws.Format != "sha1" && ws.Format != "sha256" {
+		return failf(Refused, "the workspace has git objects of the form %q, which is unknown", ws.Format)
+	}
+	if ws.Commit != "" && !objectName.MatchString(ws.Commit) {
+		return failf(Refused, "the workspace has the commit %q, which is none", ws.Commit)
+	}
+	g := &repository{s: s, dir: dir, root: dir, max: 1 << 20, env: append(noGitEnvironment(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))}
+	quiet := func(in io.Reader, args ...string) error { return g.stream(ctx, in, io.Discard, args...) }
+	if err := quiet(nil, "init", "-q", "--template=", "--object-format="+ws.Format); err != nil {
+		return err
+	}
+	g.env = append(g.env, "GIT_DIR="+filepath.Join(dir, ".git"), "GIT_WORK_TREE="+dir)
+	part := func(name string, f func(r io.Reader) error) error {
+		r, err := open(name)
+		if err != nil || r == nil {
+			return err
+		}
+		defer func() { _ = r.Close() }()
+		return f(r)
+	}
+	err := part(partPack, func(r io.Reader) error { return quiet(r, "index-pack", "--stdin") })
+	if err == nil {
+		err = part(partShallow, func(r io.Reader) error { return s.writeShallow(dir, r) })
+	}
+	if err == nil {
+		err = part(partIndex, func(r io.Reader) error {
+			entries, err := readIndex(r)
+			if err != nil {
+				return err
+			}
+			return quiet(bytes.NewReader(entries), "update-index", "-z", "--index-info")
+		})
+	}
+	if err != nil {
+		return err
+	}
+	to := "HEAD"
+	if ws.Branch != "" {
+		to = "refs/heads/" + ws.Branch
+		if err := quiet(nil, "check-ref-format", "--branch", ws.Branch); err != nil {
+			return failf(Refused, "the workspace has the branch %q, which is no name of one", ws.Branch)
+		}
+		if err := quiet(nil, "symbolic-ref", "HEAD", to); err != nil {
+			return err
+		}
+	}
+	if ws.Commit != "" {
+		// All of its history must be there, or the repository would be broken.
+		if err := quiet(nil, "rev-list", "--objects", "--quiet", "--end-of-options", ws.Commit); err != nil {
+			return failf(Refused, "the workspace's history is not whole: %v", err)
+		}
+		if err := quiet(nil, "update-ref", "--no-deref", to, ws.Commit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readIndex reads the entries of an index. git leaves out silently what it does not take.
+func readIndex(r io.Reader) ([]byte, error) {
+	const most = 256 << 20
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return nil, explain(err, "read the index of the workspace")
+	}
+	if len(b) > most {
+		return nil, failf(TooLarge, "the index of the workspace is larger than %d bytes", most)
+	}
+	for rest := b; len(rest) > 0; {
+		line, more, ended := bytes.Cut(rest, []byte{0})
+		m := staged.Find(line)
+		if name := string(line[len(m):]); m == nil || !ended || !plainPath(name) {
+			return nil, failf(Refused, "the index of the workspace has the entry %.200q, which git would not take", line)
+		}
+		rest = more
+	}
+	return b, nil
+}
+
+// plainPath reports whether a path can be one in a repository.
+func plainPath(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." || isGit(part) {
+			return false
+		}
+	}
+	return true
+}
+
+// writeShallow writes where a history ends that is not whole.
+func (s *Service) writeShallow(dir string, r io.Reader) error {
+	b, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	if err != nil {
+		return explain(err, "read where the history ends")
+	}
+	for line := range bytes.Lines(b) {
+		if !objectName.Match(bytes.TrimSuffix(line, []byte("\n"))) {
+			return failf(Refused, "the workspace says that its history ends at %q, which is no commit", fmt.Sprintf("%.80s", line))
+		}
+	}
+	root, err := s.name(filepath.Join(dir, ".git"))
+	if err != nil {
+		return err
+	}
+	in, err := s.tree.OpenRoot(root)
+	if err != nil {
+		return explain(err, "open %s", dir)
+	}
+	defer in.Close()
+	return explain(in.WriteFile("shallow", b, 0o644), "write where the history ends")
+}

@@ -1,0 +1,137 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// linesOf returns all that a log has, as lines.
+func linesOf(t *testing.T, l *Log) string {
+	t.Helper()
+	var b []byte
+	for c := l.Cursor(max(1, l.Oldest()) - 1); ; {
+		batch, err := c.Next(nil, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(batch) == 0 {
+			return string(b)
+		}
+		for _, e := range batch {
+			b = e.AppendLine(b)
+		}
+	}
+}
+
+func TestRestore(t *testing.T) {
+	frame := func(n int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"m","params":{"n":%d,"s":%q}}`, n, strings.Repeat("x", n%300))
+	}
+	line := func(seq uint64, n int) string {
+		return fmt.Sprintf("{\"seq\":%d,\"time\":%d,\"kind\":\"u\",\"to\":-7,\"message\":%s}\n", seq, 1_700_000_000_000+n, frame(n))
+	}
+	build := func(seqs ...uint64) string {
+		var b strings.Builder
+		for i, s := range seqs {
+			b.WriteString(line(s, i))
+		}
+		return b.String()
+	}
+	many := make([]uint64, 3000)
+	for i := range many {
+		many[i] = uint64(i + 1)
+		if i > 2000 {
+			many[i] += 500
+		}
+	}
+	for name, in := range map[string]string{
+		"none": "", "from the first": build(1, 2, 3), "the first are gone": build(7, 8), "numbers are skipped": build(1, 2, 9, 10), "both": build(5, 9, 1_000_000), "many": build(many...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			lines := NewLines(strings.NewReader(in))
+			if err := Restore(path, []byte(`{"id":"a"}`), lines.Next); err != nil {
+				t.Fatal(err)
+			}
+			if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
+				t.Fatalf("%+v, %v", rep, err)
+			}
+			if b, err := About(path); err != nil || string(b) != `{"id":"a"}` {
+				t.Errorf("about: %s, %v", b, err)
+			}
+			l, err := Open(path, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			if got := linesOf(t, l); got != in {
+				t.Errorf("%d bytes of lines, want %d", len(got), len(in))
+			}
+			last := lines.last
+			if seq, err := l.AppendFlush(Update, Everyone, []byte(frame(1))); err != nil || seq != last+1 {
+				t.Errorf("the next entry is %d, %v; want %d", seq, err, last+1)
+			}
+			if strings.HasPrefix(name, "the first") {
+				var gone *TruncatedError
+				if _, err := l.Cursor(0).Next(nil, 1); !errors.As(err, &gone) || gone.Oldest != 7 {
+					t.Errorf("what is gone: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestRestore_Refused(t *testing.T) {
+	const good = `{"seq":2,"time":1,"kind":"u","to":0,"message":{"a":1}}` + "\n"
+	for in, want := range map[string]string{
+		good + good:                                       "entry 2 stands behind entry 2",
+		good + strings.TrimSuffix(good, "\n"):             "has no end",
+		strings.Replace(good, `"u"`, `"z"`, 1):            "is no entry",
+		strings.Replace(good, `:1}`, `:}}`, 1):            "is no entry",
+		strings.Replace(good, `2`, `9007199254740992`, 1): "stands behind entry 0",
+		"\n":                       "is no entry",
+		`{"seq":1}` + "\n":         "is no entry",
+		strings.Repeat("x", 1<<20): "has no end",
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		err := Restore(path, nil, NewLines(strings.NewReader(in)).Next)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %v, want %s", in, err, want)
+		}
+		if found, _ := filepath.Glob(path + "*"); len(found) > 0 {
+			t.Errorf("%.60q left %v", in, found)
+		}
+	}
+}
+
+// FuzzLines: what is read is written again as it was.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte(`{"seq":2,"time":1,"kind":"u","to":0,"message":{"a":1}}` + "\n"))
+	f.Add([]byte(`{"seq":9,"time":-1,"kind":"p","to":-5,"message":{"prompt":1,"block":0}}` + "\n\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		lines := NewLines(bytes.NewReader(b))
+		var last uint64
+		for {
+			e, err := lines.Next()
+			if err != nil {
+				if err == io.EOF && len(b) > 0 && b[len(b)-1] != '\n' {
+					t.Fatal("half a line was taken")
+				}
+				return
+			}
+			if e.Seq <= last {
+				t.Fatalf("%d behind %d", e.Seq, last)
+			}
+			last = e.Seq
+			again, err := NewLines(bytes.NewReader(e.AppendLine(nil))).Next()
+			if err != nil || again.Seq != e.Seq || again.Kind != e.Kind || again.To != e.To || !bytes.Equal(again.Frame, e.Frame) {
+				t.Fatalf("%+v became %+v, %v", e, again, err)
+			}
+		}
+	})
+}
