@@ -12,9 +12,9 @@ import (
 // Another agent is given the conversation with its first prompt, once, and clients see
 // only what was said.
 func TestHandoff(t *testing.T) {
-	url, _ := start(t, "--default-agent", "mock")
+	url, _ := start(t)
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
-	_, _, errOut := tool(t, "", "prompt", "--title", "A title", "echo the word is heron and the key is sk-ant-0123456789abcdef0123")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--title", "A title", "echo the word is heron and the key is sk-ant-0123456789abcdef0123")
 	old := sessionIn(errOut)
 	code, out, errOut := tool(t, "", "sessions", "handoff", old, "--agent", "mock", "--json", "--redact", "the key is")
 	var made struct{ SessionID, Agent, From string }
@@ -83,7 +83,7 @@ func TestHandoff(t *testing.T) {
 		`{"handover":""}`: "must be a text",
 		`{"handover":"` + strings.Repeat("x", 256<<10+1) + `"}`: "are the most",
 	} {
-		code, out, errOut := tool(t, `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":`+own+`}}`, "rpc", "call", "session/new", "-")
+		code, out, errOut := tool(t, `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":`+own+`}}`, "rpc", "call", "--agent", "mock", "session/new", "-")
 		if code == exitOK || !strings.Contains(out+errOut, want) {
 			t.Errorf("%.40s: exit %d, %s%s", own, code, out, errOut)
 		}

@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
 // link is the client end of one connection to a gateway: it numbers requests
@@ -42,6 +43,28 @@ func dialLink(ctx context.Context, t target, receive func(*link, acp.Message)) (
 		return nil, err
 	}
 	return newLink(conn, receive), nil
+}
+
+// sessionLink connects for a call about one session. The connection names its agent:
+// a gateway may have no default.
+func sessionLink(ctx context.Context, t target, id string) (*link, error) {
+	api, err := client.New(t.endpoint, client.Options{Token: t.token})
+	if err != nil {
+		return nil, err
+	}
+	s, err := api.Session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	l, err := dialLink(ctx, t, func(*link, acp.Message) {})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.initialize(ctx, s.Agent, object{}); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // retryFlag says how long a command looks for a gateway that is gone.

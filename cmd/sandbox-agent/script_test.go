@@ -400,9 +400,9 @@ func TestPrompt_ClosesAndDeletes(t *testing.T) {
 }
 
 func TestSessions_Terminate(t *testing.T) {
-	url, _ := start(t, "--default-agent", "mock")
+	url, _ := start(t)
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
-	_, _, errOut := tool(t, "", "prompt", "hello")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "hello")
 	id := sessionIn(errOut)
 	for _, want := range []string{"terminated " + id, id + " had ended already"} {
 		if code, out, errOut := tool(t, "", "sessions", "terminate", id); code != exitOK || strings.TrimSpace(out) != want {

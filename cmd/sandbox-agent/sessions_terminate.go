@@ -5,7 +5,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
@@ -27,14 +26,11 @@ func sessionsTerminateCommand(std stdio) *cli.Command {
 			}
 			ctx, cancel := withTimeout(c.Context, c.Duration("timeout"))
 			defer cancel()
-			l, err := dialLink(ctx, t, func(*link, acp.Message) {})
+			l, err := sessionLink(ctx, t, args[0])
 			if err != nil {
 				return err
 			}
 			defer l.close()
-			if _, err := l.initialize(ctx, "", object{}); err != nil {
-				return err
-			}
 			res, err := l.call(ctx, "_sandboxagent/session/terminate", object{"sessionId": args[0]})
 			if err != nil {
 				return err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -235,14 +234,11 @@ func (m *move) leave(ctx context.Context, here *runtime.SessionInfo) error {
 		metadata = json.RawMessage("{}")
 	}
 	metadata = rawjson.SetMember(metadata, rawjson.AppendQuoted(nil, m.address), movedTo)
-	l, err := dialLink(ctx, m.source, func(*link, acp.Message) {})
+	l, err := sessionLink(ctx, m.source, here.ID)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if _, err := l.initialize(ctx, "", object{}); err != nil {
-		return err
-	}
 	if _, err := l.call(ctx, "_sandboxagent/session/set_metadata", object{"sessionId": here.ID, "metadata": metadata}); err != nil {
 		return fmt.Errorf("note where session %s went: %w", here.ID, err)
 	}

@@ -52,8 +52,8 @@ func cutting(t *testing.T, to, path string) string {
 
 func TestTeleport(t *testing.T) {
 	dataOne, dataTwo, files := t.TempDir(), t.TempDir(), t.TempDir()
-	one, _ := start(t, "--default-agent", "mock", "--data-dir", dataOne, "--ephemeral=false")
-	two, _ := start(t, "--default-agent", "mock", "--data-dir", dataTwo, "--ephemeral=false")
+	one, _ := start(t, "--data-dir", dataOne, "--ephemeral=false")
+	two, _ := start(t, "--data-dir", dataTwo, "--ephemeral=false")
 	apis := map[string]*client.Client{}
 	for _, u := range []string{one, two} {
 		api, err := client.New(u, client.Options{})
@@ -78,7 +78,7 @@ func TestTeleport(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", one)
-	_, _, errOut := tool(t, "", "prompt", "--cwd", home, "--mcp", "near=/bin/true", "echo the key is sk-ant-0123456789abcdef0123")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "--mcp", "near=/bin/true", "echo the key is sk-ant-0123456789abcdef0123")
 	id := sessionIn(errOut)
 
 	// The connection breaks while the session is read: it is where it was.
@@ -156,7 +156,7 @@ func TestTeleport(t *testing.T) {
 	}
 
 	// A copy leaves it open; one that goes on at both is not overwritten.
-	if code, _, errOut := tool(t, "", "prompt", "--cwd", home, "--close", "echo another"); code != exitOK {
+	if code, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "--close", "echo another"); code != exitOK {
 		t.Fatal(errOut)
 	} else {
 		id = sessionIn(errOut)

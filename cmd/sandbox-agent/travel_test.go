@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -84,11 +85,11 @@ func tree(t *testing.T, dir string) []string {
 }
 
 func TestTravel(t *testing.T) {
-	one, _ := start(t, "--default-agent", "mock")
+	one, _ := start(t)
 	data := t.TempDir()
-	two, _ := start(t, "--default-agent", "mock", "--data-dir", data, "--ephemeral=false")
+	two, _ := start(t, "--data-dir", data, "--ephemeral=false")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", one)
-	_, _, errOut := tool(t, "", "prompt", "--env", "GREETING=a value that is secret", "--mcp", "near=/bin/true", "echo the key is sk-ant-0123456789abcdef0123, the word is heron")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--env", "GREETING=a value that is secret", "--mcp", "near=/bin/true", "echo the key is sk-ant-0123456789abcdef0123, the word is heron")
 	id := sessionIn(errOut)
 	if id == "" {
 		t.Fatal(errOut)
@@ -231,11 +232,11 @@ func altered(t *testing.T, m runtime.Manifest, entries map[string][]byte, name, 
 
 // A session that works is not exported, and one that is stays open.
 func TestTravel_Working(t *testing.T) {
-	url, _ := start(t, "--default-agent", "mock")
+	url, _ := start(t)
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
-	_, _, errOut := tool(t, "", "prompt", "hello")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "hello")
 	id := sessionIn(errOut)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

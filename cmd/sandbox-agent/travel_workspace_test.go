@@ -26,9 +26,9 @@ func TestTravel_Workspace(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	one, _ := start(t, "--default-agent", "mock")
+	one, _ := start(t)
 	data, files := t.TempDir(), t.TempDir()
-	two, _ := start(t, "--default-agent", "mock", "--data-dir", data, "--ephemeral=false")
+	two, _ := start(t, "--data-dir", data, "--ephemeral=false")
 	repo := filepath.Join(files, "repo")
 	write := func(name, content string) {
 		t.Helper()
@@ -50,7 +50,7 @@ func TestTravel_Workspace(t *testing.T) {
 	write(".env", "SECRET=1\n")
 
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", one)
-	_, _, errOut := tool(t, "", "prompt", "--cwd", filepath.Join(repo, "app"), "hello")
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", filepath.Join(repo, "app"), "hello")
 	id := sessionIn(errOut)
 	file := filepath.Join(t.TempDir(), "s.tar.zst")
 	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", file, "--workspace"); code != exitOK {
