@@ -537,7 +537,6 @@ func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
 		t.Errorf("a client with one stream is told %s", result)
 	}
 	apart := connectAs(t, r, 1, `{"protocolVersion":1,"clientCapabilities":{}}`, acp.PerSession)
-	id := apart.request("session/load", load)
 	st, err := apart.c.Stream(s, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -557,7 +556,7 @@ func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
 			}
 		}
 	}()
-	_, res := apart.until(id)
+	_, res := apart.until(apart.request("session/load", load))
 	events, _, err := r.Events(t.Context(), s, 0, 0)
 	last := uint64(0) // that is shown to all
 	for _, e := range events {

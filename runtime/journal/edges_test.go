@@ -656,3 +656,21 @@ func TestFormat_Bytes(t *testing.T) {
 		t.Errorf("read as %+v, %v", back, ok)
 	}
 }
+
+// A damaged digit of the version does not make a file one of the future.
+func TestOpen_ADamagedVersion(t *testing.T) {
+	path, data, _ := written(t, 50)
+	data[len(versionLine)-2] ^= 4 // 2 is 6
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := openTrimmed(t, path, Options{})
+	checkRun(t, readAll(t, l, 0), 1, 50)
+	fill(t, l, 51, 51)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := Verify(path); err != nil || len(rep.Damage) != 1 || rep.Entries != 51 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}

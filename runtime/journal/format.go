@@ -178,7 +178,9 @@ func dataStart(head []byte) (int64, error) {
 		return int64(len(versionLine)), nil
 	}
 	if rest, ok := strings.CutPrefix(string(head), versionLead); ok {
-		if digits, _, ok := strings.Cut(rest, "\n"); ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
+		digits, blocks, ok := strings.Cut(rest, "\n")
+		// A digit may be damaged, too: blocks of another version begin with another mark.
+		if ok && digits != "" && strings.Trim(digits, "0123456789") == "" && !strings.HasPrefix(blocks, blockMark) {
 			return 0, fmt.Errorf("%w: it has version %s: it was written by a newer sandbox-agent", ErrFormat, digits)
 		}
 	}
