@@ -23,7 +23,7 @@ sandbox_mode = "danger-full-access"
 		Adapter:   w.Adapter(),
 		Servers:   true,
 		Forget:    w.Forget(".codex/sessions"),
-		Elsewhere: bridgetest.Scenarios(),
+		Elsewhere: bridgetest.Scenarios("lost-record"),
 		Prompts:   w.Prompts(isAgent),
 		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
 		Unshown:   shownBy().Elsewhere(),

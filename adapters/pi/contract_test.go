@@ -22,7 +22,7 @@ func TestContract(t *testing.T) {
 		Adapter:   w.Adapter(),
 		Servers:   true,
 		Forget:    w.Forget(".pi/agent/sessions"),
-		Elsewhere: bridgetest.Scenarios(),
+		Elsewhere: bridgetest.Scenarios("lost-record"),
 		Prompts:   prompts,
 		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
 		Unshown:   shownBy().Elsewhere(),

@@ -118,7 +118,9 @@ export async function newSession(page: Page, options: { agent?: string; prompt?:
   await page.getByLabel("Folder", { exact: true }).fill(options.cwd ?? "/tmp");
   if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
   await page.getByRole("button", { name: "Start", exact: true }).click();
-  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor().catch(async (error: unknown) => {
+    throw new Error(`${String(error)}\n\nThe page, at ${page.url()}, says:\n${await page.locator("body").innerText()}`);
+  });
   return decodeURIComponent(new URL(page.url()).hash.split("/")[2] ?? "");
 }
 

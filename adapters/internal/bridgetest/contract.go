@@ -9,15 +9,25 @@ import (
 )
 
 // Scenarios are the contracts that the scenarios of every agent with a bridge show
-// through the gateway, with the same program.
-func Scenarios() map[string]string {
+// through the gateway, with the same program, and more of those that only some can play.
+func Scenarios(more ...string) map[string]string {
 	const again = `the scenario "closed, loaded and resumed" shows it through the gateway`
-	return map[string]string{
+	all := map[string]string{
 		"load": again, "resume": again,
+		"calls-of-a-dead-process": `the scenario "process killed in the middle of turns" shows it through the gateway`,
 		"two-sessions-interleave": `the scenario "sessions at once" shows it through the gateway`,
 		"permission-cancelled":    `the scenario "permission answered as cancelled ends the turn" shows it through the gateway`,
 		"cancel-ends-the-turn":    `the scenarios "cancel ..." show it through the gateway`,
 	}
+	for _, contract := range more {
+		all[contract] = someScenarios[contract]
+	}
+	return all
+}
+
+// someScenarios are those that not every agent can play.
+var someScenarios = map[string]string{
+	"lost-record": `the scenario "an agent whose files are gone says so" shows it through the gateway`,
 }
 
 // AgentPID is shell that sets p to the nearest ancestor for which isAgent, a
