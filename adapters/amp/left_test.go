@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,9 +29,9 @@ func TestLive_TurnThatWasLeft(t *testing.T) {
 	w.Program.Path, w.Program.Args = "/bin/bash", []string{script}
 	never := make(chan struct{})
 	defer close(never)
-	ends := false
+	var ends atomic.Bool
 	w.Model.OnRequest(scriptedmodel.Exactly("be killed"), func(*scriptedmodel.Request) []scriptedmodel.Step {
-		if ends {
+		if ends.Load() {
 			return []scriptedmodel.Step{{scriptedmodel.Shell("echo begun")}, {scriptedmodel.Say("left over")}}
 		}
 		return []scriptedmodel.Step{{scriptedmodel.Shell("echo begun")}, {scriptedmodel.Gate(never)}}
@@ -49,25 +50,30 @@ func TestLive_TurnThatWasLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Write("open", "", 0o600)
-	c := w.open(nil)
-	id := c.New("")
-	c.Prompt(id, "be killed")
-	thinks(1)
-	for copied := ""; !strings.Contains(copied, `"tool_result"`); { // nobody tells
-		if t.Context().Err() != nil {
-			t.Fatal("amp keeps no copy of the call's result")
+	// left is a session in whose turn Amp was killed. It has written down that a call has
+	// ended, and nothing of how the turn does.
+	left := func(thought int) schema.SessionID {
+		t.Helper()
+		w.Write("open", "", 0o600)
+		c := w.open(nil)
+		id := c.New("")
+		c.Prompt(id, "be killed")
+		thinks(thought)
+		for copied := ""; !strings.Contains(copied, `"tool_result"`); { // nobody tells
+			if t.Context().Err() != nil {
+				t.Fatal("amp keeps no copy of the call's result")
+			}
+			b, _ := os.ReadFile(filepath.Join(w.Home, ".local/share/amp/threads", string(id)+".json"))
+			copied = string(b)
+			time.Sleep(10 * time.Millisecond)
 		}
-		b, _ := os.ReadFile(filepath.Join(w.Home, ".local/share/amp/threads", string(id)+".json"))
-		copied = string(b)
-		time.Sleep(10 * time.Millisecond)
+		if err := syscall.Kill(c.Conn.(adapters.Process).PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		return id
 	}
-	if err := syscall.Kill(c.Conn.(adapters.Process).PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-
-	begin := func() (*bridgetest.Client, acp.ID) {
+	begin := func(id schema.SessionID) (*bridgetest.Client, acp.ID) {
 		t.Helper()
 		if err := os.RemoveAll(open); err != nil {
 			t.Fatal(err)
@@ -78,7 +84,9 @@ func TestLive_TurnThatWasLeft(t *testing.T) {
 		}
 		return c, c.Prompt(id, "say after")
 	}
-	c, turn := begin()
+
+	id := left(1)
+	c, turn := begin(id)
 	thinks(2)
 	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	if r, e := c.Result(turn); e != nil || rawjson.MemberString(r, "stopReason") != "cancelled" {
@@ -86,8 +94,10 @@ func TestLive_TurnThatWasLeft(t *testing.T) {
 	}
 	c.Close()
 
-	ends = true
-	c, turn = begin()
+	// Another session: Amp may have written down the end of that one.
+	id = left(3)
+	ends.Store(true)
+	c, turn = begin(id)
 	c.Await("what was left", 0, func(m *acp.Message) bool { return strings.Contains(string(m.Update()), "left over") })
 	w.Write("open", "", 0o600)
 	r, e := c.Result(turn)

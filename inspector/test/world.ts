@@ -117,6 +117,8 @@ export async function newSession(page: Page, options: { agent?: string; prompt?:
   await page.locator(".new-session").getByLabel("Agent", { exact: true }).selectOption(options.agent ?? "mock");
   await page.getByLabel("Folder", { exact: true }).fill(options.cwd ?? "/tmp");
   if (options.prompt) await page.getByLabel("First prompt").fill(options.prompt);
+  // What the gateway tells about the agent changes the form, and moves its button.
+  await page.waitForFunction(() => !document.querySelector(".new-session [aria-busy=true]"));
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor().catch(async (error: unknown) => {
     throw new Error(`${String(error)}\n\nThe page, at ${page.url()}, says:\n${await page.locator("body").innerText()}`);

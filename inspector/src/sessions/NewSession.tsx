@@ -86,18 +86,20 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
   const [keys, setKeys] = useState(noKeys);
   const said = useRef<HTMLDivElement>(null);
+  const first = useRef<HTMLFormElement>(null);
   useEffect(() => {
     const element = said.current;
     if (!element) return;
     element.focus();
-    // It grows when the agent has told how to log in.
+    // It grows when the agent has told how to log in, and the form above it when the
+    // gateway has told about the agent.
     const sizes = new ResizeObserver(() => element.contains(document.activeElement) && element.scrollIntoView({ block: "nearest" }));
     sizes.observe(element);
+    if (first.current) sizes.observe(first.current);
     return () => sizes.disconnect();
   }, [problem]);
   const [busy, setBusy] = useState(false);
   const listId = useId();
-  const first = useRef<HTMLFormElement>(null);
   useEffect(() => {
     if (!matchMedia("(pointer: coarse)").matches) first.current?.querySelector<HTMLElement>("textarea")?.focus();
   }, []);
