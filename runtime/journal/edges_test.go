@@ -674,3 +674,24 @@ func TestOpen_ADamagedVersion(t *testing.T) {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }
+
+// The newest time is the one that the entry has, whenever it is shown.
+func TestNewestTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := open(t, 0)
+		if at := l.NewestTime(); !at.IsZero() {
+			t.Errorf("nothing is of %v", at)
+		}
+		for range 2 {
+			l.Append(Update, Everyone, frame(1))
+			time.Sleep(7 * time.Millisecond)
+			if err := l.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			all := readAllKinds(t, l)
+			if at := all[len(all)-1].Time(); !l.NewestTime().Equal(at) || time.Since(at) != 7*time.Millisecond {
+				t.Errorf("the newest is of %v, want %v", l.NewestTime(), at)
+			}
+		}
+	})
+}

@@ -111,6 +111,8 @@ type Log struct {
 	used     time.Time // the last write to or read from the file
 	watchers []chan<- struct{}
 	closed   bool
+	given    int64 // time of the newest entry that was appended since Open, in ms
+	shown    int64 // and of the newest that readers see
 	refused  error // why nothing can be written or read, ever
 	retrying bool
 	stop     chan struct{} // closed by Close
@@ -218,6 +220,7 @@ func (l *Log) appendLocked(k Kind, to Recipient, parts [][]byte) uint64 {
 	b := l.roomLocked(need)
 	if l.batch == 0 {
 		l.batch = time.Now().UnixMilli()
+		l.given = l.batch
 	}
 	seq := l.next
 	l.next++

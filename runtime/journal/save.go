@@ -55,7 +55,7 @@ func (l *Log) flushLocked() error {
 	}
 	l.saveErr = nil
 	l.evictLocked()
-	l.visible, l.total, l.fresh = l.appended, l.total+l.fresh, 0
+	l.visible, l.total, l.fresh, l.shown = l.appended, l.total+l.fresh, 0, l.given
 	for _, w := range l.watchers {
 		select {
 		case w <- struct{}{}:

@@ -188,6 +188,17 @@ func (l *Log) OldestTime() (time.Time, error) {
 	return first[0].Time(), nil
 }
 
+// NewestTime returns the time of the newest entry that was appended since the log was
+// opened and that readers see, as the entry has it; the zero time for none.
+func (l *Log) NewestTime() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(l.shown)
+}
+
 // Size returns the bytes of the file, or of memory for a log without one.
 func (l *Log) Size() int64 {
 	l.mu.Lock()

@@ -144,7 +144,9 @@ func (s *Session) Flush() {
 	if log.Flush() != nil || log.Last() == before {
 		return
 	}
-	s.active.Store(time.Now().UnixMilli())
+	if at := log.NewestTime(); !at.IsZero() { // as it is read after a restart
+		s.active.Store(at.UnixMilli())
+	}
 	s.stirred.Store(int64(awake.Now()))
 	s.mu.Lock()
 	s.announceLocked()
