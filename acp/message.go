@@ -18,6 +18,7 @@ type Message struct {
 	session                 rawjson.Span // value of params.sessionId, with quotes
 	update                  rawjson.Span // value of params.update
 	meta                    rawjson.Span // value of params._meta
+	audience
 }
 
 func (m *Message) at(s rawjson.Span) []byte { return m.frame[s.From:s.To:s.To] }
@@ -171,6 +172,7 @@ func (m *Message) SplitUpdate() (before, after []byte) {
 func (m *Message) Clone() Message {
 	c := *m
 	c.frame = append([]byte(nil), m.frame...)
+	c.audience = m.audience.clone()
 	return c
 }
 

@@ -38,11 +38,11 @@ func (h *Handler) postInline(w http.ResponseWriter, r *http.Request, c *conn, m 
 			defer h.open.add(-1)
 			select {
 			case rep := <-replies:
-				c.receipts.settle(note, rep)
+				c.receipts.record(note, rep)
 			case <-c.client.Done():
 				select {
 				case rep := <-replies: // it came together with the end
-					c.receipts.settle(note, rep)
+					c.receipts.record(note, rep)
 				default:
 				}
 			}

@@ -39,12 +39,12 @@ type receipts struct {
 
 // receipt is one such POST. Its fields are guarded by the receipts' mu.
 type receipt struct {
-	key     string
-	taken   bool // handed to the client; what comes after it follows it
-	settled bool // answered; reply holds the answer unless it was dropped
-	dropped bool
-	reply   acp.Reply
-	waiting []chan<- acp.Reply
+	key      string
+	taken    bool // handed to the client; what comes after it follows it
+	answered bool // reply holds the answer unless it was dropped
+	dropped  bool
+	reply    acp.Reply
+	waiting  []chan<- acp.Reply
 }
 
 // keyOf returns the request's key, "" when it has none.
@@ -135,14 +135,14 @@ func (rs *receipts) await(ctx context.Context, key string) {
 	}
 }
 
-// settle keeps the answer and gives it to who waits.
-func (rs *receipts) settle(r *receipt, rep acp.Reply) {
+// record keeps the answer and gives it to who waits.
+func (rs *receipts) record(r *receipt, rep acp.Reply) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for _, w := range r.waiting {
 		w <- rep // each has room for it
 	}
-	r.settled, r.waiting = true, nil
+	r.answered, r.waiting = true, nil
 	if rs.m[r.key] != r {
 		return
 	}
@@ -152,7 +152,7 @@ func (rs *receipts) settle(r *receipt, rep acp.Reply) {
 		if rs.bytes <= maxKept {
 			return
 		}
-		if o.settled && !o.dropped {
+		if o.answered && !o.dropped {
 			rs.bytes -= len(o.reply.Frame)
 			o.reply, o.dropped = acp.Reply{}, true
 		}
@@ -167,7 +167,7 @@ func (rs *receipts) answer(r *receipt) (<-chan acp.Reply, error) {
 	switch {
 	case r.dropped:
 		return nil, problem.New(problem.Conflict, "this request was answered, and its answer is no longer kept: read the session's events")
-	case r.settled:
+	case r.answered:
 		ch <- r.reply
 	default:
 		r.waiting = append(r.waiting, ch)

@@ -88,7 +88,7 @@ func TestKey_AnswersAreKeptWithinTheBound(t *testing.T) {
 		if again {
 			t.Fatal(key)
 		}
-		rs.settle(r, big)
+		rs.record(r, big)
 		all = append(all, r)
 	}
 	if _, err := rs.answer(all[0]); err == nil || !strings.Contains(err.Error(), "no longer kept") {

@@ -96,11 +96,9 @@ func (r *relay) read(ctx context.Context) error {
 		}
 		refusal := acp.Refusal
 		if err == nil && m.Method() == acp.MethodInitialize && m.IsRequest() {
-			// The other gateway is spoken to in version 1.
-			if choice, refused := version.Choose(&m, []int{version.One}); refused != nil {
+			// The other gateway chooses. What no gateway takes may have no answer with its id.
+			if _, refused := version.Choose(&m, version.All()); refused != nil {
 				err, refusal = refused, func(error) acp.Message { return version.Refusal(&m, refused) }
-			} else {
-				m = acp.NewRequest(m.ID(), m.Method(), choice.Params)
 			}
 		}
 		if err != nil {

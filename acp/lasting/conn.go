@@ -52,12 +52,14 @@ type Conn struct {
 	hello    acp.Message // the client's initialize, as it is sent
 	begun    bool
 	greeted  bool                // initialize was answered
+	two      bool                // the connection is of version 2 of the protocol
 	turns    bool                // the client itself wants to hear how turns end
 	queue    []outgoing          // what no connection has taken, in order; bounded by maxWaiting
 	room     chan struct{}       // closed and replaced when the queue is no longer full
 	up       bool                // a connection takes what is in the queue
 	requests map[acp.ID]*request // of the client, without a response
 	sessions map[string]*session // that the client is attached to
+	children map[string]string   // the sessions that have them, by the ids of children
 	own      map[acp.ID]chan acp.Message
 	lastOwn  int
 	names    string // begins the names of prompts
@@ -82,6 +84,9 @@ type request struct {
 type session struct {
 	params []byte // of the resume that attaches to it again, without after
 	after  uint64 // the newest event that the client was given
+	part   bool   // it may have more frames than were given, in version 2
+	given  int    // frames of it, requests not counted
+	skip   int    // how many of them come again
 	asks   map[uint64]*ask
 }
 
@@ -104,7 +109,7 @@ func New(o Options) *Conn {
 	}
 	c := &Conn{
 		o: o, unread: make(chan acp.Message, maxUnread), wake: make(chan struct{}, 1), room: make(chan struct{}),
-		requests: map[acp.ID]*request{}, sessions: map[string]*session{}, own: map[acp.ID]chan acp.Message{}, names: uuid.NewString(),
+		requests: map[acp.ID]*request{}, sessions: map[string]*session{}, children: map[string]string{}, own: map[acp.ID]chan acp.Message{}, names: uuid.NewString(),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
@@ -151,20 +156,35 @@ func (c *Conn) beginLocked(m acp.Message) (refused acp.Message, ok bool) {
 		}
 		return acp.NotInitialized(m.ID()), false
 	}
-	caps, _ := rawjson.Member(m.Params(), "clientCapabilities")
-	own, _ := rawjson.Member(caps, "_meta", acp.MetaKey)
-	c.turns = rawjson.MemberBool(own, "turns")
-	params := m.Params()
-	if len(own) == 0 || rawjson.IsEmptyObject(own) { // it does not know what the gateway says of its own
-		params = rawjson.SetMember(params, []byte("false"), "clientCapabilities", "_meta", acp.MetaKey, "notices")
-	}
-	for _, want := range []string{"eventIds", "turns"} {
-		params = rawjson.SetMember(params, []byte("true"), "clientCapabilities", "_meta", acp.MetaKey, want)
-	}
-	c.hello = acp.NewRequest(m.ID(), acp.MethodInitialize, params)
+	c.hello = c.greetingLocked(m)
 	c.begun = true
 	c.work.Go(c.run)
 	return acp.Message{}, true
+}
+
+// greetingLocked returns the client's initialize as it is sent: it asks for what the Conn
+// needs besides.
+func (c *Conn) greetingLocked(m acp.Message) acp.Message {
+	c.turns = false
+	params := m.Params()
+	places := []string{"clientCapabilities"}
+	if _, two := rawjson.Member(params, "info"); two { // as version 2 says it
+		places = []string{"capabilities"}
+		if _, both := rawjson.Member(params, "clientCapabilities"); both {
+			places = append(places, "clientCapabilities")
+		}
+	}
+	for _, place := range places {
+		own, _ := rawjson.Member(params, place, "_meta", acp.MetaKey)
+		c.turns = c.turns || rawjson.MemberBool(own, "turns")
+		if len(own) == 0 || rawjson.IsEmptyObject(own) { // it does not know what the gateway says of its own
+			params = rawjson.SetMember(params, []byte("false"), place, "_meta", acp.MetaKey, "notices")
+		}
+		for _, want := range []string{"eventIds", "turns"} {
+			params = rawjson.SetMember(params, []byte("true"), place, "_meta", acp.MetaKey, want)
+		}
+	}
+	return acp.NewRequest(m.ID(), acp.MethodInitialize, params)
 }
 
 func uintOf(meta []byte, name string) (uint64, bool) {

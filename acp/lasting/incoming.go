@@ -26,7 +26,8 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	if m.Method() == acp.MethodCancelRequest {
 		return c.withdrawnLocked(m)
 	}
-	s := c.sessions[m.Session()]
+	s := c.sessionLocked(m.Session())
+	c.noteChildLocked(&m)
 	seq, numbered := uintOf(m.Meta(), "seq")
 	if s == nil || !numbered {
 		return []acp.Message{m}
@@ -34,14 +35,76 @@ func (c *Conn) incoming(m acp.Message) []acp.Message {
 	if m.IsRequest() {
 		return c.askedLocked(s, seq, m)
 	}
-	if seq <= s.after {
+	if !c.isNewLocked(s, seq) {
 		return nil
 	}
-	s.after = seq
 	if m.Method() == methodTurnEnded {
 		return c.turnEndedLocked(m.Params(), m)
 	}
 	return []acp.Message{m}
+}
+
+// sessionLocked returns the session that a message belongs to, which may be of a child of it.
+func (c *Conn) sessionLocked(id string) *session {
+	if s := c.sessions[id]; s != nil {
+		return s
+	}
+	return c.sessions[c.children[id]]
+}
+
+// maxChildren bounds the children that are known. What comes of others may come twice when
+// the connection breaks.
+const maxChildren = 4096
+
+// noteChildLocked notes the session that a child is of: it has the child's events.
+func (c *Conn) noteChildLocked(m *acp.Message) {
+	if !c.two || string(m.UpdateKind()) != "subagent_update" || len(c.children) >= maxChildren {
+		return
+	}
+	of := m.Session()
+	if root, nested := c.children[of]; nested {
+		of = root
+	}
+	if child := rawjson.MemberString(m.Update(), "sessionId"); child != "" && c.sessions[of] != nil {
+		c.children[child] = of
+	}
+}
+
+// isNewLocked reports whether the client has not been given the frame with the event's
+// number, and notes that it is. An event is one frame in version 1. In version 2 it may be
+// several, and behind those of the last the state may be told.
+func (c *Conn) isNewLocked(s *session, seq uint64) bool {
+	switch {
+	case seq > s.after:
+		s.after, s.part, s.given, s.skip = seq, true, 1, 0
+		return true
+	case seq < s.after || !c.two:
+		return false
+	case s.skip > 0:
+		s.skip--
+		return false
+	}
+	s.given++
+	return true
+}
+
+// wholeLocked notes that the client has all frames of the newest event.
+func (s *session) wholeLocked() { s.part, s.given, s.skip = false, 0, 0 }
+
+// fromLocked returns the event behind which the session goes on, on a new connection. In
+// version 2 the newest event comes again, as not all of it may have arrived. told says that
+// the client has asked for the state, which follows; else it is not given that.
+func (c *Conn) fromLocked(s *session, told bool) uint64 {
+	switch {
+	case !c.two:
+		return s.after
+	case s.part:
+		s.skip = s.given
+		return s.after - 1
+	case !told:
+		s.skip = 1
+	}
+	return s.after
 }
 
 // respondedLocked takes a response: to a request of the client, or of the Conn.
@@ -63,6 +126,8 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 		return []acp.Message{m}
 	}
 	switch r.method {
+	case acp.MethodInitialize:
+		c.hello = r.frame // what was said last counts
 	case acp.MethodSessionNew, acp.MethodSessionFork:
 		if id := rawjson.MemberString(m.Result(), "sessionId"); id != "" {
 			seq, _ := uintOf(resultMeta(m), "seq")
@@ -71,10 +136,17 @@ func (c *Conn) respondedLocked(m acp.Message) []acp.Message {
 	case acp.MethodSessionResume:
 		if s := c.sessions[r.session]; s != nil {
 			seq, _ := uintOf(resultMeta(m), "seq")
-			s.after = max(s.after, seq)
+			if s.after = max(s.after, seq); c.two {
+				s.wholeLocked()
+			}
 		}
 	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
 		delete(c.sessions, r.session)
+		for child, of := range c.children {
+			if of == r.session {
+				delete(c.children, child)
+			}
+		}
 	}
 	return []acp.Message{m}
 }
@@ -104,7 +176,9 @@ func (c *Conn) attachLocked(id string, params []byte, after uint64) *session {
 // askedLocked takes a request of the agent, which the client may have been shown
 // before.
 func (c *Conn) askedLocked(s *session, seq uint64, m acp.Message) []acp.Message {
-	s.after = max(s.after, seq)
+	if seq > s.after {
+		s.after, s.part, s.given, s.skip = seq, true, 0, 0
+	}
 	if a := s.asks[seq]; a != nil {
 		a.id = m.ID()
 		if a.answer != nil {
@@ -180,7 +254,7 @@ func withdrawal(a *ask) acp.Message {
 func (c *Conn) turnEndedLocked(params []byte, m acp.Message) []acp.Message {
 	name := rawjson.MemberString(params, "promptId")
 	for id, r := range c.requests {
-		if r.name == "" || r.name != name {
+		if r.name == "" || r.name != name || c.two { // in version 2 a prompt was answered when it began
 			continue
 		}
 		delete(c.requests, id)

@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // link is one connection to the gateway. Its life is one call of use, in which a
@@ -162,7 +163,7 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 			continue
 		case first:
 			c.mu.Lock()
-			c.greeted = true
+			c.greeted, c.two = true, isTwo(&m)
 			c.up = m.Err() == nil // what the client writes when it knows is not left behind by a Close
 			c.mu.Unlock()
 			c.give(m.Clone())
@@ -172,9 +173,17 @@ func (c *Conn) attempt(first bool) (_ *link, err error) {
 			return live, nil
 		case m.Err() != nil:
 			return nil, &refusal{m.Err()}
+		case isTwo(&m) != c.isTwo():
+			return nil, &refusal{acp.Errorf(acp.CodeInternal, "it speaks another version of the protocol than it did")}
 		}
 		return live, nil
 	}
+}
+
+// isTwo reports whether the answer to initialize is one of version 2 of the protocol.
+func isTwo(m *acp.Message) bool {
+	v, _ := rawjson.Member(m.Result(), "protocolVersion")
+	return string(v) == "2"
 }
 
 func (c *Conn) dial() (acp.Conn, error) {

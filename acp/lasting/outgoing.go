@@ -187,12 +187,16 @@ func (c *Conn) outgoingLocked(m acp.Message) (outgoing, bool) {
 			r.after = s.after
 		}
 	}
+	if r.method == acp.MethodInitialize && c.two { // it may be repeated
+		r.frame = c.greetingLocked(m)
+	}
 	if r.opens() {
 		after, given := uintOf(m.Meta(), "after")
 		r.attached = c.sessions[r.session] != nil
 		s := c.attachLocked(r.session, m.Params(), after)
-		if r.method == acp.MethodSessionLoad && (!given || after < s.after) {
+		if r.replays() && (!given || after < s.after) {
 			s.after = after // what comes again is wanted again
+			s.wholeLocked()
 		}
 	}
 	c.requests[r.id] = r

@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // errBroken says that the connection broke again.
@@ -62,7 +63,7 @@ func (c *Conn) reattach(live *link, id string) error {
 		c.mu.Unlock()
 		return nil
 	}
-	params := rawjson.SetMember(s.params, strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after")
+	params := rawjson.SetMember(s.params, strconv.AppendUint(nil, c.fromLocked(s, false), 10), "_meta", acp.MetaKey, "after")
 	c.mu.Unlock()
 	_, failure, err := c.call(live, acp.MethodSessionResume, params)
 	if err != nil {
@@ -136,13 +137,20 @@ func (r *request) opens() bool {
 	return r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume
 }
 
+// replays reports whether the request asks for what the session has.
+func (r *request) replays() bool {
+	from, given := rawjson.Member(r.frame.Params(), "replayFrom")
+	return r.method == acp.MethodSessionLoad || r.method == acp.MethodSessionResume && given && string(from) != "null"
+}
+
 // repeatable are the methods that may be carried out twice. A session that is
 // made twice is left alone by the second client, and ends by itself.
 var repeatable = map[string]bool{
 	acp.MethodSessionNew: true, acp.MethodSessionFork: true, acp.MethodSessionLoad: true, acp.MethodSessionResume: true,
 	acp.MethodSessionList: true, acp.MethodSessionClose: true, acp.MethodSessionDelete: true,
 	acp.MethodSessionSetMode: true, acp.MethodSessionSetConfigOption: true, acp.MethodSessionSetModel: true,
-	acp.MethodAuthenticate: true, acp.MethodLogout: true,
+	acp.MethodAuthenticate: true, acp.MethodLogout: true, version.MethodAuthLogin: true, version.MethodAuthLogout: true,
+	acp.MethodInitialize:        true,
 	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, "_sandboxagent/session/pending": true,
 	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
 	"_sandboxagent/session/detach": true, "_sandboxagent/session/terminate": true,
@@ -165,7 +173,7 @@ func (c *Conn) recover(live *link, r *request) error {
 		if r.opens() {
 			c.mu.Lock()
 			if s := c.sessions[r.session]; s != nil && s.after > 0 {
-				frame = acp.NewRequest(r.id, r.method, rawjson.SetMember(r.frame.Params(), strconv.AppendUint(nil, s.after, 10), "_meta", acp.MetaKey, "after"))
+				frame = acp.NewRequest(r.id, r.method, rawjson.SetMember(r.frame.Params(), strconv.AppendUint(nil, c.fromLocked(s, true), 10), "_meta", acp.MetaKey, "after"))
 			}
 			c.mu.Unlock()
 		}
@@ -215,7 +223,13 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 			params, _ := rawjson.Member(e, "message", "params")
 			switch method := rawjson.MemberString(e, "message", "method"); {
 			case method == acp.MethodSessionPrompt && rawjson.MemberString(params, "_meta", acp.MetaKey, "promptId") == r.name:
-				arrived = true
+				if arrived = true; c.isTwo() { // there the answer is that it has begun
+					c.answer(acp.NewResult(r.id, rawjson.Object{}.String("messageId", version.MessageID(after)).End()))
+					return nil
+				}
+			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == r.name && c.isTwo():
+				c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began")))
+				return nil
 			case method == methodTurnEnded && rawjson.MemberString(params, "promptId") == r.name:
 				c.order.Lock()
 				defer c.order.Unlock()
@@ -238,6 +252,12 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 		c.answer(acp.NewError(r.id, acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gateway was started anew")))
 		return nil
 	}
+}
+
+func (c *Conn) isTwo() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.two
 }
 
 // told reports whether the client was given the session's events up to seq.

@@ -35,6 +35,7 @@ const (
 	CredentialsRequired  Kind = "credentials_required"
 	SessionNotFound      Kind = "session_not_found"
 	ClientNotFound       Kind = "client_not_found"
+	NodeNotFound         Kind = "node_not_found"
 	AgentNotInstalled    Kind = "agent_not_installed"
 	NotFound             Kind = "not_found"
 	PathEscapes          Kind = "path_escapes"
@@ -63,6 +64,7 @@ const (
 	AgentError           Kind = "agent_error"
 	AgentProcessExited   Kind = "agent_process_exited"
 	OpencodeDisabled     Kind = "opencode_disabled"
+	NodeOffline          Kind = "node_offline"
 	Unavailable          Kind = "unavailable"
 	Timeout              Kind = "timeout"
 )
@@ -83,6 +85,7 @@ var table = map[Kind]row{
 	CredentialsRequired:  {http.StatusConflict, "Session needs its credentials again"},
 	SessionNotFound:      {http.StatusNotFound, "Session not found"},
 	ClientNotFound:       {http.StatusNotFound, "Connection not found"},
+	NodeNotFound:         {http.StatusNotFound, "Node not found"},
 	AgentNotInstalled:    {http.StatusNotFound, "Agent not installed"},
 	NotFound:             {http.StatusNotFound, "Not found"},
 	PathEscapes:          {http.StatusForbidden, "Path leads out of the root"},
@@ -111,6 +114,7 @@ var table = map[Kind]row{
 	AgentError:           {http.StatusBadGateway, "Agent failed"},
 	AgentProcessExited:   {http.StatusInternalServerError, "Agent process exited"},
 	OpencodeDisabled:     {http.StatusServiceUnavailable, "OpenCode compatibility is disabled"},
+	NodeOffline:          {http.StatusServiceUnavailable, "Node is offline"},
 	Unavailable:          {http.StatusServiceUnavailable, "Service unavailable"},
 	Timeout:              {http.StatusGatewayTimeout, "Timed out"},
 }

@@ -15,13 +15,41 @@ func (v *View) Ask(m *acp.Message) []byte {
 		r := acp.NewRequest(m.ID(), m.Method(), v.permission(m.Params()))
 		return r.Frame()
 	case acp.MethodElicitationCreate:
-		r := acp.NewRequest(m.ID(), m.Method(), elicitation(m.Params()))
+		r := acp.NewRequest(m.ID(), m.Method(), v.elicitation(m.Params()))
 		return r.Frame()
 	}
 	return m.Frame()
 }
 
+// original is where a request that was said in version 1 for an agent of version 2 has
+// what the agent said: the members of its params that were changed.
+var original = []string{"_meta", acp.MetaKey, "version2"}
+
+// restored returns the params of a request as the agent of version 2 said them, and false
+// for one of version 1.
+func restored(params json.RawMessage) (json.RawMessage, bool) {
+	said, ok := rawjson.Member(params, original...)
+	if !ok || said[0] != '{' {
+		return params, false
+	}
+	params = rawjson.DeleteMember(params, original...)
+	if own, _ := rawjson.Member(params, "_meta", acp.MetaKey); string(own) == "{}" {
+		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey)
+	}
+	if meta, _ := rawjson.Member(params, "_meta"); string(meta) == "{}" {
+		params = rawjson.DeleteMember(params, "_meta")
+	}
+	params = rawjson.DeleteMember(params, "toolCall")
+	members(said, func(name, value json.RawMessage) {
+		params = rawjson.SetMember(params, value, rawjson.Unquote(name))
+	})
+	return params, true
+}
+
 func (v *View) permission(params json.RawMessage) json.RawMessage {
+	if said, ok := restored(params); ok {
+		return said
+	}
 	call, given := rawjson.Member(params, "toolCall")
 	given = given && call[0] == '{'
 	title := rawjson.MemberString(call, "title")
@@ -30,6 +58,9 @@ func (v *View) permission(params json.RawMessage) json.RawMessage {
 	}
 	if title == "" {
 		title = "Permission is needed"
+	}
+	if v != nil {
+		params = v.ofAsker(params)
 	}
 	params = rawjson.DeleteMember(params, "toolCall")
 	params = rawjson.SetMember(params, rawjson.AppendQuoted(nil, title), "title")
@@ -44,7 +75,13 @@ func (v *View) permission(params json.RawMessage) json.RawMessage {
 }
 
 // elicitation fills in what version 1 may leave out.
-func elicitation(params json.RawMessage) json.RawMessage {
+func (v *View) elicitation(params json.RawMessage) json.RawMessage {
+	if said, ok := restored(params); ok {
+		return said
+	}
+	if v != nil {
+		params = v.ofAsker(params)
+	}
 	form, ok := rawjson.Member(params, "requestedSchema")
 	if !ok || form[0] != '{' {
 		return params

@@ -180,6 +180,10 @@ func lowerClientCapabilities(caps json.RawMessage) json.RawMessage {
 // Initialized returns the result of initialize as version 2 has it.
 func Initialized(result json.RawMessage) json.RawMessage {
 	caps, _ := rawjson.Member(result, "agentCapabilities")
+	said, second := rawjson.Member(result, append(original, "capabilities")...)
+	if second {
+		result = rawjson.DeleteMember(result, original...)
+	}
 	marker := func(o rawjson.Object, name string, path ...string) rawjson.Object {
 		switch v, ok := rawjson.Member(caps, path...); {
 		case !ok || string(v) == "null" || string(v) == "false":
@@ -207,7 +211,18 @@ func Initialized(result json.RawMessage) json.RawMessage {
 	if !ok || !isString(info, "name") || !isString(info, "version") {
 		info, _ = schema.Encode(map[string]string{"name": "unknown", "version": "unknown"})
 	}
-	o := rawjson.Object{}.Raw("protocolVersion", []byte("2")).Raw("info", info).Raw("capabilities", withMeta(out, caps).End())
+	all := json.RawMessage(withMeta(out, caps).End())
+	if second { // what the agent can is as it says, and what the gateway can is added
+		members(said, func(name, value json.RawMessage) {
+			if key := rawjson.Unquote(name); key != "_meta" {
+				all = rawjson.SetMember(all, value, key)
+			}
+		})
+		if _, ok := rawjson.Member(all, "session"); !ok {
+			all = rawjson.SetMember(all, session.End(), "session")
+		}
+	}
+	o := rawjson.Object{}.Raw("protocolVersion", []byte("2")).Raw("info", info).Raw("capabilities", all)
 	methods, _ := rawjson.Member(result, "authMethods")
 	o = o.Raw("authMethods", list(methods, raiseAuthMethod))
 	return withMeta(o, result).End()

@@ -27,8 +27,8 @@ var updates = map[string]updateRow{
 	"user_message_chunk":        {"user_message_chunk", noteChunk, (*View).chunk},
 	"agent_message_chunk":       {"agent_message_chunk", noteChunk, (*View).chunk},
 	"agent_thought_chunk":       {"agent_thought_chunk", noteChunk, (*View).chunk},
-	"tool_call":                 {"tool_call_update", "diffs become changes with a patch that has all lines of both texts; a second `tool_call` with the same id patches the first", (*View).toolCall},
-	"tool_call_update":          {"tool_call_update", "diffs as above; fields that are `null` are left out, because they would be cleared", (*View).toolCallUpdate},
+	"tool_call":                 {"tool_call_update, subagent_update", "diffs become changes with a patch that has all lines of both texts; a second `tool_call` with the same id patches the first; a subagent that a bridge shows as a call is a session of its own, see [Subagents](#subagents)", (*View).toolCall},
+	"tool_call_update":          {"tool_call_update, subagent_update", "diffs and subagents as above; fields that are `null` are left out, because they would be cleared; what a turn leaves running is in the `background` of the states", (*View).toolCallUpdate},
 	"plan":                      {"plan_update", "a plan of type `items`; a session has one, whose `planId` is `" + planID + "`", (*View).plan},
 	"plan_update":               {"plan_update", "", nil},
 	"plan_removed":              {"plan_removed", "", nil},
@@ -40,7 +40,7 @@ var updates = map[string]updateRow{
 	"notice":                    {"notice", "not in a replay", (*View).liveOnly},
 	"compaction_update":         {"compaction_update", "", nil},
 	"compaction_summary_chunk":  {"compaction_summary_chunk", "", nil},
-	"subagent_update":           {"subagent_update", "not in a replay: how a child was doing is not how it does", (*View).liveOnly},
+	"subagent_update":           {"subagent_update", "in a replay without `state`: how a child was doing is not how it does", (*View).subagent},
 	"session_message":           {"session_message", "", nil},
 	"session_message_chunk":     {"session_message_chunk", "", nil},
 }
@@ -54,15 +54,15 @@ type methodRow struct {
 // methods are the methods that clients of version 2 call and that are said otherwise in
 // version 1, and those of version 1 that are no more. Others are passed on.
 var methods = map[string]methodRow{
-	acp.MethodSessionNew:             {Row{To: "session/new", Note: "`type` is left out of stdio servers, lists that are missing are empty; in the result modes are options"}, lowerSetup(acp.MethodSessionNew)},
-	acp.MethodSessionFork:            {Row{To: "session/fork", Note: "as `session/new`"}, lowerSetup(acp.MethodSessionFork)},
+	acp.MethodSessionNew:             {Row{To: acp.MethodSessionNew, Note: "`type` is left out of stdio servers, lists that are missing are empty; in the result modes are options"}, lowerSetup(acp.MethodSessionNew)},
+	acp.MethodSessionFork:            {Row{To: acp.MethodSessionFork, Note: "as `session/new`"}, lowerSetup(acp.MethodSessionFork)},
 	acp.MethodSessionResume:          {Row{To: "session/load, session/resume", Note: "load with `replayFrom` of type `start`, resume without; a `state_update` precedes the result"}, lowerResume},
 	acp.MethodSessionSetConfigOption: {Row{To: "session/set_config_option, session/set_mode", Note: "the type `id` is left out; the result has all options"}, lowerSetOption},
-	acp.MethodSessionPrompt:          {Row{To: "session/prompt", Note: "answered with `messageId` when it begins; the result of version 1 is the `state_update` with `idle`"}, renamed(acp.MethodSessionPrompt)},
-	MethodAuthLogin:                  {Row{To: "authenticate"}, renamed(acp.MethodAuthenticate)},
-	MethodAuthLogout:                 {Row{To: "logout"}, renamed(acp.MethodLogout)},
-	MethodToolCallCancel:             {Row{Note: "error -32602: no call of an agent of version 1 can be cancelled by itself"}, lowerCancel("toolCallId", "tool call")},
-	MethodTerminalCancel:             {Row{Note: "error -32602: as above"}, lowerCancel("terminalId", "terminal")},
+	acp.MethodSessionPrompt:          {Row{To: acp.MethodSessionPrompt, Note: "answered with `messageId` when it begins; the result of version 1 is the `state_update` with `idle`"}, renamed(acp.MethodSessionPrompt)},
+	MethodAuthLogin:                  {Row{To: acp.MethodAuthenticate}, renamed(acp.MethodAuthenticate)},
+	MethodAuthLogout:                 {Row{To: acp.MethodLogout}, renamed(acp.MethodLogout)},
+	MethodToolCallCancel:             {Row{Note: "error -32602, unless the agent speaks version 2, or the call says in its `capabilities` that it can be cancelled: subagents of Claude Code, OpenCode and Codex, and commands of Claude Code that take long"}, lowerCancel("toolCallId", "tool call")},
+	MethodTerminalCancel:             {Row{Note: "error -32602, unless the agent speaks version 2"}, lowerCancel("terminalId", "terminal")},
 
 	acp.MethodSessionLoad:    {Row: Row{Note: "session/load is of version 1: send session/resume with replayFrom"}},
 	acp.MethodSessionSetMode: {Row: Row{Note: "session/set_mode is of version 1: send session/set_config_option"}},
@@ -77,8 +77,8 @@ func Table() (raised, lowered []Row) {
 		raised = append(raised, Row{name, updates[name].to, updates[name].note})
 	}
 	raised = append(raised,
-		Row{"session/request_permission", "session/request_permission", "the call is the `subject`, and its title the title of the request"},
-		Row{"elicitation/create", "elicitation/create", "what version 1 may leave out of a form is filled in"},
+		Row{acp.MethodSessionRequestPermission, acp.MethodSessionRequestPermission, "the call is the `subject`, and its title the title of the request; a subagent's is of its session"},
+		Row{acp.MethodElicitationCreate, acp.MethodElicitationCreate, "what version 1 may leave out of a form is filled in; of a subagent's call it is of its session"},
 		Row{"fs/*, terminal/*", "", "not asked of a client of version 2: the gateway's own files and terminals answer, if they are on"},
 	)
 	for _, name := range slices.Sorted(maps.Keys(methods)) {
@@ -87,4 +87,31 @@ func Table() (raised, lowered []Row) {
 		lowered = append(lowered, row)
 	}
 	return raised, lowered
+}
+
+// asks are the methods by which the gateway says otherwise to an agent of version 2 what
+// version 1 says. Others are passed on.
+var asks = []Row{
+	{acp.MethodAuthenticate, MethodAuthLogin, ""},
+	{acp.MethodInitialize, acp.MethodInitialize, "asks for version 2, in the form of both versions; an agent of version 1 answers with that, and one that refuses is asked for version 1"},
+	{acp.MethodLogout, MethodAuthLogout, ""},
+	{acp.MethodSessionLoad, acp.MethodSessionResume, "with `replayFrom` of type `start`"},
+	{"session/new, session/resume, session/fork", "session/new, session/resume, session/fork", "stdio servers get the type `stdio`; in the result `configId` is `id`, the option for modes is the modes, too, and commands are told behind it"},
+	{acp.MethodSessionPrompt, acp.MethodSessionPrompt, "its result is the end of the turn; the `messageId` is the agent's own"},
+	{acp.MethodSessionSetConfigOption, acp.MethodSessionSetConfigOption, "gets the type `id`, unless it has one"},
+	{acp.MethodSessionSetMode, acp.MethodSessionSetConfigOption, "of the option for modes"},
+	{acp.MethodCancelRequest, acp.MethodCancelRequest + ", " + acp.MethodSessionCancel, "`session/cancel` for a prompt that the agent has begun with"},
+}
+
+// AgentTable returns how what agents of version 2 say is told to clients of version 1, and
+// how what the gateway asks, in version 1, is said to the agents.
+func AgentTable() (said, asked []Row) {
+	for _, name := range slices.Sorted(maps.Keys(seconds)) {
+		said = append(said, Row{name, seconds[name].to, seconds[name].note})
+	}
+	said = append(said,
+		Row{acp.MethodSessionRequestPermission, acp.MethodSessionRequestPermission, "the `subject` is the call, a command a call of its own; the title is that of a call without one; kinds of options that are unknown are `reject_once`; what an agent's child asks is asked in the session"},
+		Row{acp.MethodElicitationCreate, acp.MethodElicitationCreate, "as above for children"},
+	)
+	return said, slices.Clone(asks)
 }

@@ -23,6 +23,8 @@ const (
 	AskDone  Kind = 'x' // a request of the agent is open no more
 	Echo     Kind = 'p' // a block of a prompt, as version 1 shows it to other clients
 	Client   Kind = 'c' // what a client sent
+	First    Kind = '1' // session/update of version 1 of what [Second] says; passed over
+	Second   Kind = '2' // session/update of an agent of version 2
 )
 
 // Entry is an entry of a session's log, in version 1.
@@ -33,12 +35,16 @@ type Entry struct {
 	Frame []byte
 }
 
-// View reads the log of a session of version 1 for clients of version 2. What it makes of
+// View reads the log of a session of version 1 for clients of version 2, and for those of
+// version 1 that know subagents. What it makes of
 // an entry depends on the entries before and on nothing else. It is used by one goroutine
 // at a time.
 type View struct {
+	id      string
 	session []byte // the quoted id
+	one     bool   // the client speaks version 1, and knows subagents
 	cwd     string
+	ids     string // what the ids begin with that are made here
 
 	m acp.Message // of the entry in hand
 
@@ -50,9 +56,13 @@ type View struct {
 	hash    maphash.Seed
 
 	turn   turn
+	told   string             // the state that was told last
 	alone  bool               // the agent works though nobody has prompted it
+	behind json.RawMessage    // what it says goes on in the background, nil for nothing
 	asks   map[int64]struct{} // of the turn, or what the agent does alone; open, that people answer
 	titles map[string]string  // of the calls that are open
+	kids   children
+	runs   runs
 }
 
 // turn is the prompt that the agent works on.
@@ -68,14 +78,24 @@ type turn struct {
 type About struct {
 	Session string
 	Cwd     string
+	// IDs is what the ids of messages begin with that the log has none of, "" for those of
+	// [MessageID].
+	IDs string
+	// One says that the client speaks version 1 and knows subagents: it is told of them, and
+	// all else is as it is.
+	One bool
 	// Options and Modes are the session's, as version 1 has them; nil for none.
 	Options, Modes json.RawMessage
 }
 
 // NewView returns a view of a log that nothing was read of.
 func NewView(a About) *View {
+	if a.IDs == "" {
+		a.IDs = ownIDs
+	}
 	return &View{
-		session: rawjson.AppendQuoted(nil, a.Session), cwd: a.Cwd, options: a.Options, modes: a.Modes,
+		id: a.Session, one: a.One, kids: newChildren(),
+		ids: a.IDs, session: rawjson.AppendQuoted(nil, a.Session), cwd: a.Cwd, options: a.Options, modes: a.Modes,
 		seen: map[uint64]struct{}{}, hash: maphash.MakeSeed(), asks: map[int64]struct{}{}, titles: map[string]string{},
 	}
 }
@@ -110,10 +130,14 @@ func (f *Frames) add(parts ...[]byte) {
 }
 
 // MessageID returns the id of the message that begins with the entry.
-func MessageID(seq uint64) string { return "sa." + strconv.FormatUint(seq, 10) }
+func MessageID(seq uint64) string { return ownIDs + strconv.FormatUint(seq, 10) }
+
+const ownIDs = "sa."
+
+func (v *View) messageID(seq uint64) string { return v.ids + strconv.FormatUint(seq, 10) }
 
 var (
-	updateHead = []byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":`)
+	updateHead = []byte(`{"jsonrpc":"2.0","method":"` + acp.MethodSessionUpdate + `","params":{"sessionId":`)
 	updateMid  = []byte(`,"update":`)
 	updateTail = []byte(`}}`)
 )
@@ -130,13 +154,17 @@ func (v *View) update(out *Frames, update []byte) {
 // Requests of agents, their withdrawal, responses and notifications other than
 // session/update are the caller's to give out; see [View.Ask].
 func (v *View) Step(e Entry, history bool, out *Frames) {
+	if v.one {
+		v.stepOne(e, out)
+		return
+	}
 	switch e.Kind {
 	case Echo:
 		if v.turn.echo > 0 {
 			v.turn.echo--
 			return
 		}
-	case Client, Update, Notice, Ask, AskDone, Response, TurnEnd:
+	case Client, Update, Second, Notice, Ask, AskDone, Response, TurnEnd:
 	default:
 		return
 	}
@@ -152,6 +180,8 @@ func (v *View) Step(e Entry, history bool, out *Frames) {
 		}
 	case Update, Echo:
 		v.sessionUpdate(e, m, history, out)
+	case Second:
+		v.second(m, history, out)
 	case Notice:
 		if m.Method() == acp.MethodWorking {
 			v.works(rawjson.MemberBool(m.Params(), "working"), history, out)
@@ -179,10 +209,9 @@ func (v *View) prompt(e Entry, m *acp.Message, history bool, out *Frames) {
 	v.closeMessage()
 	clear(v.asks)
 	v.turn = turn{open: true, id: m.ID(), by: e.To, echo: len(rawjson.Elements(blocks))}
-	v.update(out, rawjson.Object{}.String("sessionUpdate", "user_message").String("messageId", MessageID(e.Seq)).Raw("content", blocks).End())
-	if !history {
-		v.update(out, v.state())
-	}
+	v.update(out, rawjson.Object{}.String("sessionUpdate", "user_message").String("messageId", v.messageID(e.Seq)).Raw("content", blocks).End())
+	v.told = "" // it is told at each prompt
+	v.tell(history, out)
 }
 
 // response takes the answer to the turn's prompt: to a client of version 2 it says that
@@ -207,6 +236,8 @@ func (v *View) idle(result, failure json.RawMessage, history bool, out *Frames) 
 	v.closeMessage()
 	v.turn = turn{}
 	clear(v.asks)
+	v.runs.leave()
+	v.told = "idle"
 	if history {
 		return
 	}
@@ -224,26 +255,38 @@ func (v *View) idle(result, failure json.RawMessage, history bool, out *Frames) 
 	if usage, ok := rawjson.Member(result, "usage"); ok && usage[0] == '{' {
 		o = o.Raw("usage", usage)
 	}
-	v.update(out, withMeta(o, result).End())
+	v.update(out, withMeta(v.background(o), result).End())
 	if v.alone {
-		v.update(out, v.state())
+		v.tell(history, out)
 	}
 }
 
 // works notes whether the agent works though nobody has prompted it.
 func (v *View) works(alone, history bool, out *Frames) {
-	if v.alone == alone {
+	if v.alone == alone && (alone || v.behind == nil) {
 		return
 	}
-	v.alone = alone
+	if v.alone = alone; !alone {
+		v.told, v.behind = v.toldWithout(), nil
+	}
 	if v.turn.open {
 		return
 	}
 	v.closeMessage()
 	clear(v.asks)
-	if !history {
-		v.update(out, v.state())
+	if !alone {
+		v.runs.leave()
 	}
+	v.tell(history, out)
+}
+
+// toldWithout returns the state that was told last, "" when it was told with what goes on
+// in the background, which has ended: the state is told anew then.
+func (v *View) toldWithout() string {
+	if v.behind != nil {
+		return ""
+	}
+	return v.told
 }
 
 func isCancelled(failure json.RawMessage) bool {
@@ -254,45 +297,76 @@ func isCancelled(failure json.RawMessage) bool {
 // Running reports whether a prompt has begun and not ended.
 func (v *View) Running() bool { return v.turn.open }
 
-// Alone reports whether the agent works though nobody has prompted it.
-func (v *View) Alone() bool { return v.alone }
+// Alone reports whether the agent works, or has work go on in the background, though
+// nobody has prompted it.
+func (v *View) Alone() bool { return v.alone || v.behind != nil }
 
-// State adds what the session is doing now.
-func (v *View) State(out *Frames) { v.update(out, v.state()) }
+// State adds what the session is doing now, and its subagents that work.
+func (v *View) State(out *Frames) {
+	for _, c := range v.kids.working() {
+		v.childDoes(c, false, out)
+	}
+	v.state(out)
+}
 
-func (v *View) state() []byte {
-	state := "idle"
+// state adds what the session is doing now.
+func (v *View) state(out *Frames) {
+	v.update(out, v.background(rawjson.Object{}.String("sessionUpdate", "state_update").String("state", v.does())).End())
+}
+
+// tell adds what the session is doing, if that is not what was told last.
+func (v *View) tell(history bool, out *Frames) {
+	state := v.does()
+	if v.told == state {
+		return
+	}
+	if v.told = state; !history {
+		v.state(out)
+	}
+}
+
+func (v *View) does() string {
 	switch {
 	case len(v.asks) > 0:
-		state = "requires_action"
+		return "requires_action"
 	case v.turn.open || v.alone:
-		state = "running"
+		return "running"
 	}
-	return rawjson.Object{}.String("sessionUpdate", "state_update").String("state", state).End()
+	return "idle"
+}
+
+// background adds what goes on in the background to a state.
+func (v *View) background(state rawjson.Object) rawjson.Object {
+	background := v.behind
+	if background == nil {
+		background = v.leftRunning()
+	}
+	if background == nil {
+		return state
+	}
+	return state.Raw("background", background)
 }
 
 // asked notes a request of the agent: the turn waits while a person has to answer one.
 func (v *View) asked(m *acp.Message, history bool, out *Frames) {
+	v.childAsks(m, history, out)
 	id, ok := m.ID().Int()
 	if !ok || !forPerson(m.Method()) || !v.turn.open && !v.alone { // what is asked in the background stops nothing
 		return
 	}
 	v.asks[id] = struct{}{}
-	if len(v.asks) == 1 && !history {
-		v.update(out, v.state())
-	}
+	v.tell(history, out)
 }
 
 func (v *View) answered(m *acp.Message, history bool, out *Frames) {
 	raw, _ := rawjson.Member(m.Params(), "requestId")
 	id, _ := acp.ID(raw).Int()
+	v.childAnswered(id, history, out)
 	if _, open := v.asks[id]; !open {
 		return
 	}
 	delete(v.asks, id)
-	if len(v.asks) == 0 && !history {
-		v.update(out, v.state())
-	}
+	v.tell(history, out)
 }
 
 func forPerson(method string) bool {
@@ -336,7 +410,7 @@ func (v *View) chunk(e Entry, m *acp.Message, history bool, out *Frames) {
 	case v.role == string(whole):
 		id = v.written
 	default:
-		id = rawjson.AppendQuoted(nil, MessageID(e.Seq))
+		id = rawjson.AppendQuoted(nil, v.messageID(e.Seq))
 		v.role, v.written, first = string(whole), id, true
 	}
 	if first && history {
@@ -360,22 +434,38 @@ var chunkID = []byte(`,"messageId":`)
 // version 1 leaves alone.
 var patchFields = []string{"title", "name", "kind", "status", "content", "locations", "rawInput", "rawOutput", "_meta"}
 
-func (v *View) toolCall(_ Entry, m *acp.Message, _ bool, out *Frames) {
-	v.closeMessage()
-	update := rawjson.SetMember(m.Update(), []byte(`"tool_call_update"`), "sessionUpdate")
+func (v *View) toolCall(e Entry, m *acp.Message, history bool, out *Frames) {
+	v.call(e, m, history, out, func(m *acp.Message, home *child) {
+		if home == nil {
+			v.closeMessage()
+		}
+		update := rawjson.SetMember(m.Update(), []byte(`"tool_call_update"`), "sessionUpdate")
+		v.showCall(m, update, home, true, out)
+	})
+}
+
+func (v *View) toolCallUpdate(e Entry, m *acp.Message, history bool, out *Frames) {
+	v.call(e, m, history, out, func(m *acp.Message, home *child) { v.showCall(m, m.Update(), home, false, out) })
+	v.callsEnd(history, out)
+}
+
+// showCall tells of a call in the session of the subagent whose it is, nil for the log's own.
+func (v *View) showCall(m *acp.Message, update json.RawMessage, home *child, begins bool, out *Frames) {
 	v.noteCall(update)
+	if home != nil {
+		v.updateOf(home, v.raiseCall(update), out)
+		return
+	}
+	v.runs.note(update, begins)
 	before, after := m.SplitUpdate()
 	out.add(before, v.raiseCall(update), after)
 }
 
-func (v *View) toolCallUpdate(_ Entry, m *acp.Message, _ bool, out *Frames) {
-	v.noteCall(m.Update())
-	before, after := m.SplitUpdate()
-	out.add(before, v.raiseCall(m.Update()), after)
-}
-
 // raiseCall returns what is told of a tool call as version 2 has it.
 func (v *View) raiseCall(call json.RawMessage) json.RawMessage {
+	if bytes.Contains(call, []byte(`"cancel":true`)) && rawjson.MemberBool(call, "_meta", acp.MetaKey, "cancel") {
+		call = rawjson.SetMember(call, []byte(`{"cancel":{}}`), "capabilities")
+	}
 	if bytes.Contains(call, []byte("null")) {
 		call = withoutNulls(call, patchFields...)
 	}
@@ -445,6 +535,17 @@ func (v *View) commands(_ Entry, m *acp.Message, _ bool, out *Frames) {
 	update := rawjson.SetMember(m.Update(), raiseCommands(commands), "availableCommands")
 	before, after := m.SplitUpdate()
 	out.add(before, update, after)
+}
+
+// subagent tells of a child. How it was doing is not how it does: in a replay it is only
+// introduced.
+func (v *View) subagent(_ Entry, m *acp.Message, history bool, out *Frames) {
+	if !history {
+		out.add(m.Frame())
+		return
+	}
+	before, after := m.SplitUpdate()
+	out.add(before, rawjson.DeleteMember(m.Update(), "state"), after)
 }
 
 // liveOnly passes on what is no part of the conversation.

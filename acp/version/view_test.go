@@ -22,14 +22,24 @@ var about = version.About{Session: "s", Cwd: "/w", Modes: json.RawMessage(modes)
 // read returns what a client of version 2 is told of a log, whose first entries are
 // history.
 func read(log []version.Entry, history int) []string {
-	v := version.NewView(about)
+	return framesOf(version.NewView(about), log, history, nil)
+}
+
+// framesOf returns what the view makes of a log, and what ask makes of requests, if it is
+// not nil.
+func framesOf(v *version.View, log []version.Entry, history int, ask func(m *acp.Message) []byte) []string {
+	var frames []string
 	var out version.Frames
 	for i, e := range log {
+		if e.Kind == version.Ask && ask != nil {
+			m := acp.MustParse(e.Frame)
+			frames = append(frames, string(ask(&m)))
+		}
+		out.Reset()
 		v.Step(e, i < history, &out)
-	}
-	frames := make([]string, out.Len())
-	for i := range frames {
-		frames[i] = string(out.At(i))
+		for j := range out.Len() {
+			frames = append(frames, string(out.At(j)))
+		}
 	}
 	return frames
 }

@@ -1,0 +1,88 @@
+package lasting
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// welcomeTwo answers initialize in version 2 of the protocol.
+func (w *wire) welcomeTwo(t *testing.T) acp.Message {
+	t.Helper()
+	m := w.takes(t, acp.MethodInitialize)
+	w.toClient <- acp.NewResult(m.ID(), []byte(`{"protocolVersion":2}`))
+	return m
+}
+
+// tells sends an update of version 2 that has a place in the log of session s.
+func (w *wire) tells(session string, seq int, update string) string {
+	f := fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%q,"update":%s,"_meta":{"sandboxagent.dev":{"seq":%d}}}}`, session, update, seq)
+	w.toClient <- acp.MustParse([]byte(f))
+	return f
+}
+
+// In version 2 one event may be several frames, and those of children are events of their
+// session. A connection that breaks between them goes on with what is left.
+func TestConn_VersionTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two, three := newWire(), newWire(), newWire()
+		c := New(Options{Dial: dials(one, two, three)})
+		send := func(f string) { go write(t, c, acp.MustParse([]byte(f))) }
+		got := func(want string) {
+			t.Helper()
+			if frame := reads(t, c); frame != want {
+				t.Errorf("the client was given %s,\nwant %s", frame, want)
+			}
+		}
+		send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"n","version":"1"},"capabilities":{}}}`)
+		hello := one.welcomeTwo(t)
+		if v, _ := rawjson.Member(hello.Params(), "capabilities", "_meta", acp.MetaKey, "eventIds"); string(v) != "true" {
+			t.Errorf("events are not numbered: %s", hello.Frame())
+		}
+		reads(t, c)
+		send(`{"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"s","cwd":"/","replayFrom":{"type":"start"}}}`)
+		asked := one.takes(t, acp.MethodSessionResume)
+		got(one.tells("s", 5, `{"n":1}`))
+		got(one.tells("s", 5, `{"sessionUpdate":"state_update","state":"idle"}`))
+		one.toClient <- acp.NewResult(asked.ID(), []byte(`{"_meta":{"sandboxagent.dev":{"seq":5}}}`))
+		reads(t, c)
+		got(one.tells("s", 6, `{"sessionUpdate":"user_message","messageId":"m"}`))
+		one.breakRead()
+		one.breakWrite()
+
+		two.welcomeTwo(t)
+		after := func(w *wire) string {
+			t.Helper()
+			resume := w.reattached(t, `[]`)
+			v, _ := rawjson.Member(resume.Meta(), acp.MetaKey, "after")
+			return string(v)
+		}
+		if from := after(two); from != "5" {
+			t.Errorf("the session goes on behind %s, and not all of 6 has come", from)
+		}
+		two.tells("s", 5, `{"sessionUpdate":"state_update","state":"running"}`)
+		two.tells("s", 6, `{"sessionUpdate":"user_message","messageId":"m"}`)
+		got(two.tells("s", 6, `{"sessionUpdate":"state_update","state":"running"}`))
+		got(two.tells("s", 7, `{"sessionUpdate":"subagent_update","sessionId":"c"}`))
+		got(two.tells("c", 8, `{"n":2}`))
+		send(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)
+		prompt := two.takes(t, acp.MethodSessionPrompt)
+		two.breakRead()
+		two.breakWrite()
+
+		three.welcomeTwo(t)
+		if from := after(three); from != "7" {
+			t.Errorf("the session goes on behind %s, and not all of 8 has come", from)
+		}
+		three.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+		name, _ := rawjson.Member(prompt.Meta(), acp.MetaKey, "promptId")
+		three.replies(t, "_sandboxagent/session/events", `{"events":[{"seq":9,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":`+string(name)+`}}}}}]}`)
+		got(`{"jsonrpc":"2.0","id":3,"result":{"messageId":"sa.9"}}`)
+		three.tells("c", 8, `{"n":2}`)
+		got(three.tells("c", 10, `{"n":3}`))
+		_ = c.Close()
+	})
+}
