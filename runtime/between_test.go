@@ -677,3 +677,44 @@ func TestDelete_RefusedForOneThatHasEnded(t *testing.T) {
 		t.Errorf("the log has %v, %v", messages(events), err)
 	}
 }
+
+// A session that has no process is deleted at its agent also when that takes its time to
+// start. One that does not start at all is not waited for without end.
+func TestDelete_AgentThatStartsSlowly(t *testing.T) {
+	for _, how := range []string{"starts", "refuses", "hangs"} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGated(&fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"delete":{}}}`})
+			r, err := New(Options{DataDir: t.TempDir(), Adapters: []adapters.Adapter{g}, DefaultAgent: "fake"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.let <- nil
+			tc := connect(t, r, "")
+			s := tc.session()
+			<-g.starting
+			g.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+			id := tc.request("session/delete", `{"sessionId":"`+s+`"}`)
+			<-g.starting
+			if how != "hangs" {
+				time.Sleep(10 * time.Second)
+				g.let <- nil
+				synctest.Wait()
+				m := g.conn().next(t, "session/delete")
+				time.Sleep(15 * time.Second) // bridges start some programs only now
+				if how == "refuses" {
+					g.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "no"))
+				} else {
+					g.conn().result(m, `{}`)
+				}
+			}
+			if _, res := tc.until(id); (res.Err() != nil) != (how == "refuses") {
+				t.Errorf("the agent %s: the delete was answered %s", how, res.Frame())
+			}
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

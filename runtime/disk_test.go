@@ -78,6 +78,8 @@ func TestLog_FullDisk(t *testing.T) {
 	r := newRuntime(t, dir, a)
 	tc := connect(t, r, "")
 	s := tc.session()
+	plain := connect(t, r, "{}")
+	plain.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
 	path := filepath.Join(dir, "sessions", s, "log.journal")
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
@@ -88,6 +90,9 @@ func TestLog_FullDisk(t *testing.T) {
 	r.sessions.Find(s).Log().Release(0) // the file is opened anew, by whoever writes next
 	id := tc.request("session/prompt", prompt(s, "go"))
 	told := tc.nextOf("_sandboxagent/session/storage")
+	if m := plain.nextOf("session/update"); !strings.Contains(string(m.Update()), `"storage":{"writable":false,"reason":"`) {
+		t.Errorf("a client that knows the protocol only is told %s", m.Frame())
+	}
 	if !strings.Contains(string(told.Params()), "no space left") || !strings.Contains(string(told.Params()), `"writable":false`) {
 		t.Errorf("clients are told %s", told.Params())
 	}

@@ -18,7 +18,9 @@ type recorder struct {
 	said []string // prompts and answers in turn
 
 	mu      sync.Mutex
+	asked   map[string]int // by method
 	written time.Time
+	shared  bool // the record has other sessions
 	refuses bool // to load, without a login
 	hides   bool // its record
 	ignores bool // prompts
@@ -27,10 +29,17 @@ type recorder struct {
 var _ adapters.Recorder = (*recorder)(nil)
 
 // Recorded implements [adapters.Recorder].
-func (a *recorder) Recorded(adapters.Options, string) time.Time {
+func (a *recorder) Recorded(adapters.Options, string) (at time.Time, shared bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.written
+	return a.written, a.shared
+}
+
+// got returns how often the agent was asked for something.
+func (a *recorder) got(method string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[method]
 }
 
 // terminal adds a turn to the record.
@@ -42,11 +51,14 @@ func (a *recorder) terminal(prompt, answer string) {
 }
 
 func newRecorder() *recorder {
-	a := &recorder{fakeAgent: &fakeAgent{
+	a := &recorder{asked: map[string]int{}, fakeAgent: &fakeAgent{
 		id:   "fake",
 		info: adapters.Info{Record: true}, caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`,
 	}}
 	a.handle = func(c *fakeConn, m acp.Message) {
+		a.mu.Lock()
+		a.asked[m.Method()]++
+		a.mu.Unlock()
 		switch m.Method() {
 		case "session/new":
 			c.newSession(m)
@@ -209,6 +221,76 @@ func TestMerge_LoadAsksTheAgent(t *testing.T) {
 	}
 }
 
+// What a terminal adds while a process serves the session is not known to the process: it
+// is started anew for the next prompt, or load, when nothing goes on in the session.
+func TestMerge_TerminalBesideTheProcess(t *testing.T) {
+	for _, way := range []string{"prompt", "load"} {
+		t.Run(way, func(t *testing.T) {
+			a := newRecorder()
+			r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
+			tc := connect(t, r, "")
+			s := tc.session()
+			tc.until(tc.request("session/prompt", prompt(s, "one")))
+			tc.until(tc.request("session/prompt", prompt(s, "two")))
+			if n := a.got("session/close") + a.got("session/load"); n > 0 {
+				t.Errorf("nobody has added anything: the agent got %d requests to close or load", n)
+			}
+			a.terminal("three", "re-three")
+			want := "user:three re-three"
+			if way == "prompt" {
+				shown, _ := tc.until(tc.request("session/prompt", prompt(s, "four")))
+				if texts(shown) != want+" re-four" || imported(shown) != want {
+					t.Errorf("the prompt shows %q, marked %q", texts(shown), imported(shown))
+				}
+			} else if shown, _ := connect(t, r, "").loaded(s); texts(shown) != "user:one re-one user:two re-two "+want || imported(shown) != want {
+				t.Errorf("the load shows %q, marked %q", texts(shown), imported(shown))
+			}
+			if n := a.got("session/load"); n != 1 {
+				t.Errorf("the agent has opened the session %d times", n)
+			}
+		})
+	}
+}
+
+// A record that all sessions share may have been written for another one.
+func TestMerge_SharedRecord(t *testing.T) {
+	a := newRecorder()
+	a.shared = true
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.until(tc.request("session/prompt", prompt(s, "one")))
+	a.terminal("two", "re-two")
+	tc.until(tc.request("session/prompt", prompt(s, "three")))
+	if a.got("session/load") > 0 {
+		t.Error("the process was given up")
+	}
+	tc.call("session/close", `{"sessionId":"`+s+`"}`)
+	if shown, result := connect(t, r, "").loaded(s); texts(shown) != "user:one re-one user:three re-three" || !strings.Contains(result, `"historyIncomplete":true`) {
+		t.Errorf("a load shows %q and says %s", texts(shown), result)
+	}
+}
+
+// While something goes on nothing is given up for what a terminal adds.
+func TestMerge_TerminalBesideATurn(t *testing.T) {
+	a := newRecorder()
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.until(tc.request("session/prompt", prompt(s, "one")))
+	a.ignores = true
+	before, err := r.Session(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc.request("session/prompt", prompt(s, "two"))
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.EventCount > before.EventCount })
+	a.terminal("three", "re-three")
+	if shown, _ := connect(t, r, "").loaded(s); texts(shown) != "user:one re-one user:two" || a.got("session/close") > 0 {
+		t.Errorf("the load shows %q, and %d closes were asked for", texts(shown), a.got("session/close"))
+	}
+}
+
 // What an agent has answered when the gateway was gone is in its record.
 func TestMerge_KilledGateway(t *testing.T) {
 	a, dir := newRecorder(), t.TempDir()
@@ -251,6 +333,28 @@ func TestMerge_RecordThatIsNotShown(t *testing.T) {
 	}
 	if info, err := r.Session(s); err != nil || info.Continuity != ContinuityNative {
 		t.Errorf("continuity is %s, %v", info.Continuity, err)
+	}
+}
+
+// Of an agent that replays a conversation, and does not say that this is its record as it
+// is, nothing is brought in. Who loads the session is told that there is more.
+func TestMerge_AgentThatOnlyReplays(t *testing.T) {
+	a := newRecorder()
+	a.info.Record, a.caps = false, `{"loadSession":true,"sessionCapabilities":{"close":{}}}`
+	r := newRuntime(t, t.TempDir(), a.fakeAgent)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for n, incomplete := range []bool{false, true, true} {
+		tc.until(tc.request("session/prompt", prompt(s, fmt.Sprint("prompt ", n))))
+		tc.call("session/close", `{"sessionId":"`+s+`"}`)
+		shown, result := connect(t, r, "").loaded(s)
+		if strings.Contains(texts(shown), "elsewhere") || strings.Contains(result, `"historyIncomplete":true`) != incomplete {
+			t.Errorf("%d: the load shows %q, and says %s", n, texts(shown), result)
+		}
+		if n == 0 {
+			a.terminal("elsewhere", "there")
+		}
+		tc.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
 	}
 }
 

@@ -215,6 +215,7 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		if cwd := rawjson.MemberString(own.Params(), "cwd"); cwd != "" {
 			n.Cwd, n.Setup = cwd, session.Setup(own.Params())
 		}
+		asked, _ := rawjson.Member(n.Setup, "_meta")
 		shown, created := shownTo(p, &own), p.Creating()
 		c.call(ctx, q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
@@ -222,7 +223,7 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 				relay(q, s, p, res, err)
 				return
 			}
-			c.created(q, p, res.Result(), nil, n, func(fork *session.Session) { fork.Inherit(s, upTo, c.Number()) })
+			c.created(q, p, res.Result(), asked, n, func(fork *session.Session) { fork.Inherit(s, upTo, c.Number()) })
 		})
 	}
 	fail := func(err error) { q.Fail(s, err) }
@@ -316,7 +317,7 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 		return
 	}
 	own := m.Clone()
-	s.Request(q.Context(), c.needs,
+	s.Renewed(q.Context(), c.needs,
 		func(*agents.Process, string) { c.attachNow(q, &own, s, missing, s.Incomplete()) },
 		func(err error) {
 			c.r.o.Logger.Warn("ask an agent what was said elsewhere", "session", s.ID(), "err", err)
@@ -442,7 +443,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			}
 		})
 		if err != nil {
-			fail(err)
+			fail(theirs(err))
 			return
 		}
 		switch {

@@ -325,7 +325,7 @@ func TestOpen_FromElsewhere(t *testing.T) {
 
 // What cannot be opened there leaves nothing behind, and can be tried again.
 func TestOpen_FromElsewhereFails(t *testing.T) {
-	a, cannot := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}, &fakeAgent{id: "other"}
+	a, cannot := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"delete":{}}}`}, &fakeAgent{id: "other"}
 	r := newRuntime(t, t.TempDir(), a, cannot)
 	tc := connect(t, r, "")
 	const params = `{"sessionId":"theirs","cwd":"/w"}`
@@ -334,15 +334,21 @@ func TestOpen_FromElsewhereFails(t *testing.T) {
 		m := a.conn().next(t, "session/resume")
 		a.conn().chunk("theirs", "lost")
 		a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
-		if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "no such session") {
+		if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "no such session") || !strings.Contains(string(res.Err().Data), "session_not_found") {
 			t.Errorf("%s", res.Frame())
 		}
 		if _, err := r.Session("theirs"); err == nil {
 			t.Error("it is a session")
 		}
 	}
-	id := tc.request("session/resume", params)
-	m := a.conn().next(t, "session/resume")
+	id := tc.request("session/delete", params)
+	m := a.conn().next(t, "session/delete")
+	a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "no such session"))
+	if _, res := tc.until(id); res.Err() == nil || !strings.Contains(string(res.Err().Data), "session_not_found") {
+		t.Errorf("the delete: %s", res.Frame())
+	}
+	id = tc.request("session/resume", params)
+	m = a.conn().next(t, "session/resume")
 	a.conn().result(m, `{}`)
 	if before, res := tc.until(id); texts(before) != "" || member(string(res.Result()), "historyIncomplete") != "true" {
 		t.Errorf("what it was given first: %q, %s", texts(before), res.Frame())

@@ -59,8 +59,13 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 		if len(batch) == 0 {
 			return events, false, nil
 		}
-		for _, e := range batch[:min(len(batch), limit-len(events))] {
-			events = append(events, event(e))
+		for _, e := range batch {
+			if len(events) == limit {
+				break
+			}
+			if e.Kind != journal.Second {
+				events = append(events, event(e))
+			}
 		}
 	}
 	return events, len(events) > 0 && events[len(events)-1].Seq < l.Last(), context.Cause(ctx)
@@ -98,6 +103,9 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 				yield(Event{}, s.ReadProblem(err))
 				return
 			}
+			if e.Kind == journal.Second {
+				continue // told in version 1, too
+			}
 			if !yield(event(e), nil) {
 				return
 			}
@@ -124,6 +132,16 @@ func (r *Runtime) CloseSession(ctx context.Context, id string) error {
 		return noSession(id)
 	}
 	return s.Close(ctx)
+}
+
+// DepartSession closes a session that goes on at another gateway, and notes which; see
+// [session.Session.Depart].
+func (r *Runtime) DepartSession(ctx context.Context, id string, last uint64, to string) error {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return noSession(id)
+	}
+	return s.Depart(ctx, last, to)
 }
 
 // DeleteSession ends the session and removes everything of it.

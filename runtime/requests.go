@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -63,6 +64,12 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 		return
 	}
 	s := c.r.sessions.Find(m.Session())
+	if s == nil && m.Method() == acp.MethodSessionCancel {
+		if parent := c.r.sessions.Parent(m.Session()); parent != nil {
+			parent.CancelChild(ctx, m)
+			return
+		}
+	}
 	if s == nil {
 		c.r.log.Debug("notification for an unknown session", "client", c.ID(), "method", m.Method())
 		return
@@ -93,6 +100,10 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 	}
 	q := c.Accept(m, sink, begin)
 	if q == nil {
+		return
+	}
+	if m.HasSession() && m.Session() == "" {
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params.sessionId is empty"))
 		return
 	}
 	if c.Capabilities().Two() {
@@ -144,7 +155,7 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		if s := c.sessionOf(q, m); s != nil {
 			c.fork(ctx, q, m, s)
 		}
-	case acp.MethodSessionSetMode, acp.MethodSessionSetConfigOption, "session/set_model":
+	case acp.MethodSessionSetMode, acp.MethodSessionSetConfigOption, acp.MethodSessionSetModel:
 		if s := c.sessionOf(q, m); s != nil {
 			c.configure(ctx, q, m, s)
 		}
@@ -152,6 +163,8 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		switch {
 		case strings.HasPrefix(q.Method(), "_sandboxagent/"):
 			c.extension(q, m)
+		case c.cancels(m):
+			c.cancelPart(ctx, q, m)
 		case m.HasSession():
 			if s := c.sessionOf(q, m); s != nil {
 				c.attach(s)
@@ -187,10 +200,10 @@ func (c *Client) sessionOf(q *viewer.Request, m *acp.Message) *session.Session {
 	}
 	s := c.r.sessions.Find(m.Session())
 	if s == nil {
-		q.Fail(nil, notFound(m.Session()))
+		q.Fail(nil, c.r.noneSuch(m.Session()))
 		return nil
 	}
-	if q.Method() != "session/delete" {
+	if q.Method() != acp.MethodSessionDelete {
 		if err := s.Readable(); err != nil {
 			q.Fail(nil, err)
 			return nil
@@ -199,10 +212,36 @@ func (c *Client) sessionOf(q *viewer.Request, m *acp.Message) *session.Session {
 	return s
 }
 
+// noneSuch answers a request for a session that there is none of, or that only lives in
+// another's log.
+func (r *Runtime) noneSuch(id string) *acp.Error {
+	parent := r.sessions.Parent(id)
+	if parent == nil {
+		return notFound(id)
+	}
+	const what = "session %q is a subagent of session %q, which has all of it: ask for that one; a subagent can be cancelled, and nothing else"
+	return acp.Errorf(acp.CodeResourceNotFound, what, id, parent.ID()).
+		WithData(problem.New(problem.SessionNotFound, what, id, parent.ID()).With("sessionId", id).With("parentSessionId", parent.ID()))
+}
+
 // notFound answers a request for a session that there is none of.
 func notFound(id string) *acp.Error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session %q was not found", id).
 		WithData(problem.New(problem.SessionNotFound, "session %q was not found", id).With("sessionId", id))
+}
+
+// theirs is the error with which an agent refuses a request about a session that only it
+// may have. What it does not find is the session, if it does not say otherwise.
+func theirs(err error) error {
+	said, ok := errors.AsType[*acp.Error](err)
+	if !ok || said.Code != acp.CodeResourceNotFound {
+		return err
+	}
+	switch rawjson.MemberString(said.Data, "type") {
+	case "", problem.NotFound.Type():
+		return said.WithData(map[string]string{"type": problem.SessionNotFound.Type()})
+	}
+	return err
 }
 
 // deleteForeign passes the wish to delete a session that only the agent has on to it:
@@ -214,7 +253,12 @@ func (c *Client) deleteForeign(ctx context.Context, q *viewer.Request, m *acp.Me
 			q.Fail(nil, notFound(id))
 			return
 		}
-		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) { relay(q, nil, p, res, err) })
+		c.call(ctx, q, p, m, "", func(res *acp.Message, err error) {
+			if err == nil && res.Err() != nil && res.Err().Code == acp.CodeResourceNotFound {
+				err = theirs(res.Err())
+			}
+			relay(q, nil, p, res, err)
+		})
 	})
 }
 

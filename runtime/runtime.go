@@ -40,6 +40,7 @@ type Options struct {
 	Ephemeral bool   // keep sessions in memory only
 	Fsync     string // turn (default), always, interval or never
 	MinFree   int64  // bytes that the disk must have left for new sessions; 0 asks for none
+	LogFiles  int    // of sessions' logs that are open at one time, about; 0 is any number
 
 	RequestTimeout  time.Duration // for requests other than prompts; 0: 120 s
 	TurnIdleTimeout time.Duration // a turn without updates for this long is cancelled; 0: never
@@ -131,7 +132,7 @@ func New(o Options) (*Runtime, error) {
 		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Connection: r.fromAgent, Ended: r.processEnded,
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
-			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
+			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
 			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Readers: r.readers,
 		})
 	}

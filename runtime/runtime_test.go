@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -757,4 +758,33 @@ func TestTurnEnded_IsToldToOthersThatWantIt(t *testing.T) {
 			t.Errorf("a client that did not ask was told: %s", m.Frame())
 		}
 	}
+}
+
+// No request reaches beyond the folder of one session, whatever it says that the session is.
+func TestRequests_StrangeIDsLeaveOthersAlone(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"close":{},"delete":{},"fork":{}}}`}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	a.handle = func(c *fakeConn, m acp.Message) {
+		if m.IsRequest() {
+			c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "it is not there"))
+		}
+	}
+	for _, id := range []string{"", ".", "..", "../x", "/", "%", "%2E", "a/../../b", strings.Repeat(".", 500), s + "/", s + "/.."} {
+		for _, method := range []string{"session/load", "session/resume", "session/fork", "session/close", "session/delete", "session/prompt", "_sandboxagent/session/terminate"} {
+			params := string(rawjson.Object{}.String("sessionId", id).String("cwd", dir).Raw("mcpServers", []byte("[]")).Raw("prompt", []byte("[]")).End())
+			if e := tc.callErr(method, params); id == "" && e.Code != acp.CodeInvalidParams {
+				t.Errorf("%s %q: %v", method, id, e)
+			}
+		}
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "sessions", "*", "log.journal")); err != nil || len(files) != 1 {
+		t.Errorf("logs are left: %q, %v", files, err)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "sessions", "*")); err != nil || len(files) != 1 {
+		t.Errorf("of sessions is left: %q, %v", files, err)
+	}
+	tc.call("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`)
 }

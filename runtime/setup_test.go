@@ -227,3 +227,89 @@ func TestNewSession_Folder(t *testing.T) {
 		t.Error("the agent was asked")
 	}
 }
+
+// A session that must only read does so behind a restart, too. An agent that cannot be
+// held to it any more is given no prompt, and another mode than was chosen is told.
+func TestReopen_ModeIsKept(t *testing.T) {
+	const first = `{"id":"first","name":"First"}`
+	const plan = `{"id":"plan","name":"Plan","description":"Read-only mode"}`
+	for name, c := range map[string]struct {
+		wish, chosen, offers, refuses string
+		set                           string // at the new process
+		refused, told                 string
+	}{
+		"readonly":                      {wish: "readonly", offers: first + "," + plan, set: "plan"},
+		"readonly, refused":             {wish: "readonly", offers: first + "," + plan, refuses: "the folder is not trusted", set: "plan", refused: "the folder is not trusted"},
+		"readonly, there no more":       {wish: "readonly", offers: first, refuses: "no such mode", set: "plan", refused: "no such mode"},
+		"readonly, then another chosen": {wish: "readonly", chosen: "write", offers: first + "," + plan + `,{"id":"write","name":"Write"}`, set: "write"},
+		"another one, refused":          {wish: "default", chosen: "plan", offers: first + "," + plan, refuses: "not now", set: "plan", told: "not now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}
+			a.handle = func(f *fakeConn, m acp.Message) { a.shared <- sent{f, m} } // session/new, too
+			r, dir := newRuntime(t, t.TempDir(), a), t.TempDir()
+			tc := connect(t, r, "")
+			id := tc.request("session/new", `{"cwd":"`+dir+`","mcpServers":[],"_meta":{"sandboxagent.dev":{"permissionMode":"`+c.wish+`"}}}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","modes":{"currentModeId":"first","availableModes":[`+first+","+plan+`,{"id":"write","name":"Write"}]}}`)
+			if c.wish == "readonly" {
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			}
+			_, res := tc.until(id)
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			if c.chosen != "" {
+				id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"`+c.chosen+`"}`)
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				tc.until(id)
+			}
+			a.conn().crash(errCrash)
+			tc.nextOf("_sandboxagent/session/ended")
+
+			id = tc.request("session/prompt", prompt(s, "hi"))
+			a.answer(a.nextOf(t, "session/resume"), `{"modes":{"currentModeId":"first","availableModes":[`+c.offers+`]}}`)
+			m := a.nextOf(t, "session/set_mode")
+			if got := rawjson.MemberString(m.m.Params(), "modeId"); got != c.set {
+				t.Errorf("the mode was set to %q, want %q", got, c.set)
+			}
+			if c.refuses == "" {
+				a.answer(m, `{}`)
+			} else {
+				a.refuse(m, c.refuses)
+			}
+			if c.refused != "" {
+				a.answer(a.nextOf(t, "session/close"), `{}`)
+				_, res := tc.until(id)
+				if e := res.Err(); e == nil || !strings.Contains(e.Message, c.refused) || !strings.Contains(string(e.Data), "mode_not_supported") {
+					t.Errorf("the prompt was answered %s", res.Frame())
+				}
+				return
+			}
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			before, _ := tc.until(id)
+			told := ""
+			for _, m := range before {
+				told += member(string(m.Update()), "unsupported")
+			}
+			if (told != "") != (c.told != "") || !strings.Contains(told, c.told) {
+				t.Errorf("told %q, want %q", told, c.told)
+			}
+		})
+	}
+}
+
+// A fork has the settings that it is asked for with, as a new session has.
+func TestFork_Settings(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := tc.session()
+	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"permissionMode":"readonly","modell":"x"}}}`)
+	a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"forked","modes":{"currentModeId":"first","availableModes":[{"id":"plan","name":"Plan","description":"Read-only mode"}]}}`)
+	m := a.nextOf(t, "session/set_mode")
+	if got := string(m.m.Params()); got != `{"sessionId":"forked","modeId":"plan"}` {
+		t.Errorf("the fork's mode was set with %s", got)
+	}
+	a.answer(m, `{}`)
+	_, res := tc.until(id)
+	if got := member(string(res.Result()), "unsupported"); !strings.Contains(got, "is model meant?") {
+		t.Errorf("unsupported: %s", res.Frame())
+	}
+}

@@ -71,8 +71,8 @@ type Departure struct {
 	// Clean takes secrets out of a text; may be nil.
 	Clean func(text string) string
 	// Workspace puts the files of the session's directory, behind all else; nil to leave
-	// them.
-	Workspace func(ctx context.Context, cwd string) error
+	// them. kept returns what ImportOptions.Kept has kept beside the session.
+	Workspace func(ctx context.Context, cwd string, kept func(name string) ([]byte, error)) error
 }
 
 // ExportSession puts all of a session: its record, its log, and what its agent keeps of
@@ -140,7 +140,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) err
 		return err
 	}
 	if d.Workspace != nil {
-		return d.Workspace(ctx, m.Cwd)
+		return d.Workspace(ctx, m.Cwd, s.Kept)
 	}
 	return nil
 }
@@ -320,6 +320,14 @@ type ImportOptions struct {
 	Trusted bool
 	// Moved are further paths of the other machine, and what they are here.
 	Moved []paths.Pair
+	// Closed has it arrive closed: whoever goes on with it here opens it first.
+	Closed bool
+	// Replace takes the place of what was left here when the session went elsewhere.
+	Replace bool
+	// Kept are texts that are kept beside the session, by plain names.
+	Kept map[string][]byte
+	// Settled is told when nothing but the session's own place is missing; may be nil.
+	Settled func()
 }
 
 // Imported is a session that was imported.
@@ -334,11 +342,24 @@ func (r *Runtime) TravelFolder() (dir string, remove func(), err error) {
 	return r.sessions.TravelFolder()
 }
 
+// ArrivedWith returns a text that came with a session which was not opened since, nil when
+// there is none.
+func (r *Runtime) ArrivedWith(id, name string) ([]byte, error) {
+	s := r.sessions.Find(id)
+	if s == nil || !s.Arriving() {
+		return nil, nil
+	}
+	return s.Kept(name)
+}
+
 // ImportSession makes a session of what another gateway has exported, which lies in the
 // folder dir. Nothing is kept of it on an error.
 func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o ImportOptions) (_ Imported, err error) {
 	if r.closing.Load() {
 		return Imported{}, agents.ErrShutdown
+	}
+	if m.SessionID == "" {
+		return Imported{}, problem.New(problem.ArchiveRefused, "the file does not say which session it has")
 	}
 	cwd := cmp.Or(o.Cwd, m.Cwd)
 	if err := session.CheckFolder(cwd); err != nil {
@@ -363,7 +384,7 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 	}
 	defer done()
 	s, leftOut, err := r.sessions.Import(session.Arrival{
-		ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Stage: filepath.Join(stage, "session"),
+		ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Settled: o.Settled, Stage: filepath.Join(stage, "session"),
 		Place: func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error) {
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -49,4 +51,29 @@ func (endless) Read(p []byte) (int, error) {
 		p[i] = ' '
 	}
 	return len(p), nil
+}
+
+// A client may leave while its export waits for the agent to let the session go. The
+// session is closed by then, and opens again.
+func TestExport_ClientLeavesWhileTheSessionCloses(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.session()
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.ExportSession(ctx, id, Departure{}) }()
+	closing := a.conn().next(t, "session/close")
+	leave()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the export ended with %v", err)
+	}
+	a.conn().result(closing, `{}`)
+	tc.call("session/resume", `{"sessionId":"`+id+`","cwd":"/tmp"}`) // waits until it is closed
+	pid := tc.request("session/prompt", prompt(id, "x"))
+	a.conn().result(a.conn().next(t, "session/resume"), `{}`)
+	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	if _, res := tc.until(pid); res.Err() != nil {
+		t.Errorf("the next prompt: %s", res.Frame())
+	}
 }

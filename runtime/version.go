@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"context"
 	"encoding/json"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
@@ -31,6 +33,9 @@ func (c *Client) lower(m *acp.Message, sink chan acp.Reply) *acp.Message {
 	if m.IsRequest() {
 		c.asked.Store(true)
 	}
+	if c.cancels(m) {
+		return m
+	}
 	lowered, err := version.Request(m)
 	if err != nil {
 		if m.IsRequest() {
@@ -47,6 +52,57 @@ func (c *Client) lower(m *acp.Message, sink chan acp.Reply) *acp.Message {
 		}
 	}
 	return &lowered
+}
+
+// cancelsPart reports whether the method, which version 1 does not have, cancels a call or
+// a terminal by itself.
+func cancelsPart(method string) bool {
+	return method == version.MethodToolCallCancel || method == version.MethodTerminalCancel
+}
+
+// agentSession returns the session that is known by the id, or has a child with it.
+func (c *Client) agentSession(id string) *session.Session {
+	if s := c.r.sessions.Find(id); s != nil {
+		return s
+	}
+	return c.r.sessions.Parent(id)
+}
+
+// cancels reports whether the message cancels a call or a terminal by itself, of an agent
+// that takes it: one of version 2, or one that says that it takes it for calls.
+func (c *Client) cancels(m *acp.Message) bool {
+	if !cancelsPart(m.Method()) {
+		return false
+	}
+	s := c.agentSession(m.Session())
+	if s == nil {
+		return false
+	}
+	p := s.Process()
+	if p == nil {
+		return false
+	}
+	return version.SaidByTwo(p.Initialized()) || m.Method() == version.MethodToolCallCancel && version.CancelsOne(p.Initialized())
+}
+
+// cancelPart has the session's agent cancel a call or a terminal by itself.
+func (c *Client) cancelPart(ctx context.Context, q *viewer.Request, m *acp.Message) {
+	s := c.agentSession(m.Session())
+	if s == nil { // it has ended meanwhile
+		q.Fail(nil, notFound(m.Session()))
+		return
+	}
+	child := s.ID() != m.Session()
+	own := m.Clone()
+	s.Request(q.Context(), c.needs, func(p *agents.Process, native string) {
+		switch {
+		case child && version.SaidByTwo(p.Initialized()):
+			native = "" // the agent knows it by the id that its client does
+		case child && native == "":
+			native = s.ID() // the agent knows no child
+		}
+		c.call(ctx, q, p, &own, native, func(res *acp.Message, err error) { relay(q, nil, p, res, err) })
+	}, func(err error) { q.Fail(nil, err) })
 }
 
 // initializeAgain answers an initialize that is repeated: until anything else is asked it

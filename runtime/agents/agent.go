@@ -228,11 +228,12 @@ func (a *Agent) options(n *Needs) adapters.Options {
 }
 
 // Recorded returns when the agent's own record of a session was written last, the zero
-// time if nobody knows. It starts nothing.
-func (a *Agent) Recorded(n Needs, session string) time.Time {
+// time if nobody knows. shared says that other sessions are in the record, too. It starts
+// nothing.
+func (a *Agent) Recorded(n Needs, session string) (at time.Time, shared bool) {
 	r, ok := a.adapter.(adapters.Recorder)
 	if !ok {
-		return time.Time{}
+		return time.Time{}, false
 	}
 	return r.Recorded(a.options(&n), session)
 }

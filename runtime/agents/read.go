@@ -31,8 +31,8 @@ type Receiver interface {
 
 // early holds messages of sessions that are being created.
 type early struct {
-	creating int                 // requests in flight that may create a session
-	messages map[string][][]byte // by the JSON token of the agent's session id
+	creating int                      // requests in flight that may create a session
+	messages map[string][]acp.Message // by the JSON token of the agent's session id
 	n, bytes int
 }
 
@@ -119,10 +119,10 @@ type route struct {
 // find sets r to who takes the message, and reports whether somebody does. A message
 // of a session that is being created is kept until its id is known.
 func (p *Process) find(r *route, m *acp.Message) bool {
-	if r.to != nil && r.turnover == p.turnover.Load() && bytes.Equal(r.token, m.SessionRaw()) {
+	if r.to != nil && r.turnover == p.turnover.Load() && bytes.Equal(r.token, m.Belongs()) {
 		return true
 	}
-	key := string(m.SessionRaw())
+	key := string(m.Belongs())
 	p.mu.Lock()
 	r.token, r.turnover, r.to = append(r.token[:0], key...), p.turnover.Load(), p.routes[key]
 	if r.to != nil {
@@ -131,9 +131,9 @@ func (p *Process) find(r *route, m *acp.Message) bool {
 	}
 	if e := &p.early; e.creating > 0 && e.n < earlyLimit && e.bytes < earlyBytes {
 		if e.messages == nil {
-			e.messages = map[string][][]byte{}
+			e.messages = map[string][]acp.Message{}
 		}
-		e.messages[key] = append(e.messages[key], bytes.Clone(m.Frame()))
+		e.messages[key] = append(e.messages[key], m.Clone())
 		e.n++
 		e.bytes += len(m.Frame())
 		p.mu.Unlock()
@@ -165,8 +165,8 @@ func (p *Process) Bind(native string, r Receiver) error {
 	came := p.early.messages[key]
 	delete(p.early.messages, key)
 	p.mu.Unlock()
-	for _, frame := range came {
-		if m, err := acp.Parse(frame); err == nil && r.Receive(&m) && m.Update() != nil {
+	for i := range came {
+		if m := &came[i]; r.Receive(m) && m.Update() != nil {
 			p.agent.updates.Add(1)
 		}
 	}

@@ -143,6 +143,7 @@ func (l *Log) memoryLocked(dst []Entry, c *Cursor, limit int) (_ []Entry, ok boo
 		}
 		b.pins++
 		c.pinned = append(c.pinned, b)
+		seq = max(seq, b.first) // numbers that no entry has
 		for j := int(seq - b.first); j < len(b.refs); j++ {
 			if seq > l.visible || limit <= 0 {
 				return dst, true

@@ -23,6 +23,11 @@ const (
 	Echo     Kind = 'p' // a client's prompt as user_message_chunk
 	Client   Kind = 'c' // what a client sent; never delivered
 
+	// What an agent of version 2 of the protocol says, and version 1 says otherwise, is
+	// two entries: as the agent has said it, and what comes of that in version 1.
+	First  Kind = '1' // session/update for readers of version 1 alone
+	Second Kind = '2' // session/update for readers of version 2 alone
+
 	// Damage stands in the place of entries that cannot be read. It has the
 	// number of the last of them, and is in no file.
 	Damage Kind = 'd'
@@ -30,11 +35,15 @@ const (
 
 func (k Kind) valid() bool {
 	switch k {
-	case Update, Notice, TurnEnd, Response, Ask, AskDone, Echo, Client:
+	case Update, Notice, TurnEnd, Response, Ask, AskDone, Echo, Client, First, Second:
 		return true
 	}
 	return false
 }
+
+// IsUpdate reports whether entries of the kind are what an agent says in version 1 of
+// the protocol.
+func (k Kind) IsUpdate() bool { return k == Update || k == First }
 
 // Recipient names who an entry is for: 0 is everyone, n the client with that
 // number, -n everyone but that client. Numbers are never reused in a process

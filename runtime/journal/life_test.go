@@ -58,7 +58,7 @@ func TestLog_EntriesAreReadAsTheyWereAppended(t *testing.T) {
 		l, path := open(t, 0)
 		var want []string
 		began := time.Now()
-		for i, k := range []Kind{Update, Notice, TurnEnd, Response, Ask, AskDone, Echo, Client} {
+		for i, k := range []Kind{Update, Notice, TurnEnd, Response, Ask, AskDone, Echo, Client, First, Second} {
 			to := []Recipient{Everyone, Recipient(i), Except(7), Nobody}[i%4]
 			l.Append(k, to, []byte(`{"parts":`), []byte("["), fmt.Appendf(nil, "%d", i), []byte("]}"))
 			at := began

@@ -75,6 +75,10 @@ type Options struct {
 	// and with nil when it takes them again. It may use the log.
 	Trouble func(err error)
 
+	// Opened is called when the log has opened its file, which Release gives back. It
+	// must not wait, nor use the log; nil for nothing.
+	Opened func()
+
 	disk disk // nil is the operating system's
 }
 

@@ -213,6 +213,7 @@ func TestModel(t *testing.T) {
 		}
 		first, runs = n, 1
 	}
+	cuts := 0
 	for i := range runs {
 		seed := first + uint64(i)
 		if !t.Run("", func(t *testing.T) {
@@ -231,10 +232,12 @@ func TestModel(t *testing.T) {
 					m.step()
 				}
 				m.restart(dice.IntN(2) == 0)
+				cuts += m.cuts
 			})
 		}) {
 			return
 		}
 	}
 	figure.Done(t, runs, fmt.Sprintf("lives of %d steps", steps))
+	figure.Done(t, cuts, "power cuts")
 }

@@ -85,6 +85,42 @@ func Restore(path string, about []byte, next func() (Entry, error)) (err error) 
 	return nil
 }
 
+// Recall fills a log that is empty and has no file with entries of another one, as
+// [Restore] does. Of more than the log may hold in memory the oldest are let go.
+func (l *Log) Recall(next func() (Entry, error)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path != "" || l.next != 1 {
+		return errors.New("recall journal: the log has a file, or entries")
+	}
+	for {
+		e, err := next()
+		if err == io.EOF {
+			return l.flushLocked()
+		}
+		if err == nil && e.Seq < l.next {
+			err = fmt.Errorf("entry %d stands behind entry %d", e.Seq, l.appended)
+		}
+		if err != nil {
+			return fmt.Errorf("recall journal: %w", err)
+		}
+		if l.batch = e.Time().UnixMilli(); l.batch == 0 {
+			l.batch = 1
+		}
+		k := e.Kind
+		if k == Damage {
+			k = Notice
+		}
+		l.next, l.given = e.Seq, l.batch
+		l.appendLocked(k, e.To, [][]byte{e.Frame})
+		if l.held > l.o.Memory {
+			if err := l.flushLocked(); err != nil {
+				return fmt.Errorf("recall journal: %w", err)
+			}
+		}
+	}
+}
+
 func (w *writer) restore(about []byte, boot uint32, next func() (Entry, error)) error {
 	if err := w.beginning(); err != nil {
 		return err

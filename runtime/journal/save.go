@@ -232,7 +232,23 @@ func (l *Log) openLocked(write bool) error {
 		return fmt.Errorf("open journal: %w", err)
 	}
 	l.file = f
+	if l.o.Stats != nil {
+		l.o.Stats.Open.Add(1)
+	}
+	if l.o.Opened != nil {
+		l.o.Opened()
+	}
 	return nil
+}
+
+// closeFileLocked closes the file, which is open.
+func (l *Log) closeFileLocked() error {
+	err := l.file.Close()
+	l.file = nil
+	if l.o.Stats != nil {
+		l.o.Stats.Open.Add(-1)
+	}
+	return err
 }
 
 // syncLocked makes durable what was written.
@@ -364,15 +380,13 @@ func (l *Log) keepLocked() error {
 			return fmt.Errorf("the journal's file was removed, and cannot be made anew: %w", err)
 		}
 	case another:
-		_ = l.file.Close()
-		l.file = nil
+		_ = l.closeFileLocked()
 		l.version++
 		if err := l.openLocked(true); err != nil {
 			return err
 		}
 		if size, err := l.file.Size(); err != nil || size != l.size {
-			_ = l.file.Close()
-			l.file = nil
+			_ = l.closeFileLocked()
 			return errors.Join(errors.New("the journal's file was replaced by another"), err)
 		}
 	}
@@ -456,8 +470,7 @@ func (l *Log) Release(idle time.Duration) {
 		if l.markLocked() != nil {
 			return
 		}
-		_ = l.file.Close() // everything was written, reads open it again
-		l.file = nil
+		_ = l.closeFileLocked() // everything was written, reads open it again
 	}
 	for _, b := range l.blocks {
 		b.retire()
@@ -481,8 +494,7 @@ func (l *Log) Close() error {
 		close(l.stop)
 	}
 	if l.file != nil {
-		err = errors.Join(err, l.file.Close())
-		l.file = nil
+		err = errors.Join(err, l.closeFileLocked())
 	}
 	l.mu.Unlock()
 	l.work.Wait()

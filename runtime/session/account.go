@@ -85,7 +85,7 @@ func (t *past) says(text string) {
 		return
 	}
 	if len(t.prompt) == 0 {
-		t.command = strings.HasPrefix(strings.TrimSpace(text), "/")
+		t.command = isCommand(text)
 	}
 	t.prompt = append(t.prompt, h)
 }
@@ -136,6 +136,46 @@ func (a *account) update(m *acp.Message) {
 	t.forms = append(t.forms, formOf(u))
 	a.keep(t, m)
 }
+
+// part tells prompts apart that an agent's record has one behind the other, without ids:
+// that of a turn of the log which nobody answered, and the next one.
+func (a *account) part(log []past) {
+	var turns []past
+	for _, t := range a.turns {
+		for t.user == "" && len(t.frames) > 0 {
+			n := 0 // texts of the longest prompt of the log that the turn begins with
+			for i := range log {
+				if p := log[i].prompt; len(p) > n && len(p) < len(t.prompt) && slices.Equal(p, t.prompt[:len(p)]) {
+					n = len(p)
+				}
+			}
+			if n == 0 {
+				break
+			}
+			first := past{prompt: t.prompt[:n], command: t.command}
+			texts := 0
+			for texts <= n { // the next prompt begins with a text
+				var h textHash
+				text := rawjson.MemberString(t.frames[first.words].Update(), "content", "text")
+				if h.add(text); h != 0 {
+					texts++
+				}
+				if texts > n {
+					t.command = isCommand(text)
+					break
+				}
+				first.words++
+			}
+			first.frames, t.frames = t.frames[:first.words], t.frames[first.words:]
+			t.prompt, t.words = t.prompt[n:], t.words-first.words
+			turns = append(turns, first)
+		}
+		turns = append(turns, t)
+	}
+	a.turns = turns
+}
+
+func isCommand(prompt string) bool { return strings.HasPrefix(strings.TrimSpace(prompt), "/") }
 
 // formOf is the same for an update that is shown again.
 func formOf(update json.RawMessage) uint64 {
@@ -304,7 +344,7 @@ func (s *Session) account() (a account, whole bool, err error) {
 				if echoes--; echoes < 0 {
 					a.update(&m)
 				}
-			case journal.Update:
+			case journal.Update, journal.First:
 				if m.Method() == acp.MethodSessionUpdate && ofConversation(&m) {
 					a.update(&m)
 				}

@@ -179,3 +179,43 @@ func TestCompare_RecordThatIsTooLong(t *testing.T) {
 		t.Errorf("one turn: lost %v, %d bytes are held", lost, g.record.held)
 	}
 }
+
+// A turn that failed has a prompt and no answer. Without ids it stands before the next
+// prompt in an agent's record as if both were one.
+func TestCompare_TurnsThatFailed(t *testing.T) {
+	for _, test := range []struct {
+		log    string
+		record []string // > before what the user says
+		want   string
+	}{
+		{"a=1 fail=", []string{">a", "1", ">fail", ">news", "2"}, "news"},
+		{"a=1 fail= again=", []string{">a", "1", ">fail", ">again", ">news", "2"}, "news"},
+		{"a=1 fail= b=2", []string{">a", "1", ">fail", ">b", "2"}, ""},
+		{"a=1 fail= b=2", []string{">a", "1", ">fail", ">b", "2", ">news", "3"}, "news"},
+		{"a=1 fail= fail=", []string{">a", "1", ">fail", ">fail", ">/news", "3"}, "/news"},
+		{"a=1 fail=", []string{">a", "1", ">fail"}, ""},
+		{"a=1 fail=", []string{">a", "1", ">fail", ">", ">news", ">its second part", "2"}, "news its second part"},
+		{"fail=", []string{">fail", ">news", "2"}, "news"},
+	} {
+		log, record := accountOf(test.log, true), &account{keeps: true}
+		for _, said := range test.record {
+			if prompt, ok := strings.CutPrefix(said, ">"); ok {
+				record.update(chunkOf("user_message_chunk", prompt, ""))
+			} else {
+				record.update(chunkOf("agent_message_chunk", said, ""))
+			}
+		}
+		record.part(log.turns)
+		g := &merge{log: *log, record: *record}
+		news, lost := g.news(compare(log.turns, record.turns, true))
+		var got []string
+		for i := range news {
+			if string(news[i].UpdateKind()) == "user_message_chunk" {
+				got = append(got, rawjson.MemberString(news[i].Update(), "content", "text"))
+			}
+		}
+		if s := strings.Join(got, " "); s != test.want || lost {
+			t.Errorf("%s and %q: new is %q, want %q, lost %v", test.log, test.record, s, test.want, lost)
+		}
+	}
+}

@@ -56,6 +56,7 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 			Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, ended).End()).End()
 		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
 		s.Log().Append(journal.Update, journal.Everyone, n.Frame())
+		s.noteSubagentLocked(&n)
 	}
 }
 
@@ -63,7 +64,11 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 // killed: once, before anybody reads the session's history or gives it work.
 func (s *Session) EndLostCalls() {
 	s.lostCalls.Do(func() {
-		if s.Process() != nil || s.endsClean() {
+		if s.Process() != nil {
+			return
+		}
+		if s.endsClean() {
+			s.restSubagents()
 			return
 		}
 		var lost calls
@@ -82,16 +87,17 @@ func (s *Session) EndLostCalls() {
 			}
 			for _, e := range batch {
 				switch e.Kind {
-				case journal.Client, journal.Response, journal.TurnEnd, journal.Notice:
+				case journal.Client, journal.Response, journal.TurnEnd, journal.Notice, journal.Second:
 					none.Reset()
 					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)
 					continue
-				case journal.Update:
+				case journal.Update, journal.First:
 				default:
 					continue
 				}
 				if m, err := acp.Parse(e.Frame); err == nil && isCall(&m) {
 					lost.note(m.Update())
+					s.noteSubagent(&m) // the record may be older than the log
 				}
 			}
 		}
@@ -134,7 +140,14 @@ func (s *Session) endsClean() bool {
 	clean := last == 0
 	for _, e := range batch {
 		switch e.Kind {
-		case journal.Response, journal.Update, journal.Client:
+		case journal.Response, journal.Update, journal.First, journal.Client:
+		case journal.Second: // what goes on in the background is told with the state
+			if m, err := acp.Parse(e.Frame); err == nil && string(m.UpdateKind()) == "state_update" {
+				if _, more := rawjson.Member(m.Update(), "background"); more {
+					return false
+				}
+			}
+			continue
 		case journal.Notice:
 			if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodWorking && rawjson.MemberBool(m.Params(), "working") {
 				return false

@@ -209,6 +209,17 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 	return missing, nil
 }
 
+// reopens says why the agent cannot open the session anew that it has open, "" if it can.
+func (l *link) reopens() (reason string) {
+	switch caps := l.p.Capabilities(); {
+	case !caps.Resume && !caps.Load:
+		return "cannot open a session again"
+	case !caps.Close && !l.p.Alone():
+		return "cannot close a session"
+	}
+	return ""
+}
+
 // reopen gives the session the change's setup and credentials.
 func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsupported, error) {
 	s.Log() // is opened without the lock
@@ -219,12 +230,9 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 	}
 	l, serves := s.m.link, s.m.hosting == serving
 	if serves {
-		if caps := l.p.Capabilities(); !caps.Resume && !caps.Load {
+		if reason := l.reopens(); reason != "" {
 			s.mu.Unlock()
-			return cannot(c.fields, "agent "+s.rec.Agent+" cannot open a session again, and has this one open"), nil
-		} else if !caps.Close && !l.p.Alone() {
-			s.mu.Unlock()
-			return cannot(c.fields, "agent "+s.rec.Agent+" cannot close a session, and has this one open"), nil
+			return cannot(c.fields, "agent "+s.rec.Agent+" "+reason+", and has this one open"), nil
 		}
 	}
 	was := s.rec

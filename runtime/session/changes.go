@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // maxForgotten bounds the deleted sessions that are remembered. Who has not heard of an
@@ -112,14 +114,19 @@ type shown struct {
 	title, gist      string
 	continuity       Continuity
 	ended            *EndInfo
-	options          *byte // of texts that are replaced and never changed in place
+	subagents        *version.Subagent // the first of a list that is replaced and never changed in place
+	options          *byte             // of texts that are replaced and never changed in place
 	metadata         *byte
 }
 
 func (s *Session) shownLocked() shown {
 	pending, clients := s.countsLocked()
+	var subagents *version.Subagent
+	if len(s.rec.Subagents) > 0 {
+		subagents = &s.rec.Subagents[0]
+	}
 	return shown{
-		state: s.stateLocked(), pending: pending, clients: clients, title: s.rec.Title, gist: s.rec.Gist, continuity: s.rec.Continuity, ended: s.rec.Ended,
+		subagents: subagents, state: s.stateLocked(), pending: pending, clients: clients, title: s.rec.Title, gist: s.rec.Gist, continuity: s.rec.Continuity, ended: s.rec.Ended,
 		options: begin(s.rec.ConfigOptions), metadata: begin(s.rec.Metadata),
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -104,11 +105,17 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 			return
 		}
 		for _, e := range batch {
-			if e.Seq > upTo || (e.Kind != journal.Update && e.Kind != journal.Echo) {
+			if e.Seq > upTo || !e.Kind.IsUpdate() && e.Kind != journal.Second && e.Kind != journal.Echo {
 				continue
 			}
 			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
+				if e.Kind == journal.Second && string(m.SessionRaw()) != string(from.quoted) {
+					m = m.For(version.Two, s.quoted) // of a child, which keeps its id
+				}
 				s.append(e.Kind, journal.Except(maker), &m)
+				if isCall(&m) && e.Kind.IsUpdate() {
+					s.noteSubagent(&m)
+				}
 			}
 		}
 		s.Flush()
@@ -152,7 +159,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	kept := s.Log().Last()
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
 	if l.replaying && p.Agent().Info().Record {
-		l.merge = s.newMerge()
+		l.merge = s.newMerge(true)
 	}
 	s.handle(event{kind: bound, link: l})
 	err := p.Bind(l.native, l)

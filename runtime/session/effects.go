@@ -23,6 +23,22 @@ type waiter struct {
 	fail  func(err error)
 }
 
+// effect is an action with what it is about.
+type effect struct {
+	do      action
+	turn    *turn
+	req     *waiter
+	link    *link
+	attempt uint64
+	res     *acp.Message
+	err     error
+	goal    life
+	by      string
+	done    stopDone
+	already bool // tellStopped
+	reason  string
+}
+
 // after is what an event leaves to be done when the lock is free: first the log is
 // shown, then the rest in its order.
 type after struct {
@@ -128,7 +144,7 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case tellStopped:
 		x.then(func() { eff.done(eff.already, cmp.Or(eff.err, x.err)) })
 	case reopen:
-		s.rec.Closed, s.unsaved, x.save = false, true, true
+		s.copied, s.rec.Closed, s.rec.Arriving, s.unsaved, x.save = false, false, false, true, true
 	case tellIdle:
 		if s.idle != nil {
 			close(s.idle)

@@ -15,8 +15,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
-// agentBound is how long an agent may take to close or delete a session.
-const agentBound = 5 * time.Second
+// agentBound is how long an agent may take to close or delete a session, startBound how
+// long to be started for the sake of a deletion, and to do it: programs take some seconds
+// on a busy machine, and what they do not delete comes back by its native id.
+const (
+	agentBound = 5 * time.Second
+	startBound = 30 * time.Second
+)
 
 // errGivenUp is why a start ended that nobody waits for any more.
 var errGivenUp = errors.New("the session was closed while its agent started")
@@ -86,7 +91,10 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		}
 		s.tellContinuity(ContinuityFresh)
 	}
-	s.chooseAgain(ctx, l)
+	if err := s.chooseAgain(ctx, l); err != nil {
+		s.abandon(l)
+		return nil, err
+	}
 	s.tried(rec.Before != nil)
 	return l, nil
 }
@@ -109,10 +117,17 @@ func (s *Session) tried(changed bool) {
 	s.rec.Before, s.unsaved = nil, s.unsaved || changed
 	refused := s.refused
 	s.mu.Unlock()
-	if !changed || len(refused) == 0 {
+	if changed {
+		s.tellUnsupported(refused)
+	}
+}
+
+// tellUnsupported tells everybody what has no effect.
+func (s *Session) tellUnsupported(list []Unsupported) {
+	if len(list) == 0 {
 		return
 	}
-	if b, err := schema.Encode(refused); err == nil {
+	if b, err := schema.Encode(list); err == nil {
 		s.tell(rawjson.Object{}.String("sessionUpdate", "session_info_update").Raw("_meta",
 			rawjson.Object{}.Raw(acp.MetaKey, rawjson.Object{}.Raw("unsupported", b).End()).End()).End())
 	}
@@ -207,7 +222,7 @@ func (s *Session) hasAnswers() bool {
 // isAnswer reports whether an entry shows that the agent has answered, or begun to.
 func isAnswer(k journal.Kind, m *acp.Message) bool {
 	switch k {
-	case journal.Update:
+	case journal.Update, journal.First:
 		switch string(m.UpdateKind()) {
 		case "agent_message_chunk", "agent_thought_chunk", "tool_call":
 			return true
@@ -226,8 +241,8 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: method, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == acp.MethodSessionLoad}
-	if l.replaying && p.Agent().Info().Record {
-		l.merge = s.newMerge()
+	if l.replaying {
+		l.merge = s.newMerge(p.Agent().Info().Record)
 	}
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	if err := p.Bind(l.native, l); err != nil {
@@ -361,7 +376,7 @@ func (s *Session) release(l *link, goal life) {
 	case goal != deleted && l.p.Capabilities().Close:
 		_, err = l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native))
 	case goal == deleted && l == nil:
-		err = s.deleteDormant(ctx)
+		err = s.deleteDormant()
 	case goal == deleted && l.p.Capabilities().Delete:
 		_, err = l.p.Ask(ctx, acp.MethodSessionDelete, sessionParams(l.native))
 		if err != nil && l.p.Capabilities().Close {
@@ -387,7 +402,7 @@ func (s *Session) release(l *link, goal life) {
 
 // deleteDormant has the agent delete its own record of a dormant session, so that it
 // does not come back by its native id. The agent is started for it.
-func (s *Session) deleteDormant(ctx context.Context) error {
+func (s *Session) deleteDormant() error {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
@@ -399,6 +414,8 @@ func (s *Session) deleteDormant(ctx context.Context) error {
 	if !a.Info().PerSession {
 		n = rec.needs(n, a)
 	}
+	ctx, cancel := context.WithTimeout(s.set.o.Life, startBound)
+	defer cancel()
 	p, err := a.Process(ctx, n)
 	if err != nil {
 		return err
@@ -407,6 +424,7 @@ func (s *Session) deleteDormant(ctx context.Context) error {
 	if !p.Capabilities().Delete {
 		return nil
 	}
+	// Some programs start with the first request.
 	_, err = p.Ask(ctx, acp.MethodSessionDelete, sessionParams(rec.AgentSessionID))
 	return err
 }

@@ -61,6 +61,7 @@ type Info struct {
 	Metadata       json.RawMessage `json:"metadata,omitempty"` // what clients set
 	Gist           string          `json:"gist,omitempty"`     // how the first prompt begins
 	Cost           *Cost           `json:"cost,omitempty"`     // so far, absent as long as the agent has not said
+	Children       []Child         `json:"children,omitempty"` // its newest subagents, at most 256
 	Match          *Match          `json:"match,omitempty"`    // where a search has found its words
 }
 
@@ -111,6 +112,7 @@ func (s *Session) Info() Info {
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
 		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, Clients: clients, Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost,
+		Children: s.childrenLocked(),
 	}
 }
 

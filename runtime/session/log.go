@@ -9,7 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
-	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -111,7 +111,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 // logOptions says how the session's log is kept.
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
-		Stats: &s.set.counts, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
+		Stats: &s.set.counts, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
 		About: func() []byte { return s.set.store.about(s.id) },
 	}
 	if s.set.store.dir == "" {
@@ -179,22 +179,27 @@ func (s *Session) openedLog() *journal.Log {
 }
 
 // logTrouble is told by the log that it takes no entries, and why, and with nil
-// that it does again. Clients are told beside the log.
+// that it does again. Clients are told beside the log: those that do not know the
+// gateway's own notifications by an update.
 func (s *Session) logTrouble(err error) {
 	if !s.noteTrouble(err) {
 		return
 	}
-	params := map[string]any{"sessionId": s.id, "writable": err == nil}
+	o := rawjson.Object{}.Raw("writable", strconv.AppendBool(nil, err == nil))
 	if err != nil {
-		params["reason"] = err.Error()
+		o = o.String("reason", err.Error())
 	}
-	b, err := schema.Encode(params)
-	if err != nil {
-		return // it has no values that cannot be encoded
-	}
-	n := acp.NewNotification("_sandboxagent/session/storage", b)
+	storage := o.End()
+	n := acp.NewNotification("_sandboxagent/session/storage", rawjson.SetMember(storage, s.quoted, "sessionId"))
+	update := rawjson.Object{}.String("sessionUpdate", "session_info_update").Raw("_meta",
+		rawjson.Object{}.Raw(acp.MetaKey, rawjson.Object{}.Raw("storage", storage).End()).End()).End()
+	u := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
 	for _, c := range s.Clients() {
-		c.Post(journal.Notice, n.Frame())
+		if c.Capabilities().WantsNotices() {
+			c.Post(journal.Notice, n.Frame())
+		} else {
+			c.Post(journal.Notice, u.Frame())
+		}
 	}
 }
 

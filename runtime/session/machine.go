@@ -39,7 +39,8 @@ import (
 // What each event does, by the state it meets; what is not said changes nothing.
 //
 //	event     open                              stopping         closed, ended, deleted
-//	prompt    begun, or queued behind a turn    refused          refused
+//	prompt    begun, or queued behind a turn;   refused          refused
+//	          stale: idle, it is released first
 //	request   run, or waits for a process       refused          refused
 //	cancel    queue and waiting turn over;      the same         -
 //	          running: the agent is told, what
@@ -167,22 +168,6 @@ const (
 // stopDone is called when the goal of a stop is reached. already says that it had been
 // before, err what could not be done about it.
 type stopDone func(already bool, err error)
-
-// effect is an action with what it is about.
-type effect struct {
-	do      action
-	turn    *turn
-	req     *waiter
-	link    *link
-	attempt uint64
-	res     *acp.Message
-	err     error
-	goal    life
-	by      string
-	done    stopDone
-	already bool // tellStopped
-	reason  string
-}
 
 // machine is the state of a session. Its zero value is an open, dormant session.
 type machine struct {
@@ -340,6 +325,9 @@ func (m *machine) prompt(t *turn) {
 // meanwhile, and that goes before the prompt.
 func (m *machine) begin(t *turn) {
 	m.turn, t.phase = t, waiting
+	if t.stale && m.hosting == serving && m.asks == 0 && m.calls == 0 && !m.alone {
+		m.release()
+	}
 	m.serve()
 }
 
@@ -480,8 +468,13 @@ func (m *machine) lose(l *link, cause error) {
 	m.do(effect{do: endHostWork})
 	m.do(effect{do: failCalls, reason: "the agent's process ended"})
 	m.link, m.alone = nil, false
-	if m.hosting == starting {
+	switch {
+	case m.hosting == starting:
 		return // who starts it learns of it, and says so
+	case m.hosting == releasing && m.turn != nil && m.turn.phase == waiting:
+		m.hosting = dormant // the turn waits for the next one
+		m.proceed()
+		return
 	}
 	if m.hosting == serving {
 		m.do(effect{do: noteLoss, err: cause})

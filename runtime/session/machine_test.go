@@ -37,6 +37,11 @@ var moves = []struct {
 		w.turns = append(w.turns, t)
 		return w.on(event{kind: prompted, turn: t})
 	}},
+	{"prompt behind a terminal's", func(w *world) bool {
+		t := &turn{req: &viewer.Request{}, stale: true}
+		w.turns = append(w.turns, t)
+		return w.on(event{kind: prompted, turn: t})
+	}},
 	{"request", func(w *world) bool {
 		r := &waiter{}
 		w.waiters = append(w.waiters, r)

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -13,9 +15,9 @@ import (
 // that were made in a terminal. The agent replays its record while it opens the session;
 // nothing of that is shown before all of it is there. The session's mu guards it.
 type merge struct {
-	log    account // what the log had before
-	whole  bool    // it has the session's beginning
-	record account
+	log    account       // what the log had before
+	whole  bool          // it has the session's beginning
+	record account       // its turns are kept if they are to be brought in
 	now    []acp.Message // of no turn: how things are now; at most maxNow
 }
 
@@ -23,15 +25,16 @@ type merge struct {
 // the oldest is dropped; all but notices are the newest of their kind anyway.
 const maxNow = 64
 
-// newMerge reads the log.
-func (s *Session) newMerge() *merge {
+// newMerge reads the log. What the record has more is only noted, and not brought in, of an
+// agent that does not say that it shows its record as it is.
+func (s *Session) newMerge(bringsIn bool) *merge {
 	m := new(merge)
 	var err error
 	if m.log, m.whole, err = s.account(); err != nil {
 		s.log.Warn("compare the log with the agent's record", "err", err)
 		return nil // then nothing is brought in
 	}
-	m.record.keeps = true
+	m.record.keeps = bringsIn
 	return m
 }
 
@@ -74,7 +77,16 @@ func (s *Session) bringIn(l *link) {
 	}
 	whole := g.whole && !s.rec.Incomplete
 	s.mu.Unlock()
+	g.record.part(g.log.turns)
 	c := compare(g.log.turns, g.record.turns, whole)
+	if !g.record.keeps {
+		if c.log >= 0 && told(g.record.turns[c.from:]) > 0 {
+			s.mu.Lock()
+			s.rec.Incomplete, s.unsaved = true, true
+			s.mu.Unlock()
+		}
+		return
+	}
 	news, lost := g.news(c)
 	s.mu.Lock()
 	if c.alien || lost {
@@ -86,11 +98,15 @@ func (s *Session) bringIn(l *link) {
 		if string(news[i].UpdateKind()) == "user_message_chunk" {
 			s.noteGistLocked(news[i].Update())
 		}
+		if isCall(&news[i]) {
+			s.noteSubagentLocked(&news[i])
+		}
 		s.appendMarked(&news[i])
 	}
 	for _, id := range open.take() { // the agent that made them is not the one that serves
 		update := rawjson.Object{}.String("sessionUpdate", "tool_call_update").String("toolCallId", id).String("status", "failed").End()
 		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
+		s.noteSubagentLocked(&n)
 		s.appendMarked(&n)
 	}
 	title := s.rec.Title
@@ -136,26 +152,62 @@ func (s *Session) appendMarked(m *acp.Message) {
 	s.append(journal.Update, journal.Everyone, &marked)
 }
 
-// AddedElsewhere reports whether the agent's own record of a session that no process works
-// for was written since one did: in a terminal, or by the agent itself a moment later. It
-// starts nothing.
+// AddedElsewhere reports whether the agent's own record of a session was written since the
+// log was: in a terminal, or by the agent itself a moment later. It starts nothing.
 func (s *Session) AddedElsewhere() bool {
+	s.mu.Lock()
+	asleep, left := s.m.hosting == dormant && s.m.refusal() == nil, s.rec.LeftAt
+	s.mu.Unlock()
+	if !asleep {
+		return s.overtaken()
+	}
 	last := s.Active()
+	if left.After(last) {
+		last = left
+	}
+	at, _ := s.recorded()
+	return at.After(last)
+}
+
+// afterwards is how long behind the last message of a turn a process may still write to
+// its agent's record, such as a title.
+const afterwards = time.Second
+
+// overtaken reports whether somebody else has written the agent's record while a process
+// serves the session and does nothing: what was said there the process does not know. One
+// that cannot be opened anew, or has left commands running, is not given up for it.
+func (s *Session) overtaken() bool {
+	s.mu.Lock()
+	l := s.m.link
+	idle := s.m.refusal() == nil && s.m.hosting == serving && !s.m.busy() && l.reopens() == ""
+	s.mu.Unlock()
+	if !idle {
+		return false
+	}
+	at, shared := s.recorded()
+	return !shared && at.After(s.Active().Add(afterwards)) && !l.p.LeftRunning()
+}
+
+// recorded returns when the agent's own record of the session was written last, the zero
+// time if that is not known. shared says that other sessions are in it, too.
+func (s *Session) recorded() (at time.Time, shared bool) {
 	s.mu.Lock()
 	rec := s.rec
-	asleep := s.m.hosting == dormant && s.m.refusal() == nil
 	s.mu.Unlock()
-	if !asleep || rec.Imported || rec.lacksCredentials() {
-		return false
+	if rec.Imported || rec.lacksCredentials() {
+		return time.Time{}, false
 	}
 	a := s.set.o.Agents.Find(rec.Agent)
 	if a == nil || !a.Info().Record || !a.Installed() {
-		return false
+		return time.Time{}, false
 	}
-	if rec.LeftAt.After(last) {
-		last = rec.LeftAt
-	}
-	return a.Recorded(rec.needs(agents.Needs{}, a), rec.AgentSessionID).After(last)
+	return a.Recorded(rec.needs(agents.Needs{}, a), rec.AgentSessionID)
+}
+
+// Renewed calls run as Request does, with a process that has opened the session anew: one
+// that serves it and does nothing is given back first.
+func (s *Session) Renewed(ctx context.Context, n agents.Needs, run func(p *agents.Process, native string), fail func(err error)) {
+	s.handle(event{kind: changed, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
 }
 
 // Incomplete reports whether the agent has said more in the session than its log has.

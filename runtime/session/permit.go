@@ -20,6 +20,11 @@ const permissionMode = "permissionMode"
 // permissionModes are its values.
 var permissionModes = []string{"default", "readonly", "write", "bypass"}
 
+// permissionMode is the one that the session was given, "" for none.
+func (rec *record) permissionMode() string {
+	return rawjson.MemberString(rec.Setup, "_meta", acp.MetaKey, permissionMode)
+}
+
 // modes are those that the session's agent has announced.
 func (rec *record) modes() []adapters.Mode {
 	var out []adapters.Mode

@@ -9,6 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 )
@@ -26,6 +27,8 @@ type record struct {
 	Continuity     Continuity `json:"continuity"`
 	CreatedAt      time.Time  `json:"createdAt"`
 	Imported       bool       `json:"imported,omitempty"` // from another gateway, and its agent was not started since
+	// Arriving says that it has come from another gateway, closed, and was not opened yet.
+	Arriving bool `json:"arriving,omitempty"`
 	// Handover is a text about another conversation; HandedOver says that the agent was
 	// given it.
 	Handover   string          `json:"handover,omitempty"`
@@ -35,6 +38,8 @@ type record struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 	Cost       *Cost           `json:"cost,omitempty"`
 	CostSaid   float64         `json:"costSaid,omitempty"` // the sum that the agent said last
+	// Subagents are the newest subagents of the session; at most maxListed.
+	Subagents []version.Subagent `json:"subagents,omitempty"`
 	// LeftAt is when the process that worked for the session last let go of it.
 	LeftAt time.Time `json:"leftAt,omitzero"`
 	// Incomplete says that the agent's own record has what the log has not.

@@ -30,7 +30,7 @@ func (q *Search) In(ctx context.Context, s *Session) (*Match, error) {
 	s.mu.Lock()
 	title := s.rec.Title
 	s.mu.Unlock()
-	if m := q.matches(title); m != nil {
+	if m := q.Title(title); m != nil {
 		return m, nil
 	}
 	if err := s.Readable(); err != nil {
@@ -38,7 +38,7 @@ func (q *Search) In(ctx context.Context, s *Session) (*Match, error) {
 	}
 	log := s.Log()
 	cur := log.Cursor(log.Oldest() - 1)
-	var said text
+	messages := q.Messages()
 	for {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil {
@@ -51,29 +51,50 @@ func (q *Search) In(ctx context.Context, s *Session) (*Match, error) {
 			return nil, err
 		}
 		for _, e := range batch {
-			q.left -= len(e.Frame)
-			if e.Kind != journal.Update && e.Kind != journal.Echo {
+			if !e.Kind.IsUpdate() && e.Kind != journal.Echo {
+				q.left -= len(e.Frame)
 				continue
 			}
-			m, err := acp.Parse(e.Frame)
-			if err != nil {
-				continue
-			}
-			kind := string(m.UpdateKind())
-			if kind != "agent_message_chunk" && kind != "user_message_chunk" {
-				if kind != "usage_update" { // agents tell usage in the middle of a message
-					said = text{}
-				}
-				continue
-			}
-			content, _ := rawjson.Member(m.Update(), "content")
-			said.add(kind, rawjson.MemberString(content, "text"), 4*len(q.words))
-			if found := q.matches(said.end); found != nil {
-				found.Seq = e.Seq
+			if found := messages.Next(e.Seq, e.Frame); found != nil {
 				return found, nil
 			}
 		}
 	}
+}
+
+// Title returns where a title has the words, nil when it has not.
+func (q *Search) Title(title string) *Match { return q.matches(title) }
+
+// Messages looks through the messages of one session for the words of a search.
+type Messages struct {
+	search *Search
+	said   text
+}
+
+// Messages begins with a session.
+func (q *Search) Messages() *Messages { return &Messages{search: q} }
+
+// Next returns where the next message of the session has the words, nil when it has not.
+func (l *Messages) Next(seq uint64, frame []byte) *Match {
+	l.search.left -= len(frame)
+	m, err := acp.Parse(frame)
+	if err != nil || m.Method() != acp.MethodSessionUpdate {
+		return nil
+	}
+	kind := string(m.UpdateKind())
+	if kind != "agent_message_chunk" && kind != "user_message_chunk" {
+		if kind != "usage_update" { // agents tell usage in the middle of a message
+			l.said = text{}
+		}
+		return nil
+	}
+	content, _ := rawjson.Member(m.Update(), "content")
+	l.said.add(kind, rawjson.MemberString(content, "text"), 4*len(l.search.words))
+	found := l.search.matches(l.said.end)
+	if found != nil {
+		found.Seq = seq
+	}
+	return found
 }
 
 // text is the end of a message that came in pieces: words may be cut by them.

@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
@@ -41,22 +42,26 @@ type Session struct {
 	mu         sync.Mutex
 	m          machine
 	rec        record
-	unsaved    bool          // rec differs from the file
-	refused    []Unsupported // what the agent did not take when it opened the session last
+	unsaved    bool              // rec differs from the file
+	kept       map[string][]byte // of a session without files: texts beside it; see Kept
+	copied     bool              // it is closed for as long as it is copied
+	departing  string            // stopping: the gateway at which it goes on; "" for none
+	refused    []Unsupported     // what the agent did not take when it opened the session last
 	feeds      map[*viewer.Feed]struct{}
 	asks       map[int64]*ask // open, by the id that clients know; at most maxAsks
 	calls      calls
 	notedAlone bool // as the log has it: the agent works alone
 	cost       cost
-	gone       chan struct{}     // closed when it was deleted
-	entered    sync.RWMutex      // read by who attaches a client, written when gone is closed
-	creator    journal.Recipient // until it has been answered: the client that makes the session
-	idle       chan struct{}     // closed when no turn is under way; nil when nobody waits
-	listed     bool              // the set has it: its changes are told
-	told       shown             // last, to those who follow the list of sessions,
-	toldActive int64             // and active then
-	giveUp     func()            // ends the start in progress
-	backoff    agents.Backoff    // of a process that the session has alone
+	gone       chan struct{}      // closed when it was deleted
+	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
+	creator    journal.Recipient  // until it has been answered: the client that makes the session
+	idle       chan struct{}      // closed when no turn is under way; nil when nobody waits
+	listed     bool               // the set has it: its changes are told
+	subagents  *version.Subagents // nil until one is noted
+	told       shown              // last, to those who follow the list of sessions,
+	toldActive int64              // and active then
+	giveUp     func()             // ends the start in progress
+	backoff    agents.Backoff     // of a process that the session has alone
 }
 
 var _ viewer.Session = (*Session)(nil)
@@ -157,12 +162,13 @@ func (s *Session) Answered() {
 type link struct {
 	s         *Session
 	p         *agents.Process
-	native    string // the agent's own id of the session
-	replaying bool   // what the agent shows, the log has; s.mu guards it
-	replayed  bool   // it has shown something of the conversation meanwhile; likewise
-	merge     *merge // compares the two; nil when nobody does; likewise
-	opened    bool   // the agent has opened the session; likewise
-	unwanted  bool   // nobody needs it any more; likewise
+	native    string              // the agent's own id of the session
+	replaying bool                // what the agent shows, the log has; s.mu guards it
+	replayed  bool                // it has shown something of the conversation meanwhile; likewise
+	merge     *merge              // compares the two; nil when nobody does; likewise
+	opened    bool                // the agent has opened the session; likewise
+	unwanted  bool                // nobody needs it any more; likewise
+	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }
 
 // ofConversation reports whether an update is of what was said and done.
@@ -199,6 +205,13 @@ func (l *link) Receive(m *acp.Message) bool {
 	if m.Method() != acp.MethodSessionUpdate {
 		return s.receiveOther(l, m)
 	}
+	if m.Version() == version.Two {
+		return s.receiveSecond(l, m)
+	}
+	kind := journal.Update
+	if m.Version() == version.One {
+		kind = journal.First
+	}
 	s.mu.Lock()
 	if s.m.link != l || l.replaying {
 		l.replayed = l.replayed || ofConversation(m)
@@ -216,6 +229,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		first = s.showsWorkLocked()
 		s.calls.note(m.Update())
 		s.m.calls = len(s.calls.open)
+		s.noteSubagentLocked(m)
 	case "user_message_chunk":
 		s.noteGistLocked(m.Update())
 	case "usage_update":
@@ -234,11 +248,26 @@ func (l *link) Receive(m *acp.Message) bool {
 	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m)
 	}
-	s.append(journal.Update, journal.Everyone, m)
+	s.append(kind, journal.Everyone, m)
 	s.mu.Unlock()
 	if first != nil {
 		first.span.FirstUpdate()
 	}
+	return true
+}
+
+// receiveSecond takes an update that clients of version 2 of the protocol alone are given.
+// All that it means to the gateway comes in version 1, too.
+func (s *Session) receiveSecond(l *link, m *acp.Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m.link != l || l.replaying {
+		return false
+	}
+	if m.OfChild() {
+		l.noteChildLocked(m.SessionRaw())
+	}
+	s.append(journal.Second, journal.Everyone, m)
 	return true
 }
 
@@ -297,9 +326,10 @@ func (s *Session) showsWorkLocked() *turn {
 	return t
 }
 
-// append adds an entry whose frame is m with the gateway's session id.
+// append adds an entry whose frame is m with the gateway's session id. What is of a child
+// of the session keeps the child's.
 func (s *Session) append(k journal.Kind, to journal.Recipient, m *acp.Message) uint64 {
-	if raw := m.SessionRaw(); raw != nil && string(raw) != string(s.quoted) {
+	if raw := m.SessionRaw(); raw != nil && string(raw) != string(s.quoted) && !m.OfChild() {
 		before, after := m.SplitSession()
 		return s.Log().Append(k, to, before, s.quoted, after)
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type Options struct {
 	DataDir   string    // sessions live below it; "" keeps them in memory only
 	Fsync     string    // turn, always, interval or never
 	MinFree   int64     // bytes that the disk must have left for new sessions; 0 asks for none
+	LogFiles  int       // of logs that are open at one time, about; 0 is any number
 	HostTools HostTools // answers agents in place of clients that offer no tools; may be nil
 
 	RequestTimeout  time.Duration // for requests other than prompts
@@ -51,6 +53,7 @@ type Set struct {
 	counts  journal.Stats // of all logs of sessions
 	trouble trouble
 	changes changes
+	crowded chan struct{} // has a value when more files of logs are open than should be
 
 	mu       sync.Mutex
 	byID     map[string]*Session
@@ -60,7 +63,7 @@ type Set struct {
 // NewSet opens the sessions below the data directory; their logs are opened when they
 // are needed.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}}
+	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1)}
 	set.asks.open = map[int64]*ask{}
 	set.syncer.init(o.Fsync)
 	if o.DataDir == "" {
@@ -90,8 +93,45 @@ func NewSet(o Options) (*Set, error) {
 	return set, nil
 }
 
-// Run makes logs durable until ctx ends.
-func (set *Set) Run(ctx context.Context) { set.syncer.run(ctx) }
+// Run makes logs durable, and closes files of logs when too many are open, until ctx ends.
+func (set *Set) Run(ctx context.Context) {
+	set.o.Tasks.Go(func() { set.closeFiles(ctx) })
+	set.syncer.run(ctx)
+}
+
+// opened is told when a log has opened its file.
+func (set *Set) opened() {
+	if set.o.LogFiles <= 0 || set.counts.Open.Load() <= int64(set.o.LogFiles) {
+		return
+	}
+	select {
+	case set.crowded <- struct{}{}:
+	default: // it will be seen
+	}
+}
+
+// closeFiles closes files of logs when more are open than should be, until three quarters
+// of that are: those first of the sessions that have been silent longest. They are opened
+// again when they are needed.
+func (set *Set) closeFiles(ctx context.Context) {
+	for {
+		select {
+		case <-set.crowded:
+		case <-ctx.Done():
+			return
+		}
+		all := set.All()
+		slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.stirred.Load(), b.stirred.Load()) })
+		for _, s := range all {
+			if set.counts.Open.Load() <= int64(set.o.LogFiles)*3/4 {
+				break
+			}
+			if l := s.logp.Load(); l != nil {
+				l.Release(0)
+			}
+		}
+	}
+}
 
 // Writable reports why sessions cannot be kept, nil when they can.
 func (set *Set) Writable() error {

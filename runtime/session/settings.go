@@ -212,21 +212,41 @@ func (s *Session) chosenLocked(method string, mode json.RawMessage, option strin
 
 // chooseAgain sets at an agent that was started anew what was chosen before, as
 // far as the agent has not kept it. What the agent refuses stays as the agent
-// has it, and clients see that in its options.
-func (s *Session) chooseAgain(ctx context.Context, l *link) {
+// has it, and clients are told. The error is that a session which must only read
+// cannot be held to that: nothing is done in another mode.
+func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	s.mu.Lock()
-	chosen, mode := s.rec.Chosen, s.rec.ChosenMode
-	options, modes := s.rec.ConfigOptions, s.rec.Modes
+	chosen, mode, wish := s.rec.Chosen, s.rec.ChosenMode, s.rec.permissionMode()
+	options, modes, offered := s.rec.ConfigOptions, s.rec.Modes, s.rec.modes()
 	s.mu.Unlock()
-	now := map[string]json.RawMessage{}
+	info := l.p.Agent().Info()
+	reads := wish == "readonly" && !slices.Contains(info.Takes, permissionMode)
+	now, modeOption := map[string]json.RawMessage{}, ""
 	for _, o := range rawjson.Elements(options) {
-		now[rawjson.MemberString(o, "id")], _ = rawjson.Member(o, "currentValue")
+		id := rawjson.MemberString(o, "id")
+		if now[id], _ = rawjson.Member(o, "currentValue"); rawjson.MemberString(o, "category") == "mode" {
+			modeOption = id
+		}
 	}
-	tell := func(method string, params json.RawMessage) {
+	if reads && mode == "" && chosen[modeOption] == nil {
+		// Nobody has chosen another mode, and the agent's is not known any more.
+		if err := unheld(wish, s.permit(ctx, l, wish)); err != nil {
+			return err
+		}
+	}
+	var missing []Unsupported
+	var broken error
+	tell := func(field, value, method string, params json.RawMessage) (taken bool) {
 		res, err := l.p.Ask(ctx, method, params)
 		if err != nil {
 			s.log.Warn("agent did not take a choice again", "method", method, "err", err)
-			return
+			reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + viewer.ErrorOf(err).Message
+			missing = append(missing, Unsupported{field, reason})
+			there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
+			if reads && field == "mode" && (!there || value == info.ModeFor(wish, offered)) {
+				broken = unheld(wish, reason)
+			}
+			return false
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -234,20 +254,30 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) {
 			s.rec.ConfigOptions = v
 		}
 		s.unsaved = true
+		return true
 	}
 	if mode != "" && len(modes) > 0 && rawjson.MemberString(modes, "currentModeId") != mode {
 		quoted := rawjson.AppendQuoted(nil, mode)
-		tell(acp.MethodSessionSetMode, rawjson.Object{}.String("sessionId", l.native).Raw("modeId", quoted).End())
-		s.mu.Lock()
-		s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
-		s.mu.Unlock()
+		if tell("mode", mode, acp.MethodSessionSetMode, rawjson.Object{}.String("sessionId", l.native).Raw("modeId", quoted).End()) {
+			s.mu.Lock()
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, quoted, "currentModeId")
+			s.mu.Unlock()
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(chosen)) {
 		if current, there := now[id]; there && string(current) != string(chosen[id]) {
-			tell(acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id]))
+			field := id
+			if id == modeOption {
+				field = "mode"
+			}
+			tell(field, textOf(chosen[id]), acp.MethodSessionSetConfigOption, optionParams(l, id, chosen[id]))
 		}
 	}
 	s.save()
+	if broken == nil {
+		s.tellUnsupported(missing)
+	}
+	return broken
 }
 
 func optionParams(l *link, id string, value json.RawMessage) json.RawMessage {

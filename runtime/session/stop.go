@@ -61,7 +61,8 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 	x.slow = true
 	switch e.goal {
 	case closed:
-		s.rec.Closed, s.unsaved = true, true
+		s.rec.Closed, s.unsaved = !s.copied, true
+		s.noteDepartureLocked()
 		x.then(func() { x.err = s.persist(true); s.Log().Release(0) })
 	case ended:
 		if s.rec.Ended != nil {
@@ -91,6 +92,15 @@ func (s *Session) persist(durably bool) error {
 
 // remove removes what is left of a deleted session.
 func (s *Session) remove() error {
+	s.retire()
+	s.saving.Lock() // a write of the record that is under way ends first
+	defer s.saving.Unlock()
+	return s.set.store.remove(s.id)
+}
+
+// retire takes a deleted session out of the set, and from whoever is attached to it. Its
+// files stay.
+func (s *Session) retire() {
 	s.set.forget(s)
 	s.entered.Lock() // who is about to attach has done so, or will not
 	close(s.gone)
@@ -101,15 +111,16 @@ func (s *Session) remove() error {
 	if err := s.Log().Close(); err != nil {
 		s.log.Warn("close log of deleted session", "err", err)
 	}
-	s.saving.Lock() // a write of the record that is under way ends first
-	defer s.saving.Unlock()
-	return s.set.store.remove(s.id)
 }
 
-// Open opens a closed session again. wait is not nil when it is about to stop: try
-// again when it is closed.
+// Open opens a closed session again, unless it goes on at another gateway. wait is not nil
+// when it is about to stop: try again when it is closed.
 func (s *Session) Open() (wait <-chan struct{}, err error) {
 	s.mu.Lock()
+	if err := s.departedLocked(); err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
 	switch s.m.life {
 	case ended:
 		defer s.mu.Unlock()

@@ -32,6 +32,9 @@ const (
 // what is not plain is escaped.
 func (st store) path(id string) string {
 	name := strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+	if name == "" {
+		name = "%" // of no other id: the folder of all sessions is none of a session
+	}
 	if len(name) > 200 {
 		name = name[:160] + "~" + shortHash(id)
 	}

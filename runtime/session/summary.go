@@ -47,7 +47,7 @@ func summarize(l *journal.Log) *summary {
 			return sum
 		}
 		for _, e := range batch {
-			if m, err := acp.Parse(e.Frame); err == nil && e.Kind == journal.Update && string(m.UpdateKind()) == "usage_update" {
+			if m, err := acp.Parse(e.Frame); err == nil && e.Kind.IsUpdate() && string(m.UpdateKind()) == "usage_update" {
 				if amount, currency, ok := costIn(m.Update()); ok {
 					sum.cost = &Cost{amount, currency}
 				}

@@ -5,21 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
-	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/runtime/agents"
-	"sandboxagent.dev/sandbox-agent/runtime/journal"
-	"sandboxagent.dev/sandbox-agent/runtime/paths"
 )
 
 // Still closes the session, so that nothing of it changes while it is copied. It refuses
-// while something goes on in it. again opens the session again, if it was open.
+// while something goes on in it. again opens the session again, if it was open; so does the
+// next start of the gateway.
 func (s *Session) Still(ctx context.Context) (again func(), err error) {
 	if err := s.Readable(); err != nil {
 		return nil, err
@@ -39,8 +36,9 @@ func (s *Session) Still(ctx context.Context) (again func(), err error) {
 		return func() {}, nil
 	}
 	done := make(chan error, 1)
+	s.copied = true
 	s.handleLocked(event{kind: stopped, goal: closed, done: func(_ bool, err error) { done <- err }})
-	again = func() { s.handle(event{kind: loaded}) }
+	resume := func() { s.handle(event{kind: loaded}) }
 	select {
 	case err = <-done:
 	case <-ctx.Done():
@@ -48,10 +46,10 @@ func (s *Session) Still(ctx context.Context) (again func(), err error) {
 	}
 	if err != nil {
 		// It is closed in a moment, whoever waits for that.
-		s.handle(event{kind: stopped, goal: closed, done: func(bool, error) { again() }})
+		s.handle(event{kind: stopped, goal: closed, done: func(bool, error) { resume() }})
 		return nil, err
 	}
-	return again, nil
+	return resume, nil
 }
 
 // Taken returns the session's record as it travels: without what may be secret, which
@@ -65,7 +63,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 			leftOut = append(leftOut, "credentials."+name)
 		}
 	}
-	rec.Version, rec.Closed, rec.Before, rec.Imported = recordVersion, false, nil, false
+	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported = recordVersion, false, false, nil, false
 	setup, names, err := WithoutSecrets(rec.Setup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the session's setup: %w", err)
@@ -147,175 +145,24 @@ func strip(v any, at string, leftOut *[]string) {
 	}
 }
 
-// Arrival is a session that comes from another gateway.
-type Arrival struct {
-	ID     string
-	Record json.RawMessage // as Taken has returned it
-	Next   func() (journal.Entry, error)
-	Cwd    string    // here
-	Paths  paths.Map // of the other machine, and what they are here
-	// Trusted takes over what can run programs, or allows something.
-	Trusted bool
-	// Stage is a folder of the same file system, for what is not a session yet.
-	Stage string
-	// Place puts what the agent keeps where the agent looks for it; undo takes it away.
-	Place func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error)
+// Kept returns a text that is kept beside the session, nil when there is none.
+func (s *Session) Kept(name string) ([]byte, error) {
+	if s.set.store.dir == "" {
+		return s.kept[name], nil
+	}
+	b, err := os.ReadFile(filepath.Join(s.set.store.path(s.id), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
 }
 
-// refused is a problem with what has arrived.
-func refused(format string, args ...any) error {
-	return problem.New(problem.ArchiveRefused, format, args...)
-}
-
-// Import makes a session of one that comes from elsewhere. It names what it has not taken
-// over. On an error nothing is left of it.
-func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
-	if set.store.dir == "" {
-		return nil, nil, problem.New(problem.NotSupported, "this gateway keeps sessions in memory only (--ephemeral): start it with a data directory to bring sessions to it")
-	}
-	if err := set.Room(); err != nil {
-		return nil, nil, err
-	}
-	var rec record
-	if err := json.Unmarshal(in.Record, &rec); err != nil {
-		return nil, nil, refused("the session's record cannot be read: %v", err)
-	}
-	switch {
-	case rec.Version != recordVersion:
-		return nil, nil, refused("the session's record has version %d, and this gateway reads %d: use the version of sandbox-agent that made it", rec.Version, recordVersion)
-	case rec.ID != in.ID || !PlainID(rec.ID):
-		return nil, nil, refused("the session's record is of session %q and not of %q", rec.ID, in.ID)
-	case len(rec.Setup) > 0 && rec.Setup[0] != '{':
-		return nil, nil, refused("the setup in the session's record is no object")
-	}
-	a := set.o.Agents.Find(rec.Agent)
-	if a == nil {
-		return nil, nil, problem.New(problem.UnsupportedAgent, "the session is one of agent %q, which this gateway does not know: configure it with --agent-command", rec.Agent)
-	}
-	if !set.Reserve(rec.ID) {
-		return nil, nil, problem.New(problem.SessionAlreadyExists, "session %s is here already: delete it first, or leave it as it is", rec.ID).With("sessionId", rec.ID)
-	}
-	defer func() {
-		if err != nil {
-			set.Unreserve(rec.ID)
-		}
-	}()
-	if _, err := os.Lstat(set.store.path(rec.ID)); err == nil {
-		return nil, nil, problem.New(problem.SessionAlreadyExists, "there are files of a session %s in %s, which cannot be read: remove them first", rec.ID, set.store.path(rec.ID)).With("sessionId", rec.ID)
-	}
-	leftOut = rec.arrive(in)
-	stage := store{dir: in.Stage}
-	if err := stage.save(rec, true); err != nil {
-		return nil, nil, err
-	}
-	about := stage.about(rec.ID)
-	answered := false
-	if err := journal.Restore(stage.logPath(rec.ID), about, in.entries(&answered)); err != nil {
-		if p, ok := errors.AsType[*problem.Error](err); ok {
-			return nil, nil, p
-		}
-		return nil, nil, problem.Wrap(problem.ArchiveRefused, err, "the session's log cannot be taken over")
-	}
-	if !answered { // there is nothing to know
-		rec.Imported, rec.Continuity = false, ContinuityNative
-		if err := stage.save(rec, true); err != nil {
-			return nil, nil, err
-		}
-	}
-	undo, err := in.Place(a, rec.AgentSessionID, rec.needs(agents.Needs{}, a))
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := os.Rename(stage.path(rec.ID), set.store.path(rec.ID)); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("keep the session: %w", err), undo())
-	}
-	if err := journal.SyncFolder(set.store.dir); err != nil {
-		set.o.Logger.Warn("make an imported session durable", "session", rec.ID, "err", err)
-	}
-	s := newSession(set, rec, dormant)
-	s.list()
-	set.mu.Lock()
-	set.enterLocked(s)
-	set.mu.Unlock()
-	return s, leftOut, nil
-}
-
-// dangerous are the fields of a setup that run programs, or allow something.
-var dangerous = []string{"mcp", "agentSpecific", "skills", "permissionMode", "mode", "env"}
-
-// arrive makes a record one of this machine, and names what it leaves out.
-func (rec *record) arrive(in Arrival) (leftOut []string) {
-	rec.Closed, rec.Before, rec.Cwd = false, nil, in.Cwd
-	rec.Imported, rec.Continuity = true, ContinuityFresh // until the agent is seen to have it
-	if rec.Setup == nil {
-		rec.Setup = json.RawMessage("{}")
-	}
-	rec.Setup, _, _ = WithoutSecrets(rec.Setup) // it is valid, as a part of the record
-	rec.Setup = rawjson.SetMember(in.Paths.JSON(rec.Setup), rawjson.AppendQuoted(nil, in.Cwd), "cwd")
-	if len(rec.OwnCredentials) > 0 {
-		leftOut = append(leftOut, "credentials")
-	}
-	if in.Trusted {
-		return leftOut
-	}
-	if list, _ := rawjson.Member(rec.Setup, "mcpServers"); len(rawjson.Elements(list)) > 0 {
-		leftOut = append(leftOut, "mcpServers")
-		rec.Setup = rawjson.SetMember(rec.Setup, []byte("[]"), "mcpServers")
-	}
-	if _, given := rawjson.Member(rec.Setup, "additionalDirectories"); given {
-		leftOut = append(leftOut, "additionalDirectories")
-		rec.Setup = rawjson.DeleteMember(rec.Setup, "additionalDirectories")
-	}
-	for _, name := range append(slices.Clone(dangerous), "additionalDirectories") {
-		if _, given := rawjson.Member(rec.Setup, "_meta", acp.MetaKey, name); given {
-			leftOut = append(leftOut, name)
-			rec.Setup = rawjson.DeleteMember(rec.Setup, "_meta", acp.MetaKey, name)
-		}
-	}
-	if rec.ChosenMode != "" {
-		leftOut, rec.ChosenMode = append(leftOut, "mode"), ""
-	}
-	for id := range rec.Chosen {
-		if id != "model" {
-			leftOut = append(leftOut, "the option "+id)
-		}
-	}
-	if model, ok := rec.Chosen["model"]; ok {
-		rec.Chosen = map[string]json.RawMessage{"model": model}
-	} else {
-		rec.Chosen = nil
-	}
-	slices.Sort(leftOut)
-	return slices.Compact(leftOut)
-}
-
-// entries yields the entries of what arrives, after a look at each. Clients of another
-// gateway are nobody here. answered is set when the agent has said something.
-func (in *Arrival) entries(answered *bool) func() (journal.Entry, error) {
-	return func() (journal.Entry, error) {
-		e, err := in.Next()
-		if err != nil {
-			if err != io.EOF {
-				err = refused("the session's log: %v", err)
-			}
-			return e, err
-		}
-		m, err := acp.Parse(e.Frame)
-		if err != nil {
-			return e, refused("entry %d of the session's log is no message: %v", e.Seq, err)
-		}
-		if m.HasSession() && m.Session() != in.ID {
-			return e, refused("entry %d of the session's log is of session %q and not of %s", e.Seq, m.Session(), in.ID)
-		}
-		*answered = *answered || isAnswer(e.Kind, &m)
-		switch {
-		case e.To > 0:
-			e.To = journal.Nobody
-		case e.To < 0:
-			e.To = journal.Everyone
-		}
-		return e, nil
-	}
+// Arriving reports whether the session has come from another gateway and was not opened
+// since.
+func (s *Session) Arriving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec.Arriving
 }
 
 // TravelFolder returns a new folder in the file system of the sessions, for what is not

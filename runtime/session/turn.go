@@ -28,6 +28,7 @@ type turn struct {
 	prompt    acp.Message  // as the client sent it; dropped when the agent has it
 	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
 	phase     phase
+	stale     bool         // when it came, the agent's record had what the process does not know
 	recorded  bool         // the log has the prompt, or will with what the machine says next
 	withdrawn bool         // the agent is told when it has the prompt
 	answered  bool         // its client was answered when it began, and is told of its end
@@ -43,7 +44,7 @@ var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 // Prompt takes a prompt: it begins a turn, or waits behind the running one.
 func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
 	s.EndLostCalls()
-	t := &turn{req: req, needs: n, prompt: m.Clone(), span: observe.NoSpan{}}
+	t := &turn{req: req, needs: n, prompt: m.Clone(), stale: s.overtaken(), span: observe.NoSpan{}}
 	if name, ok := rawjson.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
 		t.name = bytes.Clone(name)
 	}

@@ -17,6 +17,7 @@ type Capabilities struct {
 	form, url, question, eventNumbers bool
 	turns                             bool // it wants to know how turns of others end
 	notices                           bool // it knows the gateway's own notifications
+	subagents                         bool // it knows that subagents are sessions of their own
 }
 
 // ReadCapabilities reads the clientCapabilities of initialize.
@@ -36,6 +37,7 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 		question:     has("_meta", acp.MetaKey, "requestQuestion"),
 		eventNumbers: has("_meta", acp.MetaKey, "eventIds"),
 		turns:        has("_meta", acp.MetaKey, "turns"),
+		subagents:    has("subagents"),
 	}
 }
 
@@ -80,6 +82,10 @@ const Notices = "_sandboxagent/"
 // Two reports whether the client speaks version 2 of the protocol: what it is given is
 // translated.
 func (c Capabilities) Two() bool { return c.Version == version.Two }
+
+// viewed reports whether what the client is given of a session is made from its log, and
+// not the log's own frames.
+func (c Capabilities) viewed() bool { return c.Two() || c.subagents }
 
 // WantsNotices reports whether the client knows the gateway's own notifications.
 func (c Capabilities) WantsNotices() bool { return c.notices }

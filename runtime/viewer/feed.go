@@ -23,7 +23,7 @@ type Feed struct {
 	written uint64        // written to the client up to here
 	shown   uint64        // newest entry that the client was handed
 	first   []uint64      // open requests before pos that are given first
-	view    *version.View // at pos, of a client of version 2; nil until something is read
+	view    *version.View // at pos, of a client that has views; nil until something is read
 	state   telling       // of such a client
 	stop    func()        // ends the watch; nil without a stream
 }

@@ -9,8 +9,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
-// This file is what a client of version 2 is given. Each of its feeds has a view of the
-// log, which is as far as the feed is; an entry becomes any number of frames.
+// This file is what a client is given that speaks version 2, or knows subagents. Each of
+// its feeds has a view of the log, which is as far as the feed is; an entry becomes any
+// number of frames.
 
 // telling is whether a client was told the state of a session that it has opened.
 type telling uint8
@@ -26,7 +27,7 @@ const (
 type raised struct {
 	per     uint64 // events of each entry
 	history bool   // they were replayed as history
-	state   bool   // the event is the state behind the entry, and no part of it
+	state   bool   // the events are the state behind the entry, and no part of it
 	alone   bool   // the event is the agent's request alone, given out of order
 }
 
@@ -34,6 +35,13 @@ type raised struct {
 type pastView struct {
 	view *version.View
 	at   uint64 // entries up to here were read
+}
+
+// viewOf returns a view of the session's log for the client, of which nothing was read.
+func (c *Client) viewOf(s Session) *version.View {
+	about := s.BesideLog()
+	about.One = !c.caps.Load().Two()
+	return version.NewView(about)
 }
 
 func entryOf(e journal.Entry) version.Entry {
@@ -48,7 +56,7 @@ func (st *Stream) catchUp(f *Feed, pos uint64) error {
 	if there {
 		return nil
 	}
-	p := &pastView{view: version.NewView(f.session.BesideLog()), at: f.log.Oldest() - 1}
+	p := &pastView{view: st.c.viewOf(f.session), at: f.log.Oldest() - 1}
 	if err := st.readOn(p, f.log, pos); err != nil {
 		return err
 	}
@@ -114,7 +122,11 @@ func (st *Stream) tellStateLocked(f *Feed) {
 	f.state = told
 	first := st.out.Len()
 	f.view.State(&st.out)
-	st.handOutRaisedLocked(f, f.pos, raised{per: 1, state: true}, st.made(f.pos, first))
+	how := raised{per: uint64(st.out.Len() - first), state: true}
+	for i := first; i < st.out.Len(); i++ {
+		st.handOutRaisedLocked(f, f.pos, how, st.made(f.pos, i))
+		how.per = 0 // noted with the first
+	}
 	st.polled = append(st.polled, mark{f, f.pos})
 }
 
@@ -131,7 +143,7 @@ func (st *Stream) raiseLocked(f *Feed, e journal.Entry) {
 	n := st.out.Len() - first
 	switch e.Kind {
 	case journal.Ask, journal.Client:
-	case journal.Update, journal.Echo:
+	case journal.Update, journal.First, journal.Second, journal.Echo:
 		if !how.history && !e.To.Includes(c.num) {
 			n = 0
 		}
@@ -221,7 +233,7 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 	}
 	p := st.past[r.log]
 	if p == nil || p.at > before {
-		p = &pastView{view: version.NewView(r.sess.BesideLog()), at: r.log.Oldest() - 1}
+		p = &pastView{view: st.c.viewOf(r.sess), at: r.log.Oldest() - 1}
 		if st.past == nil {
 			st.past = map[*journal.Log]*pastView{}
 		}
@@ -234,7 +246,11 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 	first := st.out.Len()
 	if r.raise.state {
 		p.view.State(&st.out)
-		return [][]byte{st.made(seq, first)}, nil
+		var frames [][]byte
+		for i := first; i < st.out.Len(); i++ {
+			frames = append(frames, st.made(seq, i))
+		}
+		return frames, nil
 	}
 	entries, err := r.log.Cursor(before).Next(nil, 1)
 	if err != nil || len(entries) == 0 || entries[0].Seq != seq {
@@ -269,24 +285,27 @@ func (st *Stream) keepOwn(frame []byte) []byte {
 	return st.arena[start:len(st.arena):len(st.arena)]
 }
 
-// raiseAsk returns an agent's request, in the form that the client can answer, as version
-// 2 has it. view is nil for a request of no session.
-func raiseAsk(view *version.View, frame []byte) []byte {
+// raiseAsk returns an agent's request, in the form that the client can answer, as it is
+// given it. view is nil for a request of no session.
+func raiseAsk(caps *Capabilities, view *version.View, frame []byte) []byte {
 	m, err := acp.Parse(frame)
 	if err != nil {
 		return frame
+	}
+	if !caps.Two() {
+		return view.AskOne(&m)
 	}
 	return view.Ask(&m)
 }
 
 // raiseAgain returns a request of an agent that was handed out before.
-func (st *Stream) raiseAgain(view *version.View, e journal.Entry) []byte {
+func (st *Stream) raiseAgain(caps *Capabilities, view *version.View, e journal.Entry) []byte {
 	frame := e.Frame
 	if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodRequestQuestion {
 		id, _ := m.ID().Int()
 		if a, open := st.c.asks.Open(id); open {
-			frame = a.formFor(*st.c.caps.Load(), frame)
+			frame = a.formFor(*caps, frame)
 		}
 	}
-	return raiseAsk(view, frame)
+	return raiseAsk(caps, view, frame)
 }

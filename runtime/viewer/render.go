@@ -13,9 +13,9 @@ import (
 func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 	c := st.c
 	switch e.Kind {
-	case journal.Client:
+	case journal.Client, journal.Second:
 		return nil
-	case journal.Update, journal.Echo:
+	case journal.Update, journal.First, journal.Echo:
 		if e.Seq > f.replay && !e.To.Includes(c.num) {
 			return nil
 		}
@@ -79,8 +79,8 @@ func (st *Stream) renderAskLocked(f *Feed, e journal.Entry) []byte {
 		}
 	}
 	c.given[id] = true
-	if caps.Two() {
-		frame = raiseAsk(f.view, frame)
+	if caps.viewed() {
+		frame = raiseAsk(caps, f.view, frame)
 	}
 	return st.numbered(f, e.Seq, frame)
 }
@@ -104,8 +104,8 @@ func (st *Stream) again(f *Feed, e journal.Entry) []byte {
 	if e.Kind == journal.AskDone {
 		return e.Frame
 	}
-	if e.Kind == journal.Ask && st.c.caps.Load().Two() {
-		return st.numbered(f, e.Seq, st.raiseAgain(f.view, e))
+	if caps := st.c.caps.Load(); e.Kind == journal.Ask && caps.viewed() {
+		return st.numbered(f, e.Seq, st.raiseAgain(caps, f.view, e))
 	}
 	if e.Kind == journal.Ask {
 		if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodRequestQuestion {

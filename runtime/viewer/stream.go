@@ -23,7 +23,7 @@ type run struct {
 	seq   uint64 // entry of the first
 	log   *journal.Log
 	sess  Session
-	raise raised // of a client of version 2
+	raise raised // of a client that has views
 }
 
 // Stream is one open stream of a client. It implements [acp.Stream].
@@ -44,7 +44,7 @@ type Stream struct {
 
 	next, until uint64 // ids still to be replayed; none when next > until
 
-	out  version.Frames             // made for this client, of version 2
+	out  version.Frames             // made for this client
 	skim version.Frames             // made and not shown
 	past map[*journal.Log]*pastView // for what is replayed to one
 }
@@ -264,8 +264,8 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	pos, first := f.pos, f.first
 	f.first = nil
 	c.mu.Unlock()
-	two := f.session != nil && c.caps.Load().Two()
-	if two {
+	viewed := f.session != nil && c.caps.Load().viewed()
+	if viewed {
 		if err := st.catchUp(f, pos); err != nil {
 			return err
 		}
@@ -291,7 +291,7 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 		}
 		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
 	}
-	if len(st.entries) == 0 && !two {
+	if len(st.entries) == 0 && !viewed {
 		return nil
 	}
 	for _, e := range st.entries {
@@ -306,7 +306,7 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	if !slices.Contains(c.feeds, f) {
 		return nil // detached or attached anew meanwhile
 	}
-	if two {
+	if viewed {
 		return st.raiseAllLocked(f)
 	}
 	for _, e := range st.entries {

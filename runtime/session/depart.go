@@ -1,0 +1,101 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+)
+
+// movedTo is the member of a session's metadata that says at which gateway it goes on.
+const movedTo = "movedTo"
+
+// Depart closes a session that goes on at another gateway, and notes which in its
+// metadata, both in one step. It refuses one that works, and one in which something was
+// said behind the event last: that one would be lost. To depart to the same gateway again
+// changes nothing.
+func (s *Session) Depart(ctx context.Context, last uint64, to string) error {
+	if err := s.Readable(); err != nil {
+		return err
+	}
+	s.EndLostCalls()
+	s.Log()
+	s.mu.Lock()
+	went := rawjson.MemberString(s.rec.Metadata, movedTo)
+	var refusal error
+	switch newest := s.Log().Appended(); {
+	case s.m.life == deleted:
+		refusal = notFound(s.id)
+	case s.m.life == ended:
+		refusal = problem.New(problem.Conflict, "session %s has ended (%s)", s.id, s.rec.Ended.Reason)
+	case newest != last:
+		refusal = problem.New(problem.Conflict, "session %s has event %d, and what has left it ends with event %d: take all of it", s.id, newest, last)
+	case s.m.life == closed && went != "" && went != to:
+		refusal = problem.New(problem.Conflict, "session %s went to %s already", s.id, went)
+	case s.m.busy():
+		refusal = problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", s.id)
+	}
+	if refusal != nil {
+		s.mu.Unlock()
+		return refusal
+	}
+	if s.m.life == closed {
+		s.departing = to
+		s.noteDepartureLocked()
+		s.announceLocked()
+		s.mu.Unlock()
+		return s.saved()
+	}
+	done := make(chan error, 1)
+	s.departing = to
+	s.handleLocked(event{kind: stopped, goal: closed, done: func(_ bool, err error) { done <- err }})
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+		return s.saved()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// noteDepartureLocked writes into the record where the session goes on.
+func (s *Session) noteDepartureLocked() {
+	if s.departing == "" {
+		return
+	}
+	s.rec.Metadata = rawjson.SetMember(metadataOf(s.rec.Metadata), rawjson.AppendQuoted(nil, s.departing), movedTo)
+	s.departing, s.unsaved = "", true
+}
+
+// saved writes the record, and says when that cannot be done.
+func (s *Session) saved() error {
+	s.save()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unsaved {
+		return problem.New(problem.Unavailable, "where session %s went cannot be written down now", s.id)
+	}
+	return nil
+}
+
+// metadataOf returns a session's metadata, an empty object where there is none.
+func metadataOf(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || raw[0] != '{' {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// departedLocked refuses to open a session that goes on elsewhere.
+func (s *Session) departedLocked() error {
+	went := rawjson.MemberString(s.rec.Metadata, movedTo)
+	if s.m.life != closed || went == "" {
+		return nil
+	}
+	return acp.Errorf(acp.CodeResourceNotFound, "session %s went to %s: go on there, or bring it back with `sandbox-agent teleport --from %s`. Only if that one is lost take %s out of its metadata with _sandboxagent/session/set_metadata, and it opens here", s.id, went, went, movedTo).
+		WithData(problem.New(problem.Conflict, "session %s went to %s", s.id, went).With("sessionId", s.id).With(movedTo, went))
+}
