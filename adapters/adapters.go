@@ -199,8 +199,9 @@ type Locator interface {
 // starting anything.
 type Recorder interface {
 	// Recorded returns when the record was written last, the zero time if that is not
-	// known. The options need no Program.
-	Recorded(o Options, session string) time.Time
+	// known. shared says that other sessions are in it, too, so that it may have been for
+	// one of them. The options need no Program.
+	Recorded(o Options, session string) (at time.Time, shared bool)
 }
 
 // Process is implemented by a Conn with an operating system process behind it.

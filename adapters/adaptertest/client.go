@@ -35,6 +35,7 @@ type client struct {
 	ctx  context.Context // of every call; close ends what waits
 	cwd  string
 	rec  *acptest.Recorder
+	two  *acptest.Validator // of frames that are for clients of version 2
 
 	work   sync.WaitGroup // the reader, and calls of the Conn
 	closed sync.Once
@@ -96,7 +97,7 @@ func (s *suite) drop(t testing.TB) {
 func (s *suite) openWith(ctx context.Context, t, owner testing.TB, stateDir, cwd string) *client {
 	t.Helper()
 	c := &client{
-		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner),
+		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner), two: acptest.NewFor(owner, 2),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	c.use(t)
@@ -133,11 +134,18 @@ func (c *client) read() {
 			c.end = err
 			return
 		}
-		m = m.Clone() // m is valid until the next Read
-		err = c.rec.Gateway(m.Frame())
+		m = m.Clone()           // m is valid until the next Read
+		two := m.Version() == 2 // it is for clients of that version, whose schema it has to fit
+		if two {
+			err = c.two.ValidateFrame(m.Frame(), nil)
+		} else {
+			err = c.rec.Gateway(m.Frame())
+		}
 		c.mu.Lock()
 		c.s.judge(c.where, err)
-		c.frames = append(c.frames, m)
+		if !two {
+			c.frames = append(c.frames, m)
+		}
 		c.quoteLocked("<- ", m.Frame())
 		c.mu.Unlock()
 		select {

@@ -59,7 +59,7 @@ func Adapters(o Options) ([]adapters.Adapter, error) {
 	}
 	for name, argv := range o.Commands {
 		if len(argv) > 0 {
-			own[name] = native.NewCustom(adapters.Info{ID: name, Name: name, Kind: adapters.Custom}, native.Command{Path: argv[0], Args: argv[1:]})
+			own[name] = native.NewCustom(adapters.Info{ID: name, Name: name, Kind: adapters.Custom}, native.Command{Path: argv[0], Args: argv[1:]}, false)
 		}
 	}
 	list := slices.DeleteFunc(builtin(), func(a adapters.Adapter) bool { return own[a.Info().ID] != nil })

@@ -65,20 +65,12 @@ func (a *agent) Authenticate(_ context.Context, r *schema.AuthenticateRequest) (
 
 // loggedIn reports whether a login has left its file.
 func (a *agent) loggedIn() bool {
-	b, err := os.ReadFile(filepath.Join(dataDir(a.environ()), "secrets.json"))
+	b, err := os.ReadFile(filepath.Join(bridge.DataDir(a.environ(), ID), "secrets.json"))
 	if err != nil {
 		return false
 	}
 	var secrets map[string]json.RawMessage
 	return json.Unmarshal(b, &secrets) == nil && len(secrets) > 0
-}
-
-// dataDir is where the program keeps its threads.
-func dataDir(env []string) string {
-	if dir := bridge.Lookup(env, "XDG_DATA_HOME"); dir != "" {
-		return filepath.Join(dir, "amp")
-	}
-	return filepath.Join(bridge.Lookup(env, "HOME"), ".local", "share", "amp")
 }
 
 // environ is the environment of the program.

@@ -3,7 +3,6 @@ package amp
 import (
 	"cmp"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -38,10 +37,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	version := cmp.Or(os.Getenv("SANDBOX_AGENT_TEST_AMP"), Verified)
 	script := agentcache.NPM(t, "@sourcegraph/amp/dist/main.js", "@sourcegraph/amp@"+version)
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skipf("node is not installed, and this release of Amp is a script for it: %v", err)
-	}
+	node := agentcache.Node(t)
 	agentcache.Turn(t, "amp")
 	return with(t, adapters.Program{Path: node, Args: []string{script}, Version: version})
 }

@@ -174,9 +174,7 @@ func permissionRequest(id schema.SessionID, cwd string, r *request, c *tool) *sc
 		ToolCallID: schema.ToolCallID(shown), Title: &l.title, Name: &r.Tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
 		Content: l.content, Locations: l.locations, RawInput: r.Input,
 	}}
-	if parent != "" {
-		out.ToolCall.Meta = bridge.Meta(map[string]string{"parentToolCallId": parent})
-	}
+	out.ToolCall.Meta = bridge.Own{Parent: parent}.Meta()
 	offer := func(id, name string, kind schema.PermissionOptionKind) {
 		out.Options = append(out.Options, schema.PermissionOption{OptionID: schema.PermissionOptionID(id), Name: name, Kind: kind})
 	}

@@ -20,12 +20,12 @@ type record struct {
 }
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
 	if !isThread(session) {
-		return time.Time{}
+		return time.Time{}, false
 	}
 	r, _ := newStore(o.StateDir).Load(session)
-	return bridge.Written((&agent{o: o}).threadFile(bridge.FirstOf(r.Thread, session)))
+	return bridge.Written((&agent{o: o}).threadFile(bridge.FirstOf(r.Thread, session))), false
 }
 
 func newStore(dir string) *bridge.Store[record] {

@@ -82,7 +82,7 @@ func (t *thread) first() string {
 }
 
 func (a *agent) threadFile(id string) string {
-	return filepath.Join(dataDir(a.environ()), "threads", id+".json")
+	return filepath.Join(bridge.DataDir(a.environ(), ID), "threads", id+".json")
 }
 
 // readThread reads a copy; nil when there is none.

@@ -168,7 +168,7 @@ type output struct {
 // JSON in a text.
 func outcome(c *tool, b *block) *schema.ToolCallUpdate {
 	text := b.text()
-	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: schema.ToolCallID(c.id), Status: schema.ToolCallStatusCompleted, Meta: c.own().Meta()}
 	var o output
 	if strings.HasPrefix(text, "{") && json.Valid([]byte(text)) {
 		u.RawOutput = json.RawMessage(text)

@@ -74,7 +74,7 @@ func (t *translator) assistant(e *event) []schema.SessionUpdate {
 		case b.Type == "tool_use":
 			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent)...)
 		case e.Parent != "":
-			out = append(out, t.subagentSaid(e.Parent, b.Text)...)
+			out = append(out, t.subagentSaid(e.Parent, string(id), b.Text)...)
 		case b.Type == "text" && b.Text != "":
 			u := schema.AgentMessage(schema.TextBlock(b.Text))
 			u.AgentMessageChunk.MessageID = id
@@ -123,7 +123,7 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent str
 	l := describe(name, input, c.before)
 	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
 		ToolCallID: schema.ToolCallID(c.id), Title: l.title, Name: &c.name, Kind: l.kind, Status: schema.ToolCallStatusPending,
-		Content: l.content, Locations: l.locations, RawInput: input, Meta: c.meta(),
+		Content: l.content, Locations: l.locations, RawInput: input, Meta: c.introduced(),
 	}}}
 }
 
@@ -138,12 +138,16 @@ func (t *translator) remember(c *tool) {
 	t.tools[c.native] = c
 }
 
-// meta says whose call it is.
-func (c *tool) meta() map[string]json.RawMessage {
-	if c.parent == "" {
-		return nil
+// own says whose call it is.
+func (c *tool) own() bridge.Own { return bridge.Own{Parent: c.parent} }
+
+// introduced says whose call it is that begins, and whether it shows a subagent.
+func (c *tool) introduced() map[string]json.RawMessage {
+	own := c.own()
+	if c.name == toolTask {
+		own.Subagent = &bridge.Subagent{}
 	}
-	return bridge.Meta(map[string]string{"parentToolCallId": c.parent})
+	return own.Meta()
 }
 
 // asked takes a question about a call. While a subagent runs, a call that no line
@@ -249,7 +253,7 @@ func status(id string, now schema.ToolCallStatus) []schema.SessionUpdate {
 }
 
 // subagentSaid shows the words of a subagent in the call that it works for.
-func (t *translator) subagentSaid(parent, s string) []schema.SessionUpdate {
+func (t *translator) subagentSaid(parent, message, s string) []schema.SessionUpdate {
 	c := t.tools[parent]
 	if c == nil || c.over || s == "" {
 		return nil
@@ -258,9 +262,7 @@ func (t *translator) subagentSaid(parent, s string) []schema.SessionUpdate {
 		c.said += "\n\n"
 	}
 	c.said = bridge.Capped(c.said+s, maxSaid)
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(c.id), Content: bridge.TextContent(c.said),
-	}}}
+	return c.own().Words(schema.ToolCallID(c.id), "", bridge.TextContent(c.said), bridge.Said{Message: message, Text: s})
 }
 
 // used takes a message's tokens.

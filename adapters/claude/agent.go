@@ -55,6 +55,7 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("claude-code", "Claude Code", a.o)
+	bridge.CancelsCalls(hello)
 	hello.AgentCapabilities.MCPCapabilities.SSE = true
 	hello.AgentCapabilities.Auth = &schema.AgentAuthCapabilities{Status: &schema.AuthStatusCapabilities{}}
 	hello.AuthMethods = authMethods(r.ClientCapabilities, a.o.Program.Path)
@@ -268,6 +269,8 @@ func (a *agent) DeleteSession(_ context.Context, r *schema.DeleteSessionRequest)
 // ExtMethod handles drafts.
 func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	switch method {
+	case bridge.MethodCancelCall:
+		return a.cancelCall(ctx, params)
 	case acp.MethodAuthStatus:
 		return a.authStatus(ctx)
 	case acp.MethodSessionSetTitle:

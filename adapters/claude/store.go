@@ -66,13 +66,13 @@ func (r record) newest(id string) string {
 }
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
 	r, _ := newStore(o.StateDir).Load(session)
 	file, err := transcriptsOf((&agent{o: o}).environ()).find(r.newest(session), "")
 	if err != nil {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	return bridge.Written(file)
+	return bridge.Written(file), false
 }
 
 // made remembers a new session.

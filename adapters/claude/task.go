@@ -11,7 +11,7 @@ const maxSaid = 32 << 10
 
 // subagentSaid shows a subagent's words as content of the call that it works
 // for: they are not the agent's answer.
-func (t *translator) subagentSaid(parent string, b contentBlock) []schema.SessionUpdate {
+func (t *translator) subagentSaid(parent, message string, b contentBlock) []schema.SessionUpdate {
 	c := t.tools[parent]
 	s := b.Text
 	if b.Type == "thinking" {
@@ -26,9 +26,8 @@ func (t *translator) subagentSaid(parent string, b contentBlock) []schema.Sessio
 		c.saidLen -= len(c.said[0].Content.Content.Text.Text)
 		c.said = c.said[1:]
 	}
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: c.id, Content: append([]schema.ToolCallContent(nil), c.said...), Meta: c.meta(),
-	}}}
+	words := bridge.Said{Message: message, Text: s, Thought: b.Type == "thinking"}
+	return c.own().Words(c.id, "", append([]schema.ToolCallContent(nil), c.said...), words)
 }
 
 // taskStarted takes the start of what a call runs beside the conversation: a
@@ -42,7 +41,9 @@ func (t *translator) taskStarted(e *event) []schema.SessionUpdate {
 	if c.over || !c.shown {
 		return nil
 	}
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusInProgress}}}
+	own := c.own()
+	own.Cancel = true
+	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusInProgress, Meta: own.Meta()}}}
 }
 
 // taskProgress shows what a subagent does at the moment.

@@ -88,7 +88,7 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent, me
 		c.shown = true
 		call := &schema.ToolCall{
 			ToolCallID: c.id, Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
-			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
+			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.introduced(),
 		}
 		return []schema.SessionUpdate{{ToolCall: call}}
 	}
@@ -110,12 +110,21 @@ func (t *translator) remember(c *tool) {
 	t.tools[c.native] = c
 }
 
-// meta says whose call it is.
-func (c *tool) meta() map[string]json.RawMessage {
-	if c.within == "" {
-		return nil
+// own says whose call it is.
+func (c *tool) own() bridge.Own { return bridge.Own{Parent: string(c.within)} }
+
+func (c *tool) meta() map[string]json.RawMessage { return c.own().Meta() }
+
+// subagentTools run subagents.
+var subagentTools = []string{"Agent", "Task"}
+
+// introduced says whose call it is that begins, and whether it shows a subagent.
+func (c *tool) introduced() map[string]json.RawMessage {
+	own := c.own()
+	if slices.Contains(subagentTools, c.name) {
+		own.Subagent = &bridge.Subagent{Cancel: true}
 	}
-	return bridge.Meta(map[string]string{"parentToolCallId": string(c.within)})
+	return own.Meta()
 }
 
 // readBefore returns the text of the file that a tool is about to change.

@@ -129,7 +129,7 @@ func (t *translator) assistant(e *event) []schema.SessionUpdate {
 			out = append(out, t.announce(b.ID, b.Name, b.Input, e.Parent, m.ID)...)
 			out = append(out, t.named(b.ID, e.Tools)...)
 		case e.Parent != "":
-			out = append(out, t.subagentSaid(e.Parent, b)...)
+			out = append(out, t.subagentSaid(e.Parent, m.ID, b)...)
 		case b.Type == "text" && !(m.ID == t.streaming && t.said) && !t.silent(e, m, b.Text):
 			out = append(out, t.chunk(schema.AgentMessage(schema.TextBlock(b.Text)), m.ID))
 		case b.Type == "thinking" && !(m.ID == t.streaming && t.thought) && b.Thinking != "":

@@ -66,6 +66,7 @@ func (a *agent) server(ctx context.Context) (*server, error) { return a.servers.
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("codex", "Codex", a.o)
+	bridge.CancelsCalls(hello)
 	hello.AgentCapabilities.Auth = &schema.AgentAuthCapabilities{Status: &schema.AuthStatusCapabilities{}, Logout: &schema.LogoutCapabilities{}}
 	hello.AuthMethods = authMethods()
 	return hello, nil
@@ -237,6 +238,8 @@ func unknownThread(err error) bool {
 // ExtMethod handles drafts.
 func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	switch method {
+	case bridge.MethodCancelCall:
+		return a.cancelCall(ctx, params)
 	case acp.MethodAuthStatus:
 		srv, err := a.server(ctx)
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 const (
 	// showEvery is the least time between two looks at a command's output, in ms.
 	showEvery = 100
-	// maxSubagent bounds the text that is shown of a subagent: later text is left
-	// out.
+	// maxSubagent bounds the text that a call shows of a subagent: later text is
+	// shown to those only who know subagents.
 	maxSubagent = 64 << 10
 )
 
@@ -99,10 +99,13 @@ func describe(it *item) look {
 	return l
 }
 
+// toolSpawn makes a subagent.
+const toolSpawn = "spawnAgent"
+
 // agentTool names what is done with a subagent.
 func agentTool(tool string) string {
 	switch tool {
-	case "spawnAgent":
+	case toolSpawn:
 		return "Start a subagent"
 	case "wait":
 		return "Wait for subagents"
@@ -211,12 +214,16 @@ func changeTitle(list []change) (string, schema.ToolKind) {
 	return "Edit " + all, schema.ToolKindEdit
 }
 
-// parentMeta says whose subagent makes a call.
-func (t *translator) parentMeta(parent string) map[string]json.RawMessage {
+// own says whose subagent makes a call.
+func (t *translator) own(parent string) bridge.Own {
 	if parent == "" {
-		return nil
+		return bridge.Own{}
 	}
-	return bridge.Meta(map[string]string{"parentToolCallId": string(t.shownID(parent))})
+	return bridge.Own{Parent: string(t.shownID(parent))}
+}
+
+func (t *translator) parentMeta(parent string) map[string]json.RawMessage {
+	return t.own(parent).Meta()
 }
 
 // announce shows an item as a tool call.
@@ -231,9 +238,13 @@ func (t *translator) announce(s *shown, parent string) []schema.SessionUpdate {
 	if it.Type == "commandExecution" && it.Source == "agent" {
 		status = schema.ToolCallStatusPending // it waits for a permission
 	}
+	own := t.own(parent)
+	if it.Type == "collabAgentToolCall" && it.Tool == toolSpawn {
+		own.Subagent = &bridge.Subagent{Cancel: true}
+	}
 	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
 		ToolCallID: s.id, Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
-		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: t.parentMeta(parent),
+		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: own.Meta(),
 	}}}
 }
 
@@ -383,7 +394,7 @@ func (t *translator) spawn(s *shown, it *item, u *schema.ToolCallUpdate) {
 		u.Status = schema.ToolCallStatusFailed
 		return
 	}
-	if it.Tool != "spawnAgent" || len(it.Receivers) == 0 {
+	if it.Tool != toolSpawn || len(it.Receivers) == 0 {
 		return
 	}
 	for _, id := range it.Receivers {
@@ -399,17 +410,19 @@ func (t *translator) spawn(s *shown, it *item, u *schema.ToolCallUpdate) {
 // subagentSaid takes a text of a subagent, and shows it in its call's content.
 func (t *translator) subagentSaid(parent string, m *shown, text string, thought bool) []schema.SessionUpdate {
 	s := t.items[parent]
-	if s == nil || s.over || thought || s.words.Len()+len(text) > maxSubagent {
+	if s == nil || s.over || thought {
 		return nil
+	}
+	own, said := t.own(t.children[s.thread]), bridge.Said{Message: m.item.ID, Text: text}
+	if s.words.Len()+len(text) > maxSubagent {
+		return own.Words(s.id, "", nil, said)
 	}
 	if m.words.Len() == 0 && s.words.Len() > 0 {
 		s.words.WriteString("\n\n")
 	}
 	m.words.WriteString("w")
 	s.words.WriteString(text)
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Content: t.subagentContent(s),
-	}}}
+	return own.Words(s.id, schema.ToolCallStatusInProgress, t.subagentContent(s), said)
 }
 
 func (t *translator) subagentContent(s *shown) []schema.ToolCallContent {

@@ -269,6 +269,11 @@ func liveSubagents(t *testing.T, w *world) {
 	if !nested {
 		t.Errorf("the subagent's command is not its own\n%s", c.Quote())
 	}
+	never := make(chan struct{})
+	defer close(never)
+	w.Model.On(scriptedmodel.Exactly("stay"), scriptedmodel.Step{scriptedmodel.Say("staying"), scriptedmodel.Gate(never)})
+	w.Model.On(scriptedmodel.Exactly("stop it"), spawn("stay"), scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	c.StopSubagent(id, "stop it")
 }
 
 // liveBackgroundTerminal: what a turn leaves running on purpose goes on, and

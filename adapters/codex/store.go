@@ -34,16 +34,16 @@ func (s *store) change(id, cwd string, edit func(r *record)) error {
 }
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
 	if !bridge.IsUUID(session) {
-		return time.Time{}
+		return time.Time{}, false
 	}
 	r, _ := newStore(o.StateDir).Load(session)
 	found, _ := filepath.Glob(filepath.Join(home((&agent{o: o}).environ()), "sessions", "*", "*", "*", "rollout-*-"+bridge.FirstOf(r.Thread, session)+".jsonl"))
 	if len(found) == 0 {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	return bridge.Written(found[len(found)-1])
+	return bridge.Written(found[len(found)-1]), false
 }
 
 // aliases returns the sessions whose threads have other ids, by thread.

@@ -207,10 +207,8 @@ func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	children := s.tr.working()
 	s.out.Unlock()
 	for _, child := range children {
-		for _, method := range []string{"turn/interrupt", "thread/backgroundTerminals/clean"} {
-			if err := s.srv.call(s.ctx, method, map[string]string{"threadId": child, "turnId": ""}, nil); err != nil {
-				s.log.Debug("end a subagent", "method", method, "err", err)
-			}
+		if err := s.endThread(s.ctx, child); err != nil {
+			s.log.Debug("end a subagent", "err", err)
 		}
 	}
 	for _, id := range processes {

@@ -34,6 +34,10 @@ type npmDist struct {
 	Dist    struct {
 		Integrity  string                       `json:"integrity"`
 		Signatures []signature.PackageSignature `json:"signatures"`
+		// Attestations is where the registry has what others say of it.
+		Attestations struct {
+			URL string `json:"url"`
+		} `json:"attestations"`
 	} `json:"dist"`
 }
 
@@ -89,6 +93,9 @@ func (j *job) signedPackages(ctx context.Context, client, root string, installed
 			open = nil // a registry that does not pass them on
 		}
 		if err := j.signed(&parts[k], installed[k], dist, err); err != nil {
+			return err
+		}
+		if err := j.built(ctx, &parts[k], installed[k], dist); err != nil {
 			return err
 		}
 		if parts[k].How != BySignature {
@@ -150,6 +157,29 @@ func (j *job) signed(to *part, p npmPart, dist npmDist, asked error) error {
 	}
 	to.Verification, err = signedOr(to.Verification, what, "the npm registry's key "+key, err)
 	return err
+}
+
+// built says in to which workflow built the package, as far as the registry has it. The
+// error is a *forgedError: that of another package or of other contents is no provenance.
+func (j *job) built(ctx context.Context, to *part, p npmPart, dist npmDist) error {
+	url := dist.Dist.Attestations.URL
+	if url == "" || to.How != BySignature {
+		return nil
+	}
+	doc, _, err := j.text(ctx, url, "Accept", "application/json")
+	if err != nil {
+		to.Note = "where it was built is not known: " + err.Error()
+		return ctx.Err()
+	}
+	switch by, err := j.trust.sigstore.Package(doc, p.name, p.version, dist.Dist.Integrity); {
+	case err == nil:
+		to.By += " and the workflow " + by.Name
+	case errors.Is(err, signature.ErrWrong):
+		return &forgedError{"the provenance of " + p.spec(), err}
+	default:
+		to.Note = "where it was built is not known: " + err.Error()
+	}
+	return nil
 }
 
 // askNPM asks for a package with npm's configuration and credentials.

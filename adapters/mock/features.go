@@ -32,7 +32,7 @@ var features = adapters.Features{
 	adapters.Cost:           yes,
 	adapters.Commands:       yes,
 	adapters.Compaction:     no("the mock agent forgets nothing"),
-	adapters.Subagents:      no("the mock agent has none"),
+	adapters.Subagents:      yes,
 	adapters.Cancel:         yes,
 }
 

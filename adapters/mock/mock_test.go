@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
@@ -107,6 +108,9 @@ func sendsBlock(b schema.ContentBlock) func(s *adaptertest.Scene) {
 }
 
 var shows = map[adapters.Feature]func(s *adaptertest.Scene){
+	adapters.Subagents: says("subagent", func(u *schema.SessionUpdate) bool {
+		return u.ToolCall != nil && rawjson.MemberString(u.ToolCall.Meta[acp.MetaKey], "parentToolCallId") != ""
+	}),
 	adapters.ToolResults: says("tool", func(u *schema.SessionUpdate) bool {
 		return u.ToolCallUpdate != nil && len(u.ToolCallUpdate.Content) > 0 && len(u.ToolCallUpdate.RawOutput) > 0
 	}),

@@ -27,6 +27,7 @@ type command struct {
 	Env     map[string]string `toml:"env"`
 	Cwd     string            `toml:"cwd"`
 	Icon    string            `toml:"icon"`
+	ACP     *int              `toml:"acp"`
 }
 
 var commandID = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]*$`)
@@ -39,6 +40,7 @@ var commandID = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]*$`)
 //	env = { KEY = "value" }
 //	cwd = "/folder"
 //	icon = "https://..."
+//	acp = 2                # the version of the protocol to ask for; 1 unless it is said
 //	name = "for people"
 //
 // A file that does not exist has none. An error names the file and the place.
@@ -58,7 +60,7 @@ func ReadCommands(path string) ([]*Custom, error) {
 		return nil, fmt.Errorf("read the user's agents from %s: %w", path, err)
 	}
 	if unknown := md.Undecoded(); len(unknown) > 0 {
-		return nil, fmt.Errorf("read the user's agents from %s: %s is unknown; an agent has command, args, env, cwd, icon and name below [agents.NAME]", path, unknown[0])
+		return nil, fmt.Errorf("read the user's agents from %s: %s is unknown; an agent has command, args, env, cwd, icon, acp and name below [agents.NAME]", path, unknown[0])
 	}
 	if t := md.Type("agents"); t != "" && t != "Hash" {
 		return nil, fmt.Errorf("read the user's agents from %s: agents is not a table: write [agents.NAME]", path)
@@ -76,6 +78,8 @@ func ReadCommands(path string) ([]*Custom, error) {
 			return nil, bad("command is missing")
 		case c.Cwd != "" && !filepath.IsAbs(c.Cwd):
 			return nil, bad("cwd %q must be an absolute path", c.Cwd)
+		case c.ACP != nil && *c.ACP != 1 && *c.ACP != 2:
+			return nil, bad("acp is %d: the versions of the protocol are 1 and 2", *c.ACP)
 		}
 		cmd := Command{Path: c.Command, Args: c.Args, Dir: c.Cwd}
 		for _, name := range slices.Sorted(maps.Keys(c.Env)) {
@@ -88,7 +92,7 @@ func ReadCommands(path string) ([]*Custom, error) {
 		if name == "" {
 			name = id
 		}
-		out = append(out, NewCustom(adapters.Info{ID: id, Name: name, Kind: adapters.Custom, Icon: c.Icon}, cmd))
+		out = append(out, NewCustom(adapters.Info{ID: id, Name: name, Kind: adapters.Custom, Icon: c.Icon}, cmd, c.ACP != nil && *c.ACP == 2))
 	}
 	return out, nil
 }

@@ -27,7 +27,7 @@ func TestLogin(t *testing.T) {
 		"a wrong parameter":        {`{"code":-32602,"message":"cwd is missing"}`, ""},
 	} {
 		frame := `{"jsonrpc":"2.0","id":"x-1","error":` + c.err + `}`
-		conn := settle(newScript(frame), nil)
+		conn := mend(newScript(frame), nil)
 		conn.login = login{"the agent", adapters.Login{Env: []string{"ONE_API_KEY", "OTHER_API_KEY"}}}
 		m, err := conn.Read(t.Context())
 		if err != nil {

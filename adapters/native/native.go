@@ -1,6 +1,7 @@
 // Package native runs agents that speak ACP on stdio themselves.
 //
-// The agent's frames are passed on byte for byte. Frames are added where an agent
+// The frames of an agent that speaks version 1 of the protocol are passed on byte for
+// byte, and those of version 2 for clients of that. Frames are added where an agent
 // leaves out what clients rely on: the introduction of a tool call, its end. A
 // line that is no message becomes a notification and never ends the connection.
 package native
@@ -36,11 +37,16 @@ type Spec struct {
 	// ReplaysLate says that the agent answers session/load before it has
 	// replayed the session.
 	ReplaysLate bool
+	// ReplaysInWords says that the agent tells of calls in words when it replays a
+	// session.
+	ReplaysInWords bool
 	// HoldCancels says that the agent must not be told to cancel a turn before
 	// it works on it: it would take the cancel, go on, and be deaf to all later
 	// ones. Of a cancel when nothing runs it must not be told either: it would
 	// take it for its next prompt.
 	HoldCancels bool
+	// Two says that the agent is asked for version 2 of the protocol.
+	Two bool
 }
 
 // Keys are the environment variables by which an agent takes credentials; ""
@@ -72,9 +78,10 @@ var (
 	_ adapters.Locator = (*Custom)(nil)
 )
 
-// NewCustom returns the adapter of a command.
-func NewCustom(info adapters.Info, cmd Command) *Custom {
-	return &Custom{Agent{spec: Spec{Info: info}, cmd: &cmd}}
+// NewCustom returns the adapter of a command. two says that its agent is asked for version
+// 2 of the protocol.
+func NewCustom(info adapters.Info, cmd Command, two bool) *Custom {
+	return &Custom{Agent{spec: Spec{Info: info, Two: two}, cmd: &cmd}}
 }
 
 // Info describes the agent.
@@ -131,7 +138,16 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 	if a.spec.ReplaysLate {
 		lines = holdLoads(lines)
 	}
-	ready := settle(lines, started)
+	if a.spec.ReplaysInWords {
+		lines = retell(lines)
+	}
+	var two func() bool
+	if a.spec.Two {
+		n := negotiate(lines)
+		lines, two = n, n.Two
+	}
+	ready := mend(lines, started)
+	ready.two = two
 	ready.hold, ready.login = a.spec.HoldCancels, login{a.spec.Info.Name, a.spec.Info.Login}
 	return ready, nil
 }

@@ -73,7 +73,7 @@ func custom(t *testing.T, args ...string) native.Command {
 
 func open(t *testing.T, c native.Command) acp.Conn {
 	t.Helper()
-	a := native.NewCustom(adapters.Info{ID: "custom", Kind: adapters.Custom}, c)
+	a := native.NewCustom(adapters.Info{ID: "custom", Kind: adapters.Custom}, c, false)
 	conn, err := a.Open(t.Context(), adapters.Options{StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +83,25 @@ func open(t *testing.T, c native.Command) acp.Conn {
 }
 
 func TestAgent_KeepsTheContract(t *testing.T) {
+	keepsTheContract(t, false)
+}
+
+// An agent of version 2 keeps the contract of version 1: the gateway does not know the
+// difference.
+func TestAgent_KeepsTheContractInVersionTwo(t *testing.T) {
+	keepsTheContract(t, true, "--acp", "2")
+}
+
+// An agent that is asked for version 2, and has version 1 alone, is spoken to in that.
+func TestAgent_KeepsTheContractWhenAskedForVersionTwo(t *testing.T) {
+	keepsTheContract(t, true)
+}
+
+func keepsTheContract(t *testing.T, two bool, args ...string) {
+	t.Helper()
 	state := filepath.Join(t.TempDir(), "state")
 	adaptertest.Run(t, adaptertest.Subject{
-		Adapter: native.NewCustom(adapters.Info{ID: "custom", Kind: adapters.Custom}, custom(t, runAgent, "--state-dir", state)),
+		Adapter: native.NewCustom(adapters.Info{ID: "custom", Kind: adapters.Custom}, custom(t, append([]string{runAgent, "--state-dir", state}, args...)...), two),
 		Prompts: adaptertest.Prompts{
 			Say:     adaptertest.Prompt{Text: "hello", Says: "I am the mock agent"},
 			Stream:  adaptertest.Prompt{Text: "stream 500 100", Says: "499 "},
@@ -105,7 +121,7 @@ func TestAgent_KeepsTheContract(t *testing.T) {
 
 func TestAgent_MissingProgram(t *testing.T) {
 	const program = "no-such-program-anywhere"
-	a := native.NewCustom(adapters.Info{ID: "custom"}, native.Command{Path: program})
+	a := native.NewCustom(adapters.Info{ID: "custom"}, native.Command{Path: program}, false)
 	if _, err := a.Locate(); err == nil {
 		t.Error("Installed reports true")
 	}

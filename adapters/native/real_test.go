@@ -219,7 +219,7 @@ func TestReal_Gemini(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter: native.New(s),
 		Options: adapters.Options{
-			Program: adapters.Program{Path: "node", Args: []string{agentcache.NPM(t, "@google/gemini-cli/bundle/gemini.js", "@google/gemini-cli@"+agentcache.Gemini)}},
+			Program: adapters.Program{Path: agentcache.Node(t), Args: []string{agentcache.NPM(t, "@google/gemini-cli/bundle/gemini.js", "@google/gemini-cli@"+agentcache.Gemini)}},
 			Env:     w.env("GEMINI_API_KEY=no-secret", "GOOGLE_GEMINI_BASE_URL="+w.model.URL, "GEMINI_TELEMETRY_ENABLED=false"),
 		},
 		Prompts:  w.prompts(),
@@ -255,7 +255,7 @@ func TestReal_Qwen(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Subject{
 		Adapter: native.New(s),
 		Options: adapters.Options{
-			Program: adapters.Program{Path: "node", Args: []string{agentcache.NPM(t, "@qwen-code/qwen-code/cli-entry.js", "@qwen-code/qwen-code@"+agentcache.Qwen)}},
+			Program: adapters.Program{Path: agentcache.Node(t), Args: []string{agentcache.NPM(t, "@qwen-code/qwen-code/cli-entry.js", "@qwen-code/qwen-code@"+agentcache.Qwen)}},
 			Env:     w.env("OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL="+w.model.URL+"/v1", "OPENAI_MODEL=scripted-1"),
 		},
 		Elsewhere: map[string]string{"load": "TestReal_Qwen/load of cmd/sandbox-agent shows it through the gateway"},

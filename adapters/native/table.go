@@ -1,6 +1,10 @@
 package native
 
-import "sandboxagent.dev/sandbox-agent/adapters"
+import (
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
 
 // Table returns the agents that are known to speak ACP and to be programs of
 // their own. Features stand where somebody has run the agent; what an agent of
@@ -9,7 +13,7 @@ func Table() []Spec {
 	return []Spec{
 		{
 			Info: adapters.Info{
-				ID: "gemini", Name: "Gemini CLI", Kind: adapters.Native, Program: "gemini", Website: "https://geminicli.com",
+				ID: "gemini", Name: "Gemini CLI", Kind: adapters.Native, Record: true, Program: "gemini", Website: "https://geminicli.com",
 				Login: adapters.Login{
 					Env: []string{"GEMINI_API_KEY"}, Files: []string{"~/.gemini/oauth_creds.json"}, Method: "gemini-api-key",
 				},
@@ -23,11 +27,11 @@ func Table() []Spec {
 					adapters.Commands:      {Level: adapters.ByAgent},
 				}),
 			},
-			Args: []string{"--acp"}, Keys: Keys{APIKey: "GEMINI_API_KEY", BaseURL: "GOOGLE_GEMINI_BASE_URL"}, ReplaysLate: true,
+			Args: []string{"--acp"}, Keys: Keys{APIKey: "GEMINI_API_KEY", BaseURL: "GOOGLE_GEMINI_BASE_URL"}, ReplaysLate: true, ReplaysInWords: true,
 		},
 		{
 			Info: adapters.Info{
-				ID: "qwen", Name: "Qwen Code", Kind: adapters.Native, Program: "qwen", Website: "https://qwenlm.github.io/qwen-code-docs",
+				ID: "qwen", Name: "Qwen Code", Kind: adapters.Native, Record: true, Program: "qwen", Website: "https://qwenlm.github.io/qwen-code-docs",
 				Login: adapters.Login{
 					Env: []string{"OPENAI_API_KEY"}, Files: []string{"~/.qwen/oauth_creds.json"}, Method: "openai",
 				},
@@ -47,7 +51,7 @@ func Table() []Spec {
 		},
 		{
 			Info: adapters.Info{
-				ID: "copilot", Name: "GitHub Copilot CLI", Kind: adapters.Native, Program: "copilot", Website: "https://github.com/github/copilot-cli",
+				ID: "copilot", Name: "GitHub Copilot CLI", Kind: adapters.Native, Record: true, Program: "copilot", Website: "https://github.com/github/copilot-cli",
 				Login: adapters.Login{
 					Env:   []string{"COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY"},
 					Files: []string{"~/.copilot/config.json"},
@@ -84,8 +88,12 @@ func Table() []Spec {
 // Entry returns the agent for an entry of the ACP registry, described by info.
 func Entry(info adapters.Info) *Agent {
 	info.Kind, info.Program = adapters.Native, info.ID
-	return New(Spec{Info: info})
+	return New(Spec{Info: info, Two: slices.Contains(speakTwo, info.ID)})
 }
+
+// speakTwo are the ids of the registry's agents that were seen to speak version 2 of the
+// protocol. An older version of one answers with version 1.
+var speakTwo = []string{"claude-acp", "codex-acp"}
 
 // unseen is an agent of the ACP registry that nobody here has run: its features
 // are not claimed.

@@ -85,6 +85,7 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
 	a.client.Hears(r)
 	hello := bridge.Hello("opencode", "OpenCode", a.o)
+	bridge.CancelsCalls(hello)
 	hello.AgentCapabilities.MCPCapabilities.SSE = true
 	hello.AuthMethods = authMethods()
 	return hello, nil
@@ -242,7 +243,11 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 
 // ExtMethod handles drafts.
 func (a *agent) ExtMethod(ctx context.Context, method string, params json.RawMessage) (any, error) {
-	if method != acp.MethodSessionSetTitle {
+	switch method {
+	case bridge.MethodCancelCall:
+		return a.cancelCall(ctx, params)
+	case acp.MethodSessionSetTitle:
+	default:
 		return nil, acp.Errorf(acp.CodeMethodNotFound, "method not found: %s", method)
 	}
 	id, title, err := bridge.TitleFor(params)

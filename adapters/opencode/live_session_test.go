@@ -126,6 +126,12 @@ func liveSubagent(t *testing.T, w *world) {
 	if bridgetest.Said(got) != "parent done" || !strings.Contains(textOf(all[0]), "ran: ") {
 		t.Errorf("said %q, and the call %q", bridgetest.Said(got), textOf(all[0]))
 	}
+	never := make(chan struct{})
+	defer close(never)
+	w.Model.On(scriptedmodel.Exactly("stay"), scriptedmodel.Step{scriptedmodel.Say("staying"), scriptedmodel.Gate(never)})
+	w.Model.On(scriptedmodel.Exactly("delegate for long"), scriptedmodel.Step{scriptedmodel.Call("task", map[string]any{"description": "Stay", "prompt": "stay", "subagent_type": "general"})},
+		scriptedmodel.Step{scriptedmodel.Say("parent done")})
+	c.StopSubagent(id, "delegate for long")
 }
 
 func liveCommandsAndCompaction(t *testing.T, w *world) {

@@ -56,7 +56,7 @@ func features() adapters.Features {
 	say := func(one adapters.Feature, level adapters.Level, reason string) {
 		f[one] = adapters.Support{Level: level, Reason: reason}
 	}
-	say(adapters.Diffs, adapters.ByAgent, "the changed places of a file; of a file that is replaced, its old text where git manages the directory and no command ran")
+	say(adapters.Diffs, adapters.ByAgent, "the changed places of a file; of a file that is replaced, its old text, if it could be read before")
 	say(adapters.Images, adapters.ByAgent, "for models that OpenCode knows to take them")
 	say(adapters.Permissions, adapters.ByAgent, "of subagents too; OpenCode itself asks about little unless it is configured to, or permissionMode is write")
 	say(adapters.ThoughtLevels, adapters.ByAgent, "for models that have variants")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // changes are what a turn has done to files as far as its calls say. OpenCode does
@@ -31,6 +32,26 @@ func (c *changes) note(s *shown, path string, unknown bool) {
 			c.replaced[path] = s
 		}
 	}
+}
+
+// lookBefore reads the file that a write is about to replace. OpenCode tells of the call
+// when it begins with it, so the file may be written already: that is seen by its time.
+func (t *translator) lookBefore(s *shown, st *toolState) {
+	if s.tool != "write" || s.before != nil || t.textOf == nil || empty(st.Input) || st.Time.Start == 0 {
+		return
+	}
+	if text, ok := t.textOf(t.absolute(decoded[input](st.Input).FilePath), time.UnixMilli(st.Time.Start)); ok {
+		s.before = &text
+	}
+}
+
+// clockSlack is how far the times of files lag behind the clock, and more.
+const clockSlack = 20 * time.Millisecond
+
+// textBefore is [translator.textOf]. The time is looked at last: what was read is older.
+func textBefore(path string, since time.Time) (string, bool) {
+	text, ok := bridge.TextBefore("", path)
+	return text, ok && bridge.Written(path).Before(since.Add(-clockSlack))
 }
 
 // fileDiff is what a turn has done to a file.

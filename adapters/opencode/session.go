@@ -47,6 +47,7 @@ func (a *agent) newSession(srv *server, id schema.SessionID, up *setup, c *catal
 	s.ctx, s.quit = context.WithCancel(context.Background())
 	s.turns = turn.New[work](s.ctx)
 	s.tr.window = c.window
+	s.tr.textOf = textBefore
 	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }

@@ -7,8 +7,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-// maxSubagent bounds the text that is shown of a subagent: later text is left
-// out.
+// maxSubagent bounds the text that a call shows of a subagent: later text is
+// shown to those only who know subagents.
 const maxSubagent = 64 << 10
 
 // piece takes an increment of a text. It is ignored when pieces before it were
@@ -139,16 +139,18 @@ func (t *translator) missed() {
 // subagentSaid takes a text of a subagent, and shows it in its call's content.
 func (t *translator) subagentSaid(m *shown, text string) []schema.SessionUpdate {
 	s := t.parts[t.parent(m.session)]
-	if s == nil || s.over || m.kind == "reasoning" || s.words.Len()+len(text) > maxSubagent {
+	if s == nil || s.over || m.kind == "reasoning" {
 		return nil
+	}
+	own, said := t.own(s.session), bridge.Said{Message: m.id, Text: text}
+	if s.words.Len()+len(text) > maxSubagent {
+		return own.Words(schema.ToolCallID(s.id), "", nil, said)
 	}
 	if m.size == len(text) && s.words.Len() > 0 {
 		s.words.WriteString("\n\n")
 	}
 	s.words.WriteString(text)
-	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: schema.ToolCallID(s.id), Status: schema.ToolCallStatusInProgress, Content: s.content(), Meta: t.parentMeta(s.session),
-	}}}
+	return own.Words(schema.ToolCallID(s.id), schema.ToolCallStatusInProgress, s.content(), said)
 }
 
 // compacting takes the begin of a compaction, which a message of the user's

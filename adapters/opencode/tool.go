@@ -170,6 +170,7 @@ func (t *translator) called(p *part, at int64) []schema.SessionUpdate {
 	case "running":
 		u := t.update(s, schema.ToolCallStatusInProgress)
 		t.detail(s, u, p.State)
+		t.lookBefore(s, p.State)
 		u.Content = s.content()
 		if output := decoded[metadata](p.State.Metadata).Output; p.Tool == "bash" && output != "" {
 			s.output = output
@@ -201,10 +202,13 @@ func (t *translator) called(p *part, at int64) []schema.SessionUpdate {
 
 // announce shows a call for the first time.
 func (t *translator) announce(s *shown, st *toolState) []schema.SessionUpdate {
-	l := s.look
+	l, own := s.look, t.own(s.session)
+	if s.tool == toolTask {
+		own.Subagent = &bridge.Subagent{Cancel: true}
+	}
 	c := &schema.ToolCall{
 		ToolCallID: schema.ToolCallID(s.id), Title: l.title, Name: &s.tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
-		Content: l.content, Locations: l.locations, Meta: t.parentMeta(s.session),
+		Content: l.content, Locations: l.locations, Meta: own.Meta(),
 	}
 	if !empty(st.Input) {
 		c.RawInput = st.Input
@@ -313,7 +317,11 @@ func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 		default:
 			// Of a file that was there, the old text is not known yet.
 			u.Content = bridge.DiffContent(path, nil, in.Content)
-			if meta.Exists != nil && *meta.Exists {
+			switch {
+			case meta.Exists == nil || !*meta.Exists:
+			case s.before != nil:
+				u.Content = bridge.DiffContent(path, s.before, in.Content)
+			default:
 				u.Content = append(bridge.TextContent("Replaced the whole file."), u.Content...)
 				replaced = true
 			}
@@ -362,16 +370,13 @@ func (t *translator) shut(s *shown) []schema.SessionUpdate {
 	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 
-// parentMeta says whose subagent makes a call.
+// own says whose subagent makes a call.
+func (t *translator) own(session string) bridge.Own {
+	return bridge.Own{Parent: t.parent(session)}
+}
+
 func (t *translator) parentMeta(session string) map[string]json.RawMessage {
-	if session == t.root {
-		return nil
-	}
-	parent := t.parent(session)
-	if parent == "" {
-		return nil
-	}
-	return bridge.Meta(map[string]string{"parentToolCallId": parent})
+	return t.own(session).Meta()
 }
 
 func encoded(v any) json.RawMessage {

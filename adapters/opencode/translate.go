@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -22,12 +23,14 @@ const (
 )
 
 // translator turns the events about one session, and about those of its
-// subagents, into updates. It does no I/O and is used by one goroutine at a time.
+// subagents, into updates. It does no I/O but textOf, and is used by one goroutine at a time.
 type translator struct {
 	// notices and compaction say what the client shows.
 	notices, compaction bool
 	// window is how much a model's context holds, 0 when that is not known.
 	window func(provider, model string) uint64
+	// textOf reads a file that nobody has written since; nil where nothing is read.
+	textOf func(path string, since time.Time) (string, bool)
 
 	root string // the session
 	cwd  string
@@ -82,6 +85,7 @@ type shown struct {
 	at     int64  // when output was shown last, Unix time in ms
 	words  strings.Builder
 	hunks  []schema.ToolCallContent // what a permission was asked for
+	before *string                  // the text of the file that the call replaces, if it was read in time
 }
 
 func newTranslator(root, cwd string) *translator {

@@ -189,6 +189,9 @@ type toolState struct {
 	Title       string          `json:"title"`
 	Metadata    json.RawMessage `json:"metadata"`
 	Attachments []part          `json:"attachments"`
+	Time        struct {
+		Start int64 `json:"start"` // Unix time in ms
+	} `json:"time"`
 }
 
 // failure is an error of a turn.

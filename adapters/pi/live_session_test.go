@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -162,12 +163,14 @@ func TestLive_OpenedAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
 		was := w.sums()
 		w.terminal("say first") // makes the files that Pi makes for itself
-		c := w.open(noticing, bridgetest.Pick(optionAllow))
+		c := w.open(noticing, bridgetest.Pick(optionAlways))
 		now := w.sums()
 		maps.Copy(now, was) // those that are the user's own
 		was = now
 		id := w.choices(c)
 		c.Turn(id, "say a word to remember")
+		touch := "run touch " + filepath.Join(w.Cwd, "touched")
+		c.Turn(id, touch)
 		silent := c.New("")
 		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
 		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 2 {
@@ -175,7 +178,8 @@ func TestLive_OpenedAgain(t *testing.T) {
 		}
 		c.Close()
 
-		again := w.open(noticing, bridgetest.Pick(optionAllow))
+		var asked atomic.Int32
+		again := w.open(noticing, counting(&asked, bridgetest.Pick(optionReject)))
 		from := again.Seen()
 		r := again.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
 		if got := again.Updates(from); bridgetest.Said(got)+userSaid(got) != "" {
@@ -190,6 +194,12 @@ func TestLive_OpenedAgain(t *testing.T) {
 		}
 		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
 			t.Errorf("it knows %q", bridgetest.Said(got))
+		}
+		if again.Turn(id, touch); asked.Load() != 0 {
+			t.Error("what was allowed for the session is asked about again")
+		}
+		if again.Turn(id, touch+"-2"); asked.Load() != 1 {
+			t.Errorf("another command was asked about %d times", asked.Load())
 		}
 		if r := w.last(); r.Model != "two" || r.Effort != "high" {
 			t.Errorf("resumed, model %s thinks %s", r.Model, r.Effort)

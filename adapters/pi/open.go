@@ -116,6 +116,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	}
 	s := a.newSession(l)
 	s.name(id)
+	s.allowed(known)
 	if replay && file != "" {
 		if err := s.replay(file); err != nil {
 			return nil, err
@@ -127,6 +128,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 		l.Cannot("model", "pi does not start with what was chosen before: %s", refused.Message)
 		s = a.newSession(l)
 		s.name(id)
+		s.allowed(known)
 		g, err = s.start(ctx, args...)
 	}
 	if err != nil {

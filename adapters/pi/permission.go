@@ -72,9 +72,9 @@ func (q *gateQuestion) rules() (one, tool string) {
 	return q.Tool, q.Tool
 }
 
-// settled returns what needs no question: the answer for the gate, and whether
+// decided returns what needs no question: the answer for the gate, and whether
 // there is one.
-func (s *session) settled(q *gateQuestion) (string, bool) {
+func (s *session) decided(q *gateQuestion) (string, bool) {
 	one, tool := q.rules()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func resolved(path string) (string, bool) {
 // decide finds the answer to the gate's question, and remembers what is allowed
 // for the session. end says that the client wants the turn to end.
 func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, end bool) {
-	if answer, ok := s.settled(q); ok {
+	if answer, ok := s.decided(q); ok {
 		return answer, false
 	}
 	var shown *schema.RequestPermissionRequest
@@ -160,18 +160,16 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 		return saidCancel, true
 	}
 	one, tool := q.rules()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch option := string(resp.Outcome.Selected.OptionID); {
 	case ctx.Err() != nil:
 		return saidCancel, false
 	case option == optionAllow:
 		return gateAllow, false
 	case option == optionAlways:
-		s.always[one] = true
+		s.allowAlways(one)
 		return gateAllow, false
 	case option == optionTool && one != tool:
-		s.always[tool] = true
+		s.allowAlways(tool)
 		return gateAllow, false
 	case option == optionReject:
 		// What reads like the answer that allows is none.
@@ -181,6 +179,14 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 		return saidReject, false
 	}
 	return saidUnknown, false
+}
+
+// allowAlways allows for the session what rule names, also behind the end of this process.
+func (s *session) allowAlways(rule string) {
+	s.mu.Lock()
+	s.always[rule] = true
+	s.mu.Unlock()
+	s.keep(func(r *record) { r.allow(rule) })
 }
 
 // permissionRequest is the request for the client. c is what is known of the call.

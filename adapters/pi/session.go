@@ -76,6 +76,14 @@ func (a *agent) newSession(l *launch) *session {
 	return s
 }
 
+// allowed allows what a client has allowed for the session before. It is called before Pi
+// starts.
+func (s *session) allowed(before record) {
+	for _, rule := range before.Always {
+		s.always[rule] = true
+	}
+}
+
 // textOf returns the text of a file that a tool is about to change.
 func (s *session) textOf(path string) before {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {

@@ -2,6 +2,7 @@ package pi
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -18,22 +19,40 @@ type record struct {
 	Mode     string `json:"mode,omitempty"`
 	Model    string `json:"model,omitempty"`
 	Thinking string `json:"thinking,omitempty"`
+	// What the client has allowed for the session, as [gateQuestion.rules] names it. Pi
+	// knows nothing of it.
+	Always []string `json:"always,omitempty"`
+}
+
+// maxAllowed bounds what is remembered of that: of more the oldest is asked about again.
+// Of a command longer than maxRule nothing is remembered.
+const (
+	maxAllowed = 256
+	maxRule    = 4 << 10
+)
+
+// allow notes what a client has allowed for the session.
+func (r *record) allow(rule string) {
+	if len(rule) <= maxRule && !slices.Contains(r.Always, rule) {
+		r.Always = append(r.Always, rule)
+		r.Always = r.Always[max(0, len(r.Always)-maxAllowed):]
+	}
 }
 
 // idForm is the form of Pi's ids, which people may choose.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) time.Time {
+func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
 	r, _ := newStore(o.StateDir).Load(session)
 	if exists(r.File) {
-		return bridge.Written(r.File)
+		return bridge.Written(r.File), false
 	}
 	file, err := conversationsOf((&agent{o: o}).environ()).find(session, "")
 	if err != nil {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	return bridge.Written(file)
+	return bridge.Written(file), false
 }
 
 func newStore(dir string) *bridge.Store[record] {

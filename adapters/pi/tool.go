@@ -35,10 +35,7 @@ type tool struct {
 
 // meta says whose call it is.
 func (c *tool) meta() map[string]json.RawMessage {
-	if c.parent == "" {
-		return nil
-	}
-	return bridge.Meta(map[string]string{"parentToolCallId": c.parent})
+	return bridge.Own{Parent: c.parent}.Meta()
 }
 
 // remember keeps a call, and forgets the oldest one at the bound.

@@ -187,7 +187,7 @@ func (s *session) conclude(p *program, e *event) {
 	switch {
 	case e.Type == "agent_settled":
 		s.settles = true
-		s.settledLocked(e.Aborted)
+		s.runOverLocked(e.Aborted)
 	case s.settles || s.retry:
 	case e.Type == "agent_end", e.Type == "compaction_end", e.Type == "auto_retry_end":
 		s.probeLocked(p)
@@ -197,7 +197,7 @@ func (s *session) conclude(p *program, e *event) {
 	}
 }
 
-func (s *session) settledLocked(aborted bool) {
+func (s *session) runOverLocked(aborted bool) {
 	s.retry = false
 	s.turns.OwnOver("")
 	t := s.turns.Current()
@@ -233,7 +233,7 @@ func (s *session) probeLocked(p *program) {
 				if t != nil && !t.Work.started {
 					t.Settle(t.Work.verdict(nil)) // a command that started no run
 				}
-				s.settledLocked(false)
+				s.runOverLocked(false)
 			}
 			s.mu.Unlock()
 			if over {

@@ -82,12 +82,8 @@ func (s Sigstore) File(doc, digest []byte, by Workflow) error {
 	if err := s.logged(b, digest); err != nil {
 		return err
 	}
-	_, err = cert.Verify(x509.VerifyOptions{
-		Roots: s.Roots, Intermediates: s.Between, CurrentTime: time.Unix(b.Rekor.Payload.Time, 0),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
-	})
-	if err != nil {
-		return fmt.Errorf("%w: the certificate: %w", ErrWrong, err)
+	if err := s.certified(cert, b.Rekor.Payload.Time); err != nil {
+		return err
 	}
 	if err := signedBy(cert, by); err != nil {
 		return err
@@ -115,15 +111,36 @@ func (b bundle) certificate() (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// logged checks that the log promised to keep this very signature of this file.
-func (s Sigstore) logged(b bundle, digest []byte) error {
-	signed, err := json.Marshal(b.Rekor.Payload)
+// certified checks that the authority gave a certificate to sign with, and that it was
+// good at a time.
+func (s Sigstore) certified(cert *x509.Certificate, at int64) error {
+	_, err := cert.Verify(x509.VerifyOptions{
+		Roots: s.Roots, Intermediates: s.Between, CurrentTime: time.Unix(at, 0),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
+	})
+	if err != nil {
+		return fmt.Errorf("%w: the certificate: %w", ErrWrong, err)
+	}
+	return nil
+}
+
+// promised checks that the log signed a promise.
+func (s Sigstore) promised(p promise, sig []byte) error {
+	signed, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256(signed)
-	if !ecdsa.VerifyASN1(s.Log, sum[:], b.Rekor.Promise) {
+	if !ecdsa.VerifyASN1(s.Log, sum[:], sig) {
 		return fmt.Errorf("%w: the log did not promise to keep it", ErrWrong)
+	}
+	return nil
+}
+
+// logged checks that the log promised to keep this very signature of this file.
+func (s Sigstore) logged(b bundle, digest []byte) error {
+	if err := s.promised(b.Rekor.Payload, b.Rekor.Promise); err != nil {
+		return err
 	}
 	body, err := base64.StdEncoding.DecodeString(b.Rekor.Payload.Body)
 	var e entry
@@ -153,21 +170,30 @@ func signedBy(cert *x509.Certificate, by Workflow) error {
 	if len(cert.URIs) != 1 || cert.URIs[0].String() != by.Name {
 		return fmt.Errorf("%w: it is by %.200q and not by %s", ErrWrong, cert.URIs, by.Name)
 	}
-	issuer := ""
-	for _, x := range cert.Extensions {
-		switch {
-		case x.Id.Equal(issuerString):
-			if rest, err := asn1.Unmarshal(x.Value, &issuer); err != nil || len(rest) > 0 {
-				return fmt.Errorf("%w: the certificate does not say who vouched for %s", ErrWrong, by.Name)
-			}
-		case x.Id.Equal(issuerText) && issuer == "":
-			issuer = string(x.Value)
-		}
+	issuer, err := issuerOf(cert)
+	if err != nil {
+		return err
 	}
 	if issuer != by.Issuer {
 		return fmt.Errorf("%w: %.200q vouched for it and not %s", ErrWrong, issuer, by.Issuer)
 	}
 	return nil
+}
+
+// issuerOf returns who vouched for the workflow that has a certificate, "" if it does not
+// say.
+func issuerOf(cert *x509.Certificate) (issuer string, err error) {
+	for _, x := range cert.Extensions {
+		switch {
+		case x.Id.Equal(issuerString):
+			if rest, err := asn1.Unmarshal(x.Value, &issuer); err != nil || len(rest) > 0 {
+				return "", fmt.Errorf("%w: the certificate does not say who vouched for its workflow", ErrWrong)
+			}
+		case x.Id.Equal(issuerText) && issuer == "":
+			issuer = string(x.Value)
+		}
+	}
+	return issuer, nil
 }
 
 // NewSigstore returns what is trusted of an authority's certificates, the last

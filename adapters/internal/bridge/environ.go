@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -35,4 +36,12 @@ func Lookup(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// DataDir returns where a program that keeps to the XDG directories has its data, with env.
+func DataDir(env []string, program string) string {
+	if dir := Lookup(env, "XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, program)
+	}
+	return filepath.Join(Lookup(env, "HOME"), ".local", "share", program)
 }

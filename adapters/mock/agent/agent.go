@@ -26,6 +26,8 @@ type agent struct {
 	lines   acp.LineWriter
 	closed  chan struct{} // closed by Close
 	outlive atomic.Bool   // the process does not end with stdin
+	second  *second       // nil for an agent of version 1 alone
+	works   works
 
 	mu       sync.Mutex
 	loggedIn bool
@@ -44,6 +46,7 @@ var (
 	_ acp.ConfigSetter  = (*agent)(nil)
 	_ acp.Authenticator = (*agent)(nil)
 	_ acp.Logouter      = (*agent)(nil)
+	_ acp.Extender      = (*agent)(nil)
 )
 
 func newAgent(s *store, stderr io.Writer, auth, noLoad bool) *agent {
@@ -228,6 +231,7 @@ func (a *agent) Cancel(context.Context, *schema.CancelNotification) error { retu
 // Close ends what hangs and closes the sessions' files.
 func (a *agent) Close() error {
 	close(a.closed)
+	defer a.works.group.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.sessions {

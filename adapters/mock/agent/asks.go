@@ -21,16 +21,7 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 	if err != nil {
 		return "", err
 	}
-	var answer schema.RequestPermissionResponse
-	err = t.a.peer.Ask(t.ctx, acp.MethodSessionRequestPermission, &schema.RequestPermissionRequest{
-		SessionID: t.s.id,
-		ToolCall:  schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: schema.ToolCallStatusPending},
-		Options: []schema.PermissionOption{
-			{OptionID: "allow_once", Name: "Allow", Kind: schema.PermissionOptionKindAllowOnce},
-			{OptionID: "allow_always", Name: "Always allow", Kind: schema.PermissionOptionKindAllowAlways},
-			{OptionID: "reject_once", Name: "Reject", Kind: schema.PermissionOptionKindRejectOnce},
-		},
-	}, &answer)
+	answer, err := t.allowed(schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: schema.ToolCallStatusPending})
 	said, status, reason := "", schema.ToolCallStatusFailed, schema.StopReasonEndTurn
 	switch chosen := answer.Outcome.Selected; {
 	case err != nil:
@@ -49,6 +40,20 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 		}
 	}
 	return reason, t.progress(id, status)
+}
+
+// allowed asks for the permission to make a call.
+func (t *turn) allowed(call schema.ToolCallUpdate) (answer schema.RequestPermissionResponse, err error) {
+	err = t.a.peer.Ask(t.ctx, acp.MethodSessionRequestPermission, &schema.RequestPermissionRequest{
+		SessionID: t.s.id,
+		ToolCall:  call,
+		Options: []schema.PermissionOption{
+			{OptionID: "allow_once", Name: "Allow", Kind: schema.PermissionOptionKindAllowOnce},
+			{OptionID: "allow_always", Name: "Always allow", Kind: schema.PermissionOptionKindAllowAlways},
+			{OptionID: "reject_once", Name: "Reject", Kind: schema.PermissionOptionKindRejectOnce},
+		},
+	}, &answer)
+	return answer, err
 }
 
 func (t *turn) stop(reason string) (schema.StopReason, error) { return schema.StopReason(reason), nil }
@@ -82,6 +87,9 @@ func (t *turn) question(rest string) (schema.StopReason, error) {
 }
 
 func (t *turn) readFile(path string) (schema.StopReason, error) {
+	if t.a.second.isTwo() {
+		return endTurn(t.say("fs error: clients of version 2 have no files"))
+	}
 	var file schema.ReadTextFileResponse
 	err := t.a.peer.Ask(t.ctx, acp.MethodFSReadTextFile, &schema.ReadTextFileRequest{SessionID: t.s.id, Path: path}, &file)
 	if err != nil {
@@ -93,6 +101,9 @@ func (t *turn) readFile(path string) (schema.StopReason, error) {
 // terminal runs a command in a terminal of the client and says its output. A
 // cancelled turn kills the command.
 func (t *turn) terminal(line string) (schema.StopReason, error) {
+	if t.a.second.isTwo() {
+		return endTurn(t.say("terminal error: clients of version 2 have no terminals"))
+	}
 	output, err := t.runInTerminal(line)
 	if err != nil {
 		return schema.StopReasonEndTurn, t.say("terminal error: " + err.Error())

@@ -11,5 +11,8 @@
 // user_message_chunk and every update in its order. State lies in a private
 // directory, one subdirectory per session.
 //
+// With --acp 2 it speaks version 2 of the protocol with clients that ask for it, and has the
+// prompts of second_prompt.go besides.
+//
 // [garbage]: the prompt "garbage" writes lines that are no frames.
 package agent

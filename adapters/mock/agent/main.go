@@ -29,10 +29,15 @@ func Main(ctx context.Context, args []string, stdin io.ReadCloser, stdout, stder
 	flags := flag.NewFlagSet("mock-agent", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("state-dir", "", "directory of the sessions (default: a private one among the temporary files)")
+	highest := flags.Int("acp", 1, "the highest version of ACP to speak: 1 or 2")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
+		return 2
+	}
+	if *highest != 1 && *highest != 2 {
+		_, _ = fmt.Fprintf(stderr, "mock-agent: --acp %d: use 1 or 2\n", *highest)
 		return 2
 	}
 	store, err := openStore(*dir)
@@ -41,7 +46,12 @@ func Main(ctx context.Context, args []string, stdin io.ReadCloser, stdout, stder
 		return 1
 	}
 	a := newAgent(store, stderr, os.Getenv(EnvAuthRequired) == "1", os.Getenv(EnvNoLoad) == "1")
-	err = acp.ServeAgent(ctx, acp.OverLines(newStdio(stdin, stdout)), a.serve)
+	conn := acp.OverLines(newStdio(stdin, stdout))
+	if *highest == 2 {
+		a.second = newSecond(conn)
+		conn = a.second
+	}
+	err = acp.ServeAgent(ctx, conn, a.serve)
 	if a.outlive.Load() {
 		_, _ = fmt.Fprintln(stderr, "mock-agent: stdin has ended, this process stays")
 		for {

@@ -33,12 +33,14 @@ var commands = map[string]command{
 	"stream":     {numbers, (*turn).stream},           // stream N [SIZE]: N numbered chunks
 	"flood":      {numbers, (*turn).stream},           // flood N SIZE: the same
 	"slow":       {nothing, (*turn).slow},             // a chunk every 20 ms until cancelled
+	"spend":      {nothing, (*turn).spend},            // a cent every 20 ms until cancelled
 	"permission": {nothingOrWord, (*turn).permission}, // permission [KIND]: asks for permission, to edit or for a tool of the kind
 	"stop":       {word, (*turn).stop},                // stop REASON: the turn ends for it
 	"question":   {nothingOrTwo, (*turn).question},    // question [2]: asks one or two questions
 	"tool":       {nothing, (*turn).tool},
 	"diff":       {nothing, (*turn).diff},
 	"plan":       {nothing, (*turn).plan},
+	"subagent":   {nothing, (*turn).subagent}, // one that asks for a permission
 	"usage":      {nothing, (*turn).usage},
 	"commands":   {nothing, (*turn).commandList},
 	"title":      {something, (*turn).title},       // title TEXT: names the session
@@ -105,7 +107,11 @@ func (t *turn) run(blocks []schema.ContentBlock) (schema.StopReason, error) {
 		return schema.StopReasonEndTurn, t.say(fmt.Sprintf("received %d non-text blocks", others))
 	}
 	word, rest, _ := strings.Cut(prompt, " ")
-	if c, ok := commands[word]; ok && c.takes(rest) {
+	c, ok := commands[word]
+	if !ok && t.a.second.isTwo() {
+		c, ok = secondCommands[word]
+	}
+	if ok && c.takes(rest) {
 		return c.run(t, rest)
 	}
 	return t.words(prompt)

@@ -95,10 +95,21 @@ func (t *turn) stream(rest string) (schema.StopReason, error) {
 }
 
 func (t *turn) slow(string) (schema.StopReason, error) {
+	return t.ticking(func(i int) error { return t.say("tick " + strconv.Itoa(i) + " ") })
+}
+
+func (t *turn) spend(string) (schema.StopReason, error) {
+	return t.ticking(func(i int) error {
+		return t.send(schema.SessionUpdate{UsageUpdate: &schema.UsageUpdate{Used: 1000, Size: 200000, Cost: &schema.Cost{Amount: float64(i+1) / 100, Currency: "USD"}}})
+	})
+}
+
+// ticking calls say now and then until the turn is cancelled.
+func (t *turn) ticking(say func(i int) error) (schema.StopReason, error) {
 	tick := time.NewTicker(slowInterval)
 	defer tick.Stop()
 	for i := 0; ; i++ {
-		if err := t.say("tick " + strconv.Itoa(i) + " "); err != nil {
+		if err := say(i); err != nil {
 			return "", err
 		}
 		select {

@@ -127,6 +127,17 @@ type Bundle struct {
 // Sign signs a file as a workflow does.
 func (s *Sigstore) Sign(t testing.TB, file []byte, by signature.Workflow) Bundle {
 	t.Helper()
+	key, der := s.certify(t, by)
+	b := Bundle{
+		Signature: sign(t, key, file), digest: SHA256(file),
+		Cert: base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+	}
+	return s.Log(t, b, time.Now().Unix())
+}
+
+// certify gives a workflow a key and a certificate of it.
+func (s *Sigstore) certify(t testing.TB, by signature.Workflow) (*ecdsa.PrivateKey, []byte) {
+	t.Helper()
 	name, err := url.Parse(by.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -136,16 +147,11 @@ func (s *Sigstore) Sign(t testing.TB, file []byte, by signature.Workflow) Bundle
 		t.Fatal(err)
 	}
 	key := newKey(t)
-	der := certificate(t, &x509.Certificate{
+	return key, certificate(t, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(10 * time.Minute),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, URIs: []*url.URL{name},
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 8}, Value: issuer}},
 	}, s.between, key, s.signer)
-	b := Bundle{
-		Signature: sign(t, key, file), digest: SHA256(file),
-		Cert: base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-	}
-	return s.Log(t, b, time.Now().Unix())
 }
 
 // Log lets the log promise to keep a signature, at a time.

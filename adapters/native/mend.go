@@ -26,18 +26,19 @@ const cancelAgain = time.Second
 // has shown no work.
 const heldCancel = 2 * time.Second
 
-// settled is a Conn whose tool calls are as clients may expect them: each is
+// mended is a Conn whose tool calls are as clients may expect them: each is
 // introduced by a tool_call before anything else names it, and none is left open
 // when its turn has ended. Agents break both: one asks for a permission for a
 // call that it has not told of, another forgets the call that was cancelled.
 // And a prompt that was cancelled ends, and ends cancelled, not with an error.
 // Errors about credentials say what helps.
 // Everything else passes unchanged.
-type settled struct {
+type mended struct {
 	acp.Conn
 	adapters.Process
 	hold  bool          // Spec.HoldCancels
 	login login         // what is said when credentials are missing
+	two   func() bool   // reports whether the agent speaks version 2; nil is no
 	queue []acp.Message // to be read before anything else; used by Read only
 
 	mu       sync.Mutex
@@ -65,17 +66,17 @@ type toolCalls struct {
 }
 
 var (
-	_ acp.Buffered     = (*settled)(nil)
-	_ adapters.Process = (*settled)(nil)
+	_ acp.Buffered     = (*mended)(nil)
+	_ adapters.Process = (*mended)(nil)
 )
 
-// settle returns c settled; p is the process behind it.
-func settle(c acp.Conn, p adapters.Process) *settled {
-	return &settled{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, alone: map[string]bool{}}
+// mend returns c mended; p is the process behind it.
+func mend(c acp.Conn, p adapters.Process) *mended {
+	return &mended{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, alone: map[string]bool{}}
 }
 
 // Write watches which prompts are open, and keeps cancels that come too early.
-func (c *settled) Write(ctx context.Context, m acp.Message) error {
+func (c *mended) Write(ctx context.Context, m acp.Message) error {
 	switch {
 	case m.Method() == acp.MethodSessionPrompt && m.IsRequest():
 		token := strings.Clone(string(m.SessionRaw()))
@@ -95,7 +96,7 @@ func (c *settled) Write(ctx context.Context, m acp.Message) error {
 }
 
 // cancelled notes a cancel and reports whether it is said later.
-func (c *settled) cancelled(token string) (held bool) {
+func (c *mended) cancelled(token string) (held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.turns[token]
@@ -116,7 +117,7 @@ func (c *settled) cancelled(token string) (held bool) {
 }
 
 // sayCancel cancels a turn that is still open, and comes back.
-func (c *settled) sayCancel(token string, t *openTurn) {
+func (c *mended) sayCancel(token string, t *openTurn) {
 	c.mu.Lock()
 	open := c.turns[token] == t
 	t.works = true // or it never will: no cancel is held any more
@@ -136,7 +137,7 @@ func (c *settled) sayCancel(token string, t *openTurn) {
 
 // worksLocked notes that the agent works on the session's turn, or by itself. late says
 // that what it shows may be of a turn that has ended.
-func (c *settled) worksLocked(token string, late bool) {
+func (c *mended) worksLocked(token string, late bool) {
 	t := c.turns[token]
 	if t == nil {
 		if !late {
@@ -154,7 +155,7 @@ func (c *settled) worksLocked(token string, late bool) {
 }
 
 // endTurnLocked ends the session's turn and reports whether it was cancelled.
-func (c *settled) endTurnLocked(token string) bool {
+func (c *mended) endTurnLocked(token string) bool {
 	t := c.turns[token]
 	delete(c.turns, token)
 	if t == nil || t.cancel == nil {
@@ -165,7 +166,7 @@ func (c *settled) endTurnLocked(token string) bool {
 }
 
 // Close ends the connection.
-func (c *settled) Close() error {
+func (c *mended) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	for token := range c.turns {
@@ -176,7 +177,7 @@ func (c *settled) Close() error {
 }
 
 // Buffered reports whether the next Read returns without waiting.
-func (c *settled) Buffered() bool {
+func (c *mended) Buffered() bool {
 	if len(c.queue) > 0 {
 		return true
 	}
@@ -185,7 +186,7 @@ func (c *settled) Buffered() bool {
 }
 
 // Read returns the agent's next message, or what must come before it.
-func (c *settled) Read(ctx context.Context) (acp.Message, error) {
+func (c *mended) Read(ctx context.Context) (acp.Message, error) {
 	if len(c.queue) > 0 {
 		m := c.queue[0]
 		c.queue = c.queue[1:]
@@ -198,15 +199,15 @@ func (c *settled) Read(ctx context.Context) (acp.Message, error) {
 	if said, ok := c.login.explain(&m); ok {
 		m = said
 	}
-	if first := c.settle(&m); len(first) > 0 {
+	if first := c.before(&m); len(first) > 0 {
 		c.queue = append(first[1:], m.Clone())
 		return first[0], nil
 	}
 	return m, nil
 }
 
-// settle returns what must be said before m, and may replace m.
-func (c *settled) settle(m *acp.Message) []acp.Message {
+// before returns what must be said before m, and may replace m.
+func (c *mended) before(m *acp.Message) []acp.Message {
 	if c.hold && m.HasSession() && !announcement(m) {
 		c.mu.Lock()
 		c.worksLocked(string(m.SessionRaw()), string(m.UpdateKind()) == "usage_update")
@@ -215,6 +216,7 @@ func (c *settled) settle(m *acp.Message) []acp.Message {
 	switch {
 	case m.IsResponse():
 		return c.answered(m)
+	case c.two != nil && c.two(): // its calls are introduced, and end, in the translation
 	case m.Method() == acp.MethodSessionRequestPermission:
 		call, _ := rawjson.Member(m.Params(), "toolCall")
 		c.mu.Lock()
@@ -257,7 +259,7 @@ func announcement(m *acp.Message) bool {
 
 // answered returns the ends of the calls that the turn left open, when m ends a
 // turn.
-func (c *settled) answered(m *acp.Message) []acp.Message {
+func (c *mended) answered(m *acp.Message) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	token, ok := c.prompts[m.ID()]
@@ -287,7 +289,7 @@ func (c *settled) answered(m *acp.Message) []acp.Message {
 
 // callLocked returns the session's calls and the id that u names, nil when it
 // names none.
-func (c *settled) callLocked(m *acp.Message, u json.RawMessage) (*toolCalls, string) {
+func (c *mended) callLocked(m *acp.Message, u json.RawMessage) (*toolCalls, string) {
 	id, ok := rawjson.Member(u, "toolCallId")
 	if !ok || !m.HasSession() {
 		return nil, ""

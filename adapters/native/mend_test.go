@@ -80,7 +80,7 @@ func readAll(t *testing.T, c acp.Conn) []string {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestMend(t *testing.T) {
 	const (
 		prompt   = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
 		answer   = `{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`
@@ -97,7 +97,7 @@ func TestSettle(t *testing.T) {
 		name     string
 		in, want []string
 	}{
-		{"nothing to settle", []string{up(chunk), up(callA), up(doneA), answer}, []string{up(chunk), up(callA), up(doneA), answer}},
+		{"nothing to mend", []string{up(chunk), up(callA), up(doneA), answer}, []string{up(chunk), up(callA), up(doneA), answer}},
 		{"a permission for a call nobody told of", []string{ask, up(doneA), answer}, []string{
 			up(`{"toolCallId":"a","title":"run it","kind":"execute","rawInput":{"n":1.0},"sessionUpdate":"tool_call","status":"pending"}`), ask, up(doneA), answer,
 		}},
@@ -116,7 +116,7 @@ func TestSettle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inner := newScript(tt.in...)
 			close(inner.in)
-			c := settle(inner, nil)
+			c := mend(inner, nil)
 			if err := c.Write(t.Context(), acp.MustParse([]byte(prompt))); err != nil {
 				t.Fatal(err)
 			}
@@ -130,12 +130,12 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-func TestSettle_ACancelledPromptEndsCancelled(t *testing.T) {
+func TestMend_ACancelledPromptEndsCancelled(t *testing.T) {
 	const failure = `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"broken by the cancel"}}`
 	for _, cancel := range []bool{false, true} {
 		inner := newScript(failure)
 		close(inner.in)
-		c := settle(inner, nil)
+		c := mend(inner, nil)
 		_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)))
 		want := failure
 		if cancel {
@@ -149,25 +149,25 @@ func TestSettle_ACancelledPromptEndsCancelled(t *testing.T) {
 }
 
 // An agent that missed the cancel is told again, until the prompt has ended.
-func TestSettle_ACancelIsRepeated(t *testing.T) {
+func TestMend_ACancelIsRepeated(t *testing.T) {
 	const (
 		prompt = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
 		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
 	)
-	for name, end := range map[string]func(*settled, *script){
-		"answered": func(c *settled, inner *script) {
+	for name, end := range map[string]func(*mended, *script){
+		"answered": func(c *mended, inner *script) {
 			inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`))
 			_, _ = c.Read(context.Background())
 		},
-		"next prompt": func(c *settled, _ *script) {
+		"next prompt": func(c *mended, _ *script) {
 			_ = c.Write(context.Background(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":8,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`)))
 		},
-		"closed": func(c *settled, _ *script) { _ = c.Close() },
+		"closed": func(c *mended, _ *script) { _ = c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := newScript()
-				c := settle(inner, nil)
+				c := mend(inner, nil)
 				cancels := func() (n int) {
 					for _, w := range inner.written() {
 						if w == cancel {
@@ -202,7 +202,7 @@ func TestSettle_ACancelIsRepeated(t *testing.T) {
 
 // A cancel of a session in which nothing runs is kept from an agent that would take it
 // for its next prompt, and from no other.
-func TestSettle_CancelWithoutAPrompt(t *testing.T) {
+func TestMend_CancelWithoutAPrompt(t *testing.T) {
 	const (
 		prompt = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
 		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
@@ -221,7 +221,7 @@ func TestSettle_CancelWithoutAPrompt(t *testing.T) {
 		"of an agent that can": {false, nil, []string{prompt, cancel}},
 	} {
 		inner := newScript()
-		c := settle(inner, nil)
+		c := mend(inner, nil)
 		c.hold = tt.hold
 		_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
 		inner.in <- acp.MustParse([]byte(up(chunk)))
@@ -243,7 +243,7 @@ func TestSettle_CancelWithoutAPrompt(t *testing.T) {
 
 // A cancel is kept from an agent that would be deaf after one that comes early,
 // until the agent works, or for a while.
-func TestSettle_HeldCancels(t *testing.T) {
+func TestMend_HeldCancels(t *testing.T) {
 	const (
 		prompt   = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
 		cancel   = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
@@ -263,7 +263,7 @@ func TestSettle_HeldCancels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := newScript()
-				c := settle(inner, nil)
+				c := mend(inner, nil)
 				c.hold = true
 				read := func(updates []string) {
 					for _, u := range updates {
@@ -301,9 +301,9 @@ func TestSettle_HeldCancels(t *testing.T) {
 	}
 }
 
-func TestSettle_MemoryIsBounded(t *testing.T) {
+func TestMend_MemoryIsBounded(t *testing.T) {
 	inner := newScript()
-	c := settle(inner, nil)
+	c := mend(inner, nil)
 	for i := range maxCalls + 10 {
 		inner.in <- acp.MustParse([]byte(up(fmt.Sprintf(`{"sessionUpdate":"tool_call","toolCallId":"%d","title":"x","status":"completed"}`, i))))
 		if _, err := c.Read(t.Context()); err != nil {
@@ -319,8 +319,8 @@ func TestSettle_MemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestSettle_RealAgents replays what real agents sent and were sent.
-func TestSettle_RealAgents(t *testing.T) {
+// TestMend_RealAgents replays what real agents sent and were sent.
+func TestMend_RealAgents(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.jsonl")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recordings: %v", err)
@@ -333,7 +333,7 @@ func TestSettle_RealAgents(t *testing.T) {
 			}
 			defer func() { _ = f.Close() }()
 			inner := newScript()
-			c := settle(inner, nil)
+			c := mend(inner, nil)
 			open := map[string]bool{} // calls that were introduced and have not ended
 			told := map[string]bool{}
 			lines := bufio.NewScanner(f)
