@@ -35,14 +35,6 @@ type Entry struct {
 	ETag       string    `json:"etag,omitempty"`   // of a file
 }
 
-// File path of the entry, with its own bytes.
-func (e *Entry) path() string {
-	if e.RawPath != nil {
-		return string(e.RawPath)
-	}
-	return e.Path
-}
-
 func typeOf(mode os.FileMode) Type {
 	switch mode.Type() {
 	case 0:

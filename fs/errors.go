@@ -25,6 +25,7 @@ const (
 	Denied       Code = "denied"        // the system does not permit it
 	NoSpace      Code = "no_space"      // the disk or the quota is full
 	Changed      Code = "changed"       // a precondition does not hold
+	Conflicting  Code = "conflicting"   // two have changed the same
 	Refused      Code = "refused"       // the archive holds what is never unpacked
 	TooLarge     Code = "too_large"     // a limit was reached
 	Unsupported  Code = "unsupported"   // this machine cannot do it
@@ -41,7 +42,9 @@ type Error struct {
 	Text string
 	// Written is what an upload of several files left behind; nil for others.
 	Written *Unpacked
-	err     error
+	// Conflicts names what two have changed, at most 257 of it; nil for others.
+	Conflicts []string
+	err       error
 }
 
 // Error implements error.

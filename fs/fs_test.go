@@ -540,8 +540,12 @@ func TestNames_EveryLegalByte(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range p.Entries {
-				if !seen[filepath.Base(e.path())] {
-					t.Errorf("there is %q", e.path())
+				path := e.Path
+				if e.RawPath != nil {
+					path = string(e.RawPath)
+				}
+				if !seen[filepath.Base(path)] {
+					t.Errorf("there is %q", path)
 				}
 				found++
 			}

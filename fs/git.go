@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +20,9 @@ type GitStatus struct {
 	Behind    int       `json:"behind"`
 	Files     []GitFile `json:"files"`
 	Truncated bool      `json:"truncated"` // there are more files
+	// Recent are commits by which another repository finds what this one has: those of
+	// branches, and some of those before the one that is checked out. Only if asked for.
+	Recent []string `json:"recent,omitempty"`
 }
 
 // GitFile is a file that is not as it was committed. Index and WorkTree are
@@ -45,6 +49,48 @@ func (s *Service) GitStatus(ctx context.Context, path string) (GitStatus, error)
 	}
 	st := parseStatus(g.root, out, cut)
 	return st, nil
+}
+
+const (
+	maxTips   = 64   // branches whose commits are told, those that changed last
+	maxBefore = 4096 // how far back commits are told, at 1, 2, 4, 8, ... before the last
+)
+
+// GitRecent returns commits by which another repository finds what that of a folder has:
+// those of branches, and some of those before the commit head.
+func (s *Service) GitRecent(ctx context.Context, path, head string) ([]string, error) {
+	if head == "" {
+		return nil, nil
+	}
+	g, err := s.repository(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer g.end()
+	before, _, err := g.run(ctx, "rev-list", "--first-parent", "-n", strconv.Itoa(maxBefore), "--end-of-options", head)
+	if err != nil {
+		return nil, err
+	}
+	real := *g
+	real.env = gitEnvironment()
+	tips, _, err := real.run(ctx, "for-each-ref", "--count="+strconv.Itoa(maxTips), "--sort=-committerdate", "--format=%(objectname)", "refs/heads")
+	if err != nil {
+		return nil, err
+	}
+	all := strings.Fields(string(before))
+	var out []string
+	for i := 0; i < len(all); i = max(1, 2*i) {
+		out = append(out, all[i])
+	}
+	if len(all) > 0 && len(all) < maxBefore {
+		out = append(out, all[len(all)-1])
+	}
+	for _, tip := range strings.Fields(string(tips)) {
+		if !slices.Contains(out, tip) {
+			out = append(out, tip)
+		}
+	}
+	return slices.Compact(out), nil
 }
 
 // DiffOptions say what is compared.

@@ -23,6 +23,7 @@ type repository struct {
 	dir  string
 	root string // of the work tree
 
+	hooks []string // names of those in its configuration
 	found places
 	fake  string // the folder that git takes for the repository; "" before it is made
 	env   []string
@@ -123,6 +124,12 @@ func (g *repository) imitate(ctx context.Context) error {
 	}
 	if g.fake, err = os.MkdirTemp("", "sandbox-agent-git-"); err != nil {
 		return explain(err, "look at the git repository at %s", g.root)
+	}
+	for v := range strings.SplitSeq(string(variables), "\x00") {
+		name, _, _ := strings.Cut(v, "\n")
+		if last := strings.LastIndexByte(name, '.'); strings.HasPrefix(name, "hook.") && last > len("hook.") && !slices.Contains(g.hooks, name[len("hook."):last]) {
+			g.hooks = append(g.hooks, name[len("hook."):last])
+		}
 	}
 	format := g.objectFormat(variables)
 	files := map[string][]byte{"packed-refs": refs, "config": configuration(variables, format, g.ignored(variables))}

@@ -39,6 +39,8 @@ type Service struct {
 	dirs  []string
 	seed  maphash.Seed
 	locks [64]sync.Mutex // by path: held from checking a precondition to renaming
+
+	arriving sync.Map // names of folders into which a workspace is being put
 }
 
 // New opens the root, if there is one. Close gives it back.

@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"hash"
 	"io"
 	"math"
 	"os"
@@ -52,6 +54,12 @@ type Unpacked struct {
 // leads or could be made to lead out of the folder end it with an error. What
 // was unpacked before stays, and the error's Written tells what that is.
 func (s *Service) Unpack(ctx context.Context, path string, r io.Reader, consumed func() int64) (Unpacked, error) {
+	return s.unpack(ctx, path, r, consumed, nil)
+}
+
+// unpack is Unpack. states, if not nil, is told what each file and link is; an archive
+// with hard links is then refused.
+func (s *Service) unpack(ctx context.Context, path string, r io.Reader, consumed func() int64, states map[string]string) (Unpacked, error) {
 	name, err := s.name(path)
 	if err != nil {
 		return Unpacked{}, err
@@ -66,7 +74,7 @@ func (s *Service) Unpack(ctx context.Context, path string, r io.Reader, consumed
 	defer dir.Close()
 	buf := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buf)
-	u := unpacking{path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
+	u := unpacking{path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], states: states, sum: sha256.New(), folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
 	defer u.folders.close()
 	in := &source{r: r}
 	if consumed == nil {
@@ -100,6 +108,8 @@ type unpacking struct {
 	consumed func() int64
 	buf      []byte
 	folders  folders
+	states   map[string]string // see Snapshot.Files; nil for nobody
+	sum      hash.Hash         // of the file that is written, for states
 	entries  int64
 	done     Unpacked
 }
@@ -248,6 +258,9 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 		_ = dir.Remove(unfinished)
 		return explain(err, "write %s", u.show(name))
 	}
+	if u.states != nil {
+		u.states[name] = fileState(perm, u.sum.Sum(nil))
+	}
 	u.done.Files++
 	u.done.Bytes += n
 	u.note(name)
@@ -256,9 +269,13 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 
 // fill writes a file's content and looks at the archive's growth on the way.
 func (u *unpacking) fill(f *os.File, r io.Reader) (n int64, err error) {
+	u.sum.Reset()
 	for {
 		k, rerr := io.ReadFull(r, u.buf)
 		if k > 0 {
+			if u.states != nil {
+				u.sum.Write(u.buf[:k])
+			}
 			if _, err := f.Write(u.buf[:k]); err != nil {
 				return n, err
 			}
@@ -315,6 +332,9 @@ func (u *unpacking) symlink(name string, h *tar.Header) error {
 	if err := u.folders.real(name); err != nil {
 		return bad("and lies in a folder that is a symbolic link itself")
 	}
+	if u.states != nil {
+		u.states[name] = linkState(h.Linkname)
+	}
 	return u.make(name, dir, base, func(as string) error { return dir.Symlink(h.Linkname, as) })
 }
 
@@ -348,6 +368,9 @@ func leadsOut(name, target string) string {
 
 // link makes a hard link to a file that is in the folder already.
 func (u *unpacking) link(name string, h *tar.Header) error {
+	if u.states != nil {
+		return failf(Refused, "the archive's entry %q is a hard link, which no workspace has", h.Name)
+	}
 	target, err := local(h.Linkname)
 	if err != nil || target == "." || name == "." {
 		return failf(Refused, "the archive's entry %q is a hard link to %q, which is not in the archive", h.Name, h.Linkname)

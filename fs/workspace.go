@@ -27,6 +27,8 @@ type Workspace struct {
 	Bytes  int64  `json:"bytes"` // of files
 	// LeftOut says what is not in it and why, at most maxLeftOut of it.
 	LeftOut []string `json:"leftOut,omitempty"`
+
+	taken map[string]bool // paths of files
 }
 
 // The parts of a workspace.
@@ -35,6 +37,7 @@ const (
 	partPack    = "pack"      // git's objects
 	partIndex   = "index"     // what is staged, as git ls-files --stage has it
 	partShallow = "shallow"   // where the history ends that is not whole
+	partBase    = "base"      // what the workspace was when it came, as [Snapshot.Text] has it
 )
 
 const (
@@ -53,9 +56,17 @@ func (w *Workspace) leave(format string, args ...any) {
 	}
 }
 
+// TakeOptions say what of a workspace the other side has.
+type TakeOptions struct {
+	// Have are commits that it has. What they reach is left out, as far as they are here.
+	Have []string
+	// Base is what both were when the workspace came here; nil when it did not.
+	Base *Snapshot
+}
+
 // TakeWorkspace writes the workspace that a folder belongs to. create returns where a
 // part of it goes; each is closed before the next is asked for.
-func (s *Service) TakeWorkspace(ctx context.Context, dir string, create func(part string) (io.WriteCloser, error)) (*Workspace, error) {
+func (s *Service) TakeWorkspace(ctx context.Context, dir string, o TakeOptions, create func(part string) (io.WriteCloser, error)) (*Workspace, error) {
 	write := func(part string, f func(w io.Writer) error) error {
 		to, err := create(part)
 		if err != nil {
@@ -69,14 +80,44 @@ func (s *Service) TakeWorkspace(ctx context.Context, dir string, create func(par
 	}
 	g, err := s.repository(ctx, dir)
 	if e, ok := errors.AsType[*Error](err); ok && (e.Code == NoRepository || e.Code == Unsupported) {
-		ws := &Workspace{Root: dir}
-		return ws, write(partFiles, func(w io.Writer) error { return s.packFolder(ctx, ws, w) })
+		ws := &Workspace{Root: dir, taken: map[string]bool{}}
+		err := write(partFiles, func(w io.Writer) error { return s.packFolder(ctx, ws, w) })
+		if err == nil {
+			err = s.takeBase(ws, o.Base, write)
+		}
+		return ws, err
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer g.end()
-	return s.takeRepository(ctx, g, dir, write)
+	ws, err := s.takeRepository(ctx, g, dir, o.Have, write)
+	if err == nil {
+		err = s.takeBase(ws, o.Base, write)
+	}
+	return ws, err
+}
+
+// takeBase writes what the workspace was when it came, without files that stay here.
+func (s *Service) takeBase(ws *Workspace, base *Snapshot, write func(string, func(io.Writer) error) error) error {
+	if base == nil {
+		return nil
+	}
+	name, err := s.name(ws.Root)
+	if err != nil {
+		return err
+	}
+	top, err := s.folder(name)
+	if err != nil {
+		return explain(err, "open %s", ws.Root)
+	}
+	defer top.Close()
+	base.without(top, ws.taken)
+	b, err := base.Text()
+	if err != nil || b == nil {
+		return err
+	}
+	return write(partBase, func(w io.Writer) error { _, err := w.Write(b); return err })
 }
 
 // packFolder writes the files of a folder that no .gitignore names.
@@ -107,7 +148,7 @@ func (s *Service) packFolder(ctx context.Context, ws *Workspace, w io.Writer) er
 		failed: func(rel string, err error) error { return explain(err, "read %s", filepath.Join(ws.Root, rel)) },
 	}
 	wk.visit = func(f found) (bool, error) {
-		if f.name == ".git" || in.ignores(f.rel, f.info.IsDir()) {
+		if f.name == ".git" || strings.HasPrefix(f.name, temporary) || in.ignores(f.rel, f.info.IsDir()) {
 			return false, nil
 		}
 		if f.info.IsDir() {
@@ -161,6 +202,7 @@ func (p *filePacker) add(f found, unknown bool) error {
 	if p.ws.Git && isPointer(f) {
 		p.ws.leave("the content of %q: here is a pointer of Git LFS only", f.rel)
 	}
+	p.ws.taken[f.rel] = true
 	p.ws.Files++
 	p.ws.Bytes += f.info.Size()
 	if p.ws.Files > maxWorkspaceFile || p.ws.Bytes > maxWorkspace {
@@ -222,7 +264,7 @@ func (s *Service) packNamed(ctx context.Context, ws *Workspace, names []string, 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if in.real(name) != nil {
+		if in.real(name) != nil || strings.HasPrefix(name, temporary) {
 			continue // behind a link: git takes it for removed
 		}
 		info, err := top.Lstat(filepath.FromSlash(strings.TrimSuffix(name, "/")))

@@ -28,8 +28,8 @@ const submodule = "160000" // the mode of a submodule in an index
 
 // takeRepository writes what another machine needs to have the repository as it is here.
 // Nothing of its configuration goes along: it may name programs, and hold secrets.
-func (s *Service) takeRepository(ctx context.Context, g *repository, dir string, write func(string, func(io.Writer) error) error) (*Workspace, error) {
-	ws := &Workspace{Git: true, Root: g.root, Format: "sha1"}
+func (s *Service) takeRepository(ctx context.Context, g *repository, dir string, have []string, write func(string, func(io.Writer) error) error) (*Workspace, error) {
+	ws := &Workspace{Git: true, Root: g.root, Format: "sha1", taken: map[string]bool{}}
 	real, err := filepath.EvalSymlinks(dir)
 	if err == nil {
 		var sub string
@@ -92,7 +92,14 @@ func (s *Service) takeRepository(ctx context.Context, g *repository, dir string,
 	}
 	if len(objects) > 0 {
 		wanted := strings.Join(slices.Sorted(maps.Keys(objects)), "\n") + "\n"
-		err := write(partPack, func(w io.Writer) error {
+		known, err := g.commits(ctx, have)
+		if err != nil {
+			return nil, err
+		}
+		for _, commit := range known {
+			wanted += "^" + commit + "\n"
+		}
+		err = write(partPack, func(w io.Writer) error {
 			return g.stream(ctx, strings.NewReader(wanted), w, "pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
 		})
 		if err != nil {
@@ -118,6 +125,28 @@ func (s *Service) takeRepository(ctx context.Context, g *repository, dir string,
 		}
 	}
 	return ws, write(partFiles, func(w io.Writer) error { return s.packNamed(ctx, ws, names, known, w) })
+}
+
+// commits returns those of some names that are commits here.
+func (g *repository) commits(ctx context.Context, names []string) (known []string, err error) {
+	var in, out bytes.Buffer
+	for _, name := range names {
+		if objectName.MatchString(name) {
+			in.WriteString(name + "\n")
+		}
+	}
+	if in.Len() == 0 {
+		return nil, nil
+	}
+	if err := g.stream(ctx, &in, &out, "cat-file", "--batch-check"); err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(out.String()) {
+		if f := strings.Fields(line); len(f) == 3 && f[1] == "commit" {
+			known = append(known, f[0])
+		}
+	}
+	return known, nil
 }
 
 // isSubmodule reports whether an index, which is sorted by name, has a submodule there.
@@ -167,20 +196,28 @@ func (f *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// makeRepository makes a repository of the parts of one, in a folder that has its files.
-func (s *Service) makeRepository(ctx context.Context, dir string, ws *Workspace, open func(part string) (io.ReadCloser, error)) error {
+// makeRepository makes a repository of the parts of one, in a folder that has its files. It
+// borrows the objects of real, if that is not nil.
+func (s *Service) makeRepository(ctx context.Context, dir string, ws *Workspace, index []byte, open func(part string) (io.ReadCloser, error), real *repository) (*repository, error) {
 	if ws.Format != "sha1" && ws.Format != "sha256" {
-		return failf(Refused, "the workspace has git objects of the form %q, which is unknown", ws.Format)
+		return nil, failf(Refused, "the workspace has git objects of the form %q, which is unknown", ws.Format)
 	}
 	if ws.Commit != "" && !objectName.MatchString(ws.Commit) {
-		return failf(Refused, "the workspace has the commit %q, which is none", ws.Commit)
+		return nil, failf(Refused, "the workspace has the commit %q, which is none", ws.Commit)
 	}
 	g := &repository{s: s, dir: dir, root: dir, max: 1 << 20, env: append(noGitEnvironment(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))}
 	quiet := func(in io.Reader, args ...string) error { return g.stream(ctx, in, io.Discard, args...) }
 	if err := quiet(nil, "init", "-q", "--template=", "--object-format="+ws.Format); err != nil {
-		return err
+		return nil, err
 	}
 	g.env = append(g.env, "GIT_DIR="+filepath.Join(dir, ".git"), "GIT_WORK_TREE="+dir)
+	var ends []byte // of the history that is there
+	if real != nil {
+		var err error
+		if ends, err = s.borrow(ctx, g, real, ws.Format); err != nil {
+			return nil, err
+		}
+	}
 	part := func(name string, f func(r io.Reader) error) error {
 		r, err := open(name)
 		if err != nil || r == nil {
@@ -191,40 +228,62 @@ func (s *Service) makeRepository(ctx context.Context, dir string, ws *Workspace,
 	}
 	err := part(partPack, func(r io.Reader) error { return quiet(r, "index-pack", "--stdin") })
 	if err == nil {
-		err = part(partShallow, func(r io.Reader) error { return s.writeShallow(dir, r) })
+		err = part(partShallow, func(r io.Reader) error { return s.writeShallow(ctx, g, real, ends, r) })
 	}
-	if err == nil {
-		err = part(partIndex, func(r io.Reader) error {
-			entries, err := readIndex(r)
-			if err != nil {
-				return err
-			}
-			return quiet(bytes.NewReader(entries), "update-index", "-z", "--index-info")
-		})
+	if err == nil && len(index) > 0 {
+		err = quiet(bytes.NewReader(index), "update-index", "-z", "--index-info")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	to := "HEAD"
 	if ws.Branch != "" {
 		to = "refs/heads/" + ws.Branch
 		if err := quiet(nil, "check-ref-format", "--branch", ws.Branch); err != nil {
-			return failf(Refused, "the workspace has the branch %q, which is no name of one", ws.Branch)
+			return nil, failf(Refused, "the workspace has the branch %q, which is no name of one", ws.Branch)
 		}
 		if err := quiet(nil, "symbolic-ref", "HEAD", to); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if ws.Commit != "" {
 		// All of its history must be there, or the repository would be broken.
 		if err := quiet(nil, "rev-list", "--objects", "--quiet", "--end-of-options", ws.Commit); err != nil {
-			return failf(Refused, "the workspace's history is not whole: %v", err)
+			return nil, failf(Refused, "the workspace's history is not whole: %v", err)
 		}
 		if err := quiet(nil, "update-ref", "--no-deref", to, ws.Commit); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return g, nil
+}
+
+// borrow lets a repository that was just made use the objects of another one. It returns
+// where the history of that one ends, if it is not whole.
+func (s *Service) borrow(ctx context.Context, g, real *repository, format string) (ends []byte, err error) {
+	theirs, _, err := real.run(ctx, "rev-parse", "--show-object-format")
+	if err != nil {
+		return nil, err
+	}
+	if has := strings.TrimSpace(string(theirs)); has != format {
+		return nil, failf(Unsupported, "the repository at %s has objects of the form %s, and those that come are of the form %s: name another directory", real.root, has, format)
+	}
+	objects := filepath.Join(real.found.common, "objects")
+	if strings.ContainsAny(objects, "\"\n") {
+		return nil, failf(Unsupported, "the path %s has letters that git takes for others: name another directory", objects)
+	}
+	if ends, err = s.gitFile(filepath.Join(real.found.common, "shallow")); err != nil {
+		return nil, err
+	}
+	for name, b := range map[string][]byte{filepath.Join("objects", "info", "alternates"): []byte(objects + "\n"), "shallow": ends} {
+		if len(b) == 0 {
+			continue
+		}
+		if _, _, err := s.Write(filepath.Join(g.root, ".git", name), bytes.NewReader(b), WriteOptions{Parents: true}); err != nil {
+			return nil, err
+		}
+	}
+	return ends, nil
 }
 
 // readIndex reads the entries of an index. git leaves out silently what it does not take.
@@ -258,25 +317,32 @@ func plainPath(name string) bool {
 	return true
 }
 
-// writeShallow writes where a history ends that is not whole.
-func (s *Service) writeShallow(dir string, r io.Reader) error {
+// writeShallow writes where a history ends that is not whole, and where that ends which is
+// borrowed. A commit that is there already has its history there, too.
+func (s *Service) writeShallow(ctx context.Context, g, real *repository, ends []byte, r io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
 		return explain(err, "read where the history ends")
 	}
+	var names []string
 	for line := range bytes.Lines(b) {
-		if !objectName.Match(bytes.TrimSuffix(line, []byte("\n"))) {
+		name := bytes.TrimSuffix(line, []byte("\n"))
+		if !objectName.Match(name) {
 			return failf(Refused, "the workspace says that its history ends at %q, which is no commit", fmt.Sprintf("%.80s", line))
 		}
+		names = append(names, string(name))
 	}
-	root, err := s.name(filepath.Join(dir, ".git"))
-	if err != nil {
-		return err
+	if real != nil {
+		there, err := real.commits(ctx, names)
+		if err != nil {
+			return err
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(there, name) })
 	}
-	in, err := s.tree.OpenRoot(root)
-	if err != nil {
-		return explain(err, "open %s", dir)
+	if len(names) == 0 {
+		return nil
 	}
-	defer in.Close()
-	return explain(in.WriteFile("shallow", b, 0o644), "write where the history ends")
+	all := append(slices.Clone(ends), strings.Join(names, "\n")+"\n"...)
+	_, _, err = s.Write(filepath.Join(g.root, ".git", "shallow"), bytes.NewReader(all), WriteOptions{})
+	return err
 }

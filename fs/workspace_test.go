@@ -34,11 +34,15 @@ func (p parts) open(name string) (io.ReadCloser, error) {
 func moved(t *testing.T, s *Service, from, to string) (*Workspace, parts) {
 	t.Helper()
 	p := parts{}
-	ws, err := s.TakeWorkspace(t.Context(), from, p.create)
+	ws, err := s.TakeWorkspace(t.Context(), from, TakeOptions{}, p.create)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.PlaceWorkspace(t.Context(), to, ws, p.open); err != nil {
+	placed, err := s.PlaceWorkspace(t.Context(), to, ws, PlaceWorkspaceOptions{}, p.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := placed.Keep(); err != nil {
 		t.Fatal(err)
 	}
 	return ws, p
@@ -150,7 +154,7 @@ func TestWorkspace_Repository(t *testing.T) {
 				t.Errorf("%s has the address of the remote", name)
 			}
 		}
-		if _, err := s.PlaceWorkspace(t.Context(), two, ws, p.open); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		if _, err := s.PlaceWorkspace(t.Context(), two, ws, PlaceWorkspaceOptions{}, p.open); err == nil || !strings.Contains(err.Error(), "is not empty") {
 			t.Errorf("into a folder that is not empty: %v", err)
 		}
 	})
@@ -320,7 +324,7 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 	git(t, repo, "commit", "-qm", "first")
 	src := open(t, Options{Root: repo})
 	real := parts{}
-	ws, err := src.TakeWorkspace(t.Context(), repo, real.create)
+	ws, err := src.TakeWorkspace(t.Context(), repo, TakeOptions{}, real.create)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,6 +339,10 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 		"a link that leads out": {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc"})}},
 		"no archive":            {&good, parts{partFiles: bytes.NewBufferString(strings.Repeat("x", 1024))}},
 		"a folder outside":      {with(func(w *Workspace) { w.Sub = "../x" }), parts{}},
+		"no base":               {&good, parts{partBase: bytes.NewBufferString("hello")}},
+		"a base that leaves":    {&good, parts{partBase: bytes.NewBufferString(snapshotBegins + "{}\x00f-00\t../x\x00")}},
+		"a base with .git":      {&good, parts{partBase: bytes.NewBufferString(snapshotBegins + "{}\x00f-00\t.git/config\x00")}},
+		"a hard link":           {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "a"}, tar.Header{Name: "b", Typeflag: tar.TypeLink, Linkname: "a"})}},
 		"no objects":            {with(func(w *Workspace) { w.Commit = oid }), parts{}},
 		"no commit":             {with(func(w *Workspace) { w.Commit = "--help" }), parts{}},
 		"another format":        {with(func(w *Workspace) { w.Format = "--x" }), parts{}},
@@ -350,7 +358,7 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, Options{Root: dir})
-			if _, err := s.PlaceWorkspace(t.Context(), dir+"/new", c.ws, c.p.open); err == nil {
+			if _, err := s.PlaceWorkspace(t.Context(), dir+"/new", c.ws, PlaceWorkspaceOptions{}, c.p.open); err == nil {
 				t.Error("it was taken")
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -367,14 +375,14 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		undo, err := s.PlaceWorkspace(t.Context(), to, ws, real.open)
+		placed, err := s.PlaceWorkspace(t.Context(), to, ws, PlaceWorkspaceOptions{}, real.open)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if b, err := os.ReadFile(to + "/a"); err != nil || string(b) != "one\n" {
 			t.Errorf("%q, %v", b, err)
 		}
-		if err := undo(); err != nil {
+		if err := placed.Undo(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -401,7 +409,7 @@ func TestTakeWorkspace_HostileRepositories(t *testing.T) {
 			build(t, dir, run)
 			_ = os.Remove(marks + "/ran") // building one may run it
 			put(t, dir+"/a", "changed\n")
-			_, err := s.TakeWorkspace(t.Context(), dir, parts{}.create)
+			_, err := s.TakeWorkspace(t.Context(), dir, TakeOptions{}, parts{}.create)
 			if err != nil && name != "objects of a partial clone" {
 				t.Error(err)
 			}
