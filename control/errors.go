@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 )
 
@@ -24,6 +25,9 @@ func (s *Server) handleError(err error, c echo.Context) {
 func (s *Server) shown(r *http.Request, err error) *problem.Error {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p
+	}
+	if refused, ok := errors.AsType[*acp.Error](err); ok { // by the agent
+		return problem.New(problem.AgentError, "%s", refused.Message).With("code", refused.Code)
 	}
 	switch {
 	case errors.Is(err, echo.ErrNotFound):

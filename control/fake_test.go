@@ -32,7 +32,8 @@ func session(id string) runtime.SessionInfo {
 		ID: id, Agent: "mock", AgentSessionID: "native-" + id, Cwd: "/w", State: runtime.StateEnded, Continuity: runtime.ContinuityNative,
 		CreatedAt: when, UpdatedAt: when, EventCount: 2, Metadata: []byte(`{"a":"<b>"}`),
 		Gist: "<g>", Cost: &runtime.Cost{Amount: 0.5, Currency: "USD"}, Match: &runtime.Match{Seq: 1, Text: "w"},
-		Ended: &runtime.EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", ExitCode: &code, Stderr: &runtime.StderrInfo{Tail: "no"}, At: when},
+		Children: []runtime.Child{{ID: "s1.t", Parent: "s1", Call: "t", Title: "<c>", State: runtime.StateRunning}},
+		Ended:    &runtime.EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", ExitCode: &code, Stderr: &runtime.StderrInfo{Tail: "no"}, At: when},
 	}
 }
 

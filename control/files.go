@@ -61,7 +61,7 @@ var fileKinds = map[fs.Code]problem.Kind{
 	fs.Invalid: problem.InvalidRequest, fs.NotFound: problem.NotFound, fs.Exists: problem.AlreadyExists,
 	fs.NotDirectory: problem.NotADirectory, fs.NotFile: problem.NotAFile, fs.NotEmpty: problem.DirectoryNotEmpty,
 	fs.Escapes: problem.PathEscapes, fs.Denied: problem.PermissionDenied, fs.NoSpace: problem.InsufficientStorage,
-	fs.Changed: problem.PreconditionFailed, fs.Refused: problem.ArchiveRefused, fs.TooLarge: problem.PayloadTooLarge,
+	fs.Changed: problem.PreconditionFailed, fs.Conflicting: problem.Conflict, fs.Refused: problem.ArchiveRefused, fs.TooLarge: problem.PayloadTooLarge,
 	fs.Unsupported: problem.NotSupported, fs.NoRepository: problem.NotARepository, fs.TimedOut: problem.Timeout, fs.Failed: problem.Internal,
 }
 
@@ -71,6 +71,9 @@ func fileProblem(err error) error {
 		p := problem.New(fileKinds[e.Code], "%s", e.Error())
 		if e.Written != nil {
 			p = p.With("written", e.Written)
+		}
+		if e.Conflicts != nil {
+			p = p.With("conflicts", e.Conflicts)
 		}
 		return p
 	}

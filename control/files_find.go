@@ -143,7 +143,14 @@ func (s *Server) gitStatus(r fileRequest) error {
 		return err
 	}
 	defer release()
+	recent := false
+	if err := flags(r, map[string]*bool{"recent": &recent}); err != nil {
+		return err
+	}
 	st, err := r.fs.GitStatus(r.Request().Context(), path)
+	if err == nil && recent {
+		st.Recent, err = r.fs.GitRecent(r.Request().Context(), path, st.Commit)
+	}
 	if err != nil {
 		return err
 	}

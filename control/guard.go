@@ -1,6 +1,8 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -27,21 +29,57 @@ type Guard struct {
 
 // check is a Guard prepared for use. It is immutable.
 type check struct {
-	hosts    map[string]bool // lower case
-	anyHost  bool
-	anyIP    bool // every IP literal is a good Host
-	ownIP    bool // the address that a connection came in by is one
-	cors     cors
-	token    tokenCheck
-	needAuth bool
+	hosts     map[string]bool // lower case
+	anyHost   bool
+	anyIP     bool // every IP literal is a good Host
+	ownIP     bool // the address that a connection came in by is one
+	cors      cors
+	page      func(path string) bool // whether it is one of the web page's files
+	authorize authorize
 }
+
+// authorize returns the problem of who may not send this request, and else the
+// context with which it goes on, nil for its own.
+type authorize = func(*http.Request) (context.Context, error)
+
+// Wrap returns next behind the checks of Host and Origin, with a in place of the
+// token: it returns the problem of who may not send a request, and else the context
+// with which it goes on, nil for its own. page says which paths are files of the web page, to which other
+// sites may lead.
+func (g Guard) Wrap(next http.Handler, page func(path string) bool, a authorize) http.Handler {
+	c := g.prepare()
+	c.page, c.authorize = page, a
+	return c.wrap(next)
+}
+
+// ErrOpen is returned in place of a problem for a request that anybody may send, and that
+// says nothing about who did.
+var ErrOpen = errors.New("open to all")
+
+type vouchedKey struct{}
+
+// Vouch returns the context of a connection whose other end has checked who sends
+// requests and from which page: the guard lets them in. It is for the ConnContext
+// of an http.Server, and for connections that nobody else can make.
+func Vouch(ctx context.Context) context.Context { return context.WithValue(ctx, vouchedKey{}, true) }
+
+func vouched(ctx context.Context) bool { return ctx.Value(vouchedKey{}) != nil }
 
 func (g Guard) prepare() *check {
 	c := &check{
-		hosts:    map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true},
-		cors:     g.CORS.prepare(),
-		token:    newTokenCheck(g.Token),
-		needAuth: g.Token != "",
+		hosts:     map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true},
+		cors:      g.CORS.prepare(),
+		page:      func(path string) bool { r := routeOf(path); return r == routeUI || r == routeToUI },
+		authorize: func(*http.Request) (context.Context, error) { return nil, nil },
+	}
+	if g.Token != "" {
+		token := newTokenCheck(g.Token)
+		c.authorize = func(r *http.Request) (context.Context, error) {
+			if routeOf(r.URL.Path).open() {
+				return nil, ErrOpen
+			}
+			return nil, token.check(r)
+		}
 	}
 	bind := strings.ToLower(strings.Trim(g.Bind, "[]"))
 	if bind != "" {
@@ -83,13 +121,17 @@ func Loopback(host string) bool {
 func (c *check) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if vouched(r.Context()) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if err := c.host(r); err != nil {
 			problem.Write(w, err)
 			return
 		}
 		cross, err := c.origin(r)
 		if err == nil {
-			err = embedded(r)
+			err = c.embedded(r)
 		}
 		if err != nil {
 			problem.Write(w, err)
@@ -108,15 +150,20 @@ func (c *check) wrap(next http.Handler) http.Handler {
 				return
 			}
 		}
-		if c.needAuth && !routeOf(r.URL.Path).open() {
-			if err := c.token.check(r); err != nil {
+		ctx, err := c.authorize(r)
+		switch {
+		case err == nil:
+			letIn(r.Context())
+		case errors.Is(err, ErrOpen): // and whoever sent it stays a stranger
+		default:
+			if problem.From(err).Kind == problem.TokenInvalid {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="sandbox-agent"`)
-				problem.Write(w, err)
-				return
 			}
-			letIn(r.Context())
-		} else if !c.needAuth {
-			letIn(r.Context())
+			problem.Write(w, err)
+			return
+		}
+		if ctx != nil {
+			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -153,13 +200,12 @@ func localAddr(r *http.Request) netip.Addr {
 // embedded refuses what a page of another site loads as an image, a script or a
 // frame: browsers send no Origin with that, but say where it comes from. To open
 // the web page by a link is no such thing.
-func embedded(r *http.Request) error {
+func (c *check) embedded(r *http.Request) error {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site != "cross-site" && site != "same-site" || r.Header.Get("Origin") != "" {
 		return nil
 	}
-	route := routeOf(r.URL.Path)
-	if (route == routeUI || route == routeToUI) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+	if c.page(r.URL.Path) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil
 	}
 	return problem.New(problem.PermissionDenied, "a page of another site may not load anything from this server")

@@ -45,7 +45,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		level = slog.LevelInfo
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &recorder{ResponseWriter: w, route: templateOf(r.URL.Path), id: requestID(r.Header)}
+		rec := &recorder{ResponseWriter: w, route: templateOf(r.URL.Path), id: RequestID(r.Header)}
 		w.Header().Set(problem.RequestIDHeader, rec.id)
 		r.Header.Set(problem.RequestIDHeader, rec.id) // for who logs on its way
 		start := time.Now()

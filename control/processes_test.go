@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -161,7 +162,8 @@ func TestProcesses_Answers(t *testing.T) {
 func TestProcesses_RunEndsWithItsClient(t *testing.T) {
 	base, s := processServer(t, Options{}, func(l *process.Limits) { l.Running = 1 })
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, "POST", base+"/v2/processes/run", strings.NewReader(`{"command":"sh","args":["-c","trap '' TERM; sleep 1000"]}`))
+	began := filepath.Join(t.TempDir(), "began")
+	r, err := http.NewRequestWithContext(ctx, "POST", base+"/v2/processes/run", strings.NewReader(`{"command":"sh","args":["-c","trap '' TERM; touch \"$0\"; sleep 1000","`+began+`"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +180,18 @@ func TestProcesses_RunEndsWithItsClient(t *testing.T) {
 		resp, body := ask(t, "POST", base+"/v2/processes/run", strings.NewReader(`{"command":"true"}`), "Content-Type", "application/json")
 		return resp.StatusCode, body
 	}
-	for status := 0; status != 429; status, _ = run() { // it runs
-		<-tick(t)
+	for {
+		if _, err := os.Stat(began); err == nil {
+			break
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("it has ended: %v", err)
+		case <-tick(t):
+		}
+	}
+	if status, body := run(); status != 429 {
+		t.Errorf("another one runs beside it: %d %s", status, body)
 	}
 	cancel()
 	if err := <-done; err == nil {

@@ -10,9 +10,9 @@ import (
 // maxRequestID bounds the ids that clients give their requests.
 const maxRequestID = 128
 
-// requestID returns the id that a client gave its request, if it can be shown
+// RequestID returns the id that a client gave its request, if it can be shown
 // anywhere as it is, else a new one.
-func requestID(h http.Header) string {
+func RequestID(h http.Header) string {
 	values := h[problem.RequestIDHeader]
 	if len(values) == 1 && plainRequestID(values[0]) {
 		return values[0]

@@ -92,9 +92,7 @@ func New(o Options) *Server {
 	s.searches = make(chan struct{}, maxSearches)
 	s.transfers, s.watchers = make(chan struct{}, o.Transfers), make(chan struct{}, maxWatchers)
 	s.installs.ctx, s.installs.flights = s.stop, map[string]*flight{}
-	if o.UI != nil {
-		s.ui = http.StripPrefix("/ui", http.FileServerFS(o.UI))
-	}
+	s.ui = NewPage(o.UI)
 	s.echo = s.routes()
 	s.templates = templatesOf(s.echo)
 	s.handler = s.observe(o.Guard.prepare().wrap(http.HandlerFunc(s.dispatch)))
@@ -126,7 +124,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	case routeRPC:
 		s.o.RPC.ServeHTTP(w, r)
 	case routeUI, routeToUI:
-		s.serveUI(w, r)
+		s.ui.ServeHTTP(w, r)
 	case routeV1:
 		serveV1(w, r)
 	case routeOpencode:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/openapi"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -326,6 +328,16 @@ func TestServer_InternalErrorIsNotShown(t *testing.T) {
 	}})
 	w := request(t, s, "DELETE", "/v2/sessions/s1")
 	if kindOf(t, w) != problem.Internal || strings.Contains(w.Body.String(), "secret") {
+		t.Errorf("answer %s", w.Body)
+	}
+}
+
+func TestServer_AgentRefuses(t *testing.T) {
+	s := newServer(t, Options{Sessions: &fake{
+		deleted: func(string) error { return fmt.Errorf("delete: %w", acp.Errorf(-32600, "it was not made here")) },
+	}})
+	w := request(t, s, "DELETE", "/v2/sessions/s1")
+	if kindOf(t, w) != problem.AgentError || !strings.Contains(w.Body.String(), `"code":-32600`) || !strings.Contains(w.Body.String(), "it was not made here") {
 		t.Errorf("answer %s", w.Body)
 	}
 }

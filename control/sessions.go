@@ -81,7 +81,12 @@ func (s *Server) closeSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.o.Sessions.CloseSession(c.Request().Context(), id); err != nil {
+	if c.QueryParams().Has(movedTo) || c.QueryParams().Has("lastSeq") {
+		err = s.departSession(c, id)
+	} else {
+		err = s.o.Sessions.CloseSession(c.Request().Context(), id)
+	}
+	if err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

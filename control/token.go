@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -28,39 +29,59 @@ func (t *tokenCheck) match(token string) bool {
 
 // check returns a problem unless the request presents the token.
 func (t *tokenCheck) check(r *http.Request) error {
-	if name := queryToken(r.URL.RawQuery); name != "" {
-		return problem.New(problem.TokenInvalid, "the query parameter %s is not accepted, because addresses end up in logs: send the token as Authorization: Bearer", name)
+	tokens, err := PresentedTokens(r)
+	if err != nil {
+		return err
 	}
-	presented := false
-	for _, v := range r.Header["Authorization"] {
-		if scheme, token, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "bearer") {
-			if t.match(strings.TrimSpace(token)) {
-				return nil
-			}
-			presented = true
-		}
-	}
-	for _, v := range r.Header["X-Sandbox-Token"] {
-		if t.match(v) {
+	for _, token := range tokens {
+		if t.match(token) {
 			return nil
 		}
-		presented = true
 	}
+	if len(tokens) > 0 {
+		return problem.New(problem.TokenInvalid, "the token is not this server's token")
+	}
+	return problem.New(problem.TokenInvalid, "this server needs a token: send it as Authorization: Bearer")
+}
+
+// PresentedTokens returns the tokens that a request carries, in its headers and,
+// if it asks for a WebSocket, in the subprotocols it offers. One in the query is a
+// problem.
+func PresentedTokens(r *http.Request) (tokens []string, err error) {
+	if name := queryToken(r.URL.RawQuery); name != "" {
+		return nil, problem.New(problem.TokenInvalid, "the query parameter %s is not accepted, because addresses end up in logs: send the token as Authorization: Bearer", name)
+	}
+	for _, v := range r.Header["Authorization"] {
+		if scheme, token, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "bearer") {
+			tokens = append(tokens, strings.TrimSpace(token))
+		}
+	}
+	tokens = append(tokens, r.Header["X-Sandbox-Token"]...)
 	if isWebSocket(r) {
 		for _, v := range offered(r.Header, "Sec-Websocket-Protocol") {
 			if encoded, ok := strings.CutPrefix(v, subprotocolBearer); ok {
 				token, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(encoded, "="))
-				if err == nil && t.match(string(token)) {
-					return nil
+				if err != nil {
+					token = []byte(encoded) // is nobody's
 				}
-				presented = true
+				tokens = append(tokens, string(token))
 			}
 		}
 	}
-	if presented {
-		return problem.New(problem.TokenInvalid, "the token is not this server's token")
+	return tokens, nil
+}
+
+// WithholdTokens takes out of a request's headers what PresentedTokens reads, for
+// those who pass it on.
+func WithholdTokens(h http.Header) {
+	h.Del("Authorization")
+	h.Del("X-Sandbox-Token")
+	if offers := offered(h, "Sec-Websocket-Protocol"); len(offers) > 0 {
+		offers = slices.DeleteFunc(offers, func(v string) bool { return strings.HasPrefix(v, subprotocolBearer) })
+		if h.Del("Sec-Websocket-Protocol"); len(offers) > 0 {
+			h.Set("Sec-Websocket-Protocol", strings.Join(offers, ", "))
+		}
 	}
-	return problem.New(problem.TokenInvalid, "this server needs a token: send it as Authorization: Bearer")
 }
 
 // queryToken returns the name of a query parameter that carries a token.

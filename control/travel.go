@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -21,6 +22,8 @@ type Travel interface {
 	ExportSession(ctx context.Context, id string, d runtime.Departure) error
 	ImportSession(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions) (runtime.Imported, error)
 	TravelFolder() (dir string, remove func(), err error)
+	ArrivedWith(id, name string) ([]byte, error)
+	DepartSession(ctx context.Context, id string, last uint64, to string) error
 }
 
 // travel makes a handler of one that needs Travel.
@@ -34,6 +37,9 @@ func (s *Server) travel(h echo.HandlerFunc) echo.HandlerFunc {
 }
 
 var _ Travel = (*runtime.Runtime)(nil)
+
+// maxHave bounds the commits that the other side may name as its own.
+const maxHave = 256
 
 // exportSession writes all of a session into one file.
 func (s *Server) exportSession(c echo.Context) error {
@@ -55,6 +61,10 @@ func (s *Server) exportSession(c echo.Context) error {
 			return err
 		}
 	}
+	have := c.QueryParams()["have"]
+	if len(have) > maxHave {
+		return problem.New(problem.InvalidRequest, "have names %d commits, and %d are the most: name those that were made last", len(have), maxHave).With("parameter", "have")
+	}
 	return s.sendWhole(c, "export", id, func(out io.Writer) error {
 		var w *parcel.Writer
 		d.Begin = func(m runtime.Manifest) (err error) {
@@ -68,7 +78,9 @@ func (s *Server) exportSession(c echo.Context) error {
 		}
 		d.Put = func(name string, from io.Reader) error { return w.Put(name, from) }
 		if workspace {
-			d.Workspace = func(ctx context.Context, cwd string) error { return s.putWorkspace(ctx, w, cwd) }
+			d.Workspace = func(ctx context.Context, cwd string, kept func(string) ([]byte, error)) error {
+				return s.putWorkspace(ctx, w, cwd, have, kept)
+			}
 		}
 		err := s.o.Travel.ExportSession(c.Request().Context(), id, d)
 		if err == nil {
@@ -96,9 +108,12 @@ func fileName(id string) string {
 func (s *Server) importSession(c echo.Context) error {
 	var o runtime.ImportOptions
 	o.Cwd = c.QueryParam("cwd")
-	workspace := false
-	if err := flags(c, map[string]*bool{"trust": &o.Trusted, "workspace": &workspace}); err != nil {
+	workspace, merge := false, false
+	if err := flags(c, map[string]*bool{"trust": &o.Trusted, "workspace": &workspace, "merge": &merge, "closed": &o.Closed, "replace": &o.Replace}); err != nil {
 		return err
+	}
+	if merge && !workspace {
+		return problem.New(problem.InvalidRequest, "merge says how the workspace is put into a directory with files: say workspace, too").With("parameter", "merge")
 	}
 	if workspace {
 		if err := s.workspaces(); err != nil {
@@ -119,7 +134,7 @@ func (s *Server) importSession(c echo.Context) error {
 	in := newIncoming(r)
 	defer in.done()
 	m, err := parcel.Unpack(in, dir, parcel.Usual, func(m runtime.Manifest) error {
-		if _, err := s.o.Sessions.Session(m.SessionID); err == nil {
+		if _, err := s.o.Sessions.Session(m.SessionID); err == nil && !o.Replace {
 			return problem.New(problem.SessionAlreadyExists, "session %s is here already: delete it first, or leave it as it is", m.SessionID).With("sessionId", m.SessionID)
 		}
 		if workspace && !m.Workspace {
@@ -130,7 +145,7 @@ func (s *Server) importSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	got, err := s.arrive(c.Request().Context(), m, dir, o, workspace)
+	got, err := s.arrive(c.Request().Context(), m, dir, o, workspace, merge)
 	if err != nil {
 		return err
 	}
@@ -139,7 +154,7 @@ func (s *Server) importSession(c echo.Context) error {
 }
 
 // arrive makes the session of what was unpacked, after its workspace.
-func (s *Server) arrive(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions, workspace bool) (runtime.Imported, error) {
+func (s *Server) arrive(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions, workspace, merge bool) (runtime.Imported, error) {
 	if !workspace {
 		got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
 		if err == nil && m.Workspace {
@@ -147,16 +162,47 @@ func (s *Server) arrive(ctx context.Context, m runtime.Manifest, dir string, o r
 		}
 		return got, err
 	}
-	ws, undo, err := s.placeWorkspace(ctx, dir, &o)
+	ws, placed, err := s.placeWorkspace(ctx, m.SessionID, dir, &o, merge)
 	if err != nil {
 		return runtime.Imported{}, err
 	}
+	// Before the session is there: nobody would remove it afterwards if the gateway ended.
+	o.Settled = func() {
+		if err := placed.Keep(); err != nil {
+			s.log.Warn("remove what was there before a workspace came", "session", m.SessionID, "err", err)
+		}
+	}
 	got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
 	if err != nil {
-		return got, errors.Join(err, undo())
+		return got, errors.Join(err, placed.Undo())
 	}
 	for _, one := range ws.LeftOut {
 		got.LeftOut = append(got.LeftOut, "of the workspace: "+one)
 	}
 	return got, nil
 }
+
+// departSession closes a session that goes on at another gateway.
+func (s *Server) departSession(c echo.Context, id string) error {
+	to := c.QueryParam(movedTo)
+	if s.o.Travel == nil {
+		return problem.New(problem.NotSupported, "sessions do not travel from or to this server")
+	}
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || len(to) > maxAddress {
+		return problem.New(problem.InvalidRequest, "%s must be the address of a gateway, without a password and with %d bytes at most, not %.80q", movedTo, maxAddress, to).With("parameter", movedTo)
+	}
+	if c.QueryParam("lastSeq") == "" {
+		return problem.New(problem.InvalidRequest, "say with lastSeq which event of the session was the last that was taken along").With("parameter", "lastSeq")
+	}
+	last, err := uintParam("lastSeq", c.QueryParam("lastSeq"), 0)
+	if err != nil {
+		return err
+	}
+	return s.o.Travel.DepartSession(c.Request().Context(), id, last, to)
+}
+
+const (
+	movedTo    = "movedTo" // the parameter that names the gateway where a session goes on
+	maxAddress = 2048
+)

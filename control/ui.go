@@ -22,8 +22,24 @@ const uiPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsaf
 // by their suffix, the smallest first.
 var uiEncodings = []struct{ suffix, encoding string }{{".br", "br"}, {".gz", "gzip"}}
 
-// serveUI serves the web page's files. They are the same for everybody.
-func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
+// page serves the web page.
+type page struct {
+	files fs.FS // nil for none
+	plain http.Handler
+}
+
+// NewPage returns what serves the web page in files at /ui/, and leads there from
+// /ui and /. They are the same for everybody.
+func NewPage(files fs.FS) http.Handler {
+	p := &page{files: files}
+	if files != nil {
+		p.plain = http.StripPrefix("/ui", http.FileServerFS(files))
+	}
+	return p
+}
+
+// ServeHTTP implements http.Handler.
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		problem.Write(w, problem.New(problem.MethodNotAllowed, "%s does not accept %s", r.URL.Path, r.Method))
@@ -38,7 +54,7 @@ func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
 	if name == "" {
 		name = "."
 	}
-	if !s.hasFile(name) {
+	if !p.has(name) {
 		problem.Write(w, problem.New(problem.NotFound, "there is no file at %s", r.URL.Path))
 		return
 	}
@@ -55,10 +71,10 @@ func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
 		name = path.Join(name, "index.html")
 	}
 	for _, e := range uiEncodings {
-		if s.o.UI == nil || r.Header.Get("Range") != "" || !accepts(r, e.encoding) {
+		if r.Header.Get("Range") != "" || !accepts(r, e.encoding) {
 			continue
 		}
-		b, err := fs.ReadFile(s.o.UI, name+e.suffix)
+		b, err := fs.ReadFile(p.files, name+e.suffix)
 		if err != nil {
 			continue
 		}
@@ -67,13 +83,13 @@ func (s *Server) serveUI(w http.ResponseWriter, r *http.Request) {
 		writeAll(w, b)
 		return
 	}
-	s.ui.ServeHTTP(w, r)
+	p.plain.ServeHTTP(w, r)
 }
 
-// hasFile reports whether name is a file, or a directory with a page: listings
+// has reports whether name is a file, or a directory with a page: listings
 // of directories are not shown, nor compressed forms by themselves.
-func (s *Server) hasFile(name string) bool {
-	if s.ui == nil {
+func (p *page) has(name string) bool {
+	if p.files == nil {
 		return false
 	}
 	for _, e := range uiEncodings {
@@ -81,9 +97,9 @@ func (s *Server) hasFile(name string) bool {
 			return false
 		}
 	}
-	info, err := fs.Stat(s.o.UI, name)
+	info, err := fs.Stat(p.files, name)
 	if err == nil && info.IsDir() {
-		_, err = fs.Stat(s.o.UI, path.Join(name, "index.html"))
+		_, err = fs.Stat(p.files, path.Join(name, "index.html"))
 	}
 	return err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid)
 }

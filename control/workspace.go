@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	iofs "io/fs"
 	"os"
@@ -29,15 +30,27 @@ func (s *Server) workspaces() error {
 	return nil
 }
 
-// putWorkspace writes the workspace that a directory belongs to.
-func (s *Server) putWorkspace(ctx context.Context, w *parcel.Writer, cwd string) error {
-	ws, err := s.o.Files.TakeWorkspace(ctx, cwd, func(part string) (io.WriteCloser, error) {
+// keptSnapshot is the name of what is kept beside a session of a workspace that came.
+const keptSnapshot = "workspace.snapshot"
+
+// putWorkspace writes the workspace that a directory belongs to, without what commits
+// reach that the other side has.
+func (s *Server) putWorkspace(ctx context.Context, w *parcel.Writer, cwd string, have []string, kept func(name string) ([]byte, error)) error {
+	o := fs.TakeOptions{Have: have}
+	b, err := kept(keptSnapshot)
+	if err == nil && b != nil {
+		o.Base, err = fs.ParseSnapshot(b)
+	}
+	if err != nil {
+		return problem.Wrap(problem.Internal, err, "read what the workspace was when it came")
+	}
+	ws, err := s.o.Files.TakeWorkspace(ctx, cwd, o, func(part string) (io.WriteCloser, error) {
 		return w.Stream(workspaceFolder + part), nil
 	})
 	if err != nil {
 		return fileProblem(err)
 	}
-	b, err := json.Marshal(ws)
+	b, err = json.Marshal(ws)
 	if err != nil {
 		return problem.Wrap(problem.Internal, err, "encode what is known of the workspace")
 	}
@@ -46,7 +59,7 @@ func (s *Server) putWorkspace(ctx context.Context, w *parcel.Writer, cwd string)
 
 // placeWorkspace makes the workspace of a session that was unpacked into dir. o is changed
 // to the directory of the session in it.
-func (s *Server) placeWorkspace(ctx context.Context, dir string, o *runtime.ImportOptions) (*fs.Workspace, func() error, error) {
+func (s *Server) placeWorkspace(ctx context.Context, id, dir string, o *runtime.ImportOptions, merge bool) (*fs.Workspace, *fs.PlacedWorkspace, error) {
 	files := os.DirFS(dir)
 	b, err := iofs.ReadFile(files, workspaceFile)
 	ws := new(fs.Workspace)
@@ -64,13 +77,30 @@ func (s *Server) placeWorkspace(ctx context.Context, dir string, o *runtime.Impo
 		return nil, nil, problem.New(problem.InvalidRequest, "cwd must be an absolute path, not %q", root).With("parameter", "cwd")
 	}
 	root = filepath.Clean(root)
-	undo, err := s.o.Files.PlaceWorkspace(ctx, root, ws, func(part string) (io.ReadCloser, error) {
+	how := fs.PlaceWorkspaceOptions{Merge: merge}
+	if merge && o.Replace { // it has come before, and goes on where it was
+		b, err := s.o.Travel.ArrivedWith(id, keptSnapshot)
+		if err == nil && b != nil {
+			how.Base, err = fs.ParseSnapshot(b)
+		}
+		if err != nil {
+			return nil, nil, problem.Wrap(problem.Internal, err, "read what the workspace was when it came")
+		}
+	}
+	placed, err := s.o.Files.PlaceWorkspace(ctx, root, ws, how, func(part string) (io.ReadCloser, error) {
 		return parcel.OpenStream(files, workspaceFolder+part)
 	})
 	if err != nil {
 		return nil, nil, fileProblem(err)
 	}
+	text, err := placed.Snapshot.Text()
+	if err != nil {
+		return nil, nil, errors.Join(err, placed.Undo())
+	}
+	if text != nil {
+		o.Kept = map[string][]byte{keptSnapshot: text}
+	}
 	o.Cwd = filepath.Join(root, filepath.FromSlash(ws.Sub))
 	o.Moved = append(o.Moved, paths.Pair{From: filepath.Clean(ws.Root), To: root})
-	return ws, undo, nil
+	return ws, placed, nil
 }

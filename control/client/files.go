@@ -249,6 +249,13 @@ func (f Files) GitStatus(ctx context.Context, path string) (fs.GitStatus, error)
 	return get[fs.GitStatus](ctx, f.c, f.query("path", path), "v2", "fs", "git", "status")
 }
 
+// GitRecent is GitStatus with commits by which another repository finds what this one has.
+func (f Files) GitRecent(ctx context.Context, path string) (fs.GitStatus, error) {
+	q := f.query("path", path)
+	q.Set("recent", "true")
+	return get[fs.GitStatus](ctx, f.c, q, "v2", "fs", "git", "status")
+}
+
 // GitDiff returns a patch. cut says that it was longer.
 func (f Files) GitDiff(ctx context.Context, path string, o fs.DiffOptions) (patch []byte, cut bool, err error) {
 	resp, err := f.c.send(ctx, call{

@@ -16,13 +16,14 @@ type ExportOptions struct {
 	Redact      []string // regular expressions, beside what looks like a key
 	KeepSecrets bool     // leave in what looks like a key
 	Workspace   bool     // take along the files of the session's directory
+	Have        []string // commits that the other side has: what they reach is left out
 }
 
 // ExportSession returns all of a session as one file, for ImportSession of another
 // gateway. It is closed while it is read. The caller closes the file; one that ends with
 // an error is not whole.
 func (c *Client) ExportSession(ctx context.Context, id string, o ExportOptions) (io.ReadCloser, error) {
-	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}, "workspace": {strconv.FormatBool(o.Workspace)}}
+	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}, "workspace": {strconv.FormatBool(o.Workspace)}, "have": o.Have}
 	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "export"}, query: q, accept: "*/*"})
 	if err != nil {
 		return nil, err
@@ -39,11 +40,23 @@ type ImportOptions struct {
 	Trust bool
 	// Workspace makes the workspace of the file in Cwd, which must be empty or not there.
 	Workspace bool
+	// Merge puts the workspace together with files that are in Cwd. What both sides have
+	// changed is named by a problem of the kind conflict, and nothing is touched.
+	Merge bool
+	// Closed has the session arrive closed: whoever goes on with it opens it.
+	Closed bool
+	// Replace takes the place of what a move has left at the gateway.
+	Replace bool
 }
 
 // ImportSession makes a session of a file of ExportSession.
 func (c *Client) ImportSession(ctx context.Context, file io.Reader, o ImportOptions) (runtime.Imported, error) {
 	q := url.Values{"trust": {strconv.FormatBool(o.Trust)}, "workspace": {strconv.FormatBool(o.Workspace)}}
+	for name, on := range map[string]bool{"merge": o.Merge, "closed": o.Closed, "replace": o.Replace} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
 	if o.Cwd != "" {
 		q.Set("cwd", o.Cwd)
 	}
@@ -59,4 +72,11 @@ func (c *Client) ImportSession(ctx context.Context, file io.Reader, o ImportOpti
 	}
 	var got runtime.Imported
 	return got, decode(resp, &got)
+}
+
+// DepartSession closes a session that goes on at the gateway at to, and notes that in its
+// metadata. It is refused when the session works, or has events behind last.
+func (c *Client) DepartSession(ctx context.Context, id string, last uint64, to string) error {
+	q := url.Values{"movedTo": {to}, "lastSeq": {strconv.FormatUint(last, 10)}}
+	return c.do(ctx, http.MethodPost, q, nil, "v2", "sessions", id, "close")
 }

@@ -146,7 +146,7 @@ func findOperations(path, session *openapi3.Parameter) []operation {
 		{
 			method: http.MethodGet, path: "/v2/fs/git/status", id: "getGitStatus", summary: "What differs from what was committed, below a folder",
 			description: "Programs that the repository's own configuration names are not run.",
-			params:      params(path), responses: one(200, jsonResponse("The state of the work tree.", "GitStatus")), problems: with(problem.NotARepository, problem.Timeout),
+			params:      params(path, flag("recent", "Also name commits by which another repository finds what this one has.")), responses: one(200, jsonResponse("The state of the work tree.", "GitStatus")), problems: with(problem.NotARepository, problem.Timeout),
 		},
 		{
 			method: http.MethodGet, path: "/v2/fs/git/diff", id: "getGitDiff", summary: "What differs, as a patch", description: "Of a folder or a file, against the index.",
@@ -194,7 +194,8 @@ func fileSchemas() openapi3.Schemas {
 		"GitStatus": {Value: object(fields{
 			"root": text("Of the work tree."), "branch": text("Absent when none is checked out."), "commit": text("Absent before the first."), "upstream": text(none),
 			"ahead": number(none), "behind": number(none), "files": list("GitFile"), "truncated": boolean(),
-		}, "branch", "commit", "upstream")},
+			"recent": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "Commits of branches, and some of those before the last; only with recent."),
+		}, "branch", "commit", "upstream", "recent")},
 		"GitFile": {Value: object(fields{
 			"path": text("Absolute."), "rawPath": entry()["rawPath"], "index": text("M, A, D, R, C, T, U, ?, or . for no difference."), "workTree": text("As index."),
 			"from": text("The old path of what was renamed or copied."),

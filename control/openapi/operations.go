@@ -73,8 +73,12 @@ func operations() map[string][]operation {
 				responses: one(200, changes), problems: []problem.Kind{problem.InvalidRequest},
 			},
 			{method: get, path: "/v2/sessions/{id}", id: "getSession", summary: "One session", params: []*openapi3.Parameter{session}, responses: one(200, jsonResponse("The session.", "Session")), problems: []problem.Kind{problem.SessionNotFound}},
-			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound}},
-			{method: http.MethodPost, path: "/v2/sessions/{id}/close", id: "closeSession", summary: "Cancel what a session does and let go of its agent", description: "The session's events stay, and loading or resuming it opens it again.", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound}},
+			{method: http.MethodDelete, path: "/v2/sessions/{id}", id: "deleteSession", summary: "End a session and delete its events", params: []*openapi3.Parameter{session}, responses: one(204, noContent), problems: []problem.Kind{problem.SessionNotFound, problem.AgentError}},
+			{method: http.MethodPost, path: "/v2/sessions/{id}/close", id: "closeSession", summary: "Cancel what a session does and let go of its agent", description: "The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works and when it has events behind lastSeq, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.", params: []*openapi3.Parameter{
+				session,
+				query("movedTo", "The address of the gateway where the session goes on.", openapi3.NewStringSchema().WithMaxLength(2048)),
+				query("lastSeq", "With movedTo: the newest event that the other gateway has.", openapi3.NewInt64Schema().WithMin(0)),
+			}, responses: one(204, noContent), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.NotSupported, problem.Unavailable}},
 			{
 				method: get, path: "/v2/sessions/{id}/events", id: "getSessionEvents", summary: "What happened in a session, in order",
 				params: []*openapi3.Parameter{

@@ -62,6 +62,11 @@ func schemas() openapi3.Schemas {
 		}, "sessionId", "session")},
 		"Cost":  {Value: object(fields{"amount": {Value: openapi3.NewFloat64Schema()}, "currency": text("As ISO 4217 names it.")})},
 		"Match": {Value: object(fields{"seq": number("Of the event, 0 for the title."), "text": text("The words, with what is around them.")})},
+		"Child": {Value: object(fields{
+			"sessionId": text("A subagent of the session: its updates and requests have this id, in the log of the session. The newest 256 are listed."), "parentSessionId": text("The session, or another child of it."),
+			"toolCallId": text("The call in the session's log that shows the child to who does not know subagents."), "title": text(none),
+			"state": enum("What it does.", runtime.StateRunning, runtime.StateWaiting, runtime.StateIdle),
+		}, "title")},
 		"Session": {Value: object(fields{
 			"sessionId": text(none), "agent": text(none), "agentSessionId": text("The agent's own id of the session."),
 			"title": text(name), "cwd": text(none), "model": text(none),
@@ -73,7 +78,8 @@ func schemas() openapi3.Schemas {
 			"clients":   number("Attached connections."), "pending": number("Open permission requests and questions."),
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
-		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "oldestSeq")},
+			"children": list("Child"),
+		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "children", "oldestSeq")},
 		"ImportedSession": {Value: object(fields{
 			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
 		})},

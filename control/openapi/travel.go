@@ -26,9 +26,10 @@ func exportOperation(session *openapi3.Parameter) operation {
 			query("redact", "A regular expression of what is taken out, too. May be repeated.", patterns),
 			query("keepSecrets", "Leave in what looks like a key.", off),
 			query("workspace", "Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored.", off),
+			query("have", "A commit that the other side has: what it reaches is not sent again. May be repeated.", openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(256)),
 		},
 		responses: one(200, openapi3.NewResponse().WithDescription("The file.").WithContent(sessionFile())),
-		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.AgentNotInstalled, problem.AgentError, problem.TooManyRequests, problem.NotSupported},
+		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.AgentNotInstalled, problem.AgentError, problem.TooManyRequests, problem.NotSupported, problem.PayloadTooLarge},
 	}
 }
 
@@ -40,13 +41,16 @@ func importOperation() operation {
 		params: []*openapi3.Parameter{
 			query("cwd", "The session's directory here, an absolute path; the one that it had, if it is not given.", openapi3.NewStringSchema()),
 			query("workspace", "Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run.", off),
+			query("merge", "Put the workspace together with files that are in cwd: what only one side has changed since the two were the same is taken from that side. When both have changed the same, the problem conflict names it in conflicts, and nothing is touched.", off),
+			query("closed", "The session arrives closed: session/load or session/resume opens it.", off),
+			query("replace", "Take the place of the session of this id that was left here closed when it went to another gateway, if it is the beginning of the one that comes.", off),
 			query("trust", "Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like.", off),
 		},
 		body:      openapi3.NewRequestBody().WithDescription("The file.").WithRequired(true).WithContent(sessionFile()),
 		responses: one(201, jsonResponse("The session.", "ImportedSession")),
 		problems: []problem.Kind{
-			problem.InvalidRequest, problem.ArchiveRefused, problem.SessionAlreadyExists, problem.AlreadyExists, problem.UnsupportedAgent, problem.AgentNotInstalled,
-			problem.InsufficientStorage, problem.TooManyRequests, problem.NotSupported, problem.Unavailable, problem.DirectoryNotEmpty, problem.PathEscapes,
+			problem.InvalidRequest, problem.ArchiveRefused, problem.SessionAlreadyExists, problem.AlreadyExists, problem.Conflict, problem.PreconditionFailed, problem.UnsupportedAgent, problem.AgentNotInstalled,
+			problem.InsufficientStorage, problem.TooManyRequests, problem.NotSupported, problem.Unavailable, problem.DirectoryNotEmpty, problem.PathEscapes, problem.PayloadTooLarge,
 		},
 	}
 }

@@ -77,22 +77,71 @@ type joined struct {
 	files fs.FS
 	names []string
 	open  fs.File
+	at    int64 // in all of them
+}
+
+// next opens the next file; io.EOF says that there is none.
+func (j *joined) next() error {
+	if len(j.names) == 0 {
+		return io.EOF
+	}
+	f, err := j.files.Open(j.names[0])
+	if err == nil {
+		j.open, j.names = f, j.names[1:]
+	}
+	return err
+}
+
+// Seek implements io.Seeker, forward from where it is: whoever looks for names in an
+// archive reads nothing else. Behind the end there is nothing to be read.
+func (j *joined) Seek(offset int64, whence int) (int64, error) {
+	if whence != io.SeekCurrent || offset < 0 {
+		return 0, errors.New("seek in a stream: only forward from where it is")
+	}
+	for offset > 0 {
+		if j.open == nil {
+			if err := j.next(); err == io.EOF {
+				return j.at, nil
+			} else if err != nil {
+				return j.at, err
+			}
+		}
+		f, ok := j.open.(io.Seeker)
+		if !ok {
+			return j.at, errors.New("seek in a stream: its parts cannot")
+		}
+		here, err := f.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return j.at, err
+		}
+		info, err := j.open.Stat()
+		if err != nil {
+			return j.at, err
+		}
+		skip := min(offset, info.Size()-here)
+		if _, err := f.Seek(skip, io.SeekCurrent); err != nil {
+			return j.at, err
+		}
+		j.at, offset = j.at+skip, offset-skip
+		if here+skip == info.Size() {
+			if err := j.Close(); err != nil {
+				return j.at, err
+			}
+		}
+	}
+	return j.at, nil
 }
 
 // Read implements io.Reader.
 func (j *joined) Read(b []byte) (int, error) {
 	for {
 		if j.open == nil {
-			if len(j.names) == 0 {
-				return 0, io.EOF
-			}
-			f, err := j.files.Open(j.names[0])
-			if err != nil {
+			if err := j.next(); err != nil {
 				return 0, err
 			}
-			j.open, j.names = f, j.names[1:]
 		}
 		n, err := j.open.Read(b)
+		j.at += int64(n)
 		if err == io.EOF {
 			err = j.Close()
 		}

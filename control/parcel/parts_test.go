@@ -46,6 +46,20 @@ func TestStream(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
+		for _, to := range []int{0, 1, size / 2, 2 << 20, size} { // forward, over the parts
+			to = min(to, size)
+			r, err := parcel.OpenStream(os.DirFS(dir), "workspace/x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := r.(io.Seeker).Seek(int64(to), io.SeekCurrent)
+			if rest, rerr := io.ReadAll(r); err != nil || rerr != nil || at != int64(to) || string(rest) != want[to:] {
+				t.Errorf("of %d bytes, behind %d: at %d, %d bytes, %v, %v", size, to, at, len(rest), err, rerr)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 		if none, err := parcel.OpenStream(os.DirFS(dir), "workspace/y"); none != nil || err != nil {
 			t.Errorf("what is not there: %v, %v", none, err)
 		}

@@ -41,8 +41,10 @@ type Writer struct {
 
 // NewWriter writes the beginning of a session's file.
 func NewWriter(w io.Writer, m runtime.Manifest) (*Writer, error) {
-	// One goroutine, and a window that every reader must have room for.
-	zip, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(true))
+	// Two goroutines, so that files are read while others are compressed, and a window that
+	// every reader must have room for. The fastest level: most of what is large, such as
+	// git's packs, cannot be compressed any more.
+	zip, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(true))
 	if err != nil {
 		return nil, fmt.Errorf("compress the session: %w", err)
 	}

@@ -30,6 +30,7 @@ type Entry struct {
 	Turn  *Turn     `json:"turn,omitempty"`
 
 	message string // the id of an agent's message
+	pieces  []byte // of its text, until it is whole
 }
 
 // File is an image, or the name of what was attached.
@@ -92,4 +93,8 @@ type LeftOut struct {
 	Secrets  int `json:"secrets,omitempty"` // places where a pattern matched
 	// Events says that the log begins later than the session.
 	Events bool `json:"events,omitempty"`
+	// Missing counts the events at the end that whoever writes has not got.
+	Missing uint64 `json:"missing,omitempty"`
+	// Gaps counts the places in the middle where events are missing.
+	Gaps int `json:"gaps,omitempty"`
 }

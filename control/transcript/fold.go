@@ -64,17 +64,46 @@ func newFold(thoughts bool) *fold {
 	return f
 }
 
+// endTurn ends what belongs to a turn. It returns what is held, unless it has a request
+// that may still be answered: agents ask about what they do in the background, too.
+func (f *fold) endTurn() []*Entry {
+	if len(f.asked) == 0 {
+		return f.release()
+	}
+	f.forgetCalls()
+	return nil
+}
+
 // release returns what is held and holds nothing more.
 func (f *fold) release() []*Entry {
 	out := f.held
+	whole(out)
+	f.forgetCalls()
+	clear(f.asked) // what was written does not change any more
+	f.held, f.bytes = nil, 0
+	return out
+}
+
+// forgetCalls makes what comes of the calls and the plan that are held something of its own.
+func (f *fold) forgetCalls() {
 	for id, e := range f.tools {
 		if delete(f.known, id); e.Tool.Status != "completed" && e.Tool.Status != "failed" {
 			f.known[id] = e.Tool.Title
 		}
 	}
-	clear(f.asked) // what was written does not change any more
-	f.held, f.bytes, f.tools, f.plan = nil, 0, map[string]*Entry{}, nil
-	return out
+	f.tools, f.plan = map[string]*Entry{}, nil
+}
+
+// whole gives messages that came in pieces their text.
+func whole(list []*Entry) {
+	for _, e := range list {
+		if len(e.pieces) > 0 {
+			e.Text, e.pieces = string(e.pieces), nil
+		}
+		if e.Tool != nil {
+			whole(e.Tool.Parts)
+		}
+	}
 }
 
 // add takes an event. It returns entries that nothing changes any more.
@@ -89,7 +118,7 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 		f.update(m.Update(), ev.Time)
 	case m.Method() == methodTurnEnded:
 		f.turnEnded(m.Params(), ev.Time)
-		return f.release()
+		return f.endTurn()
 	case m.Method() == methodEnded:
 		text := rawjson.MemberString(m.Params(), "data", "message")
 		if text == "" {
@@ -102,6 +131,9 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 		e := &Entry{Kind: Question, Time: ev.Time, Text: questions(m.Params())}
 		f.held = append(f.held, e)
 		f.asked[m.ID()] = asked{entry: e}
+	case m.Method() == acp.MethodCancelRequest: // it is open no more
+		id, _ := rawjson.Member(m.Params(), "requestId")
+		delete(f.asked, acp.ID(id))
 	case m.IsResponse() && ev.Direction == runtime.FromClient:
 		f.answered(&m)
 	}
@@ -182,7 +214,7 @@ func (f *fold) say(list *[]*Entry, kind Kind, message string, content json.RawMe
 	}
 	switch rawjson.MemberString(content, "type") {
 	case "text":
-		last.Text += plain(rawjson.MemberString(content, "text"))
+		last.pieces = append(last.pieces, plain(rawjson.MemberString(content, "text"))...)
 	case "image":
 		last.Files = f.image(last.Files, content)
 	default:

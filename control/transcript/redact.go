@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -13,25 +14,42 @@ const Removed = "[removed]"
 // MaxPatterns bounds how many patterns one transcript is made with.
 const MaxPatterns = 32
 
-// secrets are forms that keys have. What one of them takes out without need is an
-// unlucky word in a transcript; what they miss is a key on a public page. They are made
-// when they are first used.
-var secrets = sync.OnceValue(func() []*regexp.Regexp {
-	return []*regexp.Regexp{
-		regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),                                         // Anthropic, OpenAI, OpenRouter
-		regexp.MustCompile(`\bsgamp_[A-Za-z0-9_-]{16,}`),                                      // Amp
-		regexp.MustCompile(`\b(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}`),                        // GitHub
-		regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{20,}`),                                  // GitHub
-		regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`),                                      // GitLab
-		regexp.MustCompile(`\bnpm_[A-Za-z0-9]{30,}`),                                          // npm
-		regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`),                                     // AWS
-		regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),                                        // Google
-		regexp.MustCompile(`\bxox[abprs]-[A-Za-z0-9-]{10,}`),                                  // Slack
-		regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), // JSON web tokens
-		regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
-		regexp.MustCompile(`(?i)\b(authorization: *(bearer|basic) +)[^\s"']{8,}`),
+// secret is a form that keys have. What one of them takes out without need is an unlucky
+// word in a transcript; what they miss is a key on a public page.
+type secret struct {
+	part string // of each text that matches: to look for it is much faster; "" for none
+	re   *regexp.Regexp
+}
+
+// secrets are made when they are first used.
+var secrets = sync.OnceValue(func() []secret {
+	return []secret{
+		{"sk-", regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`)},                                         // Anthropic, OpenAI, OpenRouter
+		{"sgamp_", regexp.MustCompile(`\bsgamp_[A-Za-z0-9_-]{16,}`)},                                   // Amp
+		{"_", regexp.MustCompile(`\b(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}`)},                          // GitHub
+		{"github_pat_", regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{20,}`)},                          // GitHub
+		{"glpat-", regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`)},                                   // GitLab
+		{"npm_", regexp.MustCompile(`\bnpm_[A-Za-z0-9]{30,}`)},                                         // npm
+		{"IA", regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`)},                                      // AWS
+		{"AIza", regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`)},                                       // Google
+		{"xox", regexp.MustCompile(`\bxox[abprs]-[A-Za-z0-9-]{10,}`)},                                  // Slack
+		{"eyJ", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`)}, // JSON web tokens
+		{"PRIVATE KEY-----", regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`)},
+		{":", regexp.MustCompile(`(?i)\b(authorization: *(bearer|basic) +)[^\s"']{8,}`)},
 	}
 })
+
+// all returns what is taken out: what looks like a key, unless keepSecrets, and what the
+// patterns match.
+func all(patterns []*regexp.Regexp, keepSecrets bool) (out []secret) {
+	if !keepSecrets {
+		out = slices.Clone(secrets())
+	}
+	for _, re := range patterns {
+		out = append(out, secret{re: re})
+	}
+	return out
+}
 
 // Patterns compiles what people want to be taken out.
 func Patterns(list []string) ([]*regexp.Regexp, error) {
@@ -55,15 +73,15 @@ func Patterns(list []string) ([]*regexp.Regexp, error) {
 // Cleaner returns what takes secrets out of a text: what looks like a key, unless
 // keepSecrets, and what the patterns match. It is nil when that is nothing.
 func Cleaner(patterns []*regexp.Regexp, keepSecrets bool) func(text string) string {
-	if !keepSecrets {
-		patterns = slices.Concat(secrets(), patterns)
-	}
-	if len(patterns) == 0 {
+	taken := all(patterns, keepSecrets)
+	if len(taken) == 0 {
 		return nil
 	}
 	return func(text string) string {
-		for _, re := range patterns {
-			text = re.ReplaceAllLiteralString(text, Removed)
+		for _, one := range taken {
+			if strings.Contains(text, one.part) {
+				text = one.re.ReplaceAllLiteralString(text, Removed)
+			}
 		}
 		return text
 	}
@@ -72,13 +90,16 @@ func Cleaner(patterns []*regexp.Regexp, keepSecrets bool) func(text string) stri
 // redactor takes secrets out of whole texts: pieces of a message may each have half
 // of one.
 type redactor struct {
-	patterns []*regexp.Regexp
+	patterns []secret
 	found    int
 }
 
 func (r *redactor) text(s string) string {
-	for _, re := range r.patterns {
-		s = re.ReplaceAllStringFunc(s, func(string) string {
+	for _, one := range r.patterns {
+		if !strings.Contains(s, one.part) {
+			continue
+		}
+		s = one.re.ReplaceAllStringFunc(s, func(string) string {
 			r.found++
 			return Removed
 		})

@@ -108,6 +108,42 @@ func TestWrite_FoldsATurn(t *testing.T) {
 	}
 }
 
+// A request that outlives its turn has the answer that it gets then. One that is
+// withdrawn has none.
+func TestWrite_AnswerBehindTheTurn(t *testing.T) {
+	const (
+		call = `{"sessionUpdate":"tool_call","toolCallId":"c","title":"Run ls"}`
+		asks = `{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[{"optionId":"o","name":"Allow","kind":"allow_once"}]}}`
+		form = `{"jsonrpc":"2.0","id":8,"method":"elicitation/create","params":{"sessionId":"s","message":"Which?"}}`
+		says = `client {"jsonrpc":"2.0","id":7,"result":{"outcome":{"outcome":"selected","optionId":"o"}}}`
+		gone = `{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":7}}`
+	)
+	for name, c := range map[string]struct {
+		lines []string
+		want  string
+	}{
+		"answered later": {
+			[]string{call, asks, form, ended, said("user_message_chunk", "next"), ended, says, `client {"jsonrpc":"2.0","id":8,"result":{"action":"accept","content":{"which":"this"}}}`},
+			"tool:Allow question:Which? Answer: this turn: user:next turn:",
+		},
+		"the call goes on": {[]string{call, asks, ended, `{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed"}`, says}, "tool:Allow turn: tool:"},
+		"withdrawn":        {[]string{call, asks, gone, ended, says}, "tool:not answered turn:"},
+	} {
+		list, _ := entries(t, Options{}, c.lines...)
+		var got []string
+		for _, e := range list {
+			text := strings.Join(strings.Fields(e.Text), " ")
+			if e.Tool != nil {
+				text = e.Tool.Answer
+			}
+			got = append(got, string(e.Kind)+":"+text)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, strings.Join(got, " "), c.want)
+		}
+	}
+}
+
 func TestWrite_SubagentsAreInTheirCalls(t *testing.T) {
 	const of = `,"_meta":{"sandboxagent.dev":{"parentToolCallId":"task"}}}`
 	list, _ := entries(

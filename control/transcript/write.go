@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +51,9 @@ type Options struct {
 	KeepSecrets bool
 	// Thoughts keeps what the agent thought.
 	Thoughts bool
+	// Missing, if not nil, is asked behind the last event: how many the session has
+	// besides that are not there at its end, and in how many places in the middle.
+	Missing func() (end uint64, gaps int)
 }
 
 // page writes one format. Its methods are called in the order head, entry for each
@@ -78,10 +81,7 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 	default:
 		return fmt.Errorf("format %q is unknown: it is one of %v", o.Format, Formats)
 	}
-	r := &redactor{patterns: o.Redact}
-	if !o.KeepSecrets {
-		r.patterns = slices.Concat(secrets(), o.Redact)
-	}
+	r := &redactor{patterns: all(o.Redact, o.KeepSecrets)}
 	for _, text := range []*string{&s.Title, &s.Cwd, &s.Model} {
 		*text = r.text(plain(*text))
 	}
@@ -112,6 +112,9 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 		return err
 	}
 	f.left.Secrets = r.found
+	if o.Missing != nil {
+		f.left.Missing, f.left.Gaps = o.Missing()
+	}
 	p.foot(f.cost, &f.left)
 	return out.Flush()
 }
@@ -129,6 +132,8 @@ func (l *LeftOut) List() []string {
 	if l.Events {
 		out = append(out, "the beginning of the session, which its log has no more")
 	}
+	add(l.Gaps, "place in the middle, which its log had no more when it was copied", "places in the middle, which its log had no more when they were copied")
+	add(int(min(l.Missing, math.MaxInt32)), "event at the end, which was not copied from its node", "events at the end, which were not copied from its node")
 	add(l.Thoughts, "piece of a thought", "pieces of thoughts")
 	add(l.Output, "byte of tools' output", "bytes of tools' output")
 	add(l.Diffs, "edit that is too large to be compared", "edits that are too large to be compared")
