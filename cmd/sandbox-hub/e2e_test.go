@@ -1,0 +1,278 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/coder/websocket"
+)
+
+// The official SDK, as it is published, through the hub over both of its transports.
+func TestOfficialSDK(t *testing.T) {
+	dir := filepath.Join("..", "sandbox-agent", "testdata", "node")
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "ws")); err != nil {
+		t.Skipf("the SDK is not installed, run ./task node:deps: %v", err)
+	}
+	f := startHub(t)
+	f.startNode("box", "")
+	token := f.command("token", "create", "--kind", "client", "--scope", "drive", "--node", "box")
+	for _, transport := range []string{"http", "ws"} {
+		t.Run(transport, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "node", "official.mjs", transport, f.node("box")+"/v2/rpc", token, "mock")
+			cmd.Dir = dir
+			out, err := cmd.CombinedOutput()
+			if err != nil || !bytes.HasSuffix(bytes.TrimSpace(out), []byte("ok")) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// agent runs a command of the gateway's program at a node.
+func (f *fleet) agent(name, token string, args ...string) (string, error) {
+	cmd := exec.CommandContext(f.t.Context(), filepath.Join(buildDir, "sandbox-agent"), args...)
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+f.node(name), "SANDBOX_AGENT_TOKEN="+token)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// The gateway's commands work at a node as at a gateway, files and terminals included.
+func TestCommands_AtANode(t *testing.T) {
+	f := startHub(t)
+	f.startNode("box", "")
+	dir := t.TempDir()
+	large := bytes.Repeat([]byte("all of it\n"), 4<<20/10)
+	if err := os.WriteFile(filepath.Join(dir, "large"), large, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"prompt", "echo through the hub"}, "through the hub"},
+		{[]string{"sessions", "list"}, "idle"},
+		{[]string{"fs", "put", filepath.Join(dir, "large"), filepath.Join(dir, "copy")}, ""},
+		{[]string{"process", "run", "--", "echo", "ran"}, "ran"},
+		{[]string{"metrics"}, "sandbox_agent_build_info"},
+		{[]string{"health", "--ready"}, "ready"},
+	} {
+		out, err := f.agent("box", f.admin, tt.args...)
+		if err != nil || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: %v\n%s", strings.Join(tt.args, " "), err, out)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "copy")); err != nil || sha256.Sum256(got) != sha256.Sum256(large) {
+		t.Errorf("%d bytes arrived of %d: %v", len(got), len(large), err)
+	}
+	out, err := f.agent("box", "the-nodes-own-token", "sessions", "list")
+	if err == nil || !strings.Contains(out, "token") {
+		t.Errorf("the node's own token is good at the hub: %s", out)
+	}
+}
+
+// A terminal is a WebSocket with both directions at once.
+func TestTerminal_AtANode(t *testing.T) {
+	f := startHub(t)
+	f.startNode("box", "")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.node("box")+"/v2/processes", strings.NewReader(`{"command":"cat","tty":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+f.admin)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	at := resp.Header.Get("Location")
+	if resp.StatusCode != http.StatusCreated || !strings.HasPrefix(at, "/nodes/box/v2/processes/") {
+		b, _ := io.ReadAll(resp.Body) // for the message
+		t.Fatalf("%s %q: %s", resp.Status, at, b)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, f.url+at+"/terminal", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + f.admin}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ws.CloseNow() }()
+	if err := ws.Write(ctx, websocket.MessageBinary, []byte("typed\n")); err != nil {
+		t.Fatal(err)
+	}
+	for seen := ""; strings.Count(seen, "typed") < 2; { // the terminal's echo, and what cat says
+		_, b, err := ws.Read(ctx)
+		if err != nil {
+			t.Fatalf("%v after %q", err, seen)
+		}
+		seen += string(b)
+	}
+}
+
+// Hub and node are killed, each at its time. Both come back by themselves, the session
+// is the same one, and the gateway works on while there is no hub.
+func TestKilled_ComesBack(t *testing.T) {
+	f := startHub(t)
+	node := f.startNode("box", "")
+	token := f.command("token", "create", "--kind", "client", "--scope", "drive")
+	if out, err := f.agent("box", token, "prompt", "echo one"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	f.kill(syscall.SIGKILL)
+	local := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "prompt", "echo alone")
+	local.Env = append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+node.url, "SANDBOX_AGENT_TOKEN=the-nodes-own-token")
+	if out, err := local.CombinedOutput(); err != nil || !strings.Contains(string(out), "alone") {
+		t.Errorf("without the hub: %v\n%s", err, out)
+	}
+	f.start()
+	node.says("joined the hub", 2)
+	f.hasJoined("box")
+	if out, err := f.agent("box", token, "sessions", "list", "--json"); err != nil || strings.Count(out, `"sessionId"`) < 2 {
+		t.Errorf("after the hub was killed: %v\n%s", err, out)
+	}
+
+	node.kill(syscall.SIGKILL)
+	f.says(`msg="a node is gone"`, 1)
+	out, err := f.agent("box", token, "sessions", "list")
+	if err == nil || !strings.Contains(out, "Node is offline") {
+		t.Errorf("at a node that was killed: %v\n%s", err, out)
+	}
+	if out := f.command("node", "list"); !strings.Contains(out, "offline") {
+		t.Errorf("the list: %s", out)
+	}
+	node.start()
+	f.says(`msg="a node has joined" node=box`, 2)
+	if out, err := f.agent("box", token, "sessions", "list", "--json"); err != nil || strings.Count(out, `"sessionId"`) < 2 {
+		t.Errorf("after the node was killed: %v\n%s", err, out)
+	}
+}
+
+// The network between node and hub is cut while an agent streams. The client goes on
+// where it was, by the gateway's own means.
+func TestCut_ClientGoesOn(t *testing.T) {
+	f := startHub(t)
+	wire := newWire(t, strings.TrimPrefix(f.url, "http://"))
+	node := f.startNode("box", "http://"+wire.addr())
+	token := f.command("token", "create", "--kind", "client", "--scope", "drive")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "acp", "--endpoint", f.node("box"), "--agent", "mock")
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TOKEN="+token)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = in.Close()
+		_ = cmd.Wait() // what it said is what counts
+	}()
+	dec := json.NewDecoder(out)
+	type frame struct {
+		ID     json.Number
+		Result struct{ SessionID, StopReason string }
+		Error  json.RawMessage
+		Params struct {
+			Update struct {
+				SessionUpdate string
+				Content       struct{ Text string }
+			}
+		}
+	}
+	var text strings.Builder
+	chunks := 0
+	until := func(id string, each func()) frame {
+		t.Helper()
+		for {
+			var m frame
+			if err := dec.Decode(&m); err != nil {
+				t.Fatalf("%v after %d chunks\n%s", err, chunks, stderr.String())
+			}
+			if m.Params.Update.SessionUpdate == "agent_message_chunk" {
+				chunks++
+				text.WriteString(m.Params.Update.Content.Text)
+				each()
+			}
+			if m.ID.String() == id {
+				if m.Error != nil {
+					t.Fatalf("%s", m.Error)
+				}
+				return m
+			}
+		}
+	}
+	say := func(s string) {
+		if _, err := io.WriteString(in, s+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}`)
+	until("1", func() {})
+	say(`{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/tmp","mcpServers":[]}}`)
+	session := until("2", func() {}).Result.SessionID
+	const n = 3000
+	say(fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":%q,"prompt":[{"type":"text","text":"stream %d 10"}]}}`, session, n))
+	end := until("3", func() {
+		if chunks == 50 || chunks == 1000 {
+			wire.cut()
+		}
+	})
+	if end.Result.StopReason != "end_turn" || chunks != n {
+		t.Errorf("%s after %d chunks, want %d", end.Result.StopReason, chunks, n)
+	}
+	node.says("joined the hub", 2)
+}
+
+// A node behind a proxy joins through it.
+func TestJoin_ThroughProxy(t *testing.T) {
+	cert, key := certificate(t, "hub.example")
+	f := startHub(t, "--tls-cert", cert, "--tls-key", key)
+	to, err := url.Parse(f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := connectProxy(t, to.Host)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "token")
+	f.url = "https://" + to.Host
+	t.Setenv("SSL_CERT_FILE", cert)
+	if err := os.WriteFile(file, []byte(f.command("token", "create", "--kind", "join", "--label", "team=a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := binaries(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HTTPS_PROXY", "http://"+proxy.addr)
+	node := startProgram(t, "sandbox-agent", "server", "--port", "0", "--no-token", "--ephemeral", "--default-agent", "mock", "--data-dir", dir,
+		"--join", "https://hub.example", "--join-token-file", file, "--node-name", "behind", "--label", "env=dev")
+	node.says("joined the hub", 1)
+	f.hasJoined("behind")
+	if got := proxy.last(); got != "hub.example:443" {
+		t.Errorf("the proxy was asked for %q", got)
+	}
+	t.Setenv("HTTPS_PROXY", "")
+	if out := f.command("node", "list", "--label", "team=a", "--label", "env=dev"); !strings.Contains(out, "behind") {
+		t.Errorf("the list: %s", out)
+	}
+}

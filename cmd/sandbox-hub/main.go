@@ -1,0 +1,15 @@
+// Command sandbox-hub is one address before many gateways: they join it as nodes,
+// and clients use them through it.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+// version is set when the binary is built.
+var version = "dev"
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], stdio{out: os.Stdout, err: os.Stderr}))
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/inspector"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/claim"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute  // of a connection without a request
+	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
+	streamsPerConn    = 1000             // of HTTP/2
+	strangers         = 256              // connections on which nobody has shown a token
+)
+
+// serveConfig is what the flags of the serve command say, checked.
+type serveConfig struct {
+	host, port      string
+	dataDir         string
+	nats, natsCreds string
+	replicas        int
+	copies          bool
+	copyBytes       int64
+	adminToken      string
+	cors            control.CORS
+	tlsCert, tlsKey string
+	maxConnections  int
+	logLevel        slog.Level
+	logJSON         bool
+}
+
+func serveCommand(std stdio) *cli.Command {
+	env := func(name string) []string { return []string{"SANDBOX_HUB_" + name} }
+	return &cli.Command{
+		Name:  "serve",
+		Usage: "run a hub",
+		Description: `The hub keeps what it knows in --data-dir, or in the NATS servers of --nats. Without
+--admin-token-file, and as long as the store has no token with the scope admin, it
+makes one and prints it, this once. SIGTERM and Ctrl-C end it in order within 10
+seconds; a second one ends it at once.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "host", Usage: "address to listen on", Value: "127.0.0.1", EnvVars: env("HOST")},
+			&cli.StringFlag{Name: "port", Usage: "port to listen on, 0 is any free one", Value: "2470", EnvVars: env("PORT")},
+			&cli.StringFlag{Name: "data-dir", TakesFile: true, Usage: "folder for what the hub keeps (default: sandbox-hub in XDG_DATA_HOME or ~/.local/share)", EnvVars: env("DATA_DIR")},
+			&cli.StringFlag{Name: "admin-token-file", TakesFile: true, Usage: "read a token that may do everything from this file", EnvVars: env("ADMIN_TOKEN_FILE")},
+			&cli.StringFlag{Name: "nats", Usage: "keep everything in the NATS servers at these addresses, separated by commas, instead of --data-dir; they need JetStream", EnvVars: env("NATS")},
+			&cli.StringFlag{Name: "nats-creds", TakesFile: true, Usage: "file with the credentials for them", EnvVars: env("NATS_CREDS")},
+			&cli.IntFlag{Name: "nats-replicas", Usage: "how many of them hold each record", Value: 1, EnvVars: env("NATS_REPLICAS")},
+			&cli.BoolFlag{Name: "no-replicas", Usage: "copy no sessions of nodes; copies that were made before can still be read", EnvVars: env("NO_REPLICAS")},
+			&cli.Int64Flag{Name: "replica-bytes", Usage: "the most bytes of copies, 0 is no bound; at the bound nothing more is copied until sessions are removed", EnvVars: env("REPLICA_BYTES")},
+			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
+			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
+			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
+			&cli.IntFlag{Name: "max-connections", Usage: "connections of clients and nodes at one time", Value: 16384, EnvVars: env("MAX_CONNECTIONS")},
+			&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
+			&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
+		},
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			cfg, err := serveConfigOf(c)
+			if err != nil {
+				return err
+			}
+			signals := make(chan os.Signal, 2)
+			signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer signal.Stop(signals)
+			return serve(c.Context, cfg, signals, std)
+		},
+	}
+}
+
+func serveConfigOf(c *cli.Context) (serveConfig, error) {
+	cfg := serveConfig{
+		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"), dataDir: c.String("data-dir"),
+		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"), copyBytes: c.Int64("replica-bytes"),
+		cors:    control.CORS{Origins: words(c.StringSlice("cors-allow-origin"))},
+		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
+	}
+	if _, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
+		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
+	}
+	switch {
+	case cfg.host == "":
+		return cfg, usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
+	case cfg.nats != "" && c.IsSet("data-dir"):
+		return cfg, usagef(c, "--nats and --data-dir are both given: everything is kept in one of them")
+	case cfg.nats == "" && (cfg.natsCreds != "" || c.IsSet("nats-replicas")):
+		return cfg, usagef(c, "--nats-creds and --nats-replicas are about the servers of --nats, which is missing")
+	case cfg.replicas < 1 || cfg.replicas > 5:
+		return cfg, usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
+	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
+		return cfg, usagef(c, "--tls-cert and --tls-key are needed together")
+	case cfg.copyBytes < 0:
+		return cfg, usagef(c, "--replica-bytes cannot be negative")
+	case cfg.maxConnections < 1:
+		return cfg, usagef(c, "--max-connections must be more than 0")
+	}
+	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
+		return cfg, usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
+	}
+	switch f := c.String("log-format"); f {
+	case "text", "json":
+		cfg.logJSON = f == "json"
+	default:
+		return cfg, usagef(c, "--log-format %s: use text or json", f)
+	}
+	var err error
+	if file := c.String("admin-token-file"); file != "" {
+		if cfg.adminToken, err = readTokenFile(file); err != nil {
+			return cfg, err
+		}
+		if len(cfg.adminToken) < leastAdminToken {
+			return cfg, usagef(c, "the token in %s has %d characters: use at least %d, as from: openssl rand -hex 24", file, len(cfg.adminToken), leastAdminToken)
+		}
+	}
+	if cfg.dataDir == "" && cfg.nats == "" {
+		cfg.dataDir, err = defaultDataDir()
+	}
+	return cfg, err
+}
+
+// leastAdminToken is the length of an admin token that nobody guesses.
+const leastAdminToken = 20
+
+// words splits values at commas, for variables that hold several.
+func words(values []string) (out []string) {
+	for _, v := range values {
+		for w := range strings.SplitSeq(v, ",") {
+			if w = strings.TrimSpace(w); w != "" {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+func defaultDataDir() (string, error) {
+	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "sandbox-hub"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find data directory, give --data-dir: %w", err)
+	}
+	return filepath.Join(home, ".local", "share", "sandbox-hub"), nil
+}
+
+// serve runs the hub until ctx ends or a signal comes.
+func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
+	log := newLog(cfg, std)
+	var certificates []tls.Certificate
+	if cfg.tlsCert != "" {
+		cert, err := tls.LoadX509KeyPair(cfg.tlsCert, cfg.tlsKey)
+		if err != nil {
+			return fmt.Errorf("read TLS certificate: %w", err)
+		}
+		certificates = append(certificates, cert)
+	}
+	defer noticeSleep()()
+	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
+	if cfg.nats == "" {
+		unlock, err := claim.DirSoon(cfg.dataDir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		o.Dir = filepath.Join(cfg.dataDir, "store")
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.host, cfg.port))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	var hub atomic.Pointer[fleet.Hub] // the store tells of nodes before there is one
+	kept, err := store.Open(ctx, o, func(node, other string) {
+		if h := hub.Load(); h != nil {
+			h.Moved(node, other)
+		}
+	})
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	defer kept.Close()
+	made, err := firstToken(ctx, kept, cfg)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Version: version, Logger: log})
+	hub.Store(h)
+	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
+	srv := newHTTPServer(h, certificates, connections, log)
+	bounded := connections.Listen(ln)
+	served := make(chan error, 1)
+	go func() {
+		if len(certificates) > 0 {
+			served <- srv.ServeTLS(bounded, "", "")
+			return
+		}
+		served <- srv.Serve(bounded)
+	}()
+	announce(cfg, ln.Addr(), made, log, std)
+
+	select {
+	case err = <-served: // only a failure ends it by itself
+		err = fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	case s := <-signals:
+		log.Info("shutting down", "signal", s.String())
+	}
+	stopped := make(chan struct{})
+	defer close(stopped)
+	go func() {
+		select {
+		case <-signals:
+			os.Exit(exitFailure)
+		case <-stopped:
+		}
+	}()
+	within, cancel := context.WithTimeout(context.Background(), shutdownBound)
+	defer cancel()
+	h.Shutdown()
+	if err := srv.Shutdown(within); err != nil {
+		log.Warn("connections were cut off", "err", err)
+		_ = srv.Close()
+	}
+	return err
+}
+
+// firstToken makes a token with the scope admin if nobody could have one.
+func firstToken(ctx context.Context, kept *store.Store, cfg serveConfig) (string, error) {
+	if cfg.adminToken != "" {
+		return "", nil
+	}
+	for _, t := range kept.Tokens() {
+		if t.Kind == store.KindClient && t.Scope == store.ScopeAdmin && t.Everywhere() && (t.Expires == nil || t.Expires.After(time.Now())) {
+			return "", nil
+		}
+	}
+	_, text, err := kept.CreateToken(ctx, store.Token{Kind: store.KindClient, Scope: store.ScopeAdmin, Note: "made at the first start"})
+	return text, err
+}
+
+func newLog(cfg serveConfig, std stdio) *slog.Logger {
+	o := &slog.HandlerOptions{Level: cfg.logLevel}
+	if cfg.logJSON {
+		return slog.New(slog.NewJSONHandler(std.err, o))
+	}
+	return slog.New(slog.NewTextHandler(std.err, o))
+}
+
+// noticeSleep has a machine that sleeps use up nobody's time, until stop is called.
+func noticeSleep() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		awake.Watch(ctx)
+	}()
+	return func() { cancel(); <-watched }
+}
+
+func newHTTPServer(h http.Handler, certificates []tls.Certificate, connections *control.Connections, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, Protocols: protocols,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
+		ConnContext:                  connections.Context,
+	}
+	if len(certificates) > 0 {
+		srv.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
+	}
+	return srv
+}
+
+// announce says where the hub listens, and the token that was made for this start.
+func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std stdio) {
+	scheme := "http"
+	if cfg.tlsCert != "" {
+		scheme = "https"
+	}
+	host, port := cfg.host, cfg.port
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		port = fmt.Sprint(tcp.Port)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	url := scheme + "://" + net.JoinHostPort(host, port)
+	if made != "" { // before the address: who waits for that finds the token
+		fmt.Fprintln(std.err, "A token with the scope admin is printed on the standard output. It is shown this once.")
+		fmt.Fprintln(std.out, made)
+	}
+	if cfg.logJSON {
+		log.Info("listening", "url", url)
+	} else {
+		fmt.Fprintf(std.err, "sandbox-hub %s listening on %s\n", version, url)
+		fmt.Fprintf(std.err, "Let a gateway join: sandbox-hub token create --endpoint %s --kind join >join-token && sandbox-agent server --join %s --join-token-file join-token\n", url, url)
+	}
+	if scheme == "http" && !control.Loopback(cfg.host) {
+		log.Warn("without TLS tokens can be read on their way: give --tls-cert, or put a proxy with TLS before the hub")
+	}
+}

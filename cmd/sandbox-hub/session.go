@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	gateway "sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/client"
+)
+
+func sessionCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "session",
+		Usage: "list, show and remove sessions, and write transcripts of them",
+		Subcommands: []*cli.Command{
+			sessionListCommand(std), sessionShowCommand(std), sessionTranscriptCommand(std), sessionRemoveCommand(std),
+		},
+	}
+}
+
+func sessionListCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list the sessions of the nodes that the token is for",
+		Description: `Those of nodes that are away are listed as well: the hub has copies. MISSING is how many
+events a node has told of that the hub has not copied.`,
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "node", Usage: "only those of this node"},
+			&cli.StringSliceFlag{Name: "label", Usage: "only those of nodes with this label, as `NAME=VALUE`; may be repeated"},
+			&cli.StringFlag{Name: "agent", Usage: "only those of this agent"},
+			&cli.StringFlag{Name: "cwd", Usage: "only those in this working directory"},
+			&cli.StringSliceFlag{Name: "state", Usage: "only those in this state, such as running, offline or gone; may be repeated"},
+			&cli.StringFlag{Name: "query", Usage: "only those with these words in the title or in messages"},
+			&cli.IntFlag{Name: "limit", Usage: "the most sessions to list, 0 is all", Value: 100},
+		),
+		Action: func(c *cli.Context) error {
+			if _, err := exactly(c); err != nil {
+				return err
+			}
+			limit := c.Int("limit")
+			if limit < 0 {
+				return usagef(c, "--limit cannot be negative")
+			}
+			ctx, cancel, hub, err := hubOf(c)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			sessions, err := allSessions(ctx, hub, limit, client.SessionFilter{
+				Node: c.String("node"), Labels: c.StringSlice("label"), Agent: c.String("agent"), Cwd: c.String("cwd"),
+				States: c.StringSlice("state"), Query: c.String("query"),
+			})
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				writeJSON(std.out, sessions)
+				return nil
+			}
+			rows := [][]string{{"SESSION", "NODE", "AGENT", "STATE", "EVENTS", "MISSING", "UPDATED", "TITLE"}}
+			for _, s := range sessions {
+				rows = append(rows, []string{
+					s.ID, s.Node, s.Agent, string(s.State), number(s.EventCount), number(s.Replica.Missing), clock(s.UpdatedAt), titleOf(s),
+				})
+			}
+			table(std.out, rows)
+			return nil
+		},
+	}
+}
+
+// allSessions returns the sessions of all pages, at most limit; 0 is no bound.
+func allSessions(ctx context.Context, hub *client.Client, limit int, f client.SessionFilter) ([]fleet.Session, error) {
+	out := []fleet.Session{}
+	for {
+		if f.Limit = 0; limit > 0 {
+			f.Limit = min(limit-len(out), 1000)
+		}
+		page, err := hub.Sessions(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Sessions...)
+		if f.Cursor = page.NextCursor; f.Cursor == "" || len(out) == limit && limit > 0 {
+			return out, nil
+		}
+	}
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func titleOf(s fleet.Session) string {
+	text := []rune(strings.Join(strings.Fields(s.Title), " "))
+	if len(text) == 0 {
+		text = []rune(strings.Join(strings.Fields(s.Gist), " "))
+	}
+	if len(text) > 50 {
+		return string(text[:49]) + "…"
+	}
+	return string(text)
+}
+
+// oneFlags are the flags of commands about one session.
+func oneFlags(more ...cli.Flag) []cli.Flag {
+	return targetFlags(append(more,
+		&cli.StringFlag{Name: "node", Usage: "the one of this node, where several have the id"},
+		&cli.Uint64Flag{Name: "epoch", Usage: "the one of this epoch, where a node has had several with the id (default: the newest)"},
+	)...)
+}
+
+// onSession is the action of a command about the session that its argument names.
+func onSession(do func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		args, err := exactly(c, "SESSION")
+		if err != nil {
+			return err
+		}
+		ctx, cancel, hub, err := hubOf(c)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		return do(ctx, c, hub, client.SessionID{ID: args[0], Node: c.String("node"), Epoch: c.Uint64("epoch")})
+	}
+}
+
+func sessionShowCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "show what is known of a session, and how much of it the hub has",
+		ArgsUsage: "SESSION",
+		Flags:     oneFlags(),
+		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
+			s, err := hub.Session(ctx, id)
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				writeJSON(std.out, s)
+				return nil
+			}
+			copied := "all up to event " + number(s.Replica.LastSeq)
+			if s.Replica.Missing > 0 {
+				copied += ", " + number(s.Replica.Missing) + " are missing behind it"
+			}
+			if s.Replica.Trouble != "" {
+				copied += ": " + s.Replica.Trouble
+			}
+			rows := [][]string{
+				{"session", s.ID},
+				{"node", s.Node},
+				{"epoch", number(s.Epoch)},
+				{"state", string(s.State)},
+				{"agent", s.Agent},
+				{"title", titleOf(s)},
+				{"directory", s.Cwd},
+				{"created", clock(s.CreatedAt)},
+				{"updated", clock(s.UpdatedAt)},
+				{"events", number(s.EventCount)},
+				{"copied", copied},
+			}
+			table(std.out, rows)
+			return nil
+		}),
+	}
+}
+
+func sessionTranscriptCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "transcript",
+		Usage:       "write what the hub has of a session for people to read",
+		ArgsUsage:   "SESSION",
+		Description: "What looks like a secret is left out. The end says what is missing.",
+		Flags: oneFlags(
+			&cli.StringFlag{Name: "format", Usage: "markdown, html, jsonl or handover", Value: string(transcript.Markdown)},
+			&cli.StringSliceFlag{Name: "redact", Usage: "leave out what this regular expression matches, too; may be repeated"},
+			&cli.BoolFlag{Name: "thoughts", Usage: "keep what the agent thought"},
+			&cli.BoolFlag{Name: "keep-secrets", Usage: "keep what looks like a secret"},
+		),
+		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
+			return hub.Transcript(ctx, id, gateway.TranscriptOptions{
+				Format: transcript.Format(c.String("format")), Redact: c.StringSlice("redact"), Thoughts: c.Bool("thoughts"), KeepSecrets: c.Bool("keep-secrets"),
+			}, std.out)
+		}),
+	}
+}
+
+func sessionRemoveCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:        "remove",
+		Usage:       "remove what the hub has of a session that is offline or gone",
+		ArgsUsage:   "SESSION",
+		Description: "A node that comes back and still has the session has it copied again.",
+		Flags:       oneFlags(),
+		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
+			if err := hub.RemoveSession(ctx, id); err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				writeJSON(std.out, map[string]string{"removed": id.ID})
+				return nil
+			}
+			fmt.Fprintln(std.err, "removed "+id.ID)
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/fleet/client"
+)
+
+const (
+	defaultEndpoint = "http://127.0.0.1:2470"
+	standardTimeout = 30 * time.Second
+)
+
+// targetFlags are the flags of commands that talk to a hub.
+func targetFlags(more ...cli.Flag) []cli.Flag {
+	return append(more,
+		&cli.StringFlag{Name: "endpoint", Usage: "address of the hub", Value: defaultEndpoint, EnvVars: []string{"SANDBOX_HUB_ENDPOINT"}},
+		&cli.StringFlag{Name: "token", Usage: "a token of the hub; other users of the machine can see it here, so prefer the variable or --token-file", EnvVars: []string{"SANDBOX_HUB_TOKEN"}},
+		&cli.StringFlag{Name: "token-file", TakesFile: true, Usage: "read the token from this file", EnvVars: []string{"SANDBOX_HUB_TOKEN_FILE"}},
+		&cli.DurationFlag{Name: "timeout", Usage: "give up after this time", Value: standardTimeout},
+		&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+	)
+}
+
+// hubOf returns a client of the hub that the flags name, and a context that ends
+// with --timeout.
+func hubOf(c *cli.Context) (context.Context, context.CancelFunc, *client.Client, error) {
+	token := c.String("token")
+	if file := c.String("token-file"); file != "" && token == "" {
+		var err error
+		if token, err = readTokenFile(file); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	hub, err := client.New(c.String("endpoint"), token)
+	if err != nil {
+		return nil, nil, nil, usagef(c, "--endpoint: %s", err)
+	}
+	if c.Duration("timeout") <= 0 {
+		return nil, nil, nil, usagef(c, "--timeout must be more than 0")
+	}
+	ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
+	return ctx, cancel, hub, nil
+}
+
+// readTokenFile returns the token in a file.
+func readTokenFile(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("the file %s has no token that a header can carry", file)
+	}
+	return token, nil
+}
+
+// onOne is the action of a command that does one thing to what its argument names, and says
+// that it is done.
+func onOne(std stdio, arg, done string, do func(*client.Client, context.Context, string) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		args, err := exactly(c, arg)
+		if err != nil {
+			return err
+		}
+		ctx, cancel, hub, err := hubOf(c)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		if err := do(hub, ctx, args[0]); err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			writeJSON(std.out, map[string]string{done: args[0]})
+			return nil
+		}
+		fmt.Fprintln(std.err, done+" "+args[0])
+		return nil
+	}
+}

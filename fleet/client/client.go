@@ -1,0 +1,139 @@
+// Package client is the Go client of a hub's own HTTP API: its nodes, sessions and tokens. What
+// a node serves is used with the gateway's client, at [Client.NodeEndpoint].
+//
+// An answer that is an error is returned as a *problem.Error somewhere in the error's
+// chain; every other error means that the hub was not reached, or did not speak the
+// API.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// maxAnswer bounds an answer that is read into memory, in bytes.
+const maxAnswer = 64 << 20
+
+// Client talks to one hub. It is safe for concurrent use.
+type Client struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// New returns a client of the hub at endpoint, an http or https address.
+func New(endpoint, token string) (*Client, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("parse endpoint: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("parse endpoint: %q is not an http or https address", endpoint)
+	}
+	u.RawQuery, u.Fragment = "", ""
+	return &Client{base: u, token: token, http: &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// NodeEndpoint returns the address at which clients of a gateway find a node.
+func (c *Client) NodeEndpoint(name string) string { return c.base.JoinPath("nodes", name).String() }
+
+// Ready returns how the hub is, and a problem when it takes no work.
+func (c *Client) Ready(ctx context.Context) (string, error) {
+	var body struct{ Status string }
+	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "ready"), nil, nil, &body)
+	return body.Status, err
+}
+
+// Nodes returns the nodes that the token is for, those with all labels, written as
+// name=value.
+func (c *Client) Nodes(ctx context.Context, labels ...string) ([]fleet.Node, error) {
+	var body struct{ Nodes []fleet.Node }
+	q := url.Values{"label": labels}
+	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "nodes"), q, nil, &body)
+	return body.Nodes, err
+}
+
+// RemoveNode has the hub forget a node that is not online.
+func (c *Client) RemoveNode(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, c.base.JoinPath("v2", "nodes", name), nil, nil, nil)
+}
+
+// Tokens returns all tokens without their texts.
+func (c *Client) Tokens(ctx context.Context) ([]store.Token, error) {
+	var body struct{ Tokens []store.Token }
+	err := c.do(ctx, http.MethodGet, c.base.JoinPath("v2", "tokens"), nil, nil, &body)
+	return body.Tokens, err
+}
+
+// CreateToken makes a token.
+func (c *Client) CreateToken(ctx context.Context, n fleet.NewToken) (fleet.CreatedToken, error) {
+	var t fleet.CreatedToken
+	err := c.do(ctx, http.MethodPost, c.base.JoinPath("v2", "tokens"), nil, n, &t)
+	return t, err
+}
+
+// RevokeToken makes a token worth nothing.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, c.base.JoinPath("v2", "tokens", id), nil, nil, nil)
+}
+
+// do sends body, if any, as JSON and decodes the answer into v, if not nil; an io.Writer gets it
+// as it is.
+func (c *Client) do(ctx context.Context, method string, u *url.URL, q url.Values, body, v any) error {
+	var sent io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		sent = bytes.NewReader(b)
+	}
+	u.RawQuery = q.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), sent)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	to, whole := v.(io.Writer)
+	if whole {
+		req.Header.Set("Accept", "*/*")
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("reach the hub: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return acphttp.ReadProblem(resp)
+	}
+	if v == nil {
+		return nil
+	}
+	if whole {
+		if _, err := io.Copy(to, resp.Body); err != nil {
+			return fmt.Errorf("read answer of %s: %w", u.Path, err)
+		}
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
+		return fmt.Errorf("read answer of %s: %w", u.Path, err)
+	}
+	return nil
+}

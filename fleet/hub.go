@@ -1,0 +1,230 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"log/slog"
+	"net/http"
+	goruntime "runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// Options configure a Hub.
+type Options struct {
+	Store *store.Store
+	// AdminToken may do everything, "" for none beside those in the store.
+	AdminToken string
+	CORS       control.CORS
+	UI         iofs.FS // the web page, served before each node
+	// Replicate has the sessions of nodes copied into the store.
+	Replicate bool
+	Version   string
+	Logger    *slog.Logger // nil discards
+}
+
+// Hub is the hub's http.Handler.
+type Hub struct {
+	o       Options
+	log     *slog.Logger
+	admin   *[sha256.Size]byte // nil for none
+	routes  []Route
+	page    http.Handler
+	metrics *metrics
+	handler http.Handler
+	links   links
+
+	copies    *replica.Share
+	searching chan struct{} // searches
+	reading   chan struct{} // transcripts that are written
+
+	serving  sync.WaitGroup  // requests; the HTTP server does not wait for those it gave away
+	stop     context.Context // done when everything must end
+	end      context.CancelFunc
+	mu       sync.Mutex
+	draining bool
+}
+
+var _ http.Handler = (*Hub)(nil)
+
+// New returns a hub. It starts nothing.
+func New(o Options) *Hub {
+	h := &Hub{
+		o: o, log: o.Logger, routes: Routes(), page: control.NewPage(o.UI),
+		copies: replica.NewShare(), searching: make(chan struct{}, maxSearching), reading: make(chan struct{}, maxReading),
+	}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	if o.AdminToken != "" {
+		sum := sha256.Sum256([]byte(o.AdminToken))
+		h.admin = &sum
+	}
+	h.stop, h.end = context.WithCancel(context.Background())
+	h.metrics = newMetrics(o.Version, h)
+	// Nobody gets in by a name of their own choosing: everything needs a token.
+	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
+	isPage := func(path string) bool {
+		_, rest, ok := strings.Cut(strings.TrimPrefix(path, "/nodes/"), "/")
+		return ok && strings.HasPrefix(path, "/nodes/") && (rest == "" || rest == "ui" || strings.HasPrefix(rest, "ui/"))
+	}
+	h.handler = h.observe(guard.Wrap(http.HandlerFunc(h.dispatch), isPage, h.authenticate))
+	return h
+}
+
+// Moved ends the tunnel of a node that another hub has now.
+func (h *Hub) Moved(node, hub string) { h.links.end(node, "it has joined the hub "+hub) }
+
+// ServeHTTP implements http.Handler.
+func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.enter() {
+		problem.Write(w, errEnding)
+		return
+	}
+	defer h.serving.Done()
+	h.handler.ServeHTTP(w, r)
+}
+
+var errEnding = problem.New(problem.Unavailable, "the hub is shutting down")
+
+func (h *Hub) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stop.Err() != nil {
+		return false
+	}
+	h.serving.Add(1)
+	return true
+}
+
+// Drain makes the hub report that it is not ready, and takes no further tunnel.
+func (h *Hub) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.draining = true
+}
+
+func (h *Hub) isDraining() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.draining
+}
+
+// Shutdown ends all tunnels and what goes through them, and waits for it.
+func (h *Hub) Shutdown() {
+	h.Drain()
+	h.mu.Lock()
+	h.end()
+	h.mu.Unlock()
+	h.serving.Wait()
+}
+
+// dispatch serves a request of somebody known, or one that is open to all.
+func (h *Hub) dispatch(w http.ResponseWriter, r *http.Request) {
+	route, params, err := h.find(r)
+	if err == nil {
+		if rec, ok := w.(*recorder); ok {
+			rec.route = route.Path
+		}
+		c := call{params: params}
+		if err = h.authorize(r, route, &c); err == nil {
+			err = route.serve(h, w, r, c)
+		}
+	}
+	if err == nil {
+		return
+	}
+	if e, ok := errors.AsType[*notAllowed](err); ok {
+		w.Header().Set("Allow", e.allow)
+	}
+	if _, ok := errors.AsType[*problem.Error](err); !ok {
+		h.log.Error("request failed", "request_id", r.Header.Get(problem.RequestIDHeader), "method", r.Method, "path", r.URL.Path, "err", err)
+		err = errInternal
+	}
+	problem.Write(w, err)
+}
+
+var errInternal = problem.New(problem.Internal, "the hub could not handle the request; its log says why")
+
+// observe gives requests an id, counts and logs them, and turns panics into
+// problems. Queries, headers and bodies are not logged.
+func (h *Hub) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w)}
+		id := control.RequestID(r.Header)
+		w.Header().Set(problem.RequestIDHeader, id)
+		r.Header.Set(problem.RequestIDHeader, id) // for the node
+		h.metrics.open.Inc()
+		defer func() {
+			h.metrics.open.Dec()
+			h.metrics.requests.WithLabelValues(rec.routeLabel(), methodLabel(r.Method), fmt.Sprint(rec.status)).Inc()
+			h.log.Debug("request", "request_id", id, "method", r.Method, "path", r.URL.Path, "status", rec.status, "remote", r.RemoteAddr)
+		}()
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			h.log.Error("handler panicked", "request_id", id, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
+			if rec.status != 0 {
+				panic(http.ErrAbortHandler) // an answer that has begun must not look whole
+			}
+			problem.Write(rec, errInternal)
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+func (h *Hub) getHealth(w http.ResponseWriter, _ *http.Request, _ call) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (h *Hub) getReady(w http.ResponseWriter, _ *http.Request, _ call) error {
+	if h.isDraining() {
+		return errEnding
+	}
+	if err := h.o.Store.Ready(); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the hub is not ready")
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+func (h *Hub) getVersion(w http.ResponseWriter, _ *http.Request, _ call) error {
+	return writeJSON(w, http.StatusOK, map[string]string{
+		"version": h.o.Version, "goVersion": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH,
+	})
+}
+
+func (h *Hub) getMetrics(w http.ResponseWriter, r *http.Request, _ call) error {
+	h.metrics.handler.ServeHTTP(w, r)
+	return nil
+}
+
+// writeJSON answers with a JSON document of the state at this moment.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+	return nil
+}

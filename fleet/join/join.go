@@ -1,0 +1,214 @@
+// Package join keeps a gateway joined to a hub: it holds one tunnel open, opens
+// another when it breaks, and gives out the connections that come through it.
+//
+// The hub has checked who sends what comes through, so those connections need no
+// token. Nobody else can make one: they are streams of a WebSocket that this
+// program opened to an address that was configured, and listen nowhere.
+package join
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
+)
+
+const (
+	leastWait  = 100 * time.Millisecond
+	firstWait  = 2 * time.Second  // before an attempt, at most
+	longWait   = 15 * time.Second // the same, when it failed often
+	lastsWell  = time.Minute      // a tunnel that held for it is tried again as if it were the first
+	dialBound  = 20 * time.Second
+	tokenBytes = 4 << 10 // of the file with the token
+)
+
+// Options configure a Joiner.
+type Options struct {
+	Hub *url.URL // as ParseHub returns it
+	// TokenFile has the token with which the node joins. It is read again for each
+	// attempt, and the last content is used when it is gone.
+	TokenFile string
+	Name      string
+	Labels    map[string]string
+	Version   string
+	Logger    *slog.Logger // nil discards
+}
+
+// Joiner keeps a gateway joined.
+type Joiner struct {
+	o        Options
+	log      *slog.Logger
+	token    string
+	instance string
+	http     *http.Client
+	streams  *listener
+}
+
+// ParseHub returns the address of a hub. Without TLS the token and all that is said
+// can be read on the way, so that is for this machine only, unless insecure is set.
+func ParseHub(address string, insecure bool) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("parse address of the hub: %w", err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, fmt.Errorf("%q is not the http or https address of a hub", address)
+	case u.User != nil:
+		return nil, errors.New("the address of the hub has a password in it: the token belongs into a file")
+	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
+		return nil, fmt.Errorf("%s is not on this machine, and without TLS others can read the token on its way: use https, or --join-insecure in a network that you trust", u.Host)
+	}
+	u.RawQuery, u.Fragment = "", ""
+	return u, nil
+}
+
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// New returns a Joiner that has not begun. It fails when there is no token.
+func New(o Options) (*Joiner, error) {
+	j := &Joiner{o: o, log: o.Logger, instance: rand.Text(), streams: newListener()}
+	if j.log == nil {
+		j.log = slog.New(slog.DiscardHandler)
+	}
+	if err := tunnel.CheckName(o.Name); err != nil {
+		return nil, err
+	}
+	if err := j.readToken(); err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone() // with the proxies of the environment
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true) // a WebSocket needs it
+	transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	transport.DisableKeepAlives = true // each request opens a tunnel
+	j.http = &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return j, nil
+}
+
+func (j *Joiner) readToken() error {
+	f, err := os.Open(j.o.TokenFile)
+	if err != nil {
+		return fmt.Errorf("read token for the hub: %w", err)
+	}
+	defer f.Close()
+	b := make([]byte, tokenBytes)
+	n, _ := f.Read(b) // an empty file is reported below
+	token := strings.TrimSpace(string(b[:n]))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("the file %s has no token for the hub", j.o.TokenFile)
+	}
+	j.token = token
+	return nil
+}
+
+// Listener gives out the connections that come through the tunnel, of the present
+// one and of those that follow. Its Close ends none of them.
+func (j *Joiner) Listener() net.Listener { return j.streams }
+
+// Tunnelled reports whether c came through a tunnel.
+func Tunnelled(c net.Conn) bool {
+	_, ok := c.(*stream)
+	return ok
+}
+
+// Run keeps the gateway joined until ctx ends. Call it once.
+func (j *Joiner) Run(ctx context.Context) {
+	defer j.http.CloseIdleConnections()
+	wait, said := firstWait, ""
+	for ctx.Err() == nil {
+		begun := awake.Now()
+		t, err := j.dial(ctx)
+		if err == nil {
+			j.log.Info("joined the hub", "hub", j.o.Hub.Redacted(), "node", j.o.Name)
+			err, said = j.pass(ctx, t), ""
+			if begun.Ago() > lastsWell {
+				wait = firstWait
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		level := slog.LevelDebug
+		if err.Error() != said { // the same again is no news
+			level, said = slog.LevelWarn, err.Error()
+		}
+		pause := leastWait + mathrand.N(wait) // the nodes of a hub do not come all at once
+		j.log.Log(ctx, level, "not joined to the hub", "hub", j.o.Hub.Redacted(), "err", err, "again_in", pause.Round(time.Millisecond))
+		late, stop := awake.After(pause)
+		select {
+		case <-late:
+		case <-ctx.Done():
+			stop()
+		}
+		wait = min(2*wait, longWait)
+		if err := j.readToken(); err != nil {
+			j.log.Debug("the last token is used", "err", err)
+		}
+	}
+}
+
+// dial opens a tunnel.
+func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialBound)
+	defer cancel()
+	hello := tunnel.Hello{Name: j.o.Name, Labels: j.o.Labels, Version: j.o.Version, Instance: j.instance}
+	header := hello.Header()
+	header.Set("Authorization", "Bearer "+j.token)
+	ws, resp, err := websocket.Dial(ctx, j.o.Hub.JoinPath(tunnel.Path).String(), &websocket.DialOptions{
+		HTTPClient: j.http, HTTPHeader: header, Subprotocols: []string{tunnel.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			return nil, fmt.Errorf("join: %w", acphttp.ReadProblem(resp))
+		}
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	if ws.Subprotocol() != tunnel.Subprotocol {
+		_ = ws.CloseNow()
+		return nil, fmt.Errorf("join: %s is not a hub that this version can join", j.o.Hub.Redacted())
+	}
+	return tunnel.Node(ws)
+}
+
+// errBroken is why a tunnel ended that nobody closed here.
+var errBroken = errors.New("the tunnel broke")
+
+// pass gives out the streams of a tunnel until it ends, or ctx does.
+func (j *Joiner) pass(ctx context.Context, t *tunnel.Tunnel) error {
+	defer context.AfterFunc(ctx, func() { _ = t.Close() })()
+	defer func() { _ = t.Close() }()
+	for {
+		c, err := t.Accept()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errBroken, err)
+		}
+		if !j.streams.give(ctx, c) {
+			_ = c.Close()
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+// join serves the tunnel of a gateway, as long as it lasts.
+func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
+	if h.isDraining() {
+		return errEnding
+	}
+	hello, held, err := h.admit(r, c.token)
+	if err != nil {
+		h.metrics.joins.WithLabelValues("refused").Inc()
+		return err
+	}
+	leave := sync.OnceFunc(func() {
+		// Also when the request's own context has ended.
+		if err := h.o.Store.Leave(context.WithoutCancel(r.Context()), held); err != nil {
+			h.log.Warn("a node is gone, and that could not be noted", "node", hello.Name, "err", err)
+		}
+	})
+	defer leave()
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // origins were checked
+		Subprotocols:       []string{tunnel.Subprotocol},
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		h.log.Debug("websocket handshake", "node", hello.Name, "err", err)
+		return nil // answered by Accept
+	}
+	t, err := tunnel.Hub(ws)
+	if err != nil {
+		h.log.Warn("a tunnel could not be begun", "node", hello.Name, "err", err)
+		return nil
+	}
+	h.metrics.joins.WithLabelValues("joined").Inc()
+	l := h.newLink(hello.Name, t, held.Revision())
+	if h.o.Replicate {
+		l.follower = replica.New(replica.Options{
+			Store: h.o.Store, Node: held.Node(), Carrier: l.carrier, Share: h.copies, Logger: h.log,
+			Copied: func(events int) { h.metrics.copied.Add(float64(events)) },
+		})
+	}
+	h.hold(l, c, leave)
+	return nil
+}
+
+// hold keeps a link until its tunnel ends, or must end. Then what goes through it ends, and
+// leave notes that the node is gone before it is shown so.
+func (h *Hub) hold(l *link, c call, leave func()) {
+	broke := problem.New(problem.NodeOffline, "the connection to %s broke while it was used", l.name)
+	if !h.links.add(l) {
+		l.close(broke)
+		return // a later one is there already
+	}
+	h.log.Info("a node has joined", "node", l.name, "token", c.token.ID)
+	var own sync.WaitGroup
+	if l.follower != nil {
+		own.Go(func() { l.follower.Run(l.ctx) })
+	}
+	why := "its tunnel ended"
+	select {
+	case <-l.tunnel.Done():
+	case <-l.ctx.Done():
+		why = context.Cause(l.ctx).Error()
+	case <-c.over:
+		why = "its token was revoked or has expired"
+	case <-h.stop.Done():
+		why = "the hub is shutting down"
+	}
+	l.close(broke)
+	own.Wait()
+	leave()
+	h.links.drop(l)
+	h.log.Info("a node is gone", "node", l.name, "why", why)
+}
+
+// admit notes that a gateway joins, as who it says it is, if its token lets it.
+func (h *Hub) admit(r *http.Request, t store.Token) (tunnel.Hello, store.Held, error) {
+	hello, err := introduced(r, t)
+	if err != nil {
+		return hello, store.Held{}, err
+	}
+	held, err := h.o.Store.Join(r.Context(), store.Node{
+		Name: hello.Name, Labels: hello.Labels, Version: hello.Version, Instance: hello.Instance, Token: t.ID,
+	}, func(had store.Node) error {
+		if !t.For(had.Name, had.Labels) {
+			return problem.New(problem.PermissionDenied, "the name %s belongs to a node that this token is not for: choose another --node-name", had.Name)
+		}
+		return nil
+	})
+	return hello, held, err
+}
+
+// introduced returns what a node says of itself, with the labels of its token, if
+// that lets it join so.
+func introduced(r *http.Request, t store.Token) (tunnel.Hello, error) {
+	hello, err := tunnel.ParseHello(r.Header)
+	if err != nil {
+		return hello, problem.Wrap(problem.InvalidRequest, err, "this is no request of a gateway that joins")
+	}
+	if t.Node != "" && t.Node != hello.Name {
+		return hello, problem.New(problem.PermissionDenied, "the token is for the node %s, and this one says it is %s", t.Node, hello.Name)
+	}
+	for k, v := range t.Labels {
+		if said, ok := hello.Labels[k]; ok && said != v {
+			return hello, problem.New(problem.PermissionDenied, "the token is for nodes with the label %s=%s, and this one says %s=%s", k, v, k, said)
+		}
+	}
+	maps.Copy(hello.Labels, t.Labels)
+	if err := tunnel.CheckLabels(hello.Labels); err != nil {
+		return hello, problem.Wrap(problem.InvalidRequest, err, "with the labels of the token")
+	}
+	return hello, nil
+}
+
+// link is a node whose tunnel this hub holds.
+type link struct {
+	name     string
+	tunnel   *tunnel.Tunnel
+	revision uint64 // of the record with which it came: a later one is newer
+	proxy    *httputil.ReverseProxy
+	carrier  *http.Transport
+	follower *replica.Follower // nil when nothing is copied
+
+	ctx context.Context // done when it is closed, with why
+	end context.CancelCauseFunc
+
+	mu    sync.Mutex
+	users map[string]int // requests that are being served, by the id of their token
+}
+
+func (h *Hub) newLink(name string, t *tunnel.Tunnel, revision uint64) *link {
+	l := &link{name: name, tunnel: t, revision: revision, users: map[string]int{}}
+	l.ctx, l.end = context.WithCancelCause(context.Background())
+	l.carrier = &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return t.Open(ctx) },
+		DisableCompression: true, // bodies pass as they are
+		MaxIdleConns:       idleStreams, MaxIdleConnsPerHost: idleStreams, IdleConnTimeout: idleTimeout,
+		ReadBufferSize: copyBuffer, WriteBufferSize: copyBuffer, MaxResponseHeaderBytes: maxHeader,
+	}
+	l.proxy = h.newProxy(l)
+	return l
+}
+
+// close ends the tunnel and what goes through it.
+func (l *link) close(why error) {
+	l.end(why)
+	_ = l.tunnel.Close() // fails when it has ended
+	l.carrier.CloseIdleConnections()
+}
+
+// enter counts a request of a token until leave is called.
+func (l *link) enter(token string) (leave func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users[token] >= clientShare {
+		return nil, problem.New(problem.TooManyRequests, "%d requests and streams of this token go to %s already: end some, or use another token", clientShare, l.name)
+	}
+	l.users[token]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.users[token]--; l.users[token] == 0 {
+			delete(l.users, token)
+		}
+	}, nil
+}
+
+// links are the nodes whose tunnels this hub holds. The zero value has none.
+type links struct {
+	mu     sync.Mutex
+	byName map[string]*link
+}
+
+func (ls *links) get(name string) *link {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byName[name]
+}
+
+// add puts a link in the place of an earlier one of the same node, which ends; false
+// when there is a later one.
+func (ls *links) add(l *link) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if had := ls.byName[l.name]; had != nil {
+		if had.revision > l.revision {
+			return false
+		}
+		had.end(errors.New("it has joined again"))
+	}
+	if ls.byName == nil {
+		ls.byName = map[string]*link{}
+	}
+	ls.byName[l.name] = l
+	return true
+}
+
+func (ls *links) drop(l *link) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.byName[l.name] == l {
+		delete(ls.byName, l.name)
+	}
+}
+
+// end ends the link of a node, if there is one.
+func (ls *links) end(name, why string) {
+	if l := ls.get(name); l != nil {
+		l.end(fmt.Errorf("the tunnel of %s ended: %s", name, why))
+	}
+}
+
+// behind returns how many events the nodes have told of that are not copied yet, at most.
+func (ls *links) behind() (n uint64) {
+	ls.mu.Lock()
+	all := slices.Collect(maps.Values(ls.byName))
+	ls.mu.Unlock()
+	for _, l := range all {
+		if l.follower != nil {
+			n += l.follower.Behind()
+		}
+	}
+	return n
+}
+
+// count returns the links and their streams.
+func (ls *links) count() (n, streams int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byName {
+		streams += l.tunnel.Streams()
+	}
+	return len(ls.byName), streams
+}

@@ -1,0 +1,372 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+// knock asks to join as a gateway does, and returns the WebSocket or the problem.
+func (h *hub) knock(token string, hello tunnel.Hello) (*websocket.Conn, int, string) {
+	h.t.Helper()
+	header := hello.Header()
+	header.Set("Authorization", "Bearer "+token)
+	ws, resp, err := websocket.Dial(h.t.Context(), h.url+tunnel.Path, &websocket.DialOptions{
+		HTTPClient: &http.Client{Transport: plain}, HTTPHeader: header, Subprotocols: []string{tunnel.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err == nil {
+		h.t.Cleanup(func() { _ = ws.CloseNow() })
+		return ws, resp.StatusCode, ""
+	}
+	if resp == nil {
+		h.t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body) // the library keeps the beginning
+	return nil, resp.StatusCode, string(body)
+}
+
+func hello(name string, labels map[string]string) tunnel.Hello {
+	return tunnel.Hello{Name: name, Labels: labels, Version: "test", Instance: "INSTANCEOF" + strings.Repeat("X", 10)}
+}
+
+func TestJoin_WhoMayJoinAsWhom(t *testing.T) {
+	h := startHub(t)
+	a := map[string]string{"team": "a"}
+	any, teamA := h.joinToken(), h.token(fleet.NewToken{Kind: store.KindJoin, Labels: a})
+	teamB := h.token(fleet.NewToken{Kind: store.KindJoin, Labels: map[string]string{"team": "b"}})
+	one := h.token(fleet.NewToken{Kind: store.KindJoin, Node: "one"})
+	ws, _, problem := h.knock(teamA, hello("taken", nil))
+	if ws == nil {
+		t.Fatal(problem)
+	}
+	h.awaitState("taken", fleet.StateOnline)
+	other := hello("taken", nil)
+	other.Instance = strings.Repeat("Y", 20)
+	oldInstance := hello("old", nil)
+	oldInstance.Instance = "short"
+	tests := []struct {
+		name  string
+		token string
+		hello tunnel.Hello
+		want  int
+		says  string
+	}{
+		{"the one of the token", one, hello("one", nil), 101, ""},
+		{"another than that of the token", one, hello("two", nil), 403, "the token is for the node one"},
+		{"a label that the token has not", teamA, hello("new", map[string]string{"team": "b"}), 403, "team=a"},
+		{"further labels", teamA, hello("further", map[string]string{"zone": "x"}), 101, ""},
+		{"a name of other labels, that is gone or not", teamB, hello("taken", nil), 403, "belongs to a node that this token is not for"},
+		{"a name in use, as another program", any, other, 409, "another gateway is connected as taken"},
+		{"a name in use, as the same program", teamA, hello("taken", nil), 101, ""},
+		{"no name", any, hello("", nil), 400, "no name of a node"},
+		{"a name with a path", any, hello("../v2", nil), 400, "no name of a node"},
+		{"labels that are none", any, hello("x", map[string]string{"a b": "c"}), 400, "name of a label"},
+		{"no instance", any, oldInstance, 400, "which instance"},
+	}
+	for _, tt := range tests {
+		_, status, body := h.knock(tt.token, tt.hello)
+		if status != tt.want || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: %d %s, want %d with %q", tt.name, status, body, tt.want, tt.says)
+		}
+	}
+	_, body := h.ask(http.MethodGet, "/v2/nodes/further", adminToken, nil)
+	var n fleet.Node
+	if err := json.Unmarshal(body, &n); err != nil || n.Labels["team"] != "a" || n.Labels["zone"] != "x" {
+		t.Errorf("the node's labels and its token's: %s", body)
+	}
+}
+
+// The same program is let in again at once, while its old connection seems to live:
+// its network has changed. What went through the old one ends.
+func TestJoin_AgainTakesOver(t *testing.T) {
+	h := startHub(t)
+	token := h.joinToken()
+	first := h.tunnel(token, "box")
+	h.awaitState("box", fleet.StateOnline)
+	end := h.tunnel(token, "box")
+	select {
+	case <-first.Done():
+	case <-time.After(patience):
+		t.Fatal("the old tunnel goes on")
+	}
+	h.awaitState("box", fleet.StateOnline)
+	srv := &http.Server{Handler: echo}
+	defer srv.Close()
+	go func() { _ = srv.Serve(accepting{end}) }()
+	if status, body := h.ask(http.MethodPost, "/nodes/box/x", adminToken, "hello"); status != http.StatusOK || string(body) != `"hello"` {
+		t.Errorf("through the new tunnel: %d %s", status, body)
+	}
+	_ = end.Close()
+	h.awaitState("box", fleet.StateOffline)
+}
+
+// tunnel joins, and leaves it to the test to accept streams.
+func (h *hub) tunnel(token, name string) *tunnel.Tunnel {
+	h.t.Helper()
+	ws, _, problem := h.knock(token, hello(name, nil))
+	if ws == nil {
+		h.t.Fatal(problem)
+	}
+	end, err := tunnel.Node(ws)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = end.Close() })
+	return end
+}
+
+func TestJoin_RevokedTokenEndsTunnel(t *testing.T) {
+	h := startHub(t)
+	token := h.joinToken()
+	h.join("box", token, nil, echo)
+	if status, _ := h.ask(http.MethodDelete, "/v2/nodes/box", adminToken, nil); status != http.StatusConflict {
+		t.Errorf("a node that is online was removed: %d", status)
+	}
+	if status, body := h.ask(http.MethodDelete, "/v2/tokens/"+idOf(token), adminToken, nil); status != http.StatusNoContent {
+		t.Fatalf("revoke: %d %s", status, body)
+	}
+	h.awaitState("box", fleet.StateOffline)
+	status, body := h.ask(http.MethodPost, "/nodes/box/v2/rpc", adminToken, "x")
+	if status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" || !strings.Contains(string(body), "joins again by itself") {
+		t.Errorf("a node that is offline: %d %s", status, body)
+	}
+	if status, body := h.ask(http.MethodDelete, "/v2/nodes/box", adminToken, nil); status != http.StatusNoContent {
+		t.Errorf("remove: %d %s", status, body)
+	}
+	if status, body := h.ask(http.MethodPost, "/nodes/box/v2/rpc", adminToken, "x"); status != http.StatusNotFound || kindOf(body) != "node_not_found" {
+		t.Errorf("a node that was removed: %d %s", status, body)
+	}
+}
+
+// The file with the token is read for each attempt, so a token can be replaced; when
+// the file is gone, the last one is used.
+func TestJoin_TokenIsReplaced(t *testing.T) {
+	h := startHub(t)
+	n := h.begin(h.url, "box", "sah-aaaaaaaaaaaa-nobodys", nil, echo)
+	h.await("it was refused", func() bool {
+		_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+		return strings.Contains(string(body), `status="401"`)
+	})
+	token := h.joinToken()
+	if err := os.WriteFile(n.tokenFile, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState("box", fleet.StateOnline)
+	if err := os.Remove(n.tokenFile); err != nil {
+		t.Fatal(err)
+	}
+	// The hub ends the tunnel, and the node comes back.
+	h.hub.Moved("box", "another")
+	h.awaitState("box", fleet.StateOffline)
+	h.awaitState("box", fleet.StateOnline)
+}
+
+// One token cannot take all streams of a node, and all together no more than there are.
+func TestProxy_Shares(t *testing.T) {
+	h := startHub(t)
+	var open sync.WaitGroup
+	open.Add(256)
+	h.join("box", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			open.Done()
+			<-r.Context().Done()
+		}
+	}))
+	var held []*http.Response
+	defer func() {
+		for _, r := range held {
+			r.Body.Close()
+		}
+	}()
+	for i := range 2 {
+		token := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive})
+		for range 128 {
+			resp := h.open(http.MethodGet, "/nodes/box/hold", token, nil)
+			held = append(held, resp)
+			if resp.StatusCode != http.StatusOK {
+				t.Fatalf("stream %d: %d", len(held), resp.StatusCode)
+			}
+		}
+		status, body := h.ask(http.MethodGet, "/nodes/box/x", token, nil)
+		if status != http.StatusTooManyRequests || !strings.Contains(string(body), "of this token") {
+			t.Errorf("one more of token %d: %d %s", i, status, body)
+		}
+	}
+	open.Wait()
+	status, body := h.ask(http.MethodGet, "/nodes/box/x", adminToken, nil)
+	if status != http.StatusTooManyRequests || !strings.Contains(string(body), "256") {
+		t.Errorf("one more of another: %d %s", status, body)
+	}
+	for _, r := range held {
+		r.Body.Close()
+	}
+	held = nil
+	h.await("there is room again", func() bool {
+		status, _ := h.ask(http.MethodGet, "/nodes/box/x", adminToken, nil)
+		return status == http.StatusOK
+	})
+}
+
+// A hub that ends ends what goes through it, and answers what it has begun.
+func TestHub_Shutdown(t *testing.T) {
+	h := startHub(t)
+	h.join("box", h.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	answer := make(chan string, 1)
+	go func() {
+		status, body := h.ask(http.MethodGet, "/nodes/box/x", adminToken, nil)
+		answer <- fmt.Sprint(status, kindOf(body))
+	}()
+	h.await("the request is there", func() bool {
+		_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+		return strings.Contains(string(body), "sandbox_hub_tunnel_streams 1")
+	})
+	h.hub.Shutdown()
+	if got := <-answer; got != "503unavailable" {
+		t.Errorf("the open request was answered %s", got)
+	}
+	if status, _ := h.ask(http.MethodGet, "/v2/ready", "", nil); status != http.StatusServiceUnavailable {
+		t.Errorf("it says that it is ready: %d", status)
+	}
+	if n, _ := h.store.Node("box"); n.Connected {
+		t.Error("the store still says that the node is connected")
+	}
+}
+
+// When a hub is replaced all its nodes come back by themselves, and not all at once.
+func TestJoin_ComeBackSpread(t *testing.T) {
+	const nodes = 100
+	shared := store.Options{URL: natsServer(t)}
+	h, after := startHubOn(t, "before", shared), startHubOn(t, "after", shared)
+	var mu sync.Mutex
+	var present http.Handler = h.hub
+	var knocks []time.Time // since the hub was replaced
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		to := present
+		if r.URL.Path == tunnel.Path {
+			knocks = append(knocks, time.Now())
+		}
+		mu.Unlock()
+		to.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close) // behind the nodes' own
+	token := h.joinToken()
+	for i := range nodes {
+		h.begin(front.URL, fmt.Sprintf("node-%d", i), token, nil, echo)
+	}
+	tunnels := func(of *hub) func() bool {
+		return func() bool {
+			_, body := of.ask(http.MethodGet, "/metrics", adminToken, nil)
+			return strings.Contains(string(body), fmt.Sprintf("\nsandbox_hub_tunnels %d\n", nodes))
+		}
+	}
+	h.await("all have joined", tunnels(h))
+	mu.Lock()
+	present, knocks = after.hub, nil
+	mu.Unlock()
+	h.hub.Shutdown()
+	after.await("all have come back", tunnels(after))
+	mu.Lock()
+	defer mu.Unlock()
+	first, last, most := knocks[0], knocks[0], 0
+	for i, k := range knocks {
+		last = k
+		n := 0
+		for _, other := range knocks[i:] {
+			if other.Sub(k) < 100*time.Millisecond {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	t.Logf("%d nodes came back within %v, at most %d of them within 100 ms", nodes, last.Sub(first).Round(time.Millisecond), most)
+	if last.Sub(first) < time.Second || most > nodes/2 {
+		t.Errorf("they came within %v, %d of %d within 100 ms", last.Sub(first), most, nodes)
+	}
+}
+
+// Hubs that share a store know the same nodes and tokens. A node is used at the hub
+// that it has joined, and when it joins another one the first lets go of it.
+func TestHubs_ShareAStore(t *testing.T) {
+	shared := store.Options{URL: natsServer(t)}
+	one, two := startHubOn(t, "one", shared), startHubOn(t, "two", shared)
+	token := one.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive})
+	first := one.tunnel(one.joinToken(), "box")
+	one.awaitState("box", fleet.StateOnline)
+	two.awaitState("box", fleet.StateOnline)
+	two.await("the token is known", func() bool {
+		status, body := two.ask(http.MethodGet, "/nodes/box/v2/sessions", token, nil)
+		return status == http.StatusServiceUnavailable && kindOf(body) == "node_offline" && strings.Contains(string(body), "another hub of this store, one")
+	})
+	second := two.tunnel(two.joinToken(), "box")
+	select {
+	case <-first.Done():
+	case <-time.After(patience):
+		t.Fatal("the first hub holds on to the node")
+	}
+	two.awaitState("box", fleet.StateOnline)
+	srv := &http.Server{Handler: echo}
+	defer srv.Close()
+	go func() { _ = srv.Serve(accepting{second}) }()
+	if status, body := two.ask(http.MethodPost, "/nodes/box/x", token, "hello"); status != http.StatusOK {
+		t.Errorf("at the second hub: %d %s", status, body)
+	}
+	one.awaitState("box", fleet.StateOnline) // as the second one says
+}
+
+// natsServer is a NATS server elsewhere.
+func natsServer(t *testing.T) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("the NATS server is not ready")
+	}
+	return s.ClientURL()
+}
+
+// The page names every metric, and none that there is not.
+func TestDocs_Metrics(t *testing.T) {
+	h := startHub(t)
+	h.ask(http.MethodGet, "/v2/version", adminToken, nil) // some show with their first value
+	h.join("box", h.joinToken(), nil, echo)
+	_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+	page, err := os.ReadFile("../docs/fleet.mdx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`sandbox_hub_\w+`)
+	shown := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^# HELP (sandbox_hub_\w+) `).FindAllStringSubmatch(string(body), -1) {
+		shown[m[1]] = true
+		if !strings.Contains(string(page), "`"+m[1]+"`") {
+			t.Errorf("fleet.mdx does not name %s", m[1])
+		}
+	}
+	for _, m := range name.FindAllString(string(page), -1) {
+		if !shown[m] {
+			t.Errorf("fleet.mdx names %s, which there is not", m)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package fleet
+
+import (
+	"net/http"
+	goruntime "runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// maxScrapes bounds the scrapes at one time; more are answered with 503.
+const maxScrapes = 4
+
+// metrics are the hub's. Labels hold words of the program only.
+type metrics struct {
+	handler  http.Handler
+	open     prometheus.Gauge
+	requests *prometheus.CounterVec
+	joins    *prometheus.CounterVec
+	copied   prometheus.Counter
+}
+
+func newMetrics(version string, h *Hub) *metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &metrics{
+		open:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandbox_hub_http_requests_open", Help: "Requests that are being served, with streams and tunnels."}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_http_requests_total", Help: "Answered requests."}, []string{"route", "method", "status"}),
+		joins:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_joins_total", Help: "Gateways that wanted to join: joined, or refused."}, []string{"outcome"}),
+		copied:   prometheus.NewCounter(prometheus.CounterOpts{Name: "sandbox_hub_replicated_events_total", Help: "Events of sessions that this hub has copied."}),
+	}
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbox_hub_build_info", Help: "1, with the version of the program and of Go."}, []string{"version", "goversion"})
+	info.WithLabelValues(version, goruntime.Version()).Set(1)
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sandbox_hub_" + name, Help: help}, func() float64 { return float64(value()) })
+	}
+	r.MustRegister(
+		m.open, m.requests, m.joins, m.copied, info,
+		gauge("nodes", "Nodes that are known.", func() int { return len(h.o.Store.Nodes()) }),
+		gauge("nodes_online", "Nodes whose tunnel a hub holds.", func() (n int) {
+			for _, node := range h.o.Store.Nodes() {
+				if h.online(node) {
+					n++
+				}
+			}
+			return n
+		}),
+		gauge("tunnels", "Tunnels that this hub holds.", func() int { n, _ := h.links.count(); return n }),
+		gauge("tunnel_streams", "Streams of these tunnels.", func() int { _, n := h.links.count(); return n }),
+		gauge("sessions", "Sessions that are known.", h.o.Store.SessionCount),
+		gauge("replication_lag_entries", "Events that nodes of this hub have told of and that are not copied yet.", func() int { return int(h.links.behind()) }),
+		gauge("store_reachable", "1 while the store can be written to.", func() int {
+			if h.o.Store.Ready() != nil {
+				return 0
+			}
+			return 1
+		}),
+	)
+	m.handler = promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
+	return m
+}

@@ -1,0 +1,77 @@
+package fleet
+
+import (
+	"net/http"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+// The states of a node.
+const (
+	StateOnline  = "online"
+	StateOffline = "offline"
+)
+
+// Node is a node as clients see it.
+type Node struct {
+	Name    string            `json:"name"`
+	State   string            `json:"state"`
+	Labels  map[string]string `json:"labels"`
+	Version string            `json:"version"`
+	Hub     string            `json:"hub"` // that holds its tunnel, or did so last
+	Token   string            `json:"token"`
+	Joined  time.Time         `json:"joined"` // for the first time
+	Since   time.Time         `json:"since"`  // when it came, or was last there
+}
+
+func (h *Hub) shown(n store.Node) Node {
+	out := Node{Name: n.Name, State: StateOffline, Labels: n.Labels, Version: n.Version, Hub: n.Hub, Token: n.Token, Joined: n.Joined, Since: n.Since}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	if h.online(n) {
+		out.State = StateOnline
+	}
+	return out
+}
+
+// online reports whether a node can be used: a hub that lives holds its tunnel. Of
+// this hub the tunnel itself says so, for its record is written before.
+func (h *Hub) online(n store.Node) bool {
+	if n.Hub == h.o.Store.Hub() {
+		return h.links.get(n.Name) != nil
+	}
+	return h.o.Store.Online(n)
+}
+
+// listNodes answers with the nodes that the token is for, those with all labels that
+// the query names.
+func (h *Hub) listNodes(w http.ResponseWriter, r *http.Request, c call) error {
+	wanted, err := tunnel.ParseLabels(r.URL.Query()["label"])
+	if err != nil {
+		return problem.Wrap(problem.InvalidRequest, err, "the parameter label")
+	}
+	filter := store.Token{Labels: wanted}
+	nodes := []Node{}
+	for _, n := range h.o.Store.Nodes() {
+		if c.token.For(n.Name, n.Labels) && filter.For(n.Name, n.Labels) {
+			nodes = append(nodes, h.shown(n))
+		}
+	}
+	return writeJSON(w, http.StatusOK, map[string][]Node{"nodes": nodes})
+}
+
+func (h *Hub) getNode(w http.ResponseWriter, _ *http.Request, c call) error {
+	return writeJSON(w, http.StatusOK, h.shown(c.node))
+}
+
+func (h *Hub) removeNode(w http.ResponseWriter, r *http.Request, c call) error {
+	if err := h.o.Store.RemoveNode(r.Context(), c.node.Name); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

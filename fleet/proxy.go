@@ -1,0 +1,189 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+const (
+	idleStreams = 16               // of a tunnel, kept for the next requests
+	idleTimeout = 30 * time.Second // of such a stream; less than the gateway's own
+	copyBuffer  = 32 << 10         // bytes
+	maxHeader   = 64 << 10         // bytes of the headers of an answer; one with more counts as none
+	// clientShare bounds the requests and streams of one token at one node, so that a
+	// client leaves room for others. More are refused.
+	clientShare = tunnel.MaxStreams / 2
+)
+
+// errOver ends what was begun with a token that is worth nothing any more.
+var errOver = problem.New(problem.TokenInvalid, "the token was revoked or has expired")
+
+// proxy passes a request on to its node, and the answer back.
+func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
+	l := h.links.get(c.node.Name)
+	if l == nil {
+		return h.away(c.node)
+	}
+	leave, err := l.enter(c.token.ID)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, done := h.during(r, c)
+	defer done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
+	l.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, restKey{}, c.params["rest"])))
+	return nil
+}
+
+// away says why a node cannot be asked.
+func (h *Hub) away(n store.Node) error {
+	if n.Hub != h.o.Store.Hub() && h.online(n) {
+		return problem.New(problem.NodeOffline, "%s is connected to another hub of this store, %s, and not to this one: ask there", n.Name, n.Hub)
+	}
+	return problem.New(problem.NodeOffline, "%s was last here at %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, n.Since.Format(time.RFC3339), n.Name).
+		With("since", n.Since)
+}
+
+type restKey struct{}
+
+// newProxy returns what passes requests on through a link.
+func (h *Hub) newProxy(l *link) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:      l.carrier,
+		FlushInterval:  -1, // streams are not held
+		BufferPool:     buffers,
+		Rewrite:        rewrite,
+		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp, l.name); return nil },
+		ErrorHandler:   h.proxyFailed(l),
+		ErrorLog:       slog.NewLogLogger(h.log.Handler(), slog.LevelDebug), // answers that were cut
+	}
+}
+
+// rewrite makes the request that the node gets. What a browser says of its page, and
+// what lets the client in here, stays here: the hub has checked both.
+func rewrite(p *httputil.ProxyRequest) {
+	rest, _ := p.In.Context().Value(restKey{}).(string)
+	u := p.Out.URL
+	u.Scheme, u.Host, u.RawPath = "http", "localhost", "/"+rest
+	u.Path, _ = url.PathUnescape(u.RawPath) // it was parsed before
+	p.Out.Host = u.Host
+	control.WithholdTokens(p.Out.Header)
+	for name := range p.Out.Header {
+		if strings.HasPrefix(name, "Sec-Fetch-") {
+			p.Out.Header.Del(name)
+		}
+	}
+	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip"} {
+		p.Out.Header.Del(name)
+	}
+}
+
+// passed are the headers of a node's answer that clients get; others, such as those
+// by which a page would act with the hub's origin, they do not.
+var passed = func() map[string]bool {
+	m := map[string]bool{}
+	for _, name := range []string{
+		"Accept-Ranges", "Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length",
+		"Content-Range", "Content-Type", "Date", "ETag", "Expires", "Last-Modified", "Retry-After", "Trailer", "Vary", "X-Accel-Buffering",
+		"Accept-Idempotency-Key", "Connection", "Upgrade", "Sec-WebSocket-Accept", "Sec-WebSocket-Protocol",
+	} {
+		m[http.CanonicalHeaderKey(name)] = true
+	}
+	return m
+}()
+
+// ownPrefixes begin headers of the gateway's own.
+var ownPrefixes = []string{"Acp-", "X-Acp-", "Sandbox-Agent-"}
+
+// dataPolicy keeps what a node answers from being a page of the hub.
+const dataPolicy = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+func cleanAnswer(resp *http.Response, node string) {
+	h := resp.Header
+	at := h.Get("Location")
+	for name := range h {
+		own := false
+		for _, p := range ownPrefixes {
+			own = own || strings.HasPrefix(name, p)
+		}
+		if !passed[name] && !own {
+			delete(h, name)
+		}
+	}
+	h.Set("Content-Security-Policy", dataPolicy)
+	if strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "//") && !strings.HasPrefix(at, `/\`) {
+		h.Set("Location", "/nodes/"+node+at)
+	}
+}
+
+// proxyFailed answers a request that the node did not answer.
+func (h *Hub) proxyFailed(l *link) func(http.ResponseWriter, *http.Request, error) {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		cause := context.Cause(r.Context())
+		var p *problem.Error
+		switch {
+		case h.stop.Err() != nil:
+			p = errEnding
+		case errors.As(cause, &p):
+		case errors.Is(err, tunnel.ErrFull):
+			p = problem.New(problem.TooManyRequests, "%d requests and streams go to %s already: try again when some have ended", tunnel.MaxStreams, l.name)
+		case r.Context().Err() != nil && l.ctx.Err() == nil:
+			return // the client is gone
+		default:
+			h.log.Debug("a node did not answer", "node", l.name, "err", err)
+			p = problem.New(problem.NodeOffline, "the connection to %s broke before it answered; whether it has done what was asked is not known", l.name)
+		}
+		problem.Write(w, p)
+	}
+}
+
+// leadToPage leads browsers to the page before a node. It says nothing about whether
+// there is one.
+func (h *Hub) leadToPage(w http.ResponseWriter, r *http.Request, c call) error {
+	http.Redirect(w, r, "/nodes/"+c.params["name"]+"/ui/", http.StatusFound)
+	return nil
+}
+
+// servePage serves the page before a node, which is the hub's own: a page of the
+// node's making would have the tokens that people gave to the hub.
+func (h *Hub) servePage(w http.ResponseWriter, r *http.Request, c call) error {
+	r = r.Clone(r.Context())
+	r.URL.RawPath = "/ui/" + c.params["rest"]
+	var err error
+	if r.URL.Path, err = url.PathUnescape(r.URL.RawPath); err != nil {
+		return problem.Wrap(problem.InvalidRequest, err, "the path cannot be read")
+	}
+	h.page.ServeHTTP(w, r)
+	return nil
+}
+
+// buffers are for copying, in both directions.
+var buffers = &bufferPool{}
+
+type bufferPool struct{ pool sync.Pool }
+
+// Get implements httputil.BufferPool.
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.pool.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, copyBuffer)
+}
+
+// Put implements httputil.BufferPool.
+func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }

@@ -1,0 +1,292 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	batchBytes = 256 << 10 // events are written together up to this size
+	pages      = 32        // of one session, until another one has its turn
+)
+
+// copy brings the replica of a session up to what the node has. More says that it stopped before,
+// to let others have their turn.
+func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionInfo) (more bool, err error) {
+	rec, err := f.record(ctx, e, info)
+	if err != nil {
+		return false, err
+	}
+	copied := true
+	if info.EventCount != rec.Through {
+		more, copied, err = f.pull(ctx, e, rec, info.EventCount)
+	}
+	if !copied {
+		f.log.Warn("a node has another history of a session than before; the one before is kept beside it", "session", info.ID, "epoch", rec.Epoch)
+		if err := f.retire(ctx, rec.ReplicaID); err != nil {
+			return false, err
+		}
+		_, err := f.begin(ctx, e, info)
+		return true, err
+	}
+	// Also when the node is gone meanwhile: what it has said is what is known.
+	noted := f.update(context.WithoutCancel(ctx), rec, info, err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.through = rec.Through
+	return more, errors.Join(err, noted)
+}
+
+// record returns what the store has of a session, with a new epoch when there is no replica of
+// it. The caller may change it.
+func (f *Follower) record(ctx context.Context, e *followed, info runtime.SessionInfo) (*store.Session, error) {
+	if e.last() == 0 {
+		return f.begin(ctx, e, info)
+	}
+	id := f.replica(info.ID, e.last())
+	had := f.o.Store.Session(id)
+	switch {
+	case had == nil || !had.Of(f.o.Node): // it was removed meanwhile
+		return f.begin(ctx, e, info)
+	case had.Info.CreatedAt.Equal(info.CreatedAt):
+		rec := *had
+		return &rec, nil
+	case had.Gone != nil:
+	case had.Instance == f.o.Node.Instance:
+		// The gateway has run all the time: the session was deleted before there was
+		// another one with its id.
+		if err := f.o.Store.RemoveSession(ctx, id); err != nil {
+			return nil, err
+		}
+	default:
+		if err := f.retire(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return f.begin(ctx, e, info)
+}
+
+// begin makes the record of a replica that has nothing yet.
+func (f *Follower) begin(ctx context.Context, e *followed, info runtime.SessionInfo) (*store.Session, error) {
+	rec := &store.Session{ReplicaID: f.replica(info.ID, e.last()+1)}
+	if err := f.update(ctx, rec, info, nil); err != nil {
+		return nil, err
+	}
+	e.epochs = append(e.epochs, rec.Epoch)
+	e.known, e.checked, e.from = false, false, 0
+	return rec, nil
+}
+
+// update writes the record of a session that the node has.
+func (f *Follower) update(ctx context.Context, rec *store.Session, info runtime.SessionInfo, failed error) error {
+	rec.NodeJoined, rec.Instance, rec.Labels = f.o.Node.Joined, f.o.Node.Instance, f.o.Node.Labels
+	rec.Info, rec.Gone, rec.Trouble = info, nil, ""
+	if failed != nil && !errors.Is(failed, errLost) {
+		text := failed.Error()
+		rec.Trouble = text[:min(len(text), maxTrouble)]
+	}
+	return f.o.Store.UpdateSession(ctx, rec.ReplicaID, func(had *store.Session) *store.Session {
+		next := *rec
+		if had != nil && had.Instance == rec.Instance && had.Info.CreatedAt.Equal(info.CreatedAt) {
+			// The same gateway may have joined again meanwhile and said more.
+			if next.Through = max(next.Through, had.Through); had.Info.EventCount > info.EventCount {
+				next.Info = had.Info
+			}
+		}
+		return &next
+	})
+}
+
+// retire notes that the node has a session no more, and keeps its replica.
+func (f *Follower) retire(ctx context.Context, id store.ReplicaID) error {
+	now := time.Now().UTC()
+	return f.o.Store.UpdateSession(ctx, id, func(had *store.Session) *store.Session {
+		if had == nil || had.Gone != nil {
+			return nil
+		}
+		next := *had
+		next.Gone = &now
+		return &next
+	})
+}
+
+// depart does what is due when the node has a session no more. Of one that somebody deleted
+// nothing is kept. Whether one that the node has lost was deleted is known only if the same
+// gateway ran all the time.
+func (f *Follower) depart(ctx context.Context, id string, e *followed, how departure) error {
+	for _, epoch := range slices.Clone(e.epochs) {
+		r := f.replica(id, epoch)
+		had := f.o.Store.Session(r)
+		if had != nil && had.Gone != nil {
+			continue
+		}
+		if had != nil && how == missing && had.Instance != f.o.Node.Instance {
+			if err := f.retire(ctx, r); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := f.o.Store.RemoveSession(ctx, r); err != nil {
+			return err
+		}
+		e.epochs = slices.DeleteFunc(e.epochs, func(n uint64) bool { return n == epoch })
+	}
+	e.known, e.checked, e.from = false, false, 0
+	return nil
+}
+
+// pull copies events until the replica has what the node had when its newest event was numbered
+// target. Copied is false when the node has another history than the replica; then nothing is.
+func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, target uint64) (more, copied bool, err error) {
+	if !e.known {
+		if e.at, err = f.o.Store.End(ctx, rec.ReplicaID); err != nil {
+			return false, true, err
+		}
+		e.known = true
+	}
+	if at := min(target, e.at.Last); at > 0 && (!e.checked || target < e.at.Last) {
+		if same, err := f.agrees(ctx, rec.ReplicaID, at); err != nil || !same {
+			return false, err != nil, err
+		}
+	}
+	e.checked, more = true, target > e.at.Last
+	for range pages {
+		if !more {
+			break
+		}
+		more, err = f.copyPage(ctx, e, rec.ReplicaID)
+		if oldest, expired := letGo(err); expired && oldest > max(e.at.Last, e.from)+1 {
+			more, err, e.from = true, nil, oldest-1
+		}
+		if err != nil {
+			break
+		}
+	}
+	rec.Through = max(rec.Through, e.at.Last)
+	if err == nil && !more {
+		rec.Through = max(rec.Through, target)
+	}
+	return more, true, err
+}
+
+// letGo returns the oldest event that a node has, if that is what an error says.
+func letGo(err error) (oldest uint64, ok bool) {
+	p, is := errors.AsType[*problem.Error](err)
+	if !is || p.Kind != problem.EventsExpired {
+		return 0, false
+	}
+	n, is := p.Extensions["oldestSeq"].(float64)
+	return uint64(n), is && n >= 1
+}
+
+// copyPage copies one page of events.
+func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID) (more bool, err error) {
+	from, count := max(e.at.Last, e.from), 0
+	batch := store.Batch{Gap: e.from > e.at.Last}
+	write := func() error {
+		next, err := f.o.Store.Append(ctx, id, e.at, batch)
+		if err != nil {
+			return fmt.Errorf("copy events %d to %d: %w", batch.First, batch.Last, err)
+		}
+		e.at, batch = next, store.Batch{}
+		return nil
+	}
+	newest := from
+	size, more, err := f.page(ctx, id.Session, from, e.limit, func(ev event) error {
+		if ev.seq <= newest {
+			return badAnswer("event %d stands behind event %d", ev.seq, newest)
+		}
+		if len(batch.Lines) > 0 && len(batch.Lines)+len(ev.line) > batchBytes {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		if batch.First == 0 {
+			batch.First = ev.seq
+		}
+		batch.Last, newest = ev.seq, ev.seq
+		batch.Lines = append(append(batch.Lines, ev.line...), '\n')
+		count++
+		return nil
+	})
+	// Those before one that cannot be had are copied in any case.
+	if len(batch.Lines) > 0 && !errors.Is(err, store.ErrMoved) && ctx.Err() == nil {
+		if failed := write(); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
+	f.o.Copied(count)
+	if err != nil {
+		return more, err
+	}
+	if count == 0 && more {
+		return false, badAnswer("it has more events than it gives")
+	}
+	if count > 0 {
+		e.limit = int(min(mostPage, max(1, fullPage*int64(count)/max(1, size))))
+	}
+	return more, nil
+}
+
+// agrees reports whether the node and the replica say the same of an event.
+func (f *Follower) agrees(ctx context.Context, id store.ReplicaID, seq uint64) (bool, error) {
+	var own *event
+	_, _, err := f.page(ctx, id.Session, seq-1, 1, func(ev event) error {
+		if own == nil {
+			own = &ev
+		}
+		return nil
+	})
+	if _, expired := letGo(err); expired {
+		return true, nil // nobody can say
+	}
+	if err != nil || own == nil {
+		return err == nil, err
+	}
+	for b, err := range f.o.Store.Batches(ctx, id, own.seq-1) {
+		if err != nil {
+			return false, err
+		}
+		for line := range bytes.Lines(b.Lines) {
+			if line = bytes.TrimSuffix(line, []byte{'\n'}); SeqOf(line) == own.seq {
+				return alike(line, own.line), nil
+			}
+		}
+		return b.First > own.seq, nil // in a gap
+	}
+	return true, nil // the node has lost it, and goes on with later numbers
+}
+
+// alike reports whether two lines tell the same event. A newer gateway may say more of it, and
+// say in its own words what neither agent nor client has sent.
+func alike(a, b []byte) bool {
+	one, err := EventOf(a)
+	if err != nil {
+		return false
+	}
+	other, err := EventOf(b)
+	return err == nil && one.Time.Equal(other.Time) && one.Direction == other.Direction &&
+		(one.Direction == runtime.FromGateway || bytes.Equal(one.Message, other.Message))
+}
+
+// SeqOf returns the number of an event as it stands in a replica.
+func SeqOf(line []byte) uint64 {
+	v, _ := rawjson.Member(line, "seq")
+	var n uint64
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n
+}

@@ -1,0 +1,18 @@
+// Package replica copies the events of nodes' sessions into the store, where they can be read
+// without the node.
+//
+// # Guarantees
+//
+// A [Follower] is a follower of one node's journals: a position in each, no queue of events.
+// Where the replica ends is where it goes on, whoever wrote it, so a hub that ends loses
+// nothing and writes nothing twice. Of a session that changes often only how it is now is
+// looked at. A store that is slow or takes nothing holds up the copies of a node, and neither
+// the node nor its clients.
+//
+// A replica is a beginning of what the node has, in its order. What the node let go of before
+// it could be copied is marked as a gap. A node that says something else than it said before,
+// of the same numbers, gets a replica of a further epoch; the one before stays as it is.
+//
+// What a node sends is trusted in nothing: it is checked, bounded, and a failure of one
+// session is noted with it and tried again.
+package replica

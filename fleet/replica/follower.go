@@ -1,0 +1,390 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+)
+
+const (
+	ofNode = 4  // sessions of one node that are copied at one time
+	atOnce = 32 // of all nodes of a hub
+
+	againAfter  = 5 * time.Second  // what failed is tried again
+	longestWait = 30 * time.Second // between attempts to hear of a node's sessions
+	noteBound   = 5 * time.Second  // for what is noted when a node is gone
+)
+
+// Share is what all followers of a hub share.
+type Share struct {
+	turns chan struct{} // those that copy
+	large chan struct{} // those that read an event which is large
+}
+
+// NewShare returns one for a hub.
+func NewShare() *Share {
+	return &Share{turns: make(chan struct{}, atOnce), large: make(chan struct{}, largeAtOnce)}
+}
+
+// Options configure a Follower.
+type Options struct {
+	Store *store.Store
+	Node  store.Node
+	// Carrier sends requests to the node.
+	Carrier http.RoundTripper
+	Share   *Share
+	Logger  *slog.Logger
+	// Copied is told how many events were added to the store.
+	Copied func(events int)
+}
+
+// Follower copies the sessions of one node as long as it is connected.
+type Follower struct {
+	o   Options
+	log *slog.Logger
+
+	wake chan struct{} // has one when something may be due
+
+	mu       sync.Mutex
+	sessions map[string]*followed // by id; at most store.MaxSessionsOfNode that the node has
+	due      []string             // sessions that have news and are not being copied, each once
+	round    int                  // of being told of all sessions
+	refused  int                  // sessions beyond the bound, in this round
+}
+
+// followed is a session of the node, or one that it had.
+type followed struct {
+	epochs []uint64 // of its replicas, oldest first
+
+	// What the node has told last.
+	info   *runtime.SessionInfo // nil for nothing
+	gone   departure
+	round  int // in which it was told
+	busy   bool
+	due    bool
+	failed string // why the last attempt did, "" when it did not
+
+	// Those of a copy; nobody else uses them meanwhile.
+	at      store.Place // where the replica ends, if known
+	known   bool
+	checked bool   // the node says the same of that event
+	from    uint64 // the node has let go of events up to this one
+	limit   int    // events of a page
+
+	through uint64 // see store.Session
+}
+
+// departure says how a node came to have a session no more.
+type departure int
+
+const (
+	here    departure = iota
+	deleted           // the node says that it was deleted
+	missing           // it is not among those that the node has
+)
+
+// New returns a follower that has not begun.
+func New(o Options) *Follower {
+	f := &Follower{o: o, log: o.Logger.With("node", o.Node.Name), wake: make(chan struct{}, 1), sessions: map[string]*followed{}}
+	for _, s := range o.Store.Sessions() {
+		if s.Of(o.Node) {
+			e := f.entryLocked(s.Session)
+			if e.epochs = append(e.epochs, s.Epoch); s.Epoch == slices.Max(e.epochs) {
+				e.through = s.Through
+			}
+		}
+	}
+	for _, e := range f.sessions {
+		slices.Sort(e.epochs)
+	}
+	return f
+}
+
+// Run copies until ctx ends, and returns when everything of it has ended and what is known of
+// the sessions is noted. Call it once.
+func (f *Follower) Run(ctx context.Context) {
+	var own sync.WaitGroup
+	own.Go(func() { f.listen(ctx) })
+	again := time.NewTicker(againAfter)
+	defer again.Stop()
+	turns := make(chan struct{}, ofNode)
+	for ctx.Err() == nil {
+		id, ok := f.next()
+		if !ok {
+			select {
+			case <-f.wake:
+			case <-again.C:
+				f.retry()
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if !enter(ctx, turns) {
+			break
+		}
+		own.Go(func() {
+			defer func() { <-turns }()
+			if enter(ctx, f.o.Share.turns) {
+				defer func() { <-f.o.Share.turns }()
+				f.serve(ctx, id)
+			}
+		})
+	}
+	own.Wait()
+	f.note()
+}
+
+// enter waits for room in a semaphore; false when ctx has ended before.
+func enter(ctx context.Context, room chan struct{}) bool {
+	select {
+	case room <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Behind returns how many events the node has told of that were not copied yet, at most.
+func (f *Follower) Behind() (n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.sessions {
+		if e.info != nil && e.gone == here && e.info.EventCount > e.through {
+			n += e.info.EventCount - e.through
+		}
+	}
+	return n
+}
+
+func (f *Follower) entryLocked(id string) *followed {
+	e := f.sessions[id]
+	if e == nil {
+		e = &followed{limit: firstPage}
+		f.sessions[id] = e
+	}
+	return e
+}
+
+// tell takes what a node says of its list of sessions.
+func (f *Follower) tell(c runtime.SessionChange) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch c.Type {
+	case runtime.ChangeReset:
+		f.round++
+		f.refused = 0
+	case runtime.ChangeCurrent:
+		for id, e := range f.sessions {
+			if e.round != f.round && e.gone == here {
+				e.gone, e.info = missing, nil
+				f.markLocked(id, e)
+			}
+		}
+	case runtime.ChangeDeleted:
+		if e := f.sessions[c.SessionID]; e != nil {
+			e.gone, e.info, e.round = deleted, nil, f.round
+			f.markLocked(c.SessionID, e)
+		}
+	case runtime.ChangeSession:
+		if c.Session == nil || !session.PlainID(c.Session.ID) || c.Session.CreatedAt.IsZero() {
+			f.log.Warn("a session cannot be copied: it has no time, no id, or one that cannot be a session's")
+			return
+		}
+		id := c.Session.ID
+		if f.sessions[id] == nil && len(f.sessions) >= store.MaxSessionsOfNode {
+			if f.refused++; f.refused == 1 {
+				f.log.Warn("a node has more sessions than are copied", "most", store.MaxSessionsOfNode)
+			}
+			return
+		}
+		e := f.entryLocked(id)
+		info := bounded(*c.Session)
+		e.info, e.gone, e.round = &info, here, f.round
+		f.markLocked(id, e)
+	} // what a newer node says besides is of no concern here
+}
+
+// markLocked has a session looked at, soon and once.
+func (f *Follower) markLocked(id string, e *followed) {
+	if e.due {
+		return
+	}
+	e.due = true
+	if !e.busy {
+		f.due = append(f.due, id)
+		f.wakeUp()
+	}
+}
+
+func (f *Follower) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // it has one pending
+	}
+}
+
+// next returns a session that is due, which is busy until done is called.
+func (f *Follower) next() (string, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.due) == 0 {
+		return "", false
+	}
+	id := f.due[0]
+	f.due = f.due[1:]
+	f.sessions[id].due, f.sessions[id].busy = false, true
+	return id, true
+}
+
+// retry marks what has failed.
+func (f *Follower) retry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, e := range f.sessions {
+		if e.failed != "" {
+			f.markLocked(id, e)
+		}
+	}
+}
+
+// serve does what is due for a session.
+func (f *Follower) serve(ctx context.Context, id string) {
+	f.mu.Lock()
+	e := f.sessions[id]
+	info, gone := e.info, e.gone
+	f.mu.Unlock()
+	var more bool
+	var err error
+	switch {
+	case gone != here:
+		err = f.depart(ctx, id, e, gone)
+	case info != nil:
+		more, err = f.copy(ctx, e, *info)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.busy = false
+	had := e.failed
+	if e.failed = ""; err != nil && ctx.Err() == nil {
+		e.failed = err.Error()
+		e.known = false // what was written is not known
+		if e.failed != had && !errors.Is(err, errLost) {
+			f.log.Warn("a session could not be copied", "session", id, "err", err)
+		}
+	}
+	if gone != here && err == nil && !e.due && len(e.epochs) == 0 {
+		delete(f.sessions, id)
+		return
+	}
+	if e.due {
+		f.due = append(f.due, id)
+		f.wakeUp()
+	} else if more && e.failed == "" {
+		f.markLocked(id, e)
+	}
+}
+
+// listen follows the list of the node's sessions until ctx ends.
+func (f *Follower) listen(ctx context.Context) {
+	wait, said := time.Second, ""
+	for {
+		begun := time.Now()
+		err := f.changes(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(begun) > longestWait {
+			wait = time.Second
+		}
+		level := slog.LevelDebug
+		if err.Error() != said {
+			level, said = slog.LevelWarn, err.Error()
+		}
+		f.log.Log(ctx, level, "the sessions of a node cannot be followed", "err", err, "again_in", wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		wait = min(2*wait, longestWait)
+	}
+}
+
+// note writes what the node has told last and was not written yet, in bounded time.
+func (f *Follower) note() {
+	ctx, cancel := context.WithTimeout(context.Background(), noteBound)
+	defer cancel()
+	for id, e := range f.sessions { // nobody else is left
+		if e.info == nil || e.gone != here || len(e.epochs) == 0 {
+			continue
+		}
+		err := f.o.Store.UpdateSession(ctx, f.replica(id, e.last()), func(had *store.Session) *store.Session {
+			if had == nil || had.Gone != nil || !had.Info.CreatedAt.Equal(e.info.CreatedAt) || had.Info.EventCount >= e.info.EventCount {
+				return nil
+			}
+			next := *had
+			next.Info = *e.info
+			return &next
+		})
+		if err != nil {
+			f.log.Warn("what a node said last could not be noted", "session", id, "err", err)
+			return
+		}
+	}
+}
+
+func (f *Follower) replica(id string, epoch uint64) store.ReplicaID {
+	return store.ReplicaID{Node: f.o.Node.Name, Session: id, Epoch: epoch}
+}
+
+// last returns the newest epoch, 0 for none.
+func (e *followed) last() uint64 {
+	if len(e.epochs) == 0 {
+		return 0
+	}
+	return e.epochs[len(e.epochs)-1]
+}
+
+// The texts of a session are bounded: they are in the memory of each hub.
+const (
+	maxText     = 4 << 10
+	maxMetadata = 16 << 10
+	maxTrouble  = 500
+)
+
+// bounded returns what is kept of what a node says of a session.
+func bounded(i runtime.SessionInfo) runtime.SessionInfo {
+	for _, text := range []*string{&i.Title, &i.Cwd, &i.Gist, &i.Agent, &i.AgentSessionID, &i.Model, (*string)(&i.State), (*string)(&i.Continuity)} {
+		if len(*text) > maxText {
+			*text = (*text)[:maxText]
+		}
+	}
+	if len(i.Metadata) > maxMetadata {
+		i.Metadata = nil
+	}
+	if i.Ended != nil {
+		e := *i.Ended
+		e.Stderr = nil // it may hold anything, and is in the log
+		e.Reason, e.TerminatedBy, e.Message = e.Reason[:min(len(e.Reason), maxText)], e.TerminatedBy[:min(len(e.TerminatedBy), maxText)], e.Message[:min(len(e.Message), maxText)]
+		i.Ended = &e
+	}
+	i.Match = nil
+	return i
+}
+
+var errNotAGateway = errors.New("the node does not answer as a gateway does")
+
+func badAnswer(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errNotAGateway, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,233 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	maxChange = 1 << 20 // bytes of one change of the list of sessions
+
+	maxEvent    = 80 << 20 // bytes of an event; what agents say in one line may have 64 MiB
+	usualEvent  = 1 << 20  // one with more waits for its turn among those of all nodes
+	largeAtOnce = 2
+
+	firstPage = 100 // events of the first page that is asked for
+	mostPage  = 1000
+	fullPage  = 1 << 20 // bytes that a page is meant to have
+	pageBound = 5 * time.Minute
+	stall     = 20 * time.Second // without a byte of it
+)
+
+// errLost says that the node could not be asked, or its answer did not come to its end.
+var errLost = errors.New("the node did not answer")
+
+// ask sends a GET to the node and returns an answer that is no error. The path is escaped.
+func (f *Follower) ask(ctx context.Context, accept, path string, query url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := f.o.Carrier.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errLost, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, fmt.Errorf("the node answers: %w", acphttp.ReadProblem(resp))
+	}
+	return resp, nil
+}
+
+// changes follows the list of sessions from its beginning until it ends, which is an error.
+func (f *Follower) changes(ctx context.Context) error {
+	resp, err := f.ask(ctx, sse.ContentType, "/v2/sessions/changes", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := sse.NewDecoder(resp.Body, maxChange)
+	for {
+		ev, err := dec.Next()
+		if err != nil {
+			return fmt.Errorf("follow the sessions of the node: %w", err)
+		}
+		if ev.Type != "message" {
+			continue
+		}
+		var c runtime.SessionChange
+		if err := json.Unmarshal(ev.Data, &c); err != nil {
+			return badAnswer("a change of its sessions is not one: %v", err)
+		}
+		f.tell(c)
+	}
+}
+
+// event is an event in the node's own bytes, without newlines.
+type event struct {
+	seq  uint64
+	line []byte
+}
+
+// page asks for the events of a session behind after and gives each one to take. It returns how
+// many bytes they had, and whether there are more.
+func (f *Follower) page(ctx context.Context, id string, after uint64, limit int, take func(event) error) (size int64, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pageBound)
+	defer cancel()
+	still := time.AfterFunc(stall, cancel)
+	defer still.Stop()
+	resp, err := f.ask(ctx, "application/json", "/v2/sessions/"+url.PathEscape(id)+"/events",
+		url.Values{"after": {strconv.FormatUint(after, 10)}, "limit": {strconv.Itoa(limit)}})
+	if err != nil {
+		return 0, false, err
+	}
+	defer resp.Body.Close()
+	body := &gauge{r: resp.Body, ctx: ctx, still: still, large: f.o.Share.large}
+	defer body.release()
+	dec := json.NewDecoder(body)
+	if err := expect(dec, '{'); err != nil {
+		return 0, false, err
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return size, false, unread(err)
+		}
+		switch name {
+		case "events":
+			if err := expect(dec, '['); err != nil {
+				return 0, false, err
+			}
+			for dec.More() {
+				ev, err := nextEvent(dec)
+				if err != nil {
+					return size, false, err
+				}
+				size += int64(len(ev.line))
+				if err := take(ev); err != nil {
+					return size, false, err
+				}
+				body.release()
+			}
+			if err := expect(dec, ']'); err != nil {
+				return size, false, err
+			}
+		case "hasMore":
+			err = dec.Decode(&more)
+		default:
+			var other json.RawMessage
+			err = dec.Decode(&other)
+		}
+		if err != nil {
+			return size, false, unread(err)
+		}
+	}
+	return size, more, expect(dec, '}')
+}
+
+func expect(dec *json.Decoder, d json.Delim) error {
+	t, err := dec.Token()
+	if err != nil {
+		return unread(err)
+	}
+	if t != d {
+		return badAnswer("a page of events has %v where %v should be", t, d)
+	}
+	return nil
+}
+
+// unread says why an answer could not be read on.
+func unread(err error) error {
+	switch {
+	case errors.Is(err, errLarge):
+		return err
+	case errors.As(err, new(*json.SyntaxError)), errors.As(err, new(*json.UnmarshalTypeError)):
+		return badAnswer("%v", err)
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+func nextEvent(dec *json.Decoder) (event, error) {
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return event{}, unread(err)
+	}
+	if bytes.ContainsAny(raw, "\r\n") {
+		var line bytes.Buffer
+		if err := json.Compact(&line, raw); err != nil {
+			return event{}, unread(err)
+		}
+		raw = line.Bytes()
+	}
+	ev, err := EventOf(raw)
+	if err != nil {
+		return event{}, badAnswer("%v", err)
+	}
+	return event{ev.Seq, raw}, nil
+}
+
+// EventOf reads a line of a replica. The event shares no memory with it.
+func EventOf(line []byte) (runtime.Event, error) {
+	var e runtime.Event
+	if err := json.Unmarshal(line, &e); err != nil {
+		return e, fmt.Errorf("an event is not one: %w", err)
+	}
+	switch {
+	case e.Seq == 0 || e.Seq != SeqOf(line) || len(e.Message) == 0 || e.Time.IsZero():
+		return e, errors.New("an event has no number, no time or no message")
+	case e.Direction != runtime.FromAgent && e.Direction != runtime.FromClient && e.Direction != runtime.FromGateway:
+		return e, fmt.Errorf("event %d comes from nobody", e.Seq)
+	}
+	return e, nil
+}
+
+var errLarge = fmt.Errorf("an event has more than %d MiB, which is more than a hub copies", maxEvent>>20)
+
+// gauge reads an answer of which each event is bounded. Of those that are large only a few are
+// read at one time, of all nodes.
+type gauge struct {
+	r     io.Reader
+	ctx   context.Context
+	still *time.Timer // ends the answer when nothing comes
+	large chan struct{}
+	n     int  // bytes since the last event
+	holds bool // a place in large
+}
+
+// Read implements io.Reader.
+func (g *gauge) Read(p []byte) (int, error) {
+	if g.n > usualEvent && !g.holds {
+		g.still.Stop() // the wait is not the node's
+		if g.holds = enter(g.ctx, g.large); !g.holds {
+			return 0, context.Cause(g.ctx)
+		}
+	}
+	if g.n > maxEvent {
+		return 0, errLarge
+	}
+	g.still.Reset(stall)
+	n, err := g.r.Read(p)
+	g.n += n
+	return n, err
+}
+
+// release says that an event was read and is not needed any more.
+func (g *gauge) release() {
+	if g.n = 0; g.holds {
+		<-g.large
+		g.holds = false
+	}
+}

@@ -1,0 +1,485 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// some are n events, of which those in large have a text of so many bytes.
+func some(n int, large map[int]int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = said(i+1, fmt.Sprintf("piece %d ", i+1)+strings.Repeat("x", large[i+1]))
+	}
+	return out
+}
+
+// list returns the sessions that a query selects.
+func (h *hub) list(token, query string) fleet.SessionList {
+	h.t.Helper()
+	status, body := h.ask(http.MethodGet, "/v2/sessions"+query, token, nil)
+	var l fleet.SessionList
+	if err := json.Unmarshal(body, &l); status != http.StatusOK || err != nil {
+		h.t.Fatalf("list %s: %d %s", query, status, body)
+	}
+	return l
+}
+
+func (h *hub) session(at string) fleet.Session {
+	h.t.Helper()
+	status, body := h.ask(http.MethodGet, "/v2/sessions/"+at, adminToken, nil)
+	var s fleet.Session
+	if err := json.Unmarshal(body, &s); status != http.StatusOK || err != nil {
+		h.t.Fatalf("session %s: %d %s", at, status, body)
+	}
+	return s
+}
+
+// lines returns all events that the hub has of a session, in pages of limit, as they were sent.
+func (h *hub) lines(at string, limit int) []string {
+	h.t.Helper()
+	out := []string{}
+	after := uint64(0)
+	for {
+		id, q, _ := strings.Cut(at, "?")
+		status, body := h.ask(http.MethodGet, fmt.Sprintf("/v2/sessions/%s/events?after=%d&limit=%d&%s", id, after, limit, q), adminToken, nil)
+		var page struct {
+			Events  []json.RawMessage
+			HasMore bool
+		}
+		if err := json.Unmarshal(body, &page); status != http.StatusOK || err != nil {
+			h.t.Fatalf("events of %s after %d: %d %.300s", at, after, status, body)
+		}
+		for _, raw := range page.Events {
+			var e runtime.Event
+			if err := json.Unmarshal(raw, &e); err != nil || e.Seq <= after {
+				h.t.Fatalf("event %d stands behind event %d: %v", e.Seq, after, err)
+			}
+			after = e.Seq
+			out = append(out, string(raw))
+		}
+		if !page.HasMore || len(page.Events) == 0 {
+			return out
+		}
+	}
+}
+
+// What the hub has of sessions is read, searched and filtered when their node is gone, byte for
+// byte, and it says what it has not.
+func TestReplicas_WithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	one := some(250, map[int]int{7: 1300 << 10, 8: 600 << 10, 250: 700 << 10})
+	g.put("one/of:2", begun, one...)
+	g.put("two", begun.Add(time.Hour), said(1, "find the nee"), said(2, "dle here"))
+	g.tell("three", begun.Add(-time.Hour), 12, some(10, nil)...)
+	n := h.join("box", h.joinToken(), map[string]string{"team": "a"}, g)
+	h.copied("one/of:2", 250)
+	h.copied("two", 2)
+	h.copied("three", 12)
+	if s := h.session("two"); s.State != runtime.StateIdle || s.Node != "box" || s.Replica.LastSeq != 2 || s.Replica.Missing != 0 {
+		t.Errorf("while the node is there: %+v", s)
+	}
+	g.put("two", begun.Add(time.Hour), said(1, "find the nee"), said(2, "dle here"), said(3, "!"))
+	h.copied("two", 3)
+	// The node says that there are more, and is gone before it gives them.
+	gave := make(chan struct{}, 1)
+	g.mu.Lock()
+	g.page = func(w http.ResponseWriter, _ string) bool {
+		select {
+		case gave <- struct{}{}:
+		default:
+		}
+		panic(http.ErrAbortHandler)
+	}
+	g.mu.Unlock()
+	g.tell("two", begun.Add(time.Hour), 9)
+	<-gave
+	n.leave()
+	h.awaitState("box", fleet.StateOffline)
+
+	if s := h.session("two"); s.State != fleet.SessionOffline || s.Replica.LastSeq != 3 || s.Replica.Missing != 6 || s.EventCount != 9 {
+		t.Errorf("without the node: %+v", s)
+	}
+	if s := h.session("three"); s.Replica.LastSeq != 12 || s.Replica.Missing != 0 {
+		t.Errorf("numbers without events: %+v", s)
+	}
+	if diff := cmp.Diff(one, h.lines("one%2Fof:2", 100)); diff != "" {
+		t.Errorf("the events, -want +got:\n%.2000s", diff)
+	}
+	for query, want := range map[string]string{
+		"":                          "two one/of:2 three",
+		"?sort=created&limit=2":     "two one/of:2",
+		"?q=NEEDLE":                 "two",
+		"?q=piece+249":              "one/of:2",
+		"?q=about+t":                "two three",
+		"?node=box&label=team=a":    "two one/of:2 three",
+		"?node=other":               "",
+		"?label=team=b":             "",
+		"?agent=claude":             "",
+		"?cwd=/elsewhere":           "",
+		"?state=offline&agent=mock": "two one/of:2 three",
+		"?state=idle":               "",
+	} {
+		var got []string
+		for _, s := range h.list(adminToken, query).Sessions {
+			got = append(got, s.ID)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", query, strings.Join(got, " "), want)
+		}
+	}
+	first := h.list(adminToken, "?limit=1")
+	second := h.list(adminToken, "?limit=1&cursor="+first.NextCursor)
+	third := h.list(adminToken, "?limit=1&cursor="+second.NextCursor)
+	if first.Sessions[0].ID != "two" || second.Sessions[0].ID != "one/of:2" || third.Sessions[0].ID != "three" || third.NextCursor != "" {
+		t.Errorf("pages: %+v, %+v, %+v", first, second, third)
+	}
+	if m := h.list(adminToken, "?q=needle").Sessions[0].Match; m == nil || m.Seq != 2 || !strings.Contains(m.Text, "needle here") {
+		t.Errorf("the match: %+v", m)
+	}
+	status, body := h.ask(http.MethodGet, "/v2/sessions/two/transcript", adminToken, nil)
+	if status != http.StatusOK || !strings.Contains(string(body), "find the needle here!") || !strings.Contains(string(body), "6 events at the end") {
+		t.Errorf("the transcript: %d %s", status, body)
+	}
+	// A hub that is killed may have added events without noting it with the session.
+	id := store.ReplicaID{Node: "box", Session: "three", Epoch: 1}
+	end, err := h.store.End(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.store.Append(t.Context(), id, end, store.Batch{First: 13, Last: 13, Lines: []byte(said(13, " the late one") + "\n")}); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.session("three"); s.EventCount != 13 || s.Replica.LastSeq != 13 || s.Replica.Missing != 0 {
+		t.Errorf("with an event that was not noted: %+v", s)
+	}
+	if _, body := h.ask(http.MethodGet, "/v2/sessions/three/transcript", adminToken, nil); !strings.Contains(string(body), "the late one") {
+		t.Error("the transcript lacks the event that was not noted")
+	}
+	status, body = h.ask(http.MethodPost, "/nodes/box/v2/rpc", adminToken, map[string]string{})
+	if status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" || !strings.Contains(string(body), "/v2/sessions?node=box") {
+		t.Errorf("a prompt: %d %s", status, body)
+	}
+	for query, want := range map[string]int{
+		"/v2/sessions?limit=0": 400, "/v2/sessions?limit=1001": 400, "/v2/sessions?sort=up": 400, "/v2/sessions?state=lost": 400, "/v2/sessions?cursor=x": 400,
+		"/v2/sessions?label=a": 400, "/v2/sessions?q=" + strings.Repeat("a", 201): 400, "/v2/sessions/two?epoch=0": 400, "/v2/sessions/two?epoch=9": 404,
+		"/v2/sessions/two/events?after=-1": 400, "/v2/sessions/two/events?limit=0": 400, "/v2/sessions/two/transcript?format=pdf": 400,
+		"/v2/sessions/two/transcript?thoughts=x": 400, "/v2/sessions/two/transcript?redact=(": 400, "/v2/sessions/none": 404,
+	} {
+		if status, body := h.ask(http.MethodGet, query, adminToken, nil); status != want {
+			t.Errorf("%s: %d %s, want %d", query, status, body, want)
+		}
+	}
+}
+
+// A hub that ends in the middle has a beginning, and the next one goes on behind it.
+func TestReplicas_HubEndsInTheMiddle(t *testing.T) {
+	dir := t.TempDir()
+	h := startCopierOn(t, "one", store.Options{Dir: dir})
+	g := newGateway()
+	want := some(700, map[int]int{50: 1 << 20, 650: 1 << 20})
+	held := make(chan struct{}, 1)
+	g.page = func(w http.ResponseWriter, _ string) bool {
+		if g.pagesAsked() < 2 {
+			return false
+		}
+		select {
+		case held <- struct{}{}:
+		default:
+		}
+		panic(http.ErrAbortHandler)
+	}
+	g.put("s", begun, want...)
+	h.join("box", h.joinToken(), nil, g)
+	<-held
+	h.stop()
+	g.mu.Lock()
+	g.page = nil
+	asked := g.asked
+	g.mu.Unlock()
+
+	h = startCopierOn(t, "two", store.Options{Dir: dir})
+	if s := h.session("s"); s.State != fleet.SessionOffline || s.Replica.LastSeq == 0 || s.Replica.Missing != 700-s.Replica.LastSeq {
+		t.Errorf("after the restart, without the node: %+v", s)
+	}
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 700)
+	if diff := cmp.Diff(want, h.lines("s", 1000)); diff != "" {
+		t.Errorf("the events, -want +got:\n%.2000s", diff)
+	}
+	if g.pagesAsked() == asked {
+		t.Error("the second hub asked for nothing, so nothing was tried")
+	}
+}
+
+// What a node says of the same numbers, or the same id, is kept apart when it is not the same.
+func TestReplicas_OtherHistories(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	before := some(5, nil)
+	g.put("restored", begun, before...)
+	g.put("again", begun, before...)
+	g.put("lost", begun, before...)
+	g.put("deleted", begun, before...)
+	g.put("unheard", begun, before...)
+	g.put("upgraded", begun, before...)
+	g.put("unplugged", begun, before...)
+	newer := make([]string, len(before))
+	for i, line := range before {
+		newer[i] = strings.Replace(line, `"direction"`, `"note":1,"direction"`, 1)
+	}
+	n := h.join("box", h.joinToken(), nil, g)
+	for _, id := range []string{"restored", "again", "lost", "deleted", "unheard", "upgraded", "unplugged"} {
+		h.copied(id, 5)
+	}
+	// Of the same gateway: what it has no more was deleted, heard or not.
+	g.forget("deleted", true)
+	h.await("the deleted session goes", func() bool { return len(h.list(adminToken, "").Sessions) == 6 })
+	g.forget("unheard", false)
+	h.hub.Moved("box", "another") // the tunnel ends, and the same gateway joins again
+	h.await("the unheard one goes, too", func() bool { return len(h.list(adminToken, "").Sessions) == 5 })
+
+	// Of another run, with a disk that is not the same.
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	g.forget("lost", false)
+	after := append(some(3, nil), said(4, "another fourth"), said(5, "another fifth"), said(6, "sixth"))
+	// This one was opened by a newer gateway, which says more of each event.
+	g.put("upgraded", begun, append(newer, said(6, "sixth"))...)
+	// The machine of this one lost its power: the end of the log is not there, and its numbers
+	// are not used again.
+	g.tell("unplugged", begun, 10, append(slices.Clone(before[:3]), said(9, "ninth"), said(10, "tenth"))...)
+	g.put("restored", begun, after...)
+	g.put("again", begun.Add(time.Minute), after...)
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("restored", 6)
+	h.copied("again", 6)
+	h.copied("upgraded", 6)
+	h.copied("unplugged", 10)
+	if diff := cmp.Diff(append(slices.Clone(before), said(9, "ninth"), said(10, "tenth")), h.lines("unplugged", 10)); diff != "" {
+		t.Errorf("the unplugged one, -want +got:\n%s", diff)
+	}
+	if got := h.lines("upgraded", 10); h.session("upgraded").Epoch != 1 || len(got) != 6 || got[4] != before[4] {
+		t.Errorf("the upgraded one has %d events and epoch %d", len(got), h.session("upgraded").Epoch)
+	}
+	h.await("the lost one is gone", func() bool { return h.session("lost").State == fleet.SessionGone })
+	for _, id := range []string{"restored", "again"} {
+		if s := h.session(id); s.Epoch != 2 || s.State != runtime.StateIdle {
+			t.Errorf("%s: %+v", id, s)
+		}
+		if s := h.session(id + "?epoch=1"); s.State != fleet.SessionGone || s.Replica.Gone == nil {
+			t.Errorf("%s as it was: %+v", id, s)
+		}
+		if diff := cmp.Diff(before, h.lines(id+"?epoch=1", 100)); diff != "" {
+			t.Errorf("%s as it was, -want +got:\n%s", id, diff)
+		}
+		if diff := cmp.Diff(after, h.lines(id, 100)); diff != "" {
+			t.Errorf("%s, -want +got:\n%s", id, diff)
+		}
+	}
+	if status, body := h.ask(http.MethodDelete, "/v2/sessions/again", adminToken, nil); status != http.StatusConflict {
+		t.Errorf("remove a session that its node has: %d %s", status, body)
+	}
+	for _, at := range []string{"lost", "again?epoch=1"} {
+		if status, body := h.ask(http.MethodDelete, "/v2/sessions/"+at, adminToken, nil); status != http.StatusNoContent {
+			t.Errorf("remove %s: %d %s", at, status, body)
+		}
+		if status, _ := h.ask(http.MethodGet, "/v2/sessions/"+at, adminToken, nil); status != http.StatusNotFound {
+			t.Errorf("%s after it was removed: %d", at, status)
+		}
+	}
+	// Two nodes may have the same id, and neither says anything about the other's.
+	other := newGateway()
+	other.put("again", begun, said(1, "of the other"))
+	h.join("other", h.joinToken(), map[string]string{"team": "b"}, other)
+	h.copied("again", 1)
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/again", adminToken, nil); status != http.StatusConflict || !strings.Contains(string(body), "box, other") {
+		t.Errorf("an id of two nodes: %d %s", status, body)
+	}
+	if got := h.lines("again?node=other", 10); len(got) != 1 || got[0] != said(1, "of the other") {
+		t.Errorf("by the node: %v", got)
+	}
+	// Who may see one of them does not learn of the other.
+	token := h.token(fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"team": "b"}})
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/again", token, nil); status != http.StatusOK || !strings.Contains(string(body), `"node":"other"`) {
+		t.Errorf("for one of the nodes: %d %s", status, body)
+	}
+	if l := h.list(token, ""); len(l.Sessions) != 1 || l.Sessions[0].Node != "other" {
+		t.Errorf("the list for one of the nodes: %+v", l)
+	}
+}
+
+// What the node let go of before it was copied is missing, and the hub says so.
+func TestReplicas_Gap(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	all := some(30, nil)
+	g.put("s", begun, all[:10]...)
+	n := h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 10)
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	g.put("s", begun, all...)
+	g.mu.Lock()
+	g.sessions["s"].oldest = 21
+	g.mu.Unlock()
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 30)
+	status, body := h.ask(http.MethodGet, "/v2/sessions/s/events", adminToken, nil)
+	if status != http.StatusOK || strings.Count(string(body), "piece") != 10 || !strings.Contains(string(body), `"hasMore":true`) {
+		t.Errorf("up to the gap: %d %s", status, body)
+	}
+	status, body = h.ask(http.MethodGet, "/v2/sessions/s/events?after=10", adminToken, nil)
+	var p struct{ OldestSeq int }
+	if err := json.Unmarshal(body, &p); status != http.StatusGone || kindOf(body) != "events_expired" || err != nil || p.OldestSeq != 21 {
+		t.Errorf("behind the gap: %d %s", status, body)
+	}
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/s/events?after=20", adminToken, nil); status != http.StatusOK || strings.Count(string(body), "piece") != 10 {
+		t.Errorf("after the gap: %d %s", status, body)
+	}
+	if _, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil); !strings.Contains(string(body), "1 place in the middle") || !strings.Contains(string(body), "piece 30") {
+		t.Errorf("the transcript: %s", body)
+	}
+}
+
+// A node that answers what no gateway does is told apart from others: what was good of it is
+// kept, why there is no more stands with the session, and other sessions are copied.
+func TestReplicas_NodeIsNotTrusted(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	answers := map[string]string{
+		"order":  `{"events":[` + said(1, "a") + "," + said(3, "b") + "," + said(2, "c") + `],"hasMore":false}`,
+		"twice":  `{"events":[` + said(1, "a") + "," + said(1, "a") + `],"hasMore":false}`,
+		"two":    `{"events":[{"seq":1,"Seq":7,"time":"2026-01-02T03:04:05Z","direction":"agent","message":{}}],"hasMore":false}`,
+		"nobody": `{"events":[{"seq":1,"time":"2026-01-02T03:04:05Z","direction":"<script>","message":{}}],"hasMore":false}`,
+		"list":   `[]`,
+		"text":   `{"events":[` + said(1, "a") + `,nonsense`,
+		"short":  `{"events":[` + said(1, "a"),
+		"more":   `{"events":[],"hasMore":true}`,
+		"page":   `<html>`,
+	}
+	g.page = func(w http.ResponseWriter, id string) bool {
+		_, _ = w.Write([]byte(answers[id])) // the hub may have had enough
+		return answers[id] != ""
+	}
+	for id := range answers {
+		g.put(id, begun, some(5, nil)...)
+	}
+	g.put("good", begun, "{\n"+said(1, "lines")[1:])
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("good", 1)
+	h.await("all are known", func() bool { return len(h.list(adminToken, "").Sessions) == len(answers)+1 })
+	if got := h.lines("good", 10); len(got) != 1 || got[0] != strings.ReplaceAll(said(1, "lines"), `", "`, `","`) {
+		t.Errorf("an event with line ends: %q", got)
+	}
+	for id, first := range map[string]int{"order": 2, "twice": 1, "two": 0, "nobody": 0, "list": 0, "text": 1, "more": 0, "page": 0} {
+		h.await(id+" is in trouble", func() bool { return h.session(id).Replica.Trouble != "" })
+		s := h.session(id)
+		if !strings.Contains(s.Replica.Trouble, "does not answer as a gateway does") || len(h.lines(id, 10)) != first || s.Replica.Missing == 0 {
+			t.Errorf("%s: %+v with %d events", id, s.Replica, len(h.lines(id, 10)))
+		}
+	}
+	if s := h.session("short"); s.Replica.Trouble != "" {
+		t.Errorf("an answer that was cut off is no fault: %+v", s.Replica)
+	}
+	_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+	if !strings.Contains(string(body), "sandbox_hub_sessions 10") || strings.Contains(string(body), "sandbox_hub_replication_lag_entries 0") {
+		t.Errorf("the metrics do not say that the hub is behind")
+	}
+}
+
+// A node that was forgotten takes its sessions along to nobody: who joins by its name has others.
+func TestReplicas_NameIsUsedAgain(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.put("s", begun, said(1, "of team a"))
+	n := h.join("box", h.joinToken(), map[string]string{"team": "a"}, g)
+	h.copied("s", 1)
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	if status, body := h.ask(http.MethodDelete, "/v2/nodes/box", adminToken, nil); status != http.StatusNoContent {
+		t.Fatalf("forget the node: %d %s", status, body)
+	}
+	other := newGateway()
+	other.put("t", begun, said(1, "of team b"))
+	h.join("box", h.joinToken(), map[string]string{"team": "b"}, other)
+	h.copied("t", 1)
+	for team, want := range map[string]string{"a": "s gone", "b": "t idle"} {
+		token := h.token(fleet.NewToken{Kind: store.KindClient, Labels: map[string]string{"team": team}})
+		l := h.list(token, "")
+		if len(l.Sessions) != 1 || l.Sessions[0].ID+" "+string(l.Sessions[0].State) != want {
+			t.Errorf("team %s sees %+v, want %s", team, l.Sessions, want)
+		}
+	}
+}
+
+// A store that is full takes no more, and says what to do; when there is room again the copies
+// go on.
+func TestReplicas_StoreIsFull(t *testing.T) {
+	h := startCopierOn(t, "hub", store.Options{Dir: t.TempDir(), LogBytes: 1 << 20})
+	g := newGateway()
+	g.put("large", begun, some(1, map[int]int{1: 900 << 10})...)
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("large", 1)
+	want := some(3, map[int]int{2: 400 << 10})
+	g.put("next", begun, want...)
+	h.await("the session has no room", func() bool {
+		list := h.list(adminToken, "?sort=created").Sessions
+		return len(list) == 2 && strings.Contains(list[1].Replica.Trouble, "--replica-bytes")
+	})
+	if s := h.session("large"); s.Replica.Missing != 0 || s.Replica.Trouble != "" {
+		t.Errorf("the one before: %+v", s.Replica)
+	}
+	g.forget("large", true)
+	h.await("the session before is removed", func() bool { return len(h.list(adminToken, "").Sessions) == 1 })
+	g.put("next", begun, want...)
+	h.copied("next", 3)
+	if diff := cmp.Diff(want, h.lines("next", 10)); diff != "" {
+		t.Errorf("the events, -want +got:\n%.500s", diff)
+	}
+}
+
+// Of two hubs that share a store one copies, the one with the tunnel, and both can read. When the
+// node comes to the other one, that goes on where the first has ended.
+func TestReplicas_TwoHubs(t *testing.T) {
+	address := natsServer(t)
+	one, two := startCopierOn(t, "one", store.Options{URL: address}), startCopierOn(t, "two", store.Options{URL: address})
+	g := newGateway()
+	want := some(20, map[int]int{3: 1300 << 10})
+	g.put("s", begun, want[:5]...)
+	n := one.join("box", one.joinToken(), nil, g)
+	two.copied("s", 5)
+	two.awaitState("box", fleet.StateOnline)
+	if s := two.session("s"); s.State != runtime.StateIdle || s.Replica.Missing != 0 {
+		t.Errorf("at the hub without the tunnel: %+v", s)
+	}
+	n.leave()
+	<-n.done
+	two.awaitState("box", fleet.StateOffline)
+	g.put("s", begun, want...)
+	two.join("box", two.joinToken(), nil, g)
+	one.copied("s", 20)
+	for _, h := range []*hub{one, two} {
+		if diff := cmp.Diff(want, h.lines("s", 7)); diff != "" {
+			t.Errorf("the events, -want +got:\n%.500s", diff)
+		}
+	}
+	if asked := g.pagesAsked(); asked > 4 { // what one hub copied the other one does not copy again
+		t.Errorf("%d pages were asked for", asked)
+	}
+}

@@ -1,0 +1,126 @@
+package fleet
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+// Route is one of the hub's, and who may use it.
+type Route struct {
+	// Method is "" for all. GET stands for HEAD, too.
+	Method string
+	// Path may have {name} for a segment, and {rest...} for all that follow.
+	Path string
+	Open bool // to everybody
+
+	Kind  store.Kind
+	Scope store.Scope // "" depends on the request
+	// OfNode says that {name} is a node that the token must be for.
+	OfNode bool
+	// Everywhere says that the token must be for all nodes.
+	Everywhere bool
+
+	serve func(h *Hub, w http.ResponseWriter, r *http.Request, c call) error
+}
+
+// call is what is known of a request when it is served.
+type call struct {
+	caller
+	params map[string]string
+	node   store.Node // of a route OfNode
+}
+
+// Routes returns all routes. The first one that fits is taken.
+func Routes() []Route {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	const client, read, admin = store.KindClient, store.ScopeRead, store.ScopeAdmin
+	return []Route{
+		{Method: get, Path: "/v2/health", Open: true, serve: (*Hub).getHealth},
+		{Method: get, Path: "/v2/ready", Open: true, serve: (*Hub).getReady},
+		{Method: get, Path: "/v2/version", Kind: client, Scope: read, serve: (*Hub).getVersion},
+		{Method: get, Path: tunnel.Path, Kind: store.KindJoin, serve: (*Hub).join},
+		{Method: get, Path: "/v2/nodes", Kind: client, Scope: read, serve: (*Hub).listNodes},
+		{Method: get, Path: "/v2/nodes/{name}", Kind: client, Scope: read, OfNode: true, serve: (*Hub).getNode},
+		{Method: del, Path: "/v2/nodes/{name}", Kind: client, Scope: admin, OfNode: true, serve: (*Hub).removeNode},
+		{Method: get, Path: "/v2/sessions", Kind: client, Scope: read, serve: (*Hub).listSessions},
+		{Method: get, Path: "/v2/sessions/{id}", Kind: client, Scope: read, serve: (*Hub).getSession},
+		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: admin, serve: (*Hub).removeSession},
+		{Method: get, Path: "/v2/sessions/{id}/events", Kind: client, Scope: read, serve: (*Hub).getEvents},
+		{Method: get, Path: "/v2/sessions/{id}/transcript", Kind: client, Scope: read, serve: (*Hub).getTranscript},
+		{Method: get, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).listTokens},
+		{Method: post, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).createToken},
+		{Method: del, Path: "/v2/tokens/{id}", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).revokeToken},
+		{Method: get, Path: "/metrics", Kind: client, Scope: read, Everywhere: true, serve: (*Hub).getMetrics},
+		{Path: "/nodes/{name}", Open: true, serve: (*Hub).leadToPage},
+		{Path: "/nodes/{name}/", Open: true, serve: (*Hub).leadToPage},
+		{Path: "/nodes/{name}/ui", Open: true, serve: (*Hub).leadToPage},
+		{Path: "/nodes/{name}/ui/{rest...}", Open: true, serve: (*Hub).servePage},
+		{Path: "/nodes/{name}/{rest...}", Kind: client, OfNode: true, serve: (*Hub).proxy},
+	}
+}
+
+// match returns the params of a path that fits, nil for one that does not. Both are
+// escaped, and so are the values of {rest...}.
+func (r Route) match(path string) map[string]string {
+	want, have := strings.Split(r.Path, "/"), strings.Split(path, "/")
+	params := map[string]string{}
+	for i, w := range want {
+		name, param := strings.CutPrefix(w, "{")
+		switch name = strings.TrimSuffix(name, "}"); {
+		case name == "rest..." && i < len(have):
+			params["rest"] = strings.Join(have[i:], "/")
+			return params
+		case i >= len(have):
+			return nil
+		case param && have[i] != "":
+			params[name] = have[i]
+		case w != have[i]:
+			return nil
+		}
+	}
+	if len(have) != len(want) {
+		return nil
+	}
+	return params
+}
+
+// find returns the route of a request.
+func (h *Hub) find(r *http.Request) (*Route, map[string]string, error) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	var allow []string
+	for i := range h.routes {
+		route := &h.routes[i]
+		params := route.match(r.URL.EscapedPath())
+		switch {
+		case params == nil:
+		case route.Method == "" || route.Method == method:
+			return route, params, nil
+		default:
+			allow = append(allow, route.Method)
+		}
+	}
+	if len(allow) == 0 {
+		return nil, nil, problem.New(problem.NotFound, "there is nothing at %s", r.URL.Path)
+	}
+	if slices.Contains(allow, http.MethodGet) {
+		allow = append(allow, http.MethodHead)
+	}
+	return nil, nil, &notAllowed{problem.New(problem.MethodNotAllowed, "%s does not accept %s; see the Allow header", r.URL.Path, r.Method), strings.Join(allow, ", ")}
+}
+
+// notAllowed is a problem with what the Allow header says.
+type notAllowed struct {
+	error
+	allow string
+}
+
+// Unwrap returns the problem.
+func (e *notAllowed) Unwrap() error { return e.error }

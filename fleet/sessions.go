@@ -1,0 +1,341 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+)
+
+// The states that sessions have at a hub beside those that they have at a gateway.
+const (
+	// SessionOffline says that the node is not connected.
+	SessionOffline runtime.State = "offline"
+	// SessionGone says that the node has the session no more, or is forgotten: the
+	// replica is all that there is of it.
+	SessionGone runtime.State = "gone"
+)
+
+var sessionStates = slices.Concat(session.States, []runtime.State{SessionOffline, SessionGone})
+
+const (
+	usualSessions = 100 // in a page
+	mostSessions  = 1000
+	maxQuery      = 200       // bytes of a search
+	searchBytes   = 256 << 20 // of replicas that a page of a search reads at most, and one replica more
+	maxSearching  = 2         // searches at one time; more wait
+)
+
+// Session is a session as clients see it.
+type Session struct {
+	runtime.SessionInfo
+	Node    string  `json:"node"`
+	Epoch   uint64  `json:"epoch"` // tells sessions apart that had the same id on the same node
+	Replica Replica `json:"replica"`
+}
+
+// Replica says what the hub has of a session's events.
+type Replica struct {
+	LastSeq uint64 `json:"lastSeq"` // all that the node had up to this number is there
+	// Missing is how many events behind it the node has told of, at most. Of what the
+	// node had not told yet nobody knows.
+	Missing uint64     `json:"missing"`
+	Trouble string     `json:"trouble,omitempty"` // why there are no more of them
+	Gone    *time.Time `json:"gone,omitempty"`    // since when the node has the session no more
+}
+
+// SessionList is a page of sessions.
+type SessionList struct {
+	Sessions []Session `json:"sessions"`
+	// NextCursor asks for the next page; "" after the last. A page of a search can
+	// have few sessions, or none, and a next one.
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// belongs returns the labels by which tokens are for a session, and what it is doing.
+func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime.State) {
+	n, known := h.o.Store.Node(s.Node)
+	switch {
+	case !known || !s.Of(n):
+		return s.Labels, SessionGone
+	case s.Gone != nil:
+		return n.Labels, SessionGone
+	case !h.online(n):
+		return n.Labels, SessionOffline
+	}
+	return n.Labels, s.Info.State
+}
+
+// sessionShown is a session as clients see it. Where the record says that something is
+// missing, and if it must be exact, the replica itself is asked: a hub that was killed may have
+// added to it and not have noted that.
+func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.State, exact bool) (Session, error) {
+	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone}}
+	if out.State = state; state == SessionOffline || state == SessionGone {
+		out.Clients = 0
+	}
+	if exact || s.Info.EventCount > s.Through {
+		end, err := h.o.Store.End(ctx, s.ReplicaID)
+		if err != nil {
+			return out, unreadable(ctx, err)
+		}
+		out.Replica.LastSeq = max(s.Through, end.Last)
+	}
+	// The copy can have more than the node had told of when it was asked.
+	out.EventCount = max(out.EventCount, out.Replica.LastSeq)
+	out.Replica.Missing = out.EventCount - out.Replica.LastSeq
+	return out, nil
+}
+
+// sessionFilter selects sessions of a list.
+type sessionFilter struct {
+	node, agent, cwd, words string
+	labels                  store.Token // only those of nodes with its labels
+	states                  []runtime.State
+	order                   runtime.SessionOrder
+	limit                   int
+	from                    *sessionCursor
+}
+
+// sessionCursor is where a page ended.
+type sessionCursor struct {
+	Order runtime.SessionOrder `json:"o"`
+	Time  time.Time            `json:"t"` // by which they are sorted
+	ID    store.ReplicaID      `json:"i"`
+}
+
+func (a sessionCursor) compare(b sessionCursor) int {
+	return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.ID.Session, b.ID.Session), cmp.Compare(a.ID.Node, b.ID.Node), cmp.Compare(b.ID.Epoch, a.ID.Epoch))
+}
+
+func invalidParam(parameter, format string, args ...any) error {
+	return problem.New(problem.InvalidRequest, format, args...).With("parameter", parameter)
+}
+
+func numberParam(q url.Values, name string, absent, least, most uint64) (uint64, error) {
+	text := q.Get(name)
+	if text == "" {
+		return absent, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || n < least || n > most {
+		return 0, invalidParam(name, "%s must be a whole number from %d to %d, not %q", name, least, most, text)
+	}
+	return n, nil
+}
+
+func filterOf(q url.Values) (f sessionFilter, err error) {
+	f = sessionFilter{
+		node: q.Get("node"), agent: q.Get("agent"), cwd: q.Get("cwd"), words: q.Get("q"),
+		order: cmp.Or(runtime.SessionOrder(q.Get("sort")), runtime.ByActivity),
+	}
+	if f.labels.Labels, err = tunnel.ParseLabels(q["label"]); err != nil {
+		return f, problem.Wrap(problem.InvalidRequest, err, "the parameter label")
+	}
+	limit, err := numberParam(q, "limit", usualSessions, 1, mostSessions)
+	if err != nil {
+		return f, err
+	}
+	f.limit = int(limit)
+	if f.order != runtime.ByActivity && f.order != runtime.ByCreation {
+		return f, invalidParam("sort", "sort must be %s or %s, not %q", runtime.ByActivity, runtime.ByCreation, f.order)
+	}
+	if len(f.words) > maxQuery {
+		return f, invalidParam("q", "q may have %d bytes: search for fewer words", maxQuery)
+	}
+	for _, s := range q["state"] {
+		if !slices.Contains(sessionStates, runtime.State(s)) {
+			return f, invalidParam("state", "state %q is none: the states are %s", s, sessionStates)
+		}
+		f.states = append(f.states, runtime.State(s))
+	}
+	if at := q.Get("cursor"); at != "" {
+		b, err := base64.RawURLEncoding.DecodeString(at)
+		if err == nil {
+			err = json.Unmarshal(b, &f.from)
+		}
+		if err != nil || f.from == nil || f.from.Order != f.order {
+			return f, invalidParam("cursor", "the cursor is not one that this hub gave for such a list: begin without one")
+		}
+	}
+	return f, nil
+}
+
+// listSessions answers with a page of the sessions of the nodes that the token is for.
+func (h *Hub) listSessions(w http.ResponseWriter, r *http.Request, c call) error {
+	f, err := filterOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	type row struct {
+		s     *store.Session
+		state runtime.State
+		at    sessionCursor
+	}
+	var rows []row
+	for _, s := range h.o.Store.Sessions() {
+		if f.node != "" && s.Node != f.node || f.agent != "" && s.Info.Agent != f.agent || f.cwd != "" && s.Info.Cwd != f.cwd {
+			continue
+		}
+		labels, state := h.belongs(s)
+		if !c.token.For(s.Node, labels) || !f.labels.For(s.Node, labels) || len(f.states) > 0 && !slices.Contains(f.states, state) {
+			continue
+		}
+		at := sessionCursor{f.order, s.Info.CreatedAt, s.ReplicaID}
+		if f.order == runtime.ByActivity {
+			at.Time = s.Info.UpdatedAt
+		}
+		if f.from == nil || at.compare(*f.from) > 0 {
+			rows = append(rows, row{s, state, at})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return a.at.compare(b.at) })
+	ctx, done := h.during(r, c)
+	defer done()
+	if f.words != "" {
+		select {
+		case h.searching <- struct{}{}:
+			defer func() { <-h.searching }()
+		case <-ctx.Done():
+			return endOf(ctx)
+		}
+	}
+	list := SessionList{Sessions: []Session{}}
+	search := session.NewSearch(f.words, searchBytes)
+	for i, row := range rows {
+		if len(list.Sessions) == f.limit || search.Spent() {
+			b, err := json.Marshal(rows[i-1].at)
+			if err != nil {
+				return err
+			}
+			list.NextCursor = base64.RawURLEncoding.EncodeToString(b)
+			break
+		}
+		var match *runtime.Match
+		if f.words != "" {
+			if match, err = h.matchIn(ctx, search, row.s); err != nil {
+				return err
+			}
+			if match == nil {
+				continue
+			}
+		}
+		shown, err := h.sessionShown(ctx, row.s, row.state, false)
+		if err != nil {
+			return err
+		}
+		shown.Match = match
+		list.Sessions = append(list.Sessions, shown)
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// matchIn returns where a session has the words of a search, nil when it has not.
+func (h *Hub) matchIn(ctx context.Context, search *session.Search, s *store.Session) (*runtime.Match, error) {
+	if m := search.Title(s.Info.Title); m != nil {
+		return m, nil
+	}
+	messages := search.Messages()
+	for l, err := range replica.Lines(ctx, h.o.Store, s.ReplicaID, 0) {
+		if err != nil {
+			return nil, unreadable(ctx, err)
+		}
+		ev, err := replica.EventOf(l.Text)
+		if err != nil {
+			continue // a newer hub may write what this one does not know
+		}
+		if m := messages.Next(ev.Seq, ev.Message); m != nil {
+			return m, nil
+		}
+	}
+	return nil, nil
+}
+
+// sessionOf returns the session that a request names, by its id and, where several have it, by node
+// and epoch. One that is gone stands back behind one that is not, and an older one behind a newer.
+func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State, error) {
+	id, err := url.PathUnescape(c.params["id"])
+	if err != nil {
+		return nil, "", problem.Wrap(problem.InvalidRequest, err, "the path cannot be read")
+	}
+	q := r.URL.Query()
+	node := q.Get("node")
+	epoch, err := numberParam(q, "epoch", 0, 1, 1<<62)
+	if err != nil {
+		return nil, "", err
+	}
+	var found *store.Session
+	var state runtime.State
+	var nodes []string // of those that are as good
+	for _, s := range h.o.Store.Sessions() {
+		if s.Session != id || node != "" && s.Node != node || epoch != 0 && s.Epoch != epoch {
+			continue
+		}
+		labels, is := h.belongs(s)
+		if !c.token.For(s.Node, labels) {
+			continue
+		}
+		better := found == nil || state == SessionGone && is != SessionGone
+		same := found != nil && (state == SessionGone) == (is == SessionGone)
+		if better || same && found.Node == s.Node && s.Epoch > found.Epoch {
+			found, state = s, is
+		}
+		if better {
+			nodes = nil
+		}
+		if (better || same) && !slices.Contains(nodes, s.Node) {
+			nodes = append(nodes, s.Node)
+		}
+	}
+	if found == nil {
+		return nil, "", problem.New(problem.SessionNotFound, "session %q was not found, or the token is not for its node", id)
+	}
+	if len(nodes) > 1 {
+		slices.Sort(nodes)
+		return nil, "", problem.New(problem.Conflict, "several nodes have a session with the id %q: say which with node, one of %s", id, strings.Join(nodes, ", ")).With("nodes", nodes)
+	}
+	return found, state, nil
+}
+
+func (h *Hub) getSession(w http.ResponseWriter, r *http.Request, c call) error {
+	s, state, err := h.sessionOf(r, c)
+	if err != nil {
+		return err
+	}
+	shown, err := h.sessionShown(r.Context(), s, state, true)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, shown)
+}
+
+// removeSession removes what the hub has of a session that its node has no more, or cannot be
+// asked to delete.
+func (h *Hub) removeSession(w http.ResponseWriter, r *http.Request, c call) error {
+	s, state, err := h.sessionOf(r, c)
+	if err != nil {
+		return err
+	}
+	if state != SessionGone && state != SessionOffline {
+		return problem.New(problem.Conflict, "%s has the session and is connected: delete it there, with DELETE /nodes/%s/v2/sessions/%s, and its replica goes, too", s.Node, s.Node, url.PathEscape(s.Session))
+	}
+	if err := h.o.Store.RemoveSession(r.Context(), s.ReplicaID); err != nil {
+		return err
+	}
+	h.log.Info("a session was removed", "session", s.Session, "node", s.Node, "epoch", s.Epoch, "by", c.token.ID)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

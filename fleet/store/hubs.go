@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/awake"
+)
+
+const (
+	leaseEvery = 5 * time.Second
+	leaseLasts = 15 * time.Second
+)
+
+// lease says that a hub lives. It is renewed while it does.
+type lease struct {
+	Renewed time.Time `json:"renewed"`
+}
+
+// living knows which hubs renewed their lease lately, by the own clock. The zero
+// value knows none.
+type living struct {
+	mu   sync.Mutex
+	seen map[string]awake.Moment
+}
+
+// renewed is told of changes of leases.
+func (l *living) renewed(hub string, has bool, _ lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen == nil {
+		l.seen = map[string]awake.Moment{}
+	}
+	for other, at := range l.seen { // leases run out in silence
+		if at.Ago() > leaseLasts {
+			delete(l.seen, other)
+		}
+	}
+	if delete(l.seen, hub); has {
+		l.seen[hub] = awake.Now()
+	}
+}
+
+func (l *living) has(hub string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.seen[hub]
+	return ok && at.Ago() <= leaseLasts
+}
+
+// renew renews the lease until ctx ends, and gives it back then.
+func (s *Store) renew(ctx context.Context) {
+	defer close(s.ended)
+	tick := time.NewTicker(leaseEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			within, cancel := context.WithTimeout(ctx, writeBound)
+			if err := s.renewLease(within); err != nil && ctx.Err() == nil {
+				s.log.Warn("this hub could not say that it lives", "err", err)
+			}
+			cancel()
+		case <-ctx.Done():
+			within, cancel := context.WithTimeout(context.Background(), writeBound)
+			defer cancel()
+			if err := s.hubs.kv.Delete(within, s.hub); err != nil {
+				s.log.Debug("the lease of this hub runs out by itself", "err", err)
+			}
+			return
+		}
+	}
+}
+
+func (s *Store) renewLease(ctx context.Context) error {
+	text := []byte(`{"renewed":"` + time.Now().UTC().Format(time.RFC3339Nano) + `"}`)
+	if _, err := s.hubs.kv.Put(ctx, s.hub, text); err != nil { // nobody else writes it
+		return fmt.Errorf("renew lease: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+)
+
+// MaxNodes bounds the nodes that are known. At the bound a new one takes the place
+// of the one that has been away longest; if all are connected it is refused.
+const MaxNodes = 10_000
+
+// Node is a gateway that has joined.
+type Node struct {
+	Name    string            `json:"name"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Version string            `json:"version"`
+	// Hub holds the node's tunnel, or did so last.
+	Hub       string `json:"hub"`
+	Connected bool   `json:"connected"` // as far as Hub could say
+	Instance  string `json:"instance"`  // hash of the running program's secret
+	Token     string `json:"token"`     // id of the token by which it joined
+
+	Joined time.Time `json:"joined"` // for the first time
+	Since  time.Time `json:"since"`  // when it came, or was last there
+}
+
+// Online reports whether a hub that lives holds the node's tunnel.
+func (s *Store) Online(n Node) bool {
+	return n.Connected && (n.Hub == s.hub || s.living.has(n.Hub))
+}
+
+// nodeKey is a name as a key: keys may not have dots where names may.
+func nodeKey(name string) string { return strings.ReplaceAll(name, ".", "=") }
+
+// Node returns what is known of a node.
+func (s *Store) Node(name string) (Node, bool) {
+	r, ok := s.nodes.get(nodeKey(name))
+	return r.value, ok
+}
+
+// Nodes returns all nodes in order of their names.
+func (s *Store) Nodes() []Node {
+	all := s.nodes.all()
+	slices.SortFunc(all, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Held is a node's record as this hub wrote it.
+type Held struct {
+	node     Node
+	revision uint64
+}
+
+// Node returns the node as it joined.
+func (h Held) Node() Node { return h.node }
+
+// Revision orders the records of one node.
+func (h Held) Revision() uint64 { return h.revision }
+
+// Join notes that this hub holds the tunnel of n, whose Instance is the secret
+// itself. Allowed, which may be asked more than once, says whether the record that
+// the name has may be taken over. A name whose node is online is given to the same
+// instance only.
+func (s *Store) Join(ctx context.Context, n Node, allowed func(Node) error) (Held, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	sum := sha256.Sum256([]byte(n.Instance))
+	n.Instance, n.Hub, n.Connected = hex.EncodeToString(sum[:]), s.hub, true
+	for {
+		now := time.Now().UTC()
+		n.Joined, n.Since = now, now
+		had, known := s.nodes.get(nodeKey(n.Name))
+		if known {
+			if err := allowed(had.value); err != nil {
+				return Held{}, err
+			}
+			if s.Online(had.value) && had.value.Instance != n.Instance {
+				return Held{}, problem.New(problem.Conflict, "another gateway is connected as %s: give this one another --node-name, or end that one", n.Name)
+			}
+			n.Joined = had.value.Joined
+		} else if err := s.makeRoom(ctx); err != nil {
+			return Held{}, err
+		}
+		revision, err := s.nodes.put(ctx, nodeKey(n.Name), n, had.revision)
+		if err == nil {
+			return Held{n, revision}, nil
+		}
+		if !errors.Is(err, errChanged) {
+			return Held{}, problem.Wrap(problem.Unavailable, err, "the hub cannot note that %s joins", n.Name)
+		}
+		if err := s.nodes.awaitGone(ctx, nodeKey(n.Name), had.revision); err != nil {
+			return Held{}, problem.Wrap(problem.Unavailable, err, "the hub cannot note that %s joins", n.Name)
+		}
+	}
+}
+
+// makeRoom forgets the node that has been away longest when there are MaxNodes.
+func (s *Store) makeRoom(ctx context.Context) error {
+	if s.nodes.len() < MaxNodes {
+		return nil
+	}
+	away := slices.DeleteFunc(s.nodes.all(), s.Online)
+	if len(away) == 0 {
+		return problem.New(problem.TooManyRequests, "the hub has %d nodes, which are all online: it takes no more", MaxNodes)
+	}
+	oldest := slices.MinFunc(away, func(a, b Node) int { return a.Since.Compare(b.Since) })
+	s.log.Info("a node is forgotten to make room for another", "node", oldest.Name, "away_since", oldest.Since)
+	if err := s.forget(ctx, oldest.Name); err != nil && !errors.Is(err, errChanged) {
+		return problem.Wrap(problem.Unavailable, err, "the hub cannot make room for another node")
+	}
+	return nil
+}
+
+// Leave notes that this hub holds the tunnel no longer, unless another one, or the
+// same node again, has written the record since.
+func (s *Store) Leave(ctx context.Context, h Held) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	h.node.Connected, h.node.Since = false, time.Now().UTC()
+	_, err := s.nodes.put(ctx, nodeKey(h.node.Name), h.node, h.revision)
+	if errors.Is(err, errChanged) {
+		return nil
+	}
+	return err
+}
+
+// RemoveNode forgets a node that is not online.
+func (s *Store) RemoveNode(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	n, ok := s.Node(name)
+	switch {
+	case !ok:
+		return problem.New(problem.NodeNotFound, "there is no node %s", name)
+	case s.Online(n):
+		return problem.New(problem.Conflict, "%s is online: end it first, or revoke the token by which it joined, %s", name, n.Token)
+	}
+	err := s.forget(ctx, name)
+	if errors.Is(err, errChanged) {
+		return problem.New(problem.Conflict, "%s has just come back or gone: look again", name)
+	}
+	if err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the hub cannot forget %s", name)
+	}
+	return nil
+}
+
+func (s *Store) forget(ctx context.Context, name string) error {
+	had, ok := s.nodes.get(nodeKey(name))
+	if !ok {
+		return nil
+	}
+	return s.nodes.remove(ctx, nodeKey(name), had.revision)
+}
+
+// nodeChanged is told of each change of a node's record.
+func (s *Store) nodeChanged(_ string, has bool, n Node) {
+	if has && n.Connected && n.Hub != s.hub {
+		s.left(n.Name, n.Hub)
+	}
+}

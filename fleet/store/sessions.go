@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	// MaxSessions bounds the sessions that are known, each some hundred bytes to some
+	// kilobytes of each hub's memory. At the bound no further one is taken: those that
+	// are there may be all that is left of somebody's work.
+	MaxSessions = 100_000
+	// MaxSessionsOfNode bounds those of one node, in the same way.
+	MaxSessionsOfNode = 10_000
+)
+
+// ErrFull is returned when a session cannot be taken because of MaxSessions.
+var ErrFull = fmt.Errorf("the hub knows %d sessions and takes no more: remove some that nobody needs", MaxSessions)
+
+// Session is a session of a node, as a hub has heard of it last, and how much of it the
+// log has. Records are not changed once they are in the store.
+type Session struct {
+	ReplicaID
+	NodeJoined time.Time         `json:"nodeJoined"`       // tells nodes apart that have had the same name
+	Instance   string            `json:"instance"`         // of the node, when it told of the session last
+	Labels     map[string]string `json:"labels,omitempty"` // of the node then
+
+	Info runtime.SessionInfo `json:"info"`
+	// Through says that the log has all events up to this number that the node had when
+	// it was asked. Not every number has an event.
+	Through uint64     `json:"through"`
+	Gone    *time.Time `json:"gone,omitempty"`    // since when the node has it no more
+	Trouble string     `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well
+}
+
+// Of reports whether the session is one of the node, and not of an earlier one by its name.
+func (s *Session) Of(n Node) bool { return s.Node == n.Name && s.NodeJoined.Equal(n.Joined) }
+
+// Sessions returns all sessions, in no order.
+func (s *Store) Sessions() []*Session { return s.sessions.all() }
+
+// SessionCount returns how many sessions there are.
+func (s *Store) SessionCount() int { return s.sessions.len() }
+
+// Session returns what is known of a session, nil for nothing.
+func (s *Store) Session(id ReplicaID) *Session {
+	r, _ := s.sessions.get(id.key())
+	return r.value
+}
+
+// UpdateSession writes what change makes of the record that is there, which is nil for none and
+// must stay as it is. Change may be called more than once; when it returns nil nothing is written.
+func (s *Store) UpdateSession(ctx context.Context, id ReplicaID, change func(*Session) *Session) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	for {
+		had, known := s.sessions.get(id.key())
+		next := change(had.value)
+		if next == nil {
+			return nil
+		}
+		if !known && s.sessions.len() >= MaxSessions {
+			return ErrFull
+		}
+		next.ReplicaID = id
+		_, err := s.sessions.put(ctx, id.key(), next, had.revision)
+		if !errors.Is(err, errChanged) {
+			return err
+		}
+		if err := s.sessions.awaitGone(ctx, id.key(), had.revision); err != nil {
+			return err
+		}
+	}
+}
+
+// RemoveSession removes a session and its replica. That there is none is no error.
+func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	// The record goes last: as long as it is there the session can be removed again.
+	if err := s.dropLog(ctx, id); err != nil {
+		return problem.Wrap(problem.Unavailable, err, "the hub cannot remove the session")
+	}
+	for {
+		had, known := s.sessions.get(id.key())
+		if !known {
+			return nil
+		}
+		err := s.sessions.remove(ctx, id.key(), had.revision)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errChanged) {
+			return problem.Wrap(problem.Unavailable, err, "the hub cannot remove the session")
+		}
+		if err := s.sessions.awaitGone(ctx, id.key(), had.revision); err != nil {
+			return problem.Wrap(problem.Unavailable, err, "the hub cannot remove the session")
+		}
+	}
+}

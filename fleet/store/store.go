@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	openBound  = 30 * time.Second // for a store to be found and read
+	writeBound = 5 * time.Second  // for one write
+)
+
+// Options say where the store is.
+type Options struct {
+	Dir string // of the server in this program; "" uses URL
+	URL string // of a cluster's servers, separated by commas
+	// Credentials is the file with which to log in there; "" for none.
+	Credentials string
+	Replicas    int // of each bucket in a cluster, 0 is 1
+	// LogBytes bounds the events that are kept, in bytes; 0 is no bound. At the bound
+	// no more are taken until some are removed.
+	LogBytes int64
+	// Hub names this hub among those that share the store.
+	Hub    string
+	Logger *slog.Logger // nil discards
+}
+
+// Store is a connection to the store. It is safe for concurrent use.
+type Store struct {
+	hub    string
+	log    *slog.Logger
+	server *server.Server // nil for a cluster
+	conn   *nats.Conn
+
+	nodes    *bucket[Node]
+	tokens   *bucket[kept]
+	hubs     *bucket[lease]
+	sessions *bucket[*Session]
+	gates    gates
+	living   living
+	js       jetstream.JetStream
+	events   jetstream.Stream // the log
+	part     int              // bytes of a message of the log
+	stop     context.CancelFunc
+	ended    chan struct{} // closed when the lease is not renewed any more
+
+	left func(node, hub string) // see Open
+}
+
+// Open returns when the store is there and its buckets are read. Moved, which may be
+// nil, is told of nodes that another hub, which it names, has taken; it must not wait.
+func Open(ctx context.Context, o Options, moved func(node, hub string)) (*Store, error) {
+	s := &Store{hub: o.Hub, log: o.Logger, ended: make(chan struct{}), left: moved}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.left == nil {
+		s.left = func(string, string) {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, openBound)
+	defer cancel()
+	if err := s.open(ctx, o); err != nil {
+		s.close()
+		return nil, err
+	}
+	running, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go s.renew(running)
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, o Options) (err error) {
+	options := []nats.Option{
+		nats.Name("sandbox-hub " + o.Hub),
+		nats.MaxReconnects(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			s.log.Warn("the store reports an error", "err", err)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				s.log.Warn("the store is out of reach", "err", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { s.log.Info("the store is there again") }),
+	}
+	address := o.URL
+	if o.Dir != "" {
+		if s.server, err = embed(o.Dir, s.log); err != nil {
+			return err
+		}
+		address = nats.DefaultURL // not used: the connection stays in the program
+		options = append(options, nats.InProcessServer(s.server))
+	} else if o.Credentials != "" {
+		options = append(options, nats.UserCredentials(o.Credentials))
+	}
+	if s.conn, err = nats.Connect(address, options...); err != nil {
+		return fmt.Errorf("connect to the store: %w", err)
+	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return fmt.Errorf("use the store: %w", err)
+	}
+	kept := jetstream.KeyValueConfig{Storage: jetstream.FileStorage, Replicas: max(1, o.Replicas)}
+	named := func(name string) jetstream.KeyValueConfig {
+		c := kept
+		c.Bucket = name
+		return c
+	}
+	if s.tokens, err = openBucket(ctx, js, named("sa_tokens"), s.log, s.gates.changed); err != nil {
+		return err
+	}
+	if s.nodes, err = openBucket(ctx, js, named("sa_nodes"), s.log, s.nodeChanged); err != nil {
+		return err
+	}
+	if s.sessions, err = openBucket[*Session](ctx, js, named("sa_sessions"), s.log, nil); err != nil {
+		return err
+	}
+	if err = s.openLog(ctx, js, kept.Replicas, o.LogBytes); err != nil {
+		return err
+	}
+	c := named("sa_hubs")
+	c.Storage, c.TTL = jetstream.MemoryStorage, leaseLasts
+	if s.hubs, err = openBucket(ctx, js, c, s.log, s.living.renewed); err != nil {
+		return err
+	}
+	return s.renewLease(ctx)
+}
+
+// Hub returns the name of this hub.
+func (s *Store) Hub() string { return s.hub }
+
+// Ready returns why the store cannot be written to, nil when it can.
+func (s *Store) Ready() error {
+	if !s.conn.IsConnected() {
+		return errors.New("the store is out of reach")
+	}
+	return nil
+}
+
+// Close gives the lease back and ends the connection, and the server in this program.
+func (s *Store) Close() {
+	s.stop()
+	<-s.ended
+	s.close()
+}
+
+func (s *Store) close() {
+	s.tokens.close()
+	s.nodes.close()
+	s.sessions.close()
+	s.hubs.close()
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if s.server != nil {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+	}
+	s.gates.close()
+}

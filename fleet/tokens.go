@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+const (
+	maxTokenBody = 64 << 10
+	maxNote      = 200 // runes
+)
+
+// NewToken asks for a token.
+type NewToken struct {
+	Kind    store.Kind        `json:"kind"`
+	Scope   store.Scope       `json:"scope,omitempty"`  // of clients; read by default
+	Labels  map[string]string `json:"labels,omitempty"` // of the nodes it is for
+	Node    string            `json:"node,omitempty"`   // the one it is for
+	Note    string            `json:"note,omitempty"`
+	Expires *time.Time        `json:"expires,omitempty"`
+}
+
+// CreatedToken is a token with its text, which is shown this once.
+type CreatedToken struct {
+	store.Token
+	Text string `json:"token"`
+}
+
+// check returns the token that is asked for, without an id.
+func (n NewToken) check() (store.Token, error) {
+	bad := func(format string, args ...any) (store.Token, error) {
+		return store.Token{}, problem.New(problem.InvalidRequest, format, args...)
+	}
+	t := store.Token{Kind: n.Kind, Scope: n.Scope, Labels: n.Labels, Node: n.Node, Note: strings.TrimSpace(n.Note)}
+	switch {
+	case t.Kind == store.KindClient && t.Scope == "":
+		t.Scope = store.ScopeRead
+	case t.Kind == store.KindClient && !t.Scope.Valid():
+		return bad("there is no scope %q: use %s, %s or %s", t.Scope, store.ScopeRead, store.ScopeDrive, store.ScopeAdmin)
+	case t.Kind == store.KindJoin && t.Scope != "":
+		return bad("a token of the kind %s has no scope", t.Kind)
+	case t.Kind != store.KindClient && t.Kind != store.KindJoin:
+		return bad("there is no kind %q: use %s or %s", t.Kind, store.KindJoin, store.KindClient)
+	}
+	if err := tunnel.CheckLabels(t.Labels); err != nil {
+		return bad("%s", err)
+	}
+	if t.Node != "" {
+		if err := tunnel.CheckName(t.Node); err != nil {
+			return bad("%s", err)
+		}
+	}
+	if len([]rune(t.Note)) > maxNote || strings.ContainsFunc(t.Note, unicode.IsControl) {
+		return bad("the note is longer than %d characters, or has some that cannot be shown", maxNote)
+	}
+	if n.Expires != nil {
+		at := n.Expires.UTC().Truncate(time.Second)
+		if !at.After(time.Now()) || at.Year() > 9999 {
+			return bad("the token would expire at %s: choose a time to come", at.Format(time.RFC3339))
+		}
+		t.Expires = &at
+	}
+	return t, nil
+}
+
+func (h *Hub) listTokens(w http.ResponseWriter, _ *http.Request, _ call) error {
+	return writeJSON(w, http.StatusOK, map[string][]store.Token{"tokens": h.o.Store.Tokens()})
+}
+
+func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error {
+	var n NewToken
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTokenBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&n); err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return problem.New(problem.PayloadTooLarge, "what asks for a token has at most %d bytes", maxTokenBody)
+		}
+		return problem.Wrap(problem.InvalidRequest, err, "the body is not the JSON of a new token")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return problem.New(problem.InvalidRequest, "there is something behind the JSON of the new token")
+	}
+	t, err := n.check()
+	if err != nil {
+		return err
+	}
+	t, text, err := h.o.Store.CreateToken(r.Context(), t)
+	if err != nil {
+		return err
+	}
+	h.log.Info("a token was made", "id", t.ID, "kind", t.Kind, "scope", t.Scope, "by", c.token.ID)
+	w.Header().Set("Location", "/v2/tokens/"+t.ID)
+	return writeJSON(w, http.StatusCreated, CreatedToken{t, text})
+}
+
+func (h *Hub) revokeToken(w http.ResponseWriter, r *http.Request, c call) error {
+	if err := h.o.Store.RevokeToken(r.Context(), c.params["id"]); err != nil {
+		return err
+	}
+	h.log.Info("a token was revoked", "id", c.params["id"], "by", c.token.ID)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

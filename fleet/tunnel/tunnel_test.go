@@ -1,0 +1,188 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"go.uber.org/goleak"
+
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair returns both ends of a tunnel over a real socket.
+func pair(t *testing.T) (hub, node *tunnel.Tunnel) {
+	t.Helper()
+	made := make(chan *tunnel.Tunnel, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{tunnel.Subprotocol}})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		end, err := tunnel.Hub(ws)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		made <- end
+		<-end.Done()
+	}))
+	t.Cleanup(srv.Close)
+	transport := &http.Transport{DisableKeepAlives: true}
+	ws, _, err := websocket.Dial(t.Context(), srv.URL, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node, err = tunnel.Node(ws); err != nil {
+		t.Fatal(err)
+	}
+	hub = <-made
+	t.Cleanup(func() { _ = hub.Close(); _ = node.Close() })
+	return hub, node
+}
+
+func TestTunnel_ManyStreamsAtOnce(t *testing.T) {
+	hub, node := pair(t)
+	go func() {
+		for {
+			c, err := node.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	want := bytes.Repeat([]byte("0123456789"), 50_000)
+	results := make(chan error, 64)
+	for range 64 {
+		go func() {
+			c, err := hub.Open(context.Background())
+			if err != nil {
+				results <- err
+				return
+			}
+			defer c.Close()
+			go func() { _, _ = c.Write(want) }()
+			got := make([]byte, len(want))
+			if _, err = io.ReadFull(c, got); err == nil && !bytes.Equal(got, want) {
+				err = errors.New("other bytes came back")
+			}
+			results <- err
+		}()
+	}
+	for range 64 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A stream that nobody reads holds what its window does, and holds up no other one.
+func TestTunnel_UnreadStream(t *testing.T) {
+	hub, node := pair(t)
+	stuck, err := hub.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan int, 1)
+	go func() {
+		n := 0
+		for b := make([]byte, 64<<10); ; n += len(b) {
+			if _, err := stuck.Write(b); err != nil {
+				written <- n
+				return
+			}
+		}
+	}()
+	if _, err := node.Accept(); err != nil { // and does not read it
+		t.Fatal(err)
+	}
+	for range 20 {
+		c, err := hub.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		other, err := node.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(other, got); err != nil || string(got) != "hello" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		_ = c.Close()
+		_ = other.Close()
+	}
+	_ = stuck.Close()
+	_ = hub.Close()
+	if n := <-written; n > tunnel.MaxWindow {
+		t.Errorf("%d bytes were taken of a stream that nobody reads", n)
+	}
+}
+
+func TestTunnel_Full(t *testing.T) {
+	hub, node := pair(t)
+	go func() {
+		for {
+			if _, err := node.Accept(); err != nil {
+				return
+			}
+		}
+	}()
+	for range tunnel.MaxStreams {
+		if _, err := hub.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := hub.Open(t.Context()); !errors.Is(err, tunnel.ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	if n := hub.Streams(); n != tunnel.MaxStreams {
+		t.Errorf("%d streams", n)
+	}
+}
+
+// An end that is there and says nothing is noticed.
+func TestTunnel_Silence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 15 seconds")
+	}
+	t.Parallel()
+	ended := make(chan time.Duration, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		begun := time.Now()
+		end, err := tunnel.Hub(ws)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		<-end.Done()
+		ended <- time.Since(begun)
+	}))
+	defer srv.Close()
+	ws, _, err := websocket.Dial(t.Context(), srv.URL, &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ws.CloseNow() }()
+	if d := <-ended; d < tunnel.Heartbeat || d > tunnel.Silence+2*tunnel.Heartbeat {
+		t.Errorf("the tunnel ended after %v", d)
+	}
+}
