@@ -21,6 +21,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 func acpCommand(std stdio) *cli.Command {
@@ -79,8 +80,8 @@ const editorDirs = 256
 func claimEditorDir(dataDir string) (dir string, unlock func(), err error) {
 	for n := 1; n <= editorDirs; n++ {
 		dir = filepath.Join(dataDir, "editors", strconv.Itoa(n))
-		unlock, err = lockDataDir(dir)
-		if !errors.Is(err, errLocked) {
+		unlock, err = claim.Dir(dir)
+		if !errors.Is(err, claim.ErrHeld) {
 			return dir, unlock, err
 		}
 	}

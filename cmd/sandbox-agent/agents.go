@@ -21,9 +21,9 @@ import (
 func agentsCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "agents",
-		Usage: "list, show, install and remove agents",
+		Usage: "list, show, install, log in to and remove agents",
 		Subcommands: []*cli.Command{
-			agentsListCommand(std), agentsShowCommand(std), agentsInstallCommand(std), agentsRemoveCommand(std),
+			agentsListCommand(std), agentsShowCommand(std), agentsInstallCommand(std), agentsLoginCommand(std), agentsRemoveCommand(std),
 		},
 	}
 }

@@ -47,6 +47,9 @@ func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 	if cfg.newToken {
 		page += "#token=" + cfg.token // the page takes it out of the address
 	}
+	if joins := cfg.join.announcement(); joins != "" {
+		fmt.Fprintln(w, joins)
+	}
 	fmt.Fprintf(w, "Web page: %s\nTry: %s\n", page, firstCommand(cfg, url))
 }
 

@@ -27,6 +27,16 @@ func boundConnections(most int) *control.Connections {
 	return &control.Connections{Most: most, PerAddress: max(16, most/4), Strangers: max(8, min(256, most/4))}
 }
 
+// boundLogFiles bounds the files of sessions' logs that are open at one time: half of what
+// connections leave.
+func boundLogFiles() int {
+	files := openFiles()
+	if files == 0 {
+		return 0
+	}
+	return min(files/4, max(ownDescriptors, files/4)/2)
+}
+
 // machineMemory returns the bytes that this process may use: the machine's, or
 // its container's if that has less. 0 is not known.
 func machineMemory() int64 {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 const (
@@ -120,10 +122,10 @@ func (d *daemon) exclusive(ctx context.Context) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, daemonStartBound+daemonStopBound)
 	defer cancel()
 	for {
-		if err = lockFile(f); err == nil {
+		if err = claim.File(f); err == nil {
 			return func() { _ = f.Close() }, nil
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, claim.ErrHeld) {
 			break
 		}
 		select {
@@ -145,7 +147,7 @@ func holderOf(dataDir string) (pid int, held bool) {
 		return 0, false
 	}
 	defer f.Close()
-	if err := lockFileToLook(f); !errors.Is(err, errLocked) {
+	if err := claim.FileToLook(f); !errors.Is(err, claim.ErrHeld) {
 		return 0, false
 	}
 	b, _ := io.ReadAll(io.LimitReader(f, 32))

@@ -110,9 +110,11 @@ func (m *message) chunk(session string) (string, bool) {
 // options choose how a client connects.
 type options struct {
 	eventIDs bool
-	question bool   // the client understands the question extension
-	agent    string // "" is the default agent
-	cwd      string // of new sessions; "" is the test's own
+	question bool // the client understands the question extension
+	// subagents says that the client knows them as sessions of their own.
+	subagents bool
+	agent     string // "" is the default agent
+	cwd       string // of new sessions; "" is the test's own
 	// cuts are numbers of bytes after which the event stream's, or the
 	// WebSocket's, TCP connection breaks: one for each connection, in order.
 	cuts []int
@@ -175,6 +177,9 @@ func connect(t testing.TB, g *gateway, kind dialect, o options) *client {
 		own["requestQuestion"] = true
 	}
 	capabilities := map[string]any{"_meta": map[string]any{"sandboxagent.dev": own}}
+	if o.subagents {
+		capabilities["subagents"] = map[string]any{}
+	}
 	p := map[string]any{"protocolVersion": 1, "clientCapabilities": capabilities, "_meta": map[string]any{"sandboxagent.dev": meta}}
 	if kind == wsocket {
 		c.dial()

@@ -560,7 +560,7 @@ func TestEditor_Acpx(t *testing.T) {
 				defer cancel()
 				agent := bin + " acp --agent mock --log-level warn " + flags
 				for {
-					cmd := exec.CommandContext(ctx, "node", append([]string{cli, "--agent", agent, "--cwd", cwd, "--ttl", "8", "--format", "json", "--approve-all"}, args...)...)
+					cmd := exec.CommandContext(ctx, "node", append([]string{cli, "--agent", agent, "--cwd", cwd, "--format", "json", "--approve-all"}, args...)...)
 					cmd.Env = append(os.Environ(), "HOME="+home, markName+"="+mark)
 					out, err := cmd.CombinedOutput()
 					if err != nil && strings.Contains(string(out), `"QUEUE_OWNER_CLOSED"`) && strings.Contains(string(out), `"retryable":true`) {
@@ -585,8 +585,14 @@ func TestEditor_Acpx(t *testing.T) {
 			if out := acpx("prompt", "echo two"); !strings.Contains(out, "two") {
 				t.Errorf("another prompt of the session: %s", out)
 			}
-			// What acpx keeps running between prompts ends by itself, and the agent with it.
-			(&gateway{t: t}).awaitNoProcess(mark)
+			// What acpx keeps running between prompts is killed, and the agent ends with it.
+			g := &gateway{t: t}
+			for _, p := range g.processes(mark) {
+				if !strings.HasPrefix(p.args, bin) {
+					_ = syscall.Kill(p.pid, syscall.SIGKILL)
+				}
+			}
+			g.awaitNoProcess(mark)
 		})
 	}
 }

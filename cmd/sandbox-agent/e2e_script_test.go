@@ -113,3 +113,28 @@ func TestRPCStream_GoesOnWithTheNextGateway(t *testing.T) {
 	shows("agent_message_chunk two")
 	shows("agent_message_chunk one")
 }
+
+// A turn ends when its session has cost too much, whether that is told in the turn or at
+// its end.
+func TestPrompt_MaxCost(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, "--default-agent", "mock")
+	for _, tt := range []struct {
+		text, most string
+		code       int
+		says       string
+	}{
+		{"spend", "0.05", 8, "the session has cost 0.06 USD, more than --max-cost 0.05"},
+		{"usage", "0.05", 8, "the session has cost 0.42 USD, more than --max-cost 0.05"},
+		{"usage", "0.42", 0, ""},
+		{"hello", "0.05", 0, "the agent has told no cost"},
+	} {
+		var stderr strings.Builder
+		cmd := (&commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}).command(t.Context(), "prompt", "--max-cost", tt.most, tt.text)
+		cmd.Stderr = &stderr
+		_ = cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(stderr.String(), tt.says) {
+			t.Errorf("%s: exit code %d, want %d\n%s", tt.text, code, tt.code, stderr.String())
+		}
+	}
+}

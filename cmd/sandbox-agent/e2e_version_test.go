@@ -1,7 +1,7 @@
 package main_test
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -135,7 +135,7 @@ func TestVersions_InlineIsOne(t *testing.T) {
 }
 
 // The official SDK in version 2 of the protocol, unmodified, over all transports, with a
-// client of version 1 on the same session.
+// client of version 1 on the same session, with agents of either version.
 func TestOfficialSDK_VersionTwo(t *testing.T) {
 	dir := filepath.Join("testdata", "node")
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "ws")); err != nil {
@@ -145,23 +145,44 @@ func TestOfficialSDK_VersionTwo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, transport := range []string{"http", "ws", "stdio"} {
-		t.Run(transport, func(t *testing.T) {
+	for _, c := range []struct{ transport, agent string }{{"http", "mock"}, {"ws", "mock"}, {"stdio", "mock"}, {"http", "mock2"}, {"ws", "mock2"}, {"remote", "mock"}, {"remote", "mock2"}} {
+		t.Run(c.transport+" "+c.agent, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"official2.mjs", transport}
-			if transport == "stdio" {
+			args := []string{"official2.mjs", c.transport}
+			cut := func() {}
+			switch c.transport {
+			case "remote": // an editor's agent, whose connection to the gateway breaks at each step
+				g := withAgentOfTwo(t, "--token", token)
+				p := newCutter(t, g.url)
+				args = []string{"official2.mjs", "stdio", bin, "acp", "--agent", c.agent, "--log-level", "warn", "--endpoint", p.url(), "--token", token}
+				cut = p.cut
+			case "stdio":
 				args = append(args, bin, "acp", "--agent", "mock", "--log-level", "warn", "--data-dir", t.TempDir())
-			} else {
-				g := startGateway(t, "--token", token)
-				args = append(args, g.url+"/v2/rpc", token, "mock")
+			default:
+				g := withAgentOfTwo(t, "--token", token)
+				args = append(args, g.url+"/v2/rpc", token, c.agent)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "node", args...)
 			cmd.Dir = dir
-			out, err := cmd.CombinedOutput()
-			if err != nil || !bytes.HasSuffix(bytes.TrimSpace(out), []byte("ok")) {
-				t.Errorf("%v\n%s", err, out)
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var steps []string
+			for sc := bufio.NewScanner(stdout); sc.Scan(); {
+				if steps = append(steps, sc.Text()); len(steps) > 2 && sc.Text() != "what cannot be done" { // an editor's first connection is not made again, nor what may have been carried out
+					cut()
+				}
+			}
+			if err := cmd.Wait(); err != nil || len(steps) == 0 || steps[len(steps)-1] != "ok" {
+				t.Errorf("%v, steps %v\n%s", err, steps, stderr.String())
 			}
 		})
 	}
@@ -178,6 +199,12 @@ type second struct {
 
 func dialSecond(t *testing.T, g *gateway) *second {
 	t.Helper()
+	return dialSecondFor(t, g, "mock")
+}
+
+// dialSecondFor connects to an agent.
+func dialSecondFor(t *testing.T, g *gateway, agent string) *second {
+	t.Helper()
 	ws, _, err := upgrade(t, g, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +219,7 @@ func dialSecond(t *testing.T, g *gateway) *second {
 		}
 	}}
 	s.call("initialize", map[string]any{
-		"protocolVersion": 2, "info": map[string]any{"name": "e2e", "version": "1"}, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"agent": "mock"}},
+		"protocolVersion": 2, "info": map[string]any{"name": "e2e", "version": "1"}, "_meta": map[string]any{"sandboxagent.dev": map[string]any{"agent": agent}},
 	})
 	return s
 }
@@ -235,7 +262,10 @@ func (s *second) next() map[string]any {
 		s.t.Fatal(err)
 	}
 	if m["method"] == "session/update" {
-		s.updates = append(s.updates, m["params"].(map[string]any)["update"].(map[string]any))
+		params := m["params"].(map[string]any)
+		update := params["update"].(map[string]any)
+		update["_session"] = params["sessionId"]
+		s.updates = append(s.updates, update)
 	}
 	return m
 }
@@ -271,6 +301,7 @@ func (s *second) conversation() []string {
 		if id == "" {
 			continue
 		}
+		id = fmt.Sprint(u["_session"], " ", id) // children may use the same
 		if _, known := texts[id]; !known {
 			order = append(order, id)
 		}

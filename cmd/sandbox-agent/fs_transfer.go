@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"sync"
+
+	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 )
@@ -51,4 +55,59 @@ func (r *metered) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	r.m.at(r.m.now.Done + int64(n))
 	return n, err
+}
+
+// transfer shows how far a session is on its way: on a terminal by a line that changes,
+// elsewhere by lines. A nil transfer shows nothing.
+type transfer struct {
+	std   stdio
+	view  *progressView
+	ended sync.Once
+}
+
+// newTransfer returns nil when somebody wants JSON and nobody watches.
+func newTransfer(c *cli.Context, std stdio) *transfer {
+	if c.Bool("json") && !terminal(std.err) {
+		return nil
+	}
+	return &transfer{std: std, view: newProgressView(std)}
+}
+
+// reader counts what is read of total bytes, 0 for not known.
+func (t *transfer) reader(verb, what string, total int64, r io.Reader) io.Reader {
+	if t == nil {
+		return r
+	}
+	counted := &transferred{r, t, install.Progress{Source: "session", Step: install.Step(verb), Detail: what, Total: max(total, 0)}}
+	t.view.report(counted.now)
+	return counted
+}
+
+type transferred struct {
+	io.Reader
+	t   *transfer
+	now install.Progress
+}
+
+func (r *transferred) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.now.Done += int64(n)
+	r.t.view.report(r.now)
+	return n, err
+}
+
+// end removes the line, and says what was sent where there was none. It may be called
+// more than once.
+func (t *transfer) end() {
+	if t == nil {
+		return
+	}
+	t.view.end()
+	t.ended.Do(func() {
+		t.view.mu.Lock()
+		defer t.view.mu.Unlock()
+		if now := t.view.now; !t.view.moving && now.Done > 0 {
+			fmt.Fprintf(t.std.err, "%s: %s %s\n", now.Source, now.Step, megabytes(now.Done))
+		}
+	})
 }

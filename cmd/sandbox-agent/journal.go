@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -101,7 +102,7 @@ func repairJournal(c *cli.Context, std stdio) error {
 	// sessions/ID/log.journal below the data directory, or a copy elsewhere.
 	if dir := filepath.Dir(filepath.Dir(path)); filepath.Base(dir) == "sessions" {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "lock")); err == nil {
-			unlock, err := lockDataDirSoon(filepath.Dir(dir))
+			unlock, err := claim.DirSoon(filepath.Dir(dir))
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -63,19 +64,19 @@ func TestJournal_VerifyCatRepair(t *testing.T) {
 // A data directory has one gateway, also when its lock file was removed.
 func TestLock_ItsFileWasRemoved(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lockDataDir(dir)
+	unlock, err := claim.Dir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := lockDataDir(dir); !errors.Is(err, errLocked) {
+	if again, err := claim.Dir(dir); !errors.Is(err, claim.ErrHeld) {
 		t.Errorf("a second gateway may use the directory: %v", err)
 		again()
 	}
 	unlock()
-	unlock, err = lockDataDir(dir)
+	unlock, err = claim.Dir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -36,7 +37,7 @@ that is not installed is installed first.
 
 --attach lets a file go along, - for the standard input, or an address.
 
-Ctrl-C cancels the turn, and so does --timeout; a second one ends the program at
+Ctrl-C cancels the turn, and so do --timeout and --max-cost; a second one ends the program at
 once, and 3 seconds do if the turn goes on. The session lives on and can be
 continued with --session. With --close its agent ends with the command, with
 --delete its events are deleted as well.
@@ -58,6 +59,7 @@ prompt last, and nothing but an error on the standard error.`,
 			&cli.StringSliceFlag{Name: "attach", Usage: "file, - or address that goes along with the prompt; may be repeated"},
 			closeFlag(), deleteFlag(),
 			timeoutFlag(0),
+			&cli.Float64Flag{Name: "max-cost", Usage: "cancel the turn when the session has cost more than this, in the currency that the agent tells, 0 is never"},
 			retryFlag(15*time.Second),
 		),
 		Action: func(c *cli.Context) error {
@@ -84,6 +86,7 @@ type promptOptions struct {
 	permission                 permissionRules
 	attachments                []enclosure
 	timeout                    time.Duration // 0 is never
+	maxCost                    float64       // 0 is no limit
 	retry                      time.Duration // to look for a gateway that is gone
 	json, interactive, colours bool
 }
@@ -91,7 +94,7 @@ type promptOptions struct {
 func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	o := promptOptions{
 		agent: c.String("agent"), session: c.String("session"), model: c.String("model"), mode: c.String("mode"),
-		timeout: c.Duration("timeout"), retry: max(c.Duration("retry"), 1), json: c.Bool("json"),
+		timeout: c.Duration("timeout"), maxCost: c.Float64("max-cost"), retry: max(c.Duration("retry"), 1), json: c.Bool("json"),
 		text:        strings.Join(c.Args().Slice(), " "),
 		interactive: terminal(std.in) && terminal(std.err),
 		colours:     terminal(std.err) && os.Getenv("NO_COLOR") == "",
@@ -99,6 +102,9 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	var err error
 	if o.target, err = targetOf(c); err != nil {
 		return o, err
+	}
+	if c.IsSet("max-cost") && !(o.maxCost >= 0 && o.maxCost <= math.MaxFloat64) { // nor NaN
+		return o, usagef(c, "--max-cost must be 0 or more, not %v", o.maxCost)
 	}
 	if o.permission, err = permissionRulesOf(c, ask, allow, reject, ask); err != nil {
 		return o, err

@@ -36,11 +36,14 @@ func (a *realAgent) install(t *testing.T) (flags, env []string) {
 	t.Helper()
 	path := agentcache.NPM(t, a.file, a.packages...)
 	if a.builtIn {
-		return nil, []string{"SANDBOX_AGENT_" + strings.ToUpper(a.id) + "_BIN=" + path}
+		return nil, []string{
+			"SANDBOX_AGENT_" + strings.ToUpper(a.id) + "_BIN=" + path,
+			"PATH=" + filepath.Dir(agentcache.Node(t)) + string(filepath.ListSeparator) + os.Getenv("PATH"), // most are scripts that env runs
+		}
 	}
 	line := quoteArg(path)
 	if filepath.Ext(path) == ".js" {
-		line = "node " + line
+		line = quoteArg(agentcache.Node(t)) + " " + line
 	}
 	for _, arg := range a.args {
 		line += " " + quoteArg(arg)

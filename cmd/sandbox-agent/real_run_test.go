@@ -73,7 +73,7 @@ func (b *bridged) real(t *testing.T) *realRun {
 		}
 	}
 	r.base = append(
-		r.base, "AGENT="+b.id, "HOME="+r.home, "MODEL="+m.URL,
+		r.base, "PATH="+filepath.Dir(agentcache.Node(t))+string(filepath.ListSeparator)+os.Getenv("PATH"), "AGENT="+b.id, "HOME="+r.home, "MODEL="+m.URL,
 		// What does not go to loopback goes to the model, which refuses it.
 		"HTTPS_PROXY="+m.URL, "HTTP_PROXY="+m.URL, "NO_PROXY=127.0.0.1,localhost",
 		"https_proxy="+m.URL, "http_proxy="+m.URL, "no_proxy=127.0.0.1,localhost",

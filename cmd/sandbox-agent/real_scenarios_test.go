@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"os"
-	"os/exec"
 	"slices"
 	"testing"
 
@@ -137,9 +136,6 @@ var ampAgent = bridged{
 	id:         "amp",
 	keylessEnv: []string{"AMP_API_KEY=", "AMP_URL=http://127.0.0.1:9"},
 	program: func(t *testing.T) string {
-		if _, err := exec.LookPath("node"); err != nil {
-			t.Skipf("node is not installed, and this release of Amp is a script for it: %v", err)
-		}
 		version := amp.Verified
 		if v := os.Getenv("SANDBOX_AGENT_TEST_AMP"); v != "" {
 			version = v
@@ -169,7 +165,7 @@ var ampAgent = bridged{
 var pi = bridged{
 	id:           "pi",
 	keylessFiles: map[string]string{".pi/agent/models.json": `{"providers":{}}`},
-	program:      func(t *testing.T) string { return piProgram(t, agentcache.Pi) },
+	program:      func(t *testing.T) string { return agentcache.PiScript(t, agentcache.Pi).File },
 	env:          []string{"PI_OFFLINE=1", "VERSION=" + agentcache.Pi},
 	files: map[string]string{
 		".pi/agent/models.json": `{"providers":{"scripted":{"baseUrl":"{model}/v1","api":"openai-completions","apiKey":"not-a-key","models":[
@@ -182,17 +178,6 @@ var pi = bridged{
 		"turns": {"text is not repeated after a broken stream", "a command of the user's"},
 		"asks":  {"nobody answers until somebody comes", "permissionMode of a new session", "MCP server", "extension asks the client"},
 	},
-}
-
-// piProgram is what people have: one program, which finds its Node.js by itself.
-func piProgram(t *testing.T, version string) string {
-	t.Helper()
-	script := agentcache.PiScript(t, version)
-	path := t.TempDir() + "/pi"
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec '"+script.Node+"' '"+script.File+"' \"$@\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // playAll plays a topic with each agent.
@@ -234,7 +219,7 @@ func TestReal_PiEarly(t *testing.T) {
 	t.Parallel()
 	agentcache.Long(t, "a version that few still have")
 	legacy := pi
-	legacy.program = func(t *testing.T) string { return piProgram(t, agentcache.PiLegacy) }
+	legacy.program = func(t *testing.T) string { return agentcache.PiScript(t, agentcache.PiLegacy).File }
 	r := legacy.real(t)
 	r.set("VERSION=" + agentcache.PiLegacy)
 	r.play(

@@ -89,7 +89,15 @@ type update struct {
 	CallID  string `json:"toolCallId"`
 	Status  string `json:"status"`
 	Content json.RawMessage
+	Meta    struct {
+		Ours struct {
+			Imported bool `json:"imported"`
+		} `json:"sandboxagent.dev"`
+	} `json:"_meta"`
 }
+
+// imported reports whether it came into the log from the agent's own record.
+func (u *update) imported() bool { return u.Meta.Ours.Imported }
 
 // updateOf returns the update of a frame, and whether it is one of the session's.
 func updateOf(m *message, session string) (update, bool) {

@@ -324,6 +324,7 @@ func (r *real) testLoad(t *testing.T, session string) {
 	if r.age != nil {
 		r.age(t, filepath.Dir(r.dir))
 	}
+	r.testElsewhere(t, session)
 	r.g.restart()
 	second := r.connect()
 	defer second.abandon()
@@ -374,9 +375,53 @@ func (r *real) testLoad(t *testing.T, session string) {
 	}
 	var late []string
 	for i := range turn.frames {
-		if u, ok := updateOf(&turn.frames[i], session); ok && (u.Kind == "agent_message_chunk" && !strings.Contains("after the load", u.text()) || u.Kind == "user_message_chunk" && u.text() != "say after the load") {
+		if u, ok := updateOf(&turn.frames[i], session); ok && !u.imported() && (u.Kind == "agent_message_chunk" && !strings.Contains("after the load", u.text()) || u.Kind == "user_message_chunk" && u.text() != "say after the load") {
 			late = append(late, string(turn.frames[i].raw))
 		}
 	}
 	r.quirk(t, "replay-in-turn", late)
+
+	// What was said elsewhere comes into the log once: with the load, or before the first prompt.
+	const want = "user_message_chunk: say from the editor|agent_message_chunk: from the editor"
+	if got := broughtIn(session, replay, turn.frames); got != want {
+		t.Errorf("opened for the first time, the session has %q of another program, want %q", got, want)
+	}
+	second.must("session/close", map[string]any{"sessionId": session})
+	if res := second.must("session/load", r.params(session)); strings.Contains(string(res), "historyIncomplete") {
+		t.Errorf("the load says %s", res)
+	}
+	turn = r.prompt(second, session, "say and once more", nil)
+	if got := broughtIn(session, turn.frames); got != "" || !strings.HasSuffix(turn.text, "and once more") {
+		t.Errorf("opened again, the turn brings in %q and says %q", got, turn.text)
+	}
+}
+
+// testElsewhere has another program add a turn to the conversation: an editor that starts
+// the agent by itself, or a terminal.
+func (r *real) testElsewhere(t *testing.T, session string) {
+	t.Helper()
+	editor := &real{realAgent: r.realAgent, t: t, model: r.model, dir: r.dir, g: newGateway(t, r.g.args[6:]...)}
+	editor.g.env = r.g.env
+	editor.g.start()
+	c := editor.connect()
+	defer c.abandon()
+	c.must("session/load", r.params(session))
+	if turn := editor.prompt(c, session, "say from the editor", nil); turn.stop != "end_turn" || !strings.HasSuffix(turn.text, "from the editor") {
+		t.Fatalf("the editor: %s, %q, %v", turn.stop, turn.text, turn.err)
+	}
+	editor.g.kill(syscall.SIGTERM)
+	editor.g.awaitNoProcess(editor.g.generation())
+}
+
+// broughtIn tells the messages that came into the log from the agent's own record.
+func broughtIn(session string, frames ...[]message) string {
+	var found []string
+	for _, some := range frames {
+		for i := range some {
+			if u, ok := updateOf(&some[i], session); ok && u.text() != "" && u.imported() { // usage may be a chunk without text
+				found = append(found, u.Kind+": "+u.text())
+			}
+		}
+	}
+	return strings.Join(found, "|")
 }

@@ -78,7 +78,8 @@ func holds(t *testing.T, dir, text string) (found []string) {
 	return found
 }
 
-// A session goes to another home with other paths, on from there, and back.
+// A conversation that was begun with the agent's own program goes on behind a gateway in
+// another home with other paths, and comes back so that the program has all of it.
 func TestReal_Travel(t *testing.T) {
 	t.Parallel()
 	for _, b := range []*bridged{&claude, &codex, &opencode, &pi} {
@@ -91,64 +92,48 @@ func TestReal_Travel(t *testing.T) {
 
 func testTravel(t *testing.T, b *bridged) {
 	one := b.real(t)
-	one.set()
 	two := one.elsewhere(filepath.Join(t.TempDir(), "somebody", "else", "entirely"))
 	one.g.start()
 	two.g.start()
-	notes := filepath.Join(one.dir, "notes.txt")
-	if err := os.WriteFile(notes, []byte("it lies in "+notes+"\n"), 0o600); err != nil {
+	notes, moved := filepath.Join(one.dir, "notes.txt"), filepath.Join(two.dir, "notes.txt")
+	if err := os.WriteFile(notes, []byte("the word is heron, it lies in "+notes+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	allow := func(c *client, id string, text string) {
-		c.t.Helper()
-		turn := (&real{t: t, g: c.g, realAgent: &realAgent{id: b.id}, model: one.model.Model}).prompt(c, id, text, choose(t, "allow_once"))
-		if turn.err != nil || turn.stop != "end_turn" {
-			t.Fatalf("%s: %s, %v", text, turn.stop, turn.err)
+	// told looks at what the model was told last.
+	told := func(last scriptedmodel.Request, no string, said ...string) {
+		t.Helper()
+		for _, text := range said {
+			if !last.Says(scriptedmodel.Assistant, text) {
+				t.Errorf("the model is not told that it said %q: %s", text, last.Body)
+			}
+		}
+		if strings.Contains(string(last.Body), no) {
+			t.Errorf("the model is told of the other home: %s", last.Body)
 		}
 	}
-	c := connect(t, one.g, wsocket, options{agent: b.id, cwd: one.dir})
-	id := c.newSession()
-	allow(c, id, "say the word is heron")
-	allow(c, id, "read "+notes)
-	before := one.g.events(id)
+	use := terminals[b.id]
+	id := use.begin(one, "read "+notes)
 
-	file := filepath.Join(t.TempDir(), "session.tar.zst")
-	one.g.mustCommand("sessions", "export", id, "-o", file)
-	if _, err := one.g.command("sessions", "import", file); err == nil || !strings.Contains(err.Error(), "is here already") {
-		t.Errorf("a session that is here is imported: %v", err)
-	}
-	if _, err := two.g.command("sessions", "import", file, "--cwd", filepath.Join(two.dir, "missing")); err == nil || !strings.Contains(err.Error(), "cannot be used") {
-		t.Errorf("a session without a directory: %v", err)
-	}
-	out := two.g.mustCommand("sessions", "import", file, "--cwd", two.dir)
-	if !strings.Contains(out, id) {
-		t.Errorf("imported: %s", out)
-	}
+	// The gateway has never seen it.
+	one.g.mustCommand("teleport", "--from", one.g.url, "--to", two.g.url, "--agent", b.id, "--agent-cwd", one.dir, "--cwd", two.dir, id)
 	var info struct{ Continuity, State, Cwd string }
 	two.g.get("/v2/sessions/"+id, &info)
-	if info.Continuity != "fresh" || info.State != "dormant" || info.Cwd != two.dir {
+	if info.Continuity != "fresh" || info.Cwd != two.dir {
 		t.Errorf("before the agent was seen to have it: %+v", info)
 	}
-	same(t, two.g.events(id), before)
 	for _, folder := range []string{".claude", ".codex", ".pi", ".local/share/opencode"} {
 		if left := holds(t, filepath.Join(two.home, folder), one.home); len(left) > 0 {
 			t.Errorf("the old home is in %q", left)
 		}
 	}
-
+	c := connect(t, two.g, wsocket, options{agent: b.id, cwd: two.dir})
+	c.must("session/load", map[string]any{"sessionId": id, "cwd": two.dir, "mcpServers": []any{}})
 	asked := len(two.model.Turns())
-	d := connect(t, two.g, wsocket, options{agent: b.id, cwd: two.dir})
-	d.must("session/load", map[string]any{"sessionId": id, "cwd": two.dir, "mcpServers": []any{}})
-	allow(d, id, "say still here")
+	if stop := c.prompt(id, "say still here"); stop != "end_turn" {
+		t.Fatal(stop)
+	}
 	turns := two.model.Turns()[asked:]
-	last := turns[len(turns)-1]
-	moved := filepath.Join(two.dir, "notes.txt")
-	if !last.Says(scriptedmodel.User, "say the word is heron") || !last.Says(scriptedmodel.Assistant, "the word is heron") || !strings.Contains(string(last.Body), moved) {
-		t.Errorf("the model is not told of what was said before: %s", last.Body)
-	}
-	if strings.Contains(string(last.Body), one.home) {
-		t.Errorf("the model is told of the old home: %s", last.Body)
-	}
+	told(turns[len(turns)-1], one.home, "heron, it lies in "+moved)
 	two.g.get("/v2/sessions/"+id, &info)
 	if info.Continuity != "native" {
 		t.Errorf("the agent has the conversation, and continuity is %s", info.Continuity)
@@ -158,24 +143,13 @@ func testTravel(t *testing.T, b *bridged) {
 		testHandoff(t, two, id)
 	}
 
-	if b.id == "opencode" {
-		return // its program is started for each step of the way back, which is the same again
+	// What the agent refuses to delete says so.
+	if _, err := one.g.command("sessions", "delete", id); err == nil || !strings.Contains(err.Error(), "was not made here") {
+		t.Errorf("the terminal's conversation is deleted: %v", err)
 	}
-	// And back.
-	back := filepath.Join(t.TempDir(), "back.tar.zst")
-	two.g.mustCommand("sessions", "export", id, "-o", back)
-	one.g.mustCommand("sessions", "delete", id)
-	one.g.mustCommand("sessions", "import", back, "--cwd", one.dir)
+	one.g.mustCommand("teleport", "--from", two.g.url, "--to", one.g.url, id)
 	same(t, one.g.events(id), after)
-	e := connect(t, one.g, wsocket, options{agent: b.id, cwd: one.dir})
-	e.must("session/load", map[string]any{"sessionId": id, "cwd": one.dir, "mcpServers": []any{}})
-	asked = len(one.model.Turns())
-	allow(e, id, "say home again")
-	turns = one.model.Turns()[asked:]
-	last = turns[len(turns)-1]
-	if !last.Says(scriptedmodel.Assistant, "still here") || !last.Says(scriptedmodel.User, "say the word is heron") || strings.Contains(string(last.Body), two.home) {
-		t.Errorf("the model is told: %s", last.Body)
-	}
+	told(use.goOn(one, id, "say home again"), two.home, "heron, it lies in "+notes, "still here")
 }
 
 // same compares what sessions have in their logs.

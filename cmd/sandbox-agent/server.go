@@ -22,6 +22,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 const (
@@ -74,6 +75,10 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	defer closeLog()
+	hub, err := openJoining(cfg.join, log)
+	if err != nil {
+		return err
+	}
 	var certificates []tls.Certificate
 	if cfg.tlsCert != "" {
 		cert, err := tls.LoadX509KeyPair(cfg.tlsCert, cfg.tlsKey)
@@ -84,7 +89,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	}
 	owned := "" // the data directory, when it is ours alone
 	if !cfg.ephemeral {
-		unlock, err := lockDataDirSoon(cfg.dataDir)
+		unlock, err := claim.DirSoon(cfg.dataDir)
 		if err != nil {
 			return err
 		}
@@ -132,6 +137,8 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	srv := newHTTPServer(api, certificates, silent, log)
 	connections := boundConnections(cfg.maxConnections)
 	ln, srv.ConnContext = connections.Listen(ln), connections.Context
+	hub.serve(srv, log)
+	defer hub.close()
 
 	served := make(chan error, 1)
 	go func() {

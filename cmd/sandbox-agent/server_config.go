@@ -58,6 +58,7 @@ type serverConfig struct {
 	shareOTEL       bool   // agents inherit the OTEL_ variables
 	logRequests     bool   // at the level info
 	hostTools       bool   // agents have files and terminals where clients offer none
+	join            joinConfig
 	// requirePreinstall says that sessions do not install agents.
 	requirePreinstall bool
 }
@@ -88,7 +89,7 @@ func serverFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max-connections", Usage: "connections of clients at one time, 0 is what the limit of open files allows", EnvVars: env("MAX_CONNECTIONS")},
 		&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 		&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
-	}, gatewayFlags()...)
+	}, append(joinFlags(), gatewayFlags()...)...)
 }
 
 // gatewayFlags are those of the gateway itself, however clients reach it.
@@ -149,6 +150,9 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	if c.String("token") == "" {
 		cfg.tokenFile = c.String("token-file")
+	}
+	if cfg.join, err = joinConfigOf(c); err != nil {
+		return cfg, err
 	}
 	noToken := c.Bool("no-token")
 	if cfg.token == "" && !noToken && c.Bool("new-token") {

@@ -44,7 +44,7 @@ func TestServerConfig_Standard(t *testing.T) {
 		commands: map[string][]string{}, logLevel: slog.LevelInfo,
 		install: install.Options{DataDir: "/data/sandbox-agent"},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(serverConfig{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(serverConfig{}, joinConfig{})); diff != "" {
 		t.Errorf("configuration differs (-want +got):\n%s", diff)
 	}
 	t.Setenv("XDG_DATA_HOME", "relative")

@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 func TestServer_Protocols(t *testing.T) {
@@ -145,18 +147,18 @@ func TestServer_PortInUse(t *testing.T) {
 
 func TestServer_DataDirInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "data")
-	unlock, err := lockDataDir(dir)
+	unlock, err := claim.Dir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	code, _, errOut := tool(t, "", "server", "--port", "0", "--data-dir", dir)
-	for _, want := range []string{"in use by another gateway (process ", "--data-dir", "--ephemeral", dir} {
+	for _, want := range []string{"in use by another process (process ", "--data-dir", dir} {
 		if code != exitFailure || !strings.Contains(errOut, want) {
 			t.Errorf("exit %d, no %q in %q", code, want, errOut)
 		}
 	}
 	unlock()
-	if unlock, err = lockDataDir(dir); err != nil {
+	if unlock, err = claim.Dir(dir); err != nil {
 		t.Errorf("after it was given up: %v", err)
 	} else {
 		unlock()

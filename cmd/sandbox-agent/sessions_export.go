@@ -45,7 +45,9 @@ func sessionsExportCommand(std stdio) *cli.Command {
 				return err
 			}
 			defer body.Close()
-			return saveBody(std, body, c.String("output"), "the session")
+			m := newMeter(std, "export", args[0], 0)
+			defer m.end()
+			return saveBody(std, m.reader(body), c.String("output"), "the session")
 		},
 	}
 }

@@ -24,6 +24,7 @@ func sessionsImportCommand(std stdio) *cli.Command {
 			&cli.StringFlag{Name: "cwd", Usage: "the session's directory at the gateway; the same as it was, if it is not given"},
 			&cli.BoolFlag{Name: "trust", Usage: "take over MCP servers, skills, permission modes and the like: for files of your own"},
 			&cli.BoolFlag{Name: "workspace", Usage: "make the workspace of the file in --cwd, which must be empty or not there: its files can tell agents what to run"},
+			&cli.BoolFlag{Name: "merge", Usage: "put the workspace of the file together with files that are in --cwd; what both have changed is named, and nothing is touched then"},
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
@@ -31,7 +32,7 @@ func sessionsImportCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
-			o := client.ImportOptions{Cwd: c.String("cwd"), Trust: c.Bool("trust"), Workspace: c.Bool("workspace")}
+			o := client.ImportOptions{Cwd: c.String("cwd"), Trust: c.Bool("trust"), Workspace: c.Bool("workspace") || c.Bool("merge"), Merge: c.Bool("merge")}
 			if o.Cwd != "" {
 				if o.Cwd, err = filepath.Abs(o.Cwd); err != nil {
 					return err
@@ -54,9 +55,12 @@ func sessionsImportCommand(std stdio) *cli.Command {
 				return err
 			}
 			defer cancel()
-			got, err := api.ImportSession(ctx, in, o)
+			m := newMeter(std, "import", filepath.Base(args[0]), o.Size)
+			defer m.end()
+			got, err := api.ImportSession(ctx, m.reader(in), o)
+			m.end()
 			if err != nil {
-				return err
+				return withConflicts(err)
 			}
 			if c.Bool("json") {
 				writeJSON(std.out, got)

@@ -128,12 +128,31 @@ func TestTeleport(t *testing.T) {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 
-	// And back, where the files are already.
-	if code, _, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code == exitOK || !strings.Contains(errOut, "name another directory with --cwd") {
+	// And back, to where the files are already. What both have changed stops it.
+	write := func(dir, name, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(there, "notes", "changed there\n")
+	write(there, "new", "new there\n")
+	write(home, "notes", "changed here\n")
+	write(home, "own", "new here\n")
+	if code, _, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code == exitOK || !strings.Contains(errOut, "nothing was touched") || !strings.Contains(errOut, "\n  notes\n") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
-	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, "--no-workspace", "--cwd", home, id); code != exitOK {
+	if _, err := os.Stat(filepath.Join(home, "new")); err == nil || session(one, id).State != runtime.StateClosed || session(two, id).State == runtime.StateClosed {
+		t.Errorf("after a conflict: %v, %+v, %+v", err, session(one, id), session(two, id))
+	}
+	write(home, "notes", "here\n")
+	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != exitOK || !strings.Contains(errOut, "session: move") {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	for name, want := range map[string]string{"notes": "changed there\n", "new": "new there\n", "own": "new here\n"} {
+		if b, err := os.ReadFile(filepath.Join(home, name)); err != nil || string(b) != want {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
 	}
 	if s := session(one, id); s.State == runtime.StateClosed || s.Cwd != home || s.EventCount < session(two, id).EventCount {
 		t.Errorf("back: %+v", s)

@@ -86,6 +86,19 @@ func TestTravel_Workspace(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(files, "empty")); code != exitOK || err != nil || len(left) > 0 || !strings.Contains(errOut, "workspace") {
 		t.Errorf("without the workspace: exit %d, %s, %v, %v", code, errOut, left, err)
 	}
+	tool(t, "", "sessions", "delete", id)
+	write("app/main.txt", "three\n")
+	code, out, errOut := tool(t, "", "sessions", "import", file, "--merge", "--cwd", repo)
+	if code == exitOK || !strings.Contains(errOut, "\n  app/main.txt") {
+		t.Errorf("what both have changed: exit %d, %s%s", code, out, errOut)
+	}
+	write("app/main.txt", "one\n") // as it was committed
+	if code, out, errOut := tool(t, "", "sessions", "import", file, "--merge", "--cwd", repo); code != exitOK {
+		t.Errorf("what one has changed: exit %d, %s%s", code, out, errOut)
+	}
+	if b, err := os.ReadFile(filepath.Join(repo, "app", "main.txt")); err != nil || string(b) != "two\n" {
+		t.Errorf("put together: %q, %v", b, err)
+	}
 	plain := filepath.Join(t.TempDir(), "plain")
 	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", plain); code != exitOK {
 		t.Fatalf("exit %d, %s", code, errOut)
@@ -96,5 +109,59 @@ func TestTravel_Workspace(t *testing.T) {
 	}
 	if _, err := os.Stat(again); err == nil {
 		t.Error("a session that was refused has left its workspace")
+	}
+}
+
+// A gateway that keeps everything in memory takes a session, with its events and their
+// numbers, and gives it back with what was changed there.
+func TestTravel_Ephemeral(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	one, _ := start(t, "--data-dir", t.TempDir(), "--ephemeral=false")
+	two, _ := start(t)
+	files := t.TempDir()
+	home, away := filepath.Join(files, "home"), filepath.Join(files, "away")
+	write := func(path, content string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(home, "a"), "one\n")
+	write(filepath.Join(home, "b"), "one\n")
+	gitIn(t, home, "init", "-q", "-b", "main")
+	gitIn(t, home, "add", "-A")
+	gitIn(t, home, "commit", "-qm", "first")
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", one)
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "echo the word is heron")
+	id := sessionIn(errOut)
+	_, before, _ := tool(t, "", "sessions", "events", id, "--json")
+	if code, out, errOut := tool(t, "", "teleport", "--to", two, "--cwd", away, id); code != exitOK {
+		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	if code, after, errOut := tool(t, "", "sessions", "events", "--endpoint", two, id, "--json"); code != exitOK || before == "" || after != before {
+		t.Errorf("exit %d, %s: the events are\n%s\nand were\n%s", code, errOut, after, before)
+	}
+	if code, out, errOut := tool(t, "", "prompt", "--endpoint", two, "--session", id, "echo and on"); code != exitOK || !strings.Contains(out, "and on") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	write(filepath.Join(away, "a"), "two\n")
+	gitIn(t, away, "commit", "-qam", "second")
+	write(filepath.Join(home, "b"), "here\n")
+	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != exitOK {
+		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	if got := gitIn(t, home, "log", "--format=%s"); got != "second\nfirst\n" {
+		t.Errorf("the history: %s", got)
+	}
+	if got := gitIn(t, home, "status", "--porcelain=v1"); got != " M b\n" {
+		t.Errorf("status: %q", got)
+	}
+	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo home again"); code != exitOK {
+		t.Errorf("exit %d, %s", code, errOut)
 	}
 }

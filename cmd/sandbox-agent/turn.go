@@ -33,11 +33,13 @@ type turn struct {
 	// the session.
 	opening atomic.Bool
 	sent    chan struct{} // closed once the prompt was sent
+	dear    chan error    // gets one error when the session has cost too much
 
 	mu       sync.Mutex
 	session  string // "" until there is one
 	running  bool   // the prompt is sent, or about to be
-	stopped  error  // why the turn was cancelled: Ctrl-C or --timeout
+	stopped  error  // why the turn was cancelled: Ctrl-C, --timeout or --max-cost
+	spent    *cost  // by the session; nil as long as the agent tells none
 	declined bool   // a request was declined because there is nobody to ask
 	rejected bool   // a rule has rejected a request
 	open     map[acp.ID]context.CancelFunc
@@ -46,7 +48,7 @@ type turn struct {
 // runTurn connects, opens or resumes the session, and runs the prompt.
 func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) (err error) {
 	ctx, kill := context.WithCancelCause(ctx)
-	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), ctx: ctx, sent: make(chan struct{}), open: map[acp.ID]context.CancelFunc{}}
+	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), ctx: ctx, sent: make(chan struct{}), dear: make(chan error, 1), open: map[acp.ID]context.CancelFunc{}}
 	t.asker = newAsker(std.in, t.view)
 	t.news = &installing{std: std, quiet: o.json}
 	defer func() {
@@ -127,7 +129,8 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// watch cancels the turn at the first signal or when its time is over. After the
+// watch cancels the turn at the first signal, when its time is over, or when it costs too
+// much. After the
 // patience, at a second signal, or when there is no turn yet, it gives up.
 func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-chan struct{}, kill context.CancelCauseFunc) {
 	var why error
@@ -138,6 +141,7 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 		why = errInterrupted
 	case <-timeUp:
 		why = errTimeUp
+	case why = <-t.dear:
 	}
 	patience := time.After(cancelPatience)
 	t.mu.Lock()
@@ -148,10 +152,13 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 		kill(why)
 		return
 	}
-	if why == errTimeUp {
-		t.view.note("the time is over, cancelling")
-	} else {
+	switch why {
+	case errInterrupted:
 		t.view.note("cancelling, Ctrl-C again to leave at once")
+	case errTimeUp:
+		t.view.note("the time is over, cancelling")
+	default:
+		t.view.note(why.Error() + ", cancelling")
 	}
 	// A gateway that takes nothing must not hold this up.
 	cancelled := make(chan error, 1)
@@ -252,8 +259,14 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 // outcome turns the end of a turn into the command's error.
 func (t *turn) outcome(stopReason string) error {
 	t.mu.Lock()
-	stopped, declined, rejected := t.stopped, t.declined, t.rejected
+	stopped, declined, rejected, spent := t.stopped, t.declined, t.rejected, t.spent
 	t.mu.Unlock()
+	if t.o.maxCost > 0 && spent == nil {
+		t.view.note("the agent has told no cost: --max-cost could not hold it")
+	}
+	if err := t.o.tooDear(spent); err != nil && stopped == nil { // it was told with the turn's end
+		stopped = err
+	}
 	switch {
 	case stopped == errTimeUp:
 		return fmt.Errorf("the turn was cancelled: %w", stopped)
@@ -295,6 +308,9 @@ func (t *turn) receive(link *link, m acp.Message) {
 	}
 	if u := m.Update(); u != nil {
 		t.kinds.update(u)
+		if m.Session() == session {
+			t.pay(u)
+		}
 	}
 	switch {
 	case m.IsRequest():
@@ -322,3 +338,43 @@ func (t *turn) receive(link *link, m acp.Message) {
 		}
 	}
 }
+
+// cost is what an agent tells of it.
+type cost struct {
+	Amount   float64
+	Currency string
+}
+
+// pay notes what the session has cost, and ends the turn when that is too much.
+func (t *turn) pay(update json.RawMessage) {
+	raw, ok := rawjson.Member(update, "cost")
+	if !ok || rawjson.MemberString(update, "sessionUpdate") != "usage_update" {
+		return
+	}
+	var c *cost
+	if json.Unmarshal(raw, &c) != nil || c == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spent = c
+	if err := t.o.tooDear(c); err != nil && t.running {
+		select {
+		case t.dear <- err:
+		default: // it is known
+		}
+	}
+}
+
+// tooDear is the error of a session that has cost more than it may.
+func (o *promptOptions) tooDear(c *cost) error {
+	if o.maxCost == 0 || c == nil || c.Amount <= o.maxCost {
+		return nil
+	}
+	return dearError(fmt.Sprintf("the session has cost %.4g %s, more than --max-cost %.4g", c.Amount, c.Currency, o.maxCost))
+}
+
+type dearError string
+
+func (e dearError) Error() string { return string(e) }
+func (e dearError) Unwrap() error { return errEndedEarly }

@@ -85,6 +85,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		Ephemeral:         cfg.ephemeral,
 		Fsync:             cfg.fsync,
 		MinFree:           cfg.minFree,
+		LogFiles:          boundLogFiles(),
 		RequestTimeout:    cfg.requestTimeout,
 		TurnIdleTimeout:   cfg.turnIdleTimeout,
 		IdleTimeout:       cfg.idleTimeout,

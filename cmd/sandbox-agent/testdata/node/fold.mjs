@@ -10,6 +10,8 @@ export class Conversation {
   #count = 0;
   #plan;
   #mode;
+  #subagents = new Map(); // by the call that shows each: { conversation, works }
+  #homes = new Map(); // of calls that subagents have made
 
   constructor(version) { this.#version = version; }
 
@@ -18,7 +20,30 @@ export class Conversation {
     return this.#items.get(key);
   }
 
+  /** A subagent of the session, in version 2: the conversation of the session that it has. */
+  adopt(call, conversation) { this.#subagents.set(call, { conversation, works: true }); }
+
+  /** In version 1 a subagent is a call: what is of it belongs to a conversation of its own. */
+  #ofSubagent(u) {
+    if (this.#version !== 1 || !/^tool_call/.test(u.sessionUpdate)) return false;
+    const own = u._meta?.["sandboxagent.dev"] ?? {};
+    const home = this.#homes.get(u.toolCallId) ?? this.#subagents.get(own.parentToolCallId);
+    if (home) {
+      this.#homes.set(u.toolCallId, home);
+      home.works = true;
+      home.conversation.take(u);
+      return true;
+    }
+    if (own.subagent && !this.#subagents.has(u.toolCallId)) this.#subagents.set(u.toolCallId, { conversation: new Conversation(1), works: false });
+    const shown = this.#subagents.get(u.toolCallId);
+    if (!shown) return false;
+    if (own.said || u.status === "in_progress" || u.status === "completed") shown.works = true;
+    if (own.said) shown.conversation.take({ sessionUpdate: `agent_${own.said.thought ? "thought" : "message"}_chunk`, messageId: own.said.messageId, content: { type: "text", text: own.said.text } });
+    return Boolean(own.said);
+  }
+
   take(u) {
+    if (this.#ofSubagent(u)) return;
     const kind = u.sessionUpdate;
     const role = /^(user|agent)_(message|thought)/.exec(kind)?.[0];
     if (role) {
@@ -54,7 +79,7 @@ export class Conversation {
   }
   #key = "";
 
-  /** What is shown: messages and calls in their order, after them plan and mode. */
+  /** What is shown: plan and mode, then messages and calls in their order, then the subagents that have worked. */
   shown() {
     const all = [...this.#items.values()].filter((i) => i.kind === "call" || i.text !== "");
     // A client of version 1 cannot tell where a turn of its own ends: what follows each
@@ -65,7 +90,11 @@ export class Conversation {
       if (before && before.kind === i.kind && i.kind !== "call") before.text += i.text;
       else items.push({ ...i });
     }
-    return [{ kind: "plan", entries: this.#plan, mode: this.#mode }, ...items];
+    const subagents = [...this.#subagents].filter(([, s]) => s.works).sort(([a], [b]) => a < b ? -1 : 1);
+    return [
+      { kind: "plan", entries: this.#plan, mode: this.#mode }, ...items,
+      ...subagents.map(([call, s]) => ({ kind: "subagent", call, shown: s.conversation.shown() })),
+    ];
   }
 }
 

@@ -12,7 +12,8 @@ import { env } from "./link.mjs";
 const never = () => new Promise(() => {});
 
 class Reader {
-  #conversations = new Map(); // by session
+  #conversations = new Map(); // by session, subagents included
+  #children = new Map(); // whose they are
   states = new Map();
 
   constructor(sdk, version, url) {
@@ -24,12 +25,30 @@ class Reader {
       .onNotification(sdk.methods.client.session.update, ({ params }) => {
         if (params.update.sessionUpdate === "state_update") this.states.set(params.sessionId, params.update);
         this.of(params.sessionId).take(params.update);
+        if (params.update.sessionUpdate === "subagent_update") this.#introduce(params.sessionId, params.update);
       })
       .onRequest(sdk.methods.client.session.requestPermission, never);
     this.connection = app.connect(createWebSocketStream(target.href, { WebSocket }));
     this.agent = this.connection.agent;
     const hello = version === 1 ? { clientCapabilities: {} } : { info: { name: "second", version: "1" }, capabilities: {} };
     this.ready = this.agent.request(this.methods.initialize, { protocolVersion: version, ...hello });
+  }
+
+  /** A subagent: nothing of its session may have come before. */
+  #introduce(parent, { sessionId, _meta }) {
+    if (!this.#children.has(sessionId)) assert.ok(!this.#conversations.has(sessionId), `${sessionId} was heard of before it was introduced`);
+    this.#children.set(sessionId, parent);
+    const call = _meta?.["sandboxagent.dev"]?.toolCallId;
+    if (call) this.of(parent).adopt(call, this.of(sessionId));
+  }
+
+  #forget(session) {
+    this.#conversations.delete(session);
+    for (const [child, parent] of [...this.#children]) {
+      if (parent !== session) continue;
+      this.#children.delete(child);
+      this.#forget(child);
+    }
   }
 
   of(session) {
@@ -40,7 +59,7 @@ class Reader {
   /** Attaches to a session, with or without its history. Everything up to then has been told when it returns. */
   async open(sessionId, cwd, history) {
     await this.ready;
-    if (history) this.#conversations.delete(sessionId);
+    if (history) this.#forget(sessionId);
     const params = this.version === 1 ? { mcpServers: [] } : history ? { replayFrom: { type: "start" } } : {};
     const method = this.version === 1 ? this.methods.session.load : this.methods.session.resume;
     const { _meta, configOptions, modes } = await this.agent.request(method, { sessionId, cwd, ...params });

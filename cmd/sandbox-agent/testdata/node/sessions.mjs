@@ -94,25 +94,32 @@ export default {
     await back.prompt("say made here");
     assert.equal(userTextOf(back.updates).replaceAll('"', ""), "say in the terminal", "what was made in the terminal is shown once, and nothing else");
     assert.equal(back.text, "in the terminalmade here", "and before the new turn");
-    await back.close();
+    if (!a.beside) await back.close(); // or while a process serves the session
     await terminal(w, a, ...a.again(s.id, "say made here")); // the words of the last turn
     const said = ["say made here", "run echo made here, too", "say made here", ...compacts ? ["/compact"] : [], "say in the terminal", "say made here", "say made here"];
     const prompts = (x) => userTextOf(x.updates).replaceAll('"', "").split("\n");
-    const there = await open(w, a.tellsWrites === false ? resume : load, s.id);
-    if (a.tellsWrites !== false) await there.link.until("the turn of the terminal", () => prompts(there).length === said.length); // nobody has prompted it
+    const there = await open(w, load, s.id);
+    await there.link.until("the turn of the terminal", () => prompts(there).length === said.length); // nobody has prompted it
     await there.prompt("say what was said");
-    await there.close();
     said.push("say what was said");
+    if (a.beside) {
+      await terminal(w, a, ...a.again(s.id, "say beside it"));
+      await there.prompt("say and the last");
+      said.push("say beside it", "say and the last");
+    }
+    await there.close();
     const link = await w.connect();
     const all = await open(w, load, s.id, { link });
-    await all.untilText("what was said");
+    await all.untilText(a.beside ? "and the last" : "what was said");
     assert.equal((await api(`/v2/sessions/${s.id}`)).state, "dormant", "nothing was added, so nobody is asked");
     assert.deepEqual(prompts(all), said);
     assert.deepEqual(callsOf(all.updates).map((c) => [c.name, c.status]), [[a.shell, "completed"]]);
     const imported = all.updates.filter((u) => ownOf(u).imported);
-    assert.equal(textOf(imported), "in the terminalmade here", "what was made elsewhere is marked");
+    assert.equal(textOf(imported), `in the terminalmade here${a.beside ? "beside it" : ""}`, "what was made elsewhere is marked");
     assert.equal(ownOf(all.result).historyIncomplete, undefined);
-    assert.ok((await heard("say what was said")).at(-1).prompts.some((p) => p.includes("say in the terminal")), "the model is told the same");
+    for (const words of ["say in the terminal", ...a.beside ? ["say beside it"] : []]) {
+      assert.ok((await heard(said.at(-1))).at(-1).prompts.some((p) => p.includes(words)), "the model is told the same");
+    }
   },
   async "two clients on one session, which is deleted"(w, a) {
     const s = await w.session({ ...a.free });

@@ -239,6 +239,9 @@ export default {
     assert.equal(ownOf(turn.of("tool_call").find((u) => u.toolCallId === child.toolCallId)).parentToolCallId, parent.toolCallId);
     assert.deepEqual([parent.status, child.status], ["completed", "completed"]);
     assert.match(contentOf(parent), /child ran/);
+    const { children } = await api(`/v2/sessions/${encodeURIComponent(s.id)}`);
+    const { toolCallId, parentSessionId, state } = children.at(-1);
+    assert.deepEqual({ toolCallId, parentSessionId, state }, { toolCallId: parent.toolCallId, parentSessionId: s.id, state: "idle" });
   },
   async "sessions at once"(w, a) {
     const link = await w.connect(free(a).capabilities);

@@ -120,6 +120,7 @@ export default {
   terminal: (...args) => ["-p", "--output-format", "json", ...args],
   inTerminal: (w) => `read ${w.dir}/notes.txt`,
   again: (id, words) => ["--resume", id, words],
+  beside: true, // a terminal may go on with what a process here has open
   terminalAgain: (id) => ["--resume", id, "say the second answer"],
   unknown: "5a7e8a0c-0000-4000-8000-00000000abcd",
   deleted: (id) => assert.deepEqual(readdirSync(`${env.HOME}/.claude/projects`, { recursive: true }).filter((f) => String(f).endsWith(`${id}.jsonl`)), []),

@@ -101,7 +101,6 @@ export default {
 
   terminal: (...args) => ["run", ...args.at(-1).split(" "), ...args.slice(0, -1)],
   again: (id, words) => ["--session", id, words],
-  tellsWrites: false, // it keeps all sessions in one database
   listsWhileRunning: true,
   titlesPrompt: false,
   unknown: "ses_e040c9adbffeq90QCyI5xH6a73",

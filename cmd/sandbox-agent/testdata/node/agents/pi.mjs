@@ -75,6 +75,7 @@ export default {
 
   terminal: (...args) => ["--print", ...args],
   again: (id, words) => ["--session", id, words],
+  beside: true, // a terminal may go on with what a process here has open
   unknown: "5a7e8a0c-0000-4000-8000-00000000abcd",
   keeps: {
     options: { thought_level: "high" }, mode: "write", effort: "high",

@@ -1,0 +1,64 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// lockedAgent is an agent that wants a login: in a terminal, in a browser that somebody uses
+// well or badly, or by a key that is not there.
+const lockedAgent = `#!/bin/sh
+while read -r line; do
+	id=$(printf %s "$line" | sed 's/.*"id":\([^,}]*\).*/\1/')
+	answer() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+	status() { printf '{"jsonrpc":"2.0","method":"auth/status_update","params":{"state":"unknown","_meta":{"sandboxagent.dev":{"login":{"loginId":"1"%s}}}}}\n' "$1"; }
+	case $line in
+	*'"initialize"'*) answer '"result":{"protocolVersion":1,"agentCapabilities":{},"authMethods":[
+		{"id":"key","name":"A key","description":"Set LOCKED_KEY."},
+		{"id":"good","name":"In a browser"},{"id":"bad","name":"In another"}'"$TERMINAL_LOGIN"']}' | tr -d '\n\t'; echo ;;
+	*'"key"'*) answer '"error":{"code":-32000,"message":"LOCKED_KEY is not set"}' ;;
+	*'"good"'*) answer '"result":{"_meta":{"sandboxagent.dev":{"login":{"loginId":"1","verificationUrl":"https://example.com/in","userCode":"AB-12"}}}}'; status ,"\"success\":true" ;;
+	*'"bad"'*) answer '"result":{"_meta":{"sandboxagent.dev":{"login":{"loginId":"1","authUrl":"https://example.com/in"}}}}'; status ',"error":"the code was wrong"' ;;
+	esac
+done
+`
+
+func TestAgentsLogin(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "locked")
+	if err := os.WriteFile(script, []byte(lockedAgent), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g := newGateway(t, "--agent-command", "locked="+quoteArg(script), "--agent-command", "terminal=env "+
+		quoteArg(`TERMINAL_LOGIN=,{"id":"login","name":"Login","_meta":{"sandboxagent.dev":{"command":["sh","-c","printf name?; read name; echo welcome $name; exit ${#name}"]}}}`)+" "+quoteArg(script))
+	g.start()
+	for _, tt := range []struct {
+		args, typed string
+		code        int
+		says        string
+	}{
+		{"locked", "", 2, "--method good: In a browser"},
+		{"locked --method none", "", 2, `has no login "none"`},
+		{"locked --method key", "", 4, "LOCKED_KEY is not set"},
+		{"locked --method good", "", 0, "open https://example.com/in|and enter the code AB-12|locked is logged in"},
+		{"locked --method bad", "", 1, "open https://example.com/in|the login failed: the code was wrong"},
+		{"terminal", "Eve\n", 3, "name?|welcome Eve"},
+		{"nobody", "", 5, "nobody"},
+		{"mock", "", 1, "offers no login"},
+	} {
+		c := &commandLine{t: t, env: append(os.Environ(), "SANDBOX_AGENT_ENDPOINT="+g.url)}
+		cmd := c.command(t.Context(), append([]string{"agents", "login"}, strings.Fields(tt.args)...)...)
+		cmd.Stdin = strings.NewReader(tt.typed)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("%s: exit code %d, want %d\n%s", tt.args, code, tt.code, out)
+		}
+		for part := range strings.SplitSeq(tt.says, "|") {
+			if !strings.Contains(string(out), part) {
+				t.Errorf("%s: %q is missing in\n%s", tt.args, part, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet/join"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+)
+
+// joinFlags are those of a gateway that joins a hub.
+func joinFlags() []cli.Flag {
+	env := func(name string) []string { return []string{"SANDBOX_AGENT_" + name} }
+	return []cli.Flag{
+		&cli.StringFlag{Name: "join", Usage: "join the hub at this address as a node: clients of the hub can use this gateway", EnvVars: env("JOIN")},
+		&cli.StringFlag{Name: "join-token-file", TakesFile: true, Usage: "read the token for the hub from this file", EnvVars: env("JOIN_TOKEN_FILE")},
+		&cli.BoolFlag{Name: "join-insecure", Usage: "join over http a hub that is not on this machine", EnvVars: env("JOIN_INSECURE")},
+		&cli.StringFlag{Name: "node-name", Usage: "name of the node (default: the machine's host name)", EnvVars: env("NODE_NAME")},
+		&cli.StringSliceFlag{Name: "label", Usage: "label of the node, as `NAME=VALUE`; may be repeated", EnvVars: env("LABEL")},
+	}
+}
+
+// joinConfig says which hub to join, and as whom. Without a hub it joins none.
+type joinConfig struct {
+	hub             *url.URL
+	tokenFile, name string
+	labels          map[string]string
+}
+
+func joinConfigOf(c *cli.Context) (joinConfig, error) {
+	cfg := joinConfig{tokenFile: c.String("join-token-file"), name: c.String("node-name")}
+	address := c.String("join")
+	if address == "" {
+		for _, name := range []string{"join-token-file", "join-insecure", "node-name", "label"} {
+			if c.IsSet(name) {
+				return cfg, usagef(c, "--%s says how to join a hub: give its address with --join", name)
+			}
+		}
+		return cfg, nil
+	}
+	var err error
+	if cfg.hub, err = join.ParseHub(address, c.Bool("join-insecure")); err != nil {
+		return cfg, usagef(c, "--join: %s", err)
+	}
+	if cfg.tokenFile == "" {
+		return cfg, usagef(c, "--join needs a token: give the file that has it with --join-token-file; it is made by sandbox-hub token create --kind join")
+	}
+	if cfg.name == "" {
+		if cfg.name, err = os.Hostname(); err != nil || tunnel.CheckName(cfg.name) != nil {
+			return cfg, usagef(c, "--join: the machine's host name is no name of a node: give one with --node-name")
+		}
+	}
+	if err := tunnel.CheckName(cfg.name); err != nil {
+		return cfg, usagef(c, "--node-name: %s", err)
+	}
+	if cfg.labels, err = tunnel.ParseLabels(words(c.StringSlice("label"))); err != nil {
+		return cfg, usagef(c, "--label: %s", err)
+	}
+	return cfg, nil
+}
+
+// joining is a gateway's way to its hub. Nil is that of one that joins none.
+type joining struct {
+	joiner *join.Joiner
+	ctx    context.Context // done when the gateway leaves
+	leave  context.CancelFunc
+	own    sync.WaitGroup
+}
+
+func openJoining(cfg joinConfig, log *slog.Logger) (*joining, error) {
+	if cfg.hub == nil {
+		return nil, nil
+	}
+	joiner, err := join.New(join.Options{Hub: cfg.hub, TokenFile: cfg.tokenFile, Name: cfg.name, Labels: cfg.labels, Version: version, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	j := &joining{joiner: joiner}
+	j.ctx, j.leave = context.WithCancel(context.Background())
+	return j, nil
+}
+
+// serve has srv serve what comes from the hub, which has checked who sends it.
+func (j *joining) serve(srv *http.Server, log *slog.Logger) {
+	if j == nil {
+		return
+	}
+	others := srv.ConnContext
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if join.Tunnelled(c) {
+			return control.Vouch(ctx)
+		}
+		return others(ctx, c)
+	}
+	j.own.Go(func() { j.joiner.Run(j.ctx) })
+	j.own.Go(func() {
+		if err := srv.Serve(j.joiner.Listener()); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("what comes from the hub is not served any more", "err", err)
+		}
+	})
+}
+
+// close leaves the hub, when all that came from it was answered.
+func (j *joining) close() {
+	if j == nil {
+		return
+	}
+	j.leave()
+	j.own.Wait()
+}
+
+// announcement says what a gateway joins, "" for nothing.
+func (c *joinConfig) announcement() string {
+	if c.hub == nil {
+		return ""
+	}
+	return "Joins the hub " + strings.TrimSuffix(c.hub.String(), "/") + " as " + c.name
+}
