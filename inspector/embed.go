@@ -20,9 +20,6 @@ var unbuilt embed.FS
 // Dist returns the files to serve; index.html is at its root.
 func Dist() fs.FS { return site(sub(dist, "dist"), sub(unbuilt, "unbuilt")) }
 
-// Built reports whether the page is part of this program.
-func Built() bool { return hasPage(sub(dist, "dist")) }
-
 // site returns built, or instead if nothing was built.
 func site(built, instead fs.FS) fs.FS {
 	if hasPage(built) {

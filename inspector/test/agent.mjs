@@ -27,9 +27,11 @@ const plays = {
       content: [{ type: "diff", path: "/tmp/src/divide.ts", oldText: before, newText: after }],
     });
     const parent = { _meta: { "sandboxagent.dev": { parentToolCallId: "sub" } } };
-    update({ sessionUpdate: "tool_call", toolCallId: "sub", title: "Ask a subagent to review", kind: "think", status: "in_progress" });
+    update({ sessionUpdate: "tool_call", toolCallId: "sub", title: "Ask a subagent to review", kind: "think", status: "in_progress", _meta: { "sandboxagent.dev": { subagent: {} } } });
     update({ sessionUpdate: "tool_call", toolCallId: "sub-1", title: "Read divide.ts", kind: "read", status: "completed", ...parent });
-    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: "The review found nothing." }, ...parent });
+    const words = (text, all) => update({ sessionUpdate: "tool_call_update", toolCallId: "sub", content: [{ type: "content", content: { type: "text", text: all } }], _meta: { "sandboxagent.dev": { said: { messageId: "m", text } } } });
+    words("The review ", "The review ");
+    words("found nothing.", "The review found nothing.");
     update({ sessionUpdate: "tool_call_update", toolCallId: "sub", status: "completed" });
     update({ sessionUpdate: "agent_message_chunk", content: { type: "image", mimeType: "image/png", data: pixel } });
     update({ sessionUpdate: "available_commands_update", availableCommands: [{ name: "review", description: "Looks at the changes" }, { name: "story", description: "Tells all", input: { hint: "topic" } }] });

@@ -43,6 +43,16 @@ test("a session is made, its turns stream, and everything they show is there", a
   await edit.getByRole("radio", { name: "Unified" }).check();
   await log.getByRole("group", { name: "Subagent" }).getByText("Read divide.ts").waitFor();
   await log.getByRole("button", { name: /Picture/ }).waitFor();
+
+  // The subagent stands below its session, and has a place of its own.
+  await page.getByRole("complementary", { name: "Sessions" }).getByRole("link", { name: /Ask a subagent to review/ }).click();
+  const subagent = page.getByRole("region", { name: "Subagent: Ask a subagent to review" });
+  await subagent.getByText("Read divide.ts").waitFor();
+  expect(await subagent.getByText("The review found nothing.").count()).toBe(1);
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "subagent");
+  await subagent.getByRole("link", { name: "The whole session" }).click();
+  await log.getByText("What I found").waitFor();
   await page.getByText("$0.18").first().waitFor();
 
   await page.getByRole("button", { name: "About this session" }).click();

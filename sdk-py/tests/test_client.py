@@ -182,6 +182,10 @@ async def test_a_session_travels(gateway: Gateway) -> None:
         imported = await client.api.import_session(file, cwd="/", trust=True)
         assert (imported["session"]["sessionId"], imported["session"]["cwd"]) == (session.id, "/")
         assert "the word is [removed]" in await client.api.session_transcript(session.id)
+        await client.delete_session(session.id)
+        for replace in (False, True):
+            imported = await client.api.import_session(file, closed=True, replace=replace)
+            assert imported["session"]["state"] == "closed"
 
 
 @asynchronous

@@ -18,6 +18,14 @@ export class Gateway {
     return g;
   }
 
+  /** As start, with files that are there before the gateway is. */
+  static async startWith(prepare: (dir: string) => void): Promise<Gateway> {
+    const g = new Gateway(["--no-token"], {});
+    prepare(g.dir);
+    await g.#launch("0");
+    return g;
+  }
+
   get rpc(): string {
     return `${this.url}/v2/rpc`;
   }

@@ -21,6 +21,7 @@ import { Composer } from "./Composer.js";
 import type { Conversation, Waiting } from "./conversation.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
+import { Subagent } from "./Subagent.js";
 import { PlanSteps } from "./RowView.js";
 import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
@@ -31,11 +32,11 @@ const Review = lazy(() => import("./Review.js"));
 const LoginCard = lazy(() => import("./LoginCard.js"));
 
 /** One session: what was said, what is asked, and where to answer. */
-export function ConversationView({ id }: { id: string }) {
+export function ConversationView({ id, child }: { id: string; child: string | undefined }) {
   const generation = useSelected(gateway, (g) => g.generation);
   const forgotten = useStore(conversations.forgotten);
   const conversation = useMemo(() => conversations.open(id), [id, generation, forgotten]);
-  return <Inside key={id} conversation={conversation} />;
+  return <Inside key={id} conversation={conversation} child={child} />;
 }
 
 /** Files are read in the background; what is sent or removed meanwhile stays so. */
@@ -58,7 +59,7 @@ function useAttachments(conversation: Conversation): Attached {
   return { all, set, add };
 }
 
-function Inside({ conversation }: { conversation: Conversation }) {
+function Inside({ conversation, child }: { conversation: Conversation; child: string | undefined }) {
   const state = useStore(conversation);
   const { rows, version } = useStore(conversation.rows);
   const all = useStore(inbox);
@@ -147,7 +148,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
         setFinding(undefined);
         control.current?.focus();
       }} />}
-      <RowList
+      {child !== undefined ? <Subagent conversation={conversation} info={info} id={child} rows={rows} version={version} earlier={state.earlier} /> : <RowList
         control={control} found={finding?.row} marked={finding?.words ?? ""}
         onAgain={state.phase === "live" ? again : undefined}
         rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
@@ -165,7 +166,7 @@ function Inside({ conversation }: { conversation: Conversation }) {
             {state.phase === "loading" && rows.length === 0 && <p className="area-wait" role="status">Reading the conversation…</p>}
           </>
         }
-      />
+      />}
       <div className="dock">
         {state.running && asks.length === 0 && <Working conversation={conversation} />}
         {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <Suspense fallback={null}><LoginCard conversation={conversation} reason={last.error} /></Suspense>}

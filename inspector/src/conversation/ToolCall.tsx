@@ -18,14 +18,14 @@ const states = { pending: "Waiting", in_progress: "Running", completed: "Done", 
 /** Calls of a subagent that are shown at once; the newest. */
 const shownChildren = 30;
 
-export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested }: { item: ToolItem; cwd: string | undefined; asked?: boolean; nested?: boolean }) {
+export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested, whole }: { item: ToolItem; cwd: string | undefined; asked?: boolean; nested?: boolean; whole?: boolean }) {
   const hasDiff = item.content.some((c) => c.type === "diff");
   const answer = item.asked?.answer;
   // What a person has refused is no error.
   const status = item.status === "failed" && answer?.kind.startsWith("reject") ? "rejected" : item.status;
   const standard = hasDiff || status === "failed" || item.children.length > 0;
   const [chosen, choose] = useState<boolean>();
-  const open = chosen ?? standard;
+  const open = chosen ?? (whole || standard);
   const hasMore = item.content.length > 0 || item.rawInput !== undefined || item.children.length > 0 || item.rawOutput !== undefined;
   const took = item.endedAt === undefined ? undefined : item.endedAt - item.at - (item.asked?.waitedMs ?? 0);
   return (
@@ -53,7 +53,7 @@ export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested }: { i
       {open && hasMore && (
         <div className="tool-body">
           {item.content.map((c, i) => <Content key={i} content={c} tool={item.tool} cwd={cwd} />)}
-          {item.children.length > 0 && <Children items={item.children} cwd={cwd} />}
+          {item.children.length > 0 && <Children items={item.children} cwd={cwd} whole={whole} />}
           <Raw label="Input" value={item.rawInput} />
           <Raw label="Result" value={item.rawOutput} />
         </div>
@@ -63,8 +63,8 @@ export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested }: { i
 });
 
 /** What a subagent did, in the call that started it. */
-function Children({ items, cwd }: { items: readonly ChildItem[]; cwd: string | undefined }) {
-  const [all, setAll] = useState(false);
+function Children({ items, cwd, whole = false }: { items: readonly ChildItem[]; cwd: string | undefined; whole?: boolean | undefined }) {
+  const [all, setAll] = useState(whole);
   const hidden = all ? 0 : Math.max(0, items.length - shownChildren);
   return (
     <div className="children" role="group" aria-label="Subagent">
@@ -82,14 +82,14 @@ function ChildText({ item }: { item: TextItem }) {
   );
 }
 
-const whole = /^(`{3,})([^\n`]*)\n([\s\S]*?)\n?\1\s*$/;
+const fence = /^(`{3,})([^\n`]*)\n([\s\S]*?)\n?\1\s*$/;
 
 function Content({ content, tool, cwd }: { content: ToolContent; tool: string; cwd: string | undefined }) {
   if (content.type === "diff") return <Diff path={relativeTo(content.path, cwd)} before={content.oldText ?? undefined} after={content.newText} />;
   if (content.type === "terminal") return <HostTerminal id={content.terminalId} />;
   const block = content.content;
   if (block.type !== "text") return <Block block={block} />;
-  const fenced = whole.exec(block.text);
+  const fenced = fence.exec(block.text);
   const language = fenced?.[2]?.trim();
   const text = fenced?.[3] ?? block.text;
   if (tool === "execute" || text.includes("\u001b[") || (fenced && (!language || /^(console|text|shell-session)$/.test(language)))) return <Output text={text} />;

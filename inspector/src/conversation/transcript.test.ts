@@ -46,6 +46,23 @@ test("a call is changed in its place, also when its update comes late or first",
   expect(t.rows[2]?.item).toMatchObject({ title: "Unannounced", status: "in_progress" });
 });
 
+test("words that a subagent's call shows are among what the subagent did, once", () => {
+  const said = (text: string, all: string) => ({
+    sessionUpdate: "tool_call_update", toolCallId: "p", content: [{ type: "content", content: { type: "text", text: all } }],
+    _meta: { "sandboxagent.dev": { said: { messageId: "m", text } } },
+  }) as SessionUpdate;
+  const t = play(
+    { sessionUpdate: "tool_call", toolCallId: "p", title: "Delegate", status: "in_progress" },
+    said("found ", "found "),
+    child({ sessionUpdate: "tool_call", toolCallId: "c", title: "Read", status: "completed" }, "p"),
+    said("it", "found it"),
+    { sessionUpdate: "tool_call_update", toolCallId: "p", status: "completed", content: [{ type: "content", content: { type: "text", text: "it" } }, { type: "content", content: { type: "text", text: "The report" } }] },
+  );
+  const item = t.rows[0]?.item as ToolItem;
+  expect(item.children.map((c) => (c.kind === "tool" ? c.title : c.segments.whole))).toEqual(["found ", "Read", "it"]);
+  expect(item.content).toEqual([{ type: "content", content: { type: "text", text: "The report" } }]);
+});
+
 test("a subagent's calls and words are in the call that started it", () => {
   const t = play(
     { sessionUpdate: "tool_call", toolCallId: "p", title: "Task", status: "in_progress" },

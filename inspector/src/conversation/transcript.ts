@@ -1,5 +1,5 @@
 import { META, type ContentBlock, type PromptResponse, type SessionUpdate, type ToolCall, type ToolCallUpdate } from "sandbox-agent";
-import type { Asked, ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolItem, ToolStatus } from "./items.js";
+import type { Asked, ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolContent, ToolItem, ToolStatus } from "./items.js";
 import { Segments } from "./segments.js";
 
 export interface Command {
@@ -222,6 +222,7 @@ export class Transcript {
       kind: "tool", key: this.#key("tool"), at, endedAt: undefined, id: update.toolCallId, title: "", tool: "other", status: "pending",
       content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentOf(update), children: [], asked: this.#asked.get(update.toolCallId),
     };
+    const words = saidOf(update);
     const status: ToolStatus = update.status ?? before.status;
     const ended = status === "completed" || status === "failed";
     const item: ToolItem = {
@@ -230,12 +231,16 @@ export class Transcript {
       tool: update.kind ?? before.tool,
       status,
       endedAt: ended ? (before.endedAt ?? at) : undefined,
-      content: update.content ?? before.content,
+      content: words !== undefined || !update.content ? before.content : withoutWords(update.content, before.children),
       locations: (update.locations as ToolItem["locations"] | null | undefined) ?? before.locations,
       rawInput: update.rawInput ?? before.rawInput,
       rawOutput: update.rawOutput ?? before.rawOutput,
     };
-    if (known) return this.#changed(item);
+    if (known) {
+      this.#changed(item);
+      if (words) this.#childText(item.id, words.thought ? "thought" : "text", { type: "text", text: words.text }, words.messageId, at);
+      return;
+    }
     const parent = item.parent === undefined ? undefined : this.#tools.get(item.parent);
     if (parent && item.parent !== item.id) {
       this.#tools.set(item.id, { item, row: parent.row });
@@ -309,6 +314,21 @@ function ownOf(update: { _meta?: Record<string, unknown> | null }): Record<strin
 function parentOf(update: { _meta?: Record<string, unknown> | null }): string | undefined {
   const id = ownOf(update).parentToolCallId;
   return typeof id === "string" ? id : undefined;
+}
+
+/** What a subagent has said, of which its call shows all. */
+function saidOf(update: { _meta?: Record<string, unknown> | null }): { text: string; messageId: string | undefined; thought: boolean } | undefined {
+  const said = ownOf(update).said as { text?: unknown; messageId?: unknown; thought?: unknown } | undefined;
+  if (typeof said?.text !== "string") return undefined;
+  return { text: said.text, messageId: typeof said.messageId === "string" ? said.messageId : undefined, thought: said.thought === true };
+}
+
+/** Content of a subagent's call, without the words that are among what it did. */
+function withoutWords(content: readonly ToolContent[], children: readonly ChildItem[]): readonly ToolContent[] {
+  const words = children.flatMap((c) => (c.kind === "tool" ? [] : [c.segments.whole.trim()]));
+  if (words.length === 0) return content;
+  const all = [words.join("\n\n"), words.join("")];
+  return content.filter((c) => !(c.type === "content" && c.content.type === "text" && (words.includes(c.content.text.trim()) || all.includes(c.content.text.trim()))));
 }
 
 function grow(item: TextItem, content: ContentBlock): { item: TextItem; from: number } {

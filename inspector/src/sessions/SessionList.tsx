@@ -1,6 +1,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
-import type { SessionInfo } from "sandbox-agent";
+import type { Child, SessionInfo } from "sandbox-agent";
+import { titleOfChild } from "../conversation/Subagent.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { Button, Input, LinkButton, Select } from "../kit/controls.js";
 import { Menu } from "../kit/dialog.js";
@@ -18,10 +19,25 @@ import { stateTone } from "./states.js";
 const rowHeight = 62;
 const headHeight = 30;
 
-type Line = { readonly head: string; readonly info?: undefined } | { readonly head?: undefined; readonly info: SessionInfo };
+/** Subagents of the session that is open which are listed; the newest. Of others those that work. */
+const shownChildren = 20;
+const childHeight = 30;
+
+type Line =
+  | { readonly head: string; readonly info?: undefined; readonly child?: undefined }
+  | { readonly head?: undefined; readonly info: SessionInfo; readonly child?: Child };
+
+/** A session, and its subagents below it. */
+function linesOf(info: SessionInfo, current: string | undefined): Line[] {
+  const children = (info.children ?? []).filter((c) => info.sessionId === current || c.state !== "idle").slice(-shownChildren);
+  return [{ info }, ...children.map((child) => ({ info, child }))];
+}
+
+const heightOf = (line: Line | undefined) => (line?.head !== undefined ? headHeight : line?.child ? childHeight : rowHeight);
+const keyOf = (line: Line | undefined) => line?.child?.sessionId ?? line?.info?.sessionId;
 
 /** The gateway's sessions, of all clients: what is pinned, what works, then the newest. */
-export function SessionList({ current }: { current: string | undefined }) {
+export function SessionList({ current, child }: { current: string | undefined; child: string | undefined }) {
   const { sessions: all, loaded, problem, more } = useStore(sessions);
   const agents = useSelected(gateway, (g) => g.agents);
   const by = useSelected(settings, (s) => s.group);
@@ -46,19 +62,19 @@ export function SessionList({ current }: { current: string | undefined }) {
     const parts = sectionsOf(fits, by);
     const others = said.filter((s) => shown(s) && !known.has(s.sessionId));
     if (others.length > 0) parts.push({ title: "In what was said", sessions: others });
-    return parts.flatMap(({ title, sessions: some }): Line[] => [{ head: title }, ...some.map((info) => ({ info }))]);
-  }, [all, search, said, agent, archive, by]);
+    return parts.flatMap(({ title, sessions: some }): Line[] => [{ head: title }, ...some.flatMap((info) => linesOf(info, current))]);
+  }, [all, search, said, agent, archive, by, current]);
   const names = useMemo(() => new Map(agents.map((a) => [a.id, a.name])), [agents]);
   const used = useMemo(() => [...new Set(all.map((s) => s.agent))].sort(), [all]);
   const virtual = useVirtualizer({
     count: lines.length, getScrollElement: () => scroller.current, overscan: 8,
-    estimateSize: (i) => (lines[i]?.head === undefined ? rowHeight : headHeight), getItemKey: (i) => lines[i]?.info?.sessionId ?? `head ${lines[i]?.head ?? i}`,
+    estimateSize: (i) => heightOf(lines[i]), getItemKey: (i) => keyOf(lines[i]) ?? `head ${lines[i]?.head ?? i}`,
   });
   useEffect(() => virtual.measure(), [virtual, lines]);
 
   useShortcut({ keys: "/", what: "Search the sessions", group: "Sessions", run: () => filter.current?.focus() });
   const step = (direction: number) => {
-    const shown = lines.flatMap((l) => (l.info ? [l.info] : []));
+    const shown = lines.flatMap((l) => (l.info && !l.child ? [l.info] : []));
     const at = shown.findIndex((s) => s.sessionId === current);
     const next = shown[at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + direction))];
     if (!next) return;
@@ -101,8 +117,8 @@ export function SessionList({ current }: { current: string | undefined }) {
             if (!line) return null;
             return (
               <li key={item.key} style={{ transform: `translateY(${item.start}px)`, height: item.size }} aria-setsize={lines.length} aria-posinset={item.index + 1}>
-                {line.info
-                  ? <SessionRow info={line.info} agent={names.get(line.info.agent) ?? line.info.agent} current={line.info.sessionId === current} onRename={() => setRenaming(line.info)} />
+                {line.child ? <ChildRow info={line.info} child={line.child} current={line.child.sessionId === child} /> : line.info
+                  ? <SessionRow info={line.info} agent={names.get(line.info.agent) ?? line.info.agent} current={line.info.sessionId === current && child === undefined} onRename={() => setRenaming(line.info)} />
                   : <h2 className="session-head clip" title={line.head}>{line.head}</h2>}
               </li>
             );
@@ -136,6 +152,16 @@ function useSaid(words: string): readonly SessionInfo[] {
     };
   }, [words]);
   return found;
+}
+
+function ChildRow({ info, child, current }: { info: SessionInfo; child: Child; current: boolean }) {
+  return (
+    <a className="child-row" href={hrefOf("sessions", [info.sessionId, child.sessionId])} aria-current={current ? "page" : undefined} title={`Subagent of ${nameOf(info)}`}>
+      <Dot tone={stateTone(child.state)} />
+      <span className="clip grow">{titleOfChild(child)}</span>
+      <span className={`soft session-state ${child.state}`}>{child.state}</span>
+    </a>
+  );
 }
 
 function SessionRow({ info, agent, current, onRename }: { info: SessionInfo; agent: string; current: boolean; onRename: () => void }) {

@@ -13,19 +13,19 @@ import "../conversation/conversation.css";
 const NewSession = lazy(() => import("./NewSession.js"));
 const Elsewhere = lazy(() => import("./Elsewhere.js"));
 
-/** `#/sessions`, `#/sessions/new`, `#/sessions/elsewhere`, `#/sessions/open/ID` is `#/sessions/ID`. */
+/** `#/sessions`, `#/sessions/new`, `#/sessions/elsewhere`, `#/sessions/ID`, `#/sessions/ID/CHILD` for one of its subagents. */
 export default function Sessions({ route }: AreaProps) {
-  const [place] = route.parts;
+  const [place, child] = route.parts;
   const empty = useSelected(sessions, (s) => s.loaded && s.sessions.length === 0);
   useShortcut({ keys: "n", what: "New session", group: "Sessions", run: () => router.go("sessions", ["new"]) });
   return (
     <div className={`split-view ${place ? "inside" : ""}`}>
-      <SessionList current={place} />
+      <SessionList current={place} child={child} />
       <div className="split-main">
         <Suspense fallback={<div className="area-wait" role="status">Loading…</div>}>
           {place === "new" ? <NewSession key={JSON.stringify(route.query)} query={route.query} />
             : place === "elsewhere" ? <Elsewhere />
-              : place ? <ConversationView id={place} />
+              : place ? <ConversationView id={place} child={child} />
                 : (
                   <Empty icon="sessions" title={empty ? "No sessions yet" : "Choose a session"} action={<LinkButton href="#/sessions/new" tone="primary" icon="plus">New session</LinkButton>}>
                     <p>{empty ? "A session is a conversation with a coding agent. It belongs to the gateway and goes on when this page is closed." : "Sessions of all clients of this gateway are listed; they go on whether anybody looks or not."}</p>

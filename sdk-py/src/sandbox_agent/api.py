@@ -110,9 +110,9 @@ class Api:
             async for chunk in response.aiter_bytes():
                 yield chunk
 
-    async def import_session(self, file: bytes | AsyncIterator[bytes], *, cwd: str | None = None, trust: bool = False, workspace: bool = False) -> ImportedSession:
-        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`."""
-        query: Query = {"cwd": cwd, "trust": trust, "workspace": workspace}
+    async def import_session(self, file: bytes | AsyncIterator[bytes], *, cwd: str | None = None, trust: bool = False, workspace: bool = False, merge: bool = False, closed: bool = False, replace: bool = False) -> ImportedSession:
+        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`, and `merge` puts it together with files that are there. `closed` has the session arrive closed, and `replace` in the place of what a move has left there."""
+        query: Query = {"cwd": cwd, "trust": trust, "workspace": workspace, "merge": merge, "closed": closed, "replace": replace}
         return cast(ImportedSession, (await self._request("POST", "v2/sessions/import", query, content=file, headers={"Content-Type": "application/zstd"})).json())
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "Artifact",
     "Attempt",
     "Check",
+    "Child",
     "Choice",
     "Cost",
     "Download",
@@ -109,6 +110,14 @@ class Check(TypedDict):
     name: str
     remedy: NotRequired[str]
     status: Literal['ok', 'absent', 'warning', 'failed']
+
+
+class Child(TypedDict):
+    parentSessionId: str
+    sessionId: str
+    state: Literal['running', 'waiting', 'idle']
+    title: NotRequired[str]
+    toolCallId: str
 
 
 class Choice(TypedDict):
@@ -216,6 +225,7 @@ class GitStatus(TypedDict):
     branch: NotRequired[str]
     commit: NotRequired[str]
     files: list[GitFile]
+    recent: NotRequired[list[str]]
     root: str
     truncated: bool
     upstream: NotRequired[str]
@@ -321,7 +331,7 @@ class Problem(TypedDict):
     requestId: NotRequired[str]
     status: int
     title: str
-    type: Literal['urn:sandbox-agent:error:agent_error', 'urn:sandbox-agent:error:agent_not_installed', 'urn:sandbox-agent:error:agent_process_exited', 'urn:sandbox-agent:error:already_exists', 'urn:sandbox-agent:error:archive_refused', 'urn:sandbox-agent:error:auth_required', 'urn:sandbox-agent:error:cancelled', 'urn:sandbox-agent:error:client_not_found', 'urn:sandbox-agent:error:conflict', 'urn:sandbox-agent:error:credentials_required', 'urn:sandbox-agent:error:directory_not_empty', 'urn:sandbox-agent:error:events_expired', 'urn:sandbox-agent:error:install_failed', 'urn:sandbox-agent:error:insufficient_storage', 'urn:sandbox-agent:error:internal', 'urn:sandbox-agent:error:invalid_request', 'urn:sandbox-agent:error:method_not_allowed', 'urn:sandbox-agent:error:mode_not_supported', 'urn:sandbox-agent:error:not_a_directory', 'urn:sandbox-agent:error:not_a_file', 'urn:sandbox-agent:error:not_a_repository', 'urn:sandbox-agent:error:not_acceptable', 'urn:sandbox-agent:error:not_found', 'urn:sandbox-agent:error:not_supported', 'urn:sandbox-agent:error:opencode_disabled', 'urn:sandbox-agent:error:path_escapes', 'urn:sandbox-agent:error:payload_too_large', 'urn:sandbox-agent:error:permission_denied', 'urn:sandbox-agent:error:precondition_failed', 'urn:sandbox-agent:error:range_not_satisfiable', 'urn:sandbox-agent:error:session_already_exists', 'urn:sandbox-agent:error:session_not_found', 'urn:sandbox-agent:error:timeout', 'urn:sandbox-agent:error:token_invalid', 'urn:sandbox-agent:error:too_many_requests', 'urn:sandbox-agent:error:unavailable', 'urn:sandbox-agent:error:unsupported_agent', 'urn:sandbox-agent:error:unsupported_media_type', 'urn:sandbox-agent:error:upgrade_required', 'urn:sandbox-agent:error:v1_removed']
+    type: Literal['urn:sandbox-agent:error:agent_error', 'urn:sandbox-agent:error:agent_not_installed', 'urn:sandbox-agent:error:agent_process_exited', 'urn:sandbox-agent:error:already_exists', 'urn:sandbox-agent:error:archive_refused', 'urn:sandbox-agent:error:auth_required', 'urn:sandbox-agent:error:cancelled', 'urn:sandbox-agent:error:client_not_found', 'urn:sandbox-agent:error:conflict', 'urn:sandbox-agent:error:credentials_required', 'urn:sandbox-agent:error:directory_not_empty', 'urn:sandbox-agent:error:events_expired', 'urn:sandbox-agent:error:install_failed', 'urn:sandbox-agent:error:insufficient_storage', 'urn:sandbox-agent:error:internal', 'urn:sandbox-agent:error:invalid_request', 'urn:sandbox-agent:error:method_not_allowed', 'urn:sandbox-agent:error:mode_not_supported', 'urn:sandbox-agent:error:node_not_found', 'urn:sandbox-agent:error:node_offline', 'urn:sandbox-agent:error:not_a_directory', 'urn:sandbox-agent:error:not_a_file', 'urn:sandbox-agent:error:not_a_repository', 'urn:sandbox-agent:error:not_acceptable', 'urn:sandbox-agent:error:not_found', 'urn:sandbox-agent:error:not_supported', 'urn:sandbox-agent:error:opencode_disabled', 'urn:sandbox-agent:error:path_escapes', 'urn:sandbox-agent:error:payload_too_large', 'urn:sandbox-agent:error:permission_denied', 'urn:sandbox-agent:error:precondition_failed', 'urn:sandbox-agent:error:range_not_satisfiable', 'urn:sandbox-agent:error:session_already_exists', 'urn:sandbox-agent:error:session_not_found', 'urn:sandbox-agent:error:timeout', 'urn:sandbox-agent:error:token_invalid', 'urn:sandbox-agent:error:too_many_requests', 'urn:sandbox-agent:error:unavailable', 'urn:sandbox-agent:error:unsupported_agent', 'urn:sandbox-agent:error:unsupported_media_type', 'urn:sandbox-agent:error:upgrade_required', 'urn:sandbox-agent:error:v1_removed']
 
 
 class Process(TypedDict):
@@ -437,6 +447,7 @@ class Report(TypedDict):
 class Session(TypedDict):
     agent: str
     agentSessionId: str
+    children: NotRequired[list[Child]]
     clients: int
     continuity: Literal['native', 'replayed', 'fresh']
     cost: NotRequired[Cost]

@@ -102,9 +102,9 @@ class Api:
         The session is closed while it is read; `workspace` takes the files of its directory along. A file whose reading fails is not whole."""
         return self._loop.iterate(lambda: self._it.export_session(session_id, redact=redact, keep_secrets=keep_secrets, workspace=workspace))
 
-    def import_session(self, file: bytes | Iterable[bytes], *, cwd: str | None=None, trust: bool=False, workspace: bool=False) -> ImportedSession:
-        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`."""
-        return self._loop.run(self._it.import_session(self._loop.feed(file), cwd=cwd, trust=trust, workspace=workspace))
+    def import_session(self, file: bytes | Iterable[bytes], *, cwd: str | None=None, trust: bool=False, workspace: bool=False, merge: bool=False, closed: bool=False, replace: bool=False) -> ImportedSession:
+        """Makes a session of a file of `export_session`. `trust` takes over settings that can run programs, for files of your own; `workspace` makes the workspace of the file in `cwd`, and `merge` puts it together with files that are there. `closed` has the session arrive closed, and `replace` in the place of what a move has left there."""
+        return self._loop.run(self._it.import_session(self._loop.feed(file), cwd=cwd, trust=trust, workspace=workspace, merge=merge, closed=closed, replace=replace))
 
     def close(self) -> None:
         return self._loop.run(self._it.close())

@@ -703,7 +703,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel what a session does and let go of its agent
-         * @description The session's events stay, and loading or resuming it opens it again.
+         * @description The session's events stay, and loading or resuming it opens it again. With movedTo it is closed because it goes on at another gateway: that is refused while it works and when it has events behind lastSeq, is noted as movedTo in its metadata in the same step, and the session is not opened here again as long as it stands there.
          */
         post: operations["closeSession"];
         delete?: never;
@@ -864,6 +864,20 @@ export interface components {
              * @enum {string}
              */
             status: "ok" | "absent" | "warning" | "failed";
+        };
+        Child: {
+            /** @description The session, or another child of it. */
+            parentSessionId: string;
+            /** @description A subagent of the session: its updates and requests have this id, in the log of the session. The newest 256 are listed. */
+            sessionId: string;
+            /**
+             * @description What it does.
+             * @enum {string}
+             */
+            state: "running" | "waiting" | "idle";
+            title?: string;
+            /** @description The call in the session's log that shows the child to who does not know subagents. */
+            toolCallId: string;
         };
         Choice: {
             description?: string;
@@ -1067,6 +1081,8 @@ export interface components {
             /** @description Absent before the first. */
             commit?: string;
             files: components["schemas"]["GitFile"][];
+            /** @description Commits of branches, and some of those before the last; only with recent. */
+            recent?: string[];
             /** @description Of the work tree. */
             root: string;
             truncated: boolean;
@@ -1258,7 +1274,7 @@ export interface components {
              * @description One of the known problems.
              * @enum {string}
              */
-            type: "urn:sandbox-agent:error:agent_error" | "urn:sandbox-agent:error:agent_not_installed" | "urn:sandbox-agent:error:agent_process_exited" | "urn:sandbox-agent:error:already_exists" | "urn:sandbox-agent:error:archive_refused" | "urn:sandbox-agent:error:auth_required" | "urn:sandbox-agent:error:cancelled" | "urn:sandbox-agent:error:client_not_found" | "urn:sandbox-agent:error:conflict" | "urn:sandbox-agent:error:credentials_required" | "urn:sandbox-agent:error:directory_not_empty" | "urn:sandbox-agent:error:events_expired" | "urn:sandbox-agent:error:install_failed" | "urn:sandbox-agent:error:insufficient_storage" | "urn:sandbox-agent:error:internal" | "urn:sandbox-agent:error:invalid_request" | "urn:sandbox-agent:error:method_not_allowed" | "urn:sandbox-agent:error:mode_not_supported" | "urn:sandbox-agent:error:not_a_directory" | "urn:sandbox-agent:error:not_a_file" | "urn:sandbox-agent:error:not_a_repository" | "urn:sandbox-agent:error:not_acceptable" | "urn:sandbox-agent:error:not_found" | "urn:sandbox-agent:error:not_supported" | "urn:sandbox-agent:error:opencode_disabled" | "urn:sandbox-agent:error:path_escapes" | "urn:sandbox-agent:error:payload_too_large" | "urn:sandbox-agent:error:permission_denied" | "urn:sandbox-agent:error:precondition_failed" | "urn:sandbox-agent:error:range_not_satisfiable" | "urn:sandbox-agent:error:session_already_exists" | "urn:sandbox-agent:error:session_not_found" | "urn:sandbox-agent:error:timeout" | "urn:sandbox-agent:error:token_invalid" | "urn:sandbox-agent:error:too_many_requests" | "urn:sandbox-agent:error:unavailable" | "urn:sandbox-agent:error:unsupported_agent" | "urn:sandbox-agent:error:unsupported_media_type" | "urn:sandbox-agent:error:upgrade_required" | "urn:sandbox-agent:error:v1_removed";
+            type: "urn:sandbox-agent:error:agent_error" | "urn:sandbox-agent:error:agent_not_installed" | "urn:sandbox-agent:error:agent_process_exited" | "urn:sandbox-agent:error:already_exists" | "urn:sandbox-agent:error:archive_refused" | "urn:sandbox-agent:error:auth_required" | "urn:sandbox-agent:error:cancelled" | "urn:sandbox-agent:error:client_not_found" | "urn:sandbox-agent:error:conflict" | "urn:sandbox-agent:error:credentials_required" | "urn:sandbox-agent:error:directory_not_empty" | "urn:sandbox-agent:error:events_expired" | "urn:sandbox-agent:error:install_failed" | "urn:sandbox-agent:error:insufficient_storage" | "urn:sandbox-agent:error:internal" | "urn:sandbox-agent:error:invalid_request" | "urn:sandbox-agent:error:method_not_allowed" | "urn:sandbox-agent:error:mode_not_supported" | "urn:sandbox-agent:error:node_not_found" | "urn:sandbox-agent:error:node_offline" | "urn:sandbox-agent:error:not_a_directory" | "urn:sandbox-agent:error:not_a_file" | "urn:sandbox-agent:error:not_a_repository" | "urn:sandbox-agent:error:not_acceptable" | "urn:sandbox-agent:error:not_found" | "urn:sandbox-agent:error:not_supported" | "urn:sandbox-agent:error:opencode_disabled" | "urn:sandbox-agent:error:path_escapes" | "urn:sandbox-agent:error:payload_too_large" | "urn:sandbox-agent:error:permission_denied" | "urn:sandbox-agent:error:precondition_failed" | "urn:sandbox-agent:error:range_not_satisfiable" | "urn:sandbox-agent:error:session_already_exists" | "urn:sandbox-agent:error:session_not_found" | "urn:sandbox-agent:error:timeout" | "urn:sandbox-agent:error:token_invalid" | "urn:sandbox-agent:error:too_many_requests" | "urn:sandbox-agent:error:unavailable" | "urn:sandbox-agent:error:unsupported_agent" | "urn:sandbox-agent:error:unsupported_media_type" | "urn:sandbox-agent:error:upgrade_required" | "urn:sandbox-agent:error:v1_removed";
         } & {
             [key: string]: unknown;
         };
@@ -1525,6 +1541,7 @@ export interface components {
             agent: string;
             /** @description The agent's own id of the session. */
             agentSessionId: string;
+            children?: components["schemas"]["Child"][];
             /**
              * Format: int64
              * @description Attached connections.
@@ -2987,6 +3004,8 @@ export interface operations {
             query: {
                 /** @description A path. Absolute, or relative to the session's directory, else to the server's root or home directory. Bytes that are not UTF-8 are sent percent-encoded as they are. */
                 path: string;
+                /** @description Also name commits by which another repository finds what this one has. */
+                recent?: boolean;
                 /** @description The session whose directory relative paths belong to. */
                 sessionId?: string;
             };
@@ -5447,6 +5466,12 @@ export interface operations {
                 cwd?: string;
                 /** @description Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run. */
                 workspace?: boolean;
+                /** @description Put the workspace together with files that are in cwd: what only one side has changed since the two were the same is taken from that side. When both have changed the same, the problem conflict names it in conflicts, and nothing is touched. */
+                merge?: boolean;
+                /** @description The session arrives closed: session/load or session/resume opens it. */
+                closed?: boolean;
+                /** @description Take the place of the session of this id that was left here closed when it went to another gateway, if it is the beginning of the one that comes. */
+                replace?: boolean;
                 /** @description Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like. */
                 trust?: boolean;
             };
@@ -5506,8 +5531,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `session_already_exists`, `already_exists`, `directory_not_empty` */
+            /** @description `session_already_exists`, `already_exists`, `conflict`, `directory_not_empty` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `precondition_failed` */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5685,11 +5728,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `agent_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     closeSession: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The address of the gateway where the session goes on. */
+                movedTo?: string;
+                /** @description With movedTo: the newest event that the other gateway has. */
+                lastSeq?: number;
+            };
             header?: never;
             path: {
                 /** @description The session's id. */
@@ -5705,6 +5762,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description `token_invalid` */
             401: {
@@ -5733,8 +5799,35 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `internal` */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_supported` */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5839,6 +5932,8 @@ export interface operations {
                 keepSecrets?: boolean;
                 /** @description Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored. */
                 workspace?: boolean;
+                /** @description A commit that the other side has: what it reaches is not sent again. May be repeated. */
+                have?: string[];
             };
             header?: never;
             path: {
@@ -5896,6 +5991,15 @@ export interface operations {
             };
             /** @description `conflict` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `payload_too_large` */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -8,6 +8,8 @@ type Schemas = components["schemas"];
 export type Agent = Schemas["Agent"];
 export type InstallResult = Schemas["InstallResult"];
 export type SessionInfo = Schemas["Session"];
+/** A subagent of a session. */
+export type Child = Schemas["Child"];
 export type ImportedSession = Schemas["ImportedSession"];
 export type SessionChange = Schemas["SessionChange"];
 export type SessionEvent = Schemas["Event"];
@@ -138,9 +140,14 @@ export class Api {
 
   /**
    * Makes a session of a file of `exportSession`. `trust` takes over settings that can run programs, for files of your own;
-   * `workspace` makes the workspace of the file in `cwd`.
+   * `workspace` makes the workspace of the file in `cwd`, and `merge` puts it together with files that are there. `closed` has
+   * the session arrive closed, and `replace` in the place of what a move has left there.
    */
-  async importSession(file: FileContent, query: { cwd?: string; trust?: boolean; workspace?: boolean } = {}, options?: RequestOptions): Promise<ImportedSession> {
+  async importSession(
+    file: FileContent,
+    query: { cwd?: string; trust?: boolean; workspace?: boolean; merge?: boolean; closed?: boolean; replace?: boolean } = {},
+    options?: RequestOptions,
+  ): Promise<ImportedSession> {
     const response = await this.fetch("POST", "v2/sessions/import", query, { ...options, body: file, headers: { "Content-Type": "application/zstd" } });
     return (await response.json()) as ImportedSession;
   }
