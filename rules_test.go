@@ -21,7 +21,7 @@ import (
 const module = "sandboxagent.dev/sandbox-agent"
 
 // roots are the folders with Go packages.
-var roots = []string{"acp", "adapters", "runtime", "control", "cmd", "fs", "inspector", "internal", "docs"}
+var roots = []string{"acp", "adapters", "runtime", "control", "cmd", "fleet", "fs", "inspector", "internal", "docs"}
 
 // edge is an import that must not exist. Patterns that begin with ./ name this
 // module's packages, others are full import paths; a trailing /... includes what
@@ -73,10 +73,10 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./control ./control/parcel ./runtime/journal", to: "github.com/klauspost/compress/..."}:        "archives are decompressed where they come in, blocks of logs where they are made",
 	{from: "...", except: "./control/...", to: "github.com/getkin/kin-openapi/..."}:                                       "the OpenAPI document is made in control",
 	{from: "...", except: "./cmd/...", to: "github.com/urfave/cli/v2/..."}:                                                "only the command knows flags",
-	{from: "...", except: "./acp/acphttp/... ./control/...", to: "github.com/coder/websocket/..."}:                        "WebSockets are the transport's and the terminal route's business",
+	{from: "...", except: "./acp/acphttp/... ./control/... ./fleet/...", to: "github.com/coder/websocket/..."}:            "WebSockets are the transport's, the terminal route's and the tunnel's business",
 	{from: "...", except: "./adapters/... ./control/process/...", to: "./internal/process/..."}:                           "who starts processes answers for their end",
 	{from: "...", except: "./control/process", to: "github.com/creack/pty/..."}:                                           "terminals are made where processes are",
-	{from: "...", except: "./control/telemetry", to: "github.com/prometheus/..."}:                                         telemetryReason,
+	{from: "...", except: "./control/telemetry ./fleet", to: "github.com/prometheus/..."}:                                 telemetryReason,
 	{from: "...", except: "./control/telemetry", to: "go.opentelemetry.io/..."}:                                           telemetryReason,
 	{from: "./cmd/...", to: "google.golang.org/grpc/...", deep: true}:                                                     "it is a fifth of the binary, and HTTP carries traces as well",
 	{from: "...", except: "./cmd/...", to: "github.com/charmbracelet/..."}:                                                "only the command draws a terminal",
@@ -88,6 +88,17 @@ var forbidden = map[edge]string{
 	{from: "...", except: "./adapters/all", to: "./adapters/pi/..."}:                                                      nameReason,
 	{from: "...", except: "./adapters/adaptertest ./acp/acptest/...", to: "github.com/santhosh-tekuri/jsonschema/v6/..."}: "schemas are checked in tests only",
 
+	{from: "./cmd/sandbox-agent", to: "github.com/nats-io/...", deep: true}:                                                                  "the program in the sandbox stays small: the store is the hub's",
+	{from: "./cmd/sandbox-agent", to: "./fleet"}:                                                                                             "a gateway joins; it is no hub",
+	{from: "...", except: "./fleet/store", to: "github.com/nats-io/..."}:                                                                     "hubs know a store, and not what it is made of",
+	{from: "...", except: "./fleet/tunnel", to: "github.com/libp2p/go-yamux/..."}:                                                            "a tunnel is streams; how they share a connection is its own business",
+	{from: "./fleet/tunnel", to: "./fleet/store", deep: true}:                                                                                "both ends use the tunnel, one has a store",
+	{from: "./fleet/join", to: "./fleet/store", deep: true}:                                                                                  "a gateway that joins has no store",
+	{from: "./fleet/...", to: "./cmd/...", deep: true}:                                                                                       "the hub lies below its command",
+	{from: "./control/...", to: "./fleet/...", deep: true}:                                                                                   "a gateway serves without a hub",
+	{from: "./runtime/...", to: "./fleet/...", deep: true}:                                                                                   "sessions know nothing of hubs",
+	{from: "./acp/...", to: "./fleet/...", deep: true}:                                                                                       "acp is the bottom layer",
+	{from: "./cmd/sandbox-hub", to: "./adapters/all/...", deep: true}:                                                                        "the hub runs no agents",
 	{from: "./cmd/...", to: "./adapters/install/signature/signaturetest", deep: true}:                                                        "test helpers stay out of the binary",
 	{from: "./adapters/install/signature", to: "...", unless: "std"}:                                                                         stdReason,
 	{from: "./acp/sse/...", to: "...", unless: "std"}:                                                                                        stdReason,

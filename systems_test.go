@@ -20,9 +20,10 @@ import (
 // The tests run on one system. For the other one of a release all code is
 // type-checked, from its sources: to compile it takes ten times as long.
 func TestSystems_Compile(t *testing.T) {
-	err := checkTypes(t, "darwin", "arm64", "./cmd/sandbox-agent")
-	if err != nil {
-		t.Error(err)
+	for _, program := range []string{"./cmd/sandbox-agent", "./cmd/sandbox-hub"} {
+		if err := checkTypes(t, "darwin", "arm64", program); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/fleet"
 )
 
 // others are flags that pages name and that are other programs'.
@@ -19,7 +21,7 @@ var others = map[string]string{
 // TestNames_Flags holds the flags that pages name to those that there are.
 func TestNames_Flags(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(--[a-z][a-z-]*)`").FindAllStringSubmatch(tables(read(t, "cli.mdx")), -1) {
+	for _, m := range regexp.MustCompile("`(--[a-z][a-z-]*)`").FindAllStringSubmatch(tables(read(t, "cli.mdx")+read(t, "hub-cli.mdx")), -1) {
 		known[m[1]] = true
 	}
 	if len(known) < 60 {
@@ -56,6 +58,9 @@ func TestNames_Paths(t *testing.T) {
 	var known []string
 	for path := range readAPI(t).Paths {
 		known = append(known, "^"+regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, `[^/]+`)+"$")
+	}
+	for _, r := range fleet.Routes() {
+		known = append(known, "^"+regexp.MustCompile(`\{\w+\}`).ReplaceAllString(r.Path, `[^/]+`)+"$")
 	}
 	address := regexp.MustCompile(`/v2/[A-Za-z0-9_{}$./-]*[A-Za-z0-9_}]`)
 	for _, p := range pages(t) {

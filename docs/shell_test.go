@@ -38,14 +38,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary builds the program once and returns its path.
+// binary builds the programs once and returns the gateway's path.
 var binary = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(buildDir, "sandbox-agent")
-	out, err := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", bin, "../cmd/sandbox-agent").CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", buildDir+"/", "../cmd/sandbox-agent", "../cmd/sandbox-hub").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	return bin, nil
+	return filepath.Join(buildDir, "sandbox-agent"), nil
 })
 
 func isShell(b block) bool { return b.lang == "sh" || b.lang == "bash" }
@@ -133,7 +132,7 @@ func runPage(t *testing.T, p page, dir, home string, env []string) {
 	var script strings.Builder
 	script.WriteString(prologue)
 	own := slices.ContainsFunc(p.blocks, func(b block) bool {
-		return b.mark == "run: background" && strings.Contains(b.text, "sandbox-agent server")
+		return b.mark == "run: background" && (strings.Contains(b.text, "sandbox-agent server") || strings.Contains(b.text, "sandbox-hub serve"))
 	})
 	if !own {
 		script.WriteString("sandbox-agent server --no-token --default-agent mock >$OUT/gateway 2>&1 &\naddress $OUT/gateway\n")
@@ -201,7 +200,7 @@ func runPage(t *testing.T, p page, dir, home string, env []string) {
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return strings.HasPrefix(name, "SANDBOX_AGENT_") || strings.HasPrefix(name, "XDG_") ||
+		return strings.HasPrefix(name, "SANDBOX_AGENT_") || strings.HasPrefix(name, "SANDBOX_HUB_") || strings.HasPrefix(name, "XDG_") ||
 			strings.HasSuffix(name, "_API_KEY") || name == "HOME" || name == "PATH"
 	})
 }

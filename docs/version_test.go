@@ -24,4 +24,7 @@ func TestGenerated_Versions(t *testing.T) {
 	}
 	generated(t, "acp-v2.mdx", "raised", table("version 1", "version 2", raised))
 	generated(t, "acp-v2.mdx", "lowered", table("version 2", "version 1", lowered))
+	said, asked := version.AgentTable()
+	generated(t, "acp-v2.mdx", "said", table("version 2", "version 1", said))
+	generated(t, "acp-v2.mdx", "asked", table("version 1", "version 2", asked))
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -22,8 +21,6 @@ const (
 	// PiLegacy is a version from before most of what the bridge relies on: its
 	// runs say nothing when they have settled.
 	PiLegacy = "0.73.1"
-
-	piNode = "22.23.3"
 )
 
 // piBeside is what the program of Pi needs beside it: it loads extensions by the
@@ -40,9 +37,7 @@ type Script struct {
 // skipped, with the reason, when npm is missing or cannot reach its registry.
 func PiScript(t testing.TB, version string) Script {
 	t.Helper()
-	goos, arch := runtime.GOOS, map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
-	node := fmt.Sprintf("node-%s-%s", goos, arch)
-	bin := NPM(t, node+"/bin/node", node+"@"+piNode)
+	bin := Node(t)
 	switch version {
 	case PiLegacy:
 		return Script{bin, NPM(t, "@mariozechner/pi-coding-agent/dist/cli.js", "@mariozechner/pi-coding-agent@"+version)}

@@ -101,9 +101,6 @@ func Chunks(n int) Action {
 	return act(func(p *player) error { p.chunk = max(1, n); return nil })
 }
 
-// Delay waits.
-func Delay(d time.Duration) Action { return act(func(p *player) error { return p.wait(d) }) }
-
 // Gate waits until ch is closed or has a value.
 func Gate(ch <-chan struct{}) Action {
 	return act(func(p *player) error {

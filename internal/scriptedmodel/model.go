@@ -190,7 +190,7 @@ func (m *Model) answer(w http.ResponseWriter, req *http.Request, d dialect, body
 	if err := d.decode(r); err != nil {
 		writeJSON(w, http.StatusBadRequest, d.failure(http.StatusBadRequest, "", "the scripted model cannot read the request: "+err.Error()))
 		m.record(r)
-		m.settle(r, Failed)
+		m.finish(r, Failed)
 		return
 	}
 	r.classify()
@@ -208,7 +208,7 @@ func (m *Model) answer(w http.ResponseWriter, req *http.Request, d dialect, body
 		p.stream = &whole{p: p}
 	}
 	outcome := p.play(step)
-	m.settle(r, outcome)
+	m.finish(r, outcome)
 	if outcome == Dropped {
 		panic(http.ErrAbortHandler)
 	}
@@ -221,7 +221,7 @@ func (m *Model) record(r *Request) {
 	m.wakeLocked()
 }
 
-func (m *Model) settle(r *Request, o Outcome) {
+func (m *Model) finish(r *Request, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.Outcome = o

@@ -18,7 +18,7 @@ import (
 // plain matches the tests that run without the race detector in the normal tier:
 // those that start real agents, whose time is the agents' own, and those that move
 // much data through code that smaller tests run with it.
-const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestSettle_RealAgents` +
+const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.+` +
 	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM)$`
 
@@ -41,6 +41,9 @@ var sequential = []string{"./acp/version", "./acp/internal/gen", "./acp/schema",
 // detector where they are.
 const endToEnd = "./cmd/sandbox-agent"
 
+// ofHub starts the hub and gateways, likewise.
+const ofHub = "./cmd/sandbox-hub"
+
 // goRuns are what the tier consists of. The long tier has the race detector
 // everywhere. More tests with real agents begin than the machine has processors,
 // since most of them wait: for their turn, for the agent, for the disk. The package
@@ -55,14 +58,14 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	concurrent := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(slices.Concat(ofRepository, sequential, []string{endToEnd}), func(p string) bool {
+		return slices.ContainsFunc(slices.Concat(ofRepository, sequential, []string{endToEnd, ofHub}), func(p string) bool {
 			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
 		})
 	})
 	return []goRun{
 		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, []string{endToEnd, "./adapters/..."}},
-		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, append([]string{endToEnd}, sequential...)},
-		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "1"}, concurrent},
+		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, append([]string{endToEnd, ofHub}, sequential...)},
+		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, concurrent},
 		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
 	}, nil
 }
@@ -221,7 +224,7 @@ func goKind(pkg, test string) string {
 		return "contract"
 	case isBridge && strings.HasPrefix(top, "TestLive_"):
 		return "live " + agent
-	case strings.HasPrefix(top, "TestReal_"), top == "TestSettle_RealAgents":
+	case strings.HasPrefix(top, "TestReal_"), top == "TestMend_RealAgents":
 		return "live " + agentOf(strings.ToLower(strings.TrimPrefix(top, "TestReal_")+"/"+rest))
 	case strings.HasPrefix(pkg, "cmd/"):
 		return "end-to-end"

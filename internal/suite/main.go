@@ -102,6 +102,10 @@ func (s *suite) all(ctx context.Context) error {
 	if err := os.Setenv(startsVar, starts); err != nil {
 		return err
 	}
+	// Agents that Node.js runs are compiled once, and not at each start.
+	if err := os.Setenv("NODE_COMPILE_CACHE", filepath.Join(dir, "compiled")); err != nil {
+		return err
+	}
 	if agents := changedAgents(ctx); agents != "" {
 		fmt.Fprintf(s.out, "changed, so with their long tier: %s\n", agents)
 		if err := os.Setenv(agentcache.LongAgentsVar, agents); err != nil {
