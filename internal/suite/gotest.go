@@ -20,7 +20,8 @@ import (
 // much data through code that smaller tests run with it.
 const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.+` +
 	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter` +
-	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM)$`
+	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
+	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly)$`
 
 // goRun is one call of go test.
 type goRun struct {
@@ -36,6 +37,10 @@ var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mut
 // sequential are packages of functions that change nothing which another goroutine
 // sees: the race detector has nothing to find in them.
 var sequential = []string{"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters/credentials"}
+
+// withAgents are the packages of which the run without the race detector takes the
+// tests that the others leave out.
+var withAgents = []string{endToEnd, "./adapters/...", "./fleet"}
 
 // endToEnd starts the gateway as a process. Its parts are tested with the race
 // detector where they are.
@@ -63,7 +68,7 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		})
 	})
 	return []goRun{
-		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, []string{endToEnd, "./adapters/..."}},
+		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, withAgents},
 		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, append([]string{endToEnd, ofHub}, sequential...)},
 		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, concurrent},
 		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
@@ -80,8 +85,9 @@ type event struct {
 // goTest runs go test and notes each test's result. What failed is printed with
 // all that it said.
 func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
-	// The linters vet the tests, too.
-	args := slices.Concat([]string{"test", "-json", "-vet=off", "-tags", "countstarts"}, run.args, run.packages)
+	// The linters vet the tests, too. Programs without tables for debuggers are linked
+	// in half the time; what a panic prints is the same.
+	args := slices.Concat([]string{"test", "-json", "-vet=off", "-ldflags=-w", "-tags", "countstarts"}, run.args, run.packages)
 	cmd := program(ctx, ".", "go", args...)
 	if slices.Contains(run.args, "-race") {
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
