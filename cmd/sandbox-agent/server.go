@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
+	"sandboxagent.dev/sandbox-agent/internal/certificate"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
@@ -79,13 +79,9 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	if err != nil {
 		return err
 	}
-	var certificates []tls.Certificate
-	if cfg.tlsCert != "" {
-		cert, err := tls.LoadX509KeyPair(cfg.tlsCert, cfg.tlsKey)
-		if err != nil {
-			return fmt.Errorf("read TLS certificate: %w", err)
-		}
-		certificates = append(certificates, cert)
+	shown, err := certificate.Open(cfg.tlsCert, cfg.tlsKey, log)
+	if err != nil {
+		return err
 	}
 	owned := "" // the data directory, when it is ours alone
 	if !cfg.ephemeral {
@@ -134,20 +130,14 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		Metrics: told.Handler(), Observer: told.HTTP(), LogRequests: cfg.logRequests, Logger: log,
 	})
 	silent := &silentConns{open: map[net.Conn]bool{}}
-	srv := newHTTPServer(api, certificates, silent, log)
+	srv := newHTTPServer(api, silent, log)
 	connections := boundConnections(cfg.maxConnections)
 	ln, srv.ConnContext = connections.Listen(ln), connections.Context
 	hub.serve(srv, log)
 	defer hub.close()
 
 	served := make(chan error, 1)
-	go func() {
-		if len(certificates) > 0 {
-			served <- srv.ServeTLS(ln, "", "")
-			return
-		}
-		served <- srv.Serve(ln)
-	}()
+	go func() { served <- shown.Serve(srv, ln) }()
 	announce(cfg, ln.Addr(), log, std.err)
 	// Behind the first requests, which need much of the same.
 	defer time.AfterFunc(startOver, giveBackStart).Stop()
@@ -220,12 +210,12 @@ func signalExit(s os.Signal) int {
 	return exitInterrupted
 }
 
-func newHTTPServer(h http.Handler, certificates []tls.Certificate, silent *silentConns, log *slog.Logger) *http.Server {
+func newHTTPServer(h http.Handler, silent *silentConns, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	srv := &http.Server{
+	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
@@ -236,10 +226,6 @@ func newHTTPServer(h http.Handler, certificates []tls.Certificate, silent *silen
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
 		ConnState:                    silent.track,
 	}
-	if len(certificates) > 0 {
-		srv.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
-	}
-	return srv
 }
 
 // silentConns are connections on which nothing was sent yet, which clients open

@@ -27,7 +27,7 @@ import (
 )
 
 func TestServer_Protocols(t *testing.T) {
-	cert, key := certificate(t)
+	cert, key := selfSigned(t)
 	plain, _ := start(t)
 	secure, _ := start(t, "--tls-cert", cert, "--tls-key", key)
 	tests := []struct {
@@ -62,8 +62,8 @@ func TestServer_Protocols(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate for this machine and its key.
-func certificate(t *testing.T) (certFile, keyFile string) {
+// selfSigned writes a certificate for this machine and its key.
+func selfSigned(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

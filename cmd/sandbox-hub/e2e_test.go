@@ -246,7 +246,7 @@ func TestCut_ClientGoesOn(t *testing.T) {
 
 // A node behind a proxy joins through it.
 func TestJoin_ThroughProxy(t *testing.T) {
-	cert, key := certificate(t, "hub.example")
+	cert, key := selfSigned(t, "hub.example")
 	f := startHub(t, "--tls-cert", cert, "--tls-key", key)
 	to, err := url.Parse(f.url)
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +24,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/certificate"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
@@ -173,13 +173,9 @@ func defaultDataDir() (string, error) {
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
 	log := newLog(cfg, std)
-	var certificates []tls.Certificate
-	if cfg.tlsCert != "" {
-		cert, err := tls.LoadX509KeyPair(cfg.tlsCert, cfg.tlsKey)
-		if err != nil {
-			return fmt.Errorf("read TLS certificate: %w", err)
-		}
-		certificates = append(certificates, cert)
+	shown, err := certificate.Open(cfg.tlsCert, cfg.tlsKey, log)
+	if err != nil {
+		return err
 	}
 	defer noticeSleep()()
 	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
@@ -215,16 +211,10 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Version: version, Logger: log})
 	hub.Store(h)
 	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
-	srv := newHTTPServer(h, certificates, connections, log)
+	srv := newHTTPServer(h, connections, log)
 	bounded := connections.Listen(ln)
 	served := make(chan error, 1)
-	go func() {
-		if len(certificates) > 0 {
-			served <- srv.ServeTLS(bounded, "", "")
-			return
-		}
-		served <- srv.Serve(bounded)
-	}()
+	go func() { served <- shown.Serve(srv, bounded) }()
 	announce(cfg, ln.Addr(), made, log, std)
 
 	select {
@@ -286,22 +276,18 @@ func noticeSleep() (stop func()) {
 	return func() { cancel(); <-watched }
 }
 
-func newHTTPServer(h http.Handler, certificates []tls.Certificate, connections *control.Connections, log *slog.Logger) *http.Server {
+func newHTTPServer(h http.Handler, connections *control.Connections, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	srv := &http.Server{
+	return &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, Protocols: protocols,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
 		ConnContext:                  connections.Context,
 	}
-	if len(certificates) > 0 {
-		srv.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
-	}
-	return srv
 }
 
 // announce says where the hub listens, and the token that was made for this start.

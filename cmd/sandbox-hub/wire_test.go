@@ -124,9 +124,9 @@ func connectProxy(t *testing.T, to string) *forwarder {
 	return p
 }
 
-// certificate makes one for a name and this machine, and returns its file and that of
+// selfSigned makes one for a name and this machine, and returns its file and that of
 // its key.
-func certificate(t *testing.T, name string) (certFile, keyFile string) {
+func selfSigned(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
