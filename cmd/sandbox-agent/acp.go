@@ -20,6 +20,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/acpstdio"
 	"sandboxagent.dev/sandbox-agent/acp/lasting"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
@@ -45,7 +46,7 @@ The log goes to the standard error, or to --log-file.`,
 			&cli.DurationFlag{Name: "give-up", Usage: "end when that gateway could not be reached for this time", Value: 10 * time.Minute},
 		}, gatewayFlags()...),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			cfg, err := gatewayConfigOf(c)

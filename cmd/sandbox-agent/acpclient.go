@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -74,7 +75,7 @@ func versionFlag() cli.Flag {
 func versionOf(c *cli.Context) (int, error) {
 	v := c.Int("acp")
 	if !slices.Contains(acpversion.All(), v) {
-		return 0, usagef(c, "--acp %d: use 1 or 2", v)
+		return 0, cmdline.Usagef(c, "--acp %d: use 1 or 2", v)
 	}
 	return v, nil
 }

@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/all"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -148,7 +149,7 @@ func eitherAgents(c *cli.Context, std stdio, remote func(context.Context, *clien
 		}
 		defer cancel()
 		err = remote(ctx, api)
-		if err == nil || atGateway(c) || describe(err).exit != exitUnreachable {
+		if err == nil || atGateway(c) || describe(err).Exit != cmdline.ExitUnreachable {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -29,7 +30,7 @@ and what each source answered is shown; with --json also when another source cou
 			timeoutFlag(0),
 		)...),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "AGENT")
+			args, err := cmdline.Exactly(c, "AGENT")
 			if err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 	if atGateway(c) {
 		api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
 		if aerr != nil {
-			return usagef(c, "%s", aerr)
+			return cmdline.Usagef(c, "%s", aerr)
 		}
 		r, err = api.Install(ctx, agent, client.InstallRequest{AgentVersion: c.String("agent-version"), Reinstall: c.Bool("reinstall"), Sources: sources}, show.report)
 	} else {
@@ -77,7 +78,7 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 	case err != nil:
 		return showSources(std, explain(err))
 	case c.Bool("json"):
-		writeJSON(std.out, r)
+		cmdline.WriteJSON(std.out, r)
 		return nil
 	}
 	showResult(std, r, time.Since(began))
@@ -85,13 +86,13 @@ func installAgent(c *cli.Context, std stdio, agent string) error {
 }
 
 func showResult(std stdio, r install.Result, took time.Duration) {
-	what := oneLine(r.Agent + " " + r.Version)
+	what := cmdline.OneLine(r.Agent + " " + r.Version)
 	if r.Already {
 		fmt.Fprintf(std.out, "%s is there already\n", what)
 	} else {
 		fmt.Fprintf(std.out, "installed %s in %s\n", what, took.Round(100*time.Millisecond))
 	}
-	list(std.out, "program", r.Program, "source", string(r.Source), "from", origin(r.Installation), "verified", oneLine(r.Verification.String()),
+	cmdline.List(std.out, "program", r.Program, "source", string(r.Source), "from", origin(r.Installation), "verified", cmdline.OneLine(r.Verification.String()),
 		"says", r.Reported, "proved by", r.Handshake)
 }
 
@@ -114,4 +115,4 @@ func showSources(std stdio, err error) error {
 }
 
 // note writes a line that is not the command's answer.
-func note(std stdio, s string) { fmt.Fprintln(std.err, oneLine(s)) }
+func note(std stdio, s string) { fmt.Fprintln(std.err, cmdline.OneLine(s)) }

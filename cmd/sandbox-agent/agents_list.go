@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -19,7 +20,7 @@ func agentsListCommand(std stdio) *cli.Command {
 		Description: "Without a gateway it lists what there is in the data directory and in PATH.",
 		Flags:       targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			return eitherAgents(c, std, func(ctx context.Context, api *client.Client) error {
@@ -28,7 +29,7 @@ func agentsListCommand(std stdio) *cli.Command {
 					return err
 				}
 				if c.Bool("json") {
-					writeJSON(std.out, object{"agents": raw})
+					cmdline.WriteJSON(std.out, object{"agents": raw})
 					return nil
 				}
 				var rows []agentRow
@@ -47,7 +48,7 @@ func agentsListCommand(std stdio) *cli.Command {
 					return err
 				}
 				if c.Bool("json") {
-					writeJSON(std.out, object{"agents": rows})
+					cmdline.WriteJSON(std.out, object{"agents": rows})
 					return nil
 				}
 				listAgents(std, rows, false)
@@ -72,7 +73,7 @@ func listAgents(std stdio, agents []agentRow, running bool) {
 		}
 		rows = append(rows, row)
 	}
-	table(std.out, rows)
+	cmdline.Table(std.out, rows)
 }
 
 func yesNo(b bool) string {

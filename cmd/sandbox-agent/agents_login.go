@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -29,7 +30,7 @@ logins in their own files in the gateway's home directory; nothing of it is stor
 An agent that is not installed is installed first. Ctrl-C ends the login.`,
 		Flags: targetFlags(&cli.StringFlag{Name: "method", Usage: "way to log in, if the agent has several"}),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "AGENT")
+			args, err := cmdline.Exactly(c, "AGENT")
 			if err != nil {
 				return err
 			}
@@ -132,20 +133,20 @@ func (l *login) choose(c *cli.Context, all []loginMethod) (*loginMethod, error) 
 	}
 	switch {
 	case c.IsSet("method"):
-		return nil, usagef(c, "agent %s has no login %q, but:%s", l.agent, c.String("method"), text.String())
+		return nil, cmdline.Usagef(c, "agent %s has no login %q, but:%s", l.agent, c.String("method"), text.String())
 	case len(all) == 1:
 		return &all[0], nil
 	case len(byCommand) == 1:
 		return byCommand[0], nil
 	}
-	return nil, usagef(c, "agent %s has several ways to log in, name one:%s", l.agent, text.String())
+	return nil, cmdline.Usagef(c, "agent %s has several ways to log in, name one:%s", l.agent, text.String())
 }
 
 // atTerminal runs the agent's own login at the gateway and shows it here.
 func (l *login) atTerminal(c *cli.Context, words []string) error {
 	api, err := client.New(l.target.endpoint, client.Options{Token: l.target.token})
 	if err != nil {
-		return usagef(c, "%s", err)
+		return cmdline.Usagef(c, "%s", err)
 	}
 	p, err := api.Start(c.Context, client.ProcessStart{Command: words[0], Args: words[1:], Env: map[string]string{"TERM": "xterm-256color"}, TTY: true})
 	if err != nil {
@@ -182,9 +183,9 @@ func (l *login) inBrowser(ctx context.Context, link *link, method string) error 
 		}
 	}
 	if address != "" {
-		note(l.std, "open "+printable(address))
+		note(l.std, "open "+cmdline.Printable(address))
 		if code != "" {
-			note(l.std, "and enter the code "+printable(code))
+			note(l.std, "and enter the code "+cmdline.Printable(code))
 		}
 		select {
 		case m := <-l.ended:

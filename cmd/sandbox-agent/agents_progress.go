@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 const (
@@ -78,7 +79,7 @@ func (v *progressView) report(p install.Progress) {
 	if p.Source != v.now.Source || p.Step != v.now.Step || p.Detail != v.now.Detail || v.begun.IsZero() {
 		v.begun, v.quarter = time.Now(), 0
 		if !v.moving {
-			fmt.Fprintln(v.out, oneLine(strings.TrimPrefix(string(p.Source)+": ", ": ")+string(p.Step)+" "+p.Detail))
+			fmt.Fprintln(v.out, cmdline.OneLine(strings.TrimPrefix(string(p.Source)+": ", ": ")+string(p.Step)+" "+p.Detail))
 		}
 	}
 	v.now = p
@@ -113,9 +114,9 @@ func (v *progressView) lineLocked(elapsed time.Duration) string {
 		line += megabytes(p.Done) + speed
 	default:
 		spent := fmt.Sprintf("  %ds", int(elapsed.Seconds()))
-		line += shorten(oneLine(p.Detail), lineWidth-len(line)-len(spent)) + spent
+		line += cmdline.Shorten(cmdline.OneLine(p.Detail), lineWidth-len(line)-len(spent)) + spent
 	}
-	return shorten(line, lineWidth)
+	return cmdline.Shorten(line, lineWidth)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -18,7 +19,7 @@ func agentsRemoveCommand(std stdio) *cli.Command {
 ` + placeText,
 		Flags: targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "AGENT")
+			args, err := cmdline.Exactly(c, "AGENT")
 			if err != nil {
 				return err
 			}
@@ -31,7 +32,7 @@ func agentsRemoveCommand(std stdio) *cli.Command {
 			if atGateway(c) {
 				api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
 				if aerr != nil {
-					return usagef(c, "%s", aerr)
+					return cmdline.Usagef(c, "%s", aerr)
 				}
 				err = api.RemoveInstall(ctx, args[0])
 			} else {
@@ -46,7 +47,7 @@ func agentsRemoveCommand(std stdio) *cli.Command {
 				return explain(err)
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, object{"agent": args[0], "removed": true})
+				cmdline.WriteJSON(std.out, object{"agent": args[0], "removed": true})
 				return nil
 			}
 			fmt.Fprintf(std.out, "removed %s\n", args[0])

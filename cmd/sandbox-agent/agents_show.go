@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -24,7 +25,7 @@ func agentsShowCommand(std stdio) *cli.Command {
 		Description: "Without a gateway it shows what there is in the data directory and in PATH.",
 		Flags:       targetFlags(append(installFlags(), timeoutFlag(standardTimeout))...),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "AGENT")
+			args, err := cmdline.Exactly(c, "AGENT")
 			if err != nil {
 				return err
 			}
@@ -53,7 +54,7 @@ func showRemote(ctx context.Context, c *cli.Context, std stdio, api *client.Clie
 				return fmt.Errorf("read what the gateway says of agent %s: %w", agent, err)
 			}
 		}
-		writeJSON(std.out, raw)
+		cmdline.WriteJSON(std.out, raw)
 		return nil
 	}
 	row, err := rowOf(raw)
@@ -80,7 +81,7 @@ func showLocal(c *cli.Context, std stdio, in *install.Installer, agent string) e
 		row = rows[i]
 	}
 	if c.Bool("json") {
-		writeJSON(std.out, struct {
+		cmdline.WriteJSON(std.out, struct {
 			agentRow
 			Install install.Status `json:"install"`
 		}{row, status})
@@ -92,7 +93,7 @@ func showLocal(c *cli.Context, std stdio, in *install.Installer, agent string) e
 }
 
 func showAgent(std stdio, a agentRow) {
-	list(std.out, "agent", a.ID, "name", a.Name, "kind", a.Kind, "installed", yesNo(a.Installed), "default", yesNo(a.Default),
+	cmdline.List(std.out, "agent", a.ID, "name", a.Name, "kind", a.Kind, "installed", yesNo(a.Installed), "default", yesNo(a.Default),
 		"version", a.Version, "source", a.Source, "program", a.Path, "login", a.AuthState)
 	if len(a.Processes) == 0 {
 		return
@@ -105,7 +106,7 @@ func showAgent(std stdio, a agentRow) {
 			fmt.Sprintf("%.1f MB", float64(p.RSSBytes)/1e6), p.LastError,
 		})
 	}
-	table(std.out, rows)
+	cmdline.Table(std.out, rows)
 	for _, p := range a.Processes {
 		if p.Stderr != nil && p.Stderr.Tail != "" {
 			fmt.Fprintf(std.out, "\nstderr of %d, its end:\n%s\n", p.PID, strings.TrimRight(p.Stderr.Tail, "\n"))
@@ -121,11 +122,11 @@ func showStatus(std stdio, s install.Status) {
 	rows := [][]string{{"VERSION", "IN USE", "SOURCE", "VERIFIED", "PROVED BY", "INSTALLED", "FROM"}}
 	for _, i := range s.Installed {
 		used := s.InUse != nil && s.InUse.Program == i.Program
-		rows = append(rows, []string{i.Version, yesNo(used), string(i.Source), string(i.Verification.How), i.Handshake, clock(i.InstalledAt), origin(i)})
+		rows = append(rows, []string{i.Version, yesNo(used), string(i.Source), string(i.Verification.How), i.Handshake, cmdline.Clock(i.InstalledAt), origin(i)})
 	}
-	table(std.out, rows)
+	cmdline.Table(std.out, rows)
 	for _, i := range s.Installed {
-		fmt.Fprintf(std.out, "%s is verified: %s\n", oneLine(i.Version), oneLine(i.Verification.String()))
+		fmt.Fprintf(std.out, "%s is verified: %s\n", cmdline.OneLine(i.Version), cmdline.OneLine(i.Verification.String()))
 	}
 }
 

@@ -16,14 +16,15 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func TestApp_HelpIsComplete(t *testing.T) {
 	code, out, _ := tool(t, "", "--help")
-	if code != exitOK {
+	if code != cmdline.ExitOK {
 		t.Errorf("exit %d", code)
 	}
-	for _, want := range []int{exitOK, exitFailure, exitUsage, exitUnreachable, exitAuth, exitNotFound, exitAgent, exitRefused, exitEndedEarly, exitTimeUp, exitInterrupted} {
+	for _, want := range []int{cmdline.ExitOK, cmdline.ExitFailure, cmdline.ExitUsage, cmdline.ExitUnreachable, cmdline.ExitAuth, cmdline.ExitNotFound, exitAgent, exitRefused, exitEndedEarly, exitTimeUp, exitInterrupted} {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d  `, want)).MatchString(out) {
 			t.Errorf("exit code %d is not in the help:\n%s", want, out)
 		}
@@ -41,7 +42,7 @@ func TestApp_HelpIsComplete(t *testing.T) {
 				}
 			}
 			code, out, errOut := tool(t, "", append(strings.Fields(at), "--help")...)
-			if code != exitOK || !strings.Contains(out, c.Usage) {
+			if code != cmdline.ExitOK || !strings.Contains(out, c.Usage) {
 				t.Errorf("%s --help: exit %d, %q, %q", at, code, out, errOut)
 			}
 			walk(at, c.Subcommands)
@@ -67,7 +68,7 @@ func TestApp_FlagsAfterArguments(t *testing.T) {
 		{"", ""},
 	}
 	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, strings.Join(flagsFirst(app, strings.Fields(tt.args)), " ")); diff != "" {
+		if diff := cmp.Diff(tt.want, strings.Join(cmdline.FlagsFirst(app, strings.Fields(tt.args), behind), " ")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.args, diff)
 		}
 	}
@@ -77,7 +78,7 @@ func TestApp_FlagsAfterArguments(t *testing.T) {
 func TestApp_VersionAndHelp(t *testing.T) {
 	_, want, _ := tool(t, "", "version")
 	for _, arg := range []string{"--version", "-v"} {
-		if code, out, errOut := tool(t, "", arg); code != exitOK || out != want {
+		if code, out, errOut := tool(t, "", arg); code != cmdline.ExitOK || out != want {
 			t.Errorf("%s: exit %d, %q, %q", arg, code, out, errOut)
 		}
 	}
@@ -87,7 +88,7 @@ func TestApp_VersionAndHelp(t *testing.T) {
 		{[]string{"help", "sessions", "list"}, []string{"sessions", "list", "--help"}},
 	} {
 		_, want, _ := tool(t, "", tt.same...)
-		if code, out, errOut := tool(t, "", tt.help...); code != exitOK || out != want || out == "" {
+		if code, out, errOut := tool(t, "", tt.help...); code != cmdline.ExitOK || out != want || out == "" {
 			t.Errorf("%q: exit %d, %q, %q", tt.help, code, out, errOut)
 		}
 	}
@@ -106,20 +107,20 @@ func TestDescribe_ExitCodes(t *testing.T) {
 		exit int
 		text string // of the printed error's first line
 	}{
-		{errors.New("x"), exitFailure, "error: failed: x"},
-		{problem.New(problem.TokenInvalid, "no"), exitAuth, "error: Token missing or invalid: no"},
-		{problem.New(problem.PermissionDenied, "no"), exitAuth, "error: Permission denied: no"},
-		{fmt.Errorf("a: %w", problem.New(problem.SessionNotFound, "s")), exitNotFound, "error: Session not found: s"},
-		{problem.New(problem.NotFound, "s"), exitNotFound, "error: Not found: s"},
-		{problem.New(problem.UnsupportedAgent, "s"), exitNotFound, "error: Unsupported agent: s"},
+		{errors.New("x"), cmdline.ExitFailure, "error: failed: x"},
+		{problem.New(problem.TokenInvalid, "no"), cmdline.ExitAuth, "error: Token missing or invalid: no"},
+		{problem.New(problem.PermissionDenied, "no"), cmdline.ExitAuth, "error: Permission denied: no"},
+		{fmt.Errorf("a: %w", problem.New(problem.SessionNotFound, "s")), cmdline.ExitNotFound, "error: Session not found: s"},
+		{problem.New(problem.NotFound, "s"), cmdline.ExitNotFound, "error: Not found: s"},
+		{problem.New(problem.UnsupportedAgent, "s"), cmdline.ExitNotFound, "error: Unsupported agent: s"},
 		{problem.New(problem.AgentProcessExited, "s"), exitAgent, "error: Agent process exited: s"},
-		{problem.New(problem.Unavailable, "s"), exitUnreachable, "error: Service unavailable: s"},
-		{problem.New(problem.InvalidRequest, "s"), exitFailure, "error: Invalid request: s"},
+		{problem.New(problem.Unavailable, "s"), cmdline.ExitUnreachable, "error: Service unavailable: s"},
+		{problem.New(problem.InvalidRequest, "s"), cmdline.ExitFailure, "error: Invalid request: s"},
 		{acp.Errorf(acp.CodeInternal, "broken"), exitAgent, "error: the agent answered with an error: broken"},
-		{acp.Errorf(acp.CodeResourceNotFound, "gone"), exitNotFound, "error: not found: gone"},
-		{acp.Errorf(acp.CodeAuthRequired, "log in"), exitAuth, "error: the agent needs a login: log in"},
-		{data(problem.AgentNotInstalled), exitNotFound, "error: Agent not installed: inner"},
-		{fmt.Errorf("wait: %w", errConnectionLost), exitUnreachable, "error: cannot reach the gateway: wait: the gateway ended the connection"},
+		{acp.Errorf(acp.CodeResourceNotFound, "gone"), cmdline.ExitNotFound, "error: not found: gone"},
+		{acp.Errorf(acp.CodeAuthRequired, "log in"), cmdline.ExitAuth, "error: the agent needs a login: log in"},
+		{data(problem.AgentNotInstalled), cmdline.ExitNotFound, "error: Agent not installed: inner"},
+		{fmt.Errorf("wait: %w", errConnectionLost), cmdline.ExitUnreachable, "error: cannot reach the gateway: wait: the gateway ended the connection"},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), exitTimeUp, "error: timed out: wait: context deadline exceeded"},
 		{fmt.Errorf("wait: %w", errInterrupted), exitInterrupted, "error: interrupted"},
 		{fmt.Errorf("it %w", errRefused), exitRefused, "error: refused: it refused"},
@@ -127,7 +128,8 @@ func TestDescribe_ExitCodes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		out := newScreen()
-		printError(out, tt.err, false)
+		r := describe(tt.err)
+		r.Print(out, false)
 		first, _, _ := strings.Cut(out.String(), "\n")
 		if got := exitCode(tt.err); got != tt.exit || first != tt.text {
 			t.Errorf("%v: exit %d, %q, want %d, %q", tt.err, got, first, tt.exit, tt.text)
@@ -138,7 +140,8 @@ func TestDescribe_ExitCodes(t *testing.T) {
 func TestPrintError_AgentStderr(t *testing.T) {
 	out := newScreen()
 	err := acp.Errorf(acp.CodeInternal, "the process exited").WithData(object{"stderr": object{"tail": "no such file"}})
-	printError(out, err, false)
+	r := describe(err)
+	r.Print(out, false)
 	if !strings.Contains(out.String(), "\nstderr: no such file\n") {
 		t.Errorf("output:\n%s", out)
 	}
@@ -153,11 +156,11 @@ func TestSummary(t *testing.T) {
 		{`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"t","status":"pending","title":"Edit"}}}`, `session/update tool_call t pending Edit`},
 		{`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"future","x":1}}}`, `session/update future {"x":1}`},
 		{`{"jsonrpc":"2.0","id":3,"method":"session/request_permission","params":{"toolCall":{"title":"Edit"}}}`, `session/request_permission (request 3) Edit`},
-		{`{"jsonrpc":"2.0","method":"x","params":{"a":"` + long + `"}}`, shorten(`x {"a":"`+long, summaryLen)},
+		{`{"jsonrpc":"2.0","method":"x","params":{"a":"` + long + `"}}`, cmdline.Shorten(`x {"a":"`+long, summaryLen)},
 	}
 	for _, tt := range tests {
 		if diff := cmp.Diff(tt.want, summary(acp.MustParse([]byte(tt.frame)))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", shorten(tt.frame, 80), diff)
+			t.Errorf("%s (-want +got):\n%s", cmdline.Shorten(tt.frame, 80), diff)
 		}
 	}
 }
@@ -199,7 +202,7 @@ func TestCompletion_Values(t *testing.T) {
 	answers := map[string]string{}
 	for _, ask := range []string{"agents", "sessions", "models mock", "modes mock", "models claude"} {
 		code, out, errOut := tool(t, "", append([]string{"completion"}, strings.Fields(ask)...)...)
-		if code != exitOK || errOut != "" {
+		if code != cmdline.ExitOK || errOut != "" {
 			t.Errorf("%s: exit %d, %q", ask, code, errOut)
 		}
 		answers[ask] = out
@@ -228,7 +231,7 @@ func TestCompletion_Values(t *testing.T) {
 		}
 	}
 	// Without a gateway there is nothing to offer, and no error.
-	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != exitOK || out+errOut != "" {
+	if code, out, errOut := tool(t, "", "completion", "agents", "--endpoint", "http://127.0.0.1:1"); code != cmdline.ExitOK || out+errOut != "" {
 		t.Errorf("exit %d, %q, %q", code, out, errOut)
 	}
 }

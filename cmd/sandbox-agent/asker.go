@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // asker asks a person one question at a time. The first question starts a
@@ -72,7 +74,7 @@ func (a *asker) pick(ctx context.Context, question string, options []string, sev
 	var b strings.Builder
 	b.WriteString(question)
 	for i, o := range options {
-		fmt.Fprintf(&b, "\n  %d) %s", i+1, oneLine(o))
+		fmt.Fprintf(&b, "\n  %d) %s", i+1, cmdline.OneLine(o))
 	}
 	how := "a number, or nothing to reject"
 	if several {

@@ -16,6 +16,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func chatCommand(std stdio) *cli.Command {
@@ -39,15 +40,15 @@ PgDn scroll, Ctrl-C leaves. For scripts there is prompt.`,
 			retryFlag(10*time.Minute),
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			if c.Bool("json") {
-				return usagef(c, "--json has no meaning for a chat: use prompt --json")
+				return cmdline.Usagef(c, "--json has no meaning for a chat: use prompt --json")
 			}
 			in, out := file(std.in), file(std.out)
 			if in == nil || out == nil || !terminal(in) || !terminal(out) {
-				return usagef(c, "a chat needs a terminal: use prompt for scripts")
+				return cmdline.Usagef(c, "a chat needs a terminal: use prompt for scripts")
 			}
 			t, err := targetOf(c)
 			if err != nil {
@@ -55,7 +56,7 @@ PgDn scroll, Ctrl-C leaves. For scripts there is prompt.`,
 			}
 			session := c.String("session")
 			if session != "" && (c.IsSet("agent") || c.IsSet("cwd") || c.IsSet("model") || c.IsSet("mode")) {
-				return usagef(c, "--session goes on with a session: its agent, directory, model and mode cannot be chosen")
+				return cmdline.Usagef(c, "--session goes on with a session: its agent, directory, model and mode cannot be chosen")
 			}
 			cwd, err := workDir(c.String("cwd"))
 			if err != nil {
@@ -105,8 +106,8 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		t := &turn{o: promptOptions{target: o.target, interactive: true}, std: std, view: newView(std, false, false)}
 		t.asker = newAsker(in, t.view)
 		agent, err := t.pickAgent(ctx)
-		if use, ok := errors.AsType[*usage](err); ok {
-			use.command = "sandbox-agent chat"
+		if use, ok := errors.AsType[*cmdline.Usage](err); ok {
+			use.Command = "sandbox-agent chat"
 		}
 		if err != nil {
 			return err

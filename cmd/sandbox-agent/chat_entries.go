@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/lipgloss"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // chatEntry is one thing in a conversation. Its text is rendered anew when it, the
@@ -62,9 +63,9 @@ func (e *chatEntry) view(s *chatStyles, look chatLook) string {
 	case "agent":
 		e.rendered = s.render(e.text, look.width)
 	case "thought":
-		text := oneLine(e.text)
+		text := cmdline.OneLine(e.text)
 		if !look.details {
-			text = shorten(text, max(look.width-6, 20))
+			text = cmdline.Shorten(text, max(look.width-6, 20))
 		}
 		e.rendered = s.dim.Width(look.width).Render("✻ " + text)
 	case "tool":
@@ -93,7 +94,7 @@ func (t *chatTool) view(s *chatStyles, look chatLook) string {
 	if title == "" {
 		title = t.id
 	}
-	out := style.Render(mark) + " " + shorten(title, max(look.width-4, 10))
+	out := style.Render(mark) + " " + cmdline.Shorten(title, max(look.width-4, 10))
 	lines := strings.Split(strings.TrimRight(t.body, "\n"), "\n")
 	if t.body == "" {
 		return out
@@ -102,7 +103,7 @@ func (t *chatTool) view(s *chatStyles, look chatLook) string {
 		lines = append(lines[:toolLines:toolLines], fmt.Sprintf("… %d more lines, Ctrl-T shows them", hidden))
 	}
 	for _, line := range lines {
-		line = shorten(strings.ReplaceAll(line, "\t", "    "), max(look.width-4, 10))
+		line = cmdline.Shorten(strings.ReplaceAll(line, "\t", "    "), max(look.width-4, 10))
 		style := s.dim
 		switch {
 		case strings.HasPrefix(line, "+"):
@@ -117,7 +118,7 @@ func (t *chatTool) view(s *chatStyles, look chatLook) string {
 
 // update takes a tool_call or tool_call_update.
 func (t *chatTool) update(u json.RawMessage) {
-	if v := oneLine(rawjson.MemberString(u, "title")); v != "" {
+	if v := cmdline.OneLine(rawjson.MemberString(u, "title")); v != "" {
 		t.title = v
 	}
 	if v := rawjson.MemberString(u, "status"); v != "" {
@@ -133,7 +134,7 @@ func (t *chatTool) update(u json.RawMessage) {
 		case "diff":
 			parts = append(parts, chatDiff(c))
 		case "content":
-			if text := printable(rawjson.MemberString(c, "content", "text")); text != "" {
+			if text := cmdline.Printable(rawjson.MemberString(c, "content", "text")); text != "" {
 				parts = append(parts, text)
 			}
 		case "terminal":
@@ -156,7 +157,7 @@ func chatDiff(c json.RawMessage) string {
 	}
 	const around = 2 // lines that are the same
 	from := max(same-around, 0)
-	out := []string{printable(rawjson.MemberString(c, "path"))}
+	out := []string{cmdline.Printable(rawjson.MemberString(c, "path"))}
 	for _, l := range before[from:same] {
 		out = append(out, "  "+l)
 	}
@@ -176,5 +177,5 @@ func diffLines(text string) []string {
 	if text == "" {
 		return nil
 	}
-	return strings.Split(strings.TrimSuffix(printable(text), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(cmdline.Printable(text), "\n"), "\n")
 }

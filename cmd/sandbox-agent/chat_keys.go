@@ -11,6 +11,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // chatPicker is a list of which one thing is chosen.
@@ -56,14 +57,14 @@ func (a *chatAsk) options() (names []string, several bool) {
 	if !a.question {
 		list, _ := rawjson.Member(a.params, "options")
 		for _, o := range rawjson.Elements(list) {
-			names = append(names, oneLine(rawjson.MemberString(o, "name")))
+			names = append(names, cmdline.OneLine(rawjson.MemberString(o, "name")))
 		}
 		return names, false
 	}
 	q := a.current()
 	list, _ := rawjson.Member(q, "options")
 	for _, o := range rawjson.Elements(list) {
-		names = append(names, oneLine(rawjson.MemberString(o, "label")))
+		names = append(names, cmdline.OneLine(rawjson.MemberString(o, "label")))
 	}
 	return names, rawjson.MemberBool(q, "multiSelect")
 }
@@ -79,9 +80,9 @@ func (a *chatAsk) current() json.RawMessage {
 
 func (a *chatAsk) title() string {
 	if a.question {
-		return "Question: " + oneLine(rawjson.MemberString(a.current(), "question"))
+		return "Question: " + cmdline.OneLine(rawjson.MemberString(a.current(), "question"))
 	}
-	return "Permission: " + oneLine(requestTitle(a.params)) + printable(detail(a.params))
+	return "Permission: " + cmdline.OneLine(requestTitle(a.params)) + cmdline.Printable(detail(a.params))
 }
 
 // answer gives the first ask its result.
@@ -242,7 +243,7 @@ func (m *chatModel) offerModels() {
 	}
 	p := &chatPicker{title: "Models", take: func(id string) tea.Cmd { return m.choose(c, id) }}
 	for i, v := range c.values {
-		p.items = append(p.items, chatItem{v.ID, oneLine(v.Name)})
+		p.items = append(p.items, chatItem{v.ID, cmdline.OneLine(v.Name)})
 		if v.ID == c.current {
 			p.at = i
 		}

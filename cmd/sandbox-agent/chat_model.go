@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -184,7 +185,7 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 	switch reason := rawjson.MemberString(msg.result, "stopReason"); {
 	case msg.err != nil:
 		r := describe(msg.err)
-		m.note("✗ " + strings.TrimSuffix(r.title+": "+r.detail, ": "))
+		m.note("✗ " + strings.TrimSuffix(r.Title+": "+r.Detail, ": "))
 		if errors.Is(msg.err, errConnectionLost) {
 			m.failed = msg.err
 			return tea.Quit
@@ -203,7 +204,7 @@ func (m *chatModel) next() tea.Cmd {
 	text := m.queue[0]
 	m.queue = m.queue[1:]
 	m.running = true
-	m.entries = append(m.entries, &chatEntry{kind: "user", text: printable(text)}) // the gateway tells other clients only
+	m.entries = append(m.entries, &chatEntry{kind: "user", text: cmdline.Printable(text)}) // the gateway tells other clients only
 	return m.session.request("prompt", acp.MethodSessionPrompt, object{"prompt": []any{object{"type": "text", "text": text}}})
 }
 
@@ -245,7 +246,7 @@ func (m *chatModel) receive(msg tea.Msg) {
 
 // show takes a session update.
 func (m *chatModel) show(u json.RawMessage) {
-	text := printable(rawjson.MemberString(u, "content", "text"))
+	text := cmdline.Printable(rawjson.MemberString(u, "content", "text"))
 	switch kind := rawjson.MemberString(u, "sessionUpdate"); kind {
 	case "user_message_chunk":
 		m.busy = m.busy || !m.running
@@ -279,7 +280,7 @@ func (m *chatModel) show(u json.RawMessage) {
 			if mark == "" {
 				mark = "☐"
 			}
-			lines = append(lines, "  "+mark+" "+oneLine(rawjson.MemberString(e, "content")))
+			lines = append(lines, "  "+mark+" "+cmdline.OneLine(rawjson.MemberString(e, "content")))
 		}
 		m.plan.text, m.plan.as = strings.Join(lines, "\n"), chatLook{}
 	case "current_mode_update":
@@ -297,7 +298,7 @@ func (m *chatModel) show(u json.RawMessage) {
 			m.usage = string(used) + " of " + string(size) + " tokens"
 		}
 	case "notice":
-		m.note(oneLine(rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description")))
+		m.note(cmdline.OneLine(rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description")))
 	}
 }
 
@@ -315,7 +316,7 @@ func (m *chatModel) grow(kind, text string) {
 }
 
 func (m *chatModel) note(text string) {
-	m.entries = append(m.entries, &chatEntry{kind: "note", text: printable(text)})
+	m.entries = append(m.entries, &chatEntry{kind: "note", text: cmdline.Printable(text)})
 }
 
 // readConfigs takes what a session offers to choose.
@@ -384,7 +385,7 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 		if name == "" {
 			name = s.ID
 		}
-		p.items = append(p.items, chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s", oneLine(name), s.Agent, s.State, oneLine(s.Cwd))})
+		p.items = append(p.items, chatItem{s.ID, fmt.Sprintf("%s  %s  %s  %s", cmdline.OneLine(name), s.Agent, s.State, cmdline.OneLine(s.Cwd))})
 	}
 	p.take = func(id string) tea.Cmd {
 		old := m.session.id

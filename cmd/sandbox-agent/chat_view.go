@@ -6,6 +6,7 @@ import (
 
 	"github.com/charmbracelet/lipgloss"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -45,7 +46,7 @@ func (m *chatModel) View() string {
 func (m *chatModel) foot() string {
 	var parts []string
 	for _, q := range m.queue {
-		parts = append(parts, m.styles.dim.Render(shorten("waits: "+oneLine(q), max(m.width-1, 10))))
+		parts = append(parts, m.styles.dim.Render(cmdline.Shorten("waits: "+cmdline.OneLine(q), max(m.width-1, 10))))
 	}
 	switch {
 	case m.picker != nil:
@@ -71,7 +72,7 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 				}
 			}
 		}
-		lines = append(lines, m.styles.accent.Render(fmt.Sprint(i+1))+" "+mark+shorten(name, max(width-10, 10)))
+		lines = append(lines, m.styles.accent.Render(fmt.Sprint(i+1))+" "+mark+cmdline.Shorten(name, max(width-10, 10)))
 	}
 	how := "a number answers, Escape rejects"
 	switch {
@@ -83,7 +84,7 @@ func (m *chatModel) viewAsk(a *chatAsk) string {
 	if n := len(m.asks); n > 1 {
 		how += fmt.Sprintf("; %d more wait", n-1)
 	}
-	lines = append(lines, m.styles.dim.Render(shorten(how, width-2)))
+	lines = append(lines, m.styles.dim.Render(cmdline.Shorten(how, width-2)))
 	return m.styles.box.Width(width).Render(strings.Join(lines, "\n"))
 }
 
@@ -93,7 +94,7 @@ func (m *chatModel) viewPicker() string {
 	from := min(max(p.at-shown/2, 0), max(len(p.items)-shown, 0))
 	lines := []string{m.styles.user.Render(p.title)}
 	for i := from; i < min(from+shown, len(p.items)); i++ {
-		line := "  " + shorten(p.items[i].text, max(width-6, 10))
+		line := "  " + cmdline.Shorten(p.items[i].text, max(width-6, 10))
 		if i == p.at {
 			line = m.styles.accent.Render("❯" + line[1:])
 		}
@@ -129,5 +130,5 @@ func (m *chatModel) statusLine() string {
 		parts = append(parts, m.usage)
 	}
 	parts = append(parts, m.session.cwd)
-	return m.styles.dim.Render(shorten(oneLine(strings.Join(parts, " · ")), max(m.width-1, 10)))
+	return m.styles.dim.Render(cmdline.Shorten(cmdline.OneLine(strings.Join(parts, " · ")), max(m.width-1, 10)))
 }

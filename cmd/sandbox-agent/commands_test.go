@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func TestCommands_Usage(t *testing.T) {
@@ -58,7 +60,7 @@ func TestCommands_Usage(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			code, out, errOut := tool(t, "", tt.args...)
-			if code != exitUsage || out != "" {
+			if code != cmdline.ExitUsage || out != "" {
 				t.Errorf("exit %d, output %q", code, out)
 			}
 			if !strings.HasPrefix(errOut, "error: wrong usage: ") || !strings.Contains(errOut, tt.want) || !strings.Contains(errOut, "\nhint: see: sandbox-agent") || strings.Contains(errOut, "sandbox-agent sandbox-agent") {
@@ -71,7 +73,7 @@ func TestCommands_Usage(t *testing.T) {
 func TestCommands_Unreachable(t *testing.T) {
 	for _, args := range [][]string{{"health"}, {"prompt", "x"}, {"rpc", "call", "m"}, {"rpc", "stream", "--session", "s"}, {"sessions", "events", "s", "-f"}} {
 		code, _, errOut := tool(t, "", append(args, "--endpoint", "http://127.0.0.1:1")...)
-		if code != exitUnreachable || !strings.Contains(errOut, "error: cannot reach the gateway: ") || !strings.Contains(errOut, "sandbox-agent server") {
+		if code != cmdline.ExitUnreachable || !strings.Contains(errOut, "error: cannot reach the gateway: ") || !strings.Contains(errOut, "sandbox-agent server") {
 			t.Errorf("%v: exit %d, %q", args, code, errOut)
 		}
 	}
@@ -89,13 +91,13 @@ func TestCommands_Token(t *testing.T) {
 		args []string
 		code int
 	}{
-		{"health needs none", []string{"health"}, exitOK},
-		{"none", []string{"agents", "list"}, exitAuth},
-		{"wrong", []string{"agents", "list", "--token", "x"}, exitAuth},
-		{"none, over a WebSocket", []string{"rpc", "call", "session/list"}, exitAuth},
-		{"right", []string{"agents", "list", "--token", "sesame"}, exitOK},
-		{"file", []string{"agents", "list", "--token-file", file}, exitOK},
-		{"prompt", []string{"prompt", "hello", "--agent", "mock", "--token-file", file}, exitOK},
+		{"health needs none", []string{"health"}, cmdline.ExitOK},
+		{"none", []string{"agents", "list"}, cmdline.ExitAuth},
+		{"wrong", []string{"agents", "list", "--token", "x"}, cmdline.ExitAuth},
+		{"none, over a WebSocket", []string{"rpc", "call", "session/list"}, cmdline.ExitAuth},
+		{"right", []string{"agents", "list", "--token", "sesame"}, cmdline.ExitOK},
+		{"file", []string{"agents", "list", "--token-file", file}, cmdline.ExitOK},
+		{"prompt", []string{"prompt", "hello", "--agent", "mock", "--token-file", file}, cmdline.ExitOK},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,14 +105,14 @@ func TestCommands_Token(t *testing.T) {
 			if code != tt.code {
 				t.Errorf("exit %d, want %d: %s", code, tt.code, errOut)
 			}
-			if tt.code == exitAuth && !strings.Contains(errOut, "SANDBOX_AGENT_TOKEN") {
+			if tt.code == cmdline.ExitAuth && !strings.Contains(errOut, "SANDBOX_AGENT_TOKEN") {
 				t.Errorf("no hint in %q", errOut)
 			}
 		})
 	}
 	t.Run("variable", func(t *testing.T) {
 		t.Setenv("SANDBOX_AGENT_TOKEN", "sesame")
-		if code, _, errOut := tool(t, "", "agents", "list"); code != exitOK {
+		if code, _, errOut := tool(t, "", "agents", "list"); code != cmdline.ExitOK {
 			t.Errorf("exit %d: %s", code, errOut)
 		}
 	})
@@ -123,7 +125,7 @@ func TestCommands_Sessions(t *testing.T) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	code, out, errOut := tool(t, "", "prompt", "echo one two", "--cwd", t.TempDir())
-	if code != exitOK || out != "one two\n" {
+	if code != cmdline.ExitOK || out != "one two\n" {
 		t.Fatalf("exit %d, %q, %q", code, out, errOut)
 	}
 	id := strings.TrimPrefix(regexp.MustCompile(`session \S+`).FindString(errOut), "session ")
@@ -154,13 +156,13 @@ func TestCommands_Sessions(t *testing.T) {
 				t.Errorf("%v:\n%s", args, out)
 			}
 		}
-		if code, _, errOut := tool(t, "", "sessions", "list", "--state", "asleep"); code == exitOK || !strings.Contains(errOut, `"asleep"`) {
+		if code, _, errOut := tool(t, "", "sessions", "list", "--state", "asleep"); code == cmdline.ExitOK || !strings.Contains(errOut, `"asleep"`) {
 			t.Errorf("exit %d, %s", code, errOut)
 		}
 	})
 	t.Run("watch", func(t *testing.T) {
 		code, out, errOut := tool(t, "", "sessions", "watch", "--limit", "1")
-		if code != exitOK || !strings.HasPrefix(out, id+"  ") || !strings.Contains(out, "echo one two") {
+		if code != cmdline.ExitOK || !strings.HasPrefix(out, id+"  ") || !strings.Contains(out, "echo one two") {
 			t.Errorf("exit %d, %s, %s", code, out, errOut)
 		}
 		_, out, _ = tool(t, "", "sessions", "watch", "--limit", "2", "--json")
@@ -189,31 +191,31 @@ func TestCommands_Sessions(t *testing.T) {
 			t.Errorf("%d lines, want 2", n)
 		}
 		code, out, _ := tool(t, "", "sessions", "events", id, "--follow", "--limit", "1")
-		if code != exitOK || strings.Count(out, "\n") != 1 {
+		if code != cmdline.ExitOK || strings.Count(out, "\n") != 1 {
 			t.Errorf("exit %d, output:\n%s", code, out)
 		}
 	})
 	t.Run("continue", func(t *testing.T) {
 		code, out, errOut := tool(t, "", "prompt", "echo again", "--session", id)
-		if code != exitOK || out != "again\n" {
+		if code != cmdline.ExitOK || out != "again\n" {
 			t.Errorf("exit %d, %q, %q", code, out, errOut)
 		}
 	})
 	t.Run("call in a session", func(t *testing.T) {
 		code, out, errOut := tool(t, "", "rpc", "call", "session/prompt", `{"prompt":[{"type":"text","text":"echo <raw>"}]}`, "--session", id)
-		if code != exitOK || !strings.Contains(out, `"stopReason": "end_turn"`) || !strings.Contains(errOut, "session/update agent_message_chunk <raw>") {
+		if code != cmdline.ExitOK || !strings.Contains(out, `"stopReason": "end_turn"`) || !strings.Contains(errOut, "session/update agent_message_chunk <raw>") {
 			t.Errorf("exit %d, %q, %q", code, out, errOut)
 		}
 	})
 	t.Run("close and delete", func(t *testing.T) {
-		if code, out, errOut := tool(t, "", "sessions", "close", id); code != exitOK || out != "closed "+id+"\n" {
+		if code, out, errOut := tool(t, "", "sessions", "close", id); code != cmdline.ExitOK || out != "closed "+id+"\n" {
 			t.Errorf("exit %d, %q, %q", code, out, errOut)
 		}
-		if code, _, errOut := tool(t, "", "sessions", "delete", id); code != exitOK {
+		if code, _, errOut := tool(t, "", "sessions", "delete", id); code != cmdline.ExitOK {
 			t.Errorf("exit %d, %q", code, errOut)
 		}
 		for _, args := range [][]string{{"sessions", "show", id}, {"sessions", "delete", id}, {"sessions", "events", id, "-f"}} {
-			if code, _, errOut := tool(t, "", args...); code != exitNotFound {
+			if code, _, errOut := tool(t, "", args...); code != cmdline.ExitNotFound {
 				t.Errorf("%v: exit %d, %q", args, code, errOut)
 			}
 		}
@@ -229,18 +231,18 @@ func TestCommands_Prompt(t *testing.T) {
 		code        int
 		out, errOut string // contained
 	}{
-		{"text", "", []string{"hello"}, exitOK, "mock agent", "session "},
-		{"from the input", "echo piped\n", []string{"-"}, exitOK, "piped", ""},
-		{"tool", "", []string{"tool"}, exitOK, "", "(completed)"},
-		{"plan", "", []string{"plan"}, exitOK, "", "  [x] "},
+		{"text", "", []string{"hello"}, cmdline.ExitOK, "mock agent", "session "},
+		{"from the input", "echo piped\n", []string{"-"}, cmdline.ExitOK, "piped", ""},
+		{"tool", "", []string{"tool"}, cmdline.ExitOK, "", "(completed)"},
+		{"plan", "", []string{"plan"}, cmdline.ExitOK, "", "  [x] "},
 		{"crash", "", []string{"crash"}, exitAgent, "", "error: "},
 		{"permission without a terminal", "", []string{"permission"}, exitRefused, "", "permission rejected"},
-		{"permission allowed", "", []string{"permission", "--permission", "allow"}, exitOK, "", "permission allowed"},
-		{"permission rejected", "", []string{"permission", "--permission", "reject"}, exitOK, "permission: reject_once", "permission rejected"},
+		{"permission allowed", "", []string{"permission", "--permission", "allow"}, cmdline.ExitOK, "", "permission allowed"},
+		{"permission rejected", "", []string{"permission", "--permission", "reject"}, cmdline.ExitOK, "permission: reject_once", "permission rejected"},
 		{"question without a terminal", "", []string{"question"}, exitRefused, "", "question not answered"},
-		{"no such agent", "", []string{"x", "--agent", "nope"}, exitNotFound, "", "agents list"},
-		{"no such session", "", []string{"x", "--session", "nope"}, exitNotFound, "", "error: "},
-		{"mode and model", "", []string{"hello", "--mode", "plan", "--model", "mock-large"}, exitOK, "mock agent", ""},
+		{"no such agent", "", []string{"x", "--agent", "nope"}, cmdline.ExitNotFound, "", "agents list"},
+		{"no such session", "", []string{"x", "--session", "nope"}, cmdline.ExitNotFound, "", "error: "},
+		{"mode and model", "", []string{"hello", "--mode", "plan", "--model", "mock-large"}, cmdline.ExitOK, "mock agent", ""},
 		{"no such model", "", []string{"hello", "--model", "bogus"}, exitAgent, "", `"bogus"`},
 		{"no such mode", "", []string{"hello", "--mode", "bogus"}, exitAgent, "", `"bogus"`},
 	}
@@ -292,14 +294,14 @@ func TestCommands_RPC(t *testing.T) {
 		code        int
 		out         string // contained
 	}{
-		{"indented", "", []string{"session/list"}, exitOK, "{\n  \"sessions\""},
-		{"one line", "", []string{"session/list", "--json"}, exitOK, `{"sessions":`},
-		{"file", "", []string{"session/list", "@" + file}, exitOK, `"sessions"`},
-		{"input", `{"cwd":"/nowhere"}`, []string{"session/list", "-"}, exitOK, `"sessions"`},
-		{"raw", "", []string{"session/list", "--raw"}, exitOK, `{"jsonrpc":"2.0","id":2,"result":`},
-		{"initialize", "", []string{"initialize"}, exitOK, `"protocolVersion": 1`},
+		{"indented", "", []string{"session/list"}, cmdline.ExitOK, "{\n  \"sessions\""},
+		{"one line", "", []string{"session/list", "--json"}, cmdline.ExitOK, `{"sessions":`},
+		{"file", "", []string{"session/list", "@" + file}, cmdline.ExitOK, `"sessions"`},
+		{"input", `{"cwd":"/nowhere"}`, []string{"session/list", "-"}, cmdline.ExitOK, `"sessions"`},
+		{"raw", "", []string{"session/list", "--raw"}, cmdline.ExitOK, `{"jsonrpc":"2.0","id":2,"result":`},
+		{"initialize", "", []string{"initialize"}, cmdline.ExitOK, `"protocolVersion": 1`},
 		{"unknown method", "", []string{"_x/y"}, exitAgent, ""},
-		{"no such session", "", []string{"session/prompt", `{"sessionId":"nope","prompt":[]}`}, exitNotFound, ""},
+		{"no such session", "", []string{"session/prompt", `{"sessionId":"nope","prompt":[]}`}, cmdline.ExitNotFound, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -310,7 +312,7 @@ func TestCommands_RPC(t *testing.T) {
 		})
 	}
 	t.Run("notify", func(t *testing.T) {
-		if code, out, errOut := tool(t, "", "rpc", "notify", "_x/y", `{"a":1}`); code != exitOK || out+errOut != "" {
+		if code, out, errOut := tool(t, "", "rpc", "notify", "_x/y", `{"a":1}`); code != cmdline.ExitOK || out+errOut != "" {
 			t.Errorf("exit %d, %q, %q", code, out, errOut)
 		}
 	})

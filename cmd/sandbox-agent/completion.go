@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func completionCommand(std stdio) *cli.Command {
@@ -28,13 +30,13 @@ fish: sandbox-agent completion fish | source`,
 				offer(c, std.out, what, c.Args().Get(1))
 				return nil
 			}
-			args, err := exactly(c, "the shell")
+			args, err := cmdline.Exactly(c, "the shell")
 			if err != nil {
 				return err
 			}
 			write := map[string]func(*strings.Builder, *cli.App){"bash": bashScript, "zsh": zshScript, "fish": fishScript}[args[0]]
 			if write == nil {
-				return usagef(c, "there is no completion for %q: use bash, zsh or fish", args[0])
+				return cmdline.Usagef(c, "there is no completion for %q: use bash, zsh or fish", args[0])
 			}
 			var b strings.Builder
 			write(&b, c.App)

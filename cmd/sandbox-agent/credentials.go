@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/credentials"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func credentialsCommand(std stdio) *cli.Command {
@@ -35,7 +36,7 @@ func credentialFlags(more ...cli.Flag) []cli.Flag {
 // findCredentials does what the flags say. Files that cannot be used are told of
 // on the standard error.
 func findCredentials(c *cli.Context, std stdio) ([]credentials.Credential, []credentials.Problem, error) {
-	if _, err := exactly(c); err != nil {
+	if _, err := cmdline.Exactly(c); err != nil {
 		return nil, nil, err
 	}
 	o := credentials.Options{
@@ -43,7 +44,7 @@ func findCredentials(c *cli.Context, std stdio) ([]credentials.Credential, []cre
 	}
 	for _, agent := range o.Agents {
 		if !credentials.Known(agent) {
-			return nil, nil, usagef(c, "--agent %s: credentials are known of %s", agent, strings.Join(credentials.Agents(), ", "))
+			return nil, nil, cmdline.Usagef(c, "--agent %s: credentials are known of %s", agent, strings.Join(credentials.Agents(), ", "))
 		}
 	}
 	found, problems := credentials.Find(o)
@@ -79,7 +80,7 @@ func extractCommand(std stdio) *cli.Command {
 				if problems == nil {
 					problems = []credentials.Problem{}
 				}
-				writeJSON(std.out, struct {
+				cmdline.WriteJSON(std.out, struct {
 					Credentials []credentials.Credential `json:"credentials"`
 					Problems    []credentials.Problem    `json:"problems"`
 				}{found, problems})
@@ -93,7 +94,7 @@ func extractCommand(std stdio) *cli.Command {
 			for _, one := range found {
 				rows = append(rows, []string{one.Provider, string(one.Kind), one.Value, expiry(&one, time.Now()), one.Source})
 			}
-			table(std.out, rows)
+			cmdline.Table(std.out, rows)
 			return nil
 		},
 	}
@@ -105,7 +106,7 @@ func expiry(c *credentials.Credential, now time.Time) string {
 	case c.ExpiresAt == nil:
 		return ""
 	case !c.Expired(now):
-		return clock(*c.ExpiresAt)
+		return cmdline.Clock(*c.ExpiresAt)
 	case c.Renewable:
 		return "expired, can be renewed"
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
@@ -222,7 +223,7 @@ func daemonArgs(c *cli.Context) (*daemon, []string, error) {
 		return nil, nil, err
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return a == "--data-dir" || strings.HasPrefix(a, "--data-dir=") }) {
-		return nil, nil, usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
+		return nil, nil, cmdline.Usagef(c, "--data-dir stands before --, so that the other daemon commands can be given it too")
 	}
 	return d, args, checkServerArgs(c.Context, args)
 }
@@ -231,15 +232,15 @@ func daemonArgs(c *cli.Context) (*daemon, []string, error) {
 // without running it.
 func checkServerArgs(ctx context.Context, args []string) error {
 	app := newApp(stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
-	server := find(app.Commands, "server")
+	server := cmdline.Find(app.Commands, "server")
 	server.Action = func(c *cli.Context) error {
-		if _, err := exactly(c); err != nil {
+		if _, err := cmdline.Exactly(c); err != nil {
 			return err
 		}
 		_, err := serverConfigOf(c)
 		return err
 	}
-	return app.RunContext(ctx, append([]string{app.Name}, flagsFirst(app, append([]string{"server"}, args...))...))
+	return app.RunContext(ctx, append([]string{app.Name}, cmdline.FlagsFirst(app, append([]string{"server"}, args...), behind)...))
 }
 
 // start starts the daemon, unless it runs with these flags already. With anew
@@ -390,10 +391,10 @@ func answers(ctx context.Context, url string) bool {
 
 func (d *daemon) show(s *daemonState, asJSON bool, std stdio) error {
 	if asJSON {
-		writeJSON(std.out, s)
+		cmdline.WriteJSON(std.out, s)
 		return nil
 	}
-	list(std.out, "gateway", s.URL, "process", strconv.Itoa(s.PID), "version", s.Version, "since", clock(s.StartedAt), "data", d.dataDir, "log", d.file("log"))
+	cmdline.List(std.out, "gateway", s.URL, "process", strconv.Itoa(s.PID), "version", s.Version, "since", cmdline.Clock(s.StartedAt), "data", d.dataDir, "log", d.file("log"))
 	return nil
 }
 
@@ -404,7 +405,7 @@ func daemonStopCommand(std stdio) *cli.Command {
 		Description: "Turns are cancelled, agents end, sessions are kept. When it does not end in time it is killed.",
 		Flags:       []cli.Flag{dataDirFlag()},
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			d, err := daemonOf(c)
@@ -469,7 +470,7 @@ func daemonStatusCommand(std stdio) *cli.Command {
 		Description: "The exit code is 3 when it does not run, or does not answer.",
 		Flags:       []cli.Flag{dataDirFlag(), &cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			d, err := daemonOf(c)
@@ -512,7 +513,7 @@ func daemonLogsCommand(std stdio) *cli.Command {
 			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Usage: "only so many of the last lines, 0 is all", Value: 200},
 		},
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			d, err := daemonOf(c)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func daemonUnitCommand(std stdio) *cli.Command {
@@ -58,7 +60,7 @@ func daemonUnitCommand(std stdio) *cli.Command {
 				}
 				fmt.Fprint(std.out, text)
 			default:
-				return usagef(c, "--kind %s: use systemd or launchd", kind)
+				return cmdline.Usagef(c, "--kind %s: use systemd or launchd", kind)
 			}
 			return nil
 		},

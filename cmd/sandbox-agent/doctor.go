@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -34,7 +35,7 @@ It exits with 1 when a check fails, and says what to do. It changes nothing.
 			if atGateway(c) {
 				api, aerr := client.New(t.endpoint, client.Options{Token: t.token})
 				if aerr != nil {
-					return usagef(c, "%s", aerr)
+					return cmdline.Usagef(c, "%s", aerr)
 				}
 				rep, err = api.Doctor(ctx, c.Args().Slice()...)
 			} else {
@@ -52,7 +53,7 @@ It exits with 1 when a check fails, and says what to do. It changes nothing.
 				return explain(err)
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, rep)
+				cmdline.WriteJSON(std.out, rep)
 			} else {
 				showReport(std, rep)
 			}
@@ -81,12 +82,12 @@ func showReport(std stdio, rep install.Report) {
 			if group = c.Agent; group == "" {
 				fmt.Fprintln(std.out, "machine")
 			} else {
-				fmt.Fprintln(std.out, oneLine(group))
+				fmt.Fprintln(std.out, cmdline.OneLine(group))
 			}
 		}
-		fmt.Fprintf(std.out, "  %s %s: %s\n", marks[c.Status], oneLine(c.Name), oneLine(c.Found))
+		fmt.Fprintf(std.out, "  %s %s: %s\n", marks[c.Status], cmdline.OneLine(c.Name), cmdline.OneLine(c.Found))
 		if c.Remedy != "" {
-			fmt.Fprintf(std.out, "      → %s\n", oneLine(c.Remedy))
+			fmt.Fprintf(std.out, "      → %s\n", cmdline.OneLine(c.Remedy))
 		}
 	}
 }

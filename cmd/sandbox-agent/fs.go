@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -46,7 +47,7 @@ func fsClient(c *cli.Context) (ctx context.Context, explain func(error) error, c
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return nil, nil, nil, files, usagef(c, "%s", err)
+		return nil, nil, nil, files, cmdline.Usagef(c, "%s", err)
 	}
 	ctx, explain, cancel = untilSignal(c)
 	return ctx, explain, cancel, api.Files(c.String("session")), nil

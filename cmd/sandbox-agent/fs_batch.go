@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -39,12 +40,12 @@ func manyAndOne(c *cli.Context, many, last string) ([]string, string, error) {
 	args := c.Args().Slice()
 	for i, name := range []string{many, last} {
 		if len(args) <= i {
-			return nil, "", usagef(c, "%s is missing", name)
+			return nil, "", cmdline.Usagef(c, "%s is missing", name)
 		}
 	}
 	for _, a := range args {
 		if a == "" {
-			return nil, "", usagef(c, "an argument is empty")
+			return nil, "", cmdline.Usagef(c, "an argument is empty")
 		}
 	}
 	return args[:len(args)-1], args[len(args)-1], nil
@@ -166,7 +167,7 @@ func fsDownload(c *cli.Context, std stdio, remotes []string, local string) error
 
 func showUnpacked(c *cli.Context, std stdio, verb string, u fs.Unpacked) {
 	if c.Bool("json") {
-		writeJSON(std.out, u)
+		cmdline.WriteJSON(std.out, u)
 		return
 	}
 	fmt.Fprintf(std.out, "%s %d files, %d bytes\n", verb, u.Files, u.Bytes)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -20,14 +21,14 @@ func fsMkdirCommand(std stdio) *cli.Command {
 			timeoutFlag(standardTimeout),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "REMOTE")
+			args, err := cmdline.Exactly(c, "REMOTE")
 			if err != nil {
 				return err
 			}
 			return onFiles(c, func(ctx context.Context, files client.Files) error {
 				e, err := files.Mkdir(ctx, args[0], c.String("mode"), c.Bool("parents"))
 				if err == nil && c.Bool("json") {
-					writeJSON(std.out, e)
+					cmdline.WriteJSON(std.out, e)
 				}
 				return err
 			})
@@ -47,14 +48,14 @@ func fsPlaceCommand(std stdio, name, what string, place func(client.Files, conte
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "the old path", "the new path")
+			args, err := cmdline.Exactly(c, "the old path", "the new path")
 			if err != nil {
 				return err
 			}
 			return onFiles(c, func(ctx context.Context, files client.Files) error {
 				e, err := place(files, ctx, args[0], args[1], fs.PlaceOptions{Overwrite: c.Bool("force"), Parents: c.Bool("parents")})
 				if err == nil && c.Bool("json") {
-					writeJSON(std.out, e)
+					cmdline.WriteJSON(std.out, e)
 				}
 				return err
 			})
@@ -72,7 +73,7 @@ func fsRemoveCommand(stdio) *cli.Command {
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "REMOTE")
+			args, err := cmdline.Exactly(c, "REMOTE")
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -43,13 +44,13 @@ func fsWatchCommand(std stdio) *cli.Command {
 func showChange(c *cli.Context, std stdio, change fs.Change) {
 	switch {
 	case c.Bool("json"):
-		writeJSON(std.out, change)
+		cmdline.WriteJSON(std.out, change)
 	case change.Type == fs.Overflow:
 		fmt.Fprintln(std.out, "overflow: changes were lost")
 	case change.From != "":
-		fmt.Fprintln(std.out, oneLine(string(change.Type)+" "+change.From+" -> "+change.Path))
+		fmt.Fprintln(std.out, cmdline.OneLine(string(change.Type)+" "+change.From+" -> "+change.Path))
 	default:
-		fmt.Fprintln(std.out, oneLine(string(change.Type)+" "+change.Path))
+		fmt.Fprintln(std.out, cmdline.OneLine(string(change.Type)+" "+change.Path))
 	}
 }
 
@@ -75,10 +76,10 @@ func fsSearchCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.String("name") == "" && c.String("content") == "" {
-				return usagef(c, "--name or --content is missing")
+				return cmdline.Usagef(c, "--name or --content is missing")
 			}
 			if c.Int("limit") < 0 {
-				return usagef(c, "--limit cannot be negative")
+				return cmdline.Usagef(c, "--limit cannot be negative")
 			}
 			o := fs.SearchOptions{
 				Name: c.String("name"), Content: c.String("content"), Regexp: c.Bool("regexp"), IgnoreCase: c.Bool("ignore-case"),
@@ -103,11 +104,11 @@ func fsSearch(ctx context.Context, c *cli.Context, std stdio, files client.Files
 		for _, m := range found.Matches {
 			switch {
 			case c.Bool("json"):
-				writeJSON(std.out, m)
+				cmdline.WriteJSON(std.out, m)
 			case m.Line > 0:
-				fmt.Fprintf(std.out, "%s:%d:%d: %s\n", oneLine(m.Path), m.Line, m.Column, printable(m.Text))
+				fmt.Fprintf(std.out, "%s:%d:%d: %s\n", cmdline.OneLine(m.Path), m.Line, m.Column, cmdline.Printable(m.Text))
 			default:
-				fmt.Fprintln(std.out, oneLine(m.Path))
+				fmt.Fprintln(std.out, cmdline.OneLine(m.Path))
 			}
 		}
 		o.Cursor = found.NextCursor

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -44,13 +45,13 @@ file on the gateway's machine stays the same.`,
 // oneOrTwo returns the arguments of a command whose second may be left out.
 func oneOrTwo(c *cli.Context, first, second string) (a, b string, err error) {
 	if c.NArg() == 2 {
-		args, err := exactly(c, first, second)
+		args, err := cmdline.Exactly(c, first, second)
 		if err != nil {
 			return "", "", err
 		}
 		return args[0], args[1], nil
 	}
-	args, err := exactly(c, first)
+	args, err := cmdline.Exactly(c, first)
 	if err != nil {
 		return "", "", err
 	}
@@ -109,7 +110,7 @@ func fsGet(ctx context.Context, c *cli.Context, std stdio, files client.Files, r
 	}
 	m.end()
 	if c.Bool("json") {
-		writeJSON(std.out, e)
+		cmdline.WriteJSON(std.out, e)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -36,12 +37,12 @@ func fsGitStatusCommand(std stdio) *cli.Command {
 					return err
 				}
 				if c.Bool("json") {
-					writeJSON(std.out, st)
+					cmdline.WriteJSON(std.out, st)
 					return nil
 				}
-				list(std.out, "branch", st.Branch, "commit", st.Commit, "upstream", st.Upstream, "root", st.Root)
+				cmdline.List(std.out, "branch", st.Branch, "commit", st.Commit, "upstream", st.Upstream, "root", st.Root)
 				for _, f := range st.Files {
-					fmt.Fprintf(std.out, "%s%s %s\n", f.Index, f.WorkTree, oneLine(f.Path))
+					fmt.Fprintf(std.out, "%s%s %s\n", f.Index, f.WorkTree, cmdline.OneLine(f.Path))
 				}
 				if st.Truncated {
 					note(std, "there are more files")
@@ -74,11 +75,11 @@ func fsGitDiffCommand(std stdio) *cli.Command {
 					return err
 				}
 				if c.Bool("json") {
-					writeJSON(std.out, object{"patch": string(patch), "truncated": cut})
+					cmdline.WriteJSON(std.out, object{"patch": string(patch), "truncated": cut})
 					return nil
 				}
 				if terminal(std.out) {
-					patch = []byte(printable(string(patch)))
+					patch = []byte(cmdline.Printable(string(patch)))
 				}
 				if _, err := std.out.Write(patch); err != nil {
 					return fmt.Errorf("write the patch: %w", err)

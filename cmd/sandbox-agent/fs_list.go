@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
@@ -44,7 +45,7 @@ func optional(c *cli.Context, name, absent string) (string, error) {
 	if c.NArg() == 0 {
 		return absent, nil
 	}
-	args, err := exactly(c, name)
+	args, err := cmdline.Exactly(c, name)
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +69,7 @@ func fsList(ctx context.Context, c *cli.Context, std stdio, files client.Files, 
 		var rows [][]string
 		for _, e := range page.Entries {
 			if c.Bool("json") {
-				writeJSON(std.out, e)
+				cmdline.WriteJSON(std.out, e)
 				continue
 			}
 			name := e.Name
@@ -81,7 +82,7 @@ func fsList(ctx context.Context, c *cli.Context, std stdio, files client.Files, 
 			}
 		}
 		if len(rows) > 0 {
-			table(std.out, rows)
+			cmdline.Table(std.out, rows)
 		}
 		if o.Cursor = page.NextCursor; o.Cursor == "" {
 			return nil
@@ -99,7 +100,7 @@ func row(e fs.Entry, name string) []string {
 	case fs.Symlink:
 		name += " -> " + e.Target
 	}
-	return []string{e.Mode, size, clock(e.ModifiedAt), name}
+	return []string{e.Mode, size, cmdline.Clock(e.ModifiedAt), name}
 }
 
 func fsStatCommand(std stdio) *cli.Command {
@@ -112,7 +113,7 @@ func fsStatCommand(std stdio) *cli.Command {
 			timeoutFlag(standardTimeout),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "REMOTE")
+			args, err := cmdline.Exactly(c, "REMOTE")
 			if err != nil {
 				return err
 			}
@@ -130,12 +131,12 @@ func fsStatCommand(std stdio) *cli.Command {
 
 func showEntry(c *cli.Context, std stdio, e fs.Entry) {
 	if c.Bool("json") {
-		writeJSON(std.out, e)
+		cmdline.WriteJSON(std.out, e)
 		return
 	}
 	size := ""
 	if e.Type == fs.File {
 		size = fmt.Sprintf("%d bytes", e.Size)
 	}
-	list(std.out, "path", e.Path, "type", string(e.Type), "size", size, "mode", e.Mode, "modified", clock(e.ModifiedAt), "leads to", e.Target, "etag", e.ETag)
+	cmdline.List(std.out, "path", e.Path, "type", string(e.Type), "size", size, "mode", e.Mode, "modified", cmdline.Clock(e.ModifiedAt), "leads to", e.Target, "etag", e.ETag)
 }

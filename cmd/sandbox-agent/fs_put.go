@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -28,7 +29,7 @@ folder to put it into. The file takes its place when all of it has arrived.`,
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "LOCAL", "REMOTE")
+			args, err := cmdline.Exactly(c, "LOCAL", "REMOTE")
 			if err != nil {
 				return err
 			}
@@ -50,7 +51,7 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 			return fmt.Errorf("read the file: %w", err)
 		}
 		if info.IsDir() {
-			return usagef(c, "%s is a directory: use sandbox-agent fs upload", local)
+			return cmdline.Usagef(c, "%s is a directory: use sandbox-agent fs upload", local)
 		}
 		if in = io.Reader(f); info.Mode().IsRegular() {
 			size = info.Size()
@@ -58,7 +59,7 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 	}
 	if strings.HasSuffix(remote, "/") {
 		if local == "-" {
-			return usagef(c, "%s is a folder, and the standard input has no name: name a file", remote)
+			return cmdline.Usagef(c, "%s is a folder, and the standard input has no name: name a file", remote)
 		}
 		remote += filepath.Base(local)
 	}
@@ -70,7 +71,7 @@ func fsPut(c *cli.Context, std stdio, local, remote string) error {
 		})
 		m.end()
 		if err == nil && c.Bool("json") {
-			writeJSON(std.out, e)
+			cmdline.WriteJSON(std.out, e)
 		}
 		return err
 	})

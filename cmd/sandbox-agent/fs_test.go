@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/fs"
 )
 
@@ -36,7 +37,7 @@ func onRoot(t *testing.T) (root, here string) {
 func mustTool(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	code, out, errOut := tool(t, stdin, args...)
-	if code != exitOK {
+	if code != cmdline.ExitOK {
 		t.Fatalf("%q: exit %d: %s", args, code, errOut)
 	}
 	return out
@@ -95,20 +96,20 @@ func TestFS_GetAndPut(t *testing.T) {
 		exit int
 		text string
 	}{
-		{[]string{"put", "a", "b", "--new"}, exitFailure, "Precondition failed"},
-		{[]string{"put", "a", "b", "--if-match", `"x"`}, exitFailure, "Precondition failed"},
-		{[]string{"put", "d", "b"}, exitUsage, "fs upload"},
-		{[]string{"put", "-", "d/"}, exitUsage, "no name"},
-		{[]string{"put", "no", "b"}, exitFailure, "no such file"},
-		{[]string{"get", "n"}, exitFailure, "fs download"},
-		{[]string{"get", "no"}, exitNotFound, "no such file"},
-		{[]string{"get", "../x"}, exitFailure, "Path leads out of the root"},
-		{[]string{"get"}, exitUsage, "REMOTE is missing"},
-		{[]string{"get", "a", "b", "c"}, exitUsage, "REMOTE"},
-		{[]string{"upload", "x"}, exitUsage, "REMOTE is missing"},
-		{[]string{"search"}, exitUsage, "--name or --content"},
-		{[]string{"rm", "n"}, exitFailure, "recursive"},
-		{[]string{"ls", "b"}, exitFailure, "Not a directory"},
+		{[]string{"put", "a", "b", "--new"}, cmdline.ExitFailure, "Precondition failed"},
+		{[]string{"put", "a", "b", "--if-match", `"x"`}, cmdline.ExitFailure, "Precondition failed"},
+		{[]string{"put", "d", "b"}, cmdline.ExitUsage, "fs upload"},
+		{[]string{"put", "-", "d/"}, cmdline.ExitUsage, "no name"},
+		{[]string{"put", "no", "b"}, cmdline.ExitFailure, "no such file"},
+		{[]string{"get", "n"}, cmdline.ExitFailure, "fs download"},
+		{[]string{"get", "no"}, cmdline.ExitNotFound, "no such file"},
+		{[]string{"get", "../x"}, cmdline.ExitFailure, "Path leads out of the root"},
+		{[]string{"get"}, cmdline.ExitUsage, "REMOTE is missing"},
+		{[]string{"get", "a", "b", "c"}, cmdline.ExitUsage, "REMOTE"},
+		{[]string{"upload", "x"}, cmdline.ExitUsage, "REMOTE is missing"},
+		{[]string{"search"}, cmdline.ExitUsage, "--name or --content"},
+		{[]string{"rm", "n"}, cmdline.ExitFailure, "recursive"},
+		{[]string{"ls", "b"}, cmdline.ExitFailure, "Not a directory"},
 	} {
 		code, _, errOut := tool(t, "", append([]string{"fs"}, tt.args...)...)
 		if code != tt.exit && !(tt.args[0] == "get" && len(tt.args) == 4) || !strings.Contains(errOut, tt.text) && len(tt.args) != 4 {
@@ -231,11 +232,11 @@ func TestFS_Folders(t *testing.T) {
 	if err := os.Symlink("/etc", root+"/into/evil"); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := tool(t, "", "fs", "download", "into", "back"); code != exitFailure || !strings.Contains(errOut, "absolute") {
+	if code, _, errOut := tool(t, "", "fs", "download", "into", "back"); code != cmdline.ExitFailure || !strings.Contains(errOut, "absolute") {
 		t.Errorf("exit %d: %s", code, errOut)
 	}
 	for _, args := range [][]string{{"upload", "no", "x"}, {"download", "no", "x"}} {
-		if code, _, errOut := tool(t, "", append([]string{"fs"}, args...)...); code == exitOK || !strings.Contains(errOut, "no such file") {
+		if code, _, errOut := tool(t, "", append([]string{"fs"}, args...)...); code == cmdline.ExitOK || !strings.Contains(errOut, "no such file") {
 			t.Errorf("%q: exit %d: %s", args, code, errOut)
 		}
 	}
@@ -248,7 +249,7 @@ func TestFS_Commands(t *testing.T) {
 	mustTool(t, "", "fs", "cp", "a", "c")
 	mustTool(t, "", "fs", "mv", "c/f", "g")
 	mustTool(t, "", "fs", "rm", "-r", "c")
-	if code, _, errOut := tool(t, "", "fs", "cp", "a/f", "g"); code != exitFailure || !strings.Contains(errOut, "overwrite") {
+	if code, _, errOut := tool(t, "", "fs", "cp", "a/f", "g"); code != cmdline.ExitFailure || !strings.Contains(errOut, "overwrite") {
 		t.Errorf("exit %d: %s", code, errOut)
 	}
 	mustTool(t, "", "fs", "cp", "-f", "a/f", "g")
@@ -298,7 +299,7 @@ func TestFS_Git(t *testing.T) {
 		t.Skip("git is not installed")
 	}
 	root, _ := onRoot(t)
-	if code, _, errOut := tool(t, "", "fs", "git", "status"); code == exitOK || !strings.Contains(errOut, "error: ") {
+	if code, _, errOut := tool(t, "", "fs", "git", "status"); code == cmdline.ExitOK || !strings.Contains(errOut, "error: ") {
 		t.Errorf("outside of a repository: exit %d, %s", code, errOut)
 	}
 	git := func(args ...string) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -18,7 +19,7 @@ func TestHandoff(t *testing.T) {
 	old := sessionIn(errOut)
 	code, out, errOut := tool(t, "", "sessions", "handoff", old, "--agent", "mock", "--json", "--redact", "the key is")
 	var made struct{ SessionID, Agent, From string }
-	if err := json.Unmarshal([]byte(out), &made); code != exitOK || err != nil || made.SessionID == "" || made.SessionID == old || made.From != old || made.Agent != "mock" {
+	if err := json.Unmarshal([]byte(out), &made); code != cmdline.ExitOK || err != nil || made.SessionID == "" || made.SessionID == old || made.From != old || made.Agent != "mock" {
 		t.Fatalf("exit %d, %s%s, %v", code, out, errOut, err)
 	}
 	api, err := client.New(url, client.Options{})
@@ -36,7 +37,7 @@ func TestHandoff(t *testing.T) {
 	prompt := func(text string) string {
 		t.Helper()
 		code, out, errOut := tool(t, "", "prompt", "--session", made.SessionID, text)
-		if code != exitOK {
+		if code != cmdline.ExitOK {
 			t.Fatalf("exit %d, %s", code, errOut)
 		}
 		return strings.TrimSpace(out)
@@ -67,14 +68,14 @@ func TestHandoff(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{old}, {"--agent", "mock"}, {old, "--agent", "mock", "--redact", "("}} {
-		if code, _, errOut := tool(t, "", append([]string{"sessions", "handoff"}, args...)...); code != exitUsage {
+		if code, _, errOut := tool(t, "", append([]string{"sessions", "handoff"}, args...)...); code != cmdline.ExitUsage {
 			t.Errorf("%q: exit %d, %s", args, code, errOut)
 		}
 	}
-	if code, _, errOut := tool(t, "", "sessions", "handoff", "no-such-session", "--agent", "mock"); code != exitNotFound {
+	if code, _, errOut := tool(t, "", "sessions", "handoff", "no-such-session", "--agent", "mock"); code != cmdline.ExitNotFound {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
-	if code, _, errOut := tool(t, "", "sessions", "handoff", old, "--agent", "nobody"); code == exitOK || !strings.Contains(errOut, "nobody") {
+	if code, _, errOut := tool(t, "", "sessions", "handoff", old, "--agent", "nobody"); code == cmdline.ExitOK || !strings.Contains(errOut, "nobody") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	// What is given otherwise is looked at, too.
@@ -84,7 +85,7 @@ func TestHandoff(t *testing.T) {
 		`{"handover":"` + strings.Repeat("x", 256<<10+1) + `"}`: "are the most",
 	} {
 		code, out, errOut := tool(t, `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":`+own+`}}`, "rpc", "call", "--agent", "mock", "session/new", "-")
-		if code == exitOK || !strings.Contains(out+errOut, want) {
+		if code == cmdline.ExitOK || !strings.Contains(out+errOut, want) {
 			t.Errorf("%.40s: exit %d, %s%s", own, code, out, errOut)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func healthCommand(std stdio) *cli.Command {
@@ -16,7 +18,7 @@ func healthCommand(std stdio) *cli.Command {
 			timeoutFlag(standardTimeout),
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			ctx, cancel, api, err := controlClient(c)
@@ -32,7 +34,7 @@ func healthCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, status)
+				cmdline.WriteJSON(std.out, status)
 				return nil
 			}
 			fmt.Fprintln(std.out, status.Status)

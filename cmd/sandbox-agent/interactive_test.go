@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // startTurn runs a turn as at a terminal; keys is what is typed.
@@ -70,7 +72,7 @@ func TestTurn_InterruptCancels(t *testing.T) {
 	errOut.await(t, "cancelling")
 	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut.String()), "session ")
 	code, events, _ := tool(t, "", "sessions", "events", id, "--endpoint", url)
-	if code != exitOK || !strings.Contains(events, "session/cancel") || !strings.Contains(events, "cancelled") {
+	if code != cmdline.ExitOK || !strings.Contains(events, "session/cancel") || !strings.Contains(events, "cancelled") {
 		t.Errorf("the session was not cancelled:\n%s", events)
 	}
 }
@@ -183,7 +185,7 @@ func showsWhatHappens(t *testing.T, args ...string) {
 		done <- run(ctx, append([]string{"rpc", "stream", "--session", id, "--after", "0"}, args...), stdio{in: strings.NewReader(""), out: out, err: newScreen()})
 	}()
 	out.await(t, `(?m)^\d+ session/update agent_message_chunk first$`)
-	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo second"); code != exitOK {
+	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo second"); code != cmdline.ExitOK {
 		t.Fatalf("exit %d: %s", code, errOut)
 	}
 	out.await(t, `(?m)^\d+ session/update agent_message_chunk second$`)

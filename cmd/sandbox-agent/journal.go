@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -30,7 +31,7 @@ func journalCommand(std stdio) *cli.Command {
 				Description: "Damage is a line of its own, in its place.",
 				Action: func(c *cli.Context) error {
 					if c.NArg() != 1 {
-						return usagef(c, "give one file")
+						return cmdline.Usagef(c, "give one file")
 					}
 					out := bufio.NewWriter(std.out)
 					return errors.Join(journal.Cat(c.Args().First(), out), out.Flush())
@@ -51,7 +52,7 @@ data directory. What cannot be read is appended to FILE.damaged; what is lost st
 
 func verifyJournals(c *cli.Context, std stdio) error {
 	if !c.Args().Present() {
-		return usagef(c, "give one or more files")
+		return cmdline.Usagef(c, "give one or more files")
 	}
 	bad := 0
 	for _, path := range c.Args().Slice() {
@@ -63,7 +64,7 @@ func verifyJournals(c *cli.Context, std stdio) error {
 			bad++
 		}
 		if c.Bool("json") {
-			writeJSON(std.out, rep)
+			cmdline.WriteJSON(std.out, rep)
 			continue
 		}
 		fmt.Fprintf(std.out, "%s: format %d, %d entries from %d to %d in %d bytes", path, rep.Format, rep.Entries, rep.First, rep.Last, rep.Bytes)
@@ -93,7 +94,7 @@ func verifyJournals(c *cli.Context, std stdio) error {
 
 func repairJournal(c *cli.Context, std stdio) error {
 	if c.NArg() != 1 {
-		return usagef(c, "give one file")
+		return cmdline.Usagef(c, "give one file")
 	}
 	path, err := filepath.Abs(c.Args().First())
 	if err != nil {

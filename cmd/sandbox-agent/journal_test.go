@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -46,19 +47,19 @@ func TestJournal_VerifyCatRepair(t *testing.T) {
 			t.Errorf("%v: exit %d, %s%s; want %d, %s", args, code, out, errs, wantCode, wantOut)
 		}
 	}
-	step(exitOK, "3 entries from 1 to 3", "journal", "verify", path)
+	step(cmdline.ExitOK, "3 entries from 1 to 3", "journal", "verify", path)
 	b[strings.Index(string(b), `"two"`)] = 'x'
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	step(exitFailure, "its checksum is wrong; entries 2 to 2", "journal", "verify", path)
-	step(exitOK, `"first":2,"last":2`, "journal", "cat", path)
-	step(exitOK, path+".damaged", "journal", "repair", path)
-	step(exitOK, "entries 2 to 2 were lost before", "journal", "verify", path)
-	step(exitOK, "repaired", "journal", "repair", "--from", copied, path)
-	step(exitOK, `{"x":"two"}`, "journal", "cat", path)
-	step(exitOK, "nothing to repair", "journal", "repair", path)
-	step(exitUsage, "give one", "journal", "cat")
+	step(cmdline.ExitFailure, "its checksum is wrong; entries 2 to 2", "journal", "verify", path)
+	step(cmdline.ExitOK, `"first":2,"last":2`, "journal", "cat", path)
+	step(cmdline.ExitOK, path+".damaged", "journal", "repair", path)
+	step(cmdline.ExitOK, "entries 2 to 2 were lost before", "journal", "verify", path)
+	step(cmdline.ExitOK, "repaired", "journal", "repair", "--from", copied, path)
+	step(cmdline.ExitOK, `{"x":"two"}`, "journal", "cat", path)
+	step(cmdline.ExitOK, "nothing to repair", "journal", "repair", path)
+	step(cmdline.ExitUsage, "give one", "journal", "cat")
 }
 
 // A data directory has one gateway, also when its lock file was removed.

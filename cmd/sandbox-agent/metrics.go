@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func metricsCommand(std stdio) *cli.Command {
@@ -12,7 +14,7 @@ func metricsCommand(std stdio) *cli.Command {
 With --json, an object with them in its member metrics.`,
 		Flags: targetFlags(timeoutFlag(standardTimeout)),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			ctx, cancel, api, err := controlClient(c)
@@ -25,7 +27,7 @@ With --json, an object with them in its member metrics.`,
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, object{"metrics": string(text)})
+				cmdline.WriteJSON(std.out, object{"metrics": string(text)})
 				return nil
 			}
 			_, err = std.out.Write(text)

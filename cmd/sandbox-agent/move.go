@@ -10,6 +10,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -193,7 +194,7 @@ func withConflicts(err error) error {
 	}
 	names, _ := p.Extensions["conflicts"].([]any)
 	for _, name := range names {
-		p.Detail += fmt.Sprintf("\n  %s", printable(fmt.Sprint(name)))
+		p.Detail += fmt.Sprintf("\n  %s", cmdline.Printable(fmt.Sprint(name)))
 	}
 	return p
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func openapiCommand(std stdio) *cli.Command {
@@ -12,7 +14,7 @@ func openapiCommand(std stdio) *cli.Command {
 		Usage: "print the description of the gateway's HTTP API",
 		Flags: targetFlags(timeoutFlag(standardTimeout)),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			ctx, cancel, api, err := controlClient(c)

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // What a rule says of a permission request.
@@ -58,7 +59,7 @@ func permissionRulesOf(c *cli.Context, others string, answers ...string) (permis
 				kind, answer = "*", rule
 			}
 			if !slices.Contains(answers, answer) {
-				return rules, usagef(c, "--permission %s: use %s, or KIND=%s with a kind of tool", rule, anyOf(answers), answers[0])
+				return rules, cmdline.Usagef(c, "--permission %s: use %s, or KIND=%s with a kind of tool", rule, anyOf(answers), answers[0])
 			}
 			switch {
 			case kind == "*":
@@ -66,7 +67,7 @@ func permissionRulesOf(c *cli.Context, others string, answers ...string) (permis
 			case slices.Contains(toolKinds, schema.ToolKind(kind)):
 				rules.kinds[schema.ToolKind(kind)] = answer
 			default:
-				return rules, usagef(c, "--permission %s: there is no kind of tool %q; use *, %s", rule, kind, anyOf(toolKinds))
+				return rules, cmdline.Usagef(c, "--permission %s: there is no kind of tool %q; use *, %s", rule, kind, anyOf(toolKinds))
 			}
 		}
 	}

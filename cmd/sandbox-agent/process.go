@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
@@ -50,12 +51,12 @@ func programFlags(more ...cli.Flag) []cli.Flag {
 func program(c *cli.Context) (command string, args []string, env map[string]string, err error) {
 	line := c.Args().Slice()
 	if len(line) == 0 || line[0] == "" {
-		return "", nil, nil, usagef(c, "COMMAND is missing")
+		return "", nil, nil, cmdline.Usagef(c, "COMMAND is missing")
 	}
 	for _, kv := range c.StringSlice("env") {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok || name == "" {
-			return "", nil, nil, usagef(c, "--env %s is not NAME=VALUE", kv)
+			return "", nil, nil, cmdline.Usagef(c, "--env %s is not NAME=VALUE", kv)
 		}
 		if env == nil {
 			env = map[string]string{}
@@ -74,7 +75,7 @@ func onProcesses(c *cli.Context, f func(ctx context.Context, api *client.Client)
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return usagef(c, "%s", err)
+		return cmdline.Usagef(c, "%s", err)
 	}
 	ctx, explain, cancel := untilSignal(c)
 	defer cancel()
@@ -97,15 +98,15 @@ func exitOf(code *int, signal string) error {
 	case unix.SignalNum(signal) > 0:
 		return &programExit{128 + int(unix.SignalNum(signal))}
 	}
-	return &programExit{exitFailure}
+	return &programExit{cmdline.ExitFailure}
 }
 
 // showProcess writes what is known of a process.
 func showProcess(c *cli.Context, std stdio, i process.Info) {
 	if c.Bool("json") {
-		writeJSON(std.out, i)
+		cmdline.WriteJSON(std.out, i)
 		return
 	}
-	list(std.out, "id", i.ID, "command", lineOf(i), "state", stateOf(i), "pid", number(i.PID), "cwd", i.Cwd, "started", clock(i.StartedAt), "ended", endOfProcess(i),
+	cmdline.List(std.out, "id", i.ID, "command", lineOf(i), "state", stateOf(i), "pid", number(i.PID), "cwd", i.Cwd, "started", cmdline.Clock(i.StartedAt), "ended", endOfProcess(i),
 		"terminal", sizeOf(i), "viewers", number(i.Viewers), "output", bytesOf(i))
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -35,7 +36,7 @@ func detachKey(c *cli.Context) (byte, error) {
 	if k, ok := strings.CutPrefix(v, "ctrl-"); ok && len(k) == 1 && (k[0] >= 'a' && k[0] <= 'z' || strings.ContainsAny(k, `]\^_`)) {
 		return k[0] & 0x1f, nil
 	}
-	return 0, usagef(c, "--detach-key %s: use ctrl-a to ctrl-z, ctrl-] or none", c.String("detach-key"))
+	return 0, cmdline.Usagef(c, "--detach-key %s: use ctrl-a to ctrl-z, ctrl-] or none", c.String("detach-key"))
 }
 
 func processAttachCommand(std stdio) *cli.Command {
@@ -48,7 +49,7 @@ this one. Ctrl-] leaves, and the process goes on. Ends as the program does; a co
 made again.`,
 		Flags: targetFlags(detachFlag()),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "ID")
+			args, err := cmdline.Exactly(c, "ID")
 			if err != nil {
 				return err
 			}
@@ -73,7 +74,7 @@ func attachTo(c *cli.Context, std stdio, id string, key byte) error {
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return usagef(c, "%s", err)
+		return cmdline.Usagef(c, "%s", err)
 	}
 	// Ctrl-C is the program's as long as the terminal is raw.
 	ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -249,7 +250,7 @@ func (a *attachment) handle(e client.TerminalEvent) (done bool, err error) {
 		fmt.Fprintf(a.std.err, "\r\n[%d bytes are not shown]\r\n", e.Missed)
 	case "error":
 		if e.Problem != nil {
-			fmt.Fprintf(a.std.err, "\r\n[%s]\r\n", oneLine(e.Problem.Error()))
+			fmt.Fprintf(a.std.err, "\r\n[%s]\r\n", cmdline.OneLine(e.Problem.Error()))
 		}
 	case "exit":
 		return true, exitOf(e.ExitCode, e.Signal)

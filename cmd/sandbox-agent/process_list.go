@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
@@ -21,7 +22,7 @@ func processListCommand(std stdio) *cli.Command {
 		Description: "Of those that have ended a few are kept for some time. With --json every process is one line.",
 		Flags:       targetFlags(timeoutFlag(standardTimeout)),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			return onProcesses(c, func(ctx context.Context, api *client.Client) error {
@@ -32,12 +33,12 @@ func processListCommand(std stdio) *cli.Command {
 				rows := [][]string{{"ID", "STATE", "PID", "STARTED", "TERMINAL", "COMMAND"}}
 				for _, i := range all {
 					if c.Bool("json") {
-						writeJSON(std.out, i)
+						cmdline.WriteJSON(std.out, i)
 					}
-					rows = append(rows, []string{i.ID, stateOf(i), number(i.PID), clock(i.StartedAt), sizeOf(i), shorten(lineOf(i), 60)})
+					rows = append(rows, []string{i.ID, stateOf(i), number(i.PID), cmdline.Clock(i.StartedAt), sizeOf(i), cmdline.Shorten(lineOf(i), 60)})
 				}
 				if !c.Bool("json") {
-					table(std.out, rows)
+					cmdline.Table(std.out, rows)
 				}
 				return nil
 			})
@@ -68,7 +69,7 @@ func endOfProcess(i process.Info) string {
 	if i.EndedAt == nil {
 		return ""
 	}
-	return clock(*i.EndedAt)
+	return cmdline.Clock(*i.EndedAt)
 }
 
 func sizeOf(i process.Info) string {
@@ -91,7 +92,7 @@ func onProcess(std stdio, name, usage, description string, flags []cli.Flag, f f
 	return &cli.Command{
 		Name: name, Usage: usage, ArgsUsage: "ID", Description: description, Flags: targetFlags(flags...),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "ID")
+			args, err := cmdline.Exactly(c, "ID")
 			if err != nil {
 				return err
 			}
@@ -120,7 +121,7 @@ func processStopCommand(std stdio) *cli.Command {
 			patience := time.Duration(-1)
 			if c.IsSet("patience") {
 				if patience = c.Duration("patience"); patience < 0 {
-					return usagef(c, "--patience cannot be negative")
+					return cmdline.Usagef(c, "--patience cannot be negative")
 				}
 			}
 			i, err := api.StopProcess(ctx, id, patience)
@@ -194,7 +195,7 @@ func processLimitsCommand(std stdio) *cli.Command {
 				name, value, ok := strings.Cut(arg, "=")
 				n, err := strconv.ParseInt(value, 10, 64)
 				if !ok || err != nil {
-					return usagef(c, "%s is not NAME=NUMBER", arg)
+					return cmdline.Usagef(c, "%s is not NAME=NUMBER", arg)
 				}
 				change[name] = n
 			}
@@ -207,11 +208,11 @@ func processLimitsCommand(std stdio) *cli.Command {
 					return err
 				}
 				if c.Bool("json") {
-					writeJSON(std.out, l)
+					cmdline.WriteJSON(std.out, l)
 					return nil
 				}
 				n := func(n int64) string { return strconv.FormatInt(n, 10) }
-				list(std.out, "running", n(int64(l.Running)), "ended", n(int64(l.Ended)), "endedMs", n(l.EndedMs), "logBytes", n(l.LogBytes), "runMs", n(l.RunMs), "maxRunMs", n(l.MaxRunMs),
+				cmdline.List(std.out, "running", n(int64(l.Running)), "ended", n(int64(l.Ended)), "endedMs", n(l.EndedMs), "logBytes", n(l.LogBytes), "runMs", n(l.RunMs), "maxRunMs", n(l.MaxRunMs),
 					"runBytes", n(l.RunBytes), "maxRunBytes", n(l.MaxRunBytes), "inputBytes", n(l.InputBytes), "stopMs", n(l.StopMs))
 				return nil
 			})

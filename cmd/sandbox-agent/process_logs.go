@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
@@ -26,19 +27,19 @@ func processLogsCommand(std stdio) *cli.Command {
 		func(ctx context.Context, c *cli.Context, api *client.Client, id string) error {
 			o := client.LogOptions{Stream: c.String("stream"), Tail: c.Int("tail")}
 			if !slices.Contains([]string{"combined", string(process.Stdout), string(process.Stderr), string(process.PTY)}, o.Stream) {
-				return usagef(c, "--stream %s: use stdout, stderr, pty or combined", o.Stream)
+				return cmdline.Usagef(c, "--stream %s: use stdout, stderr, pty or combined", o.Stream)
 			}
 			if o.Tail < 0 || c.IsSet("tail") && o.Tail == 0 {
-				return usagef(c, "--tail must be at least 1")
+				return cmdline.Usagef(c, "--tail must be at least 1")
 			}
 			if v := c.String("since"); v != "" {
 				if o.Tail > 0 {
-					return usagef(c, "--tail and --since are both given: use one")
+					return cmdline.Usagef(c, "--tail and --since are both given: use one")
 				}
 				ago, err := time.ParseDuration(v)
 				if o.Since = time.Now().Add(-ago); err != nil {
 					if o.Since, err = time.Parse(time.RFC3339Nano, v); err != nil {
-						return usagef(c, "--since %s: give a duration as 5m or a time as 2026-03-04T05:06:07Z", v)
+						return cmdline.Usagef(c, "--since %s: give a duration as 5m or a time as 2026-03-04T05:06:07Z", v)
 					}
 				}
 			}
@@ -70,7 +71,7 @@ func printLogs(ctx context.Context, c *cli.Context, std stdio, api *client.Clien
 
 func printChunk(c *cli.Context, std stdio, chunk client.LogChunk) {
 	if c.Bool("json") {
-		writeJSON(std.out, chunk)
+		cmdline.WriteJSON(std.out, chunk)
 		return
 	}
 	var w io.Writer = std.out

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
@@ -34,12 +35,12 @@ ends the program. Of a long output the beginning is printed. With --json the out
 			r := client.ProcessRun{Command: command, Args: args, Env: env, Cwd: c.String("cwd"), SessionID: c.String("session")}
 			if d := c.Duration("limit"); c.IsSet("limit") {
 				if r.TimeoutMs = d.Milliseconds(); r.TimeoutMs < 1 {
-					return usagef(c, "--limit must be at least a millisecond")
+					return cmdline.Usagef(c, "--limit must be at least a millisecond")
 				}
 			}
 			if v := c.String("max-output"); v != "" {
 				if r.MaxOutputBytes, err = parseSize(v); err != nil {
-					return usagef(c, "--max-output %s", err)
+					return cmdline.Usagef(c, "--max-output %s", err)
 				}
 			}
 			if c.Bool("stdin") {
@@ -58,7 +59,7 @@ func processRun(ctx context.Context, c *cli.Context, std stdio, api *client.Clie
 		return err
 	}
 	if c.Bool("json") {
-		writeJSON(std.out, result)
+		cmdline.WriteJSON(std.out, result)
 		return exitOf(result.ExitCode, result.Signal)
 	}
 	_, _ = std.out.Write(result.Stdout.Data) // output that cannot be written has nowhere to be reported
@@ -105,7 +106,7 @@ func processStartCommand(std stdio) *cli.Command {
 			err = onProcesses(c, func(ctx context.Context, api *client.Client) (err error) {
 				if started, err = api.Start(ctx, s); err == nil && !attach {
 					if c.Bool("json") {
-						writeJSON(std.out, started)
+						cmdline.WriteJSON(std.out, started)
 					} else {
 						fmt.Fprintln(std.out, started.ID)
 					}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/process"
 )
 
@@ -29,10 +30,10 @@ func TestProcess_Run(t *testing.T) {
 		{"no input", "typed", []string{"cat"}, 0, "", ""},
 		{"too much", "", []string{"--max-output", "4", "echo", "123456"}, 0, "1234", "the first 4 of 7 bytes"},
 		{"too long", "", []string{"--limit", "100ms", "sleep", "100"}, 137, "", "--limit"},
-		{"nothing", "", nil, exitUsage, "", "COMMAND is missing"},
-		{"a bad variable", "", []string{"--env", "A", "true"}, exitUsage, "", "NAME=VALUE"},
-		{"unknown", "", []string{"no-such-program"}, exitNotFound, "", "no-such-program"},
-		{"outside", "", []string{"--cwd", "/etc", "true"}, exitFailure, "", "out of the root"},
+		{"nothing", "", nil, cmdline.ExitUsage, "", "COMMAND is missing"},
+		{"a bad variable", "", []string{"--env", "A", "true"}, cmdline.ExitUsage, "", "NAME=VALUE"},
+		{"unknown", "", []string{"no-such-program"}, cmdline.ExitNotFound, "", "no-such-program"},
+		{"outside", "", []string{"--cwd", "/etc", "true"}, cmdline.ExitFailure, "", "out of the root"},
 		{"JSON", "", []string{"--json", "sh", "-c", "exit 3"}, 3, `"exitCode":3`, ""},
 	}
 	for _, tt := range tests {
@@ -70,7 +71,7 @@ func TestProcess_Background(t *testing.T) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	mustTool(t, "", "process", "rm", id)
-	if code, _, _ := tool(t, "", "process", "show", id); code != exitNotFound {
+	if code, _, _ := tool(t, "", "process", "show", id); code != cmdline.ExitNotFound {
 		t.Errorf("exit %d", code)
 	}
 	id = strings.TrimSpace(mustTool(t, "", "process", "start", "sleep", "1000"))
@@ -95,7 +96,7 @@ func TestProcess_Background(t *testing.T) {
 		{"stop", id, "--patience", "-1s"},
 		{"show"},
 	} {
-		if code, _, errOut := tool(t, "", append([]string{"process"}, bad...)...); code != exitUsage {
+		if code, _, errOut := tool(t, "", append([]string{"process"}, bad...)...); code != cmdline.ExitUsage {
 			t.Errorf("%q: exit %d: %s", bad, code, errOut)
 		}
 	}
@@ -125,7 +126,7 @@ func TestProcess_AttachWithoutTerminal(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	id = strings.TrimSpace(mustTool(t, "", "process", "start", "cat"))
-	if code, _, errOut := tool(t, "", "process", "attach", id); code != exitFailure || !strings.Contains(errOut, "has no terminal") {
+	if code, _, errOut := tool(t, "", "process", "attach", id); code != cmdline.ExitFailure || !strings.Contains(errOut, "has no terminal") {
 		t.Errorf("exit %d: %q", code, errOut)
 	}
 }
@@ -133,7 +134,7 @@ func TestProcess_AttachWithoutTerminal(t *testing.T) {
 func TestProcess_Off(t *testing.T) {
 	endpoint, _ := start(t, "--no-processes")
 	code, _, errOut := tool(t, "", "process", "ls", "--endpoint", endpoint)
-	if code != exitFailure || !strings.Contains(errOut, "runs no processes") {
+	if code != cmdline.ExitFailure || !strings.Contains(errOut, "runs no processes") {
 		t.Errorf("exit %d: %q", code, errOut)
 	}
 }

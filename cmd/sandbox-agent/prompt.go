@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func promptCommand(std stdio) *cli.Command {
@@ -104,7 +105,7 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 		return o, err
 	}
 	if c.IsSet("max-cost") && !(o.maxCost >= 0 && o.maxCost <= math.MaxFloat64) { // nor NaN
-		return o, usagef(c, "--max-cost must be 0 or more, not %v", o.maxCost)
+		return o, cmdline.Usagef(c, "--max-cost must be 0 or more, not %v", o.maxCost)
 	}
 	if o.permission, err = permissionRulesOf(c, ask, allow, reject, ask); err != nil {
 		return o, err
@@ -118,13 +119,13 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	if o.session != "" {
 		for _, name := range []string{"agent", "cwd", "permission-mode", "title", "instructions", "mcp", "env"} {
 			if c.IsSet(name) {
-				return o, usagef(c, "--session continues a session: its %s cannot be chosen, leave out --%s", name, name)
+				return o, cmdline.Usagef(c, "--session continues a session: its %s cannot be chosen, leave out --%s", name, name)
 			}
 		}
 	}
 	attach := c.StringSlice("attach")
 	if slices.Contains(attach, "-") && (o.text == "" || o.text == "-") {
-		return o, usagef(c, "the standard input cannot be both the prompt and an attachment: TEXT is missing")
+		return o, cmdline.Usagef(c, "the standard input cannot be both the prompt and an attachment: TEXT is missing")
 	}
 	if o.text == "-" || o.text == "" && !terminal(std.in) {
 		b, err := io.ReadAll(std.in)
@@ -134,7 +135,7 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 		o.text, o.interactive = string(b), false
 	}
 	if strings.TrimSpace(o.text) == "" && len(attach) == 0 {
-		return o, usagef(c, "TEXT is missing")
+		return o, cmdline.Usagef(c, "TEXT is missing")
 	}
 	for _, name := range attach {
 		a, err := readEnclosure(name, std.in)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -41,7 +42,7 @@ func (t *turn) pickAgent(ctx context.Context) (string, error) {
 		text = fmt.Sprintf("no agent is named, and the gateway has no default one: give --agent %s; ready on this gateway: %s",
 			ready[0], strings.Join(ready, ", "))
 	}
-	return "", &usage{text, "sandbox-agent prompt"}
+	return "", &cmdline.Usage{Text: text, Command: "sandbox-agent prompt"}
 }
 
 // readyToWork reports whether an agent is likely to work without an installation

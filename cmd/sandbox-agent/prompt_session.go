@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -27,7 +28,7 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 	o := sessionOptions{own: object{}, mcp: []any{}}
 	if mode := c.String("permission-mode"); mode != "" {
 		if !slices.Contains(permissionModes, mode) {
-			return o, usagef(c, "--permission-mode %s: use %s", mode, anyOf(permissionModes))
+			return o, cmdline.Usagef(c, "--permission-mode %s: use %s", mode, anyOf(permissionModes))
 		}
 		o.own["permissionMode"] = mode
 	}
@@ -48,7 +49,7 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 	for _, kv := range c.StringSlice("env") {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok || name == "" {
-			return o, usagef(c, "--env %s is not of the form NAME=VALUE", name)
+			return o, cmdline.Usagef(c, "--env %s is not of the form NAME=VALUE", name)
 		}
 		env[name] = value
 	}
@@ -58,7 +59,7 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 	for _, value := range c.StringSlice("mcp") {
 		server, err := mcpServer(value)
 		if err != nil {
-			return o, usagef(c, "--mcp %s", err)
+			return o, cmdline.Usagef(c, "--mcp %s", err)
 		}
 		o.mcp = append(o.mcp, server)
 	}
@@ -102,7 +103,7 @@ func deleteFlag() cli.Flag {
 func endingOf(c *cli.Context) (ending, error) {
 	e := ending{c.Bool("close"), c.Bool("delete")}
 	if e.close && e.delete {
-		return e, usagef(c, "--close and --delete are both given: --delete closes as well")
+		return e, cmdline.Usagef(c, "--close and --delete are both given: --delete closes as well")
 	}
 	return e, nil
 }

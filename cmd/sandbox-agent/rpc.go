@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func rpcCommand(std stdio) *cli.Command {
@@ -57,7 +58,7 @@ func readParams(c *cli.Context, std stdio, arg string) (json.RawMessage, error) 
 	frame := append(append([]byte(`{"jsonrpc":"2.0","method":"x","params":`), b...), '}')
 	m, err := acp.Parse(frame)
 	if err != nil || !json.Valid(b) {
-		return nil, usagef(c, "the params are not a JSON object or array")
+		return nil, cmdline.Usagef(c, "the params are not a JSON object or array")
 	}
 	return m.Params(), nil
 }
@@ -66,13 +67,13 @@ func readParams(c *cli.Context, std stdio, arg string) (json.RawMessage, error) 
 func rpcArgs(c *cli.Context, std stdio) (method string, params json.RawMessage, err error) {
 	switch c.NArg() {
 	case 0:
-		return "", nil, usagef(c, "METHOD is missing")
+		return "", nil, cmdline.Usagef(c, "METHOD is missing")
 	case 1, 2:
 	default:
-		return "", nil, usagef(c, "unexpected argument %q", c.Args().Get(2))
+		return "", nil, cmdline.Usagef(c, "unexpected argument %q", c.Args().Get(2))
 	}
 	if c.Args().First() == "" {
-		return "", nil, usagef(c, "METHOD is empty")
+		return "", nil, cmdline.Usagef(c, "METHOD is empty")
 	}
 	params, err = readParams(c, std, c.Args().Get(1))
 	return c.Args().First(), params, err
@@ -91,7 +92,7 @@ func openRPC(ctx context.Context, c *cli.Context, params json.RawMessage, receiv
 	}
 	agent, session, cwd := c.String("agent"), c.String("session"), ""
 	if session != "" && params[0] != '{' {
-		return nil, nil, usagef(c, "--session needs params that are an object")
+		return nil, nil, cmdline.Usagef(c, "--session needs params that are an object")
 	}
 	if session != "" {
 		var of string

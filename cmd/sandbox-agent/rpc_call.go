@@ -14,6 +14,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func rpcCallCommand(std stdio) *cli.Command {
@@ -194,11 +195,11 @@ func (e *turnEnds) of(ctx context.Context, l *link, message string) (string, err
 // message. Its members win over the standard ones.
 func rpcInitialize(ctx context.Context, c *cli.Context, params json.RawMessage, receive func(*link, acp.Message)) (json.RawMessage, *link, error) {
 	if c.String("session") != "" {
-		return nil, nil, usagef(c, "--session has no meaning for initialize")
+		return nil, nil, cmdline.Usagef(c, "--session has no meaning for initialize")
 	}
 	var own object
 	if err := json.Unmarshal(params, &own); err != nil {
-		return nil, nil, usagef(c, "the params of initialize are not a JSON object")
+		return nil, nil, cmdline.Usagef(c, "the params of initialize are not a JSON object")
 	}
 	speaks, err := versionOf(c)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func rpcStreamCommand(std stdio) *cli.Command {
@@ -27,11 +28,11 @@ connection is not replaced when it breaks.`,
 			&cli.Uint64Flag{Name: "after", Usage: "begin behind this sequence number", DefaultText: "the newest"},
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			if c.String("session") == "" {
-				return usagef(c, "--session is missing")
+				return cmdline.Usagef(c, "--session is missing")
 			}
 			return rpcStream(c, std)
 		},

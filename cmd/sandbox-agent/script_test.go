@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func TestPrompt_PermissionRules(t *testing.T) {
@@ -28,15 +29,15 @@ func TestPrompt_PermissionRules(t *testing.T) {
 	}{
 		{nil, "", exitRefused, "permission: reject_once"},
 		{[]string{"ask"}, "execute", exitRefused, "permission: reject_once"},
-		{[]string{"allow"}, "execute", exitOK, "permission: allow_once"},
-		{[]string{"reject"}, "execute", exitOK, "permission: reject_once"},
-		{[]string{"reject,edit=allow"}, "", exitOK, "permission: allow_once"},
+		{[]string{"allow"}, "execute", cmdline.ExitOK, "permission: allow_once"},
+		{[]string{"reject"}, "execute", cmdline.ExitOK, "permission: reject_once"},
+		{[]string{"reject,edit=allow"}, "", cmdline.ExitOK, "permission: allow_once"},
 		{[]string{"edit=allow"}, "execute", exitRefused, "permission: reject_once"},
-		{[]string{"allow, execute=reject"}, "execute", exitOK, "permission: reject_once"},
-		{[]string{"*=allow", "execute=reject"}, "execute", exitOK, "permission: reject_once"},
-		{[]string{"execute=reject", "allow"}, "execute", exitOK, "permission: reject_once"},
-		{[]string{"execute=reject", "execute=allow"}, "execute", exitOK, "permission: allow_once"},
-		{[]string{"reject,other=allow"}, "of-tomorrow", exitOK, "permission: reject_once"},
+		{[]string{"allow, execute=reject"}, "execute", cmdline.ExitOK, "permission: reject_once"},
+		{[]string{"*=allow", "execute=reject"}, "execute", cmdline.ExitOK, "permission: reject_once"},
+		{[]string{"execute=reject", "allow"}, "execute", cmdline.ExitOK, "permission: reject_once"},
+		{[]string{"execute=reject", "execute=allow"}, "execute", cmdline.ExitOK, "permission: allow_once"},
+		{[]string{"reject,other=allow"}, "of-tomorrow", cmdline.ExitOK, "permission: reject_once"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.rules, " ")+" "+tt.kind, func(t *testing.T) {
@@ -56,10 +57,10 @@ func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	for reason, want := range map[schema.StopReason]int{
-		schema.StopReasonEndTurn: exitOK, schema.StopReasonMaxTokens: exitEndedEarly, schema.StopReasonMaxTurnRequests: exitEndedEarly,
+		schema.StopReasonEndTurn: cmdline.ExitOK, schema.StopReasonMaxTokens: exitEndedEarly, schema.StopReasonMaxTurnRequests: exitEndedEarly,
 		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitEndedEarly, "of_tomorrow": exitEndedEarly,
 	} {
-		if code, _, errOut := tool(t, "", "prompt", "stop "+string(reason)); code != want || (want != exitOK) != strings.Contains(errOut, "error: ") {
+		if code, _, errOut := tool(t, "", "prompt", "stop "+string(reason)); code != want || (want != cmdline.ExitOK) != strings.Contains(errOut, "error: ") {
 			t.Errorf("%s: exit %d, want %d\n%s", reason, code, want, errOut)
 		}
 		code, out, _ := tool(t, "", "prompt", "--json", "stop "+string(reason))
@@ -107,7 +108,7 @@ func TestPrompt_Attachments(t *testing.T) {
 	notes, shot, blob := file("my notes.md", []byte("# Notes\n")), file("shot.png", png), file("data.bin", []byte{0, 1, 255})
 
 	code, _, errOut := tool(t, "the diff\n", "prompt", "look", "--attach", notes, "--attach", shot, "--attach", blob, "--attach", "-", "--attach", "https://example.com/a/spec.html?x=1")
-	if code != exitOK {
+	if code != cmdline.ExitOK {
 		t.Fatalf("exit %d\n%s", code, errOut)
 	}
 	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
@@ -142,10 +143,10 @@ func TestPrompt_Attachments(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, exitFailure, "nowhere: no such file"},
-		{[]string{"look", "--attach", dir}, exitFailure, "is a directory"},
-		{[]string{"--attach", "-"}, exitUsage, "both the prompt and an attachment"},
-		{[]string{"--attach", notes}, exitOK, ""}, // the prompt is empty
+		{[]string{"look", "--attach", filepath.Join(dir, "nowhere")}, cmdline.ExitFailure, "nowhere: no such file"},
+		{[]string{"look", "--attach", dir}, cmdline.ExitFailure, "is a directory"},
+		{[]string{"--attach", "-"}, cmdline.ExitUsage, "both the prompt and an attachment"},
+		{[]string{"--attach", notes}, cmdline.ExitOK, ""}, // the prompt is empty
 	} {
 		if code, out, errOut := tool(t, "", append([]string{"prompt"}, tt.args...)...); code != tt.code || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%q: exit %d, want %d with %q\n%s%s", tt.args, code, tt.code, tt.want, out, errOut)
@@ -198,18 +199,18 @@ func TestRPCCall_AnswersByRule(t *testing.T) {
 		t.Helper()
 		return tool(t, "", append([]string{"rpc", "call", "session/prompt", `{"prompt":[{"type":"text","text":"` + text + `"}]}`, "--session", id}, args...)...)
 	}
-	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != exitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"stopReason": "end_turn"`) {
+	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != cmdline.ExitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"stopReason": "end_turn"`) {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
 	if code, _, errOut := call("permission", "--permission", "execute=allow", "--timeout", "1s", "--json"); code != exitTimeUp || strings.Contains(errOut, "reject_once") ||
 		!strings.Contains(errOut, "the agent waits until this permission is answered: by another client of the session, or here with --permission") {
 		t.Errorf("a request without a rule does not stay open: exit %d\n%s", code, errOut)
 	}
-	if code, _, errOut := call("permission", "--permission", "ask"); code != exitUsage || !strings.Contains(errOut, "use allow or reject") {
+	if code, _, errOut := call("permission", "--permission", "ask"); code != cmdline.ExitUsage || !strings.Contains(errOut, "use allow or reject") {
 		t.Errorf("exit %d\n%s", code, errOut)
 	}
 	// The open request of the turn before is answered as soon as the session is resumed.
-	if code, _, errOut := tool(t, "", "rpc", "call", "_sandboxagent/session/detach", "{}", "--session", id, "--permission", "reject"); code != exitOK {
+	if code, _, errOut := tool(t, "", "rpc", "call", "_sandboxagent/session/detach", "{}", "--session", id, "--permission", "reject"); code != cmdline.ExitOK {
 		t.Errorf("exit %d\n%s", code, errOut)
 	}
 	code, _, errOut := call("stop max_tokens", "--raw")
@@ -228,16 +229,16 @@ func TestRPCCall_VersionTwo(t *testing.T) {
 		t.Helper()
 		return tool(t, "", append([]string{"rpc", "call", "session/prompt", `{"prompt":[{"type":"text","text":"` + text + `"}]}`, "--session", id, "--acp", "2"}, args...)...)
 	}
-	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != exitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"messageId": "sa.`) {
+	if code, out, errOut := call("permission execute", "--permission", "reject,execute=allow"); code != cmdline.ExitOK || !strings.Contains(errOut, "permission: allow_once") || !strings.Contains(out, `"messageId": "sa.`) {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
 	if code, out, _ := call("stop max_tokens", "--raw"); code != exitEndedEarly || !strings.Contains(out, `"state":"idle","stopReason":"max_tokens"`) {
 		t.Errorf("exit %d, want %d\n%s", code, exitEndedEarly, out)
 	}
-	if code, out, errOut := tool(t, "", "rpc", "call", "initialize", "--acp", "2"); code != exitOK || !strings.Contains(out, `"protocolVersion": 2`) {
+	if code, out, errOut := tool(t, "", "rpc", "call", "initialize", "--acp", "2"); code != cmdline.ExitOK || !strings.Contains(out, `"protocolVersion": 2`) {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
-	if code, _, errOut := call("x", "--acp", "3"); code != exitUsage || !strings.Contains(errOut, "--acp 3: use 1 or 2") {
+	if code, _, errOut := call("x", "--acp", "3"); code != cmdline.ExitUsage || !strings.Contains(errOut, "--acp 3: use 1 or 2") {
 		t.Errorf("exit %d\n%s", code, errOut)
 	}
 }
@@ -250,7 +251,7 @@ func TestPermissionRules_WrongOnes(t *testing.T) {
 		{"", "use allow"},
 		{"edit=allow,", "use allow"},
 	} {
-		if code, _, errOut := tool(t, "", "prompt", "x", "--permission", tt.rule); code != exitUsage || !strings.Contains(errOut, tt.want) {
+		if code, _, errOut := tool(t, "", "prompt", "x", "--permission", tt.rule); code != cmdline.ExitUsage || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%q: exit %d\n%s", tt.rule, code, errOut)
 		}
 	}
@@ -262,7 +263,7 @@ func TestPrompt_WithoutAnAgent(t *testing.T) {
 	url, _ := start(t)
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	code, out, errOut := tool(t, "", "prompt", "hello")
-	if code != exitUsage || out != "" || !strings.Contains(errOut, "no agent is named") || !strings.Contains(errOut, "--agent") || !strings.Contains(errOut, "mock") {
+	if code != cmdline.ExitUsage || out != "" || !strings.Contains(errOut, "no agent is named") || !strings.Contains(errOut, "--agent") || !strings.Contains(errOut, "mock") {
 		t.Errorf("exit %d, %q, %q", code, out, errOut)
 	}
 	keys, typing := io.Pipe()
@@ -293,7 +294,7 @@ func TestPrompt_OptionsOfTheSession(t *testing.T) {
 	}
 	code, _, errOut := tool(t, "", "prompt", "hello", "--title", "A title", "--permission-mode", "default", "--instructions", "@"+file("rules"),
 		"--env", "COLOUR=blue=ish", "--mcp", "files=npx -y 'the server'", "--mcp", "web=https://example.com/mcp", "--mcp", `{"type":"sse","name":"raw","url":"https://example.com/sse","headers":[]}`)
-	if code != exitOK {
+	if code != cmdline.ExitOK {
 		t.Fatalf("exit %d\n%s", code, errOut)
 	}
 	if env, err := os.ReadFile(file("env")); err != nil || !strings.Contains(string(env), "\nCOLOUR=blue=ish\n") {
@@ -335,11 +336,11 @@ func TestPrompt_OptionsOfTheSession(t *testing.T) {
 		{"--mcp", "{", "not a JSON object"},
 		{"--mcp", "a='b", "inside a quote"},
 	} {
-		if code, _, errOut := tool(t, "", "prompt", "x", tt.flag, tt.value); code != exitUsage || !strings.Contains(errOut, tt.want) {
+		if code, _, errOut := tool(t, "", "prompt", "x", tt.flag, tt.value); code != cmdline.ExitUsage || !strings.Contains(errOut, tt.want) {
 			t.Errorf("%s %s: exit %d, %q", tt.flag, tt.value, code, errOut)
 		}
 	}
-	if code, _, errOut := tool(t, "", "prompt", "x", "--session", "s", "--title", "t"); code != exitUsage || !strings.Contains(errOut, "leave out --title") {
+	if code, _, errOut := tool(t, "", "prompt", "x", "--session", "s", "--title", "t"); code != cmdline.ExitUsage || !strings.Contains(errOut, "leave out --title") {
 		t.Errorf("a title for a session that exists: exit %d, %q", code, errOut)
 	}
 }
@@ -355,21 +356,21 @@ func TestPrompt_ClosesAndDeletes(t *testing.T) {
 	for _, text := range []string{"hello", "stop max_tokens", "crash"} {
 		t.Run(text, func(t *testing.T) {
 			want, _, errOut := tool(t, "", "prompt", text)
-			if code, s := state(sessionIn(errOut)); code != exitOK || s == "closed" {
+			if code, s := state(sessionIn(errOut)); code != cmdline.ExitOK || s == "closed" {
 				t.Errorf("without a flag: exit %d, %s", code, s)
 			}
 			code, _, errOut := tool(t, "", "prompt", text, "--close")
 			if code != want {
 				t.Errorf("--close: exit %d, want %d: %s", code, want, errOut)
 			}
-			if code, s := state(sessionIn(errOut)); code != exitOK || s != "closed" {
+			if code, s := state(sessionIn(errOut)); code != cmdline.ExitOK || s != "closed" {
 				t.Errorf("--close: exit %d, %s", code, s)
 			}
 			code, _, errOut = tool(t, "", "prompt", text, "--delete")
 			if code != want {
 				t.Errorf("--delete: exit %d, want %d: %s", code, want, errOut)
 			}
-			if code, s := state(sessionIn(errOut)); code != exitNotFound {
+			if code, s := state(sessionIn(errOut)); code != cmdline.ExitNotFound {
 				t.Errorf("--delete: exit %d, %s", code, s)
 			}
 		})
@@ -377,24 +378,24 @@ func TestPrompt_ClosesAndDeletes(t *testing.T) {
 	call := func(args ...string) (id string) {
 		t.Helper()
 		code, out, errOut := tool(t, "", append([]string{"rpc", "call"}, args...)...)
-		if code != exitOK {
+		if code != cmdline.ExitOK {
 			t.Fatalf("%q: exit %d, %s", args, code, errOut)
 		}
 		return rawjson.MemberString(json.RawMessage(out), "sessionId")
 	}
 	anew := `{"cwd":"/","mcpServers":[]}`
-	if code, s := state(call("session/new", anew, "--close")); code != exitOK || s != "closed" {
+	if code, s := state(call("session/new", anew, "--close")); code != cmdline.ExitOK || s != "closed" {
 		t.Errorf("a call with --close: exit %d, %s", code, s)
 	}
-	if code, _ := state(call("session/new", anew, "--delete")); code != exitNotFound {
+	if code, _ := state(call("session/new", anew, "--delete")); code != cmdline.ExitNotFound {
 		t.Errorf("a call with --delete: exit %d", code)
 	}
 	id := call("session/new", anew)
 	call("session/prompt", `{"prompt":[{"type":"text","text":"hello"}]}`, "--session", id, "--delete")
-	if code, _ := state(id); code != exitNotFound {
+	if code, _ := state(id); code != cmdline.ExitNotFound {
 		t.Errorf("a call in a session with --delete: exit %d", code)
 	}
-	if code, _, errOut := tool(t, "", "prompt", "x", "--close", "--delete"); code != exitUsage {
+	if code, _, errOut := tool(t, "", "prompt", "x", "--close", "--delete"); code != cmdline.ExitUsage {
 		t.Errorf("both: exit %d, %s", code, errOut)
 	}
 }
@@ -405,14 +406,14 @@ func TestSessions_Terminate(t *testing.T) {
 	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "hello")
 	id := sessionIn(errOut)
 	for _, want := range []string{"terminated " + id, id + " had ended already"} {
-		if code, out, errOut := tool(t, "", "sessions", "terminate", id); code != exitOK || strings.TrimSpace(out) != want {
+		if code, out, errOut := tool(t, "", "sessions", "terminate", id); code != cmdline.ExitOK || strings.TrimSpace(out) != want {
 			t.Errorf("exit %d, %q, %q", code, out, errOut)
 		}
 	}
-	if code, _, errOut := tool(t, "", "prompt", "hello", "--session", id); code == exitOK {
+	if code, _, errOut := tool(t, "", "prompt", "hello", "--session", id); code == cmdline.ExitOK {
 		t.Errorf("it goes on: %s", errOut)
 	}
-	if code, _, errOut := tool(t, "", "sessions", "terminate", "nope"); code != exitNotFound {
+	if code, _, errOut := tool(t, "", "sessions", "terminate", "nope"); code != cmdline.ExitNotFound {
 		t.Errorf("an unknown one: exit %d, %s", code, errOut)
 	}
 }
@@ -420,7 +421,7 @@ func TestSessions_Terminate(t *testing.T) {
 func TestOpenAPI(t *testing.T) {
 	url, _ := start(t)
 	code, out, errOut := tool(t, "", "openapi", "--endpoint", url)
-	if code != exitOK || !json.Valid([]byte(out)) || rawjson.MemberString(json.RawMessage(out), "openapi") == "" {
+	if code != cmdline.ExitOK || !json.Valid([]byte(out)) || rawjson.MemberString(json.RawMessage(out), "openapi") == "" {
 		t.Errorf("exit %d, %.200s, %s", code, out, errOut)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/all"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
 	"sandboxagent.dev/sandbox-agent/internal/certificate"
@@ -43,7 +44,7 @@ processes and pages that it serves itself. SIGTERM and Ctrl-C end it in order
 within 10 seconds; a second one ends it at once.`,
 		Flags: serverFlags(),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			cfg, err := serverConfigOf(c)

@@ -15,6 +15,7 @@ import (
 
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -137,19 +138,16 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	cfg.fsRoot, cfg.noProcesses = c.String("fs-root"), c.Bool("no-processes")
 	cfg.shareOTEL = c.Bool("share-otel")
 	if cfg.maxConnections = c.Int("max-connections"); cfg.maxConnections < 0 {
-		return cfg, usagef(c, "--max-connections cannot be negative")
+		return cfg, cmdline.Usagef(c, "--max-connections cannot be negative")
 	}
 	cfg.noMetrics, cfg.logRequests = c.Bool("no-metrics"), c.Bool("log-requests")
 	if n, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
-		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
+		return cfg, cmdline.Usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
 	} else if cfg.port = strconv.FormatUint(n, 10); cfg.host == "" {
-		return cfg, usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
+		return cfg, cmdline.Usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
 	}
-	if cfg.token, err = readToken(c); err != nil {
+	if cfg.token, cfg.tokenFile, err = cmdline.Token(c, "SANDBOX_AGENT"); err != nil {
 		return cfg, err
-	}
-	if c.String("token") == "" {
-		cfg.tokenFile = c.String("token-file")
 	}
 	if cfg.join, err = joinConfigOf(c); err != nil {
 		return cfg, err
@@ -161,15 +159,15 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 	anySite := slices.Contains(cfg.cors.Origins, "*")
 	switch {
 	case cfg.token != "" && noToken:
-		return cfg, usagef(c, "--no-token and a token are both given: remove one, or unset SANDBOX_AGENT_TOKEN")
+		return cfg, cmdline.Usagef(c, "--no-token and a token are both given: remove one, or unset SANDBOX_AGENT_TOKEN")
 	case cfg.token == "" && !noToken && !control.Loopback(cfg.host):
-		return cfg, usagef(c, "--host %s can be reached from other machines, which needs a token: give --token-file or SANDBOX_AGENT_TOKEN, or --no-token to let in everybody", cfg.host)
+		return cfg, cmdline.Usagef(c, "--host %s can be reached from other machines, which needs a token: give --token-file or SANDBOX_AGENT_TOKEN, or --no-token to let in everybody", cfg.host)
 	case cfg.token == "" && !noToken && anySite:
-		return cfg, usagef(c, "--cors-allow-origin '*' lets every web page use the gateway, which needs a token: give --token-file or SANDBOX_AGENT_TOKEN, or --no-token to let in everybody")
+		return cfg, cmdline.Usagef(c, "--cors-allow-origin '*' lets every web page use the gateway, which needs a token: give --token-file or SANDBOX_AGENT_TOKEN, or --no-token to let in everybody")
 	case anySite && cfg.cors.Credentials:
-		return cfg, usagef(c, "--cors-allow-credentials cannot be used with --cors-allow-origin '*': name the origins")
+		return cfg, cmdline.Usagef(c, "--cors-allow-credentials cannot be used with --cors-allow-origin '*': name the origins")
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
-		return cfg, usagef(c, "--tls-cert and --tls-key are needed together")
+		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
 	}
 	return cfg, nil
 }
@@ -186,43 +184,43 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	}
 	switch {
 	case !slices.Contains([]string{"turn", "always", "interval", "never"}, cfg.fsync):
-		return cfg, usagef(c, "--fsync %s: use turn, always, interval or never", cfg.fsync)
+		return cfg, cmdline.Usagef(c, "--fsync %s: use turn, always, interval or never", cfg.fsync)
 	case cfg.requestTimeout <= 0:
-		return cfg, usagef(c, "--request-timeout must be more than 0")
+		return cfg, cmdline.Usagef(c, "--request-timeout must be more than 0")
 	case cfg.turnIdleTimeout < 0 || cfg.idleTimeout < 0 || cfg.unattachedTimeout < 0 || cfg.backgroundTimeout < 0:
-		return cfg, usagef(c, "a timeout cannot be negative")
+		return cfg, cmdline.Usagef(c, "a timeout cannot be negative")
 	case cfg.maxIdleProcesses < 0:
-		return cfg, usagef(c, "--max-idle-processes cannot be negative")
+		return cfg, cmdline.Usagef(c, "--max-idle-processes cannot be negative")
 	}
 	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return cfg, usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
+		return cfg, cmdline.Usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
 	}
 	switch f := c.String("log-format"); f {
 	case "text", "json":
 		cfg.logJSON = f == "json"
 	default:
-		return cfg, usagef(c, "--log-format %s: use text or json", f)
+		return cfg, cmdline.Usagef(c, "--log-format %s: use text or json", f)
 	}
 	var err error
 	if free := c.String("min-free"); free != "0" {
 		if cfg.minFree, err = parseSize(free); err != nil {
-			return cfg, usagef(c, "--min-free %s", err)
+			return cfg, cmdline.Usagef(c, "--min-free %s", err)
 		}
 	}
 	if cfg.retention.Age = c.Duration("retain-age"); cfg.retention.Age < 0 {
-		return cfg, usagef(c, "--retain-age cannot be negative")
+		return cfg, cmdline.Usagef(c, "--retain-age cannot be negative")
 	}
 	for name, to := range map[string]*int64{"retain-session-bytes": &cfg.retention.SessionBytes, "retain-bytes": &cfg.retention.Bytes} {
 		if size := c.String(name); size != "0" {
 			if *to, err = parseSize(size); err != nil {
-				return cfg, usagef(c, "--%s %s", name, err)
+				return cfg, cmdline.Usagef(c, "--%s %s", name, err)
 			}
 		}
 	}
 	cfg.maxMemory = defaultMemory()
 	if size := c.String("max-memory"); size != "" {
 		if cfg.maxMemory, err = parseSize(size); err != nil {
-			return cfg, usagef(c, "--max-memory %s", err)
+			return cfg, cmdline.Usagef(c, "--max-memory %s", err)
 		}
 	}
 	cfg.maxIdleMemory = defaultMemory()
@@ -230,17 +228,17 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 		cfg.maxIdleMemory = 0
 	} else if size != "" {
 		if cfg.maxIdleMemory, err = parseSize(size); err != nil {
-			return cfg, usagef(c, "--max-idle-memory %s", err)
+			return cfg, cmdline.Usagef(c, "--max-idle-memory %s", err)
 		}
 	}
 	if cfg.acpVersions, err = acpversion.Parse(c.String("acp-versions")); err != nil {
-		return cfg, usagef(c, "--acp-versions %s", err)
+		return cfg, cmdline.Usagef(c, "--acp-versions %s", err)
 	}
 	if cfg.maxBody, err = parseSize(c.String("max-body")); err != nil {
-		return cfg, usagef(c, "--max-body %s", err)
+		return cfg, cmdline.Usagef(c, "--max-body %s", err)
 	}
 	if cfg.commands, err = parseCommands(c.StringSlice("agent-command")); err != nil {
-		return cfg, usagef(c, "--agent-command %s", err)
+		return cfg, cmdline.Usagef(c, "--agent-command %s", err)
 	}
 	if cfg.install, err = installOptionsOf(c); err != nil {
 		return cfg, err

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // installFlags say where agents' programs come from. The server and the
@@ -60,11 +61,11 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		from, to, ok := strings.Cut(w, "=")
 		switch {
 		case !ok:
-			return o, usagef(c, "--mirror %s is not FROM=TO", w)
+			return o, cmdline.Usagef(c, "--mirror %s is not FROM=TO", w)
 		case !isWebAddress(from):
-			return o, usagef(c, "--mirror %s: what is replaced must begin with https:// or http:// and a host", w)
+			return o, cmdline.Usagef(c, "--mirror %s: what is replaced must begin with https:// or http:// and a host", w)
 		case !isWebAddress(to):
-			return o, usagef(c, "--mirror %s: what is asked instead must begin with https:// or http:// and a host", w)
+			return o, cmdline.Usagef(c, "--mirror %s: what is asked instead must begin with https:// or http:// and a host", w)
 		}
 		if o.Mirrors == nil {
 			o.Mirrors = map[string]string{}
@@ -72,7 +73,7 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 		o.Mirrors[from] = to
 	}
 	if o.RegistryURL != "" && !isWebAddress(o.RegistryURL) {
-		return o, usagef(c, "--registry-url %s: use an https or http address", o.RegistryURL)
+		return o, cmdline.Usagef(c, "--registry-url %s: use an https or http address", o.RegistryURL)
 	}
 	return o, nil
 }
@@ -82,7 +83,7 @@ func sourcesOf(c *cli.Context) ([]install.Source, error) {
 	var sources []install.Source
 	for _, w := range words(c.StringSlice("source")) {
 		if !slices.Contains(sourceNames(), w) {
-			return nil, usagef(c, "--source %s: use %s", w, strings.Join(sourceNames(), ", "))
+			return nil, cmdline.Usagef(c, "--source %s: use %s", w, strings.Join(sourceNames(), ", "))
 		}
 		if s := install.Source(w); !slices.Contains(sources, s) {
 			sources = append(sources, s)

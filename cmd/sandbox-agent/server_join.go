@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet/join"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
@@ -43,28 +44,28 @@ func joinConfigOf(c *cli.Context) (joinConfig, error) {
 	if address == "" {
 		for _, name := range []string{"join-token-file", "join-insecure", "node-name", "label"} {
 			if c.IsSet(name) {
-				return cfg, usagef(c, "--%s says how to join a hub: give its address with --join", name)
+				return cfg, cmdline.Usagef(c, "--%s says how to join a hub: give its address with --join", name)
 			}
 		}
 		return cfg, nil
 	}
 	var err error
 	if cfg.hub, err = join.ParseHub(address, c.Bool("join-insecure")); err != nil {
-		return cfg, usagef(c, "--join: %s", err)
+		return cfg, cmdline.Usagef(c, "--join: %s", err)
 	}
 	if cfg.tokenFile == "" {
-		return cfg, usagef(c, "--join needs a token: give the file that has it with --join-token-file; it is made by sandbox-hub token create --kind join")
+		return cfg, cmdline.Usagef(c, "--join needs a token: give the file that has it with --join-token-file; it is made by sandbox-hub token create --kind join")
 	}
 	if cfg.name == "" {
 		if cfg.name, err = os.Hostname(); err != nil || tunnel.CheckName(cfg.name) != nil {
-			return cfg, usagef(c, "--join: the machine's host name is no name of a node: give one with --node-name")
+			return cfg, cmdline.Usagef(c, "--join: the machine's host name is no name of a node: give one with --node-name")
 		}
 	}
 	if err := tunnel.CheckName(cfg.name); err != nil {
-		return cfg, usagef(c, "--node-name: %s", err)
+		return cfg, cmdline.Usagef(c, "--node-name: %s", err)
 	}
 	if cfg.labels, err = tunnel.ParseLabels(words(c.StringSlice("label"))); err != nil {
-		return cfg, usagef(c, "--label: %s", err)
+		return cfg, cmdline.Usagef(c, "--label: %s", err)
 	}
 	return cfg, nil
 }

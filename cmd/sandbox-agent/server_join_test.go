@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func TestServer_JoinIsChecked(t *testing.T) {
@@ -24,17 +26,17 @@ func TestServer_JoinIsChecked(t *testing.T) {
 		want string
 		exit int
 	}{
-		{"no hub", []string{"--label", "a=b"}, "give its address with --join", exitUsage},
-		{"no hub, a name", []string{"--node-name", "box"}, "give its address with --join", exitUsage},
-		{"no token", []string{"--join", "http://127.0.0.1:1"}, "--join-token-file", exitUsage},
-		{"no address", []string{"--join", "hub.example", "--join-token-file", token}, "is not the http or https address", exitUsage},
-		{"a password in the address", []string{"--join", "https://me:pw@hub.example", "--join-token-file", token}, "password", exitUsage},
-		{"not on this machine", []string{"--join", "http://hub.example", "--join-token-file", token}, "--join-insecure", exitUsage},
-		{"a bad name", append(good, "--node-name", "a/b"), "no name of a node", exitUsage},
-		{"a bad label", append(good, "--label", "a"), "NAME=VALUE", exitUsage},
-		{"two values", append(good, "--label", "a=b", "--label", "a=c"), "two values", exitUsage},
-		{"no file", []string{"--join", "http://127.0.0.1:1", "--join-token-file", filepath.Join(dir, "none"), "--node-name", "box"}, "read token for the hub", exitFailure},
-		{"an empty file", []string{"--join", "http://127.0.0.1:1", "--join-token-file", empty, "--node-name", "box"}, "has no token", exitFailure},
+		{"no hub", []string{"--label", "a=b"}, "give its address with --join", cmdline.ExitUsage},
+		{"no hub, a name", []string{"--node-name", "box"}, "give its address with --join", cmdline.ExitUsage},
+		{"no token", []string{"--join", "http://127.0.0.1:1"}, "--join-token-file", cmdline.ExitUsage},
+		{"no address", []string{"--join", "hub.example", "--join-token-file", token}, "is not the http or https address", cmdline.ExitUsage},
+		{"a password in the address", []string{"--join", "https://me:pw@hub.example", "--join-token-file", token}, "password", cmdline.ExitUsage},
+		{"not on this machine", []string{"--join", "http://hub.example", "--join-token-file", token}, "--join-insecure", cmdline.ExitUsage},
+		{"a bad name", append(good, "--node-name", "a/b"), "no name of a node", cmdline.ExitUsage},
+		{"a bad label", append(good, "--label", "a"), "NAME=VALUE", cmdline.ExitUsage},
+		{"two values", append(good, "--label", "a=b", "--label", "a=c"), "two values", cmdline.ExitUsage},
+		{"no file", []string{"--join", "http://127.0.0.1:1", "--join-token-file", filepath.Join(dir, "none"), "--node-name", "box"}, "read token for the hub", cmdline.ExitFailure},
+		{"an empty file", []string{"--join", "http://127.0.0.1:1", "--join-token-file", empty, "--node-name", "box"}, "has no token", cmdline.ExitFailure},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
@@ -110,7 +111,7 @@ func TestServer_SignalEndsItInOrder(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	if code := <-followed; code != exitOK {
+	if code := <-followed; code != cmdline.ExitOK {
 		t.Errorf("the open stream ended with exit %d", code)
 	}
 	for line := range strings.Lines(log.String()) {
@@ -127,7 +128,7 @@ func TestServer_PortInUse(t *testing.T) {
 	url, _ := start(t)
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	code, _, errOut := tool(t, "", "server", "--ephemeral", "--port", port)
-	if code != exitFailure || !strings.Contains(errOut, "127.0.0.1:"+port+" is in use") || !strings.Contains(errOut, "which is a gateway already: use that one (sandbox-agent prompt --endpoint "+url+" ...)") {
+	if code != cmdline.ExitFailure || !strings.Contains(errOut, "127.0.0.1:"+port+" is in use") || !strings.Contains(errOut, "which is a gateway already: use that one (sandbox-agent prompt --endpoint "+url+" ...)") {
 		t.Errorf("exit %d, %q", code, errOut)
 	}
 	if goruntime.GOOS == "linux" && !strings.Contains(errOut, fmt.Sprintf("(process %d)", os.Getpid())) {
@@ -140,7 +141,7 @@ func TestServer_PortInUse(t *testing.T) {
 	defer other.Close()
 	_, port, _ = net.SplitHostPort(other.Addr().String())
 	code, _, errOut = tool(t, "", "server", "--ephemeral", "--port", port)
-	if code != exitFailure || !strings.Contains(errOut, "stop that program, or give another --port") {
+	if code != cmdline.ExitFailure || !strings.Contains(errOut, "stop that program, or give another --port") {
 		t.Errorf("exit %d, %q", code, errOut)
 	}
 }
@@ -153,7 +154,7 @@ func TestServer_DataDirInUse(t *testing.T) {
 	}
 	code, _, errOut := tool(t, "", "server", "--port", "0", "--data-dir", dir)
 	for _, want := range []string{"in use by another process (process ", "--data-dir", dir} {
-		if code != exitFailure || !strings.Contains(errOut, want) {
+		if code != cmdline.ExitFailure || !strings.Contains(errOut, want) {
 			t.Errorf("exit %d, no %q in %q", code, want, errOut)
 		}
 	}
@@ -171,7 +172,7 @@ func TestServer_DataDirInUse(t *testing.T) {
 func TestServer_LogFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	url, out := start(t, "--log-file", file, "--log-level", "debug")
-	if code, _, errOut := tool(t, "", "health", "--endpoint", url); code != exitOK {
+	if code, _, errOut := tool(t, "", "health", "--endpoint", url); code != cmdline.ExitOK {
 		t.Fatal(errOut)
 	}
 	b, err := os.ReadFile(file)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func sessionsDeleteCommand(std stdio) *cli.Command {
@@ -13,7 +15,7 @@ func sessionsDeleteCommand(std stdio) *cli.Command {
 		ArgsUsage: "SESSION",
 		Flags:     targetFlags(timeoutFlag(standardTimeout)),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "SESSION")
+			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {
 				return err
 			}
@@ -26,7 +28,7 @@ func sessionsDeleteCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, object{"sessionId": args[0], "deleted": true})
+				cmdline.WriteJSON(std.out, object{"sessionId": args[0], "deleted": true})
 				return nil
 			}
 			fmt.Fprintf(std.out, "deleted %s\n", args[0])

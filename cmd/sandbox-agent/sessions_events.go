@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -25,7 +26,7 @@ func sessionsEventsCommand(std stdio) *cli.Command {
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "SESSION")
+			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {
 				return err
 			}
@@ -37,7 +38,7 @@ func sessionsEventsCommand(std stdio) *cli.Command {
 func sessionsEvents(c *cli.Context, std stdio, id string) error {
 	limit := c.Int("limit")
 	if limit < 0 {
-		return usagef(c, "--limit cannot be negative")
+		return cmdline.Usagef(c, "--limit cannot be negative")
 	}
 	ctx, cancel, api, err := controlClient(c)
 	if err != nil {
@@ -70,7 +71,7 @@ func sessionsEvents(c *cli.Context, std stdio, id string) error {
 			return err
 		}
 		if c.Bool("json") {
-			writeJSON(std.out, ev)
+			cmdline.WriteJSON(std.out, ev)
 		} else {
 			fmt.Fprintln(std.out, eventLine(ev))
 		}
@@ -104,7 +105,7 @@ func allEvents(ctx context.Context, api *client.Client, id string, after uint64)
 }
 
 func eventLine(ev runtime.Event) string {
-	text := shorten(oneLine(string(ev.Message)), summaryLen)
+	text := cmdline.Shorten(cmdline.OneLine(string(ev.Message)), summaryLen)
 	if m, err := acp.Parse(ev.Message); err == nil {
 		text = summary(m)
 	}

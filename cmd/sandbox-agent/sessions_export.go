@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 )
@@ -24,16 +25,16 @@ func sessionsExportCommand(std stdio) *cli.Command {
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "SESSION")
+			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {
 				return err
 			}
 			if c.String("output") == "" {
-				return usagef(c, "name the file with -o FILE, or -o - for the standard output")
+				return cmdline.Usagef(c, "name the file with -o FILE, or -o - for the standard output")
 			}
 			o := client.ExportOptions{Redact: c.StringSlice("redact"), KeepSecrets: c.Bool("keep-secrets"), Workspace: c.Bool("workspace")}
 			if _, err := transcript.Patterns(o.Redact); err != nil {
-				return usagef(c, "--redact: %v", err)
+				return cmdline.Usagef(c, "--redact: %v", err)
 			}
 			ctx, cancel, api, err := controlClient(c)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 )
@@ -30,16 +31,16 @@ func sessionsHandoffCommand(std stdio) *cli.Command {
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "SESSION")
+			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {
 				return err
 			}
 			if c.String("agent") == "" {
-				return usagef(c, "name the agent that goes on with --agent")
+				return cmdline.Usagef(c, "name the agent that goes on with --agent")
 			}
 			o := client.TranscriptOptions{Format: transcript.Handover, Redact: c.StringSlice("redact")}
 			if _, err := transcript.Patterns(o.Redact); err != nil {
-				return usagef(c, "--redact: %v", err)
+				return cmdline.Usagef(c, "--redact: %v", err)
 			}
 			t, err := targetOf(c)
 			if err != nil {
@@ -80,7 +81,7 @@ func sessionsHandoffCommand(std stdio) *cli.Command {
 			}
 			id := rawjson.MemberString(res, "sessionId")
 			if c.Bool("json") {
-				writeJSON(std.out, object{"sessionId": id, "agent": c.String("agent"), "from": old.ID})
+				cmdline.WriteJSON(std.out, object{"sessionId": id, "agent": c.String("agent"), "from": old.ID})
 				return nil
 			}
 			fmt.Fprintf(std.out, "%s goes on in %s: sandbox-agent prompt --session %s\n", c.String("agent"), id, id)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -28,7 +29,7 @@ func sessionsImportCommand(std stdio) *cli.Command {
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "FILE")
+			args, err := cmdline.Exactly(c, "FILE")
 			if err != nil {
 				return err
 			}
@@ -63,12 +64,12 @@ func sessionsImportCommand(std stdio) *cli.Command {
 				return withConflicts(err)
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, got)
+				cmdline.WriteJSON(std.out, got)
 				return nil
 			}
 			fmt.Fprintf(std.out, "imported %s of agent %s in %s\n", got.Session.ID, got.Session.Agent, got.Session.Cwd)
 			if len(got.LeftOut) > 0 {
-				fmt.Fprintf(std.err, "not taken over: %s\n", printable(strings.Join(got.LeftOut, ", ")))
+				fmt.Fprintf(std.err, "not taken over: %s\n", cmdline.Printable(strings.Join(got.LeftOut, ", ")))
 			}
 			return nil
 		},

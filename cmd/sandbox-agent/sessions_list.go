@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -26,7 +27,7 @@ func sessionsListCommand(std stdio) *cli.Command {
 			timeoutFlag(standardTimeout),
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			return sessionsList(c, std)
@@ -45,7 +46,7 @@ func sessionsList(c *cli.Context, std stdio) error {
 		f.States = append(f.States, runtime.State(state))
 	}
 	if f.Limit < 1 || f.Limit > 1000 {
-		return usagef(c, "--limit must be between 1 and 1000")
+		return cmdline.Usagef(c, "--limit must be between 1 and 1000")
 	}
 	if f.Cwd != "" {
 		if f.Cwd, err = filepath.Abs(f.Cwd); err != nil {
@@ -62,14 +63,14 @@ func sessionsList(c *cli.Context, std stdio) error {
 		return err
 	}
 	if c.Bool("json") {
-		writeJSON(std.out, page)
+		cmdline.WriteJSON(std.out, page)
 		return nil
 	}
 	rows := [][]string{{"SESSION", "AGENT", "STATE", "UPDATED", "EVENTS", "TITLE", "DIRECTORY"}}
 	for _, s := range page.Sessions {
-		rows = append(rows, []string{s.ID, s.Agent, string(s.State), clock(s.UpdatedAt), fmt.Sprint(s.EventCount), shorten(oneLine(cmp.Or(s.Title, s.Gist)), 40), s.Cwd})
+		rows = append(rows, []string{s.ID, s.Agent, string(s.State), cmdline.Clock(s.UpdatedAt), fmt.Sprint(s.EventCount), cmdline.Shorten(cmdline.OneLine(cmp.Or(s.Title, s.Gist)), 40), s.Cwd})
 	}
-	table(std.out, rows)
+	cmdline.Table(std.out, rows)
 	if page.NextCursor != "" {
 		fmt.Fprintf(std.err, "more: --cursor %s, or --all\n", quoteWord(page.NextCursor))
 	}

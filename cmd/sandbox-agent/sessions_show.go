@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 )
@@ -32,7 +33,7 @@ func sessionsShowCommand(std stdio) *cli.Command {
 			timeoutFlag(standardTimeout),
 		),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "SESSION")
+			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {
 				return err
 			}
@@ -41,7 +42,7 @@ func sessionsShowCommand(std stdio) *cli.Command {
 			}
 			for _, name := range []string{"output", "redact", "thoughts", "keep-secrets"} {
 				if c.IsSet(name) {
-					return usagef(c, "--%s is for transcripts: say --format markdown, html or jsonl", name)
+					return cmdline.Usagef(c, "--%s is for transcripts: say --format markdown, html or jsonl", name)
 				}
 			}
 			ctx, cancel, api, err := controlClient(c)
@@ -54,22 +55,22 @@ func sessionsShowCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, s)
+				cmdline.WriteJSON(std.out, s)
 				return nil
 			}
-			list(std.out,
+			cmdline.List(std.out,
 				"session", s.ID, "title", s.Title, "agent", s.Agent, "agent's id", s.AgentSessionID,
 				"directory", s.Cwd, "model", s.Model, "state", string(s.State), "continuity", string(s.Continuity),
-				"created", clock(s.CreatedAt), "updated", clock(s.UpdatedAt), "events", strconv.FormatUint(s.EventCount, 10),
+				"created", cmdline.Clock(s.CreatedAt), "updated", cmdline.Clock(s.UpdatedAt), "events", strconv.FormatUint(s.EventCount, 10),
 				"clients", strconv.Itoa(s.Clients), "open requests", strconv.Itoa(s.Pending), "metadata", string(s.Metadata),
 			)
 			if e := s.Ended; e != nil {
-				list(std.out, "ended", clock(e.At), "reason", e.Reason, "by", e.TerminatedBy, "message", e.Message)
+				cmdline.List(std.out, "ended", cmdline.Clock(e.At), "reason", e.Reason, "by", e.TerminatedBy, "message", e.Message)
 				if e.ExitCode != nil {
-					list(std.out, "exit code", strconv.Itoa(*e.ExitCode))
+					cmdline.List(std.out, "exit code", strconv.Itoa(*e.ExitCode))
 				}
 				if e.Stderr != nil && e.Stderr.Tail != "" {
-					fmt.Fprintf(std.out, "stderr:\n%s\n", printable(e.Stderr.Tail))
+					fmt.Fprintf(std.out, "stderr:\n%s\n", cmdline.Printable(e.Stderr.Tail))
 				}
 			}
 			return nil
@@ -83,10 +84,10 @@ func sessionTranscript(c *cli.Context, std stdio, id string) error {
 		Format: transcript.Format(c.String("format")), Redact: c.StringSlice("redact"), Thoughts: c.Bool("thoughts"), KeepSecrets: c.Bool("keep-secrets"),
 	}
 	if !slices.Contains(transcript.Formats, o.Format) {
-		return usagef(c, "--format must be one of %v, not %q", transcript.Formats, o.Format)
+		return cmdline.Usagef(c, "--format must be one of %v, not %q", transcript.Formats, o.Format)
 	}
 	if _, err := transcript.Patterns(o.Redact); err != nil {
-		return usagef(c, "--redact: %v", err)
+		return cmdline.Usagef(c, "--redact: %v", err)
 	}
 	ctx, cancel, api, err := controlClient(c)
 	if err != nil {

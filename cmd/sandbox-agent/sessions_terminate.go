@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func sessionsTerminateCommand(std stdio) *cli.Command {
@@ -16,7 +17,7 @@ func sessionsTerminateCommand(std stdio) *cli.Command {
 		Description: "What it does is cancelled, its agent ends, and it cannot be opened again.",
 		Flags:       targetFlags(timeoutFlag(standardTimeout)),
 		Action: func(c *cli.Context) error {
-			args, err := exactly(c, "SESSION")
+			args, err := cmdline.Exactly(c, "SESSION")
 			if err != nil {
 				return err
 			}
@@ -37,7 +38,7 @@ func sessionsTerminateCommand(std stdio) *cli.Command {
 			}
 			switch {
 			case c.Bool("json"):
-				writeJSON(std.out, res)
+				cmdline.WriteJSON(std.out, res)
 			case rawjson.MemberBool(res, "alreadyEnded"):
 				fmt.Fprintf(std.out, "%s had ended already\n", args[0])
 			default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -21,7 +22,7 @@ func sessionsWatchCommand(std stdio) *cli.Command {
 			timeoutFlag(0),
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			return sessionsWatch(c, std)
@@ -32,7 +33,7 @@ func sessionsWatchCommand(std stdio) *cli.Command {
 func sessionsWatch(c *cli.Context, std stdio) error {
 	limit := c.Int("limit")
 	if limit < 0 {
-		return usagef(c, "--limit cannot be negative")
+		return cmdline.Usagef(c, "--limit cannot be negative")
 	}
 	ctx, cancel, api, err := controlClient(c)
 	if err != nil {
@@ -47,7 +48,7 @@ func sessionsWatch(c *cli.Context, std stdio) error {
 			return cmp.Or(context.Cause(ctx), err)
 		}
 		if c.Bool("json") {
-			writeJSON(std.out, change)
+			cmdline.WriteJSON(std.out, change)
 		} else if line := changeLine(change); line != "" {
 			fmt.Fprintln(std.out, line)
 		} else {
@@ -66,7 +67,7 @@ func changeLine(change runtime.SessionChange) string {
 	case change.Type == runtime.ChangeDeleted:
 		return fmt.Sprintf("%s  %-8s", change.SessionID, "deleted")
 	case s != nil:
-		line := fmt.Sprintf("%s  %-8s  %s  %s  %d events", s.ID, s.State, s.Agent, clock(s.UpdatedAt), s.EventCount)
+		line := fmt.Sprintf("%s  %-8s  %s  %s  %d events", s.ID, s.State, s.Agent, cmdline.Clock(s.UpdatedAt), s.EventCount)
 		if s.Pending > 0 {
 			line += fmt.Sprintf(", %d to answer", s.Pending)
 		}
@@ -74,7 +75,7 @@ func changeLine(change runtime.SessionChange) string {
 			line += fmt.Sprintf(", %.4g %s", s.Cost.Amount, s.Cost.Currency)
 		}
 		if title := cmp.Or(s.Title, s.Gist); title != "" {
-			line += "  " + shorten(oneLine(title), 40)
+			line += "  " + cmdline.Shorten(cmdline.OneLine(title), 40)
 		}
 		return line
 	}

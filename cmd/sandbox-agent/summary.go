@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // summaryLen is how much of a message's content its summary shows, in runes.
@@ -52,7 +53,7 @@ func summary(m acp.Message) string {
 }
 
 func line(parts []string) string {
-	return shorten(oneLine(strings.Join(parts, " ")), summaryLen)
+	return cmdline.Shorten(cmdline.OneLine(strings.Join(parts, " ")), summaryLen)
 }
 
-func compact(raw json.RawMessage) string { return shorten(string(raw), 2*summaryLen) }
+func compact(raw json.RawMessage) string { return cmdline.Shorten(string(raw), 2*summaryLen) }

@@ -6,10 +6,10 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -38,7 +38,7 @@ type target struct{ endpoint, token string }
 // targetOf returns the gateway that the flags and variables name; else the one
 // that runs in the background on this machine, else the usual address.
 func targetOf(c *cli.Context) (target, error) {
-	token, err := readToken(c)
+	token, _, err := cmdline.Token(c, "SANDBOX_AGENT")
 	if err != nil {
 		return target{}, err
 	}
@@ -50,7 +50,7 @@ func targetOf(c *cli.Context) (target, error) {
 		}
 	}
 	if _, err := client.New(t.endpoint, client.Options{}); err != nil {
-		return target{}, usagef(c, "%s", err)
+		return target{}, cmdline.Usagef(c, "%s", err)
 	}
 	return t, nil
 }
@@ -71,7 +71,7 @@ func (t *target) ofDaemon() error {
 	}
 	t.endpoint = s.URL
 	if file := flagValue(s.Args, "token-file"); file != "" && t.token == "" {
-		if t.token, err = readTokenFile(file); err != nil {
+		if t.token, err = cmdline.TokenIn(file); err != nil {
 			return fmt.Errorf("the token of the daemon: %w", err)
 		}
 	}
@@ -93,33 +93,6 @@ func flagValue(args []string, name string) (value string) {
 	return value
 }
 
-func readTokenFile(file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
-
-// readToken returns the token of --token, --token-file or their variables, ""
-// when there is none.
-func readToken(c *cli.Context) (string, error) {
-	token, file := c.String("token"), c.String("token-file")
-	if file != "" && token == "" {
-		var err error
-		if token, err = readTokenFile(file); err != nil {
-			return "", err
-		}
-		if token == "" {
-			return "", usagef(c, "the token file %s is empty", file)
-		}
-	}
-	if strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) || r == ' ' }) {
-		return "", usagef(c, "the token has characters that a header cannot carry: use printable ASCII without blanks")
-	}
-	return token, nil
-}
-
 // controlClient returns a client of the gateway's HTTP API and a context that
 // ends with --timeout.
 func controlClient(c *cli.Context) (context.Context, context.CancelFunc, *client.Client, error) {
@@ -129,7 +102,7 @@ func controlClient(c *cli.Context) (context.Context, context.CancelFunc, *client
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return nil, nil, nil, usagef(c, "%s", err)
+		return nil, nil, nil, cmdline.Usagef(c, "%s", err)
 	}
 	ctx, cancel := withTimeout(c.Context, c.Duration("timeout"))
 	return ctx, cancel, api, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 )
 
@@ -37,14 +38,14 @@ func teleportCommand(std stdio) *cli.Command {
 		),
 		Action: func(c *cli.Context) error {
 			if c.Args().Len() > 1 {
-				return usagef(c, "name one session, or none for the one that was used last")
+				return cmdline.Usagef(c, "name one session, or none for the one that was used last")
 			}
 			m := &move{workspace: !c.Bool("no-workspace"), cwd: c.String("cwd"), copy: c.Bool("copy"), agent: c.String("agent")}
 			if m.cwd != "" && !filepath.IsAbs(m.cwd) {
-				return usagef(c, "--cwd must be an absolute path: it is one of the other machine")
+				return cmdline.Usagef(c, "--cwd must be an absolute path: it is one of the other machine")
 			}
 			if m.agent != "" && c.Args().Len() == 0 {
-				return usagef(c, "--agent says whose SESSION is: name it by the id that the agent's own program gives it")
+				return cmdline.Usagef(c, "--agent says whose SESSION is: name it by the id that the agent's own program gives it")
 			}
 			var err error
 			if m.agentCwd, err = filepath.Abs(c.String("agent-cwd")); err != nil {
@@ -66,7 +67,7 @@ func teleportCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, got)
+				cmdline.WriteJSON(std.out, got)
 				return nil
 			}
 			did := "moved"
@@ -75,7 +76,7 @@ func teleportCommand(std stdio) *cli.Command {
 			}
 			fmt.Fprintf(std.out, "%s %s to %s, %s: sandbox-agent prompt --endpoint %s --session %s\n", did, got.Session.ID, m.address, got.Session.Cwd, m.address, got.Session.ID)
 			if len(got.LeftOut) > 0 {
-				fmt.Fprintf(std.err, "not taken over: %s\n", printable(strings.Join(got.LeftOut, ", ")))
+				fmt.Fprintf(std.err, "not taken over: %s\n", cmdline.Printable(strings.Join(got.LeftOut, ", ")))
 			}
 			return nil
 		},
@@ -93,7 +94,7 @@ func sourceOf(c *cli.Context) (target, *client.Client, error) {
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return t, nil, usagef(c, "--from: %v", err)
+		return t, nil, cmdline.Usagef(c, "--from: %v", err)
 	}
 	return t, api, nil
 }
@@ -103,21 +104,21 @@ func sourceOf(c *cli.Context) (target, *client.Client, error) {
 func destinationOf(c *cli.Context) (*client.Client, target, string, error) {
 	t := target{endpoint: c.String("to"), token: c.String("to-token")}
 	if t.endpoint == "" {
-		return nil, t, "", usagef(c, "name the gateway that the session goes to with --to")
+		return nil, t, "", cmdline.Usagef(c, "name the gateway that the session goes to with --to")
 	}
 	if file := c.String("to-token-file"); file != "" && t.token == "" {
 		var err error
-		if t.token, err = readTokenFile(file); err != nil {
+		if t.token, err = cmdline.TokenIn(file); err != nil {
 			return nil, t, "", err
 		}
 	}
 	api, err := client.New(t.endpoint, client.Options{Token: t.token})
 	if err != nil {
-		return nil, t, "", usagef(c, "--to: %v", err)
+		return nil, t, "", cmdline.Usagef(c, "--to: %v", err)
 	}
 	u, err := url.Parse(t.endpoint)
 	if err != nil {
-		return nil, t, "", usagef(c, "--to: %v", err)
+		return nil, t, "", cmdline.Usagef(c, "--to: %v", err)
 	}
 	u.User = nil
 	return api, t, u.String(), nil

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -82,7 +83,7 @@ func TestTeleport(t *testing.T) {
 	id := sessionIn(errOut)
 
 	// The connection breaks while the session is read: it is where it was.
-	if code, _, errOut := tool(t, "", "teleport", "--from", cutting(t, one, "/export"), "--to", two, "--cwd", there, id); code == exitOK || !strings.Contains(errOut, "could not be read to its end") {
+	if code, _, errOut := tool(t, "", "teleport", "--from", cutting(t, one, "/export"), "--to", two, "--cwd", there, id); code == cmdline.ExitOK || !strings.Contains(errOut, "could not be read to its end") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	if _, err := apis[two].Session(t.Context(), id); err == nil {
@@ -103,7 +104,7 @@ func TestTeleport(t *testing.T) {
 		t.Error("half of a workspace")
 	}
 	// It breaks when the session is to be closed: it is at both, and the command goes on.
-	if code, _, errOut := tool(t, "", "teleport", "--from", cutting(t, one, "/close"), "--to", two, "--cwd", there, id); code == exitOK {
+	if code, _, errOut := tool(t, "", "teleport", "--from", cutting(t, one, "/close"), "--to", two, "--cwd", there, id); code == cmdline.ExitOK {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	if session(two, id).EventCount != session(one, id).EventCount {
@@ -111,7 +112,7 @@ func TestTeleport(t *testing.T) {
 	}
 	for range 2 { // repeated, it says the same
 		code, out, errOut := tool(t, "", "teleport", "--to", two, "--cwd", there) // the session that was used last
-		if code != exitOK || !strings.Contains(out, "moved "+id+" to "+two+", "+there) {
+		if code != cmdline.ExitOK || !strings.Contains(out, "moved "+id+" to "+two+", "+there) {
 			t.Fatalf("exit %d, %s%s", code, out, errOut)
 		}
 	}
@@ -124,7 +125,7 @@ func TestTeleport(t *testing.T) {
 	if record, err := os.ReadFile(filepath.Join(dataTwo, "sessions", id, "session.json")); err != nil || !strings.Contains(string(record), "/bin/true") || strings.Contains(string(record), "movedTo") {
 		t.Errorf("the record: %s, %v", record, err)
 	}
-	if code, out, errOut := tool(t, "", "prompt", "--endpoint", two, "--session", id, "echo and on"); code != exitOK || !strings.Contains(out, "and on") {
+	if code, out, errOut := tool(t, "", "prompt", "--endpoint", two, "--session", id, "echo and on"); code != cmdline.ExitOK || !strings.Contains(out, "and on") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 
@@ -139,14 +140,14 @@ func TestTeleport(t *testing.T) {
 	write(there, "new", "new there\n")
 	write(home, "notes", "changed here\n")
 	write(home, "own", "new here\n")
-	if code, _, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code == exitOK || !strings.Contains(errOut, "nothing was touched") || !strings.Contains(errOut, "\n  notes\n") {
+	if code, _, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code == cmdline.ExitOK || !strings.Contains(errOut, "nothing was touched") || !strings.Contains(errOut, "\n  notes\n") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	if _, err := os.Stat(filepath.Join(home, "new")); err == nil || session(one, id).State != runtime.StateClosed || session(two, id).State == runtime.StateClosed {
 		t.Errorf("after a conflict: %v, %+v, %+v", err, session(one, id), session(two, id))
 	}
 	write(home, "notes", "here\n")
-	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != exitOK || !strings.Contains(errOut, "session: move") {
+	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != cmdline.ExitOK || !strings.Contains(errOut, "session: move") {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 	for name, want := range map[string]string{"notes": "changed there\n", "new": "new there\n", "own": "new here\n"} {
@@ -170,32 +171,32 @@ func TestTeleport(t *testing.T) {
 			t.Errorf("%q is not in the log", part)
 		}
 	}
-	if code, _, errOut := tool(t, "", "teleport", "--from", two, "--to", "http://127.0.0.1:9", id); code == exitOK || !strings.Contains(errOut, "went to "+one) {
+	if code, _, errOut := tool(t, "", "teleport", "--from", two, "--to", "http://127.0.0.1:9", id); code == cmdline.ExitOK || !strings.Contains(errOut, "went to "+one) {
 		t.Errorf("what has gone is moved: exit %d, %s", code, errOut)
 	}
 
 	// A copy leaves it open; one that goes on at both is not overwritten.
-	if code, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "--close", "echo another"); code != exitOK {
+	if code, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "--close", "echo another"); code != cmdline.ExitOK {
 		t.Fatal(errOut)
 	} else {
 		id = sessionIn(errOut)
 	}
-	if code, out, errOut := tool(t, "", "teleport", "--copy", "--no-workspace", "--to", two, id); code != exitOK || !strings.Contains(out, "copied "+id) {
+	if code, out, errOut := tool(t, "", "teleport", "--copy", "--no-workspace", "--to", two, id); code != cmdline.ExitOK || !strings.Contains(out, "copied "+id) {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 	if s := session(one, id); strings.Contains(string(s.Metadata), "movedTo") {
 		t.Errorf("a copy: %s", s.Metadata)
 	}
 	tool(t, "", "prompt", "--session", id, "echo here")
-	if code, _, errOut := tool(t, "", "teleport", "--no-workspace", "--to", two, id); code == exitOK || !strings.Contains(errOut, "is not the same as here") {
+	if code, _, errOut := tool(t, "", "teleport", "--no-workspace", "--to", two, id); code == cmdline.ExitOK || !strings.Contains(errOut, "is not the same as here") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	for _, args := range [][]string{{}, {"--to", "nowhere"}, {"--to", two, "--cwd", "here"}, {"--to", two, id, id}, {"--from", "nowhere", "--to", two}} {
-		if code, _, errOut := tool(t, "", append([]string{"teleport"}, args...)...); code != exitUsage {
+		if code, _, errOut := tool(t, "", append([]string{"teleport"}, args...)...); code != cmdline.ExitUsage {
 			t.Errorf("%q: exit %d, %s", args, code, errOut)
 		}
 	}
-	if code, _, errOut := tool(t, "", "teleport", "--to", two, "no-such-session"); code != exitNotFound {
+	if code, _, errOut := tool(t, "", "teleport", "--to", two, "no-such-session"); code != cmdline.ExitNotFound {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func TestTranscript(t *testing.T) {
@@ -15,7 +17,7 @@ func TestTranscript(t *testing.T) {
 	_, _, errOut := tool(t, "", "prompt", "diff")
 	id := sessionIn(errOut)
 	for _, prompt := range []string{"tool", "echo the word is heron"} {
-		if code, _, errOut := tool(t, "", "prompt", "--session", id, prompt); code != exitOK {
+		if code, _, errOut := tool(t, "", "prompt", "--session", id, prompt); code != cmdline.ExitOK {
 			t.Fatalf("exit %d, %s", code, errOut)
 		}
 	}
@@ -25,7 +27,7 @@ func TestTranscript(t *testing.T) {
 		"jsonl":    {`"kind":"user"`, `"text":"the word is [removed]"`, `"leftOut":{"secrets":2}`},
 	} {
 		code, out, errOut := tool(t, "", "sessions", "show", id, "--format", format, "--redact", "heron")
-		if code != exitOK {
+		if code != cmdline.ExitOK {
 			t.Errorf("%s: exit %d, %s", format, code, errOut)
 		}
 		for _, part := range want {
@@ -36,7 +38,7 @@ func TestTranscript(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "page.html")
 	code, out, _ := tool(t, "", "sessions", "show", id, "--format", "html", "-o", file)
-	if page, err := os.ReadFile(file); code != exitOK || out != "" || err != nil || !strings.HasSuffix(string(page), "</html>\n") || !strings.Contains(string(page), "heron") {
+	if page, err := os.ReadFile(file); code != cmdline.ExitOK || out != "" || err != nil || !strings.HasSuffix(string(page), "</html>\n") || !strings.Contains(string(page), "heron") {
 		t.Errorf("exit %d, %q, %v", code, out, err)
 	}
 	for _, tt := range []struct {
@@ -66,11 +68,11 @@ func TestTranscript(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--format", "pdf"}, {"--redact", "x"}, {"--format", "html", "--redact", "("}} {
-		if code, _, errOut := tool(t, "", append([]string{"sessions", "show", id}, args...)...); code != exitUsage {
+		if code, _, errOut := tool(t, "", append([]string{"sessions", "show", id}, args...)...); code != cmdline.ExitUsage {
 			t.Errorf("%q: exit %d, %s", args, code, errOut)
 		}
 	}
-	if code, _, errOut := tool(t, "", "sessions", "show", "no-such-session", "--format", "html"); code != exitNotFound {
+	if code, _, errOut := tool(t, "", "sessions", "show", "no-such-session", "--format", "html"); code != cmdline.ExitNotFound {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }

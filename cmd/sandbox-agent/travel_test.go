@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -95,7 +96,7 @@ func TestTravel(t *testing.T) {
 		t.Fatal(errOut)
 	}
 	file := filepath.Join(t.TempDir(), "s.tar.zst")
-	if code, out, errOut := tool(t, "", "sessions", "export", id, "-o", file, "--redact", "her.n"); code != exitOK || out != "" {
+	if code, out, errOut := tool(t, "", "sessions", "export", id, "-o", file, "--redact", "her.n"); code != cmdline.ExitOK || out != "" {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 	m, entries := unpacked(t, file)
@@ -123,7 +124,7 @@ func TestTravel(t *testing.T) {
 		t.Errorf("--keep-secrets: %s", kept["session/log/00000001.jsonl"])
 	}
 	// It goes on where it was.
-	if code, out, errOut := tool(t, "", "prompt", "--session", id, "echo still here"); code != exitOK || !strings.Contains(out, "still here") {
+	if code, out, errOut := tool(t, "", "prompt", "--session", id, "echo still here"); code != cmdline.ExitOK || !strings.Contains(out, "still here") {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 
@@ -165,13 +166,13 @@ func TestTravel(t *testing.T) {
 
 	cwd := t.TempDir()
 	code, out, errOut := tool(t, "", "sessions", "import", file, "--cwd", cwd)
-	if code != exitOK || !strings.Contains(out, "imported "+id) || !strings.Contains(errOut, "env.GREETING") || !strings.Contains(errOut, "mcp") {
+	if code != cmdline.ExitOK || !strings.Contains(out, "imported "+id) || !strings.Contains(errOut, "env.GREETING") || !strings.Contains(errOut, "mcp") {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
-	if code, _, errOut := tool(t, "", "sessions", "import", file, "--cwd", cwd); code == exitOK || !strings.Contains(errOut, "is here already: delete it first") {
+	if code, _, errOut := tool(t, "", "sessions", "import", file, "--cwd", cwd); code == cmdline.ExitOK || !strings.Contains(errOut, "is here already: delete it first") {
 		t.Errorf("once more: exit %d, %s", code, errOut)
 	}
-	if code, out, errOut := tool(t, "", "prompt", "--session", id, "echo and on"); code != exitOK || !strings.Contains(out, "and on") {
+	if code, out, errOut := tool(t, "", "prompt", "--session", id, "echo and on"); code != cmdline.ExitOK || !strings.Contains(out, "and on") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 	api, err := client.New(two, client.Options{})
@@ -196,19 +197,19 @@ func TestTravel(t *testing.T) {
 
 	// What is trusted comes along.
 	tool(t, "", "sessions", "delete", id)
-	if code, _, errOut := tool(t, "", "sessions", "import", file, "--cwd", cwd, "--trust"); code != exitOK || strings.Contains(errOut, "mcp,") {
+	if code, _, errOut := tool(t, "", "sessions", "import", file, "--cwd", cwd, "--trust"); code != cmdline.ExitOK || strings.Contains(errOut, "mcp,") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	if record, err = os.ReadFile(filepath.Join(data, "sessions", id, "session.json")); err != nil || !strings.Contains(string(record), "/bin/true") {
 		t.Errorf("the trusted record: %s, %v", record, err)
 	}
-	if code, _, errOut := tool(t, "", "sessions", "export", "no-such-session", "-o", "-"); code != exitNotFound {
+	if code, _, errOut := tool(t, "", "sessions", "export", "no-such-session", "-o", "-"); code != cmdline.ExitNotFound {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
-	if code, _, _ := tool(t, "", "sessions", "export", id); code != exitUsage {
+	if code, _, _ := tool(t, "", "sessions", "export", id); code != cmdline.ExitUsage {
 		t.Errorf("without a file: exit %d", code)
 	}
-	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", "-", "--redact", "("); code != exitUsage {
+	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", "-", "--redact", "("); code != cmdline.ExitUsage {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }

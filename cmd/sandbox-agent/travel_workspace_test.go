@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func gitIn(t *testing.T, dir string, args ...string) string {
@@ -53,7 +55,7 @@ func TestTravel_Workspace(t *testing.T) {
 	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", filepath.Join(repo, "app"), "hello")
 	id := sessionIn(errOut)
 	file := filepath.Join(t.TempDir(), "s.tar.zst")
-	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", file, "--workspace"); code != exitOK {
+	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", file, "--workspace"); code != cmdline.ExitOK {
 		t.Fatalf("exit %d, %s", code, errOut)
 	}
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", two)
@@ -62,10 +64,10 @@ func TestTravel_Workspace(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(files, "empty"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := tool(t, "", "sessions", "import", file, "--workspace", "--cwd", repo); code == exitOK || !strings.Contains(errOut, "is not empty") {
+	if code, _, errOut := tool(t, "", "sessions", "import", file, "--workspace", "--cwd", repo); code == cmdline.ExitOK || !strings.Contains(errOut, "is not empty") {
 		t.Errorf("into a folder with files: exit %d, %s", code, errOut)
 	}
-	if code, out, errOut := tool(t, "", "sessions", "import", file, "--workspace", "--cwd", to); code != exitOK || !strings.Contains(out, filepath.Join(to, "app")) {
+	if code, out, errOut := tool(t, "", "sessions", "import", file, "--workspace", "--cwd", to); code != cmdline.ExitOK || !strings.Contains(out, filepath.Join(to, "app")) {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 	if got, want := gitIn(t, to, "status", "--porcelain=v1", "--branch", "--untracked-files=all"), gitIn(t, repo, "status", "--porcelain=v1", "--branch", "--untracked-files=all"); got != want {
@@ -74,37 +76,37 @@ func TestTravel_Workspace(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(to, ".env")); err == nil {
 		t.Error("what git ignores has travelled")
 	}
-	if code, out, errOut := tool(t, "", "prompt", "--session", id, "echo and on"); code != exitOK || !strings.Contains(out, "and on") {
+	if code, out, errOut := tool(t, "", "prompt", "--session", id, "echo and on"); code != cmdline.ExitOK || !strings.Contains(out, "and on") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 	again := filepath.Join(files, "again")
-	if code, _, errOut := tool(t, "", "sessions", "import", file, "--workspace", "--cwd", again); code == exitOK || !strings.Contains(errOut, "is here already") {
+	if code, _, errOut := tool(t, "", "sessions", "import", file, "--workspace", "--cwd", again); code == cmdline.ExitOK || !strings.Contains(errOut, "is here already") {
 		t.Errorf("once more: exit %d, %s", code, errOut)
 	}
 	tool(t, "", "sessions", "delete", id)
 	code, _, errOut := tool(t, "", "sessions", "import", file, "--cwd", filepath.Join(files, "empty"))
-	if left, err := os.ReadDir(filepath.Join(files, "empty")); code != exitOK || err != nil || len(left) > 0 || !strings.Contains(errOut, "workspace") {
+	if left, err := os.ReadDir(filepath.Join(files, "empty")); code != cmdline.ExitOK || err != nil || len(left) > 0 || !strings.Contains(errOut, "workspace") {
 		t.Errorf("without the workspace: exit %d, %s, %v, %v", code, errOut, left, err)
 	}
 	tool(t, "", "sessions", "delete", id)
 	write("app/main.txt", "three\n")
 	code, out, errOut := tool(t, "", "sessions", "import", file, "--merge", "--cwd", repo)
-	if code == exitOK || !strings.Contains(errOut, "\n  app/main.txt") {
+	if code == cmdline.ExitOK || !strings.Contains(errOut, "\n  app/main.txt") {
 		t.Errorf("what both have changed: exit %d, %s%s", code, out, errOut)
 	}
 	write("app/main.txt", "one\n") // as it was committed
-	if code, out, errOut := tool(t, "", "sessions", "import", file, "--merge", "--cwd", repo); code != exitOK {
+	if code, out, errOut := tool(t, "", "sessions", "import", file, "--merge", "--cwd", repo); code != cmdline.ExitOK {
 		t.Errorf("what one has changed: exit %d, %s%s", code, out, errOut)
 	}
 	if b, err := os.ReadFile(filepath.Join(repo, "app", "main.txt")); err != nil || string(b) != "two\n" {
 		t.Errorf("put together: %q, %v", b, err)
 	}
 	plain := filepath.Join(t.TempDir(), "plain")
-	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", plain); code != exitOK {
+	if code, _, errOut := tool(t, "", "sessions", "export", id, "-o", plain); code != cmdline.ExitOK {
 		t.Fatalf("exit %d, %s", code, errOut)
 	}
 	tool(t, "", "sessions", "delete", id)
-	if code, _, errOut := tool(t, "", "sessions", "import", plain, "--workspace", "--cwd", again); code == exitOK || !strings.Contains(errOut, "has no workspace") {
+	if code, _, errOut := tool(t, "", "sessions", "import", plain, "--workspace", "--cwd", again); code == cmdline.ExitOK || !strings.Contains(errOut, "has no workspace") {
 		t.Errorf("a file without one: exit %d, %s", code, errOut)
 	}
 	if _, err := os.Stat(again); err == nil {
@@ -140,19 +142,19 @@ func TestTravel_Ephemeral(t *testing.T) {
 	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "echo the word is heron")
 	id := sessionIn(errOut)
 	_, before, _ := tool(t, "", "sessions", "events", id, "--json")
-	if code, out, errOut := tool(t, "", "teleport", "--to", two, "--cwd", away, id); code != exitOK {
+	if code, out, errOut := tool(t, "", "teleport", "--to", two, "--cwd", away, id); code != cmdline.ExitOK {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
-	if code, after, errOut := tool(t, "", "sessions", "events", "--endpoint", two, id, "--json"); code != exitOK || before == "" || after != before {
+	if code, after, errOut := tool(t, "", "sessions", "events", "--endpoint", two, id, "--json"); code != cmdline.ExitOK || before == "" || after != before {
 		t.Errorf("exit %d, %s: the events are\n%s\nand were\n%s", code, errOut, after, before)
 	}
-	if code, out, errOut := tool(t, "", "prompt", "--endpoint", two, "--session", id, "echo and on"); code != exitOK || !strings.Contains(out, "and on") {
+	if code, out, errOut := tool(t, "", "prompt", "--endpoint", two, "--session", id, "echo and on"); code != cmdline.ExitOK || !strings.Contains(out, "and on") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 	write(filepath.Join(away, "a"), "two\n")
 	gitIn(t, away, "commit", "-qam", "second")
 	write(filepath.Join(home, "b"), "here\n")
-	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != exitOK {
+	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != cmdline.ExitOK {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 	if got := gitIn(t, home, "log", "--format=%s"); got != "second\nfirst\n" {
@@ -161,7 +163,7 @@ func TestTravel_Ephemeral(t *testing.T) {
 	if got := gitIn(t, home, "status", "--porcelain=v1"); got != " M b\n" {
 		t.Errorf("status: %q", got)
 	}
-	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo home again"); code != exitOK {
+	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo home again"); code != cmdline.ExitOK {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	goruntime "runtime"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func versionCommand(std stdio) *cli.Command {
@@ -13,11 +15,11 @@ func versionCommand(std stdio) *cli.Command {
 		Usage: "print the version of this program",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, object{
+				cmdline.WriteJSON(std.out, object{
 					"version": version, "goVersion": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH,
 				})
 				return nil

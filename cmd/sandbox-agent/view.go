@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // view shows a turn to a person: the agent's text on the standard output,
@@ -42,7 +43,7 @@ func (v *view) update(u json.RawMessage) {
 	case "agent_message_chunk":
 		v.textLocked(u)
 	case "agent_thought_chunk":
-		if s := printable(rawjson.MemberString(u, "content", "text")); s != "" {
+		if s := cmdline.Printable(rawjson.MemberString(u, "content", "text")); s != "" {
 			v.breakTextLocked()
 			v.dimLocked(s)
 			v.inDim = !strings.HasSuffix(s, "\n")
@@ -70,7 +71,7 @@ func (v *view) textLocked(u json.RawMessage) {
 	}
 	v.breakDimLocked()
 	if terminal(v.out) {
-		s = printable(s)
+		s = cmdline.Printable(s)
 	}
 	_, _ = io.WriteString(v.out, s)
 	v.inText = !strings.HasSuffix(s, "\n")
@@ -78,7 +79,7 @@ func (v *view) textLocked(u json.RawMessage) {
 
 func (v *view) toolLocked(u json.RawMessage) {
 	id, status := rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "status")
-	if title := oneLine(rawjson.MemberString(u, "title")); title != "" {
+	if title := cmdline.OneLine(rawjson.MemberString(u, "title")); title != "" {
 		v.titles[id] = title
 	}
 	if status == "" && v.shown[id] == "" {
@@ -107,7 +108,7 @@ func (v *view) planLocked(u json.RawMessage) {
 		if mark == "" {
 			mark = " "
 		}
-		v.lineLocked("  [" + mark + "] " + oneLine(rawjson.MemberString(e, "content")))
+		v.lineLocked("  [" + mark + "] " + cmdline.OneLine(rawjson.MemberString(e, "content")))
 	}
 }
 
@@ -127,7 +128,7 @@ func (v *view) ask(s string) {
 	defer v.mu.Unlock()
 	v.breakDimLocked()
 	v.breakTextLocked()
-	_, _ = io.WriteString(v.err, printable(s))
+	_, _ = io.WriteString(v.err, cmdline.Printable(s))
 }
 
 // end ends the last line.
@@ -144,7 +145,7 @@ func (v *view) end() {
 func (v *view) lineLocked(s string) {
 	v.breakDimLocked()
 	v.breakTextLocked()
-	v.dimLocked(printable(s))
+	v.dimLocked(cmdline.Printable(s))
 	_, _ = io.WriteString(v.err, "\n")
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // Wrong usage says what is wrong and where to read on, whatever the order of flags.
@@ -24,37 +26,37 @@ func TestRun_WrongUsage(t *testing.T) {
 		want string
 		exit int
 	}{
-		{"nodes", `there is no command "nodes": use serve, token, node`, exitUsage},
-		{"token", "a command is missing: create, list, revoke", exitUsage},
-		{"token burn", `there is no command "burn"`, exitUsage},
-		{"token create", "--kind is missing", exitUsage},
-		{"token create --kind client --label a", "NAME=VALUE", exitUsage},
-		{"token create --kind client --expires -1h", "--expires cannot be negative", exitUsage},
-		{"token create extra --kind client", `unexpected argument "extra"`, exitUsage},
-		{"token revoke", "ID is missing", exitUsage},
-		{"token revoke a b", `unexpected argument "b"`, exitUsage},
-		{"node remove a --endpoint nowhere", "is not an http or https address", exitUsage},
-		{"node list --bogus", "-bogus", exitUsage},
-		{"node list --timeout 0s", "--timeout must be more than 0", exitUsage},
-		{"node list --token-file " + filepath.Join(dir, "none"), "read token", exitFailure},
-		{"node list --endpoint http://127.0.0.1:9", "cannot reach the hub", exitUnreachable},
-		{"session", "a command is missing: list, show, transcript, remove", exitUsage},
-		{"session show", "SESSION is missing", exitUsage},
-		{"session list --limit -1", "--limit cannot be negative", exitUsage},
-		{"serve --replica-bytes -1", "--replica-bytes cannot be negative", exitUsage},
-		{"serve --port 99999", "is not a port", exitUsage},
-		{"serve --host ", "--host", exitUsage},
-		{"serve --nats nats://x --data-dir y", "are both given", exitUsage},
-		{"serve --nats-creds f", "which is missing", exitUsage},
-		{"serve --tls-cert f", "needed together", exitUsage},
-		{"serve --log-level loud", "use debug, info, warn or error", exitUsage},
-		{"serve --admin-token-file " + short, "use at least 20", exitUsage},
+		{"nodes", `there is no command "nodes": did you mean node?`, cmdline.ExitUsage},
+		{"token", "a command is missing: create, list, revoke", cmdline.ExitUsage},
+		{"token burn", `there is no command "burn"`, cmdline.ExitUsage},
+		{"token create", "--kind is missing", cmdline.ExitUsage},
+		{"token create --kind client --label a", "NAME=VALUE", cmdline.ExitUsage},
+		{"token create --kind client --expires -1h", "--expires cannot be negative", cmdline.ExitUsage},
+		{"token create extra --kind client", `unexpected argument "extra"`, cmdline.ExitUsage},
+		{"token revoke", "ID is missing", cmdline.ExitUsage},
+		{"token revoke a b", `unexpected argument "b"`, cmdline.ExitUsage},
+		{"node remove a --endpoint nowhere", "is not an http or https address", cmdline.ExitUsage},
+		{"node list --bogus", "-bogus", cmdline.ExitUsage},
+		{"node list --timeout 0s", "--timeout must be more than 0", cmdline.ExitUsage},
+		{"node list --token-file " + filepath.Join(dir, "none"), "read token", cmdline.ExitFailure},
+		{"node list --endpoint http://127.0.0.1:9", "cannot reach the hub", cmdline.ExitUnreachable},
+		{"session", "a command is missing: list, show, transcript, remove", cmdline.ExitUsage},
+		{"session show", "SESSION is missing", cmdline.ExitUsage},
+		{"session list --limit -1", "--limit cannot be negative", cmdline.ExitUsage},
+		{"serve --replica-bytes -1", "--replica-bytes cannot be negative", cmdline.ExitUsage},
+		{"serve --port 99999", "is not a port", cmdline.ExitUsage},
+		{"serve --host ", "--host", cmdline.ExitUsage},
+		{"serve --nats nats://x --data-dir y", "are both given", cmdline.ExitUsage},
+		{"serve --nats-creds f", "which is missing", cmdline.ExitUsage},
+		{"serve --tls-cert f", "needed together", cmdline.ExitUsage},
+		{"serve --log-level loud", "use debug, info, warn or error", cmdline.ExitUsage},
+		{"serve --admin-token-file " + short, "use at least 20", cmdline.ExitUsage},
 	}
 	for _, tt := range tests {
 		var out, errs bytes.Buffer
 		args := strings.Split(tt.args, " ")
 		code := run(context.Background(), args, stdio{out: &out, err: &errs})
-		if code != tt.exit || !strings.Contains(errs.String(), tt.want) || tt.exit == exitUsage && !strings.Contains(errs.String(), "hint: see: sandbox-hub") {
+		if code != tt.exit || !strings.Contains(errs.String(), tt.want) || tt.exit == cmdline.ExitUsage && !strings.Contains(errs.String(), "hint: see: sandbox-hub") {
 			t.Errorf("%s: exit code %d, want %d with %q:\n%s", tt.args, code, tt.exit, tt.want, &errs)
 		}
 		errs.Reset()
@@ -87,12 +89,12 @@ func TestServe_Refuses(t *testing.T) {
 		{"serve --port 0 --nats nats://127.0.0.1:9", "connect to the store"},
 	} {
 		var errs bytes.Buffer
-		if code := run(context.Background(), strings.Split(tt.args, " "), stdio{out: &errs, err: &errs}); code == exitOK || !strings.Contains(errs.String(), tt.want) {
+		if code := run(context.Background(), strings.Split(tt.args, " "), stdio{out: &errs, err: &errs}); code == cmdline.ExitOK || !strings.Contains(errs.String(), tt.want) {
 			t.Errorf("%s: exit code %d, want a failure with %q:\n%s", tt.args, code, tt.want, &errs)
 		}
 	}
 	end()
-	if code := <-done; code != exitOK {
+	if code := <-done; code != cmdline.ExitOK {
 		t.Errorf("the hub ended with %d", code)
 	}
 }

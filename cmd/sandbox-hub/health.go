@@ -5,6 +5,8 @@ import (
 	goruntime "runtime"
 
 	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 func healthCommand(std stdio) *cli.Command {
@@ -14,7 +16,7 @@ func healthCommand(std stdio) *cli.Command {
 		Description: "Needs no token.",
 		Flags:       targetFlags(),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			ctx, cancel, hub, err := hubOf(c)
@@ -27,7 +29,7 @@ func healthCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, map[string]string{"status": status})
+				cmdline.WriteJSON(std.out, map[string]string{"status": status})
 				return nil
 			}
 			fmt.Fprintln(std.out, status)
@@ -42,11 +44,11 @@ func versionCommand(std stdio) *cli.Command {
 		Usage: "print the version of this program",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, map[string]string{"version": version, "goVersion": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH})
+				cmdline.WriteJSON(std.out, map[string]string{"version": version, "goVersion": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH})
 				return nil
 			}
 			fmt.Fprintf(std.out, "sandbox-hub %s (%s, %s/%s)\n", version, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/fleet/client"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
@@ -23,7 +24,7 @@ func nodeListCommand(std stdio) *cli.Command {
 		Usage: "list the nodes that the token is for",
 		Flags: targetFlags(&cli.StringSliceFlag{Name: "label", Usage: "only nodes with this label, as `NAME=VALUE`; may be repeated"}),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			ctx, cancel, hub, err := hubOf(c)
@@ -36,14 +37,14 @@ func nodeListCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, nodes)
+				cmdline.WriteJSON(std.out, nodes)
 				return nil
 			}
 			rows := [][]string{{"NAME", "STATE", "LABELS", "VERSION", "SINCE"}}
 			for _, n := range nodes {
-				rows = append(rows, []string{n.Name, n.State, strings.Join(tunnel.FormatLabels(n.Labels), ","), n.Version, clock(n.Since)})
+				rows = append(rows, []string{n.Name, n.State, strings.Join(tunnel.FormatLabels(n.Labels), ","), n.Version, cmdline.Clock(n.Since)})
 			}
-			table(std.out, rows)
+			cmdline.Table(std.out, rows)
 			return nil
 		},
 	}

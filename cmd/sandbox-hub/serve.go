@@ -19,6 +19,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -79,7 +80,7 @@ seconds; a second one ends it at once.`,
 			&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
 		},
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			cfg, err := serveConfigOf(c)
@@ -102,40 +103,40 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
 	}
 	if _, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
-		return cfg, usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
+		return cfg, cmdline.Usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
 	}
 	switch {
 	case cfg.host == "":
-		return cfg, usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
+		return cfg, cmdline.Usagef(c, "--host is empty: use 0.0.0.0 for all addresses")
 	case cfg.nats != "" && c.IsSet("data-dir"):
-		return cfg, usagef(c, "--nats and --data-dir are both given: everything is kept in one of them")
+		return cfg, cmdline.Usagef(c, "--nats and --data-dir are both given: everything is kept in one of them")
 	case cfg.nats == "" && (cfg.natsCreds != "" || c.IsSet("nats-replicas")):
-		return cfg, usagef(c, "--nats-creds and --nats-replicas are about the servers of --nats, which is missing")
+		return cfg, cmdline.Usagef(c, "--nats-creds and --nats-replicas are about the servers of --nats, which is missing")
 	case cfg.replicas < 1 || cfg.replicas > 5:
-		return cfg, usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
+		return cfg, cmdline.Usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
-		return cfg, usagef(c, "--tls-cert and --tls-key are needed together")
+		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
 	case cfg.copyBytes < 0:
-		return cfg, usagef(c, "--replica-bytes cannot be negative")
+		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
 	case cfg.maxConnections < 1:
-		return cfg, usagef(c, "--max-connections must be more than 0")
+		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
 	}
 	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return cfg, usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
+		return cfg, cmdline.Usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
 	}
 	switch f := c.String("log-format"); f {
 	case "text", "json":
 		cfg.logJSON = f == "json"
 	default:
-		return cfg, usagef(c, "--log-format %s: use text or json", f)
+		return cfg, cmdline.Usagef(c, "--log-format %s: use text or json", f)
 	}
 	var err error
 	if file := c.String("admin-token-file"); file != "" {
-		if cfg.adminToken, err = readTokenFile(file); err != nil {
+		if cfg.adminToken, err = cmdline.TokenIn(file); err != nil {
 			return cfg, err
 		}
 		if len(cfg.adminToken) < leastAdminToken {
-			return cfg, usagef(c, "the token in %s has %d characters: use at least %d, as from: openssl rand -hex 24", file, len(cfg.adminToken), leastAdminToken)
+			return cfg, cmdline.Usagef(c, "the token in %s has %d characters: use at least %d, as from: openssl rand -hex 24", file, len(cfg.adminToken), leastAdminToken)
 		}
 	}
 	if cfg.dataDir == "" && cfg.nats == "" {
@@ -229,7 +230,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	go func() {
 		select {
 		case <-signals:
-			os.Exit(exitFailure)
+			os.Exit(cmdline.ExitFailure)
 		case <-stopped:
 		}
 	}()

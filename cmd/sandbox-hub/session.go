@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	gateway "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/fleet"
@@ -40,12 +41,12 @@ events a node has told of that the hub has not copied.`,
 			&cli.IntFlag{Name: "limit", Usage: "the most sessions to list, 0 is all", Value: 100},
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			limit := c.Int("limit")
 			if limit < 0 {
-				return usagef(c, "--limit cannot be negative")
+				return cmdline.Usagef(c, "--limit cannot be negative")
 			}
 			ctx, cancel, hub, err := hubOf(c)
 			if err != nil {
@@ -60,16 +61,16 @@ events a node has told of that the hub has not copied.`,
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, sessions)
+				cmdline.WriteJSON(std.out, sessions)
 				return nil
 			}
 			rows := [][]string{{"SESSION", "NODE", "AGENT", "STATE", "EVENTS", "MISSING", "UPDATED", "TITLE"}}
 			for _, s := range sessions {
 				rows = append(rows, []string{
-					s.ID, s.Node, s.Agent, string(s.State), number(s.EventCount), number(s.Replica.Missing), clock(s.UpdatedAt), titleOf(s),
+					s.ID, s.Node, s.Agent, string(s.State), number(s.EventCount), number(s.Replica.Missing), cmdline.Clock(s.UpdatedAt), titleOf(s),
 				})
 			}
-			table(std.out, rows)
+			cmdline.Table(std.out, rows)
 			return nil
 		},
 	}
@@ -117,7 +118,7 @@ func oneFlags(more ...cli.Flag) []cli.Flag {
 // onSession is the action of a command about the session that its argument names.
 func onSession(do func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		args, err := exactly(c, "SESSION")
+		args, err := cmdline.Exactly(c, "SESSION")
 		if err != nil {
 			return err
 		}
@@ -142,7 +143,7 @@ func sessionShowCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, s)
+				cmdline.WriteJSON(std.out, s)
 				return nil
 			}
 			copied := "all up to event " + number(s.Replica.LastSeq)
@@ -160,12 +161,12 @@ func sessionShowCommand(std stdio) *cli.Command {
 				{"agent", s.Agent},
 				{"title", titleOf(s)},
 				{"directory", s.Cwd},
-				{"created", clock(s.CreatedAt)},
-				{"updated", clock(s.UpdatedAt)},
+				{"created", cmdline.Clock(s.CreatedAt)},
+				{"updated", cmdline.Clock(s.UpdatedAt)},
 				{"events", number(s.EventCount)},
 				{"copied", copied},
 			}
-			table(std.out, rows)
+			cmdline.Table(std.out, rows)
 			return nil
 		}),
 	}
@@ -203,7 +204,7 @@ func sessionRemoveCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, map[string]string{"removed": id.ID})
+				cmdline.WriteJSON(std.out, map[string]string{"removed": id.ID})
 				return nil
 			}
 			fmt.Fprintln(std.err, "removed "+id.ID)

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/fleet/client"
 )
 
@@ -31,42 +30,26 @@ func targetFlags(more ...cli.Flag) []cli.Flag {
 // hubOf returns a client of the hub that the flags name, and a context that ends
 // with --timeout.
 func hubOf(c *cli.Context) (context.Context, context.CancelFunc, *client.Client, error) {
-	token := c.String("token")
-	if file := c.String("token-file"); file != "" && token == "" {
-		var err error
-		if token, err = readTokenFile(file); err != nil {
-			return nil, nil, nil, err
-		}
+	token, _, err := cmdline.Token(c, "SANDBOX_HUB")
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	hub, err := client.New(c.String("endpoint"), token)
 	if err != nil {
-		return nil, nil, nil, usagef(c, "--endpoint: %s", err)
+		return nil, nil, nil, cmdline.Usagef(c, "--endpoint: %s", err)
 	}
 	if c.Duration("timeout") <= 0 {
-		return nil, nil, nil, usagef(c, "--timeout must be more than 0")
+		return nil, nil, nil, cmdline.Usagef(c, "--timeout must be more than 0")
 	}
 	ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
 	return ctx, cancel, hub, nil
-}
-
-// readTokenFile returns the token in a file.
-func readTokenFile(file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("the file %s has no token that a header can carry", file)
-	}
-	return token, nil
 }
 
 // onOne is the action of a command that does one thing to what its argument names, and says
 // that it is done.
 func onOne(std stdio, arg, done string, do func(*client.Client, context.Context, string) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		args, err := exactly(c, arg)
+		args, err := cmdline.Exactly(c, arg)
 		if err != nil {
 			return err
 		}
@@ -79,7 +62,7 @@ func onOne(std stdio, arg, done string, do func(*client.Client, context.Context,
 			return err
 		}
 		if c.Bool("json") {
-			writeJSON(std.out, map[string]string{done: args[0]})
+			cmdline.WriteJSON(std.out, map[string]string{done: args[0]})
 			return nil
 		}
 		fmt.Fprintln(std.err, done+" "+args[0])

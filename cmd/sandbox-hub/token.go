@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -41,20 +42,20 @@ The token is shown this once; the hub keeps a hash of it.`,
 			&cli.StringFlag{Name: "note", Usage: "what it is for; shown in the list"},
 		),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			if c.String("kind") == "" {
-				return usagef(c, "--kind is missing: join or client")
+				return cmdline.Usagef(c, "--kind is missing: join or client")
 			}
 			labels, err := tunnel.ParseLabels(c.StringSlice("label"))
 			if err != nil {
-				return usagef(c, "--label: %s", err)
+				return cmdline.Usagef(c, "--label: %s", err)
 			}
 			n := fleet.NewToken{Kind: store.Kind(c.String("kind")), Scope: store.Scope(c.String("scope")), Labels: labels, Node: c.String("node"), Note: c.String("note")}
 			switch d := c.Duration("expires"); {
 			case d < 0:
-				return usagef(c, "--expires cannot be negative")
+				return cmdline.Usagef(c, "--expires cannot be negative")
 			case d > 0:
 				at := time.Now().Add(d)
 				n.Expires = &at
@@ -69,7 +70,7 @@ The token is shown this once; the hub keeps a hash of it.`,
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, t)
+				cmdline.WriteJSON(std.out, t)
 				return nil
 			}
 			fmt.Fprintln(std.out, t.Text)
@@ -84,7 +85,7 @@ func tokenListCommand(std stdio) *cli.Command {
 		Usage: "list tokens, without the tokens themselves",
 		Flags: targetFlags(),
 		Action: func(c *cli.Context) error {
-			if _, err := exactly(c); err != nil {
+			if _, err := cmdline.Exactly(c); err != nil {
 				return err
 			}
 			ctx, cancel, hub, err := hubOf(c)
@@ -97,18 +98,18 @@ func tokenListCommand(std stdio) *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				writeJSON(std.out, tokens)
+				cmdline.WriteJSON(std.out, tokens)
 				return nil
 			}
 			rows := [][]string{{"ID", "KIND", "SCOPE", "NODES", "CREATED", "EXPIRES", "NOTE"}}
 			for _, t := range tokens {
 				expires := "never"
 				if t.Expires != nil {
-					expires = clock(*t.Expires)
+					expires = cmdline.Clock(*t.Expires)
 				}
-				rows = append(rows, []string{t.ID, string(t.Kind), string(t.Scope), nodesOf(t), clock(t.Created), expires, t.Note})
+				rows = append(rows, []string{t.ID, string(t.Kind), string(t.Scope), nodesOf(t), cmdline.Clock(t.Created), expires, t.Note})
 			}
-			table(std.out, rows)
+			cmdline.Table(std.out, rows)
 			return nil
 		},
 	}

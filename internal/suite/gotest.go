@@ -232,7 +232,7 @@ func goKind(pkg, test string) string {
 		return "live " + agent
 	case strings.HasPrefix(top, "TestReal_"), top == "TestMend_RealAgents":
 		return "live " + agentOf(strings.ToLower(strings.TrimPrefix(top, "TestReal_")+"/"+rest))
-	case strings.HasPrefix(pkg, "cmd/"):
+	case strings.HasPrefix(pkg, "cmd/sandbox-"):
 		return "end-to-end"
 	}
 	return "unit"

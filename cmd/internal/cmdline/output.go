@@ -1,4 +1,4 @@
-package main
+package cmdline
 
 import (
 	"encoding/json"
@@ -10,20 +10,20 @@ import (
 	"unicode"
 )
 
-// writeJSON writes v as one line.
-func writeJSON(w io.Writer, v any) {
+// WriteJSON writes v as one line.
+func WriteJSON(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // output that cannot be written has nowhere to be reported
 }
 
-// table writes rows with aligned columns; the first row is the heading.
-func table(w io.Writer, rows [][]string) {
+// Table writes rows with aligned columns; the first row is the heading.
+func Table(w io.Writer, rows [][]string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			if cells[i] = oneLine(c); c == "" {
+			if cells[i] = OneLine(c); c == "" {
 				cells[i] = "-"
 			}
 		}
@@ -32,20 +32,20 @@ func table(w io.Writer, rows [][]string) {
 	_ = t.Flush() // as above
 }
 
-// list writes names with their values; empty values are left out.
-func list(w io.Writer, pairs ...string) {
+// List writes names with their values; empty values are left out.
+func List(w io.Writer, pairs ...string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fmt.Fprintf(t, "%s\t%s\n", pairs[i], oneLine(pairs[i+1]))
+			fmt.Fprintf(t, "%s\t%s\n", pairs[i], OneLine(pairs[i+1]))
 		}
 	}
 	_ = t.Flush() // as above
 }
 
-// printable removes what would make a terminal do anything but show text:
+// Printable removes what would make a terminal do anything but show text:
 // agents and the files they read are not trusted.
-func printable(s string) string {
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) || bidi(r) {
 			return -1
@@ -57,11 +57,11 @@ func printable(s string) string {
 // bidi reports whether r changes the direction in which others are shown.
 func bidi(r rune) bool { return r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 }
 
-// oneLine is s on one line.
-func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
+// OneLine is s on one line.
+func OneLine(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
 
-// shorten cuts s to n runes.
-func shorten(s string, n int) string {
+// Shorten cuts s to n runes.
+func Shorten(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
 		return s
@@ -69,8 +69,8 @@ func shorten(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// clock shows a time in the local zone.
-func clock(t time.Time) string {
+// Clock shows a time in the local zone.
+func Clock(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package main
+package cmdline
 
 import (
 	"slices"
@@ -7,33 +7,37 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// flagsFirst moves flags before the other arguments of their command, so that
+// Behind is what may stand behind the flags of a command.
+type Behind struct {
+	Program bool       // the command line of a program, whose flags are its own
+	Passed  []cli.Flag // flags that are passed on; those that are not the command's own
+}
+
+// FlagsFirst moves flags before the other arguments of their command, so that
 // both orders work: the library takes everything behind the first argument for
 // arguments. What follows "--", or the name of a program to run, is left alone.
-// Where a command passes flags on to the server command, those that are not its
-// own are put behind "--".
-func flagsFirst(app *cli.App, args []string) []string {
+// Where a command passes flags on, those that are not its own are put behind "--".
+func FlagsFirst(app *cli.App, args []string, behind func(*cli.Command) Behind) []string {
 	var out []string
 	command := &cli.Command{Subcommands: app.Commands, Flags: app.Flags}
 	i := 0
 	for ; i < len(args); i++ { // the names of commands
-		c := find(command.Subcommands, args[i])
+		c := Find(command.Subcommands, args[i])
 		if c == nil {
 			break
 		}
 		out = append(out, args[i])
 		command = c
 	}
-	program := command.ArgsUsage == commandLine // what follows is a command line, whose flags are its own
-	var server []cli.Flag
-	if command.ArgsUsage == serverLine {
-		server = serverFlags()
+	var last Behind
+	if behind != nil {
+		last = behind(command)
 	}
 	var flags, passed, rest []string
 	divided := false // there was a "--"
 	for ; i < len(args); i++ {
 		a := args[i]
-		if a == "--" || program && (len(a) < 2 || a[0] != '-') {
+		if a == "--" || last.Program && (len(a) < 2 || a[0] != '-') {
 			if a == "--" {
 				i++
 			}
@@ -47,8 +51,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 		}
 		name, _, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
 		into, known := &flags, command.Flags
-		if !has(known, name) && has(server, name) {
-			into, known, divided = &passed, server, true
+		if !has(known, name) && has(last.Passed, name) {
+			into, known, divided = &passed, last.Passed, true
 		}
 		*into = append(*into, a)
 		if joined || !takesValue(known, name) {
@@ -67,7 +71,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return slices.Concat(out, passed, rest)
 }
 
-func find(commands []*cli.Command, name string) *cli.Command {
+// Find returns the command of a name, or nil.
+func Find(commands []*cli.Command, name string) *cli.Command {
 	for _, c := range commands {
 		if c.HasName(name) {
 			return c

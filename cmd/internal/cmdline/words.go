@@ -1,4 +1,4 @@
-package main
+package cmdline
 
 import (
 	"fmt"
@@ -15,14 +15,14 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		return unknownFlag(c, name)
 	}
 	if head, name, ok := strings.Cut(text, "flag needs an argument: -"); ok && head == "" {
-		return &usage{"the value of " + dashes(name) + " is missing", commandPath(c)}
+		return &Usage{"the value of " + dashes(name) + " is missing", path(c)}
 	}
 	// invalid value "x" for flag -timeout: parse error
 	if head, tail, ok := strings.Cut(text, " for flag -"); ok {
 		name, why, _ := strings.Cut(tail, ":")
 		text = head + " for " + dashes(name) + ":" + why
 	}
-	return &usage{text, commandPath(c)}
+	return &Usage{text, path(c)}
 }
 
 // dashes is a flag as people write it.
@@ -44,13 +44,13 @@ func unknownFlag(c *cli.Context, name string) error {
 	for _, f := range flags {
 		known = append(known, f.Names()...)
 	}
-	if like := nearest(name, append(known, "help")); like != "" {
-		return &usage{text + ": did you mean " + dashes(like) + "?", commandPath(c)}
+	if like := Nearest(name, append(known, "help")); like != "" {
+		return &Usage{text + ": did you mean " + dashes(like) + "?", path(c)}
 	}
 	if command := commandWith(c.App.Commands, name); top && command != nil {
-		text = fmt.Sprintf("%s before a command: it belongs behind one, as in sandbox-agent %s %s", dashes(name), command.Name, dashes(name))
+		text = fmt.Sprintf("%s before a command: it belongs behind one, as in %s %s %s", dashes(name), c.App.Name, command.Name, dashes(name))
 	}
-	return &usage{text, commandPath(c)}
+	return &Usage{text, path(c)}
 }
 
 // commandWith returns the first command that has a flag; the gateway's own comes
@@ -74,7 +74,7 @@ func unknownCommand(app *cli.App, args []string) error {
 		if a == "" || a[0] == '-' {
 			return nil
 		}
-		c := find(commands, a)
+		c := Find(commands, a)
 		if c == nil {
 			var names []string
 			for _, sub := range commands {
@@ -83,10 +83,10 @@ func unknownCommand(app *cli.App, args []string) error {
 				}
 			}
 			text := fmt.Sprintf("there is no command %q", a)
-			if like := nearest(a, names); like != "" {
+			if like := Nearest(a, names); like != "" {
 				text += ": did you mean " + like + "?"
 			}
-			return &usage{text, path}
+			return &Usage{text, path}
 		}
 		if len(c.Subcommands) == 0 {
 			return nil
@@ -96,9 +96,9 @@ func unknownCommand(app *cli.App, args []string) error {
 	return nil
 }
 
-// nearest returns the name that a mistyped word is most like; "" when it is like
+// Nearest returns the name that a mistyped word is most like; "" when it is like
 // none.
-func nearest(word string, names []string) string {
+func Nearest(word string, names []string) string {
 	best, least := "", 1+max(1, min(len(word)/3, 3))
 	for _, name := range names {
 		if d := distance(strings.ToLower(word), name); d < least && d < len(name) {

@@ -1,0 +1,101 @@
+package cmdline
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// The exit codes that both programs have. The tables in their help say the same.
+const (
+	ExitOK          = 0
+	ExitFailure     = 1
+	ExitUsage       = 2
+	ExitUnreachable = 3
+	ExitAuth        = 4
+	ExitNotFound    = 5
+)
+
+// Report is an error as a program prints it.
+type Report struct {
+	Exit   int
+	Type   string // of a problem, "" when there is none
+	Title  string
+	Status int // of the problem
+	Detail string
+	Code   int64           // of a JSON-RPC error
+	Data   json.RawMessage // of a JSON-RPC error
+	Stderr string          // what an agent wrote before
+	Hint   string
+}
+
+// Print writes the report for people, or as one JSON object.
+func (r *Report) Print(w io.Writer, asJSON bool) {
+	if asJSON {
+		doc := map[string]any{"title": r.Title, "exitCode": r.Exit}
+		for name, v := range map[string]string{"type": r.Type, "detail": r.Detail, "hint": r.Hint} {
+			if v != "" {
+				doc[name] = v
+			}
+		}
+		if r.Status != 0 {
+			doc["status"] = r.Status
+		}
+		if r.Code != 0 {
+			doc["code"] = r.Code
+		}
+		if len(r.Data) > 0 {
+			doc["data"] = r.Data
+		}
+		WriteJSON(w, doc)
+		return
+	}
+	text := r.Title
+	if r.Detail != "" {
+		text += ": " + r.Detail
+	}
+	fmt.Fprintln(w, "error: "+Printable(text))
+	if r.Stderr != "" && !strings.Contains(r.Detail, r.Stderr) {
+		fmt.Fprintln(w, "stderr: "+Printable(r.Stderr))
+	}
+	if r.Hint != "" {
+		fmt.Fprintln(w, "hint: "+r.Hint)
+	}
+}
+
+// WrongUse reports an error about arguments.
+func WrongUse(use *Usage) Report {
+	return Report{Exit: ExitUsage, Title: "wrong usage", Detail: use.Text, Hint: "see: " + use.Command + " --help"}
+}
+
+// NotReached reports that a server could not be talked to; hint is for one that does not
+// run, or runs elsewhere.
+func NotReached(server string, err error, hint string) Report {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		hint = "if the certificate is right, say so: SSL_CERT_FILE names a file with the authority that signed it"
+	}
+	return Report{Exit: ExitUnreachable, Title: "cannot reach " + server, Detail: err.Error(), Hint: hint}
+}
+
+// Unreachable reports whether err is of a network, and not of an address to listen on.
+func Unreachable(err error) bool {
+	var opErr *net.OpError
+	var netErr net.Error
+	var urlErr *url.Error
+	if errors.As(err, &opErr) && opErr.Op == "listen" {
+		return false
+	}
+	// The system's errors about local files look like those of a network.
+	if errors.As(err, new(*os.PathError)) || errors.As(err, new(*os.LinkError)) {
+		return false
+	}
+	return errors.As(err, &netErr) || errors.As(err, &urlErr) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, io.ErrUnexpectedEOF)
+}

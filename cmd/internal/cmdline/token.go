@@ -1,0 +1,39 @@
+package cmdline
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Token returns the token of --token, --token-file or their variables, whose names begin
+// with prefix, and the file that it is from; "" when there is none. What stands on the
+// command line goes before what is in the environment.
+func Token(c *cli.Context, prefix string) (token, file string, err error) {
+	token, file = c.String("token"), c.String("token-file")
+	exported := token == os.Getenv(prefix+"_TOKEN") && file != os.Getenv(prefix+"_TOKEN_FILE")
+	if file == "" || token != "" && !exported {
+		file = ""
+	} else if token, err = TokenIn(file); err != nil {
+		return "", "", err
+	}
+	if file != "" && token == "" {
+		return "", "", Usagef(c, "the token file %s is empty", file)
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) || r == ' ' }) {
+		return "", "", Usagef(c, "the token has characters that a header cannot carry: use printable ASCII without blanks")
+	}
+	return token, file, nil
+}
+
+// TokenIn returns what is in the file of a token.
+func TokenIn(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
