@@ -13,6 +13,10 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
+// lifeOfSession is in how many rounds a session is used: each one is loaded with all its
+// history in each of them.
+const lifeOfSession = 25
+
 // TestChaos_NothingStaysOpen kills the gateway and agents at random moments, while
 // sessions work, ask, and run tools, and cancels what is left. After each round no call
 // and no request is open that nobody can end, and each session is idle and goes on.
@@ -38,10 +42,16 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 	g.start()
 	c := connect(t, g, wsocket, options{})
 	var sessions []string
-	for range 4 {
-		sessions = append(sessions, c.newSessionWith(map[string]any{"isolation": "session"}))
-	}
 	for round := range rounds {
+		if round%lifeOfSession == 0 {
+			for _, s := range sessions {
+				c.must("session/delete", map[string]any{"sessionId": s})
+			}
+			sessions = sessions[:0]
+			for range 4 {
+				sessions = append(sessions, c.newSessionWith(map[string]any{"isolation": "session"}))
+			}
+		}
 		var answers []<-chan message
 		for _, s := range sessions {
 			for range 1 + dice.IntN(2) { // one may wait behind the other
@@ -68,6 +78,7 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 			gateways++
 			g.kill(syscall.SIGKILL)
 			c.abandon()
+			c.forget()
 			g.restart()
 			c = connect(t, g, wsocket, options{})
 		}
@@ -103,6 +114,7 @@ func TestChaos_NothingStaysOpen(t *testing.T) {
 func checkSettled(t *testing.T, g *gateway, session, when string) {
 	t.Helper()
 	c := connect(t, g, wsocket, options{})
+	defer c.forget()
 	defer c.close()
 	c.attach("session/load", session, nil)
 	var info struct {

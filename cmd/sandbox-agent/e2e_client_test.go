@@ -526,6 +526,13 @@ func stopReason(t testing.TB, result json.RawMessage) string {
 	return r.StopReason
 }
 
+// forget drops what was received; the test that made the connection keeps it to its end.
+func (c *client) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inbox = nil
+}
+
 // messages returns what has arrived and no request waited for.
 func (c *client) messages() []message {
 	c.mu.Lock()
