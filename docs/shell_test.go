@@ -122,7 +122,7 @@ func freePort(t *testing.T) string {
 // the address of a gateway.
 const prologue = `set -euo pipefail
 trap 'code=$?; trap - EXIT; trap "" TERM; kill 0; wait; exit $code' EXIT
-address() { timeout 60 grep -m1 -q "http://127.0.0.1:$PORT" <(tail -n +1 -F "$1" 2>/dev/null); }
+address() { timeout 60 grep -m1 -q "https\?://127.0.0.1:$PORT" <(tail -n +1 -F "$1" 2>/dev/null); }
 `
 
 // runPage runs a page's blocks, one after the other, in one shell.
