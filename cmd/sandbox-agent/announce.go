@@ -5,12 +5,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 )
 
@@ -18,7 +18,7 @@ import (
 // when the log is JSON, for people otherwise. It shows a token only when it was made for this
 // run.
 func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
-	url := endpointURL(cfg, addr)
+	url := cmdline.LocalURL(cfg.host, cfg.port, addr, cfg.tlsCert != "")
 	open := cfg.token == ""
 	exposed := open && !control.Loopback(cfg.host)
 	if cfg.logJSON {
@@ -90,22 +90,6 @@ func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
-}
-
-// endpointURL is the address that works on this machine, with the real port.
-func endpointURL(cfg serverConfig, addr net.Addr) string {
-	scheme := "http"
-	if cfg.tlsCert != "" {
-		scheme = "https"
-	}
-	host, port := cfg.host, cfg.port
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		port = fmt.Sprint(tcp.Port)
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // quoteWord is s as one word of a shell command.

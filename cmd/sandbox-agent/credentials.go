@@ -40,7 +40,7 @@ func findCredentials(c *cli.Context, std stdio) ([]credentials.Credential, []cre
 		return nil, nil, err
 	}
 	o := credentials.Options{
-		Home: c.String("home-dir"), Agents: words(c.StringSlice("agent")), Providers: words(c.StringSlice("provider")), NoOAuth: c.Bool("no-oauth"),
+		Home: c.String("home-dir"), Agents: cmdline.Words(c.StringSlice("agent")), Providers: cmdline.Words(c.StringSlice("provider")), NoOAuth: c.Bool("no-oauth"),
 	}
 	for _, agent := range o.Agents {
 		if !credentials.Known(agent) {

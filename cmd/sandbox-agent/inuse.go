@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // explainListen says who has the address that the gateway wants, and what can be
@@ -19,7 +21,7 @@ func explainListen(ctx context.Context, cfg serverConfig, err error) error {
 	if pid, name := listener(cfg.port); pid != 0 {
 		who = fmt.Sprintf(" by %s (process %d)", name, pid)
 	}
-	url := endpointURL(cfg, nil)
+	url := cmdline.LocalURL(cfg.host, cfg.port, nil, cfg.tlsCert != "")
 	if answers(ctx, url) {
 		return fmt.Errorf("%s is in use%s, which is a gateway already: use that one (sandbox-agent prompt --endpoint %s ...), stop it, or give this one another --port; 0 is any free one", address, who, url)
 	}

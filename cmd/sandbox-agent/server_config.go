@@ -2,10 +2,7 @@ package main
 
 import (
 	"crypto/rand"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,10 +125,10 @@ func serverConfigOf(c *cli.Context) (serverConfig, error) {
 		return cfg, err
 	}
 	cfg.host, cfg.port = strings.Trim(c.String("host"), "[]"), c.String("port")
-	cfg.allowedHosts = words(c.StringSlice("allowed-host"))
+	cfg.allowedHosts = cmdline.Words(c.StringSlice("allowed-host"))
 	cfg.cors = control.CORS{
-		Origins: words(c.StringSlice("cors-allow-origin")), Methods: words(c.StringSlice("cors-allow-method")),
-		Headers: words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
+		Origins: cmdline.Words(c.StringSlice("cors-allow-origin")), Methods: cmdline.Words(c.StringSlice("cors-allow-method")),
+		Headers: cmdline.Words(c.StringSlice("cors-allow-header")), Credentials: c.Bool("cors-allow-credentials"),
 	}
 	cfg.defaultAgent = c.String("default-agent")
 	cfg.tlsCert, cfg.tlsKey = c.String("tls-cert"), c.String("tls-key")
@@ -249,28 +246,4 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 
 func (c *serverConfig) guard() control.Guard {
 	return control.Guard{Bind: c.host, AllowedHosts: c.allowedHosts, Token: c.token, CORS: c.cors}
-}
-
-// words splits values at commas, for variables that hold several.
-func words(values []string) []string {
-	var out []string
-	for _, v := range values {
-		for w := range strings.SplitSeq(v, ",") {
-			if w = strings.TrimSpace(w); w != "" {
-				out = append(out, w)
-			}
-		}
-	}
-	return out
-}
-
-func defaultDataDir() (string, error) {
-	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
-		return filepath.Join(base, "sandbox-agent"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find data directory, give --data-dir: %w", err)
-	}
-	return filepath.Join(home, ".local", "share", "sandbox-agent"), nil
 }

@@ -36,7 +36,7 @@ func dataDirOf(c *cli.Context) (string, error) {
 	dir := c.String("data-dir")
 	if dir == "" {
 		var err error
-		if dir, err = defaultDataDir(); err != nil {
+		if dir, err = cmdline.DataDir("sandbox-agent"); err != nil {
 			return "", err
 		}
 	}
@@ -57,7 +57,7 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 	if o.Sources, err = sourcesOf(c); err != nil {
 		return o, err
 	}
-	for _, w := range words(c.StringSlice("mirror")) {
+	for _, w := range cmdline.Words(c.StringSlice("mirror")) {
 		from, to, ok := strings.Cut(w, "=")
 		switch {
 		case !ok:
@@ -81,7 +81,7 @@ func installOptionsOf(c *cli.Context) (install.Options, error) {
 // sourcesOf returns the sources of --source; nil means the standard ones.
 func sourcesOf(c *cli.Context) ([]install.Source, error) {
 	var sources []install.Source
-	for _, w := range words(c.StringSlice("source")) {
+	for _, w := range cmdline.Words(c.StringSlice("source")) {
 		if !slices.Contains(sourceNames(), w) {
 			return nil, cmdline.Usagef(c, "--source %s: use %s", w, strings.Join(sourceNames(), ", "))
 		}

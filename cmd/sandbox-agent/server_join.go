@@ -64,7 +64,7 @@ func joinConfigOf(c *cli.Context) (joinConfig, error) {
 	if err := tunnel.CheckName(cfg.name); err != nil {
 		return cfg, cmdline.Usagef(c, "--node-name: %s", err)
 	}
-	if cfg.labels, err = tunnel.ParseLabels(words(c.StringSlice("label"))); err != nil {
+	if cfg.labels, err = tunnel.ParseLabels(cmdline.Words(c.StringSlice("label"))); err != nil {
 		return cfg, cmdline.Usagef(c, "--label: %s", err)
 	}
 	return cfg, nil

@@ -61,7 +61,7 @@ func (t *target) ofDaemon() error {
 	dir := os.Getenv("SANDBOX_AGENT_DATA_DIR")
 	if dir == "" {
 		var err error
-		if dir, err = defaultDataDir(); err != nil {
+		if dir, err = cmdline.DataDir("sandbox-agent"); err != nil {
 			return nil // without a home there is no daemon to be found
 		}
 	}

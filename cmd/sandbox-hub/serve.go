@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -99,7 +98,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	cfg := serveConfig{
 		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"), dataDir: c.String("data-dir"),
 		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"), copyBytes: c.Int64("replica-bytes"),
-		cors:    control.CORS{Origins: words(c.StringSlice("cors-allow-origin"))},
+		cors:    control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
 		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
 	}
 	if _, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
@@ -140,36 +139,13 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		}
 	}
 	if cfg.dataDir == "" && cfg.nats == "" {
-		cfg.dataDir, err = defaultDataDir()
+		cfg.dataDir, err = cmdline.DataDir("sandbox-hub")
 	}
 	return cfg, err
 }
 
 // leastAdminToken is the length of an admin token that nobody guesses.
 const leastAdminToken = 20
-
-// words splits values at commas, for variables that hold several.
-func words(values []string) (out []string) {
-	for _, v := range values {
-		for w := range strings.SplitSeq(v, ",") {
-			if w = strings.TrimSpace(w); w != "" {
-				out = append(out, w)
-			}
-		}
-	}
-	return out
-}
-
-func defaultDataDir() (string, error) {
-	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
-		return filepath.Join(base, "sandbox-hub"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find data directory, give --data-dir: %w", err)
-	}
-	return filepath.Join(home, ".local", "share", "sandbox-hub"), nil
-}
 
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
@@ -293,18 +269,7 @@ func newHTTPServer(h http.Handler, connections *control.Connections, log *slog.L
 
 // announce says where the hub listens, and the token that was made for this start.
 func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std stdio) {
-	scheme := "http"
-	if cfg.tlsCert != "" {
-		scheme = "https"
-	}
-	host, port := cfg.host, cfg.port
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		port = fmt.Sprint(tcp.Port)
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	url := scheme + "://" + net.JoinHostPort(host, port)
+	url := cmdline.LocalURL(cfg.host, cfg.port, addr, cfg.tlsCert != "")
 	if made != "" { // before the address: who waits for that finds the token
 		fmt.Fprintln(std.err, "A token with the scope admin is printed on the standard output. It is shown this once.")
 		fmt.Fprintln(std.out, made)
@@ -315,7 +280,7 @@ func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std
 		fmt.Fprintf(std.err, "sandbox-hub %s listening on %s\n", version, url)
 		fmt.Fprintf(std.err, "Let a gateway join: sandbox-hub token create --endpoint %s --kind join >join-token && sandbox-agent server --join %s --join-token-file join-token\n", url, url)
 	}
-	if scheme == "http" && !control.Loopback(cfg.host) {
+	if cfg.tlsCert == "" && !control.Loopback(cfg.host) {
 		log.Warn("without TLS tokens can be read on their way: give --tls-cert, or put a proxy with TLS before the hub")
 	}
 }

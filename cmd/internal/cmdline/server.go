@@ -1,0 +1,51 @@
+package cmdline
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Words splits values at commas, for variables that hold several.
+func Words(values []string) []string {
+	var out []string
+	for _, v := range values {
+		for w := range strings.SplitSeq(v, ",") {
+			if w = strings.TrimSpace(w); w != "" {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+// DataDir is where a program keeps what it has, unless it is told otherwise.
+func DataDir(program string) (string, error) {
+	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, program), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find data directory, give --data-dir: %w", err)
+	}
+	return filepath.Join(home, ".local", "share", program), nil
+}
+
+// LocalURL is the address, good on this machine, of a server for host and port. The port
+// is that of addr where the server listens already.
+func LocalURL(host, port string, addr net.Addr, tls bool) string {
+	scheme := "http"
+	if tls {
+		scheme = "https"
+	}
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		port = fmt.Sprint(tcp.Port)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
