@@ -42,7 +42,7 @@ var shared = map[string][]string{
 		"instructions, system prompt and skills", "a skill is used", "additional directories", "what has no effect is listed",
 	},
 	"sessions": {
-		"session of a terminal is listed and loaded", "closed, loaded and resumed", "turns of a terminal come into the log", "two clients on one session, which is deleted",
+		"session of a terminal is listed and loaded", "closed, loaded and resumed, with turns of a terminal between", "two clients on one session, which is deleted",
 		"fork knows the past and is on its own", "unknown session", "process killed in the middle of turns", "an agent whose files are gone says so", "gateway killed and restarted",
 	},
 	"nokey": {"no key is said at once", "each field of a session's own credentials is used, or refused"},
@@ -155,7 +155,7 @@ var ampAgent = bridged{
 			"a server that a turn leaves running outlives it, not the session",
 		},
 		"asks": {
-			"permission answered late", "another client answers", "parallel permissions", "readonly and bypass",
+			"permission answered late", "another client answers", "parallel permissions",
 			"the user's settings are honoured and unchanged", "settings of a workspace that decide are refused",
 			"mode at the start, and one that is not allowed",
 		},

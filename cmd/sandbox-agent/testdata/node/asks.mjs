@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync } from "node:fs";
 import { choose, contentOf, env, failure, heard, own, ownOf, place, script, valueOf } from "./link.mjs";
 
+/** A session with wishes that have no effect, in which settings may be changed. */
+const changing = (w, a, answer) => a.oneProcess ? w.session({ meta: a.noEffect.meta, answer }) : w.borrow({ meta: a.noEffect.meta }, answer);
 const touching = (w, a, name, after = "went on") => script([[a.touch(`${w.dir}/${name}`)], [{ say: after }]]);
 const forms = { elicitation: { form: {} } };
 const alive = async (s) => assert.equal((await s.prompt("say alive")).text, "alive");
@@ -93,7 +95,7 @@ export default {
   async "permission allowed for the session is not asked again"(w, a) {
     const move = a.allowed?.(w) ?? a.touch(`${w.dir}/same`);
     const same = () => script([[move], [{ say: "went on" }]]);
-    const s = await w.session({ answer: choose(a.allowAlways ?? "allow_always") });
+    const s = await changing(w, a, choose(a.allowAlways ?? "allow_always"));
     assert.equal((await s.prompt(same())).asked.length, 1);
     assert.equal((await s.prompt(same())).asked.length, 0);
     if (a.another !== undefined) assert.equal((await s.prompt(touching(w, a, "another"))).asked.length, a.another, "another command");
@@ -186,7 +188,7 @@ export default {
     await throughModes(w, a, s, async (mode) => assert.equal(valueOf((await s.set(id, mode)).configOptions, id), mode));
   },
   async "model and effort in a running session"(w, a) {
-    const s = await w.session();
+    const s = await changing(w, a);
     const [model, effort] = ["model", "thought_level"].map((c) => s.result.configOptions.find((o) => o.category === c));
     const said = async (what) => {
       await s.prompt(`say ${what} ${w.name}`);
@@ -237,9 +239,8 @@ export default {
     await a.reach(w, await equipped(w, a, choose("reject_once")), `${env.WORK}/equipped`);
   },
   async "what has no effect is listed"(w, a) {
-    const { meta, fields } = a.noEffect;
-    const s = await w.session({ meta });
-    assert.deepEqual(ownOf(s.result).unsupported.map((u) => u.field).sort(), fields);
+    const s = await changing(w, a);
+    assert.deepEqual(ownOf(s.result).unsupported.map((u) => u.field).sort(), a.noEffect.fields);
     if (env.VERSION) assert.equal(ownOf(s.result).agentVersion, env.VERSION);
   },
 };

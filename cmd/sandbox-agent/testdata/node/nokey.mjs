@@ -36,6 +36,7 @@ export const last = {
     if (a.nokey.refused) {
       const e = await failure(w.session({ meta: { credentials: { apiKey: a.nokey.refused, ...address } } }));
       assert.equal(e.code, -32000, e.all);
+      assert.match(e.message, a.nokey.says);
       assert.doesNotMatch(e.message, /\x1b/, "what it wrote for a terminal is plain text");
     }
 
