@@ -29,13 +29,13 @@ type bridged struct {
 var shared = map[string][]string{
 	"turns": {
 		"usage and title", "a command is listed and run", "text without duplicates", "thinking", "command output", "live output of a command",
-		"failed command", "large output is shortened", "read is a read", "changed files are shown as diffs", "plan", "parallel calls",
+		"failed command", "large output is shortened", "changed files are shown as diffs", "plan", "parallel calls",
 		"unknown tool is a failed call", "image, resource and link in a prompt", "bad key ends the prompt at once",
 		"provider's refusal is quoted", "max_tokens and refusal", "retry is noticed", "cancel while streaming", "cancel at once",
 		"cancel while a command runs", "cancel when idle", "a second prompt waits", "compaction", "subagent belongs to its call", "sessions at once",
 	},
 	"asks": {
-		"permission allowed once is asked again", "permission allowed for the session is not asked again",
+		"read is a read", "permission allowed once is asked again", "permission allowed for the session is not asked again",
 		"permission rejected, and the turn goes on", "permission answered as cancelled ends the turn", "cancel while a permission is open",
 		"permission inside a subagent", "question as elicitation", "question by the gateway's extension", "question as permission requests",
 		"mode by set_mode", "mode by config option", "model and effort in a running session", "model and effort at the start",

@@ -6,7 +6,7 @@ import { choose, contentOf, env, failure, heard, own, ownOf, place, script, valu
 /** A session with wishes that have no effect, in which settings may be changed. */
 const changing = (w, a, answer) => a.oneProcess ? w.session({ meta: a.noEffect.meta, answer }) : w.borrow({ meta: a.noEffect.meta }, answer);
 const touching = (w, a, name, after = "went on") => script([[a.touch(`${w.dir}/${name}`)], [{ say: after }]]);
-const forms = { elicitation: { form: {} } };
+export const forms = { elicitation: { form: {} }, session: { notices: {} } };
 const alive = async (s) => assert.equal((await s.prompt("say alive")).text, "alive");
 
 /** A session in which an agent may ask questions. */
@@ -46,9 +46,12 @@ export function skill(dir, name, description, body) {
   place(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
 }
 
+/** Where that is: outside of other sessions' folder. */
+export const equipment = `${env.WORK}/../equipped`;
+
 /** A session that was given all that a session can be given at its start. */
 export async function equipped(w, a, answer) {
-  const dir = `${env.WORK}/equipped`;
+  const dir = equipment;
   for (const name of ["in", "skills", "more", "even-more"]) mkdirSync(`${dir}/${name}`, { recursive: true });
   skill(`${dir}/skills`, "demo", "DOES DEMOS WELL", "say SKILL BODY for $ARGUMENTS");
   for (const name of ["more", "even-more"]) place(`${dir}/${name}/there.txt`, "it is there\n");
@@ -79,6 +82,15 @@ async function throughModes(w, a, s, set) {
 }
 
 export default {
+  async "read is a read"(w, a) {
+    place(`${w.dir}/notes.txt`, "some notes\n");
+    const turn = await (await w.borrow()).prompt(`read ${w.dir}/notes.txt`);
+    const c = turn.call(a.reads);
+    assert.deepEqual([c.kind, c.status, c.locations[0].path], ["read", "completed", `${w.dir}/notes.txt`]);
+    assert.match(contentOf(c), /some notes/);
+    assert.match(turn.text, /read: .*some notes/s);
+    assert.equal(turn.asked.length, 0);
+  },
   async "permission allowed once is asked again"(w, a) {
     const s = await w.borrow({}, choose("allow_once"));
     for (const name of ["one", "two"]) {
@@ -236,7 +248,7 @@ export default {
     await a.useSkill(w, s, name);
   },
   async "additional directories"(w, a) {
-    await a.reach(w, await equipped(w, a, choose("reject_once")), `${env.WORK}/equipped`);
+    await a.reach(w, await equipped(w, a, choose("reject_once")), equipment);
   },
   async "what has no effect is listed"(w, a) {
     const s = await changing(w, a);

@@ -103,16 +103,6 @@ export default {
     const longest = Math.max(...turn.of("tool_call_update").map((u) => contentOf(u).length));
     assert.ok(longest < most, `an update of ${longest}`);
   },
-  async "read is a read"(w, a) {
-    writeFileSync(`${w.dir}/notes.txt`, "some notes\n");
-    const { capabilities } = free(a); // others need another process, where sessions share one
-    const turn = await (await w.borrow(a.oneProcess ? { capabilities } : {})).prompt(`read ${w.dir}/notes.txt`);
-    const c = turn.call(a.reads);
-    assert.deepEqual([c.kind, c.status, c.locations[0].path], ["read", "completed", `${w.dir}/notes.txt`]);
-    assert.match(contentOf(c), /some notes/);
-    assert.match(turn.text, /read: .*some notes/s);
-    assert.equal(turn.asked.length, 0);
-  },
   async "changed files are shown as diffs"(w, a) {
     writeFileSync(`${w.dir}/old.txt`, "one\ntwo\nthree\n");
     const { settings = free(a), answer, rounds, diffs } = a.edits(w);

@@ -82,7 +82,7 @@ export default {
         assert.equal(s.text, "alive", "what comes late is dropped");
       },
       async "a server that a turn leaves running outlives it, not the session"(w, a) {
-        const s = await w.session(free(a));
+        const s = await w.take(free(a));
         await s.prompt(`run nohup sleep 900 >/dev/null 2>&1 & echo $! > ${w.dir}/server`);
         const pid = readFileSync(`${w.dir}/server`, "utf8").trim();
         await s.prompt("say between");
