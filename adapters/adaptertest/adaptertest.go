@@ -106,8 +106,9 @@ type contract struct {
 	check func(s *suite, t testing.TB)
 }
 
-// contracts are run in this order. The first ones share a connection, load and
-// resume end it and go on in others, and the last ones end theirs.
+// contracts are run in this order. The first ones share a connection, load and resume
+// end it and go on in others. From crash-fails-pending on each connection serves as many
+// as it can, since each costs a start of the agent.
 var contracts = []contract{
 	{"initialize", nil, (*suite).initialize},
 	{"new", nil, (*suite).new},
@@ -130,12 +131,12 @@ var contracts = []contract{
 	{"load", []string{"Say"}, (*suite).load},
 	{"resume", []string{"Say"}, (*suite).resume},
 	{"features", nil, (*suite).features},
-	{"close-idempotent", []string{"Run"}, (*suite).closeIdempotent},
 	{"open-ctx-bounds-only-open", []string{"Say"}, (*suite).openContext},
 	{"crash-fails-pending", []string{"Crash"}, (*suite).crashFailsPending},
 	{"calls-of-a-dead-process", []string{"Say"}, (*suite).callsOfADeadProcess},
 	{"load-with-other-settings", []string{"Say"}, (*suite).loadWithOtherSettings},
 	{"lost-record", []string{"Say"}, (*suite).lostRecord},
+	{"close-idempotent", []string{"Run"}, (*suite).closeIdempotent},
 	{"close-leaves-no-process", []string{"Say"}, (*suite).closeLeavesNoProcess},
 	{"no-goroutine-left", []string{"Say"}, (*suite).noGoroutineLeft},
 	// The last one: it judges the frames of all others.
@@ -178,9 +179,11 @@ type suite struct {
 	cwd   string          // of the sessions of all shared connections
 
 	shared *client // what contracts use one after another; nil when there is none
+	shares int     // how many connections have been shared
 	past   *past   // what load and resume come back to; nil until it was made
 
 	crashed schema.SessionID // in which the process died; "" until it has
+	spawned *spawned         // what the last connection had started; nil until close-idempotent
 	server  schema.MCPServer // makes marker when it is started
 	marker  string           // "" until there is the server
 

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acptest"
@@ -44,6 +47,10 @@ type client struct {
 	end    error         // why; valid when ended is closed
 	lastID int64
 
+	bound      context.CancelFunc // ends the context with which it was opened
+	before     map[process]bool   // what ran when it was opened; of shared connections only
+	goroutines goleak.Option      // likewise
+
 	hello  *schema.InitializeResponse
 	first  schema.SessionID // "" until a contract needed it
 	second schema.SessionID // "" until a contract needed two
@@ -57,9 +64,7 @@ type client struct {
 // open opens a connection and closes it at the end of the test at the latest.
 func (s *suite) open(t testing.TB) *client {
 	t.Helper()
-	// Not bounded, so that only the contract about it depends on what the end
-	// of Open's context does.
-	c := s.openWith(context.WithoutCancel(t.Context()), t, t, filepath.Join(t.TempDir(), "state"), t.TempDir())
+	c := s.openWith(t, t, filepath.Join(t.TempDir(), "state"), t.TempDir())
 	t.Cleanup(c.close)
 	return c
 }
@@ -68,18 +73,14 @@ func (s *suite) open(t testing.TB) *client {
 func (s *suite) connected(t testing.TB) *client {
 	t.Helper()
 	if s.shared == nil {
-		s.connect(context.WithoutCancel(t.Context()), t)
+		before, goroutines := proc.descendants(os.Getpid()), goleak.IgnoreCurrent()
+		s.shared = s.openWith(t, s.owner, s.state, s.cwd)
+		s.shared.before, s.shared.goroutines = before, goroutines
+		s.shares++
+		s.shared.initialize()
 	}
 	s.shared.use(t)
 	return s.shared
-}
-
-// connect opens a connection that the contracts share from now on.
-func (s *suite) connect(ctx context.Context, t testing.TB) {
-	t.Helper()
-	s.drop(t)
-	s.shared = s.openWith(ctx, t, s.owner, s.state, s.cwd)
-	s.shared.initialize()
 }
 
 // drop closes the shared connection. Who asks for it next gets another one.
@@ -94,7 +95,7 @@ func (s *suite) drop(t testing.TB) {
 
 // openWith opens a connection for t, which the caller closes. It lasts as long as
 // owner at most.
-func (s *suite) openWith(ctx context.Context, t, owner testing.TB, stateDir, cwd string) *client {
+func (s *suite) openWith(t, owner testing.TB, stateDir, cwd string) *client {
 	t.Helper()
 	c := &client{
 		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner), two: acptest.NewFor(owner, 2),
@@ -106,11 +107,16 @@ func (s *suite) openWith(ctx context.Context, t, owner testing.TB, stateDir, cwd
 	}
 	o := s.Options
 	o.StateDir, o.Logger = stateDir, discard
+	// Nothing ends it before the connection's end, so that only the contract about it
+	// depends on what its end does.
+	ctx, bound := context.WithCancel(context.WithoutCancel(t.Context()))
+	c.bound = bound
 	err := c.within("Open", func() (err error) {
 		c.conn, err = s.Adapter.Open(ctx, o)
 		return err
 	})
 	if err != nil {
+		c.bound()
 		t.Fatalf("Open: %v", err)
 	}
 	c.work.Go(c.read)
@@ -210,6 +216,7 @@ func (c *client) within(what string, f func() error) error {
 // close closes the connection, once, and waits for all goroutines of c.
 func (c *client) close() {
 	c.closed.Do(func() {
+		defer c.bound()
 		if c.conn == nil {
 			return
 		}

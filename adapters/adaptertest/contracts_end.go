@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
@@ -66,6 +67,7 @@ func (s *suite) crashFailsPending(t testing.TB) {
 // once and again, ends what waits, and fails writes from then on.
 func (s *suite) closeIdempotent(t testing.TB) {
 	c, id := s.ready(t)
+	s.spawn(c, id)
 	c.begin(id, s.Prompts.Run.Text).started()
 	const closers = 3
 	err := c.within("Close", func() error {
@@ -96,58 +98,82 @@ func (s *suite) closeIdempotent(t testing.TB) {
 	s.drop(t)
 }
 
+// spawned is what a connection had started before it was closed.
+type spawned struct {
+	all        map[process]bool
+	least      int           // how many there must be
+	own        *process      // the agent's own; nil if the connection does not tell
+	goroutines goleak.Option // those that ran before; nil if they cannot be told from others
+}
+
+// spawn has the agent start a process that outlives the agent's own, and notes what
+// close-leaves-no-process looks for behind the connection's end.
+func (s *suite) spawn(c *client, id schema.SessionID) {
+	c.t.Helper()
+	if !proc.known() || s.Skip["close-leaves-no-process"] != "" {
+		return
+	}
+	got := &spawned{least: 1}
+	if s.Prompts.Spawn.Text != "" {
+		c.prompt(id, s.Prompts.Spawn)
+	}
+	got.all = proc.descendants(os.Getpid())
+	maps.DeleteFunc(got.all, func(p process, _ bool) bool { return c.before[p] })
+	if conn, ok := c.conn.(adapters.Process); ok {
+		own, _ := proc.find(conn.PID())
+		got.own = &own
+		if got.all[own] {
+			// Another test may have started the others.
+			got.all = proc.descendants(own.pid)
+			got.all[own] = true
+		}
+		if s.Prompts.Spawn.Text != "" {
+			got.least = 2
+		}
+	}
+	if s.shares > 1 { // what starts once and for all came with the first one
+		got.goroutines = c.goroutines
+	}
+	s.spawned = got
+}
+
 // closeLeavesNoProcess: after Close nothing runs that the connection started,
-// be it in a session of its own.
+// be it in a session of its own. The connection is that of close-idempotent.
 func (s *suite) closeLeavesNoProcess(t testing.TB) {
 	if !proc.known() {
 		t.Skip("processes cannot be listed on this system")
 	}
-	s.drop(t)
-	before, goroutines := proc.descendants(os.Getpid()), goleak.IgnoreCurrent()
-	c := s.open(t)
-	c.initialize()
-	id := c.newSession()
-	prompt, least := s.Prompts.Spawn, 1
-	if prompt.Text == "" {
-		prompt = s.Prompts.Say
+	if s.spawned == nil { // close-idempotent was skipped, or did not come so far
+		c, id := s.ready(t)
+		c.prompt(id, s.Prompts.Say)
+		s.spawn(c, id)
+		s.drop(t)
 	}
-	c.prompt(id, prompt)
-	started := proc.descendants(os.Getpid())
-	maps.DeleteFunc(started, func(p process, _ bool) bool { return before[p] })
-	if conn, ok := c.conn.(adapters.Process); ok {
-		p, alive := proc.find(conn.PID())
-		if !alive || !started[p] {
-			c.fatalf("the connection's process %d is not among those that were started: %v", conn.PID(), started)
-		}
-		// Another test may have started the others.
-		started = proc.descendants(conn.PID())
-		started[p] = true
-		if s.Prompts.Spawn.Text != "" {
-			least = 2
-		}
+	started := s.spawned
+	if started.own != nil && !started.all[*started.own] {
+		t.Fatalf("the connection's process %d is not among those that were started: %v", started.own.pid, started.all)
 	}
-	if len(started) < least {
-		c.fatalf("%d processes were started, want at least %d", len(started), least)
+	if len(started.all) < started.least {
+		t.Fatalf("%d processes were started, want at least %d", len(started.all), started.least)
 	}
-	c.close()
-	for p := range started {
+	for p := range started.all {
 		if now, alive := proc.find(p.pid); alive && now == p {
-			c.t.Errorf("process %d is left: %s", p.pid, proc.command(p.pid))
+			t.Errorf("process %d is left: %s", p.pid, proc.command(p.pid))
 		}
 	}
-	if s.Skip["no-goroutine-left"] == "" {
-		s.goroutines, s.looked = goleak.Find(goroutines), true
+	if started.goroutines != nil && s.Skip["no-goroutine-left"] == "" {
+		s.goroutines, s.looked = goleak.Find(started.goroutines), true
 	}
 }
 
 // openContext: the context of Open bounds Open and nothing else.
 func (s *suite) openContext(t testing.TB) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	s.connect(ctx, t)
-	cancel()
 	c, id := s.ready(t)
+	c.bound()
 	c.prompt(id, s.Prompts.Say)
 
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	cancel()
 	conn, err := s.Adapter.Open(ctx, adapters.Options{StateDir: filepath.Join(t.TempDir(), "state"), Logger: discard})
 	if err == nil {
 		_ = conn.Close()
@@ -156,7 +182,7 @@ func (s *suite) openContext(t testing.TB) {
 }
 
 // noGoroutineLeft: Close has waited for everything the connection runs. The
-// connection is that of close-leaves-no-process if there was one.
+// connection is that of close-leaves-no-process if it was not the first one.
 func (s *suite) noGoroutineLeft(t testing.TB) {
 	if !s.looked {
 		use := func() {

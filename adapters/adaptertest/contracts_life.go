@@ -104,21 +104,22 @@ func (s *suite) marking(t testing.TB) []schema.MCPServer {
 
 // loadWithOtherSettings: a load brings MCP servers that the session did not have.
 func (s *suite) loadWithOtherSettings(t testing.TB) {
-	if !s.Servers {
-		return // it starts none
+	if !s.Servers || !s.loads() {
+		return // it starts none, or nothing is opened again
 	}
-	c, id := s.ready(t)
-	if s.marker == "" || id != s.crashed {
-		if !s.loads() {
-			return
-		}
-		id = c.newSession()
+	id := s.crashed
+	if id == "" {
+		var c *client
+		c, id = s.ready(t)
 		c.prompt(id, s.Prompts.Say)
 		s.drop(t)
-		c = s.connected(t)
+	}
+	c := s.connected(t)
+	if c.first != id { // calls-of-a-dead-process has not loaded it
 		if _, _, failure := s.reload(c, id, s.marking(t)...); failure != nil {
 			c.fatalf("the session is not loaded: %v", failure)
 		}
+		c.first = id
 	}
 	c.prompt(id, s.Prompts.Say) // some start theirs with the first prompt
 	limit, look := time.NewTimer(s.Patience), time.NewTicker(10*time.Millisecond)

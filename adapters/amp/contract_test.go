@@ -3,6 +3,7 @@ package amp
 import (
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/adaptertest"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -26,6 +27,9 @@ func TestContract(t *testing.T) {
 		Chunks:    1,
 		Crash:     adaptertest.Crash{Code: -1, Stderr: "about to crash"},
 		Shows:     w.shows(),
+		Unshown: map[adapters.Feature]string{
+			adapters.Modes: `the scenario "mode at the start, and one that is not allowed" shows it through the gateway`,
+		},
 		Skip: map[string]string{
 			"10-MiB-message": "amp never answers a prompt of several MiB; liveLargePrompt has the largest that it is given",
 		},

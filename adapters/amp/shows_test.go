@@ -109,18 +109,6 @@ func (w *world) shows() bridgetest.Shows {
 				s.Fail("the command shows %+v", bash)
 			}
 		},
-		adapters.Modes: func(s *adaptertest.Scene) {
-			w.Credentials.APIKey = scriptedmodel.AmpTeamKey
-			defer func() { w.Credentials.APIKey = "" }()
-			s.Connect()
-			s.Say(s.NewSession(nil).SessionID, "say in one mode")
-			r := s.NewSession(nil)
-			bridgetest.Choose(s, r.SessionID, configMode, bridgetest.Option(s, r, configMode, "rush"))
-			s.Say(r.SessionID, "say in the other mode")
-			if one, other := w.Asked(s, "say in one mode").Model, w.Asked(s, "say in the other mode").Model; one == other {
-				s.Fail("both modes use model %s", one)
-			}
-		},
 		adapters.MCPServers: func(s *adaptertest.Scene) {
 			w.Model.On(scriptedmodel.Exactly("show the server"), scriptedmodel.Step{scriptedmodel.Call("mcp__teller__tell", object{})}, scriptedmodel.Step{scriptedmodel.SayResult()})
 			if act := s.Say(wish(s), "show the server"); !bytes.Contains([]byte(act.Said()), []byte("it is a-secret-word")) {
@@ -128,7 +116,7 @@ func (w *world) shows() bridgetest.Shows {
 			}
 		},
 		adapters.NativeSessions: func(s *adaptertest.Scene) {
-			id := s.NewSession(nil).SessionID
+			id := wish(s) // what others show with it, they have shown
 			s.Say(id, "say in a terminal")
 			s.Call(acp.MethodSessionClose, &schema.CloseSessionRequest{SessionID: id}) // Amp has written all of it when it has ended
 			s.Connect()                                                                // with a state of its own, so that nobody remembers making it

@@ -149,6 +149,7 @@ func liveSecondPromptWaits(t *testing.T, w *world) {
 }
 
 func liveTurnsThatNobodyPrompted(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "a turn that nobody prompted" shows it through the gateway`)
 	gate := make(chan struct{})
 	w.Model.OnRequest(scriptedmodel.Exactly("in the background"), func(r *scriptedmodel.Request) []scriptedmodel.Step {
 		call := scriptedmodel.Step{scriptedmodel.Call("Bash", map[string]any{"command": "sleep 1; echo over", "description": "Wait", "run_in_background": true})}
@@ -186,7 +187,7 @@ func liveLargeMessages(t *testing.T, w *world) {
 	text := strings.Repeat("0123456789abcde\n", size/16)
 	w.Model.On(scriptedmodel.Contains("say much"), scriptedmodel.Step{scriptedmodel.Chunks(64 << 10), scriptedmodel.Say(text)})
 	c := w.open(noticing, nil)
-	id := c.Fresh()
+	id := c.New("")
 	if _, got := c.Turn(id, "say much "+strings.Repeat("word ", 100<<10)); bridgetest.Said(got) != text {
 		t.Errorf("%d bytes came of %d", len(bridgetest.Said(got)), len(text))
 	}

@@ -336,27 +336,12 @@ func (w *world) openAI() {
 	w.Write(".codex/config.toml", "model = \"gpt-5.5\"\n[analytics]\nenabled = false\n", 0o600)
 }
 
+// TestLive_Credentials has a session that brings its own. The scenario "no key is said at
+// once" has none, and TestLive_Login the login's address.
 func TestLive_Credentials(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.openAI()
-	c := w.open(schema.ClientCapabilities{}, nil)
-	_, e := c.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
-	if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, varOpenAI) {
-		t.Errorf("without credentials: %v", e)
-	}
-	if s := rawjson.MemberString(c.Must(acp.MethodAuthStatus, struct{}{}), "state"); s != string(schema.AuthStateUnauthenticated) {
-		t.Errorf("state %s", s)
-	}
-	login := c.Must(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodChatGPT})
-	if u := rawjson.MemberString(login, "_meta", acp.MetaKey, "login", "authUrl"); !strings.HasPrefix(u, "https://") {
-		t.Errorf("the login has no address: %s", login)
-	}
-	if _, e := c.Call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
-		t.Errorf("no key: %v", e)
-	}
-	c.Close()
-
 	w.Credentials = adapters.Credentials{APIKey: "sk-brought-along", BaseURL: w.Model.URL + "/v1"}
 	again := w.open(schema.ClientCapabilities{}, nil)
 	id := again.New("")

@@ -377,6 +377,7 @@ func liveFailures(t *testing.T, w *world) {
 
 // liveManyThreads runs turns of many sessions in one process at once.
 func liveManyThreads(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "sessions at once" shows it through the gateway`)
 	const many = 20
 	c := w.open(schema.ClientCapabilities{}, nil)
 	var ids []schema.SessionID

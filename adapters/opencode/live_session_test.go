@@ -45,6 +45,7 @@ func liveQuestion(t *testing.T, w *world) {
 }
 
 func livePlanAndDiffs(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenarios "plan" and "changed files are shown as diffs" show it through the gateway`)
 	if out, err := exec.Command("git", "init", "-q", w.Cwd).CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v: %s", err, out)
 	}
@@ -266,6 +267,7 @@ func liveForkListDeleteTitle(t *testing.T, w *world) {
 }
 
 func liveSessionOfATerminal(t *testing.T, w *world) {
+	agentcache.Long(t, `the scenario "session of a terminal is listed and loaded" and TestReal_Travel show it through the gateway`)
 	cmd := exec.CommandContext(t.Context(), w.Program.Path, "run", "say", "in", "a", "terminal")
 	cmd.Dir = w.Cwd
 	cmd.Env = append(cmd.Environ(), w.Env...) // with PWD, which opencode goes by

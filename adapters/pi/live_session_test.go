@@ -173,8 +173,8 @@ func TestLive_OpenedAgain(t *testing.T) {
 		c.Turn(id, touch)
 		silent := c.New("")
 		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
-		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 2 {
-			t.Errorf("%d folders of runs are there, want those of the other sessions", len(left))
+		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 1 {
+			t.Errorf("%d folders of runs are there, want that of the other session", len(left))
 		}
 		c.Close()
 
@@ -241,13 +241,22 @@ func TestLive_OpenedAgain(t *testing.T) {
 	})
 }
 
-// choices chooses a model, a level and a mode in a session, which it returns, and
-// a model in another one that was never prompted.
+// choices chooses a model, a level and a mode in a session, which it returns: a model
+// before it was ever prompted, too.
 func (w *world) choices(c *client) schema.SessionID {
 	t := w.T
 	t.Helper()
 	id := c.New("")
+	c.set(id, configModel, "scripted/two")
+	c.Turn(id, "say at first")
+	if r := w.last(); r.Model != "two" {
+		t.Errorf("a session that was never prompted asked model %s", r.Model)
+	}
+	c.set(id, configModel, "scripted/one")
 	c.Turn(id, "say before the choice")
+	if r := w.last(); r.Model != "one" {
+		t.Errorf("it asked model %s", r.Model)
+	}
 	from := c.Seen()
 	c.set(id, configModel, "scripted/two")
 	c.set(id, configThinking, "high")
@@ -256,12 +265,6 @@ func (w *world) choices(c *client) schema.SessionID {
 	c.Turn(id, "say chosen")
 	if r := w.last(); r.Model != "two" || r.Effort != "high" || !r.Says(scriptedmodel.User, "before the choice") {
 		t.Errorf("model %s thinks %s, of %+v", r.Model, r.Effort, r.Messages)
-	}
-	fresh := c.New("")
-	c.set(fresh, configModel, "scripted/two")
-	c.Turn(fresh, "say fresh")
-	if r := w.last(); r.Model != "two" {
-		t.Errorf("a new session asked model %s", r.Model)
 	}
 	for option, want := range map[string]string{configModel: "scripted/one", configThinking: "medium"} {
 		if _, e := c.Call(acp.MethodSessionSetConfigOption, &schema.SetSessionConfigOptionRequest{SessionID: id, ConfigID: schema.SessionConfigID(option), Value: []byte(`"nope"`)}); e == nil || !strings.Contains(e.Message, want) {

@@ -273,6 +273,7 @@ func liveQueueOfAnExtension(t *testing.T, w *world) {
 	w.extension("queue.js", `export default function (pi) {
   let left = 2;
   pi.on("message_start", (event) => {
+    if (event.message.role === "user" && JSON.stringify(event.message).includes("forever")) left = 2;
     if (event.message.role === "assistant" && left-- > 0) pi.sendUserMessage("say from the queue", { deliverAs: "followUp" });
   });
 }`)
@@ -281,29 +282,29 @@ func liveQueueOfAnExtension(t *testing.T, w *world) {
 	if stop, got := c.Turn(id, "say first"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "firstfrom the queuefrom the queue" {
 		t.Errorf("ended with %s, said %q", stop, bridgetest.Said(got))
 	}
-	again := c.Fresh()
 	from := c.Seen()
-	p := c.Prompt(again, "forever")
+	p := c.Prompt(id, "forever")
 	c.Await("text", from, has("tick 3"))
-	c.cancelled(again, p)
-	if _, got := c.Turn(again, "say next"); !strings.HasPrefix(bridgetest.Said(got), "next") || strings.Count(bridgetest.Said(got), "from the queue") > 1 {
+	c.cancelled(id, p)
+	if _, got := c.Turn(id, "say next"); !strings.HasPrefix(bridgetest.Said(got), "next") || strings.Count(bridgetest.Said(got), "from the queue") > 1 {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
 }
 
-// TestLive_DeathInEachState kills the process in each state of a session, which
-// goes on in the next process.
+// TestLive_DeathInEachState kills the process in each state of a session, which goes on in
+// the next process. The scenario "process killed in the middle of turns" shows that of one
+// that says something.
 func TestLive_DeathInEachState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New("")
 	c.Turn(id, "say a word to remember")
-	for _, state := range []string{"idle", "streaming", "asking", "cancelling"} {
+	for _, state := range []string{"idle", "asking", "cancelling"} {
 		from := c.Seen()
 		var p acp.ID
 		switch state {
-		case "streaming", "cancelling":
+		case "cancelling":
 			p = c.Prompt(id, "forever")
 			c.Await("text", from, has("tick 2"))
 		case "asking":
@@ -366,7 +367,7 @@ func liveLargeMessages(t *testing.T, w *world) {
 	long := strings.Repeat("0123456789abcde\n", size/16)
 	w.Model.On(scriptedmodel.Contains("say much"), scriptedmodel.Step{scriptedmodel.Chunks(256 << 10), scriptedmodel.Say(long)})
 	c := w.open(schema.ClientCapabilities{}, nil)
-	id := c.Fresh()
+	id := c.New("")
 	if _, got := c.Turn(id, "say much "+strings.Repeat("word ", size/5+1)); bridgetest.Said(got) != long {
 		t.Errorf("%d bytes came of %d", len(bridgetest.Said(got)), len(long))
 	}
@@ -375,24 +376,12 @@ func liveLargeMessages(t *testing.T, w *world) {
 	}
 }
 
-// TestLive_Credentials has none at first. Then a session brings its own, which go
-// before those of the machine.
+// TestLive_Credentials has a session that brings its own, which go before those of the
+// machine. The scenario "no key is said at once" has none.
 func TestLive_Credentials(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
 		w.Write(".pi/agent/models.json", `{"providers":{}}`, 0o600)
 		w.Write(".pi/agent/settings.json", `{}`, 0o600)
-		none := w.open(schema.ClientCapabilities{}, nil)
-		_, e := none.Call(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
-		if e == nil || e.Code != acp.CodeAuthRequired || !strings.Contains(e.Message, "ANTHROPIC_API_KEY") {
-			t.Fatalf("session/new without credentials: %v", e)
-		}
-		if left, _ := filepath.Glob(filepath.Join(w.State, "*", "*")); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
-		if _, e := none.Call(acp.MethodAuthenticate, &schema.AuthenticateRequest{MethodID: methodKey}); e == nil || e.Code != acp.CodeAuthRequired {
-			t.Errorf("authenticate without a key: %v", e)
-		}
-		none.Close()
 		login := w.Write(".pi/agent/auth.json", `{"anthropic":{"type":"api_key","key":"sk-ant-of-a-login"}}`, 0o600)
 		w.Env = append(w.Env, "ANTHROPIC_API_KEY=sk-ant-of-the-machine")
 		w.Credentials = adapters.Credentials{APIKey: "sk-ant-of-the-session", BaseURL: w.Model.URL}

@@ -29,20 +29,20 @@ type bridged struct {
 var shared = map[string][]string{
 	"turns": {
 		"usage and title", "a command is listed and run", "text without duplicates", "thinking", "command output", "live output of a command",
-		"failed command", "large output is shortened", "read is a read", "changed files are shown as diffs", "plan", "parallel calls",
+		"failed command", "large output is shortened", "changed files are shown as diffs", "plan", "parallel calls",
 		"unknown tool is a failed call", "image, resource and link in a prompt", "bad key ends the prompt at once",
 		"provider's refusal is quoted", "max_tokens and refusal", "retry is noticed", "cancel while streaming", "cancel at once",
 		"cancel while a command runs", "cancel when idle", "a second prompt waits", "compaction", "subagent belongs to its call", "sessions at once",
 	},
 	"asks": {
-		"permission allowed once is asked again", "permission allowed for the session is not asked again",
+		"read is a read", "permission allowed once is asked again", "permission allowed for the session is not asked again",
 		"permission rejected, and the turn goes on", "permission answered as cancelled ends the turn", "cancel while a permission is open",
 		"permission inside a subagent", "question as elicitation", "question by the gateway's extension", "question as permission requests",
 		"mode by set_mode", "mode by config option", "model and effort in a running session", "model and effort at the start",
 		"instructions, system prompt and skills", "a skill is used", "additional directories", "what has no effect is listed",
 	},
 	"sessions": {
-		"session of a terminal is listed and loaded", "closed, loaded and resumed", "turns of a terminal come into the log", "two clients on one session, which is deleted",
+		"session of a terminal is listed and loaded", "closed, loaded and resumed, with turns of a terminal between", "two clients on one session, which is deleted",
 		"fork knows the past and is on its own", "unknown session", "process killed in the middle of turns", "an agent whose files are gone says so", "gateway killed and restarted",
 	},
 	"nokey": {"no key is said at once", "each field of a session's own credentials is used, or refused"},
@@ -155,7 +155,7 @@ var ampAgent = bridged{
 			"a server that a turn leaves running outlives it, not the session",
 		},
 		"asks": {
-			"permission answered late", "another client answers", "parallel permissions", "readonly and bypass",
+			"permission answered late", "another client answers", "parallel permissions",
 			"the user's settings are honoured and unchanged", "settings of a workspace that decide are refused",
 			"mode at the start, and one that is not allowed",
 		},

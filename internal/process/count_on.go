@@ -5,24 +5,50 @@ package process
 import (
 	"fmt"
 	"os"
-	"strings"
+	"regexp"
+	"slices"
 )
 
 // StartsVar names the file that gets two lines for each process. When it starts:
-// "start", its program and its first argument. When it has ended: "end", the
-// milliseconds of processor time that it and its children took, its program, its
-// first argument and its folder. Only programs that are built with the tag
-// countstarts write it; the run of all tests counts with it what real agents cost.
+// "start", its program, its first argument and its test. When it has ended: "end", the
+// milliseconds of processor time that it and its children took, and the same. Only
+// programs that are built with the tag countstarts write it; the run of all tests
+// counts with it what real agents cost.
 const StartsVar = "SANDBOX_AGENT_TEST_STARTS"
 
-func countStart(p *Process) {
-	countLine("start\t" + strings.Join(p.cmd.Args[:min(2, len(p.cmd.Args))], "\t"))
-}
+func countStart(p *Process) { countLine("start\t" + named(p)) }
 
 func countEnd(p *Process) {
 	state := p.cmd.ProcessState
 	took := state.UserTime() + state.SystemTime()
-	countLine(fmt.Sprintf("end\t%d\t%s\t%s", took.Milliseconds(), strings.Join(p.cmd.Args[:min(2, len(p.cmd.Args))], "\t"), p.cmd.Dir))
+	countLine(fmt.Sprintf("end\t%d\t%s", took.Milliseconds(), named(p)))
+}
+
+// named tells a process by its program, its first argument and its test.
+func named(p *Process) string {
+	arg := ""
+	if len(p.cmd.Args) > 1 {
+		arg = p.cmd.Args[1]
+	}
+	return p.cmd.Args[0] + "\t" + arg + "\t" + testOf(p)
+}
+
+// folder is one that a test was given for its files; it bears the test's name.
+var folder = regexp.MustCompile(`/(Test[^/]*?)\d{5,}/\d{3}(/|$)`)
+
+// testOf returns the name of the test in whose folders a process works or has its
+// home, without slashes; "" when it has none.
+func testOf(p *Process) string {
+	env := p.cmd.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	for _, text := range slices.Concat([]string{p.cmd.Dir}, env) {
+		if m := folder.FindStringSubmatch(text); m != nil {
+			return m[1]
+		}
+	}
+	return ""
 }
 
 func countLine(line string) {

@@ -96,6 +96,7 @@ func (s *suite) report(w io.Writer, startsFile string) error {
 		fmt.Fprintf(w, "failed: %s\n%s", r.name, firstLines(r.why, 40))
 	}
 	fmt.Fprintf(w, "starts of real agents: %s\n", starts)
+	fmt.Fprintf(w, "most of it in: %s\n", strings.Join(starts.dearest(10), ", "))
 	fmt.Fprintf(w, "ran: %s\n", strings.Join(kinds, ", "))
 	fmt.Fprintf(w, "tests: %d passed, %d failed, %d skipped\n", outcomes["pass"], outcomes["fail"], outcomes["skip"])
 	return errors.Join(wrong...)
@@ -157,23 +158,67 @@ func readSkips(file string) ([]*regexp.Regexp, error) {
 	return out, err
 }
 
+// cost is what starts of agents have taken. One that is killed with the gateway counts
+// as a start, and its time is not known.
+type cost struct {
+	starts int
+	took   time.Duration
+}
+
+func (c cost) String() string { return fmt.Sprintf("%d %.0fs", c.starts, c.took.Seconds()) }
+
+// costs adds up what is named.
+type costs map[string]cost
+
+func (c costs) add(name string, starts int, took time.Duration) {
+	was := c[name]
+	c[name] = cost{was.starts + starts, was.took + took}
+}
+
+// started is how often real agents were started.
+type started struct {
+	all, asked cost // asked: of those that only answered a question
+	agents     costs
+	tests      costs // by the names in tests' folders
+}
+
+// String names the agent first that was started most often.
+func (s *started) String() string {
+	names := slices.SortedFunc(maps.Keys(s.agents), func(a, b string) int {
+		return cmp.Or(s.agents[b].starts-s.agents[a].starts, strings.Compare(a, b))
+	})
+	for i, name := range names {
+		names[i] = name + " " + s.agents[name].String()
+	}
+	return fmt.Sprintf("%d (%s), asked for a word %d times, processor %.0fs",
+		s.all.starts, strings.Join(names, ", "), s.asked.starts, s.all.took.Seconds())
+}
+
+// dearest names the tests in which agents took most of the processor's time.
+func (s *started) dearest(n int) []string {
+	names := slices.SortedFunc(maps.Keys(s.tests), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.tests[b].took, s.tests[a].took), strings.Compare(a, b))
+	})
+	names = names[:min(n, len(names))]
+	for i, name := range names {
+		names[i] = name + " " + s.tests[name].String()
+	}
+	return names
+}
+
 // readStarts sums up the file that tests wrote: two lines for each process, when it
 // starts and when it has ended. What lies in the cache of agents is an agent.
-func readStarts(file string) (string, error) {
+func readStarts(file string) (*started, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("count the starts of agents: %w", err)
+		return nil, fmt.Errorf("count the starts of agents: %w", err)
 	}
 	dir := filepath.Dir(file)
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return "", fmt.Errorf("count the starts of agents: %w", err)
+		return nil, fmt.Errorf("count the starts of agents: %w", err)
 	}
-	type cost struct {
-		starts int
-		took   time.Duration
-	}
-	costs, all, asked := map[string]cost{}, cost{}, 0
+	s := &started{agents: costs{}, tests: costs{}}
 	for line := range strings.Lines(string(b)) {
 		event, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		var milliseconds int
@@ -181,13 +226,17 @@ func readStarts(file string) (string, error) {
 			var took string
 			took, rest, _ = strings.Cut(rest, "\t")
 			if milliseconds, err = strconv.Atoi(took); err != nil {
-				return "", fmt.Errorf("count the starts of agents: %q: %w", line, err)
+				return nil, fmt.Errorf("count the starts of agents: %q: %w", line, err)
 			}
 		}
+		fields := strings.Split(rest, "\t")
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("count the starts of agents: %q has no program, argument and test", line)
+		}
+		arg, test := fields[1], cmp.Or(fields[2], "none")
 		// The cache's own path may have an agent's name in it.
 		below := ""
-		fields := strings.Split(rest, "\t")
-		for _, path := range fields[:min(2, len(fields))] {
+		for _, path := range fields[:2] {
 			for _, d := range []string{dir, resolved} {
 				if in, ok := strings.CutPrefix(path, d+string(filepath.Separator)); ok {
 					below = in
@@ -197,33 +246,23 @@ func readStarts(file string) (string, error) {
 		if below == "" {
 			continue
 		}
-		name := startedAgent(below)
-		c := costs[name]
+		took, starts := time.Duration(milliseconds)*time.Millisecond, 0
 		switch {
-		case event == "start" && asksOnly(rest):
-			asked++
+		case event == "start" && asksOnly(arg):
+			s.asked.starts++
 		case event == "start":
-			c.starts++
-			all.starts++
+			starts = 1
 		}
-		c.took += time.Duration(milliseconds) * time.Millisecond
-		all.took += time.Duration(milliseconds) * time.Millisecond
-		costs[name] = c
+		s.all = cost{s.all.starts + starts, s.all.took + took}
+		s.agents.add(startedAgent(below), starts, took)
+		s.tests.add(test, starts, took)
 	}
-	names := slices.SortedFunc(maps.Keys(costs), func(a, b string) int {
-		return cmp.Or(costs[b].starts-costs[a].starts, strings.Compare(a, b))
-	})
-	parts := make([]string, len(names))
-	for i, name := range names {
-		parts[i] = fmt.Sprintf("%s %d %.0fs", name, costs[name].starts, costs[name].took.Seconds())
-	}
-	return fmt.Sprintf("%d (%s), asked for a word %d times, processor %.0fs", all.starts, strings.Join(parts, ", "), asked, all.took.Seconds()), nil
+	return s, nil
 }
 
-// asksOnly reports whether the arguments make a program answer a question and end,
-// before it is an agent: its version, its flags, whether its sandbox works here.
-func asksOnly(line string) bool {
-	_, arg, _ := strings.Cut(line, "\t")
+// asksOnly reports whether its first argument makes a program answer a question and
+// end, before it is an agent: its version, its flags, whether its sandbox works here.
+func asksOnly(arg string) bool {
 	return slices.Contains([]string{"--version", "--help", "sandbox"}, arg)
 }
 

@@ -127,12 +127,22 @@ func TestReadStarts_WhereverTheCacheIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(link, "starts.txt")
-	lines := "start\t" + cache + "/npm/codex/bin/codex\tapp-server\nstart\t" + link + "/npm/gemini/x\t--acp\nstart\tnode\t" + cache +
-		"/npm/sourcegraph/main.js\nstart\t/home/claude/bin/claude\t-p\nend\t3100\tnode\t" + cache + "/npm/sourcegraph/main.js\t/home\n"
+	codex, amp := cache+"/npm/codex/bin/codex\t", "node\t"+cache+"/npm/sourcegraph/main.js\tTestLive_Shared\n"
+	lines := "start\t" + codex + "app-server\tTestReal_Turnscodex\nstart\t" + link + "/npm/gemini/x\t--acp\t\nstart\t" + amp +
+		"start\t" + codex + "--version\t\nend\t1200\t" + codex + "app-server\tTestReal_Turnscodex\n" +
+		"start\t/home/claude/bin/claude\t-p\tTestContract\nend\t3100\t" + amp
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readStarts(file); err != nil || got != "3 (amp 1 3s, codex 1 0s, gemini 1 0s), asked for a word 0 times, processor 3s" {
-		t.Errorf("%q, %v", got, err)
+	got, err := readStarts(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != "3 (amp 1 3s, codex 1 1s, gemini 1 0s), asked for a word 1 times, processor 4s" {
+		t.Errorf("started are %s", got)
+	}
+	want := []string{"TestLive_Shared 1 3s", "TestReal_Turnscodex 1 1s", "none 1 0s"}
+	if tests := got.dearest(10); !slices.Equal(tests, want) || !slices.Equal(got.dearest(2), want[:2]) {
+		t.Errorf("the dearest tests are %q, want %q", tests, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Scenarios are the contracts that the scenarios of every agent with a bridge show
 // through the gateway, with the same program, and more of those that only some can play.
 func Scenarios(more ...string) map[string]string {
-	const again = `the scenario "closed, loaded and resumed" shows it through the gateway`
+	const again = `the scenario "closed, loaded and resumed, ..." shows it through the gateway`
 	all := map[string]string{
 		"load": again, "resume": again,
 		"calls-of-a-dead-process": `the scenario "process killed in the middle of turns" shows it through the gateway`,

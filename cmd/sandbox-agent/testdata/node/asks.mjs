@@ -3,8 +3,10 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync } from "node:fs";
 import { choose, contentOf, env, failure, heard, own, ownOf, place, script, valueOf } from "./link.mjs";
 
+/** A session with wishes that have no effect, in which settings may be changed. */
+const changing = (w, a, answer) => a.oneProcess ? w.session({ meta: a.noEffect.meta, answer }) : w.borrow({ meta: a.noEffect.meta }, answer);
 const touching = (w, a, name, after = "went on") => script([[a.touch(`${w.dir}/${name}`)], [{ say: after }]]);
-const forms = { elicitation: { form: {} } };
+export const forms = { elicitation: { form: {} }, session: { notices: {} } };
 const alive = async (s) => assert.equal((await s.prompt("say alive")).text, "alive");
 
 /** A session in which an agent may ask questions. */
@@ -44,9 +46,12 @@ export function skill(dir, name, description, body) {
   place(`${dir}/${name}/SKILL.md`, `---\nname: ${name}\ndescription: ${description}\n---\n${body}\n`);
 }
 
+/** Where that is: outside of other sessions' folder. */
+export const equipment = `${env.WORK}/../equipped`;
+
 /** A session that was given all that a session can be given at its start. */
 export async function equipped(w, a, answer) {
-  const dir = `${env.WORK}/equipped`;
+  const dir = equipment;
   for (const name of ["in", "skills", "more", "even-more"]) mkdirSync(`${dir}/${name}`, { recursive: true });
   skill(`${dir}/skills`, "demo", "DOES DEMOS WELL", "say SKILL BODY for $ARGUMENTS");
   for (const name of ["more", "even-more"]) place(`${dir}/${name}/there.txt`, "it is there\n");
@@ -77,6 +82,15 @@ async function throughModes(w, a, s, set) {
 }
 
 export default {
+  async "read is a read"(w, a) {
+    place(`${w.dir}/notes.txt`, "some notes\n");
+    const turn = await (await w.borrow()).prompt(`read ${w.dir}/notes.txt`);
+    const c = turn.call(a.reads);
+    assert.deepEqual([c.kind, c.status, c.locations[0].path], ["read", "completed", `${w.dir}/notes.txt`]);
+    assert.match(contentOf(c), /some notes/);
+    assert.match(turn.text, /read: .*some notes/s);
+    assert.equal(turn.asked.length, 0);
+  },
   async "permission allowed once is asked again"(w, a) {
     const s = await w.borrow({}, choose("allow_once"));
     for (const name of ["one", "two"]) {
@@ -93,7 +107,7 @@ export default {
   async "permission allowed for the session is not asked again"(w, a) {
     const move = a.allowed?.(w) ?? a.touch(`${w.dir}/same`);
     const same = () => script([[move], [{ say: "went on" }]]);
-    const s = await w.session({ answer: choose(a.allowAlways ?? "allow_always") });
+    const s = await changing(w, a, choose(a.allowAlways ?? "allow_always"));
     assert.equal((await s.prompt(same())).asked.length, 1);
     assert.equal((await s.prompt(same())).asked.length, 0);
     if (a.another !== undefined) assert.equal((await s.prompt(touching(w, a, "another"))).asked.length, a.another, "another command");
@@ -186,7 +200,7 @@ export default {
     await throughModes(w, a, s, async (mode) => assert.equal(valueOf((await s.set(id, mode)).configOptions, id), mode));
   },
   async "model and effort in a running session"(w, a) {
-    const s = await w.session();
+    const s = await changing(w, a);
     const [model, effort] = ["model", "thought_level"].map((c) => s.result.configOptions.find((o) => o.category === c));
     const said = async (what) => {
       await s.prompt(`say ${what} ${w.name}`);
@@ -234,12 +248,11 @@ export default {
     await a.useSkill(w, s, name);
   },
   async "additional directories"(w, a) {
-    await a.reach(w, await equipped(w, a, choose("reject_once")), `${env.WORK}/equipped`);
+    await a.reach(w, await equipped(w, a, choose("reject_once")), equipment);
   },
   async "what has no effect is listed"(w, a) {
-    const { meta, fields } = a.noEffect;
-    const s = await w.session({ meta });
-    assert.deepEqual(ownOf(s.result).unsupported.map((u) => u.field).sort(), fields);
+    const s = await changing(w, a);
+    assert.deepEqual(ownOf(s.result).unsupported.map((u) => u.field).sort(), a.noEffect.fields);
     if (env.VERSION) assert.equal(ownOf(s.result).agentVersion, env.VERSION);
   },
 };

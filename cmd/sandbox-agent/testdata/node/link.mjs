@@ -167,6 +167,14 @@ export class World {
     return s;
   }
 
+  /** A borrowed session that does not go back: it ends with the scenario. */
+  async take(settings = {}, answer = undefined) {
+    const s = await this.borrow(settings, answer);
+    this.borrowed.pop();
+    this.links.push(s.link);
+    return s;
+  }
+
   /** Ends the scenario. Sessions go back if it went well. */
   async close(well) {
     for (const [key, s] of this.borrowed) {

@@ -11,7 +11,8 @@ export const last = {
     assert.match(e.message, a.nokey.says);
     assert.ok(link.hello.authMethods.length >= (a.nokey.methods ?? 1));
     if (a.nokey.status) assert.equal((await link.agent.request("auth/status", {})).state, "unauthenticated");
-    else assert.equal((await failure(link.agent.request(methods.agent.authenticate, { methodId: link.hello.authMethods[0].id }))).code, -32000);
+    const { id: methodId } = link.hello.authMethods.find((m) => /key/.test(m.id));
+    assert.equal((await failure(link.agent.request(methods.agent.authenticate, { methodId }))).code, -32000);
     const known = (await api("/v2/agents")).agents.find((x) => x.id === a.id);
     if (a.nokey.listed) assert.deepEqual([known.authState, known.credentialsAvailable], ["required", false]);
   },
@@ -36,6 +37,7 @@ export const last = {
     if (a.nokey.refused) {
       const e = await failure(w.session({ meta: { credentials: { apiKey: a.nokey.refused, ...address } } }));
       assert.equal(e.code, -32000, e.all);
+      assert.match(e.message, a.nokey.says);
       assert.doesNotMatch(e.message, /\x1b/, "what it wrote for a terminal is plain text");
     }
 

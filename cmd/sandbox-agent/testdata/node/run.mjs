@@ -12,13 +12,14 @@ import { World, env } from "./link.mjs";
 import { Follower, readTwice } from "./second.mjs";
 
 const LIMIT = 90_000; // ms for one scenario
-const AT_ONCE = 2; // each may have a program of its own that takes a processor while it starts
 
 const [topic, name] = process.argv.slice(2);
 env.TRANSPORT = ["turns", "sessions", "early"].includes(topic) ? "http" : "ws";
 const { default: agent } = await import(`./agents/${name}.mjs`);
 const { default: shared, first = {}, last = {} } = await import(`./${topic}.mjs`);
 const { own = {}, without = {} } = agent[topic] ?? {};
+// Each scenario beside another borrows sessions of its own, and may cost a start of the agent.
+const AT_ONCE = agent.oneProcess ? 2 : 1;
 // Turns are followed in version 2 of the protocol as they happen; where clients and their
 // answers are counted, sessions are read afterwards only.
 if (topic === "turns") World.follower = new Follower();

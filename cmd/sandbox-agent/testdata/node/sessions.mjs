@@ -59,26 +59,7 @@ export const first = {
 };
 
 export default {
-  async "closed, loaded and resumed"(w, a) {
-    w.moveIn();
-    const s = await w.session();
-    const pid = a.oneProcess ? undefined : await servedBy(a.id, w.dir);
-    await s.close();
-    if (pid) await dies(pid);
-    const never = await open(w, load, s.id); // it was never prompted
-    assert.equal((await never.prompt("say a word to remember")).text, "a word to remember");
-    await never.close();
-    assert.match((await failure(never.begin("say closed"))).message, /closed/);
-    const loaded = await open(w, load, s.id);
-    await loaded.untilText("a word to remember");
-    assert.match((await loaded.prompt("recall")).text, /a word to remember/);
-    await loaded.close();
-    const resumed = await open(w, resume, s.id);
-    const turn = await resumed.prompt("recall");
-    assert.match(turn.text, /a word to remember/);
-    assert.doesNotMatch(textOf(resumed.updates.slice(0, -turn.updates.length)), /./, "resume replays nothing");
-  },
-  async "turns of a terminal come into the log"(w, a) {
+  async "closed, loaded and resumed, with turns of a terminal between"(w, a) {
     w.moveIn();
     const s = await w.session(a.free);
     await s.prompt("say made here");
@@ -87,11 +68,19 @@ export default {
     // Where that needs no filling first, and the scripted model says no summary for an answer.
     const compacts = a.compacts?.before.every((words) => words.length < 100) && !a.compacts.repeats;
     if (compacts) await s.prompt("/compact");
+    const pid = a.oneProcess ? undefined : await servedBy(a.id, w.dir);
     await s.close();
+    if (pid) await dies(pid);
+    assert.match((await failure(s.begin("say closed"))).message, /closed/);
     await terminal(w, a, ...a.again(s.id, "say in the terminal"));
     const back = await open(w, resume, s.id);
     assert.equal(userTextOf(back.updates), "", "resume replays nothing");
     await back.prompt("say made here");
+    const knows = async (prompt, ...all) => {
+      const { prompts } = (await heard(prompt)).at(-1);
+      for (const words of all) assert.ok(prompts.some((p) => p.includes(words)), `the model is told ${JSON.stringify(prompts)}, without ${words}`);
+    };
+    await knows("say made here", ...compacts ? [] : ["run echo made here, too"], "say in the terminal");
     assert.equal(userTextOf(back.updates).replaceAll('"', ""), "say in the terminal", "what was made in the terminal is shown once, and nothing else");
     assert.equal(back.text, "in the terminalmade here", "and before the new turn");
     if (!a.beside) await back.close(); // or while a process serves the session
@@ -117,12 +106,12 @@ export default {
     const imported = all.updates.filter((u) => ownOf(u).imported);
     assert.equal(textOf(imported), `in the terminalmade here${a.beside ? "beside it" : ""}`, "what was made elsewhere is marked");
     assert.equal(ownOf(all.result).historyIncomplete, undefined);
-    for (const words of ["say in the terminal", ...a.beside ? ["say beside it"] : []]) {
-      assert.ok((await heard(said.at(-1))).at(-1).prompts.some((p) => p.includes(words)), "the model is told the same");
-    }
+    await knows(said.at(-1), ...compacts ? [] : ["run echo made here, too"], "say in the terminal", ...a.beside ? ["say beside it"] : []);
   },
   async "two clients on one session, which is deleted"(w, a) {
-    const s = await w.session({ ...a.free });
+    const { id, link } = await w.session(a.free);
+    await link.agent.request(methods.agent.session.close, { sessionId: id });
+    const s = await open(w, load, id, { link }); // it was never prompted
     await s.prompt("run echo logged");
     await s.prompt("say the end");
     const other = await open(w, load, s.id);
@@ -169,24 +158,14 @@ export default {
   },
 };
 
+/** The settings of one of two sessions. Their processes can be told apart, unless they share one: then both see its end. */
+const marked = (a, n) => a.oneProcess ? a.free : { meta: { env: { WHERE: n } } };
+
 export const last = {
-  async "an agent whose files are gone says so"(w, a) {
-    const s = await w.session();
-    await s.prompt("say words to be forgotten");
-    await s.request("session/close", {});
-    rmSync(`${env.HOME}/${a.forgets}`, { recursive: true });
-    const back = await open(w, resume, s.id, { link: s.link });
-    assert.equal((await back.prompt("say and go on")).text, "and go on");
-    assert.equal((await api(`/v2/sessions/${s.id}`)).continuity, "fresh");
-    assert.ok(back.updates.some((u) => ownOf(u).continuity === "fresh"), "clients are told");
-    await back.close();
-  },
   async "process killed in the middle of turns"(w, a) {
     w.moveIn();
-    // Both see it if they share the process; otherwise the other one notices nothing.
-    const meta = (n) => a.oneProcess ? a.free : { meta: { env: { WHERE: n } } };
-    const one = await w.session(meta("one"));
-    const two = await w.session({ link: one.link, ...meta("two") });
+    const one = await w.session(marked(a, "one"));
+    const two = await w.fresh(marked(a, "two")); // otherwise it notices nothing
     await one.prompt("say number one");
     await two.prompt("say number two");
     const { prompt, begun } = endless(w, a);
@@ -207,17 +186,26 @@ export const last = {
     assert.match((await two.prompt("recall")).text, /number two/);
     assert.equal((await api(`/v2/sessions/${one.id}`)).continuity, "native");
     if (!a.oneProcess) assert.ok(!two.updates.slice(from).some((u) => ownOf(u).continuity), "the other session noticed");
-    for (const s of [one, two]) await s.close();
+    await one.close();
+  },
+  async "an agent whose files are gone says so"(w, a) {
+    const s = await w.take(marked(a, "two"));
+    await s.prompt("say words to be forgotten");
+    await s.request("session/close", {});
+    rmSync(`${env.HOME}/${a.forgets}`, { recursive: true });
+    const back = await open(w, resume, s.id, { link: s.link });
+    assert.equal((await back.prompt("say and go on")).text, "and go on");
+    assert.equal((await api(`/v2/sessions/${s.id}`)).continuity, "fresh");
+    assert.ok(back.updates.some((u) => ownOf(u).continuity === "fresh"), "clients are told");
+    await back.close();
   },
   async "gateway killed and restarted"(w, a) {
     const transport = a.restartOver ?? "http";
     const link = await w.connect({}, { transport });
-    const idle = await w.session({ link, meta: { appendSystemPrompt: "APPENDED PROMPT" } });
-    await idle.prompt("say a word before the end");
-    for (const [id, value] of Object.entries(a.keeps?.options ?? {})) await idle.set(id, value);
-    if (a.keeps?.mode) await idle.setMode(a.keeps.mode);
-    const busy = await w.session({ link });
+    const busy = await w.session({ link, meta: { appendSystemPrompt: "APPENDED PROMPT" } });
     await busy.prompt("say words before the crash");
+    for (const [id, value] of Object.entries(a.keeps?.options ?? {})) await busy.set(id, value);
+    if (a.keeps?.mode) await busy.setMode(a.keeps.mode);
     const { prompt, begun } = endless(w, a);
     const broken = busy.begin(prompt);
     await begun(busy);
@@ -235,20 +223,16 @@ export const last = {
     const place = { url, transport };
     w.links = [await w.connect({}, place)];
     const back = (id, answer) => open(w, load, id, { link: w.links[0], answer });
-    const kept = await back(idle.id);
-    await kept.untilText("a word before the end");
-    if (a.keeps?.mode) assert.equal(kept.result.modes.currentModeId, a.keeps.mode, "what was chosen is kept");
-    assert.equal((await kept.prompt("say and after it")).text, "and after it");
-    const r = (await heard("say and after it")).at(-1);
-    assert.ok(r.prompts.some((p) => p.includes("say a word before the end")), `the model is told of ${JSON.stringify(r.prompts)}`);
-    assert.match(r.body, /APPENDED PROMPT/, "how the session was set up is kept");
-    if (a.keeps?.effort) assert.equal(r.effort, a.keeps.effort, "what was chosen is kept");
-    await a.keeps?.shows?.(w, kept);
-
     const crashed = await back(busy.id);
     await crashed.untilText("words before the crash");
     assert.match(userTextOf(crashed.updates), a.streams ? /forever/ : /never said/);
-    assert.match((await crashed.prompt("recall")).text, /words before the crash/);
+    if (a.keeps?.mode) assert.equal(crashed.result.modes.currentModeId, a.keeps.mode, "what was chosen is kept");
+    assert.match((await crashed.prompt("say and after it")).text, /and after it$/);
+    const r = (await heard("say and after it")).at(-1);
+    assert.ok(r.prompts.some((p) => p.includes("say words before the crash")), `the model is told of ${JSON.stringify(r.prompts)}`);
+    assert.match(r.body, /APPENDED PROMPT/, "how the session was set up is kept");
+    if (a.keeps?.effort) assert.equal(r.effort, a.keeps.effort, "what was chosen is kept");
+    await a.keeps?.shows?.(w, crashed);
 
     const asked = await back(asking.id, choose("allow_once"));
     await asked.untilText("this before the question");

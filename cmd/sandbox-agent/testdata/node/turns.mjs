@@ -23,6 +23,7 @@ async function alive(s) {
 export default {
   async "usage and title"(w, a) {
     const s = await w.fresh(free(a)); // only the first prompt makes a title
+    if (a.freeMode) assert.equal(s.result.modes.currentModeId, a.freeMode);
     const { tokens, used, size, cost, result } = a.usage;
     const turn = await s.prompt(script([[{ usage: tokens }, { say: "ok" }]]));
     const last = turn.of("usage_update").at(-1);
@@ -102,16 +103,6 @@ export default {
     const longest = Math.max(...turn.of("tool_call_update").map((u) => contentOf(u).length));
     assert.ok(longest < most, `an update of ${longest}`);
   },
-  async "read is a read"(w, a) {
-    writeFileSync(`${w.dir}/notes.txt`, "some notes\n");
-    const { capabilities } = free(a); // others need another process, where sessions share one
-    const turn = await (await w.borrow(a.oneProcess ? { capabilities } : {})).prompt(`read ${w.dir}/notes.txt`);
-    const c = turn.call(a.reads);
-    assert.deepEqual([c.kind, c.status, c.locations[0].path], ["read", "completed", `${w.dir}/notes.txt`]);
-    assert.match(contentOf(c), /some notes/);
-    assert.match(turn.text, /read: .*some notes/s);
-    assert.equal(turn.asked.length, 0);
-  },
   async "changed files are shown as diffs"(w, a) {
     writeFileSync(`${w.dir}/old.txt`, "one\ntwo\nthree\n");
     const { settings = free(a), answer, rounds, diffs } = a.edits(w);
@@ -175,11 +166,6 @@ export default {
     assert.doesNotMatch(s.text, /own words/);
     await alive(s);
   },
-  async "max_tokens and refusal"(w, a) {
-    const s = await w.session(free(a)); // its history stops the model for good
-    assert.match((await s.prompt("stop max_tokens", "max_tokens")).text, /so far/);
-    if (a.stopsWithRefusal) await s.prompt("stop refusal", "refusal");
-  },
   async "retry is noticed"(w, a) {
     const { fail, times = 1, says } = a.retry;
     const turn = await (await w.borrow(free(a))).prompt(script([[{ fail, times, words: "the server is broken" }, { say: "recovered" }]]));
@@ -196,7 +182,7 @@ export default {
   },
   async "cancel at once"(w, a) {
     const s = await w.borrow(free(a));
-    for (let i = 0; i < 3; i++) await s.cancelled(s.begin("forever"));
+    for (let i = 0; i < (a.startsAfterCancel ? 1 : 3); i++) await s.cancelled(s.begin("forever"));
     await alive(s);
   },
   async "cancel while a command runs"(w, a) {
@@ -244,8 +230,8 @@ export default {
     assert.deepEqual({ toolCallId, parentSessionId, state }, { toolCallId: parent.toolCallId, parentSessionId: s.id, state: "idle" });
   },
   async "sessions at once"(w, a) {
-    const link = await w.connect(free(a).capabilities);
-    const all = await Promise.all(Array.from({ length: a.atOnce }, () => w.session({ link, ...a.free })));
+    const link = a.oneProcess && await w.connect(free(a).capabilities);
+    const all = await Promise.all(Array.from({ length: a.atOnce }, () => link ? w.session({ link, ...a.free }) : w.borrow(free(a))));
     const turns = await Promise.all(all.map((s, i) => s.prompt(script([
       [...a.streams ? [{ say: `number ${i} begins. ` }] : [], a.run(`echo number ${i}; sleep 0.3`)], [{ say: `I am number ${i} of them` }],
     ]))));
@@ -257,5 +243,13 @@ export default {
     if (!a.oneProcess) return;
     const { processes } = (await api("/v2/agents")).agents.find((x) => x.id === a.id);
     assert.ok(processes.some((p) => p.sessions >= a.atOnce), JSON.stringify(processes));
+  },
+};
+
+export const last = {
+  async "max_tokens and refusal"(w, a) {
+    const s = await w.take(free(a)); // its history stops the model for good
+    assert.match((await s.prompt("stop max_tokens", "max_tokens")).text, /so far/);
+    if (a.stopsWithRefusal) await s.prompt("stop refusal", "refusal");
   },
 };

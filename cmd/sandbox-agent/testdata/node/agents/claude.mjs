@@ -10,7 +10,8 @@ import { dot, free } from "../turns.mjs";
 
 const run = (command) => call("Bash", { command, description: command });
 const task = (prompt, description = "Look") => call("Agent", { description, prompt, subagent_type: "general-purpose", run_in_background: false });
-const planning = (CLAUDE_CODE_ENABLE_TASKS) => ({ meta: { env: { CLAUDE_CODE_ENABLE_TASKS, ANTHROPIC_MODEL: "claude-sonnet-4-5" } } });
+/** A plan is shown with a few requests; more are too many. */
+const planning = { meta: { env: { CLAUDE_CODE_ENABLE_TASKS: "0", ANTHROPIC_MODEL: "claude-sonnet-4-5" }, agentSpecific: { claude: { maxTurns: 4 } } } };
 const todos = (a, b) => call("TodoWrite", { todos: [
   { content: "First", status: a, activeForm: "Doing first" }, { content: "Second", status: b, activeForm: "Doing second" },
 ] });
@@ -59,13 +60,7 @@ export default {
     ],
     diffs: [[`${w.dir}/new.txt`, null, "one"], [`${w.dir}/old.txt`, "one\ntwo\nthree\n", "one\nTWO\nthree\n"]],
   }),
-  plans: [
-    { settings: planning("0"), rounds: [[todos("in_progress", "pending")], [todos("completed", "in_progress")]], plans: 2 },
-    { settings: planning("1"), rounds: [
-      [call("TaskCreate", { subject: "First", description: "d" })], [call("TaskCreate", { subject: "Second", description: "d" })],
-      [call("TaskUpdate", { taskId: "1", status: "completed" }), call("TaskUpdate", { taskId: "2", status: "in_progress" })],
-    ] },
-  ],
+  plans: [{ settings: planning, rounds: [[todos("in_progress", "pending")], [todos("completed", "in_progress")]], plans: 2 }],
   usage: { tokens: [1000, 50, 3000, 200], used: 4250, size: 100_000, cost: 0, result: {} },
   listsTitles: true,
   badKey: /ANTHROPIC_API_KEY/,
@@ -108,8 +103,7 @@ export default {
       assert.match(turn.text, /it is there/);
       assert.equal(turn.asked.length, 0);
     }
-    w.moveIn();
-    const closed = await w.session({ answer: choose("reject_once") });
+    const closed = await w.borrow({}, choose("reject_once"));
     assert.equal((await closed.prompt(`read ${dir}/more/there.txt`)).asked.length, 1, "otherwise it must be asked for");
   },
   noEffect: {
@@ -151,8 +145,8 @@ export default {
         assert.equal(turn.of("notice").length, 0);
       },
       async "max turns"(w) {
-        const s = await w.session({ meta: { agentSpecific: { claude: { maxTurns: 1 } } } });
-        await s.prompt(script(Array.from({ length: 5 }, (_, i) => [run(`echo ${i}`)])), "max_turn_requests");
+        const s = await w.borrow(planning);
+        await s.prompt(script(Array.from({ length: 8 }, (_, i) => [run(`echo ${i}`)])), "max_turn_requests");
       },
       async "a turn that nobody prompted"(w, a) {
         const s = await w.borrow(free(a));

@@ -12,6 +12,7 @@ export default {
   images: true,
   oneProcess: true,
   free: { meta: { permissionMode: "bypass" } },
+  freeMode: "full-access",
   shell: "shell",
   reads: "shell",
   run,

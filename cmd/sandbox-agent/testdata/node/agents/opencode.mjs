@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { call, choose, contentOf, control, diffsOf, dies, eventually, failure, heard, own, script, withoutAnswer } from "../link.mjs";
-import { server, skill } from "../asks.mjs";
+import { equipment, forms, server, skill } from "../asks.mjs";
 import { free, pidIn } from "../turns.mjs";
 
 const run = (command) => call("bash", { command, description: `runs ${command}` });
@@ -31,9 +31,11 @@ export default {
   edits: (w) => ({
     rounds: [
       call("write", { filePath: `${w.dir}/new.txt`, content: "alpha\n" }), call("read", { filePath: `${w.dir}/old.txt` }),
-      call("edit", { filePath: `${w.dir}/old.txt`, oldString: "two", newString: "TWO" }),
+      call("edit", { filePath: `${w.dir}/old.txt`, oldString: "two", newString: "TWO" }), call("write", { filePath: `${w.dir}/old.txt`, content: "instead\n" }),
     ],
-    diffs: [[`${w.dir}/new.txt`, null, "alpha\n"], [`${w.dir}/old.txt`, "one\ntwo\nthree\n", "one\nTWO\nthree\n"]],
+    diffs: [
+      [`${w.dir}/new.txt`, null, "alpha\n"], [`${w.dir}/old.txt`, "one\ntwo\nthree\n", "one\nTWO\nthree\n"], [`${w.dir}/old.txt`, "one\nTWO\nthree\n", "instead\n"],
+    ],
   }),
   plans: [{ rounds: [[call("todowrite", { todos: [
     { content: "First", status: "completed", priority: "high" }, { content: "Second", status: "in_progress", priority: "low" },
@@ -85,7 +87,7 @@ export default {
     return { additionalDirectories: [`${dir}/more`], meta: { model: "scripted/large", variant: "low" } };
   },
   async useSkill(w, s) {
-    const turn = await s.prompt(script([[call("read", { filePath: `${w.dir}/../equipped/skills/demo/SKILL.md` })], [{ say: `skilled ${w.name}` }]]));
+    const turn = await s.prompt(script([[call("read", { filePath: `${equipment}/skills/demo/SKILL.md` })], [{ say: `skilled ${w.name}` }]]));
     assert.equal(turn.asked.length, 0, "a session may read its skills");
     assert.match(contentOf(turn.call("read")), /SKILL BODY/);
     await s.untilCommand(/^own$/);
@@ -233,14 +235,14 @@ export default {
       },
       async "mcp servers belong to their session"(w) {
         w.moveIn();
-        const before = await w.session();
-        const s = await w.session({ mcpServers: [server(w.dir), { name: "broken", command: "/bin/false", args: [], env: [] }], capabilities: { session: { notices: {} } } });
+        const before = await w.session({ capabilities: forms });
+        const s = await w.session({ link: before.link, mcpServers: [server(w.dir), { name: "broken", command: "/bin/false", args: [], env: [] }] });
         await s.until("a notice of the broken one", (u) => u.sessionUpdate === "notice" && /broken/.test(u.title));
         const use = script([[call("near_word", {})], [{ say: "used" }]]);
         const c = (await s.prompt(use)).call("near_word");
         assert.equal(c.status, "completed");
         assert.match(contentOf(c), /the word is heron/);
-        for (const other of [before, await w.session()]) {
+        for (const other of [before, await w.session({ link: before.link })]) {
           assert.equal((await other.prompt(use)).calls[0].status, "failed", "another session uses it");
         }
       },
