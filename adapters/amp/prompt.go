@@ -67,7 +67,7 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.Con
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
 	})
 	if err == nil {
-		err = p.child.WriteLine(line)
+		err = s.a.conn.Give(string(s.name()), p.child.Process, func() error { return p.child.WriteLine(line) })
 	}
 	if err != nil {
 		// A program that does not read is of no use to anybody.
