@@ -223,6 +223,13 @@ type Commander interface {
 	Commands() []int64
 }
 
+// Untaker is a Conn that knows what it could not pass on to the agent's process.
+type Untaker interface {
+	// Untaken reports whether the last prompt of a session has certainly not reached the
+	// process, because that had ended. The Conn then ends as well.
+	Untaken(session string) bool
+}
+
 // NotInstalledError says that an agent's program is missing, or too old, and what
 // to do.
 type NotInstalledError struct {

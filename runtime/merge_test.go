@@ -359,19 +359,59 @@ func TestMerge_AgentThatOnlyReplays(t *testing.T) {
 }
 
 // An agent that cannot tell the history of a session that it is resumed in leaves a log
-// without it: who loads that is told so, each time.
+// without it: everybody is told so, each time, also by the next gateway.
 func TestMerge_AgentThatCannotTell(t *testing.T) {
-	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
-	r := newRuntime(t, t.TempDir(), a)
-	tc := connect(t, r, "")
-	id := tc.request("session/resume", `{"sessionId":"theirs","cwd":"/tmp"}`)
-	a.answer(a.nextOf(t, "session/resume"), `{}`)
-	if _, res := tc.until(id); !strings.Contains(string(res.Result()), `"historyIncomplete":true`) {
-		t.Errorf("the resume says %s", res.Result())
-	}
-	for range 2 {
-		if _, result := connect(t, r, "").loaded("theirs"); !strings.Contains(result, `"historyIncomplete":true`) {
-			t.Errorf("a load says %s", result)
-		}
+	for _, how := range []struct {
+		method  string
+		version int
+		params  string
+	}{
+		{"session/resume", 1, ""},
+		{"session/load", 1, ""},
+		{"session/resume", 2, ""},
+		{"session/resume", 2, `,"replayFrom":{"type":"start"}`},
+	} {
+		t.Run(fmt.Sprint(how), func(t *testing.T) {
+			a, dir := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}, t.TempDir()
+			r, err := New(Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: a.id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := connect(t, r, "")
+			if how.version == 2 {
+				own = connectTwo(t, r, "")
+			}
+			const theirs = `{"sessionId":"theirs","cwd":"/tmp","mcpServers":[]`
+			id := own.request(how.method, theirs+how.params+"}")
+			m := a.nextOf(t, "session/resume")
+			a.conn().chunk("theirs", "on its way")
+			a.answer(m, `{}`)
+			if _, res := own.until(id); member(string(res.Result()), "historyIncomplete") != "true" {
+				t.Errorf("who opens it is told %s", res.Frame())
+			}
+			turn := own.request("session/prompt", prompt("theirs", "x"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			own.until(turn)
+			told := func(r *Runtime) {
+				t.Helper()
+				one, two := connect(t, r, ""), connectTwo(t, r, "")
+				for what, result := range map[string]string{
+					"a load": one.call("session/load", theirs+"}"), "a resume": one.call("session/resume", theirs+"}"),
+					"a load of version 2": two.call("session/resume", theirs+`,"replayFrom":{"type":"start"}}`), "a resume of version 2": two.call("session/resume", theirs+"}"),
+				} {
+					if member(result, "historyIncomplete") != "true" {
+						t.Errorf("%s says %s", what, result)
+					}
+				}
+				if got := one.call("_sandboxagent/session/get", `{"sessionId":"theirs"}`); rawjson.MemberString([]byte(got), "sessionId") != "theirs" || !strings.Contains(got, `"historyIncomplete":true`) {
+					t.Errorf("the session itself says %s", got)
+				}
+			}
+			told(r)
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			told(newRuntime(t, dir, a))
+		})
 	}
 }

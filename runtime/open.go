@@ -313,12 +313,12 @@ func (c *Client) openSession(q *viewer.Request, m *acp.Message) {
 func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported) {
 	s.EndLostCalls()
 	if q.Method() != acp.MethodSessionLoad || !s.AddedElsewhere() {
-		c.attachNow(q, m, s, missing, s.Incomplete())
+		c.attachNow(q, m, s, missing, false)
 		return
 	}
 	own := m.Clone()
 	s.Renewed(q.Context(), c.needs,
-		func(*agents.Process, string) { c.attachNow(q, &own, s, missing, s.Incomplete()) },
+		func(*agents.Process, string) { c.attachNow(q, &own, s, missing, false) },
 		func(err error) {
 			c.r.o.Logger.Warn("ask an agent what was said elsewhere", "session", s.ID(), "err", err)
 			c.attachNow(q, &own, s, missing, true)
@@ -326,7 +326,7 @@ func (c *Client) attachOpened(q *viewer.Request, m *acp.Message, s *session.Sess
 }
 
 // attachNow is attachOpened with the log as it is. incomplete says that the agent's own
-// record has more.
+// record may have more, which is not known of the session itself.
 func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported, incomplete bool) {
 	last := s.Log().Last()
 	var after, replay uint64
@@ -358,7 +358,7 @@ func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session
 		return
 	}
 	result := s.Describe(withUnsupported(json.RawMessage("{}"), missing))
-	if q.Method() == acp.MethodSessionLoad && !given && (oldest > 1 || incomplete) {
+	if incomplete { // as far as can be known now
 		result = rawjson.SetMember(result, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 	}
 	if replay > 0 && oldest > 1 {
@@ -423,20 +423,20 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 		shown := shownTo(p, &own)
 		params := rawjson.DeleteMember(shown.Params(), "_meta", acp.MetaKey, "after")
 		// Who only resumes is shown nothing of it, but later loads have the history, which
-		// the agent tells this once.
-		method, fill := q.Method(), false
-		if method == acp.MethodSessionResume && p.Capabilities().Load {
-			method, fill = acp.MethodSessionLoad, true
-			if _, given := rawjson.Member(params, "mcpServers"); !given {
-				params = rawjson.SetMember(params, []byte("[]"), "mcpServers")
-			}
+		// the agent tells this once. One that cannot tell it is resumed for a load, too.
+		method, shows := acp.MethodSessionLoad, q.Method() == acp.MethodSessionLoad
+		if !p.Capabilities().Load {
+			method = acp.MethodSessionResume
+		} else if _, given := rawjson.Member(params, "mcpServers"); !given {
+			params = rawjson.SetMember(params, []byte("[]"), "mcpServers")
 		}
+		fills := !shows && method == acp.MethodSessionLoad
 		s, res, replayed, err := c.r.sessions.OpenForeign(c.r.ctx, p, method, params, session.New{
 			ID: id, Cwd: rawjson.MemberString(own.Params(), "cwd"), Setup: session.Setup(own.Params()), Credentials: n.Credentials, Capabilities: c.Capabilities().Raw,
 		}, func(s *session.Session, kept uint64) {
 			switch {
-			case fill, c.Capabilities().Two(): // who speaks version 2 is shown history when it is complete
-			case method == acp.MethodSessionLoad:
+			case fills, c.Capabilities().Two(): // who speaks version 2 is shown history when it is complete
+			case shows:
 				c.Attach(s, 0, kept)
 			default:
 				c.Attach(s, kept, 0)
@@ -447,14 +447,13 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			return
 		}
 		switch {
-		case fill || c.Capabilities().Two() && method == acp.MethodSessionResume:
+		case fills, c.Capabilities().Two() && !shows:
 			c.Attach(s, replayed, 0)
 		case c.Capabilities().Two():
 			c.Attach(s, 0, replayed)
 		}
 		if method == acp.MethodSessionResume {
 			s.LacksHistory()
-			res = rawjson.SetMember(res, []byte("true"), "_meta", acp.MetaKey, "historyIncomplete")
 		}
 		missing, err := s.Finish(c.r.ctx, own.Meta())
 		if err != nil {

@@ -52,6 +52,9 @@ func (s *suite) crashFailsPending(t testing.TB) {
 			c.fatalf("the prompt was answered with %s", m.Result())
 		}
 	}
+	if u, ok := c.conn.(adapters.Untaker); ok && u.Untaken(string(id)) {
+		c.fatalf("the prompt that the process died of counts as one that it did not get")
+	}
 	err = c.within("Read", func() error {
 		_, err := c.conn.Read(c.ctx)
 		return err

@@ -41,6 +41,8 @@ type proc struct {
 	// program goes on with until it takes a prompt.
 	goesOn bool
 	untold bool // it has not repeated the prompt that it was given, so it works on another; guarded by the session's mu
+	// heard is when it last said something, or was given a prompt; guarded by the session's mu.
+	heard time.Time
 }
 
 // spawn starts a process when there is none that takes prompts, and returns the

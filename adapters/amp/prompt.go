@@ -60,13 +60,14 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], prompt []schema.Con
 	s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(prompt) })
 	t.Serve(p.ended, func() error { return p.exit })
 	s.mu.Lock()
-	t.Work.p, t.Work.given, p.well, p.untold = p, time.Now(), false, p.goesOn
+	now := time.Now()
+	t.Work.p, t.Work.given, p.heard, p.well, p.untold = p, now, now, false, p.goesOn
 	s.mu.Unlock()
 	line, err := schema.Encode(map[string]any{
 		"type": "user", "message": map[string]any{"role": "user", "content": parts},
 	})
 	if err == nil {
-		err = p.child.WriteLine(line)
+		err = s.a.conn.Give(string(s.name()), p.child.Process, func() error { return p.child.WriteLine(line) })
 	}
 	if err != nil {
 		// A program that does not read is of no use to anybody.

@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // session is a session and the process that serves it now.
@@ -92,6 +93,9 @@ func (s *session) name() schema.SessionID {
 
 // take acts on a line. It runs on the reader, in order.
 func (s *session) take(p *proc, e *event) {
+	s.mu.Lock()
+	p.heard = time.Now()
+	s.mu.Unlock()
 	if e.Type == "system" && e.Subtype == "init" {
 		s.mu.Lock()
 		if e.Thread != "" {
@@ -269,10 +273,14 @@ func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 // session. It may be called more than once, and returns when that is done.
 func (s *session) end() {
 	s.ending.Do(func() {
+		overtaken := s.overtaken()
 		s.mu.Lock()
 		s.closed = true
 		p, steps := s.p, s.stepsLocked()
 		s.mu.Unlock()
+		if overtaken { // when it ends by itself it writes its own copy over the other
+			steps = process.Ladder{}
+		}
 		s.stop()
 		if p != nil {
 			p.child.Stop(steps)

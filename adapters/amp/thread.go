@@ -45,7 +45,10 @@ type thread struct {
 type threadPart struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
-	State   struct {
+	Meta    struct {
+		SentAt int64 `json:"sentAt"` // milliseconds since 1970, of a prompt
+	} `json:"meta"`
+	State struct {
 		Type  string `json:"type"`
 		Stop  string `json:"stopReason"`
 		Error struct {
@@ -103,6 +106,24 @@ func readThread(path string) (*thread, error) {
 		return nil, fmt.Errorf("read amp's copy of a thread: %w", err)
 	}
 	return t, nil
+}
+
+// overtaken reports whether somebody else has gone on with the thread, in a terminal, since
+// the process did something: then the copy has a prompt that the process does not know.
+func (s *session) overtaken() bool {
+	s.mu.Lock()
+	p, path := s.p, s.a.threadFile(s.thread)
+	idle := p != nil && !p.over
+	var heard time.Time
+	if idle {
+		heard = p.heard
+	}
+	s.mu.Unlock()
+	if !idle || s.turnOf(p) != nil || !bridge.Written(path).After(heard) {
+		return false
+	}
+	t, err := readThread(path)
+	return err == nil && t != nil && slices.ContainsFunc(t.Messages, func(m threadPart) bool { return m.Meta.SentAt > heard.UnixMilli() })
 }
 
 // cutReason says why the newest message was cut short, "" when nobody knows. It is

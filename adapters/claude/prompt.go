@@ -38,7 +38,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 				"type": "user", "uuid": t.Work.uuid, "session_id": "", "parent_tool_use_id": nil,
 				"message": map[string]any{"role": "user", "content": content},
 			}
-			if err := s.send(line); err != nil {
+			if err := a.conn.Give(string(s.id), s.child.Process, func() error { return s.send(line) }); err != nil {
 				// A program that does not read is of no use to anybody.
 				s.halt()
 				<-s.ended

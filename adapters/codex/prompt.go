@@ -2,6 +2,7 @@ package codex
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -51,7 +52,11 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 	var started struct {
 		Turn turnInfo `json:"turn"`
 	}
-	if err := s.srv.call(w.Context(), p.method, p.params, &started); err != nil {
+	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.call(w.Context(), p.method, p.params, &started) }); err != nil {
+		if errors.Is(err, bridge.ErrUnwritten) { // a process that does not read is of no use to anybody
+			s.srv.halt()
+			return s.srv.exit
+		}
 		if said := refused(err); said != "" {
 			return acp.Errorf(acp.CodeInvalidParams, "codex refused the prompt: %s", said)
 		}

@@ -191,6 +191,12 @@ func (s *server) End() {
 	s.work.Wait()
 }
 
+// halt ends a process that cannot be talked to any more.
+func (s *server) halt() {
+	s.child.Stop(process.Ladder{Term: process.DefaultLadder.Term})
+	<-s.ended
+}
+
 // call sends a request. The error is a *jsonrpc2.Error when codex refused.
 func (s *server) call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)

@@ -68,11 +68,18 @@ type toolCalls struct {
 var (
 	_ acp.Buffered     = (*mended)(nil)
 	_ adapters.Process = (*mended)(nil)
+	_ adapters.Untaker = (*mended)(nil)
 )
 
 // mend returns c mended; p is the process behind it.
 func mend(c acp.Conn, p adapters.Process) *mended {
 	return &mended{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, alone: map[string]bool{}}
+}
+
+// Untaken implements [adapters.Untaker].
+func (c *mended) Untaken(session string) bool {
+	u, ok := c.Process.(adapters.Untaker)
+	return ok && u.Untaken(session)
 }
 
 // Write watches which prompts are open, and keeps cancels that come too early.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"os/exec"
 	"slices"
+	"sync"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -166,7 +167,7 @@ func start(ctx context.Context, c Command) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := ndjson.New(p.Stdout, p.Stdin, p.Stdout.Close, 0)
+	lines := ndjson.New(p.Stdout, p, p.Stdout.Close, 0)
 	lines.Waiting(p.Waiting)
 	return &conn{Conn: lines, proc: p}, nil
 }
@@ -175,6 +176,8 @@ func start(ctx context.Context, c Command) (*conn, error) {
 type conn struct {
 	*ndjson.Conn
 	proc *process.Process
+
+	prompts sync.Map // where in its input a session's last prompt begins: by session
 }
 
 var (
@@ -183,7 +186,25 @@ var (
 	_ adapters.Process = (*conn)(nil)
 
 	_ adapters.Commander = (*conn)(nil)
+	_ adapters.Untaker   = (*conn)(nil)
 )
+
+// Write notes where prompts begin.
+func (c *conn) Write(ctx context.Context, m acp.Message) error {
+	switch m.Method() {
+	case acp.MethodSessionPrompt:
+		c.prompts.Store(m.Session(), c.proc.Written())
+	case acp.MethodSessionClose, acp.MethodSessionDelete:
+		c.prompts.Delete(m.Session())
+	}
+	return c.Conn.Write(ctx, m)
+}
+
+// Untaken implements [adapters.Untaker].
+func (c *conn) Untaken(session string) bool {
+	at, prompted := c.prompts.Load(session)
+	return prompted && c.proc.Unread(at.(int64))
+}
 
 func (c *conn) PID() int             { return c.proc.PID() }
 func (c *conn) StartedAt() time.Time { return c.proc.StartedAt() }
@@ -205,7 +226,7 @@ func (c *conn) Read(ctx context.Context) (acp.Message, error) {
 		return m, err
 	}
 	// An agent that closed its stdout can do nothing more for anybody.
-	c.proc.Stop(process.DefaultLadder)
+	c.proc.StopMute(process.DefaultLadder)
 	return m, bridge.ExitError(c.proc)
 }
 

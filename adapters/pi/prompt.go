@@ -2,6 +2,7 @@ package pi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -49,7 +50,11 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if p == nil {
 		return // it is gone
 	}
-	if done, err := s.builtin(ctx, p, in); done {
+	done := false
+	if err := s.a.conn.Give(string(s.id), nil, func() (err error) {
+		done, err = s.builtin(ctx, p, in)
+		return err
+	}); done {
 		if errors.Is(err, errEnded) || ctx.Err() != nil {
 			return // it is gone, or the turn is over
 		}
@@ -62,7 +67,15 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if len(in.images) > 0 {
 		fields["images"] = in.images
 	}
-	raw, err := p.callThen(ctx, "prompt", fields, s.told)
+	var raw json.RawMessage
+	err := s.a.conn.Give(string(s.id), p.child.Process, func() (err error) {
+		raw, err = p.callThen(ctx, "prompt", fields, s.told)
+		return err
+	})
+	if errors.Is(err, bridge.ErrUnwritten) {
+		p.halt() // a program that does not read is of no use to anybody
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

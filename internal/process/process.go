@@ -59,6 +59,7 @@ type Process struct {
 	Stdout     io.ReadCloser
 	StderrPipe *os.File // only with Spec.OwnStderr
 
+	input   input
 	cmd     *exec.Cmd
 	stdout  *os.File
 	mark    string
@@ -230,9 +231,6 @@ func (p *Process) Stop(l Ladder) {
 		p.Kill()
 	})
 	<-p.done
-	if p.Stdin != nil {
-		_ = p.Stdin.Close()
-	}
 }
 
 // Kill ends the process and everything it started, now. Done tells when that is

@@ -26,8 +26,9 @@ type outbox struct {
 
 type outgoing struct {
 	m     acp.Message
-	roomy bool // it has a place in room
-	once  bool // another like it may take its place
+	id    int64 // of a request that must not wait
+	roomy bool  // it has a place in room
+	once  bool  // another like it may take its place
 }
 
 func newOutbox() outbox {
@@ -68,13 +69,13 @@ func (o *outbox) empty() bool {
 
 // first is the message to be written next. It stays until drop, so that nobody
 // overtakes it.
-func (o *outbox) first() (m acp.Message, ok bool) {
+func (o *outbox) first() (next outgoing, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.waiting) == 0 {
-		return m, false
+		return outgoing{}, false
 	}
-	return o.waiting[0].m, true
+	return o.waiting[0], true
 }
 
 func (o *outbox) drop() {

@@ -213,11 +213,27 @@ func (p *Process) endUnused() bool {
 	return true
 }
 
-// endLocked begins the end; mu is held, and let go of.
+// UntakenError is why a prompt got no answer that the agent has certainly not been given:
+// it may be given to another process. Its Cause is why the process ended.
+type UntakenError struct{ Cause error }
+
+func (e *UntakenError) Error() string { return e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *UntakenError) Unwrap() error { return e.Cause }
+
+// endLocked begins the end; mu is held, and let go of. Who waits for an answer to what the
+// agent was never given learns that before the end.
 func (p *Process) endLocked(cause error) {
 	wasRunning := p.state == running
 	p.state, p.cause = ending, cause
 	waiting, routes, hosted := p.pending, p.routes, p.hosted
+	var untaken []*pending
+	for _, k := range waiting {
+		if p.untakenLocked(k) {
+			untaken = append(untaken, k)
+		}
+	}
 	p.pending, p.routes, p.early, p.hosted = nil, nil, early{}, nil
 	p.turnover.Add(1)
 	p.mu.Unlock()
@@ -226,6 +242,9 @@ func (p *Process) endLocked(cause error) {
 	}
 	close(p.gone)
 	p.agent.lost(p, cause, wasRunning)
+	for _, k := range untaken {
+		k.finish(nil, &UntakenError{cause})
+	}
 	for _, r := range routes {
 		r.Lost(cause)
 	}
@@ -267,6 +286,9 @@ type pending struct {
 	timer   *awake.Timer
 	once    sync.Once
 	dropped bool // nobody waits for it any more; the process's mu guards it
+	// prompts is the agent's session that it is a prompt of, "" for others.
+	prompts string
+	queued  bool // it was not written yet; the process's mu guards it
 }
 
 func (k *pending) finish(res *acp.Message, err error) {
@@ -279,8 +301,7 @@ func (k *pending) finish(res *acp.Message, err error) {
 }
 
 // expect makes room for a response. It fails when the process is ending.
-func (p *Process) expect(timeout time.Duration, done func(res *acp.Message, err error)) (id int64, err error) {
-	k := &pending{done: done}
+func (p *Process) expect(timeout time.Duration, k *pending) (id int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state >= ending {
@@ -314,7 +335,7 @@ func (p *Process) fail(id int64, err error) {
 // the message with the id it is given. done is called exactly once, also when the
 // process is ending already; timeout 0 means no limit.
 func (p *Process) Call(ctx context.Context, timeout time.Duration, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64) {
-	id, err := p.expect(timeout, done)
+	id, err := p.expect(timeout, &pending{done: done})
 	if err != nil {
 		done(nil, err)
 		return 0
@@ -335,18 +356,48 @@ func (p *Process) drop(id int64) {
 	}
 }
 
-// Post is Call for who must not wait: the message is queued. The error is why the
-// process is ending; done is not called then.
-func (p *Process) Post(build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64, err error) {
-	if id, err = p.expect(0, done); err == nil {
-		p.outbox.put(outgoing{m: build(acp.IntID(id))})
+// Prompt gives the agent a prompt of its session, and does not wait: the message is queued.
+// done is called exactly once, with an [UntakenError] when the process has ended and the
+// agent has certainly not seen the prompt. The error is that one, of a process that is
+// ending already; done is not called then.
+func (p *Process) Prompt(session string, build func(id acp.ID) acp.Message, done func(res *acp.Message, err error)) (id int64, err error) {
+	id, err = p.post(build, &pending{done: done, prompts: session, queued: true})
+	if err != nil {
+		return 0, &UntakenError{err}
+	}
+	return id, nil
+}
+
+// post queues a request. The error is why the process is ending.
+func (p *Process) post(build func(id acp.ID) acp.Message, k *pending) (id int64, err error) {
+	if id, err = p.expect(0, k); err == nil {
+		p.outbox.put(outgoing{m: build(acp.IntID(id)), id: id})
 	}
 	return id, err
 }
 
+// untakenLocked reports whether the agent has certainly not been given a prompt: it was
+// not written, or the agent's adapter could not pass it on.
+func (p *Process) untakenLocked(k *pending) bool {
+	if k.prompts == "" || k.queued {
+		return k.queued
+	}
+	u, ok := p.conn.(adapters.Untaker)
+	return ok && u.Untaken(k.prompts)
+}
+
+// queued notes whether a request still waits to be written.
+func (p *Process) queued(id int64, queued bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.pending[id]; k != nil {
+		k.queued = queued
+	}
+}
+
 // Tell is a request whose answer nobody waits for.
 func (p *Process) Tell(method string, params []byte) {
-	id, err := p.Post(func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }, func(*acp.Message, error) {})
+	id, err := p.post(func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }, &pending{done: func(*acp.Message, error) {}})
 	if err == nil {
 		p.drop(id)
 	}
@@ -434,11 +485,15 @@ func (p *Process) write() {
 // drainLocked writes what is queued; wmu is held.
 func (p *Process) drainLocked() error {
 	for {
-		m, ok := p.outbox.first()
+		next, ok := p.outbox.first()
 		if !ok {
 			return nil
 		}
-		err := p.writeMessage(m)
+		p.queued(next.id, false)
+		err := p.writeMessage(next.m)
+		if err != nil {
+			p.queued(next.id, true) // nobody reads what is not whole
+		}
 		p.outbox.drop()
 		if err != nil {
 			return err

@@ -23,6 +23,34 @@ type waiter struct {
 	fail  func(err error)
 }
 
+// action is one thing to be done.
+type action uint8
+
+const (
+	recordPrompt  action = iota // the turn's prompt goes to the log
+	givePrompt                  // the prompt is queued for the agent
+	takeBack                    // the agent was not given the prompt
+	tellCancel                  // the agent is told to stop working
+	tellWithdrawn               // the agent is told that the prompt was withdrawn
+	endTurn                     // the turn's client is answered: with res, err, or as cancelled
+	answerPeople                // what the agent asks people is answered as cancelled
+	answerAll                   // all that the agent asks is answered, as far as it lives
+	failCalls                   // open tool calls are ended, for the reason
+	noteLoss                    // clients are told that the process has ended
+	startProcess                // a process is looked for and the session opened there
+	giveUpStart                 // the start in progress is ended
+	release                     // the agent is told to close the session, or to delete it
+	runRequest                  // the request goes to the process
+	refuseRequest               // the request gets the error
+	watchStop                   // overdue comes if the turn takes too long to end
+	reachGoal                   // what follows from the goal outside the machine
+	tellStopped                 // who asked for the stop is told
+	reopen                      // the record is open again
+	tellIdle                    // who waits for the turn's end is told
+	tellReleased                // the clients are told that the process is given back
+	endHostWork                 // what the agent has left running on the host is ended
+)
+
 // effect is an action with what it is about.
 type effect struct {
 	do      action
@@ -111,6 +139,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		if err := s.giveLocked(eff.turn, eff.link); err != nil {
 			x.events = append(x.events, event{kind: answered, turn: eff.turn, err: err})
 		}
+	case takeBack:
+		s.takeBackLocked(eff.turn)
 	case tellCancel:
 		s.m.working = false
 		eff.link.p.Put(acp.NewNotification(acp.MethodSessionCancel, sessionParams(eff.link.native)))

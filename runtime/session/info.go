@@ -43,26 +43,29 @@ const (
 
 // Info describes one session.
 type Info struct {
-	ID             string          `json:"sessionId"`
-	Agent          string          `json:"agent"`
-	AgentSessionID string          `json:"agentSessionId"` // the agent's own id of it
-	Title          string          `json:"title,omitempty"`
-	Cwd            string          `json:"cwd"`
-	Model          string          `json:"model,omitempty"`
-	State          State           `json:"state"`
-	Continuity     Continuity      `json:"continuity"`
-	CreatedAt      time.Time       `json:"createdAt"`
-	UpdatedAt      time.Time       `json:"updatedAt"`
-	EventCount     uint64          `json:"eventCount"`          // the newest event's sequence number
-	OldestSeq      uint64          `json:"oldestSeq,omitempty"` // the oldest event's that is kept, absent when none was let go
-	Clients        int             `json:"clients"`             // attached connections
-	Pending        int             `json:"pending"`             // open permission requests and questions
-	Ended          *EndInfo        `json:"ended,omitempty"`
-	Metadata       json.RawMessage `json:"metadata,omitempty"` // what clients set
-	Gist           string          `json:"gist,omitempty"`     // how the first prompt begins
-	Cost           *Cost           `json:"cost,omitempty"`     // so far, absent as long as the agent has not said
-	Children       []Child         `json:"children,omitempty"` // its newest subagents, at most 256
-	Match          *Match          `json:"match,omitempty"`    // where a search has found its words
+	ID             string     `json:"sessionId"`
+	Agent          string     `json:"agent"`
+	AgentSessionID string     `json:"agentSessionId"` // the agent's own id of it
+	Title          string     `json:"title,omitempty"`
+	Cwd            string     `json:"cwd"`
+	Model          string     `json:"model,omitempty"`
+	State          State      `json:"state"`
+	Continuity     Continuity `json:"continuity"`
+	CreatedAt      time.Time  `json:"createdAt"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+	EventCount     uint64     `json:"eventCount"`          // the newest event's sequence number
+	OldestSeq      uint64     `json:"oldestSeq,omitempty"` // the oldest event's that is kept, absent when none was let go
+	// HistoryIncomplete says that more was said in the session than its events tell: some were
+	// let go, or the agent's own record has more.
+	HistoryIncomplete bool            `json:"historyIncomplete,omitempty"`
+	Clients           int             `json:"clients"` // attached connections
+	Pending           int             `json:"pending"` // open permission requests and questions
+	Ended             *EndInfo        `json:"ended,omitempty"`
+	Metadata          json.RawMessage `json:"metadata,omitempty"` // what clients set
+	Gist              string          `json:"gist,omitempty"`     // how the first prompt begins
+	Cost              *Cost           `json:"cost,omitempty"`     // so far, absent as long as the agent has not said
+	Children          []Child         `json:"children,omitempty"` // its newest subagents, at most 256
+	Match             *Match          `json:"match,omitempty"`    // where a search has found its words
 }
 
 // Cost is what a session has cost.
@@ -96,9 +99,6 @@ func (s *Session) Active() time.Time {
 // Info describes the session.
 func (s *Session) Info() Info {
 	last, oldest := s.Log().Last(), s.Log().Oldest()
-	if oldest == 1 {
-		oldest = 0
-	}
 	updated := time.UnixMilli(s.active.Load()).UTC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,10 +107,14 @@ func (s *Session) Info() Info {
 	if early := s.early.Load(); early != nil {
 		gist, cost = cmp.Or(gist, early.gist), cmp.Or(cost, early.cost)
 	}
+	incomplete := s.incompleteLocked(oldest)
+	if oldest == 1 {
+		oldest = 0
+	}
 	return Info{
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
-		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, Clients: clients, Pending: pending,
+		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost,
 		Children: s.childrenLocked(),
 	}
@@ -174,11 +178,14 @@ func (s *Session) About() About {
 // Describe adds what the gateway says of the session to the result of new, load,
 // resume or fork; what the agent's adapter said stays.
 func (s *Session) Describe(result json.RawMessage) json.RawMessage {
-	seq := s.Log().Last()
+	seq, oldest := s.Log().Last(), s.Log().Oldest()
 	s.mu.Lock()
 	meta := map[string]any{
 		"agent": s.rec.Agent, "agentSessionId": s.rec.AgentSessionID, "continuity": s.rec.Continuity,
 		"turn": map[bool]string{true: "running", false: "idle"}[s.m.turn != nil], "seq": seq, "pending": len(s.asks),
+	}
+	if s.incompleteLocked(oldest) {
+		meta["historyIncomplete"] = true
 	}
 	if s.rec.lacksCredentials() {
 		meta["credentialsRequired"] = s.rec.OwnCredentials
@@ -197,6 +204,10 @@ func (s *Session) Describe(result json.RawMessage) json.RawMessage {
 	}
 	return result
 }
+
+// incompleteLocked reports whether more was said in the session than its log has. oldest is
+// the first entry that the log still has.
+func (s *Session) incompleteLocked(oldest uint64) bool { return oldest > 1 || s.rec.Incomplete }
 
 // BesideLog implements [viewer.Session].
 func (s *Session) BesideLog() version.About {

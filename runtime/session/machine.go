@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"errors"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -29,6 +30,7 @@ import (
 //	        ▲ ▲───────────failed───────────┘  │                   │
 //	        │                                 └──stopping─▶       │ idle, stopping
 //	        ├───────released, lost──────────── releasing ◀────────┤
+//	        ├───────lost────────────────────── failing ◀─untaken──┤
 //	        └───────lost──────────────────────────────────────────┘
 //
 //	turn: what is done with a prompt
@@ -48,7 +50,8 @@ import (
 //	bound     link is the one being opened      the same         -
 //	started   turn and requests go on           releasing        -
 //	failed    turn and requests get the error   dormant; done    -
-//	answered  turn over, the next begun         turn over; on    -
+//	answered  turn over, the next begun; untaken  turn over; on  -
+//	          waits once more, for a new process
 //	lost      requests of the agent, calls and  the same; done   -
 //	          the turn are ended; next begun
 //	stop      stopping: all is cancelled, the   the higher goal  stopping, if its goal
@@ -87,6 +90,7 @@ const (
 	starting          // it is being given a process, and opened there
 	serving           // link works for it
 	releasing         // the agent is being told to close its side, or to delete it
+	failing           // the process did not take a prompt, and is about to be lost
 )
 
 // phase is how far a turn has come.
@@ -137,33 +141,6 @@ type event struct {
 	done    stopDone     // stopped
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 }
-
-// action is one thing to be done.
-type action uint8
-
-const (
-	recordPrompt  action = iota // the turn's prompt goes to the log
-	givePrompt                  // the prompt is queued for the agent
-	tellCancel                  // the agent is told to stop working
-	tellWithdrawn               // the agent is told that the prompt was withdrawn
-	endTurn                     // the turn's client is answered: with res, err, or as cancelled
-	answerPeople                // what the agent asks people is answered as cancelled
-	answerAll                   // all that the agent asks is answered, as far as it lives
-	failCalls                   // open tool calls are ended, for the reason
-	noteLoss                    // clients are told that the process has ended
-	startProcess                // a process is looked for and the session opened there
-	giveUpStart                 // the start in progress is ended
-	release                     // the agent is told to close the session, or to delete it
-	runRequest                  // the request goes to the process
-	refuseRequest               // the request gets the error
-	watchStop                   // overdue comes if the turn takes too long to end
-	reachGoal                   // what follows from the goal outside the machine
-	tellStopped                 // who asked for the stop is told
-	reopen                      // the record is open again
-	tellIdle                    // who waits for the turn's end is told
-	tellReleased                // the clients are told that the process is given back
-	endHostWork                 // what the agent has left running on the host is ended
-)
 
 // stopDone is called when the goal of a stop is reached. already says that it had been
 // before, err what could not be done about it.
@@ -231,7 +208,7 @@ func (m *machine) on(e event) []effect {
 			m.failStart(e.err)
 		}
 	case answered:
-		if t := e.turn; m.turn == t && t.phase >= running {
+		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
 			m.end(t, e.res, e.err)
 			m.proceed()
 		}
@@ -447,8 +424,12 @@ func (m *machine) withdraw(t *turn) {
 	}
 }
 
-// end ends a turn with the agent's answer, with an error, or as cancelled.
+// end ends a turn with the agent's answer, with an error, or as cancelled. One that was
+// cancelled is so if nobody got its prompt.
 func (m *machine) end(t *turn, res *acp.Message, err error) {
+	if t.phase == cancelling && untaken(err) {
+		err = nil
+	}
 	if t.phase == waiting { // it had begun, and never got a process
 		m.record(t)
 	}
@@ -457,6 +438,23 @@ func (m *machine) end(t *turn, res *acp.Message, err error) {
 	if m.turn == t {
 		m.turn = nil
 	}
+}
+
+// again has a turn wait for another process when the one that it was for has ended and
+// certainly did not take the prompt: once, while the turn is wanted.
+func (m *machine) again(t *turn, err error) bool {
+	if !untaken(err) || t.phase != running || t.missed || m.refusal() != nil {
+		return false
+	}
+	t.phase, t.missed, m.hosting = waiting, true, failing
+	m.do(effect{do: takeBack, turn: t})
+	return true
+}
+
+// untaken reports whether the agent has certainly not been given the prompt.
+func untaken(err error) bool {
+	_, ok := errors.AsType[*agents.UntakenError](err)
+	return ok
 }
 
 // lose is the end of the process that works for the session.
@@ -468,19 +466,14 @@ func (m *machine) lose(l *link, cause error) {
 	m.do(effect{do: endHostWork})
 	m.do(effect{do: failCalls, reason: "the agent's process ended"})
 	m.link, m.alone = nil, false
-	switch {
-	case m.hosting == starting:
+	if m.hosting == starting {
 		return // who starts it learns of it, and says so
-	case m.hosting == releasing && m.turn != nil && m.turn.phase == waiting:
-		m.hosting = dormant // the turn waits for the next one
-		m.proceed()
-		return
 	}
-	if m.hosting == serving {
+	if m.hosting != releasing {
 		m.do(effect{do: noteLoss, err: cause})
 	}
 	m.hosting = dormant
-	if t := m.turn; t != nil {
+	if t := m.turn; t != nil && t.phase >= running { // one that waits is for the next process
 		m.end(t, nil, cause)
 	}
 	m.proceed()

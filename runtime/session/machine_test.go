@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -79,6 +80,13 @@ var moves = []struct {
 	{"answered", func(w *world) bool {
 		t := w.m.turn
 		return t != nil && t.phase >= running && w.on(event{kind: answered, turn: t, res: new(acp.Message)})
+	}},
+	{"untaken", func(w *world) bool {
+		t := w.m.turn
+		return t != nil && t.phase >= running && w.on(event{kind: answered, turn: t, err: &agents.UntakenError{Cause: errGivenUp}})
+	}},
+	{"gone", func(w *world) bool { // behind a prompt that it did not take
+		return w.m.hosting == failing && w.on(event{kind: lost, link: w.m.link, err: errors.New("crash")})
 	}},
 	{"answered again", func(w *world) bool {
 		return w.on(event{kind: answered, turn: &turn{phase: over}, res: new(acp.Message)})
@@ -236,7 +244,7 @@ func (m *machine) check() error {
 	switch {
 	case m.hosting == dormant && m.link != nil:
 		return errors.New("a dormant session has a process")
-	case m.hosting == serving && m.link == nil:
+	case (m.hosting == serving || m.hosting == failing) && m.link == nil:
 		return errors.New("a session that is served has no process")
 	case m.life > stopping && (m.hosting != dormant || m.turn != nil):
 		return errors.New("a session that has ended has work or a process")
@@ -248,9 +256,9 @@ func (m *machine) check() error {
 		return errors.New("a prompt waits for no other")
 	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
 		return errors.New("a turn runs without a process")
-	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing:
+	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
 		return errors.New("a turn waits for a process that nobody starts")
-	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing:
+	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
 		return errors.New("the turn is none")
@@ -294,7 +302,7 @@ func (w *world) finish() error {
 		moved := false
 		for _, mv := range moves {
 			switch mv.name {
-			case "failed", "released", "answered":
+			case "failed", "released", "answered", "gone":
 				moved = mv.do(w) || moved
 			}
 			if err := w.check(); err != nil {
@@ -314,11 +322,11 @@ func (w *world) finish() error {
 // key is the state as far as it decides what follows.
 func (w *world) key() string {
 	m := &w.m
-	p, t := phase(99), m.turn
+	p, t, missed := phase(99), m.turn, false
 	if t != nil {
-		p = t.phase
+		p, missed = t.phase, t.missed
 	}
-	return fmt.Sprint(m.life, m.goal, m.hosting, p, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given)
+	return fmt.Sprint(m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

@@ -210,12 +210,5 @@ func (s *Session) Renewed(ctx context.Context, n agents.Needs, run func(p *agent
 	s.handle(event{kind: changed, req: &waiter{needs: n, ctx: ctx, run: run, fail: fail}})
 }
 
-// Incomplete reports whether the agent has said more in the session than its log has.
-func (s *Session) Incomplete() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rec.Incomplete
-}
-
 // LacksHistory notes that the log does not have what was said before it.
 func (s *Session) LacksHistory() { s.change(func(rec *record) { rec.Incomplete = true }) }

@@ -322,7 +322,7 @@ func (s *Session) showsWorkLocked() *turn {
 	if t.shown || t.phase < running {
 		return nil
 	}
-	t.shown = true
+	t.shown, t.prompt = true, acp.Message{}
 	return t
 }
 

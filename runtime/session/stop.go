@@ -211,7 +211,7 @@ func (s *Session) Tidy(b Bounds) {
 	silent := s.silent()
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()
-	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing
+	busy := s.m.turn != nil || s.m.hosting == starting || s.m.hosting == releasing || s.m.hosting == failing
 	reason := ""
 	var p *agents.Process
 	if s.m.hosting == serving && !busy {

@@ -25,13 +25,15 @@ const maxQueued = 64
 type turn struct {
 	req       *viewer.Request
 	needs     agents.Needs // of the connection it came by
-	prompt    acp.Message  // as the client sent it; dropped when the agent has it
+	prompt    acp.Message  // as the client sent it; dropped when the agent has shown something
 	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
 	phase     phase
 	stale     bool         // when it came, the agent's record had what the process does not know
 	recorded  bool         // the log has the prompt, or will with what the machine says next
 	withdrawn bool         // the agent is told when it has the prompt
 	answered  bool         // its client was answered when it began, and is told of its end
+	missed    bool         // a process has ended that was to be given it
+	handsOver bool         // it was given with the text of another conversation
 	agentID   int64        // the request's id at the agent
 	shown     bool         // the agent has shown something
 	watchdog  *awake.Timer // of silence; nil without
@@ -94,10 +96,9 @@ func (s *Session) echo(block []byte) []byte {
 // giveLocked queues the turn's prompt for the agent. The error is why the process is
 // ending.
 func (s *Session) giveLocked(t *turn, l *link) error {
-	prompt, native := s.handedOverLocked(t.prompt), l.nativeID()
+	prompt, native := s.handedOverLocked(t), l.nativeID()
 	t.worked = l.p.Working()
-	t.prompt = acp.Message{}
-	id, err := l.p.Post(
+	id, err := l.p.Prompt(l.native,
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
 		func(res *acp.Message, err error) {
 			if err == nil && !l.p.OwnLogin() {
@@ -114,7 +115,8 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 
 // handedOverLocked puts the text of another conversation before the first prompt, as the
 // agent sees it. A command is given alone: its agent would not know it behind a text.
-func (s *Session) handedOverLocked(prompt acp.Message) acp.Message {
+func (s *Session) handedOverLocked(t *turn) acp.Message {
+	prompt := t.prompt
 	if s.rec.Handover == "" || s.rec.HandedOver {
 		return prompt
 	}
@@ -122,12 +124,31 @@ func (s *Session) handedOverLocked(prompt acp.Message) acp.Message {
 	if strings.HasPrefix(gistOf(blocks), "/") {
 		return prompt
 	}
-	s.rec.HandedOver, s.unsaved = true, true
+	s.rec.HandedOver, s.unsaved, t.handsOver = true, true, true
 	all := append([]byte{'['}, rawjson.Object{}.String("type", "text").String("text", s.rec.Handover).End()...)
 	for _, block := range rawjson.Elements(blocks) {
 		all = append(append(all, ','), block...)
 	}
 	return acp.NewRequest(prompt.ID(), prompt.Method(), rawjson.SetMember(prompt.Params(), append(all, ']'), "prompt"))
+}
+
+// rest ends what goes on while an agent has the turn's prompt.
+func (t *turn) rest() {
+	if t.watchdog != nil {
+		t.watchdog.Stop()
+	}
+	if t.worked != nil {
+		t.worked()
+	}
+	t.watchdog, t.worked = nil, nil
+}
+
+// takeBackLocked makes a prompt again one that no agent has been given.
+func (s *Session) takeBackLocked(t *turn) {
+	t.rest()
+	if t.handsOver {
+		s.rec.HandedOver, s.unsaved, t.handsOver = false, true, false
+	}
 }
 
 // watchSilence cancels a turn that has been silent for limit.
@@ -148,12 +169,8 @@ func (s *Session) watchSilence(t *turn, limit time.Duration) {
 // endTurnLocked answers the turn's client, and tells the session's other clients how
 // the turn ended. The response follows and is written with it.
 func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) {
-	if t.watchdog != nil {
-		t.watchdog.Stop()
-	}
-	if t.worked != nil {
-		t.worked()
-	}
+	t.rest()
+	t.prompt = acp.Message{}
 	var frame []byte
 	var outcome observe.Outcome
 	switch {

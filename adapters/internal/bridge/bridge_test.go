@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,62 @@ func TestConn_WhatWasSaidComesBeforeTheFailure(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of a prompt that the process has certainly not read that is known, however the process
+// has ended; of others nothing is.
+func TestConn_Untaken(t *testing.T) {
+	c, _ := open(func(context.Context, *talker) error { return nil })
+	defer c.Close()
+	for _, one := range []struct {
+		script  string // says when it has read what it reads
+		fails   bool
+		untaken bool
+	}{
+		{"exec 0<&-; echo read; exec sleep 600", true, true},
+		{"exec sleep 600", false, goruntime.GOOS == "linux"},
+		{"read before; exec sleep 600", false, goruntime.GOOS == "linux"},
+		{"read before; read prompt; echo read; exec sleep 600", false, false},
+		{"head -c 12 >/dev/null; echo read; exec sleep 600", false, false}, // a part of it
+	} {
+		child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/sh", Args: []string{"-c", one.script}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		says := func() {
+			t.Helper()
+			if line, err := child.ReadLine(); err != nil {
+				t.Fatalf("%s: %q, %v", one.script, line, err)
+			}
+		}
+		if one.fails {
+			says()
+		} else if err := child.WriteLine([]byte("before it")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Give("S", child.Process, func() error { return child.WriteLine([]byte("{}")) }); errors.Is(err, bridge.ErrUnwritten) != one.fails {
+			t.Errorf("%s: %v", one.script, err)
+		}
+		if !one.untaken {
+			says()
+		}
+		child.Kill()
+		if _, err := child.ReadLine(); err == nil {
+			t.Errorf("%s: it says more", one.script)
+		}
+		child.End(process.Ladder{})
+		if got := c.Untaken("S"); got != one.untaken || c.Untaken("other") {
+			t.Errorf("%s: untaken is %t", one.script, got)
+		}
+	}
+	write(t, c, promptFrame) // it waits in the agent
+	if !c.Untaken("S") {
+		t.Error("a prompt that nobody was given counts as taken")
+	}
+	_ = c.Give("S", nil, func() error { return nil })
+	if c.Untaken("S") {
+		t.Error("a prompt of which nothing is known counts as untaken")
 	}
 }
 

@@ -89,14 +89,18 @@ func (c *Child) Each(take func(line []byte) error, odd func(line []byte, reason 
 	}
 }
 
+// ErrUnwritten is why a line is not written: the process takes no input any more. It has
+// read no whole line of it.
+var ErrUnwritten = errors.New("write to the agent process")
+
 // WriteLine writes one line; line must hold no line break. It is safe for
 // concurrent use. A process that does not read makes it wait, until it reads or
-// ends.
+// ends. Its error is an [ErrUnwritten].
 func (c *Child) WriteLine(line []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := c.Stdin.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("write to the agent process: %w", err)
+	if _, err := c.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	return nil
 }
@@ -104,7 +108,7 @@ func (c *Child) WriteLine(line []byte) error {
 // End stops the process, gives its stdout back and returns how it ended. Call it
 // when ReadLine has failed.
 func (c *Child) End(l process.Ladder) *adapters.ExitError {
-	c.Stop(l)
+	c.StopMute(l)
 	<-c.watched
 	_ = c.Stdout.Close()
 	return ExitError(c.Process)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -34,13 +35,15 @@ type Conn struct {
 
 	end     sync.Once // closes gone
 	once    sync.Once
-	failure error // why the Conn ended; set once before the pipes end
+	failure error    // why the Conn ended; set once before the pipes end
+	prompts sync.Map // the gift of each session's last prompt: by session
 	child   atomic.Pointer[process.Process]
 }
 
 var (
 	_ acp.Conn         = (*Conn)(nil)
 	_ acp.Buffered     = (*Conn)(nil)
+	_ adapters.Untaker = (*Conn)(nil)
 	_ adapters.Process = (*Conn)(nil)
 )
 
@@ -102,6 +105,12 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 		return fmt.Errorf("write message: %w", io.ErrClosedPipe)
 	default:
 	}
+	switch m.Method() {
+	case acp.MethodSessionPrompt:
+		c.prompts.Store(m.Session(), gift{})
+	case acp.MethodSessionClose, acp.MethodSessionDelete:
+		c.prompts.Delete(m.Session())
+	}
 	select {
 	case c.up <- m.Clone():
 		return nil
@@ -138,6 +147,38 @@ func (c *Conn) Fail(err error) {
 		c.down.end()
 		c.leave()
 	})
+}
+
+// gift is how far a prompt has come: to, and behind which place of its input, or to nobody
+// yet.
+type gift struct {
+	to     *process.Process
+	behind int64
+}
+
+// Give gives the process a prompt of a session by write, and returns its error. After an
+// [ErrUnwritten] the agent ends the process, and with it the Conn: the prompt may be given
+// to another one, as may one that waits in the agent, or that the process did not read. p
+// is nil where it is not known what the process has read. Every prompt must come here
+// before anything is done for it.
+func (c *Conn) Give(session string, p *process.Process, write func() error) error {
+	if p == nil {
+		c.prompts.Delete(session)
+	} else {
+		c.prompts.Store(session, gift{p, p.Written()})
+	}
+	err := write()
+	if p != nil && errors.Is(err, ErrUnwritten) {
+		c.prompts.Store(session, gift{})
+	}
+	return err
+}
+
+// Untaken implements [adapters.Untaker].
+func (c *Conn) Untaken(session string) bool {
+	v, _ := c.prompts.Load(session)
+	g, known := v.(gift)
+	return known && (g.to == nil || g.to.Unread(g.behind))
 }
 
 // Close ends the agent and waits for it. It is idempotent.

@@ -456,6 +456,7 @@ class Session(TypedDict):
     ended: NotRequired[End]
     eventCount: int
     gist: NotRequired[str]
+    historyIncomplete: NotRequired[bool]
     match: NotRequired[Match]
     metadata: NotRequired[Any]
     model: NotRequired[str]

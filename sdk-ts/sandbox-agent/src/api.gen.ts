@@ -1564,6 +1564,8 @@ export interface components {
             eventCount: number;
             /** @description How the first prompt begins. */
             gist?: string;
+            /** @description More was said in the session than its events tell: some were let go, or the agent's own record has more. */
+            historyIncomplete?: boolean;
             match?: components["schemas"]["Match"];
             /** @description What clients set. */
             metadata?: unknown;

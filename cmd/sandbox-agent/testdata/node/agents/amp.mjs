@@ -58,6 +58,7 @@ export default {
 
   terminal: (...args) => args.length > 1 ? args : ["--execute", ...args],
   again: (id, words) => ["threads", "continue", id, "--execute", words],
+  beside: true, // a terminal may go on with what a process here has open
   titlesPrompt: false,
   deletes: false,
   unknown: "T-5a7e8a0c-0000-4000-8000-00000000abcd",
