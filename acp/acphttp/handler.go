@@ -373,7 +373,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	if refused, ok := errors.AsType[*acp.Error](err); ok {
 		answer := version.Refusal(&m, refused)
 		w.Header().Set("Cache-Control", "no-store")
-		h.writeJSON(w, http.StatusBadRequest, answer.Frame())
+		h.writeJSON(w, r, http.StatusBadRequest, answer.Frame())
 		return nil
 	}
 	if err != nil {
@@ -396,18 +396,18 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	hd.Set(HeaderInlineConnection, client.ID())
 	hd.Set(headerAcceptsKey, "?1")
 	hd.Set("Cache-Control", "no-store")
-	h.writeJSON(w, http.StatusOK, reply.Frame)
+	h.writeJSON(w, r, http.StatusOK, reply.Frame)
 	return nil
 }
 
 // writeJSON answers with a frame. A client that is gone is noticed elsewhere, and one that
 // does not read it is dropped.
-func (h *Handler) writeJSON(w http.ResponseWriter, status int, frame []byte) {
+func (h *Handler) writeJSON(w http.ResponseWriter, r *http.Request, status int, frame []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(frame)))
 	out := h.outgoing(w)
 	defer out.close()
-	out.share.Count(len(frame))
+	out.count(r.Context(), frame)
 	w.WriteHeader(status)
 	_ = out.write(frame)
 }

@@ -98,7 +98,7 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp
 	if flushed {
 		out := h.outgoing(w)
 		defer out.close()
-		out.share.Count(len(rep.Frame))
+		out.count(r.Context(), rep.Frame)
 		_ = out.write(rep.Frame)
 		return nil
 	}
@@ -108,6 +108,6 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp
 	if last > 0 {
 		w.Header().Set(HeaderLastEvent, strconv.FormatUint(last, 10))
 	}
-	h.writeJSON(w, http.StatusOK, rep.Frame)
+	h.writeJSON(w, r, http.StatusOK, rep.Frame)
 	return nil
 }

@@ -102,6 +102,7 @@ func TestWebSocket_MemoryOfMessages(t *testing.T) {
 	h := New(fakeGateway{newFakeClient()}, Options{Memory: memory.NewBound(3 << 20)})
 	srv := httptest.NewServer(h)
 	defer srv.Close()
+	defer func() { _ = h.Shutdown(context.Background()) }() // some may still wait for room
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	half := append([]byte(`{"jsonrpc":"2.0","method":"`), bytes.Repeat([]byte("x"), 1<<20)...)

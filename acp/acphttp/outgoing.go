@@ -39,6 +39,13 @@ func (o *outgoing) close() {
 	}
 }
 
+// count counts a frame that is in memory already, after it has waited for room.
+func (o *outgoing) count(ctx context.Context, frame []byte) {
+	if len(frame) > largeFrame && o.share.Take(ctx, len(frame)) != nil {
+		o.share.Count(len(frame))
+	}
+}
+
 // extend gives the client time. A timer for every write would cost more than the write.
 func (o *outgoing) extend() {
 	if now := time.Now(); o.deadline.Sub(now) < o.h.o.WriteTimeout*9/10 {

@@ -174,7 +174,8 @@ func (s *Share) await(ctx context.Context, n int64) error {
 }
 
 // look ends shares that stood still since the last look, the largest first, until those
-// that are ended hold what is wanted. Whoever waits looks; it counts once in a while.
+// that are ended hold what is wanted and not there. Whoever waits looks; it counts once in
+// a while.
 func (b *Bound) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,6 +185,7 @@ func (b *Bound) look() {
 	}
 	b.looked = time.Now()
 	wanted := b.wanted.Load()
+	wanted += b.used.Load() - b.limit(wanted) // more than all may have been counted
 	var still []*Share
 	for s := range b.shares {
 		come := s.come.Load()

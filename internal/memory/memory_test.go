@@ -92,6 +92,21 @@ func TestTake_WhereAllMove(t *testing.T) {
 	})
 }
 
+// What was counted without asking is made room for as well.
+func TestTake_WhereMoreIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBound(most)
+		for range 10 {
+			s, _ := holder(t, b, 0)
+			s.Count(2 << 20)
+		}
+		if err := b.Open(nil).Take(t.Context(), 1); err != nil {
+			t.Errorf("there is no room: %v", err)
+		}
+		synctest.Wait()
+	})
+}
+
 // Everything comes back, and wakes who waits.
 func TestShare_GivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
