@@ -93,6 +93,9 @@ type Stream interface {
 	// Poll returns what is ready, about limit bytes of it at most. The frames
 	// are valid until the next Poll. The error is a *problem.Error.
 	Poll(limit int) ([]Event, error)
+	// Room has Poll ask before it takes the memory of a large event, with the bytes.
+	// An error of ask is that of Poll. It is called once, before Poll.
+	Room(ask func(bytes int) error)
 	// Written says that all polled events were written to the client.
 	Written()
 	// Done is closed when the stream must end.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // compressFrom is the size from which JSON is compressed for who takes that.
@@ -43,16 +45,15 @@ func writeDocument(c echo.Context, b []byte) error {
 		h.Set("Content-Encoding", "gzip")
 		b = packed.Bytes()
 	}
-	writeAll(w, b)
+	writeAll(w, memory.From(r.Context()), b)
 	return nil
 }
 
-// writeAll answers with 200 and a body whose size is told. A client that is gone
-// misses nothing.
-func writeAll(w http.ResponseWriter, b []byte) {
+// writeAll answers with 200 and a body whose size is told.
+func writeAll(w http.ResponseWriter, share *memory.Share, b []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(b)
+	writePieces(w, share, b)
 }
 
 // accepts reports whether a client takes an encoding. One that it gives the

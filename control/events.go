@@ -16,6 +16,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -27,6 +28,9 @@ const (
 	// taken those before them. When it is reached, reading waits; the log
 	// itself never does.
 	ahead = 16
+
+	// largeEvent is the size from which an event is read alone.
+	largeEvent = 512 << 10
 )
 
 // getEvents returns a page of a session's events or, to who accepts an event
@@ -53,11 +57,17 @@ func (s *Server) getEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	events, hasMore, err := s.o.Sessions.Events(r.Context(), id, after, limit)
+	_, ctx, end := s.share(c)
+	defer end()
+	events, hasMore, err := s.o.Sessions.Events(ctx, id, after, limit)
 	if err != nil {
 		return err
 	}
-	b := []byte(`{"events":[`)
+	size := 64
+	for _, ev := range events {
+		size += len(ev.Message) + 128
+	}
+	b := append(make([]byte, 0, size), `{"events":[`...)
 	for i, ev := range events {
 		if i > 0 {
 			b = append(b, ',')
@@ -93,22 +103,27 @@ func (s *Server) streamEvents(c echo.Context, id string, after uint64) error {
 	if _, err := s.o.Sessions.Session(id); err != nil {
 		return err
 	}
-	if _, _, err := s.o.Sessions.Events(c.Request().Context(), id, after, 1); err != nil {
+	share, ctx, end := s.share(c)
+	defer end()
+	if _, _, err := s.o.Sessions.Events(ctx, id, after, 1); err != nil {
 		return err
 	}
+	share.GiveAll()
 	return follow(s, c, func(ctx context.Context) iter.Seq2[runtime.Event, error] {
 		return s.o.Sessions.FollowEvents(ctx, id, after)
-	}, (*eventWriter).event)
+	}, (*eventWriter).event, func(ev runtime.Event) int { return runtime.EventBytes(ev.Message) })
 }
 
 // follow writes what is yielded as an event stream until the client leaves or the server
-// stops. An error after the first event is an event named error with a problem document.
-func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) iter.Seq2[T, error], put func(*eventWriter, T)) error {
+// stops. size is what an event has of the request's memory. An error after the first event is an event named error with a problem document.
+func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) iter.Seq2[T, error], put func(*eventWriter, T), size func(T) int) error {
+	share, ctx, end := s.share(c)
+	defer end()
 	r := c.Request()
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
-	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response())}
+	out := &eventWriter{w: c.Response(), rc: http.NewResponseController(c.Response()), share: share}
 	// The connection may serve other requests afterwards.
 	defer func() { _ = out.rc.SetWriteDeadline(time.Time{}) }()
 	h := c.Response().Header()
@@ -121,7 +136,8 @@ func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) ite
 	}
 
 	events := make(chan T, ahead)
-	var failed error // set before events is closed
+	sent := make(chan struct{}, 1) // a large event was, before which no other one is read
+	var failed error               // set before events is closed
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		defer close(events)
@@ -132,6 +148,14 @@ func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) ite
 			}
 			select {
 			case events <- ev:
+			case <-ctx.Done():
+				return
+			}
+			if size(ev) <= largeEvent {
+				continue
+			}
+			select {
+			case <-sent:
 			case <-ctx.Done():
 				return
 			}
@@ -152,7 +176,15 @@ func follow[T any](s *Server, c echo.Context, from func(ctx context.Context) ite
 				return nil
 			}
 			put(out, ev)
-			if len(events) > 0 {
+			if out.held += size(ev); size(ev) > largeEvent {
+				if out.flush() != nil {
+					return nil
+				}
+				share.GiveAll() // what was read from the file for it, too
+				sent <- struct{}{}
+				continue
+			}
+			if len(events) > 0 && len(out.buf) < pieceBytes {
 				continue
 			}
 		case <-beat.C:
@@ -172,6 +204,9 @@ type eventWriter struct {
 	rc  *http.ResponseController
 	buf []byte
 	ev  []byte
+
+	share *memory.Share
+	held  int // of it, by what was collected
 }
 
 func (w *eventWriter) event(ev runtime.Event) {
@@ -205,15 +240,22 @@ func (w *eventWriter) named(name string, v any) {
 
 // flush writes what was collected, in bounded time.
 func (w *eventWriter) flush() error {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
-	if len(w.buf) > 0 {
-		if _, err := w.w.Write(w.buf); err != nil {
+	for rest := w.buf; ; {
+		_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have none
+		if len(rest) == 0 {
+			break
+		}
+		n, err := w.w.Write(rest[:min(len(rest), pieceBytes)])
+		w.share.Moved(n)
+		if err != nil {
 			return err
 		}
-		w.buf = w.buf[:0]
-		if cap(w.buf) > 1<<20 {
-			w.buf = nil
-		}
+		rest = rest[n:]
 	}
+	if w.buf = w.buf[:0]; cap(w.buf) > largeEvent {
+		w.buf, w.ev = nil, nil
+	}
+	w.share.Give(w.held)
+	w.held = 0
 	return w.rc.Flush()
 }

@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/control/process"
 	"sandboxagent.dev/sandbox-agent/fs"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -43,8 +44,9 @@ type Options struct {
 	// Transfers bounds the uploads and downloads at one time; more are refused
 	// with a problem. 0 is 64.
 	Transfers int
-	RPC       http.Handler // serves /v2/rpc
-	UI        iofs.FS      // served at /ui/
+	Memory    *memory.Bound // of messages on their way to and from clients; nil is no bound
+	RPC       http.Handler  // serves /v2/rpc
+	UI        iofs.FS       // served at /ui/
 	Guard     Guard
 	Version   string
 	Metrics   http.Handler // serves /metrics; nil when there are none
@@ -86,6 +88,9 @@ func New(o Options) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.stop, s.end = context.WithCancel(context.Background())
+	if s.o.Memory == nil {
+		s.o.Memory = memory.NewBound(0)
+	}
 	if o.Transfers <= 0 {
 		o.Transfers = 64
 	}

@@ -50,7 +50,7 @@ func (s *Server) followSessions(c echo.Context) error {
 	}
 	return follow(s, c, func(ctx context.Context) iter.Seq2[runtime.SessionChange, error] {
 		return s.o.Sessions.FollowSessions(ctx, after)
-	}, (*eventWriter).change)
+	}, (*eventWriter).change, func(runtime.SessionChange) int { return 0 })
 }
 
 func (s *Server) getSession(c echo.Context) error {

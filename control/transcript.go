@@ -12,6 +12,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -46,7 +47,7 @@ func (s *Server) getTranscript(c echo.Context) error {
 	about := transcript.Session{
 		ID: info.ID, Title: cmp.Or(info.Title, info.Gist), Agent: info.Agent, Model: info.Model, Cwd: info.Cwd, Created: info.CreatedAt, Updated: info.UpdatedAt,
 	}
-	return s.sendWhole(c, "transcript", id, func(w io.Writer) error {
+	return s.sendWhole(c, "transcript", id, heldBack, func(w io.Writer) error {
 		return transcript.Write(w, o, about, s.eventsUntil(c.Request().Context(), id, info.EventCount))
 	})
 }
@@ -56,6 +57,7 @@ func (s *Server) getTranscript(c echo.Context) error {
 func (s *Server) eventsUntil(ctx context.Context, id string, last uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
 		for after := uint64(0); after < last; {
+			memory.From(ctx).GiveAll() // the page before was written
 			events, more, err := s.o.Sessions.Events(ctx, id, after, maxPage)
 			if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.EventsExpired {
 				if from, ok := p.Extensions["oldestSeq"].(uint64); ok && from > after+1 {

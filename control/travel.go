@@ -65,7 +65,7 @@ func (s *Server) exportSession(c echo.Context) error {
 	if len(have) > maxHave {
 		return problem.New(problem.InvalidRequest, "have names %d commits, and %d are the most: name those that were made last", len(have), maxHave).With("parameter", "have")
 	}
-	return s.sendWhole(c, "export", id, func(out io.Writer) error {
+	return s.sendWhole(c, "export", id, parcel.WriterBytes, func(out io.Writer) error {
 		var w *parcel.Writer
 		d.Begin = func(m runtime.Manifest) (err error) {
 			h := c.Response().Header()

@@ -80,7 +80,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.Set("Content-Encoding", e.encoding)
 		h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
-		writeAll(w, b)
+		writeAll(w, nil, b)
 		return
 	}
 	p.plain.ServeHTTP(w, r)

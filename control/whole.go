@@ -6,6 +6,9 @@ import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // heldBack is how much of a body is made before the first of it is sent.
@@ -13,17 +16,23 @@ const heldBack = 64 << 10
 
 // sendWhole answers with a body that is made while it is sent, and that nobody may take
 // for whole when it is not. What goes wrong before much of it was made, as a session
-// that is deleted meanwhile, is answered with why; later the connection is cut.
-func (s *Server) sendWhole(c echo.Context, what, id string, write func(w io.Writer) error) error {
+// that is deleted meanwhile, is answered with why; later the connection is cut. bytes is
+// the memory that making it takes.
+func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write func(w io.Writer) error) error {
 	r := fileRequest{Context: c}
 	release, err := s.transfer(r)
 	if err != nil {
 		return err
 	}
 	defer release()
+	share, ctx, end := s.share(c)
+	defer end()
+	if share.Take(ctx, bytes) != nil {
+		return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
+	}
 	out := newOutgoing(r)
 	defer out.done()
-	held := bufio.NewWriterSize(begun{out, c.Response()}, heldBack)
+	held := bufio.NewWriterSize(begun{out, c.Response(), share}, heldBack)
 	if err = write(held); err == nil {
 		err = held.Flush()
 	}
@@ -42,6 +51,7 @@ func (s *Server) sendWhole(c echo.Context, what, id string, write func(w io.Writ
 type begun struct {
 	*outgoing
 	response *echo.Response
+	share    *memory.Share
 }
 
 // Write implements io.Writer.
@@ -49,5 +59,7 @@ func (b begun) Write(p []byte) (int, error) {
 	if !b.response.Committed {
 		b.WriteHeader(http.StatusOK)
 	}
-	return b.outgoing.Write(p)
+	n, err := b.outgoing.Write(p)
+	b.share.Moved(n)
+	return n, err
 }

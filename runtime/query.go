@@ -2,12 +2,14 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
@@ -32,7 +34,21 @@ func event(e journal.Entry) Event {
 	return Event{Seq: e.Seq, Time: e.Time().UTC(), Direction: d, Message: slices.Clone(e.Frame)}
 }
 
-// Events returns up to limit events after a sequence number; 0 means 100.
+const pageBytes = 4 << 20 // after which a page of events ends
+
+// roomIn returns what a cursor asks before it takes much memory.
+func roomIn(ctx context.Context) func(bytes int) error {
+	share := memory.From(ctx)
+	return func(bytes int) error {
+		if share.Take(ctx, bytes) != nil {
+			return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
+		}
+		return nil
+	}
+}
+
+// Events returns up to limit events after a sequence number; 0 means 100. They are fewer
+// when they are large. Its memory is that of the share of ctx.
 func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int) (events []Event, hasMore bool, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
@@ -51,8 +67,12 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 	s.EndLostCalls()
 	l := s.Log()
 	cur := l.Cursor(after)
-	for len(events) < limit && ctx.Err() == nil {
+	cur.Room = roomIn(ctx)
+	for held := 0; len(events) < limit && held < pageBytes && ctx.Err() == nil; {
 		batch, err := cur.Next(nil, 64<<10)
+		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
+			return nil, false, p
+		}
 		if err != nil {
 			return nil, false, s.ReadProblem(err)
 		}
@@ -63,16 +83,21 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 			if len(events) == limit {
 				break
 			}
-			if e.Kind != journal.Second {
-				events = append(events, event(e))
+			held += len(e.Frame)
+			if e.Kind == journal.Second {
+				continue
 			}
+			if err := cur.Room(EventBytes(e.Frame)); err != nil {
+				return nil, false, err
+			}
+			events = append(events, event(e))
 		}
 	}
 	return events, len(events) > 0 && events[len(events)-1].Seq < l.Last(), context.Cause(ctx)
 }
 
 // FollowEvents yields the session's events after a sequence number, waiting for
-// more, until ctx ends or the session is deleted.
+// more, until ctx ends or the session is deleted. Its memory is that of the share of ctx.
 func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		s := r.sessions.Find(id)
@@ -95,9 +120,15 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			case <-r.ctx.Done(): // whoever serves the follower ends it
 			}
 		})
-		for e, err := range s.Log().Follow(ctx, after) {
+		cur := s.Log().Cursor(after)
+		cur.Room = roomIn(ctx)
+		for e, err := range cur.Follow(ctx) {
 			if err != nil {
 				if ctx.Err() != nil {
+					return
+				}
+				if p, ok := errors.AsType[*problem.Error](err); ok { // of room
+					yield(Event{}, p)
 					return
 				}
 				yield(Event{}, s.ReadProblem(err))
@@ -106,12 +137,20 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 			if e.Kind == journal.Second {
 				continue // told in version 1, too
 			}
+			if err := cur.Room(EventBytes(e.Frame)); err != nil {
+				yield(Event{}, err)
+				return
+			}
 			if !yield(event(e), nil) {
 				return
 			}
 		}
 	}
 }
+
+// EventBytes returns what an event with the message takes of its share: here, and as it is
+// sent.
+func EventBytes(message []byte) int { return 2 * (len(message) + 100) }
 
 // scratch returns a private directory for sessions that only ask something.
 func (r *Runtime) scratch() (string, error) {

@@ -81,41 +81,33 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.ResponseController, st acp.Stream) {
 	heartbeat := time.NewTicker(h.o.Heartbeat / 2) // the second one in a silence is sent
 	defer heartbeat.Stop()
+	out := h.outgoing(w)
+	defer out.close()
+	st.Room(roomIn(r.Context(), out.share))
 	quiet := false
-	var deadline time.Time
-	extend := func() { // a timer for every write would cost more than the write
-		if now := time.Now(); deadline.Sub(now) < h.o.WriteTimeout*9/10 {
-			deadline = now.Add(h.o.WriteTimeout)
-			_ = rc.SetWriteDeadline(deadline)
-		}
-	}
 	gone := r.Context().Done()
 	for {
 		select {
 		case <-st.Wake():
+			if out.share.Take(r.Context(), batchBytes) != nil {
+				return
+			}
 			events, err := st.Poll(pollBytes)
 			if err != nil {
 				h.log.Warn("event stream ended", "err", err)
 				return
 			}
 			if len(events) > 0 {
-				buf := buffers.Get().(*[]byte)
-				for _, e := range events {
-					*buf = sse.AppendEvent(*buf, e.ID, e.Frame)
-				}
-				extend()
-				_, err := w.Write(*buf)
-				giveBack(buf)
-				if err != nil || rc.Flush() != nil {
+				if out.events(events) != nil || rc.Flush() != nil {
 					return
 				}
 				quiet = false
 			}
 			st.Written()
+			out.share.GiveAll()
 		case <-heartbeat.C:
 			if quiet {
-				extend()
-				if _, err := w.Write([]byte(sse.Heartbeat)); err != nil || rc.Flush() != nil {
+				if out.write([]byte(sse.Heartbeat)) != nil || rc.Flush() != nil {
 					return
 				}
 			}
@@ -128,4 +120,25 @@ func (h *Handler) pump(w http.ResponseWriter, r *http.Request, rc *http.Response
 			return
 		}
 	}
+}
+
+// events writes a batch of events.
+func (o *outgoing) events(events []acp.Event) error {
+	buf := buffers.Get().(*[]byte)
+	defer giveBack(buf)
+	for _, e := range events {
+		if len(e.Frame) <= largeFrame {
+			*buf = sse.AppendEvent(*buf, e.ID, e.Frame)
+			continue
+		}
+		*buf = sse.AppendHead(*buf, e.ID)
+		if err := o.write(*buf); err != nil {
+			return err
+		}
+		if err := o.write(e.Frame); err != nil {
+			return err
+		}
+		*buf = append((*buf)[:0], sse.Tail...)
+	}
+	return o.write(*buf)
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // Header names of the two dialects.
@@ -53,7 +53,7 @@ type Options struct {
 	PingInterval time.Duration // of WebSockets: 30 s
 	BodyTimeout  time.Duration // for a body to arrive, and more for a large one: 30 s
 	Handshake    time.Duration // for a WebSocket to send initialize: 30 s
-	MaxMemory    int64         // of bodies that are arriving, in all; 0 is no bound
+	Memory       *memory.Bound // of messages that arrive, wait or are written; nil is no bound
 	WriteTimeout time.Duration // a client that takes nothing for this long is dropped: 60 s
 	Logger       *slog.Logger
 }
@@ -67,7 +67,7 @@ type Handler struct {
 	closing chan struct{} // closed by Shutdown
 	once    sync.Once
 	open    gauge // requests in progress
-	memory  budget
+	memory  *memory.Bound
 
 	mu    sync.Mutex
 	conns map[string]*conn
@@ -79,7 +79,8 @@ type conn struct {
 
 	mu      sync.Mutex
 	shape   acp.Shape
-	inbox   []taken // of the standard dialect, in order
+	inbox   []taken       // of the standard dialect, in order
+	waiting *memory.Share // the bytes of the inbox
 	bytes   int
 	running bool // somebody is passing the inbox on
 
@@ -102,7 +103,10 @@ func New(gw acp.Gateway, o Options) *Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), memory: budget{most: o.MaxMemory}, conns: map[string]*conn{}}
+	if o.Memory == nil {
+		o.Memory = memory.NewBound(0)
+	}
+	return &Handler{gw: gw, o: o, log: o.Logger, closing: make(chan struct{}), memory: o.Memory, conns: map[string]*conn{}}
 }
 
 // Shutdown ends every stream and waits until all requests were answered, or ctx
@@ -191,8 +195,12 @@ func (h *Handler) find(r *http.Request) (*conn, error) {
 
 func (h *Handler) forget(id string) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	c := h.conns[id]
 	delete(h.conns, id)
+	h.mu.Unlock()
+	if c != nil {
+		c.waiting.Close()
+	}
 }
 
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) (err error) {
@@ -280,7 +288,9 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(h.o.BodyTimeout + time.Duration(length/slowestLine)*time.Second))
 	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	body, err := h.gather(io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
+	share := h.memory.Open(func() { _ = rc.SetReadDeadline(passed) })
+	defer share.Close()
+	body, err := h.gather(r.Context(), share, io.LimitReader(r.Body, h.o.MaxBody+1), min(max(r.ContentLength, 512)+1, firstBuffer))
 	switch {
 	case errors.Is(err, errMemory):
 		return nil, err
@@ -297,25 +307,30 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-var errMemory = problem.New(problem.TooManyRequests, "the messages that clients are sending take all the memory that they may have: try again, or raise it with --max-memory")
+// passed is a deadline that ends a read or a write that is going on.
+var passed = time.Unix(1, 0)
 
-// gather reads src to its end. Its memory is counted while it arrives: from then on it
+var errMemory = problem.New(problem.TooManyRequests, "the messages of clients take all the memory that they may have: try again, or raise it with --max-memory")
+
+// gather reads src to its end. Its memory is the share's while it arrives: from then on it
 // is one of the connection's messages.
-func (h *Handler) gather(src io.Reader, first int64) ([]byte, error) {
-	b := make([]byte, 0, first)
-	taken := 0
-	defer func() { h.memory.give(taken) }()
+func (h *Handler) gather(ctx context.Context, share *memory.Share, src io.Reader, first int64) ([]byte, error) {
+	defer share.GiveAll()
+	var b []byte
 	for {
 		if len(b) == cap(b) {
-			more := min(2*cap(b), int(h.o.MaxBody)+512)
-			if !h.memory.take(more - cap(b)) {
+			more := min(max(2*cap(b), int(first)), int(h.o.MaxBody)+512)
+			if !h.memory.Fits(more) {
 				return b, errMemory
 			}
-			taken += more - cap(b)
+			if err := share.Take(ctx, more-cap(b)); err != nil {
+				return b, errMemory
+			}
 			b = append(make([]byte, 0, more), b...)
 		}
 		n, err := src.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
+		share.Moved(n)
 		if err == io.EOF {
 			return b, nil
 		}
@@ -324,23 +339,6 @@ func (h *Handler) gather(src io.Reader, first int64) ([]byte, error) {
 		}
 	}
 }
-
-// budget is memory that messages share while they arrive. The zero value has no bound.
-type budget struct {
-	most int64
-	used atomic.Int64
-}
-
-// take takes n bytes, if there are.
-func (b *budget) take(n int) bool {
-	if b.used.Add(int64(n)) > b.most && b.most > 0 {
-		b.used.Add(-int64(n))
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int) { b.used.Add(-int64(n)) }
 
 // accepts reports whether the Accept header is absent or names one of the types.
 func accepts(r *http.Request, types ...string) bool {
@@ -375,7 +373,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	if refused, ok := errors.AsType[*acp.Error](err); ok {
 		answer := version.Refusal(&m, refused)
 		w.Header().Set("Cache-Control", "no-store")
-		writeJSON(w, http.StatusBadRequest, answer.Frame())
+		h.writeJSON(w, r, http.StatusBadRequest, answer.Frame())
 		return nil
 	}
 	if err != nil {
@@ -386,7 +384,7 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 		return nil
 	}
 	h.mu.Lock()
-	h.conns[client.ID()] = &conn{client: client, shape: acp.Undecided}
+	h.conns[client.ID()] = &conn{client: client, shape: acp.Undecided, waiting: h.memory.Open(nil)}
 	h.mu.Unlock()
 	select {
 	case <-client.Done():
@@ -398,15 +396,20 @@ func (h *Handler) initialize(w http.ResponseWriter, r *http.Request, m acp.Messa
 	hd.Set(HeaderInlineConnection, client.ID())
 	hd.Set(headerAcceptsKey, "?1")
 	hd.Set("Cache-Control", "no-store")
-	writeJSON(w, http.StatusOK, reply.Frame)
+	h.writeJSON(w, r, http.StatusOK, reply.Frame)
 	return nil
 }
 
-func writeJSON(w http.ResponseWriter, status int, frame []byte) {
+// writeJSON answers with a frame. A client that is gone is noticed elsewhere, and one that
+// does not read it is dropped.
+func (h *Handler) writeJSON(w http.ResponseWriter, r *http.Request, status int, frame []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(frame)))
+	out := h.outgoing(w)
+	defer out.close()
+	out.count(r.Context(), frame)
 	w.WriteHeader(status)
-	_, _ = w.Write(frame) // a client that is gone is noticed elsewhere
+	_ = out.write(frame)
 }
 
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request) error {

@@ -93,6 +93,7 @@ func (s *fakeStream) Poll(int) ([]acp.Event, error) {
 	s.events = nil
 	return out, nil
 }
+func (s *fakeStream) Room(func(int) error)  {}
 func (s *fakeStream) Written()              {}
 func (s *fakeStream) Done() <-chan struct{} { return s.done }
 func (s *fakeStream) Close()                {}

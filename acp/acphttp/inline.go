@@ -96,8 +96,10 @@ func (h *Handler) hold(w http.ResponseWriter, r *http.Request, c *conn, m acp.Me
 func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp.Reply, flushed bool) error {
 	last := c.client.AwaitWritten(r.Context(), rep, writtenBound)
 	if flushed {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.o.WriteTimeout))
-		_, _ = w.Write(rep.Frame)
+		out := h.outgoing(w)
+		defer out.close()
+		out.count(r.Context(), rep.Frame)
+		_ = out.write(rep.Frame)
 		return nil
 	}
 	if rep.TimedOut {
@@ -106,6 +108,6 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, c *conn, rep acp
 	if last > 0 {
 		w.Header().Set(HeaderLastEvent, strconv.FormatUint(last, 10))
 	}
-	writeJSON(w, http.StatusOK, rep.Frame)
+	h.writeJSON(w, r, http.StatusOK, rep.Frame)
 	return nil
 }

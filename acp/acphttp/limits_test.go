@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // stalled opens a connection and announces a body of n bytes that does not come.
@@ -49,7 +51,7 @@ func TestPost_ABodyThatDoesNotCome(t *testing.T) {
 // What is announced takes no memory before it comes, and all that is coming has
 // a bound.
 func TestPost_MemoryOfBodies(t *testing.T) {
-	h := New(fakeGateway{newFakeClient()}, Options{MaxMemory: 3 << 20})
+	h := New(fakeGateway{newFakeClient()}, Options{Memory: memory.NewBound(3 << 20)})
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close) // after the connections of stalled, which it would wait for
 	var before, after runtime.MemStats
@@ -73,7 +75,7 @@ func TestPost_MemoryOfBodies(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64<<20 {
 		t.Errorf("100 bodies that did not come take %d MiB", grown>>20)
 	}
-	if n := h.memory.used.Load(); n > 3<<20 {
+	if n := h.memory.Used(); n > 3<<20 {
 		t.Errorf("%d bytes are taken", n)
 	}
 }
@@ -97,9 +99,10 @@ func TestWebSocket_WithoutInitialize(t *testing.T) {
 // Messages of WebSockets that are not finished share the memory of bodies that are
 // arriving: beyond it their senders are told to try again later.
 func TestWebSocket_MemoryOfMessages(t *testing.T) {
-	h := New(fakeGateway{newFakeClient()}, Options{MaxMemory: 3 << 20})
+	h := New(fakeGateway{newFakeClient()}, Options{Memory: memory.NewBound(3 << 20)})
 	srv := httptest.NewServer(h)
 	defer srv.Close()
+	defer func() { _ = h.Shutdown(context.Background()) }() // some may still wait for room
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	half := append([]byte(`{"jsonrpc":"2.0","method":"`), bytes.Repeat([]byte("x"), 1<<20)...)
@@ -126,7 +129,7 @@ func TestWebSocket_MemoryOfMessages(t *testing.T) {
 			t.Fatal("nobody was told to try again later")
 		}
 	}
-	if n := h.memory.used.Load(); n > 3<<20 {
+	if n := h.memory.Used(); n > 3<<20 {
 		t.Errorf("%d bytes are taken", n)
 	}
 }

@@ -22,7 +22,12 @@ func (h *Handler) postStandard(r *http.Request, c *conn, m acp.Message) error {
 		return err
 	}
 	c.mu.Lock()
+	if !c.waiting.Try(len(m.Frame())) {
+		c.mu.Unlock()
+		return errMemory
+	}
 	if len(c.inbox) >= inboxLimit || c.bytes > inboxBytes {
+		c.waiting.Give(len(m.Frame()))
 		c.mu.Unlock()
 		return problem.New(problem.Unavailable, "the agent does not take the %d messages that this connection has waiting: try again later", inboxLimit)
 	}
@@ -70,6 +75,7 @@ func (c *conn) passOn() {
 		c.mu.Unlock()
 		// Its errors are responses on the stream; a wait ends with the agent.
 		_ = c.client.Send(next.values, next.message)
+		c.waiting.Give(len(next.message.Frame()))
 	}
 }
 

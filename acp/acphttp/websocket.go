@@ -18,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // Subprotocol is what the server selects when a browser offers it beside the
@@ -25,8 +26,12 @@ import (
 const Subprotocol = "acp.sandboxagent.dev"
 
 const (
-	opText = 0x81 // final fragment, text
-	opPing = 0x89
+	opText  = 0x81 // final fragment, text
+	opPing  = 0x89
+	opClose = 0x88
+
+	dropTime   = 10 * time.Millisecond // for a connection that is dropped to be told
+	memoryFull = "the messages of clients take all the memory that they may have"
 )
 
 // websocket serves a connection over WebSocket: one ordered stream both ways.
@@ -50,6 +55,9 @@ func (h *Handler) websocket(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = ws.CloseNow() }()
 	ws.SetReadLimit(h.o.MaxBody)
 	s := &socket{h: h, ws: ws, conn: hj.conn}
+	s.in, s.out = h.memory.Open(s.conn.drop), h.memory.Open(s.conn.drop)
+	defer s.in.Close()
+	defer s.out.Close()
 	s.serve(r, id)
 	return nil
 }
@@ -60,6 +68,8 @@ type socket struct {
 	h    *Handler
 	ws   *websocket.Conn
 	conn *sharedConn
+
+	in, out *memory.Share // of what arrives, and of what is being written
 }
 
 func (s *socket) serve(r *http.Request, id string) {
@@ -138,10 +148,10 @@ func (s *socket) next(ctx context.Context) (m acp.Message, ok bool, err error) {
 	kind, src, err := s.ws.Reader(ctx)
 	var data []byte
 	if err == nil {
-		data, err = s.h.gather(src, firstFrame)
+		data, err = s.h.gather(ctx, s.in, src, firstFrame)
 	}
 	if errors.Is(err, errMemory) {
-		_ = s.ws.Close(websocket.StatusTryAgainLater, "clients' messages take all the memory that they may have")
+		_ = s.ws.Close(websocket.StatusTryAgainLater, memoryFull)
 	}
 	if err != nil {
 		if websocket.CloseStatus(err) == -1 && strings.Contains(err.Error(), "unmasked frame") { // it says nothing to the client
@@ -179,39 +189,40 @@ func (s *socket) read(ctx context.Context, client acp.Client) {
 func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 	ping := time.NewTicker(s.h.o.PingInterval)
 	defer ping.Stop()
+	st.Room(roomIn(ctx, s.out))
 	unheard := 0 // pings since the client was heard
 	for {
 		select {
 		case <-st.Wake():
-			events, err := st.Poll(pollBytes)
+			var events []acp.Event
+			err := roomIn(ctx, s.out)(batchBytes)
+			if err == nil {
+				events, err = st.Poll(pollBytes)
+			}
 			if err != nil {
 				s.h.log.Warn("event stream ended", "err", err)
-				if problem.From(err).Kind == problem.EventsExpired {
+				switch {
+				case problem.From(err).Kind == problem.EventsExpired:
 					_ = s.ws.Close(websocket.StatusPolicyViolation, "events expired")
-				} else {
+				case errors.Is(err, errMemory):
+					_ = s.ws.Close(websocket.StatusTryAgainLater, memoryFull)
+				default:
 					_ = s.ws.Close(websocket.StatusInternalError, "the events cannot be read")
 				}
 				return
 			}
-			if len(events) > 0 {
-				buf := buffers.Get().(*[]byte)
-				for _, e := range events {
-					*buf = append(appendTextHeader(*buf, len(e.Frame)), e.Frame...)
-				}
-				err := s.conn.writeAll(*buf, s.h.o.WriteTimeout)
-				giveBack(buf)
-				if err != nil {
-					_ = s.ws.CloseNow()
-					return
-				}
+			if len(events) > 0 && s.events(events) != nil {
+				_ = s.ws.CloseNow()
+				return
 			}
 			st.Written()
+			s.out.GiveAll()
 		case <-ping.C:
 			// Counted, not timed: a machine that was suspended has not listened.
 			if unheard++; s.conn.heard.Swap(false) {
 				unheard = 0
 			}
-			if unheard > 3 || s.conn.writeAll([]byte{opPing, 0}, s.h.o.WriteTimeout) != nil {
+			if unheard > 3 || s.conn.writeAll(s.h.o.WriteTimeout, nil, []byte{opPing, 0}) != nil {
 				_ = s.ws.CloseNow()
 				return
 			}
@@ -230,7 +241,25 @@ func (s *socket) write(ctx context.Context, client acp.Client, st acp.Stream) {
 // send writes one text frame.
 func (s *socket) send(frame []byte) error {
 	b := appendTextHeader(make([]byte, 0, len(frame)+10), len(frame))
-	return s.conn.writeAll(append(b, frame...), s.h.o.WriteTimeout)
+	return s.conn.writeAll(s.h.o.WriteTimeout, nil, append(b, frame...))
+}
+
+// events writes a batch of events.
+func (s *socket) events(events []acp.Event) error {
+	buf := buffers.Get().(*[]byte)
+	defer giveBack(buf)
+	for _, e := range events {
+		*buf = appendTextHeader(*buf, len(e.Frame))
+		if len(e.Frame) <= largeFrame {
+			*buf = append(*buf, e.Frame...)
+			continue
+		}
+		if err := s.conn.writeAll(s.h.o.WriteTimeout, s.out, *buf, e.Frame); err != nil {
+			return err
+		}
+		*buf = (*buf)[:0]
+	}
+	return s.conn.writeAll(s.h.o.WriteTimeout, s.out, *buf)
 }
 
 // appendTextHeader appends the header of an unmasked, unfragmented text frame.
@@ -300,11 +329,33 @@ func (c *sharedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// writeAll writes whole frames within the time given.
-func (c *sharedConn) writeAll(p []byte, within time.Duration) error {
+// writeAll writes whole frames in pieces, each within the time given, and tells the share.
+func (c *sharedConn) writeAll(within time.Duration, share *memory.Share, parts ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.SetWriteDeadline(time.Now().Add(within))
-	_, err := c.Conn.Write(p)
-	return err
+	for _, p := range parts {
+		for len(p) > 0 {
+			_ = c.SetWriteDeadline(time.Now().Add(within))
+			n, err := c.Conn.Write(p[:min(len(p), pieceBytes)])
+			share.Moved(n)
+			if err != nil {
+				return err
+			}
+			p = p[n:]
+		}
+	}
+	return nil
+}
+
+// drop ends a connection whose client stands still, for the memory that it has. A client
+// that reads is told.
+func (c *sharedConn) drop() {
+	if c.mu.TryLock() {
+		defer c.mu.Unlock()
+		b := []byte{opClose, byte(2 + len(memoryFull))}
+		b = binary.BigEndian.AppendUint16(b, uint16(websocket.StatusTryAgainLater))
+		_ = c.SetWriteDeadline(time.Now().Add(dropTime))
+		_, _ = c.Conn.Write(append(b, memoryFull...)) // if it can be told
+	}
+	_ = c.Close()
 }

@@ -23,12 +23,18 @@ const Heartbeat = ":\n\n"
 
 // AppendEvent appends one event named message with a numeric id.
 func AppendEvent(dst []byte, id uint64, data []byte) []byte {
+	return append(append(AppendHead(dst, id), data...), Tail...)
+}
+
+// AppendHead appends what stands before the data of an event. Behind the data stands Tail.
+func AppendHead(dst []byte, id uint64) []byte {
 	dst = append(dst, "event: message\nid: "...)
 	dst = strconv.AppendUint(dst, id, 10)
-	dst = append(dst, "\ndata: "...)
-	dst = append(dst, data...)
-	return append(dst, '\n', '\n')
+	return append(dst, "\ndata: "...)
 }
+
+// Tail ends an event.
+const Tail = "\n\n"
 
 // Event is one decoded event.
 type Event struct {

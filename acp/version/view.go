@@ -106,8 +106,12 @@ type Frames struct {
 	ends []int
 }
 
-// Reset forgets all frames and keeps their memory.
-func (f *Frames) Reset() { f.buf, f.ends = f.buf[:0], f.ends[:0] }
+// Reset forgets all frames and keeps their memory, unless that is much.
+func (f *Frames) Reset() {
+	if f.buf, f.ends = f.buf[:0], f.ends[:0]; cap(f.buf) > 256<<10 {
+		f.buf = nil
+	}
+}
 
 // Len returns how many frames there are.
 func (f *Frames) Len() int { return len(f.ends) }

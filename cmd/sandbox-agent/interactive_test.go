@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,17 +106,15 @@ func TestTurn_InterruptOfAStubbornAgent(t *testing.T) {
 	}
 }
 
-// A gateway that takes and says nothing more does not keep it either.
-func TestTurn_InterruptWithAFrozenGateway(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short runs leave out what takes many seconds")
-	}
-	url, _ := start(t, "--default-agent", "mock")
+// freezing returns the address of a proxy before a gateway that can be frozen: it is then
+// connected, and takes and says nothing more.
+func freezing(t *testing.T, url string) (address string, freeze func()) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ln.Close() }()
+	t.Cleanup(func() { _ = ln.Close() })
 	frozen := make(chan struct{})
 	go func() {
 		for {
@@ -146,12 +145,93 @@ func TestTurn_InterruptWithAFrozenGateway(t *testing.T) {
 			go pass(gateway, client)
 		}
 	}()
-	out, _, signals, end := startTurn(t, "http://"+ln.Addr().String(), "slow", strings.NewReader(""))
+	return "http://" + ln.Addr().String(), func() { close(frozen) }
+}
+
+// A gateway that takes and says nothing more does not keep it either.
+func TestTurn_InterruptWithAFrozenGateway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
+	url, _ := start(t, "--default-agent", "mock")
+	address, freeze := freezing(t, url)
+	out, _, signals, end := startTurn(t, address, "slow", strings.NewReader(""))
 	out.await(t, `\S`)
-	close(frozen)
+	freeze()
 	signals <- os.Interrupt
 	if code := exitCode(endOf(t, end)); code != exitInterrupted {
 		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+}
+
+// A session that is to be deleted at the end does not keep it: a signal in that time ends
+// it, and after two signals it is not tried.
+func TestTurn_InterruptOfTheEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short runs leave out what takes many seconds")
+	}
+	url, _ := start(t, "--default-agent", "mock")
+	for _, tt := range []struct {
+		name  string
+		first []os.Signal
+		says  string
+	}{
+		{"while it is deleted", []os.Signal{os.Interrupt}, "end session"},
+		{"two at once", []os.Signal{os.Interrupt, os.Interrupt}, "was not ended"},
+	} {
+		address, freeze := freezing(t, url)
+		out, errOut, signals := newScreen(), newScreen(), make(chan os.Signal, 2)
+		done := make(chan error, 1)
+		o := promptOptions{target: target{endpoint: address}, text: "slow", cwd: t.TempDir(), permission: permissionRules{others: ask}, ending: ending{delete: true}}
+		go func() {
+			done <- runTurn(t.Context(), o, signals, stdio{in: strings.NewReader(""), out: out, err: errOut})
+		}()
+		out.await(t, `\S`)
+		freeze()
+		began := time.Now()
+		for _, s := range tt.first {
+			signals <- s
+		}
+		if len(tt.first) == 1 {
+			time.AfterFunc(cancelPatience+goodbye+time.Second, func() { signals <- os.Interrupt })
+		}
+		err := endOf(t, done)
+		if took := time.Since(began); exitCode(err) != exitInterrupted || !strings.Contains(err.Error(), tt.says) || took > endPatience {
+			t.Errorf("%s: exit %d after %s: %v", tt.name, exitCode(err), took, err)
+		}
+	}
+}
+
+// stuck is an output that nobody reads.
+type stuck struct {
+	full  chan struct{} // closed when something is written
+	first sync.Once
+	read  chan struct{}
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	s.first.Do(func() { close(s.full) })
+	<-s.read
+	return len(p), nil
+}
+
+// An output that nobody reads does not keep it, after a second signal nor after a time.
+func TestTurn_InterruptWithAnOutputThatNobodyReads(t *testing.T) {
+	url, _ := start(t, "--default-agent", "mock")
+	out, signals := &stuck{full: make(chan struct{}), read: make(chan struct{})}, make(chan os.Signal, 2)
+	done := make(chan error, 1)
+	o := promptOptions{target: target{endpoint: url}, text: "slow", cwd: t.TempDir(), permission: permissionRules{others: ask}}
+	go func() {
+		done <- runTurn(t.Context(), o, signals, stdio{in: strings.NewReader(""), out: out, err: newScreen()})
+	}()
+	<-out.full
+	began := time.Now()
+	signals <- os.Interrupt
+	signals <- os.Interrupt
+	err := endOf(t, done)
+	close(out.read)
+	if took := time.Since(began); exitCode(err) != exitInterrupted || took > cancelPatience {
+		t.Errorf("exit %d after %s: %v", exitCode(err), took, err)
 	}
 }
 

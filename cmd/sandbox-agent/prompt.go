@@ -41,7 +41,8 @@ that is not installed is installed first.
 Ctrl-C cancels the turn, and so do --timeout and --max-cost; a second one ends the program at
 once, and 3 seconds do if the turn goes on. The session lives on and can be
 continued with --session. With --close its agent ends with the command, with
---delete its events are deleted as well.
+--delete its events are deleted as well; after Ctrl-C that has 8 seconds, and after a
+second one it is left.
 
 With --json every message is printed as it came, one per line, the answer to the
 prompt last, and nothing but an error on the standard error.`,

@@ -108,13 +108,13 @@ func endingOf(c *cli.Context) (ending, error) {
 	return e, nil
 }
 
-// of ends a session as asked for, whatever became of the command: err is its
-// error. A session that was never made has no id.
+// of ends a session as asked for, whatever became of the command, within the time of ctx:
+// err is its error. A session that was never made has no id.
 func (e ending) of(ctx context.Context, t target, id string, err error) error {
 	if id == "" || !e.close && !e.delete {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standardTimeout)
+	ctx, cancel := context.WithTimeout(ctx, standardTimeout)
 	defer cancel()
 	api, failed := client.New(t.endpoint, client.Options{Token: t.token})
 	switch {
@@ -123,6 +123,9 @@ func (e ending) of(ctx context.Context, t target, id string, err error) error {
 		failed = api.DeleteSession(ctx, id)
 	default:
 		failed = api.CloseSession(ctx, id)
+	}
+	if cause := context.Cause(ctx); failed != nil && cause != nil {
+		failed = cause // it says why better
 	}
 	if failed != nil {
 		failed = fmt.Errorf("end session %s: %w", id, failed)

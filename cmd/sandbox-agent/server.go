@@ -120,14 +120,15 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 			}
 		}
 	}
-	debug.SetMemoryLimit(cfg.maxMemory)
+	// The program's own pages are not in what this counts, nor what it overshoots.
+	debug.SetMemoryLimit(cfg.maxMemory - cfg.maxMemory/8)
 	gw, err := openGateway(cfg, told, log)
 	if err != nil {
 		_ = ln.Close()
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Travel: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version,
+		Sessions: gw.runtime, Travel: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Memory: gw.messages,
 		Metrics: told.Handler(), Observer: told.HTTP(), LogRequests: cfg.logRequests, Logger: log,
 	})
 	silent := &silentConns{open: map[net.Conn]bool{}}

@@ -110,7 +110,7 @@ func gatewayFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "background-timeout", Usage: "the same for sessions whose agent works in the background, 0 is never", Value: 24 * time.Hour, EnvVars: env("BACKGROUND_TIMEOUT")},
 		&cli.StringFlag{Name: "acp-versions", Usage: "versions of ACP that clients may choose from", Value: "1,2", EnvVars: env("ACP_VERSIONS")},
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
-		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages that clients are sending get a quarter of it, and answers that they do not fetch another (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
+		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages on their way from and to clients get a quarter of it, and answers that nobody fetches another (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
 		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
 		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},

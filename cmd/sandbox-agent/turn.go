@@ -34,38 +34,95 @@ type turn struct {
 	opening atomic.Bool
 	sent    chan struct{} // closed once the prompt was sent
 	dear    chan error    // gets one error when the session has cost too much
+	left    chan error    // gets one error when the turn is not waited for any longer
 
 	mu       sync.Mutex
 	session  string // "" until there is one
 	running  bool   // the prompt is sent, or about to be
 	stopped  error  // why the turn was cancelled: Ctrl-C, --timeout or --max-cost
+	atOnce   bool   // a second Ctrl-C came
 	spent    *cost  // by the session; nil as long as the agent tells none
 	declined bool   // a request was declined because there is nobody to ask
 	rejected bool   // a rule has rejected a request
 	open     map[acp.ID]context.CancelFunc
 }
 
-// runTurn connects, opens or resumes the session, and runs the prompt.
-func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) (err error) {
-	ctx, kill := context.WithCancelCause(ctx)
-	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), ctx: ctx, sent: make(chan struct{}), dear: make(chan error, 1), open: map[acp.ID]context.CancelFunc{}}
+// runTurn runs the prompt, and then does with the session what was asked for. A turn that
+// was given up is left behind when it does not end at once, because nobody reads what it
+// writes: the end of the process ends it as well.
+func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) error {
+	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), sent: make(chan struct{}), dear: make(chan error, 1), left: make(chan error, 1), open: map[acp.ID]context.CancelFunc{}}
 	t.asker = newAsker(std.in, t.view)
 	t.news = &installing{std: std, quiet: o.json}
-	defer func() {
-		t.mu.Lock()
-		id := t.session
-		t.mu.Unlock()
-		err = o.ending.of(ctx, o.target, id, err)
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- t.run(ctx, signals) }()
+	var err error
+	select {
+	case err = <-ended:
+	case why := <-t.left:
+		select {
+		case err = <-ended:
+		case <-time.After(2 * goodbye):
+			err = why
+		}
+	}
+	return t.finish(ctx, signals, err)
+}
+
+// finish ends the session if that was asked for. err is the turn's. After a signal it does
+// not wait long, and after a second one not at all.
+func (t *turn) finish(ctx context.Context, signals <-chan os.Signal, err error) error {
+	t.mu.Lock()
+	id, stopped, atOnce := t.session, t.stopped, t.atOnce
+	t.mu.Unlock()
+	if id == "" || t.o.ending == (ending{}) {
+		return err
+	}
+	if atOnce {
+		return errors.Join(err, fmt.Errorf("session %s was not ended", id))
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var late <-chan time.Time
+	if stopped != nil {
+		late = time.After(endPatience)
+	}
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-signals:
+			cancel(errInterrupted)
+		case <-late:
+			cancel(errors.New("the gateway does not answer"))
+		case <-done:
+		}
+	})
+	defer watcher.Wait()
+	defer close(done)
+	return t.o.ending.of(ctx, t.o.target, id, err)
+}
+
+// run connects, opens or resumes the session, and runs the prompt.
+func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t.ctx = ctx
+	o := t.o
+	kill := func(why error) {
+		cancel(why)
+		select {
+		case t.left <- why:
+		default: // it was given up before
+		}
+	}
 	defer t.news.end()
 
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
-	watcher.Go(func() { t.watch(signals, after(o.timeout), done, kill) })
+	watcher.Go(func() { t.watch(signals, after(t.o.timeout), done, kill) })
 	defer watcher.Wait()
 	defer close(done)
 	defer t.work.Wait()
-	defer kill(nil)
+	defer cancel(nil)
 
 	var agent string
 	if o.session != "" {
@@ -75,6 +132,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 		}
 		t.o.cwd, agent = cwd, of
 	} else if agent = o.agent; agent == "" {
+		var err error
 		if agent, err = t.pickAgent(ctx); err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
@@ -119,6 +177,7 @@ func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std
 const (
 	cancelPatience = 3 * time.Second        // for a turn that was cancelled to end by itself
 	goodbye        = 500 * time.Millisecond // for the connection to be closed in good order
+	endPatience    = 8 * time.Second        // for a session to end after a signal; a stubborn agent takes five
 )
 
 // after is time.After, and never for 0.
@@ -132,7 +191,7 @@ func after(d time.Duration) <-chan time.Time {
 // watch cancels the turn at the first signal, when its time is over, or when it costs too
 // much. After the
 // patience, at a second signal, or when there is no turn yet, it gives up.
-func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-chan struct{}, kill context.CancelCauseFunc) {
+func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-chan struct{}, kill func(why error)) {
 	var why error
 	select {
 	case <-done:
@@ -152,15 +211,15 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 		kill(why)
 		return
 	}
+	note := why.Error() + ", cancelling"
 	switch why {
 	case errInterrupted:
-		t.view.note("cancelling, Ctrl-C again to leave at once")
+		note = "cancelling, Ctrl-C again to leave at once"
 	case errTimeUp:
-		t.view.note("the time is over, cancelling")
-	default:
-		t.view.note(why.Error() + ", cancelling")
+		note = "the time is over, cancelling"
 	}
-	// A gateway that takes nothing must not hold this up.
+	// Neither an output that nobody reads nor a gateway that takes nothing holds this up.
+	t.work.Go(func() { t.view.note(note) })
 	cancelled := make(chan error, 1)
 	t.work.Go(func() {
 		select {
@@ -174,6 +233,9 @@ func (t *turn) watch(signals <-chan os.Signal, timeUp <-chan time.Time, done <-c
 		case <-done:
 			return
 		case <-signals:
+			t.mu.Lock()
+			t.atOnce = true
+			t.mu.Unlock()
 			kill(errInterrupted)
 			return
 		case err := <-cancelled:

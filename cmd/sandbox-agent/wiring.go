@@ -14,12 +14,14 @@ import (
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // gateway is what the server command serves.
 type gateway struct {
 	runtime   *runtime.Runtime
+	messages  *memory.Bound // that are on their way to and from clients
 	installer *install.Installer
 	catalog   *all.Catalog
 	rpc       *acphttp.Handler
@@ -72,6 +74,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		tools = control.NewHostTools(files, processes)
 		hostTools = tools
 	}
+	messages := memory.NewBound(cfg.maxMemory / 4)
 	rt, err := runtime.New(runtime.Options{
 		HostTools:         hostTools,
 		Versions:          cfg.acpVersions,
@@ -106,9 +109,10 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 	}
 	g := &gateway{
 		runtime:   rt,
+		messages:  messages,
 		installer: installer,
 		catalog:   catalog,
-		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, MaxMemory: cfg.maxMemory / 4, Logger: log}),
+		rpc:       acphttp.New(rt, acphttp.Options{MaxBody: cfg.maxBody, Memory: messages, Logger: log}),
 		ui:        inspector.Dist(),
 		files:     files,
 		processes: processes,

@@ -30,6 +30,9 @@ const (
 // to a temporary file.
 const inMemory = 4 << 20
 
+// WriterBytes is about what a Writer takes of memory.
+const WriterBytes = 12 << 20
+
 // Writer writes a session's file. It is not safe for concurrent use.
 type Writer struct {
 	zip  *zstd.Encoder

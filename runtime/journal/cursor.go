@@ -11,6 +11,10 @@ import (
 
 // Cursor is a position in a log. It is not safe for concurrent use.
 type Cursor struct {
+	// Room is asked before a block larger than 256 KiB is read from the file, with the bytes that
+	// takes. Its error ends the reading. nil asks nobody.
+	Room func(bytes int) error
+
 	log   *Log
 	after uint64
 
@@ -60,6 +64,7 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 		c.unpinLocked()
 		if c.after >= l.visible {
 			l.mu.Unlock()
+			c.file = nil // it may hold a large block
 			return dst, nil
 		}
 		if c.after < l.expired {
@@ -86,7 +91,7 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 			return dst, err
 		}
 		if c.file == nil || c.file.version != l.version {
-			c.file = &reading{version: l.version, start: l.start, log: l}
+			c.file = &reading{walk: walk{room: c.Room}, version: l.version, start: l.start, log: l}
 		}
 		r, visible := c.file, l.visible
 		r.f, r.end = l.file, l.size
@@ -191,6 +196,7 @@ func (r *reading) block(after *uint64, visible uint64) (*Entry, error) {
 			p.bad, r.decoded = err.Error(), r.decoded[:start]
 		}
 		lines = r.decoded[start:]
+		r.letGo()
 	}
 	var damage *Entry
 	prev := r.prev
@@ -226,10 +232,14 @@ func (r *reading) damaged(first, last uint64) *Entry {
 // Follow yields the entries after seq, waiting for more, until ctx ends or an
 // error occurs. An entry is valid until the loop's next turn.
 func (l *Log) Follow(ctx context.Context, after uint64) iter.Seq2[Entry, error] {
+	return l.Cursor(after).Follow(ctx)
+}
+
+// Follow is [Log.Follow] from where the cursor is, which it moves.
+func (c *Cursor) Follow(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		wake := make(chan struct{}, 1)
-		defer l.Watch(wake)()
-		c := l.Cursor(after)
+		defer c.log.Watch(wake)()
 		var batch []Entry
 		for {
 			var err error

@@ -39,6 +39,15 @@ type walk struct {
 
 	buf []byte // the file's bytes from at on
 	at  int64
+
+	room func(bytes int) error // asked before a block larger than a window is read; nil asks nobody
+}
+
+// letGo gives the memory of a large block back. Its payload is no longer valid.
+func (w *walk) letGo() {
+	if cap(w.buf) > 2*window {
+		w.buf = nil
+	}
 }
 
 // bytes returns n bytes at off, fewer at the end.
@@ -84,6 +93,12 @@ func (w *walk) next() (part, error) {
 	h, ok := readHeader(b)
 	if ok && h.length() <= w.end-w.off {
 		p.header, p.n, p.known = h, h.length(), true
+		if p.n > window && w.room != nil {
+			// As it is in the file, for a moment, and as it is read.
+			if err := w.room(int(p.n) + int(p.raw)); err != nil {
+				return part{}, err
+			}
+		}
 		if b, err = w.bytes(p.off, p.n); err != nil {
 			return part{}, err
 		}

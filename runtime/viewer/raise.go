@@ -71,12 +71,15 @@ func (st *Stream) catchUp(f *Feed, pos uint64) error {
 // readOn reads entries up to one without showing them.
 func (st *Stream) readOn(p *pastView, log *journal.Log, upTo uint64) error {
 	const batch = 256 << 10
-	for cur := log.Cursor(p.at); p.at < upTo; {
+	for cur := st.cursor(log, p.at); p.at < upTo; {
 		entries, err := cur.Next(nil, batch)
 		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok && gone.Oldest > p.at+1 {
 			p.at = gone.Oldest - 1 // given up meanwhile: what is left is read
 			cur.Seek(p.at)
 			continue
+		}
+		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
+			return p
 		}
 		if err != nil {
 			return problem.Wrap(problem.Internal, err, "cannot read the session's log")
@@ -252,7 +255,7 @@ func (st *Stream) raiseAnew(r run, seq uint64) ([][]byte, error) {
 		}
 		return frames, nil
 	}
-	entries, err := r.log.Cursor(before).Next(nil, 1)
+	entries, err := st.cursor(r.log, before).Next(nil, 1)
 	if err != nil || len(entries) == 0 || entries[0].Seq != seq {
 		return nil, err
 	}

@@ -35,6 +35,8 @@ type Stream struct {
 	done chan struct{}
 	once sync.Once
 
+	room func(bytes int) error // asked before much memory is taken; nil asks nobody
+
 	cursors map[*Feed]*journal.Cursor
 	feeds   []*Feed
 	polled  []mark
@@ -201,9 +203,33 @@ func (st *Stream) Close() {
 	c.advancedLocked()
 }
 
+// Room has Poll ask before it takes the memory of a large event.
+func (st *Stream) Room(ask func(bytes int) error) { st.room = ask }
+
+// largeEvents is what the events of one poll hold in all when one of them is large.
+const largeEvents = 256 << 10
+
+// afford asks for the memory in which events are made for the client.
+func (st *Stream) afford(bytes int) error {
+	if st.room == nil || bytes <= largeEvents {
+		return nil
+	}
+	return st.room(bytes)
+}
+
+// cursor returns a cursor of the log that asks, too.
+func (st *Stream) cursor(l *journal.Log, after uint64) *journal.Cursor {
+	cur := l.Cursor(after)
+	cur.Room = st.room
+	return cur
+}
+
 // Poll returns the next events.
 func (st *Stream) Poll(limit int) ([]acp.Event, error) {
 	st.events, st.arena, st.polled = st.events[:0], st.arena[:0], st.polled[:0]
+	if cap(st.arena) > largeEvents {
+		st.arena = nil
+	}
 	st.out.Reset()
 	if st.next <= st.until {
 		if err := st.pollReplay(limit); err != nil || len(st.events) > 0 {
@@ -278,7 +304,7 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	}
 	cur := st.cursors[f]
 	if cur == nil {
-		cur = f.log.Cursor(pos)
+		cur = st.cursor(f.log, pos)
 		st.cursors[f] = cur
 	} else if cur.After() != pos {
 		cur.Seek(pos)
@@ -289,13 +315,21 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 			return problem.New(problem.EventsExpired, "events were dropped before they could be sent, the oldest kept has sequence number %d: load the session anew", gone.Oldest).
 				With("oldestSeq", gone.Oldest)
 		}
+		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
+			return p
+		}
 		return problem.Wrap(problem.Internal, err, "cannot read the session's log")
 	}
 	if len(st.entries) == 0 && !viewed {
 		return nil
 	}
+	bytes := 0
 	for _, e := range st.entries {
-		*limit -= len(e.Frame) + 64
+		bytes += len(e.Frame) + 64
+	}
+	*limit -= bytes
+	if err := st.afford(bytes); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -385,13 +419,23 @@ func (st *Stream) pollReplay(limit int) error {
 		}
 		last := min(r.event+r.n-1, st.until)
 		f := &Feed{client: c, session: r.sess, log: r.log}
-		cur := r.log.Cursor(r.seq + (st.next - r.event) - 1)
+		cur := st.cursor(r.log, r.seq+(st.next-r.event)-1)
 		for st.next <= last && limit > 0 {
 			var err error
 			// Frames from the file live until the cursor's next step, and
 			// those of this poll must live longer.
 			if st.entries, err = cur.Next(st.entries[:0], limit); err != nil || len(st.entries) == 0 {
+				if p, ok := errors.AsType[*problem.Error](err); ok { // of room
+					return p
+				}
 				return problem.New(problem.EventsExpired, "events after %d are no longer kept: load the session anew", st.next-1)
+			}
+			bytes := 0
+			for _, e := range st.entries {
+				bytes += len(e.Frame) + 64
+			}
+			if err := st.afford(bytes); err != nil {
+				return err
 			}
 			for _, e := range st.entries {
 				if st.next > last {

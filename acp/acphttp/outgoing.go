@@ -1,0 +1,79 @@
+package acphttp
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/memory"
+)
+
+const (
+	pieceBytes = 256 << 10      // that are written at one time
+	batchBytes = 2 * pollBytes  // that a batch of small events takes: as they were read, and as they are written
+	largeFrame = keepBuffer / 4 // a larger one is written from where it is
+)
+
+// outgoing is an answer or a stream on its way to a client. A client that stands still is
+// dropped after WriteTimeout, and before that when others need the memory.
+type outgoing struct {
+	h     *Handler
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	share *memory.Share
+
+	deadline time.Time
+}
+
+func (h *Handler) outgoing(w http.ResponseWriter) *outgoing {
+	o := &outgoing{h: h, w: w, rc: http.NewResponseController(w)}
+	o.share = h.memory.Open(func() { _ = o.rc.SetWriteDeadline(passed) })
+	return o
+}
+
+// close gives the memory back. The connection may serve other requests.
+func (o *outgoing) close() {
+	o.share.Close()
+	if !o.deadline.IsZero() {
+		_ = o.rc.SetWriteDeadline(time.Time{})
+	}
+}
+
+// count counts a frame that is in memory already, after it has waited for room.
+func (o *outgoing) count(ctx context.Context, frame []byte) {
+	if len(frame) > largeFrame && o.share.Take(ctx, len(frame)) != nil {
+		o.share.Count(len(frame))
+	}
+}
+
+// extend gives the client time. A timer for every write would cost more than the write.
+func (o *outgoing) extend() {
+	if now := time.Now(); o.deadline.Sub(now) < o.h.o.WriteTimeout*9/10 {
+		o.deadline = now.Add(o.h.o.WriteTimeout)
+		_ = o.rc.SetWriteDeadline(o.deadline)
+	}
+}
+
+// write writes b in pieces, each in its time.
+func (o *outgoing) write(b []byte) error {
+	for len(b) > 0 {
+		o.extend()
+		n, err := o.w.Write(b[:min(len(b), pieceBytes)])
+		o.share.Moved(n)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// roomIn returns what a stream asks before it takes much memory.
+func roomIn(ctx context.Context, share *memory.Share) func(bytes int) error {
+	return func(bytes int) error {
+		if share.Take(ctx, bytes) != nil {
+			return errMemory
+		}
+		return nil
+	}
+}

@@ -1,0 +1,260 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	patience = 5 * time.Second // for room
+	look     = time.Second     // between two looks at who moves
+	slowest  = 64 << 10        // bytes between two looks: who moves fewer stands still
+	small    = 256 << 10       // bytes that nobody waits for because of large messages
+)
+
+// ErrFull means that others hold all the memory, and move.
+var ErrFull = errors.New("the messages of clients take all the memory that they may have")
+
+// ErrEnded means that the share was ended, because its holder stood still.
+var ErrEnded = errors.New("ended while it stood still, for the memory that it held")
+
+// Bound is memory for messages. It is safe for concurrent use.
+type Bound struct {
+	most   int64 // bytes; 0 is no bound
+	used   atomic.Int64
+	wanted atomic.Int64 // by those who wait for room
+
+	mu     sync.Mutex
+	shares map[*Share]bool
+	looked time.Time     // when all were looked at
+	room   chan struct{} // closed, and replaced, when memory comes back while somebody waits
+}
+
+// NewBound returns a bound of so many bytes, 0 is none.
+func NewBound(most int64) *Bound {
+	return &Bound{most: most, shares: map[*Share]bool{}, room: make(chan struct{})}
+}
+
+// Fits reports whether n bytes are not more than there are in all.
+func (b *Bound) Fits(n int) bool { return b.most <= 0 || int64(n) <= b.limit(int64(n)) }
+
+// Used returns how many bytes are taken.
+func (b *Bound) Used() int64 { return b.used.Load() }
+
+// Share is what one holder has of a bound. A nil Share has no bound. Take is for one
+// goroutine at a time; the others are safe for concurrent use.
+type Share struct {
+	b    *Bound
+	end  func()
+	held atomic.Int64
+	come atomic.Int64 // bytes that it has moved
+	wait atomic.Bool  // for room
+	over atomic.Bool  // end was called
+
+	seen int64 // come at the last look; guarded by b.mu
+}
+
+// Open returns a share that holds nothing. end ends what its holder does, such as a write
+// that its client does not read; it must not wait. It is called once at most, and not
+// after Close has returned. Without end the share is left alone.
+func (b *Bound) Open(end func()) *Share {
+	s := &Share{b: b, end: end}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shares[s] = true
+	return s
+}
+
+// Close gives everything back.
+func (s *Share) Close() {
+	s.b.mu.Lock()
+	delete(s.b.shares, s)
+	s.b.mu.Unlock()
+	s.GiveAll()
+}
+
+// Moved says that so many bytes came from the client, or went to it.
+func (s *Share) Moved(n int) {
+	if s != nil {
+		s.come.Add(int64(n))
+	}
+}
+
+// Take takes n bytes, and waits for a moment when there is no room for them. Who wants
+// more than there is for large messages gets all of it, once it is alone.
+func (s *Share) Take(ctx context.Context, n int) error {
+	switch {
+	case s == nil:
+		return nil
+	case s.over.Load():
+		return ErrEnded
+	}
+	b, want := s.b, int64(n)
+	if b.most > 0 {
+		want = max(min(want, b.limit(want)-s.held.Load()), 0)
+	}
+	if b.take(want) {
+		s.held.Add(want)
+		return nil
+	}
+	return s.await(ctx, want)
+}
+
+// Try takes n bytes if there is room for them.
+func (s *Share) Try(n int) bool {
+	if s == nil {
+		return true
+	}
+	if s.over.Load() || !s.b.take(int64(n)) {
+		return false
+	}
+	s.held.Add(int64(n))
+	return true
+}
+
+// Count takes n bytes that are in memory already, whether there is room or not.
+func (s *Share) Count(n int) {
+	if s != nil {
+		s.b.used.Add(int64(n))
+		s.held.Add(int64(n))
+	}
+}
+
+// limit is what may be taken when n bytes of it are. Large messages leave a quarter to
+// small ones.
+func (b *Bound) limit(n int64) int64 {
+	if n > small {
+		return b.most - b.most/4
+	}
+	return b.most
+}
+
+func (b *Bound) take(n int64) bool {
+	if b.used.Add(n) > b.limit(n) && b.most > 0 {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// await is Take when there is no room.
+func (s *Share) await(ctx context.Context, n int64) error {
+	b := s.b
+	s.wait.Store(true)
+	defer s.wait.Store(false)
+	b.wanted.Add(n)
+	defer b.wanted.Add(-n)
+	late, looks := time.NewTimer(patience), time.NewTicker(look)
+	defer late.Stop()
+	defer looks.Stop()
+	b.look() // what moved long ago does not count
+	for {
+		b.mu.Lock()
+		room := b.room
+		b.mu.Unlock()
+		if b.take(n) {
+			s.held.Add(n)
+			return nil
+		}
+		select {
+		case <-room:
+		case <-looks.C:
+			b.look()
+		case <-late.C:
+			return ErrFull
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// look ends shares that stood still since the last look, the largest first, until those
+// that are ended hold what is wanted and not there. Whoever waits looks; it counts once in
+// a while.
+func (b *Bound) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since := time.Since(b.looked)
+	if since < look*9/10 {
+		return
+	}
+	b.looked = time.Now()
+	wanted := b.wanted.Load()
+	wanted += b.used.Load() - b.limit(wanted) // more than all may have been counted
+	var still []*Share
+	for s := range b.shares {
+		come := s.come.Load()
+		slow := come-s.seen < slowest
+		s.seen = come
+		switch {
+		case s.over.Load():
+			wanted -= s.held.Load() // it is coming back
+		case slow && s.end != nil && s.held.Load() > 0 && !s.wait.Load():
+			still = append(still, s)
+		}
+	}
+	if since > 2*look {
+		return // nobody has looked when this second began
+	}
+	slices.SortFunc(still, func(one, other *Share) int { return cmp.Compare(other.held.Load(), one.held.Load()) })
+	for _, s := range still {
+		if wanted <= 0 {
+			return
+		}
+		wanted -= s.held.Load()
+		s.over.Store(true)
+		s.end()
+	}
+}
+
+// Give gives n bytes back, at most those that it holds.
+func (s *Share) Give(n int) {
+	if s == nil {
+		return
+	}
+	for {
+		held := s.held.Load()
+		give := min(held, int64(n))
+		if s.held.CompareAndSwap(held, held-give) {
+			s.b.give(give)
+			return
+		}
+	}
+}
+
+// GiveAll gives everything back that it holds.
+func (s *Share) GiveAll() {
+	if s != nil {
+		s.b.give(s.held.Swap(0))
+	}
+}
+
+func (b *Bound) give(n int64) {
+	if n == 0 {
+		return
+	}
+	b.used.Add(-n)
+	if b.wanted.Load() == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.room)
+	b.room = make(chan struct{})
+}
+
+type key struct{}
+
+// With returns a context whose work takes its memory from the share.
+func With(ctx context.Context, s *Share) context.Context { return context.WithValue(ctx, key{}, s) }
+
+// From returns the share that the work of ctx takes its memory from; nil is none.
+func From(ctx context.Context) *Share {
+	s, _ := ctx.Value(key{}).(*Share)
+	return s
+}
