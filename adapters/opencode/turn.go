@@ -134,7 +134,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 // carryOut waits until OpenCode has done what it was asked for.
 func (s *session) carryOut(t *turn.Turn[work], c *call) {
 	s.renew(s.ctx)
-	err := s.a.conn.Give(string(s.id), nil, func() error { return s.post(c, &t.Work) })
+	err := s.post(c, &t.Work)
 	close(t.Work.posted)
 	switch {
 	case t.Stopping(): // abort goes on

@@ -50,11 +50,7 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if p == nil {
 		return // it is gone
 	}
-	done := false
-	if err := s.a.conn.Give(string(s.id), nil, func() (err error) {
-		done, err = s.builtin(ctx, p, in)
-		return err
-	}); done {
+	if done, err := s.builtin(ctx, p, in); done {
 		if errors.Is(err, errEnded) || ctx.Err() != nil {
 			return // it is gone, or the turn is over
 		}

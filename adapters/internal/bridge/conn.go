@@ -106,10 +106,8 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 	default:
 	}
 	switch m.Method() {
-	case acp.MethodSessionPrompt:
-		c.prompts.Store(m.Session(), gift{})
-	case acp.MethodSessionClose, acp.MethodSessionDelete:
-		c.prompts.Delete(m.Session())
+	case acp.MethodSessionPrompt, acp.MethodSessionClose, acp.MethodSessionDelete:
+		c.prompts.Delete(m.Session()) // until the agent says more
 	}
 	select {
 	case c.up <- m.Clone():
@@ -149,8 +147,8 @@ func (c *Conn) Fail(err error) {
 	})
 }
 
-// gift is how far a prompt has come: to, and behind which place of its input, or to nobody
-// yet.
+// gift says to whom a prompt was given, and behind which place of its input, or that it
+// could be given to nobody.
 type gift struct {
 	to     *process.Process
 	behind int64
@@ -158,17 +156,12 @@ type gift struct {
 
 // Give gives the process a prompt of a session by write, and returns its error. After an
 // [ErrUnwritten] the agent ends the process, and with it the Conn: the prompt may be given
-// to another one, as may one that waits in the agent, or that the process did not read. p
-// is nil where it is not known what the process has read. Every prompt must come here
-// before anything is done for it.
+// to another one, as may one that the process did not read. Nothing may be done for the
+// prompt before.
 func (c *Conn) Give(session string, p *process.Process, write func() error) error {
-	if p == nil {
-		c.prompts.Delete(session)
-	} else {
-		c.prompts.Store(session, gift{p, p.Written()})
-	}
+	c.prompts.Store(session, gift{p, p.Written()})
 	err := write()
-	if p != nil && errors.Is(err, ErrUnwritten) {
+	if errors.Is(err, ErrUnwritten) {
 		c.prompts.Store(session, gift{})
 	}
 	return err
