@@ -96,6 +96,11 @@ func TestLog_FullDisk(t *testing.T) {
 	if !strings.Contains(string(told.Params()), "no space left") || !strings.Contains(string(told.Params()), `"writable":false`) {
 		t.Errorf("clients are told %s", told.Params())
 	}
+	late := connect(t, r, "")
+	late.call("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	if m := late.nextOf("_sandboxagent/session/storage"); !strings.Contains(string(m.Params()), `"writable":false`) {
+		t.Errorf("who comes meanwhile is told %s", m.Frame())
+	}
 	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "cannot be written") {
 		t.Errorf("ready: %v", err)
 	}

@@ -366,6 +366,7 @@ func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session
 	}
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
+		s.TellTrouble(c.Client)
 		return
 	}
 	c.r.tasks.Go(func() { c.answerOpened(q, s, last, result) })
@@ -380,6 +381,7 @@ func (c *Client) answerOpened(q *viewer.Request, s *session.Session, last uint64
 		result = rawjson.SetMember(result, strconv.AppendUint(nil, c.Shown(s), 10), "_meta", acp.MetaKey, "replayedSeq")
 	}
 	q.Result(nil, result)
+	s.TellTrouble(c.Client)
 }
 
 // openForeign opens a session that the agent has and the gateway does not: one

@@ -297,6 +297,10 @@ func (m *chatModel) show(u json.RawMessage) {
 		if len(used) > 0 && len(size) > 0 {
 			m.usage = string(used) + " of " + string(size) + " tokens"
 		}
+	case "session_info_update":
+		if s := storageOf(u); s != "" {
+			m.note(s)
+		}
 	case "notice":
 		m.note(cmdline.OneLine(rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description")))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
@@ -54,9 +55,26 @@ func (v *view) update(u json.RawMessage) {
 		v.planLocked(u)
 	case "current_mode_update":
 		v.lineLocked("mode " + rawjson.MemberString(u, "currentModeId"))
+	case "session_info_update":
+		if s := storageOf(u); s != "" {
+			v.lineLocked(s)
+		}
 	case "notice":
 		v.lineLocked("notice: " + rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description"))
 	}
+}
+
+// storageOf says that the gateway cannot write the session, or can again; "" for updates
+// about other things.
+func storageOf(u json.RawMessage) string {
+	storage, ok := rawjson.Member(u, "_meta", acp.MetaKey, "storage")
+	if !ok {
+		return ""
+	}
+	if writable, _ := rawjson.Member(storage, "writable"); string(writable) == "true" {
+		return "the gateway can write the session again"
+	}
+	return "the gateway cannot write the session, and shows nothing of it until it can: " + rawjson.MemberString(storage, "reason")
 }
 
 func (v *view) textLocked(u json.RawMessage) {

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
 // Log returns the session's log. While its file cannot be opened that is a log
@@ -185,6 +186,19 @@ func (s *Session) logTrouble(err error) {
 	if !s.noteTrouble(err) {
 		return
 	}
+	for _, c := range s.Clients() {
+		s.tellStorage(c, err)
+	}
+}
+
+// TellTrouble tells a client that has just come when the log takes no entries.
+func (s *Session) TellTrouble(c *viewer.Client) {
+	if err := s.set.trouble.of(s.id); err != nil {
+		s.tellStorage(c, err)
+	}
+}
+
+func (s *Session) tellStorage(c *viewer.Client, err error) {
 	o := rawjson.Object{}.Raw("writable", strconv.AppendBool(nil, err == nil))
 	if err != nil {
 		o = o.String("reason", err.Error())
@@ -194,12 +208,10 @@ func (s *Session) logTrouble(err error) {
 	update := rawjson.Object{}.String("sessionUpdate", "session_info_update").Raw("_meta",
 		rawjson.Object{}.Raw(acp.MetaKey, rawjson.Object{}.Raw("storage", storage).End()).End()).End()
 	u := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
-	for _, c := range s.Clients() {
-		if c.Capabilities().WantsNotices() {
-			c.Post(journal.Notice, n.Frame())
-		} else {
-			c.Post(journal.Notice, u.Frame())
-		}
+	if c.Capabilities().WantsNotices() {
+		c.Post(journal.Notice, n.Frame())
+	} else {
+		c.Post(journal.Notice, u.Frame())
 	}
 }
 
@@ -243,6 +255,13 @@ func (t *trouble) set(id string, err error) (changed, tell bool) {
 		t.told = time.Now()
 	}
 	return !was, tell
+}
+
+// of returns why the log of a session cannot be used; nil when it can.
+func (t *trouble) of(id string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failing[id]
 }
 
 func (t *trouble) count() int {

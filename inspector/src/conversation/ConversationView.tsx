@@ -141,6 +141,11 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
           <Icon name="warning" /> <span><strong>The agent does not remember the whole conversation.</strong> Its process was started anew and had kept nothing: tell it again what it needs.</span>
         </p>
       )}
+      {state.unwritable !== undefined && (
+        <p className="conversation-bar" role="status">
+          <Icon name="warning" /> <span><strong>The gateway cannot write this conversation.</strong> Nothing of it is shown until it can; the agent waits. {state.unwritable}</span>
+        </p>
+      )}
       {finding && <Find rows={rows} version={version} onFind={(next) => {
         setFinding(next);
         if (next.row !== undefined) control.current?.show(next.row, "center");

@@ -45,6 +45,8 @@ export interface ConversationState {
   /** What was asked for when it was made and had no effect. */
   readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
   readonly continuity: string | undefined;
+  /** Why the gateway cannot write the session: nothing of it is shown meanwhile. */
+  readonly unwritable: string | undefined;
   /** Events before the first one that is shown. */
   readonly earlier: number;
   readonly loadingEarlier: boolean;
@@ -72,7 +74,7 @@ export const maxQueue = 64;
 
 const empty: ConversationState = {
   phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
-  usage: undefined, title: undefined, unsupported: [], continuity: undefined, earlier: 0, loadingEarlier: false,
+  usage: undefined, title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, earlier: 0, loadingEarlier: false,
 };
 
 class Rows extends Store<RowsVersion> {
@@ -155,7 +157,7 @@ export class Conversation extends Store<ConversationState> {
     this.#caughtUp();
     const result = opened as { configOptions?: unknown[]; modes?: ModeState; _meta?: Record<string, { turn?: string }> };
     this.patch({
-      phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity,
+      phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined,
       options: optionsOf(result.configOptions ?? this.#transcript.configOptions, result.modes, this.#transcript.modeId),
       running: result._meta?.[META]?.turn === "running" || this.#own !== undefined,
     });
@@ -239,6 +241,9 @@ export class Conversation extends Store<ConversationState> {
       }),
       client.onTurnEnded((ended) => {
         if (mine(ended)) this.#inOrder(ended, () => this.#ended(ended.result, ended.error));
+      }),
+      client.onSessionStorage((storage) => {
+        if (mine(storage)) this.patch({ unwritable: storage.writable ? undefined : (storage.reason ?? "") });
       }),
       client.onSessionEnded((ended) => {
         if (!mine(ended)) return;

@@ -6,7 +6,7 @@ import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { Listeners } from "./events.js";
 import type { Files } from "./files.js";
-import { ENDED, PROGRESS, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type Unparsed } from "./extensions.js";
+import { ENDED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionStorage, type Unparsed } from "./extensions.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import type { Processes } from "./processes.js";
 import { Prompts, type TurnEnded } from "./prompts.js";
@@ -68,6 +68,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   readonly #attached = new Map<string, Attached>();
   readonly #updates = new Listeners<SessionNotification>();
   readonly #endings = new Listeners<SessionEnded>();
+  readonly #storages = new Listeners<SessionStorage>();
   readonly #turnEndings = new Listeners<TurnEnded>();
   readonly #unparsed = new Listeners<Unparsed>();
   readonly #progress = new Listeners<InstallProgress>();
@@ -492,6 +493,11 @@ export class SandboxAgentClient implements AsyncDisposable {
     return this.#endings.add(listener);
   }
 
+  /** Tells when the gateway cannot write a session, as with a full disk, and when it can again. */
+  onSessionStorage(listener: (storage: SessionStorage) => void): () => void {
+    return this.#storages.add(listener);
+  }
+
   /** Tells how turns ended that other clients asked for. */
   onTurnEnded(listener: (ended: TurnEnded) => void): () => void {
     return this.#turnEndings.add(listener);
@@ -528,6 +534,9 @@ export class SandboxAgentClient implements AsyncDisposable {
     switch (method) {
       case ENDED:
         this.#endings.emit(params as SessionEnded);
+        break;
+      case STORAGE:
+        this.#storages.emit(params as SessionStorage);
         break;
       case TURN_ENDED:
         if (!this.#prompts.ended(params as TurnEnded)) this.#turnEndings.emit(params as TurnEnded);

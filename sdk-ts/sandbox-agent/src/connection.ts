@@ -1,6 +1,6 @@
 import { client, methods, PROTOCOL_VERSION, type ClientCapabilities, type ClientConnection, type CreateElicitationRequest, type CreateElicitationResponse, type InitializeResponse, type RequestPermissionRequest, type RequestPermissionResponse, type SessionNotification, type AnyMessage, type Stream } from "@agentclientprotocol/sdk/unstable";
 import { createAcpStream, type AcpStream, type AcpStreamOptions } from "acp-http-client";
-import { ENDED, PROGRESS, QUESTION, TURN_ENDED, UNPARSED, type QuestionRequest, type QuestionResponse } from "./extensions.js";
+import { QUESTION, type QuestionRequest, type QuestionResponse } from "./extensions.js";
 import { META, metaOf } from "./meta.js";
 
 /** Who takes what the gateway sends. `update`, `notice` and `answered` are called in the order of the wire. */
@@ -38,7 +38,7 @@ function tap(stream: AcpStream, inbound: Inbound): Stream {
     transform(message, controller) {
       if ("method" in message) {
         if (!("id" in message) && message.method === methods.client.session.update) return inbound.update(message.params as SessionNotification);
-        if (!("id" in message) && notices.has(message.method)) return inbound.notice(message.method, message.params);
+        if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
       } else if (prompts.size > 0) {
         const prompt = prompts.get(message.id);
         if (prompt !== undefined) {
@@ -64,7 +64,8 @@ function tap(stream: AcpStream, inbound: Inbound): Stream {
   return { readable: stream.readable.pipeThrough(incoming), writable };
 }
 
-const notices = new Set<string>([ENDED, TURN_ENDED, UNPARSED, PROGRESS]);
+/** What the methods of the gateway's own notifications begin with. The SDK would take those for mistakes that it does not know. */
+const NOTICES = "_sandboxagent/";
 
 /** Connects and initializes. The official SDK does the protocol, over our stream. */
 export async function open(url: string, options: AcpStreamOptions, intro: Introduction, inbound: Inbound): Promise<Connection> {

@@ -32,6 +32,13 @@ export interface SessionEnded {
   readonly data: components["schemas"]["End"];
 }
 
+/** The gateway cannot write a session, or can again: nothing of it is shown meanwhile. */
+export interface SessionStorage {
+  readonly sessionId: string;
+  readonly writable: boolean;
+  readonly reason?: string;
+}
+
 /** The agent wrote something that is no message; it goes on. */
 export interface Unparsed {
   readonly sessionId?: string;
@@ -69,6 +76,7 @@ export type Answer<T> = T | undefined | Promise<T | undefined>;
 
 export const QUESTION = "_sandboxagent/session/request_question";
 export const ENDED = "_sandboxagent/session/ended";
+export const STORAGE = "_sandboxagent/session/storage";
 export const TURN_ENDED = "_sandboxagent/session/turn_ended";
 export const UNPARSED = "_sandboxagent/agent/unparsed";
 export const PROGRESS = "_sandboxagent/agent/install_progress";
