@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
@@ -100,7 +101,9 @@ func (c *Client) events(q *viewer.Request, m *acp.Message, s *session.Session) {
 		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "after and limit must be numbers: %s", err))
 		return
 	}
-	events, more, err := c.r.Events(c.r.ctx, s.ID(), p.After, p.Limit)
+	share := c.r.o.Memory.Open(nil) // from here on the answer is the connection's
+	defer share.Close()
+	events, more, err := c.r.Events(memory.With(c.r.ctx, share), s.ID(), p.After, p.Limit)
 	if err != nil {
 		q.Fail(nil, err)
 		return

@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -59,7 +60,10 @@ type Options struct {
 	BackgroundTimeout time.Duration
 	// MaxUnread bounds in bytes what all connections together do not read of answers that
 	// belong to no session; 0: each has its own bound only.
-	MaxUnread       int64
+	MaxUnread int64
+	// Memory has room for prompts that wait, for messages that an agent does not take yet,
+	// and for answers with events while they are made; nil has room for all.
+	Memory          *memory.Bound
 	Retention       session.Retention
 	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
 
@@ -107,6 +111,9 @@ func New(o Options) (*Runtime, error) {
 	if o.Observer == nil {
 		o.Observer = observe.Nobody{}
 	}
+	if o.Memory == nil {
+		o.Memory = memory.NewBound(0)
+	}
 	switch o.Fsync {
 	case "":
 		o.Fsync = "turn"
@@ -129,11 +136,11 @@ func New(o Options) (*Runtime, error) {
 	var err error
 	if r.agents, err = agents.NewSet(agents.Options{
 		Adapters: o.Adapters, Catalog: o.Catalog, Default: o.DefaultAgent, Installer: o.Installer, RequirePreinstall: o.RequirePreinstall, RequestTimeout: o.RequestTimeout,
-		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Connection: r.fromAgent, Ended: r.processEnded,
+		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Connection: r.fromAgent, Ended: r.processEnded,
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
 			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
-			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Readers: r.readers,
+			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Readers: r.readers,
 		})
 	}
 	if err != nil {

@@ -3,8 +3,10 @@ package main_test
 import (
 	"bytes"
 	wire "encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -52,6 +54,47 @@ func TestMemory_OfClientsThatStandStill(t *testing.T) {
 	}
 	for i := range 3 {
 		if r := good.prompt(session, fmt.Sprintf("echo %d", i)); r != "end_turn" {
+			t.Errorf("the turn ended with %s", r)
+		}
+	}
+	if high := status(t, g.cmd.Process.Pid, "VmHWM") << 10; high > most {
+		t.Errorf("the process took %d MiB, and %d are what it may have", high>>20, most>>20)
+	} else {
+		t.Logf("at most %d MiB", high>>20)
+	}
+}
+
+// Prompts that wait for a turn take of the same memory: those that find no room are
+// refused, and who says little goes on.
+func TestMemory_OfPromptsThatWait(t *testing.T) {
+	t.Parallel()
+	const (
+		most  = 256 << 20
+		large = 8 << 20
+	)
+	g := newGateway(t, "--max-memory", fmt.Sprint(most), "--log-level", "error")
+	g.withoutRace()
+	g.start()
+	good := connect(t, g, wsocket, options{})
+	little := good.newSession()
+	waiting := connect(t, g, standard, options{})
+	session, refused := "", false
+	for n := 0; n < 16 && !refused; n++ {
+		if n%4 == 0 {
+			session = waiting.newSession()
+			waiting.start("session/prompt", promptParams(session, "slow"))
+		}
+		frame := waiting.frame(json.RawMessage(fmt.Sprint(1000+n)), "session/prompt", promptParams(session, strings.Repeat("x", large)))
+		resp, body := waiting.post(frame, session)
+		if refused = resp.StatusCode == http.StatusTooManyRequests; !refused && resp.StatusCode != http.StatusAccepted {
+			t.Errorf("a prompt that waits: %s %s", resp.Status, body)
+		}
+	}
+	if !refused {
+		t.Error("all found room")
+	}
+	for i := range 3 {
+		if r := good.prompt(little, fmt.Sprintf("echo %d", i)); r != "end_turn" {
 			t.Errorf("the turn ended with %s", r)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -34,7 +35,8 @@ type Options struct {
 	StateDir string // agents' own state lives below it; "" for none
 	Observer observe.Observer
 	Logger   *slog.Logger
-	Tasks    *Tasks // run the work that nobody waits for
+	Tasks    *Tasks        // run the work that nobody waits for
+	Memory   *memory.Bound // of what waits for agents to read
 
 	// Connection takes what an agent says of no session. It is called by the
 	// process's reader and must not wait; the message is not kept.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 )
 
 // outboxLimit is how many messages of clients wait for an agent to read; whoever
@@ -17,11 +18,13 @@ const outboxLimit = 64
 // each session, answers to requests of the agent, which are bounded themselves, and
 // cancellations, of which one of a kind is enough.
 type outbox struct {
-	room chan struct{} // a place for each message that waited for room
-	wake chan struct{} // receives when there is something; room for one
+	room   chan struct{} // a place for each message that waited for room
+	wake   chan struct{} // receives when there is something; room for one
+	memory *memory.Share // of what waits
 
 	mu      sync.Mutex
 	waiting []outgoing
+	closed  bool
 }
 
 type outgoing struct {
@@ -31,14 +34,25 @@ type outgoing struct {
 	once  bool  // another like it may take its place
 }
 
-func newOutbox() outbox {
-	return outbox{room: make(chan struct{}, outboxLimit), wake: make(chan struct{}, 1)}
+func newOutbox(bound *memory.Bound) outbox {
+	return outbox{room: make(chan struct{}, outboxLimit), wake: make(chan struct{}, 1), memory: bound.Open(nil)}
+}
+
+// close gives back the memory of what nobody will write any more.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.memory.Close()
 }
 
 func (o *outbox) put(out outgoing) {
 	o.mu.Lock()
 	if !out.once || !o.repeatsLocked(out.m.Frame()) {
 		o.waiting = append(o.waiting, out)
+		if !o.closed {
+			o.memory.Count(len(out.m.Frame())) // what is there already; at the bound no more arrives
+		}
 	}
 	o.mu.Unlock()
 	select {
@@ -81,6 +95,7 @@ func (o *outbox) first() (next outgoing, ok bool) {
 func (o *outbox) drop() {
 	o.mu.Lock()
 	roomy := o.waiting[0].roomy
+	o.memory.Give(len(o.waiting[0].m.Frame()))
 	o.waiting[0] = outgoing{}
 	if o.waiting = o.waiting[1:]; len(o.waiting) == 0 {
 		o.waiting = nil

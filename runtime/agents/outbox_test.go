@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -65,8 +66,9 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowAgent{let: make(chan struct{}), init: make(chan acp.Message, 1), end: make(chan struct{})}
 		var tasks Tasks
+		bound := memory.NewBound(0)
 		set, err := NewSet(Options{
-			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute,
+			Adapters: []adapters.Adapter{c}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: bound,
 			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
 		})
 		if err != nil {
@@ -89,6 +91,9 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 				p.Put(message("cancel"))
 			}
 		}
+		if used := bound.Used(); used < outboxLimit*20 {
+			t.Errorf("what waits takes %d bytes of the memory", used)
+		}
 		waits := make(chan struct{})
 		go func() { _ = p.Send(t.Context(), message("last")); close(waits) }()
 		synctest.Wait()
@@ -106,12 +111,20 @@ func TestOutbox_KeepsOrder(t *testing.T) {
 		if got, want := fmt.Sprint(c.read), fmt.Sprint(want); got != want {
 			t.Errorf("the agent read\n%s\nwant\n%s", got, want)
 		}
+		if used := bound.Used(); used != 0 {
+			t.Errorf("%d bytes of the memory were not given back", used)
+		}
+		p.Put(message("never read"))
+		synctest.Wait()
 		p.Release()
 		if err := set.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if err := tasks.Wait(t.Context()); err != nil {
 			t.Error(err)
+		}
+		if used := bound.Used(); used != 0 {
+			t.Errorf("%d bytes of the memory were kept for a process that has ended", used)
 		}
 	})
 }

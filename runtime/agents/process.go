@@ -92,7 +92,7 @@ func newProcess(a *Agent, key string, n Needs) *Process {
 	return &Process{
 		agent: a, key: key, needs: n, stopStart: func(error) {},
 		started: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{}),
-		outbox: newOutbox(), pending: map[int64]*pending{}, routes: map[string]Receiver{},
+		outbox: newOutbox(a.set.o.Memory), pending: map[int64]*pending{}, routes: map[string]Receiver{},
 	}
 }
 
@@ -260,6 +260,7 @@ func (p *Process) leave() {
 	p.state = ended
 	p.mu.Unlock()
 	p.agent.forget(p)
+	p.outbox.close()
 	close(p.ended)
 }
 

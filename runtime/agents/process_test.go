@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
 )
 
@@ -81,7 +82,7 @@ func inSet(t *testing.T, a *quick, f func(t *testing.T, set *Set, agent *Agent))
 	synctest.Test(t, func(t *testing.T) {
 		var tasks Tasks
 		set, err := NewSet(Options{
-			Adapters: []adapters.Adapter{a}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute,
+			Adapters: []adapters.Adapter{a}, Observer: observe.Nobody{}, Logger: slog.New(slog.DiscardHandler), Tasks: &tasks, RequestTimeout: time.Minute, Memory: memory.NewBound(0),
 			Connection: func(*Process, *acp.Message) {}, Ended: func(*Process) {},
 		})
 		if err != nil {

@@ -322,7 +322,8 @@ func (s *Session) showsWorkLocked() *turn {
 	if t.shown || t.phase < running {
 		return nil
 	}
-	t.shown, t.prompt = true, acp.Message{}
+	t.shown = true
+	s.dropPromptLocked(t)
 	return t
 }
 

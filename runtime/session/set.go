@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -38,6 +39,7 @@ type Options struct {
 	Observer observe.Observer
 	Logger   *slog.Logger
 	Tasks    *agents.Tasks // run the work that nobody waits for
+	Memory   *memory.Bound // of prompts that wait
 
 	// Readers returns the clients that a process concerns: those whose connection was
 	// opened with it, and those that read a session of it.
@@ -53,6 +55,7 @@ type Set struct {
 	counts  journal.Stats // of all logs of sessions
 	trouble trouble
 	changes changes
+	prompts *memory.Share // that wait, or that an agent may not have read
 	crowded chan struct{} // has a value when more files of logs are open than should be
 
 	mu       sync.Mutex
@@ -63,7 +66,7 @@ type Set struct {
 // NewSet opens the sessions below the data directory; their logs are opened when they
 // are needed.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1)}
+	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
 	set.asks.open = map[int64]*ask{}
 	set.syncer.init(o.Fsync)
 	if o.DataDir == "" {

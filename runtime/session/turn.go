@@ -26,6 +26,7 @@ type turn struct {
 	req       *viewer.Request
 	needs     agents.Needs // of the connection it came by
 	prompt    acp.Message  // as the client sent it; dropped when the agent has shown something
+	held      int          // bytes of the memory for prompts
 	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
 	phase     phase
 	stale     bool         // when it came, the agent's record had what the process does not know
@@ -50,6 +51,8 @@ func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Messag
 	if name, ok := rawjson.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
 		t.name = bytes.Clone(name)
 	}
+	t.held = len(t.prompt.Frame())
+	s.set.prompts.Count(t.held) // what is there already; at the bound no more arrives
 	req.OnWithdraw(func(context.Context) { s.handle(event{kind: withdrawn, turn: t}) })
 	s.mu.Lock()
 	if s.m.refusal() == nil { // a refused one is no turn
@@ -143,6 +146,12 @@ func (t *turn) rest() {
 	t.watchdog, t.worked = nil, nil
 }
 
+// dropPromptLocked lets go of a prompt that the agent has, or that nobody wants any more.
+func (s *Session) dropPromptLocked(t *turn) {
+	s.set.prompts.Give(t.held)
+	t.prompt, t.held = acp.Message{}, 0
+}
+
 // takeBackLocked makes a prompt again one that no agent has been given.
 func (s *Session) takeBackLocked(t *turn) {
 	t.rest()
@@ -170,7 +179,7 @@ func (s *Session) watchSilence(t *turn, limit time.Duration) {
 // the turn ended. The response follows and is written with it.
 func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) {
 	t.rest()
-	t.prompt = acp.Message{}
+	s.dropPromptLocked(t)
 	var frame []byte
 	var outcome observe.Outcome
 	switch {
