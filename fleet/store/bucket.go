@@ -78,6 +78,10 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 				has = false
 			}
 		}
+		// Who waits for the change finds what follows from it, too.
+		if b.changed != nil {
+			b.changed(e.Key(), has, v)
+		}
 		b.mu.Lock()
 		if has {
 			b.records[e.Key()] = record[T]{v, e.Revision()}
@@ -88,9 +92,6 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 		close(b.moved)
 		b.moved = make(chan struct{})
 		b.mu.Unlock()
-		if b.changed != nil {
-			b.changed(e.Key(), has, v)
-		}
 	}
 }
 
