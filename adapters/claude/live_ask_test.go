@@ -296,7 +296,7 @@ func liveSubagents(t *testing.T, w *world) {
 		if said := bridgetest.Said(c.Updates(from)); strings.Contains(said, "report") || strings.Contains(said, "looking") {
 			t.Errorf("the subagent's words are the agent's: %q", said)
 		}
-		w.Model.On(scriptedmodel.Exactly("stay"), scriptedmodel.Step{scriptedmodel.Say("staying"), scriptedmodel.Shell("sleep 600")})
+		w.Model.On(scriptedmodel.Exactly("stay"), scriptedmodel.Step{scriptedmodel.Say("staying"), scriptedmodel.Shell("echo here")}, scriptedmodel.Step{scriptedmodel.Forever()})
 		w.Model.On(scriptedmodel.Exactly("delegate for long"), scriptedmodel.Step{scriptedmodel.Call("Agent", map[string]any{
 			"description": "Stay", "prompt": "stay", "subagent_type": "general-purpose", "run_in_background": background,
 		})}, scriptedmodel.Step{scriptedmodel.Say("stopped")})

@@ -46,7 +46,7 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 	floorsFile, skipsFile = "# a comment\n2\tunit\n1\tlive pi\n", "^fs\\.TestRoot$\troot may do it\n"
 	starts := filepath.Join(t.TempDir(), "starts.txt")
 	codex := filepath.Dir(starts) + "/npm/codex/bin/codex\tapp-server"
-	if err := os.WriteFile(starts, []byte("start\t"+codex+"\nend\t1600\t"+codex+"\t/home\nstart\t/bin/sh\t-c\nend\t5\t/bin/sh\t-c\t"+codex+"\nstart\t"+strings.Replace(codex, "app-server", "--version", 1)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(starts, []byte("start\t"+codex+"\tTestA\nend\t1600\t"+codex+"\tTestA\nstart\t/bin/sh\t-c\t\nend\t5\t/bin/sh\t-c\t\nstart\t"+strings.Replace(codex, "app-server", "--version", 1)+"\t\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	good := []result{{kind: "unit", outcome: "pass"}, {kind: "unit", outcome: "fail"}, {kind: "live pi", outcome: "pass"}}

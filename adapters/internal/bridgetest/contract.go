@@ -44,7 +44,9 @@ func (w *World) Prompts(isAgent string) adaptertest.Prompts {
 	pid := AgentPID(isAgent)
 	crash := w.Write("crash.sh", pid+`echo "about to crash" > /proc/$p/fd/2; kill -KILL $p`, 0o700)
 	garbage := w.Write("garbage.sh", pid+`printf 'this is no JSON\n{"neither":\n' > /proc/$p/fd/1; echo done`, 0o700)
-	spawn := w.Write("spawn.sh", `setsid sleep 1000 >/dev/null 2>&1 & echo spawned`, 0o700)
+	// The agent may end the group of a command that is over: what is to stay has left it before.
+	left := filepath.Join(w.Home, "left-the-group")
+	spawn := w.Write("spawn.sh", "rm -f "+left+"\nsetsid sh -c 'echo >"+left+"; exec sleep 1000' >/dev/null 2>&1 &\nuntil [ -e "+left+" ]; do sleep 0.01; done\necho spawned", 0o700)
 	notes := w.Write("notes.txt", "some notes\n", 0o600)
 	return adaptertest.Prompts{
 		Say:     adaptertest.Prompt{Text: "say good morning", Says: "good morning"},

@@ -94,6 +94,7 @@ const idle = new Map();
 
 /** One scenario's world: a folder, connections, sessions. All but what is borrowed are closed with it. */
 export class World {
+  static heard = 0; // when any client was last told anything
   static follower; // of new sessions, in version 2 of the protocol
   place = env.WORK; // where its sessions work; dir, below it, is its own
   links = [];
@@ -199,6 +200,7 @@ class Link {
   commands = new Map(); // the last list, by session
 
   update({ sessionId, update }) {
+    World.heard = Date.now();
     if (update.availableCommands) this.commands.set(sessionId, update.availableCommands);
     if (!this.updates.has(sessionId)) this.updates.set(sessionId, []);
     this.updates.get(sessionId).push(update);
