@@ -111,9 +111,6 @@ func New(o Options) (*Runtime, error) {
 	if o.Observer == nil {
 		o.Observer = observe.Nobody{}
 	}
-	if o.Memory == nil {
-		o.Memory = memory.NewBound(0)
-	}
 	switch o.Fsync {
 	case "":
 		o.Fsync = "turn"

@@ -23,7 +23,8 @@ var ErrFull = errors.New("the messages of clients take all the memory that they 
 // ErrEnded means that the share was ended, because its holder stood still.
 var ErrEnded = errors.New("ended while it stood still, for the memory that it held")
 
-// Bound is memory for messages. It is safe for concurrent use.
+// Bound is memory for messages. It is safe for concurrent use. Of a nil Bound all shares are
+// nil.
 type Bound struct {
 	most   int64 // bytes; 0 is no bound
 	used   atomic.Int64
@@ -63,6 +64,9 @@ type Share struct {
 // that its client does not read; it must not wait. It is called once at most, and not
 // after Close has returned. Without end the share is left alone.
 func (b *Bound) Open(end func()) *Share {
+	if b == nil {
+		return nil
+	}
 	s := &Share{b: b, end: end}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,6 +76,9 @@ func (b *Bound) Open(end func()) *Share {
 
 // Close gives everything back.
 func (s *Share) Close() {
+	if s == nil {
+		return
+	}
 	s.b.mu.Lock()
 	delete(s.b.shares, s)
 	s.b.mu.Unlock()
