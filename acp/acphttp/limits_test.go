@@ -75,7 +75,8 @@ func TestPost_MemoryOfBodies(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64<<20 {
 		t.Errorf("100 bodies that did not come take %d MiB", grown>>20)
 	}
-	if n := h.memory.Used(); n > 3<<20 {
+	// Each began as a small one, and those have a quarter more.
+	if n := h.memory.Used(); n > 3<<20+3<<18 {
 		t.Errorf("%d bytes are taken", n)
 	}
 }

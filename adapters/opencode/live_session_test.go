@@ -45,7 +45,6 @@ func liveQuestion(t *testing.T, w *world) {
 }
 
 func livePlanAndDiffs(t *testing.T, w *world) {
-	agentcache.Long(t, `the scenarios "plan" and "changed files are shown as diffs" show it through the gateway`)
 	if out, err := exec.Command("git", "init", "-q", w.Cwd).CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v: %s", err, out)
 	}

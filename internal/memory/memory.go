@@ -133,12 +133,13 @@ func (s *Share) Count(n int) {
 }
 
 // limit is what may be taken when n bytes of it are. Large messages leave a quarter to
-// small ones.
+// small ones, which may have another quarter beside the bound: what turned out to be larger
+// than it was taken for, see [Share.Count], must not keep them out.
 func (b *Bound) limit(n int64) int64 {
 	if n > small {
 		return b.most - b.most/4
 	}
-	return b.most
+	return b.most + b.most/4
 }
 
 func (b *Bound) take(n int64) bool {

@@ -28,17 +28,13 @@ export default {
   showsLive: true,
   fails: { command: "echo oops >&2; exit 3", says: /oops/, exitCode: 3 },
   large: { command: "head -c 350000 /dev/zero | tr '\\0' x", shows: /./, most: 160_000 },
-  edits(w) {
-    const [made, old, whole] = ["new.txt", "old.txt", "whole.txt"].map((name) => `${w.dir}/${name}`);
-    writeFileSync(whole, "three\nfour\n");
-    return {
-      rounds: [
-        call("write", { filePath: made, content: "alpha\n" }), call("read", { filePath: old }), call("edit", { filePath: old, oldString: "two", newString: "TWO" }),
-        call("read", { filePath: whole }), call("write", { filePath: whole, content: "three\nFOUR\n" }),
-      ],
-      diffs: [[made, null, "alpha\n"], [old, "one\ntwo\nthree\n", "one\nTWO\nthree\n"], [whole, "three\nfour\n", "three\nFOUR\n"]],
-    };
-  },
+  edits: (w) => ({
+    rounds: [
+      call("write", { filePath: `${w.dir}/new.txt`, content: "alpha\n" }), call("read", { filePath: `${w.dir}/old.txt` }),
+      call("edit", { filePath: `${w.dir}/old.txt`, oldString: "two", newString: "TWO" }),
+    ],
+    diffs: [[`${w.dir}/new.txt`, null, "alpha\n"], [`${w.dir}/old.txt`, "one\ntwo\nthree\n", "one\nTWO\nthree\n"]],
+  }),
   plans: [{ rounds: [[call("todowrite", { todos: [
     { content: "First", status: "completed", priority: "high" }, { content: "Second", status: "in_progress", priority: "low" },
   ] })]] }],
