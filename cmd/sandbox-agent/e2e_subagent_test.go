@@ -68,6 +68,8 @@ func TestVersions_Subagent(t *testing.T) {
 	if _, got := g.post(http.MethodGet, "/v2/sessions/"+session, ""); !strings.Contains(got, `"sessionId":"`+child+`"`) || strings.Count(got, `"state":"waiting"`) != 2 {
 		t.Errorf("the list has %s", got)
 	}
+	// Who has not been shown it when it is answered is not asked any more.
+	knowing.find(marks[knowing], "the request", func(m *message) bool { return m.Method == "session/request_permission" })
 	two.answer(request, chosen("allow_once"))
 	two.until(func(u map[string]any) bool { return isState("idle")(u) && u["_session"] == session }, 0)
 	said := strings.Join(two.conversation(), "\n")
