@@ -208,7 +208,11 @@ test("sessions are renamed, pinned, archived and grouped, for every window; what
   const order = () => side(page).locator("h2, .session-title").allTextContents();
   // The running one is older, and above.
   await expect.poll(order).toEqual(expect.arrayContaining(["Working", "slow", "Today", "echo quiet"]));
-  expect((await order()).indexOf("slow")).toBeLessThan((await order()).indexOf("echo quiet"));
+  // That the other one has ended its turn is told a moment later, perhaps.
+  await expect.poll(async () => {
+    const shown = await order();
+    return shown.indexOf("slow") < shown.indexOf("echo quiet");
+  }).toBe(true);
   await menu(page, /^Rename/);
   await page.getByRole("dialog").getByLabel("Title").fill("A better name");
   await page.keyboard.press("Enter");
