@@ -25,12 +25,17 @@ type Files struct {
 	pair *tls.Certificate // the last that could be used
 }
 
-// stamp tells files apart that were replaced.
-type stamp struct{ cert, key mark }
+// stamp tells files apart that were replaced or written to; nil is one that is not there.
+type stamp struct{ cert, key os.FileInfo }
 
-type mark struct {
-	changed time.Time
-	size    int64
+func (s stamp) equal(other stamp) bool { return same(s.cert, other.cert) && same(s.key, other.key) }
+
+// same compares the files, too: a new one can have the size and the time of the old one.
+func same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // Open reads the files; without names it returns nil.
@@ -65,7 +70,7 @@ func (f *Files) current() *tls.Certificate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.look()
-	if now == f.seen {
+	if now.equal(f.seen) {
 		return f.pair
 	}
 	f.seen = now
@@ -79,15 +84,14 @@ func (f *Files) current() *tls.Certificate {
 	return pair
 }
 
-func (f *Files) look() stamp { return stamp{markOf(f.cert), markOf(f.key)} }
+func (f *Files) look() stamp { return stamp{infoOf(f.cert), infoOf(f.key)} }
 
-// markOf is the zero mark for a file that is not there.
-func markOf(name string) mark {
+func infoOf(name string) os.FileInfo {
 	info, err := os.Stat(name)
 	if err != nil {
-		return mark{}
+		return nil
 	}
-	return mark{info.ModTime(), info.Size()}
+	return info
 }
 
 func (f *Files) read() (*tls.Certificate, error) {
