@@ -193,8 +193,13 @@ func (s *Session) logTrouble(err error) {
 
 // TellTrouble tells a client that has just come when the log takes no entries.
 func (s *Session) TellTrouble(c *viewer.Client) {
-	if err := s.set.trouble.of(s.id); err != nil {
-		s.tellStorage(c, err)
+	err := s.set.trouble.of(s.id)
+	if err == nil {
+		return
+	}
+	s.tellStorage(c, err)
+	if s.set.trouble.of(s.id) == nil { // it ended meanwhile, and may have been told before
+		s.tellStorage(c, nil)
 	}
 }
 
