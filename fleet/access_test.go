@@ -34,6 +34,8 @@ var who = map[string]string{
 	"GET /v2/tokens":                    "admin",
 	"POST /v2/tokens":                   "admin",
 	"DELETE /v2/tokens/{id}":            "admin",
+	" /v2/rpc":                          "read drive admin own other",
+	" /v2/peer/nodes/{name}/{rest...}":  "nobody that has a token",
 	"GET /metrics":                      "read drive admin",
 	" /nodes/{name}":                    "all", // leads to the page, whether there is a node or not
 	" /nodes/{name}/":                   "all",

@@ -14,9 +14,12 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
 	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
@@ -44,6 +47,11 @@ type Hub struct {
 	metrics *metrics
 	handler http.Handler
 	links   links
+
+	relay *relay.Gateway   // all nodes as one gateway
+	acp   *acphttp.Handler // serves it
+
+	peers *http.Transport // to other hubs
 
 	copies    *replica.Share
 	searching chan struct{} // searches
@@ -73,6 +81,8 @@ func New(o Options) *Hub {
 	}
 	h.stop, h.end = context.WithCancel(context.Background())
 	h.metrics = newMetrics(o.Version, h)
+	h.peers = newPeers()
+	h.newRPC()
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
 	isPage := func(path string) bool {
@@ -95,6 +105,10 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.serving.Done()
 	h.handler.ServeHTTP(w, r)
 }
+
+// farewell is how long clients of the hub's own ACP are waited for when they are told that
+// it ends.
+const farewell = 2 * time.Second
 
 var errEnding = problem.New(problem.Unavailable, "the hub is shutting down")
 
@@ -124,10 +138,17 @@ func (h *Hub) isDraining() bool {
 // Shutdown ends all tunnels and what goes through them, and waits for it.
 func (h *Hub) Shutdown() {
 	h.Drain()
+	h.relay.Close()
+	within, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	if err := h.acp.Shutdown(within); err != nil {
+		h.log.Debug("clients that do not answer are not told that the hub ends", "err", err)
+	}
 	h.mu.Lock()
 	h.end()
 	h.mu.Unlock()
 	h.serving.Wait()
+	h.peers.CloseIdleConnections()
 }
 
 // dispatch serves a request of somebody known, or one that is open to all.

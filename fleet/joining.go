@@ -99,7 +99,7 @@ func (h *Hub) admit(r *http.Request, t store.Token) (tunnel.Hello, store.Held, e
 		return hello, store.Held{}, err
 	}
 	held, err := h.o.Store.Join(r.Context(), store.Node{
-		Name: hello.Name, Labels: hello.Labels, Version: hello.Version, Instance: hello.Instance, Token: t.ID,
+		Name: hello.Name, Labels: hello.Labels, Agents: hello.Agents, Version: hello.Version, Instance: hello.Instance, Token: t.ID,
 	}, func(had store.Node) error {
 		if !t.For(had.Name, had.Labels) {
 			return problem.New(problem.PermissionDenied, "the name %s belongs to a node that this token is not for: choose another --node-name", had.Name)
@@ -186,14 +186,25 @@ func (l *link) enter(token string) (leave func(), err error) {
 
 // links are the nodes whose tunnels this hub holds. The zero value has none.
 type links struct {
-	mu     sync.Mutex
-	byName map[string]*link
+	mu      sync.Mutex
+	byName  map[string]*link
+	changed chan struct{} // closed and replaced when there is another one; nil until somebody waits
 }
 
 func (ls *links) get(name string) *link {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.byName[name]
+}
+
+// news returns a channel that is closed when there is another link.
+func (ls *links) news() <-chan struct{} {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.changed == nil {
+		ls.changed = make(chan struct{})
+	}
+	return ls.changed
 }
 
 // add puts a link in the place of an earlier one of the same node, which ends; false
@@ -211,6 +222,10 @@ func (ls *links) add(l *link) bool {
 		ls.byName = map[string]*link{}
 	}
 	ls.byName[l.name] = l
+	if ls.changed != nil {
+		close(ls.changed)
+		ls.changed = nil
+	}
 	return true
 }
 

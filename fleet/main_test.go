@@ -18,18 +18,28 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sandboxagent.dev/sandbox-agent/adapters/mock"
+	"sandboxagent.dev/sandbox-agent/adapters/mock/agent"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/join"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == mock.Arg {
+		os.Exit(agent.Main(context.Background(), os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+}
 
 // patience bounds what should be quick; it is long because machines are slow.
 const patience = 20 * time.Second
 
 const adminToken = "admin-token-of-the-tests"
+
+// advertised in the options of a store stands for the hub's own address.
+const advertised = "its own"
 
 // hub is a running hub with a store of its own, or with that of other.
 type hub struct {
@@ -56,6 +66,11 @@ func startHubWith(t testing.TB, name string, o store.Options, replicate bool) *h
 	t.Helper()
 	h := &hub{t: t}
 	o.Hub = name
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.hub.ServeHTTP(w, r) }))
+	h.url = "http://" + srv.Listener.Addr().String()
+	if o.Advertise == advertised {
+		o.Advertise = h.url
+	}
 	var err error
 	ready := make(chan struct{})
 	if h.store, err = store.Open(t.Context(), o, func(node, other string) { <-ready; h.hub.Moved(node, other) }); err != nil {
@@ -66,8 +81,7 @@ func startHubWith(t testing.TB, name string, o store.Options, replicate bool) *h
 		UI: fstest.MapFS{"index.html": {Data: []byte("the hub's own page")}},
 	})
 	close(ready)
-	srv := httptest.NewServer(h.hub)
-	h.url = srv.URL
+	srv.Start()
 	h.stop = sync.OnceFunc(func() {
 		h.hub.Shutdown()
 		srv.Close()
@@ -168,6 +182,7 @@ func (h *hub) begin(address, name, token string, labels map[string]string, handl
 		}
 		return ctx
 	}}
+	n.joiner.SetAgents([]string{"mock"})
 	ctx, leave := context.WithCancel(context.Background())
 	n.leave = leave
 	served := make(chan struct{})

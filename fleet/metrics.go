@@ -48,6 +48,7 @@ func newMetrics(version string, h *Hub) *metrics {
 		}),
 		gauge("tunnels", "Tunnels that this hub holds.", func() int { n, _ := h.links.count(); return n }),
 		gauge("tunnel_streams", "Streams of these tunnels.", func() int { _, n := h.links.count(); return n }),
+		gauge("acp_connections", "ACP connections to the hub itself.", func() int { return h.relay.Count() }),
 		gauge("sessions", "Sessions that are known.", h.o.Store.SessionCount),
 		gauge("replication_lag_entries", "Events that nodes of this hub have told of and that are not copied yet.", func() int { return int(h.links.behind()) }),
 		gauge("store_reachable", "1 while the store can be written to.", func() int {

@@ -20,6 +20,7 @@ type Node struct {
 	Name    string            `json:"name"`
 	State   string            `json:"state"`
 	Labels  map[string]string `json:"labels"`
+	Agents  []string          `json:"agents"` // that it lists; it may get others when they are named
 	Version string            `json:"version"`
 	Hub     string            `json:"hub"` // that holds its tunnel, or did so last
 	Token   string            `json:"token"`
@@ -28,9 +29,12 @@ type Node struct {
 }
 
 func (h *Hub) shown(n store.Node) Node {
-	out := Node{Name: n.Name, State: StateOffline, Labels: n.Labels, Version: n.Version, Hub: n.Hub, Token: n.Token, Joined: n.Joined, Since: n.Since}
+	out := Node{Name: n.Name, State: StateOffline, Labels: n.Labels, Agents: n.Agents, Version: n.Version, Hub: n.Hub, Token: n.Token, Joined: n.Joined, Since: n.Since}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
+	}
+	if out.Agents == nil {
+		out.Agents = []string{}
 	}
 	if h.online(n) {
 		out.State = StateOnline

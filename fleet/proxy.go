@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -32,11 +33,16 @@ var errOver = problem.New(problem.TokenInvalid, "the token was revoked or has ex
 
 // proxy passes a request on to its node, and the answer back.
 func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
-	l := h.links.get(c.node.Name)
-	if l == nil {
-		return h.away(c.node)
+	if l := h.links.get(c.node.Name); l != nil {
+		return h.through(l, c.token.ID, w, r, c)
 	}
-	leave, err := l.enter(c.token.ID)
+	return h.forward(w, r, c)
+}
+
+// through passes a request on by a tunnel of this hub. It counts as one of the token with
+// the id.
+func (h *Hub) through(l *link, token string, w http.ResponseWriter, r *http.Request, c call) error {
+	leave, err := l.enter(token)
 	if err != nil {
 		return err
 	}
@@ -50,10 +56,16 @@ func (h *Hub) proxy(w http.ResponseWriter, r *http.Request, c call) error {
 	return nil
 }
 
-// away says why a node cannot be asked.
+// away says why a node cannot be asked, nil when it can.
 func (h *Hub) away(n store.Node) error {
+	if h.links.get(n.Name) != nil {
+		return nil
+	}
 	if n.Hub != h.o.Store.Hub() && h.online(n) {
-		return problem.New(problem.NodeOffline, "%s is connected to another hub of this store, %s, and not to this one: ask there", n.Name, n.Hub)
+		if _, ok := h.o.Store.Peer(n.Hub); ok {
+			return nil
+		}
+		return problem.New(problem.NodeOffline, "%s is connected to another hub of this store, %s, which does not say how it is reached: start that one with --advertise, or ask there", n.Name, n.Hub)
 	}
 	return problem.New(problem.NodeOffline, "%s was last here at %s; it joins again by itself when its gateway runs and reaches the hub. What the hub has of its sessions is at /v2/sessions?node=%s", n.Name, n.Since.Format(time.RFC3339), n.Name).
 		With("since", n.Since)
@@ -70,9 +82,12 @@ func (h *Hub) newProxy(l *link) *httputil.ReverseProxy {
 		Rewrite:        rewrite,
 		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp, l.name); return nil },
 		ErrorHandler:   h.proxyFailed(l),
-		ErrorLog:       slog.NewLogLogger(h.log.Handler(), slog.LevelDebug), // answers that were cut
+		ErrorLog:       quiet(h.log),
 	}
 }
+
+// quiet takes what a proxy says of answers that were cut.
+func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
 
 // rewrite makes the request that the node gets. What a browser says of its page, and
 // what lets the client in here, stays here: the hub has checked both.
@@ -82,14 +97,19 @@ func rewrite(p *httputil.ProxyRequest) {
 	u.Scheme, u.Host, u.RawPath = "http", "localhost", "/"+rest
 	u.Path, _ = url.PathUnescape(u.RawPath) // it was parsed before
 	p.Out.Host = u.Host
-	control.WithholdTokens(p.Out.Header)
-	for name := range p.Out.Header {
+	withhold(p.Out.Header)
+}
+
+// withhold takes from a request what is for this hub alone.
+func withhold(h http.Header) {
+	control.WithholdTokens(h)
+	for name := range h {
 		if strings.HasPrefix(name, "Sec-Fetch-") {
-			p.Out.Header.Del(name)
+			h.Del(name)
 		}
 	}
-	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip"} {
-		p.Out.Header.Del(name)
+	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip", headerFor} {
+		h.Del(name)
 	}
 }
 

@@ -55,7 +55,9 @@ func Routes() []Route {
 		{Method: get, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).listTokens},
 		{Method: post, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).createToken},
 		{Method: del, Path: "/v2/tokens/{id}", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).revokeToken},
+		{Path: "/v2/rpc", Kind: client, Scope: read, serve: (*Hub).rpc},
 		{Method: get, Path: "/metrics", Kind: client, Scope: read, Everywhere: true, serve: (*Hub).getMetrics},
+		{Path: peerPath + "{name}/{rest...}", Kind: store.KindPeer, OfNode: true, serve: (*Hub).servePeer},
 		{Path: "/nodes/{name}", Open: true, serve: (*Hub).leadToPage},
 		{Path: "/nodes/{name}/", Open: true, serve: (*Hub).leadToPage},
 		{Path: "/nodes/{name}/ui", Open: true, serve: (*Hub).leadToPage},
@@ -108,12 +110,16 @@ func (h *Hub) find(r *http.Request) (*Route, map[string]string, error) {
 		}
 	}
 	if len(allow) == 0 {
-		return nil, nil, problem.New(problem.NotFound, "there is nothing at %s", r.URL.Path)
+		return nil, nil, nothingAt(r)
 	}
 	if slices.Contains(allow, http.MethodGet) {
 		allow = append(allow, http.MethodHead)
 	}
 	return nil, nil, &notAllowed{problem.New(problem.MethodNotAllowed, "%s does not accept %s; see the Allow header", r.URL.Path, r.Method), strings.Join(allow, ", ")}
+}
+
+func nothingAt(r *http.Request) error {
+	return problem.New(problem.NotFound, "there is nothing at %s", r.URL.Path)
 }
 
 // notAllowed is a problem with what the Allow header says.

@@ -162,16 +162,22 @@ func filterOf(q url.Values) (f sessionFilter, err error) {
 		}
 		f.states = append(f.states, runtime.State(s))
 	}
-	if at := q.Get("cursor"); at != "" {
-		b, err := base64.RawURLEncoding.DecodeString(at)
-		if err == nil {
-			err = json.Unmarshal(b, &f.from)
-		}
-		if err != nil || f.from == nil || f.from.Order != f.order {
-			return f, invalidParam("cursor", "the cursor is not one that this hub gave for such a list: begin without one")
-		}
+	return f, f.begin(q.Get("cursor"))
+}
+
+// begin has a page begin where a cursor says, "" for the first one.
+func (f *sessionFilter) begin(cursor string) error {
+	if cursor == "" {
+		return nil
 	}
-	return f, nil
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		err = json.Unmarshal(b, &f.from)
+	}
+	if err != nil || f.from == nil || f.from.Order != f.order {
+		return invalidParam("cursor", "the cursor is not one that this hub gave for such a list: begin without one")
+	}
+	return nil
 }
 
 // listSessions answers with a page of the sessions of the nodes that the token is for.
@@ -180,6 +186,18 @@ func (h *Hub) listSessions(w http.ResponseWriter, r *http.Request, c call) error
 	if err != nil {
 		return err
 	}
+	ctx, done := h.during(r, c)
+	defer done()
+	list, err := h.sessionPage(ctx, c.token, f)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// sessionPage returns a page of the sessions of the nodes that a token is for.
+func (h *Hub) sessionPage(ctx context.Context, t store.Token, f sessionFilter) (SessionList, error) {
+	list := SessionList{Sessions: []Session{}}
 	type row struct {
 		s     *store.Session
 		state runtime.State
@@ -191,7 +209,7 @@ func (h *Hub) listSessions(w http.ResponseWriter, r *http.Request, c call) error
 			continue
 		}
 		labels, state := h.belongs(s)
-		if !c.token.For(s.Node, labels) || !f.labels.For(s.Node, labels) || len(f.states) > 0 && !slices.Contains(f.states, state) {
+		if !t.For(s.Node, labels) || !f.labels.For(s.Node, labels) || len(f.states) > 0 && !slices.Contains(f.states, state) {
 			continue
 		}
 		at := sessionCursor{f.order, s.Info.CreatedAt, s.ReplicaID}
@@ -203,31 +221,29 @@ func (h *Hub) listSessions(w http.ResponseWriter, r *http.Request, c call) error
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return a.at.compare(b.at) })
-	ctx, done := h.during(r, c)
-	defer done()
 	if f.words != "" {
 		select {
 		case h.searching <- struct{}{}:
 			defer func() { <-h.searching }()
 		case <-ctx.Done():
-			return endOf(ctx)
+			return list, endOf(ctx)
 		}
 	}
-	list := SessionList{Sessions: []Session{}}
 	search := session.NewSearch(f.words, searchBytes)
 	for i, row := range rows {
 		if len(list.Sessions) == f.limit || search.Spent() {
 			b, err := json.Marshal(rows[i-1].at)
 			if err != nil {
-				return err
+				return list, err
 			}
 			list.NextCursor = base64.RawURLEncoding.EncodeToString(b)
 			break
 		}
 		var match *runtime.Match
 		if f.words != "" {
+			var err error
 			if match, err = h.matchIn(ctx, search, row.s); err != nil {
-				return err
+				return list, err
 			}
 			if match == nil {
 				continue
@@ -235,12 +251,12 @@ func (h *Hub) listSessions(w http.ResponseWriter, r *http.Request, c call) error
 		}
 		shown, err := h.sessionShown(ctx, row.s, row.state, false)
 		if err != nil {
-			return err
+			return list, err
 		}
 		shown.Match = match
 		list.Sessions = append(list.Sessions, shown)
 	}
-	return writeJSON(w, http.StatusOK, list)
+	return list, nil
 }
 
 // matchIn returns where a session has the words of a search, nil when it has not.
@@ -277,6 +293,11 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 	if err != nil {
 		return nil, "", err
 	}
+	return h.findSession(c.token, id, node, epoch)
+}
+
+// findSession is sessionOf for the nodes that a token is for.
+func (h *Hub) findSession(t store.Token, id, node string, epoch uint64) (*store.Session, runtime.State, error) {
 	var found *store.Session
 	var state runtime.State
 	var nodes []string // of those that are as good
@@ -285,7 +306,7 @@ func (h *Hub) sessionOf(r *http.Request, c call) (*store.Session, runtime.State,
 			continue
 		}
 		labels, is := h.belongs(s)
-		if !c.token.For(s.Node, labels) {
+		if !t.For(s.Node, labels) {
 			continue
 		}
 		better := found == nil || state == SessionGone && is != SessionGone

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +18,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// The official SDK, as it is published, through the hub over both of its transports.
+// The official SDK, as it is published, over both of its transports: through the hub to a
+// node, and to the hub itself.
 func TestOfficialSDK(t *testing.T) {
 	dir := filepath.Join("..", "sandbox-agent", "testdata", "node")
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "ws")); err != nil {
@@ -28,17 +28,19 @@ func TestOfficialSDK(t *testing.T) {
 	f := startHub(t)
 	f.startNode("box", "")
 	token := f.command("token", "create", "--kind", "client", "--scope", "drive", "--node", "box")
-	for _, transport := range []string{"http", "ws"} {
-		t.Run(transport, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, "node", "official.mjs", transport, f.node("box")+"/v2/rpc", token, "mock")
-			cmd.Dir = dir
-			out, err := cmd.CombinedOutput()
-			if err != nil || !bytes.HasSuffix(bytes.TrimSpace(out), []byte("ok")) {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
+	for _, tt := range []struct{ at, url, script string }{{"node", f.node("box"), "official.mjs"}, {"hub", f.url, "official.mjs"}, {"hub, version 2", f.url, "official2.mjs"}} {
+		for _, transport := range []string{"http", "ws"} {
+			t.Run(tt.at+", "+transport, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, "node", tt.script, transport, tt.url+"/v2/rpc", token, "mock")
+				cmd.Dir = dir
+				out, err := cmd.CombinedOutput()
+				if err != nil || !bytes.HasSuffix(bytes.TrimSpace(out), []byte("ok")) {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
 	}
 }
 
@@ -163,83 +165,30 @@ func TestKilled_ComesBack(t *testing.T) {
 }
 
 // The network between node and hub is cut while an agent streams. The client goes on
-// where it was, by the gateway's own means.
+// where it was: at the node by the gateway's own means, at the hub by the hub's.
 func TestCut_ClientGoesOn(t *testing.T) {
 	f := startHub(t)
 	wire := newWire(t, strings.TrimPrefix(f.url, "http://"))
 	node := f.startNode("box", "http://"+wire.addr())
 	token := f.command("token", "create", "--kind", "client", "--scope", "drive")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "acp", "--endpoint", f.node("box"), "--agent", "mock")
-	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TOKEN="+token)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = in.Close()
-		_ = cmd.Wait() // what it said is what counts
-	}()
-	dec := json.NewDecoder(out)
-	type frame struct {
-		ID     json.Number
-		Result struct{ SessionID, StopReason string }
-		Error  json.RawMessage
-		Params struct {
-			Update struct {
-				SessionUpdate string
-				Content       struct{ Text string }
+	for _, endpoint := range []string{f.node("box"), f.url} {
+		f.until(func(said string) bool { // the node is there
+			return strings.Count(said, `msg="a node has joined"`) > strings.Count(said, `msg="a node is gone"`)
+		})
+		e := startEditor(t, endpoint, token)
+		session := e.session()
+		const n = 3000
+		e.prompt(session, fmt.Sprintf("stream %d 10", n))
+		chunks := 0
+		end := e.response(func() {
+			if chunks++; chunks == 1000 || chunks == 50 && endpoint != f.url {
+				wire.cut()
 			}
+		})
+		if end.Result.StopReason != "end_turn" || chunks != n {
+			t.Errorf("%s: %s %s after %d chunks, want %d", endpoint, end.Result.StopReason, end.Error, chunks, n)
 		}
-	}
-	var text strings.Builder
-	chunks := 0
-	until := func(id string, each func()) frame {
-		t.Helper()
-		for {
-			var m frame
-			if err := dec.Decode(&m); err != nil {
-				t.Fatalf("%v after %d chunks\n%s", err, chunks, stderr.String())
-			}
-			if m.Params.Update.SessionUpdate == "agent_message_chunk" {
-				chunks++
-				text.WriteString(m.Params.Update.Content.Text)
-				each()
-			}
-			if m.ID.String() == id {
-				if m.Error != nil {
-					t.Fatalf("%s", m.Error)
-				}
-				return m
-			}
-		}
-	}
-	say := func(s string) {
-		if _, err := io.WriteString(in, s+"\n"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}`)
-	until("1", func() {})
-	say(`{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/tmp","mcpServers":[]}}`)
-	session := until("2", func() {}).Result.SessionID
-	const n = 3000
-	say(fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":%q,"prompt":[{"type":"text","text":"stream %d 10"}]}}`, session, n))
-	end := until("3", func() {
-		if chunks == 50 || chunks == 1000 {
-			wire.cut()
-		}
-	})
-	if end.Result.StopReason != "end_turn" || chunks != n {
-		t.Errorf("%s after %d chunks, want %d", end.Result.StopReason, chunks, n)
+		e.contiguous()
 	}
 	node.says("joined the hub", 2)
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -41,6 +43,7 @@ type serveConfig struct {
 	host, port      string
 	dataDir         string
 	nats, natsCreds string
+	advertise       string
 	replicas        int
 	copies          bool
 	copyBytes       int64
@@ -69,6 +72,7 @@ seconds; a second one ends it at once.`,
 			&cli.StringFlag{Name: "nats", Usage: "keep everything in the NATS servers at these addresses, separated by commas, instead of --data-dir; they need JetStream", EnvVars: env("NATS")},
 			&cli.StringFlag{Name: "nats-creds", TakesFile: true, Usage: "file with the credentials for them", EnvVars: env("NATS_CREDS")},
 			&cli.IntFlag{Name: "nats-replicas", Usage: "how many of them hold each record", Value: 1, EnvVars: env("NATS_REPLICAS")},
+			&cli.StringFlag{Name: "advertise", Usage: "address by which other hubs of the NATS servers reach this one (default: the one it listens on, unless that is all of the machine's)", EnvVars: env("ADVERTISE")},
 			&cli.BoolFlag{Name: "no-replicas", Usage: "copy no sessions of nodes; copies that were made before can still be read", EnvVars: env("NO_REPLICAS")},
 			&cli.Int64Flag{Name: "replica-bytes", Usage: "the most bytes of copies, 0 is no bound; at the bound nothing more is copied until sessions are removed", EnvVars: env("REPLICA_BYTES")},
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
@@ -98,8 +102,9 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	cfg := serveConfig{
 		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"), dataDir: c.String("data-dir"),
 		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"), copyBytes: c.Int64("replica-bytes"),
-		cors:    control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
-		tlsCert: c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
+		advertise: c.String("advertise"),
+		cors:      control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
+		tlsCert:   c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
 	}
 	if _, err := strconv.ParseUint(cfg.port, 10, 16); err != nil {
 		return cfg, cmdline.Usagef(c, "--port %s is not a port: use 0 to 65535", cfg.port)
@@ -111,6 +116,8 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--nats and --data-dir are both given: everything is kept in one of them")
 	case cfg.nats == "" && (cfg.natsCreds != "" || c.IsSet("nats-replicas")):
 		return cfg, cmdline.Usagef(c, "--nats-creds and --nats-replicas are about the servers of --nats, which is missing")
+	case cfg.nats == "" && cfg.advertise != "":
+		return cfg, cmdline.Usagef(c, "--advertise is for hubs that share the servers of --nats, which is missing")
 	case cfg.replicas < 1 || cfg.replicas > 5:
 		return cfg, cmdline.Usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
@@ -119,6 +126,9 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
 	case cfg.maxConnections < 1:
 		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
+	}
+	if u, err := url.Parse(cfg.advertise); cfg.advertise != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		return cfg, cmdline.Usagef(c, "--advertise: %q is not the http or https address of a hub", cfg.advertise)
 	}
 	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
 		return cfg, cmdline.Usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
@@ -169,6 +179,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	o.Advertise = advertised(cfg, ln.Addr())
 	var hub atomic.Pointer[fleet.Hub] // the store tells of nodes before there is one
 	kept, err := store.Open(ctx, o, func(node, other string) {
 		if h := hub.Load(); h != nil {
@@ -218,6 +229,14 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		_ = srv.Close()
 	}
 	return err
+}
+
+// advertised is the address by which other hubs of the store reach this one, "" for none.
+func advertised(cfg serveConfig, addr net.Addr) string {
+	if ip, err := netip.ParseAddr(cfg.host); cfg.advertise != "" || cfg.nats == "" || err == nil && ip.IsUnspecified() {
+		return cfg.advertise
+	}
+	return cmdline.LocalURL(cfg.host, cfg.port, addr, cfg.tlsCert != "")
 }
 
 // firstToken makes a token with the scope admin if nobody could have one.

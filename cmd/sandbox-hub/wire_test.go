@@ -22,9 +22,9 @@ import (
 // wire passes TCP connections on to an address until they are cut.
 type wire struct {
 	ln net.Listener
-	to string
 
 	mu   sync.Mutex
+	to   string
 	open map[net.Conn]bool
 	own  sync.WaitGroup
 }
@@ -57,8 +57,11 @@ func (w *wire) addr() string { return w.ln.Addr().String() }
 
 func (w *wire) pass(c net.Conn) {
 	defer c.Close()
+	w.mu.Lock()
+	to := w.to
+	w.mu.Unlock()
 	var d net.Dialer
-	up, err := d.Dial("tcp", w.to)
+	up, err := d.Dial("tcp", to)
 	if err != nil {
 		return
 	}
@@ -74,6 +77,13 @@ func (w *wire) pass(c net.Conn) {
 	defer w.mu.Unlock()
 	delete(w.open, c)
 	delete(w.open, up)
+}
+
+// lead has further connections passed on to another address.
+func (w *wire) lead(to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = to
 }
 
 // cut ends all connections; further ones are passed on again.

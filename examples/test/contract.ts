@@ -1,6 +1,11 @@
 // What every example does, tried against the double of its provider.
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createConnection } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { SandboxAgentClient } from "sandbox-agent";
 import type { Cloud } from "./cloud.ts";
 import { freePort, run } from "./run.ts";
 
@@ -44,6 +49,41 @@ export function contract(example: string, provider: string, make: () => Cloud, b
       expect(program.output()).toContain("[end] end_turn");
       expect(program.output()).toContain("the sandbox is gone");
       await gone(port);
+    });
+
+    test("a whole job, whose change comes home; the sandbox stays until somebody takes it away", async () => {
+      const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-job-"));
+      const git = (...args: string[]): string => execFileSync("git", ["-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com", ...args], { encoding: "utf8" });
+      try {
+        git("init", "--quiet");
+        git("commit", "--quiet", "--allow-empty", "--message", "first");
+        const port = String(await freePort());
+        const OUT = join(dir, "home.patch");
+        const program = await run(example, cloud, { GATEWAY_PORT: port, REPO: `file://${dir}`, PROMPT: "write notes.txt from the sandbox", KEEP: "1", OUT });
+        expect(await program.code, program.output()).toBe(0);
+        expect(program.output()).toContain("+from the sandbox");
+        expect(program.output()).toContain("Take it away: ");
+        git("apply", OUT);
+        expect(readFileSync(join(dir, "notes.txt"), "utf8")).toBe("from the sandbox\n");
+
+        // The address in the output leads to this computer only within the program itself.
+        const [, line = ""] = /new SandboxAgentClient\((\{.*\})\)\.loadSession/.exec(program.output()) ?? [];
+        const { token } = JSON.parse(line) as { token: string };
+        const [, sessionId = ""] = /sessionId: "([^"]+)"/.exec(program.output()) ?? [];
+        await using client = new SandboxAgentClient({ baseUrl: `http://127.0.0.1:${cloud.gatewayPorts()[0] ?? port}`, token, agent: "mock" });
+        const session = await client.loadSession({ sessionId });
+        expect((await session.prompt("echo still here")).text).toContain("still here");
+        expect(cloud.alive, "sandboxes left").toBe(1);
+      } finally {
+        rmSync(dir, { recursive: true, force: true });
+      }
+    });
+
+    test("an agent without its key costs no sandbox", async () => {
+      const program = await run(example, cloud, { AGENT: "claude" });
+      expect(await program.code, program.output()).toBe(1);
+      expect(program.output()).toContain("AGENT=claude needs ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN");
+      expect(cloud.made.length, "sandboxes made").toBe(0);
     });
 
     test("Ctrl-C in the middle of a turn", async () => {

@@ -54,6 +54,7 @@ type Joiner struct {
 	o        Options
 	log      *slog.Logger
 	token    string
+	agents   []string
 	instance string
 	http     *http.Client
 	streams  *listener
@@ -77,6 +78,10 @@ func ParseHub(address string, insecure bool) (*url.URL, error) {
 	u.RawQuery, u.Fragment = "", ""
 	return u, nil
 }
+
+// SetAgents says which agents the gateway lists, by which a hub chooses a node for a
+// session. It is called before Run.
+func (j *Joiner) SetAgents(names []string) { j.agents = names }
 
 func loopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
@@ -176,7 +181,7 @@ func (j *Joiner) Run(ctx context.Context) {
 func (j *Joiner) dial(ctx context.Context) (*tunnel.Tunnel, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialBound)
 	defer cancel()
-	hello := tunnel.Hello{Name: j.o.Name, Labels: j.o.Labels, Version: j.o.Version, Instance: j.instance}
+	hello := tunnel.Hello{Name: j.o.Name, Labels: j.o.Labels, Agents: j.agents, Version: j.o.Version, Instance: j.instance}
 	header := hello.Header()
 	header.Set("Authorization", "Bearer "+j.token)
 	ws, resp, err := websocket.Dial(ctx, j.o.Hub.JoinPath(tunnel.Path).String(), &websocket.DialOptions{

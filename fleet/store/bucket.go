@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,6 +20,7 @@ var errChanged = errors.New("the record was changed by another at the same time"
 type record[T any] struct {
 	value    T
 	revision uint64
+	gone     bool // this hub has removed it, and the store has not told of that yet
 }
 
 // bucket is a bucket of the store with a copy of it in memory. Values are not
@@ -29,22 +31,24 @@ type bucket[T any] struct {
 	watch jetstream.KeyWatcher
 	done  chan struct{} // closed when nothing follows any more
 
+	taking  sync.Mutex                      // orders changes; taken before mu
+	changed func(key string, has bool, v T) // is told of each change, one after the other; may be nil
+
 	mu      sync.Mutex
 	records map[string]record[T]
-	seen    uint64                          // revision up to which the copy is the bucket
-	moved   chan struct{}                   // closed and replaced when seen changes
-	changed func(key string, has bool, v T) // is told of each change, one after the other; may be nil
+	moved   chan struct{} // closed and replaced with each change
 }
 
 // openBucket makes a bucket if there is none, and returns when its copy is complete.
 func openBucket[T any](ctx context.Context, js jetstream.JetStream, c jetstream.KeyValueConfig, log *slog.Logger, changed func(string, bool, T)) (*bucket[T], error) {
 	c.History = 1
-	kv, err := js.CreateOrUpdateKeyValue(ctx, c)
+	kv, err := patiently(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.CreateOrUpdateKeyValue(ctx, c) })
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", c.Bucket, err)
 	}
 	b := &bucket[T]{kv: kv, log: log, done: make(chan struct{}), records: map[string]record[T]{}, moved: make(chan struct{}), changed: changed}
-	if b.watch, err = kv.WatchAll(context.Background()); err != nil { // lasts longer than ctx
+	b.watch, err = patiently(ctx, func(context.Context) (jetstream.KeyWatcher, error) { return kv.WatchAll(context.Background()) }) // lasts longer than ctx
+	if err != nil {
 		return nil, fmt.Errorf("follow bucket %s: %w", c.Bucket, err)
 	}
 	complete := make(chan struct{})
@@ -78,21 +82,35 @@ func (b *bucket[T]) follow(complete chan struct{}) {
 				has = false
 			}
 		}
-		// Who waits for the change finds what follows from it, too.
-		if b.changed != nil {
-			b.changed(e.Key(), has, v)
-		}
-		b.mu.Lock()
-		if has {
-			b.records[e.Key()] = record[T]{v, e.Revision()}
-		} else {
-			delete(b.records, e.Key())
-		}
-		b.seen = max(b.seen, e.Revision())
-		close(b.moved)
-		b.moved = make(chan struct{})
-		b.mu.Unlock()
+		b.take(e.Key(), record[T]{v, e.Revision(), !has})
 	}
+}
+
+// take takes a change into the copy. What this hub writes is there before the store tells
+// of it, which it may do late when a server has just gone: then it is known already.
+func (b *bucket[T]) take(key string, r record[T]) {
+	b.taking.Lock()
+	defer b.taking.Unlock()
+	b.mu.Lock()
+	known := b.records[key]
+	b.mu.Unlock()
+	own := r.gone && r.revision == known.revision && !known.gone // a removal names what it removes
+	if r.revision <= known.revision && !own {
+		return
+	}
+	// Who waits for the change finds what follows from it, too.
+	if b.changed != nil && !(r.gone && known.gone) {
+		b.changed(key, !r.gone, r.value)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.gone && !own {
+		delete(b.records, key)
+	} else {
+		b.records[key] = r
+	}
+	close(b.moved)
+	b.moved = make(chan struct{})
 }
 
 // close ends the copy. Of a bucket that was not opened it does nothing.
@@ -109,6 +127,9 @@ func (b *bucket[T]) get(key string) (record[T], bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.records[key]
+	if r.gone {
+		return record[T]{}, false
+	}
 	return r, ok
 }
 
@@ -118,15 +139,20 @@ func (b *bucket[T]) all() []T {
 	defer b.mu.Unlock()
 	out := make([]T, 0, len(b.records))
 	for _, r := range b.records {
-		out = append(out, r.value)
+		if !r.gone {
+			out = append(out, r.value)
+		}
 	}
 	return out
 }
 
-func (b *bucket[T]) len() int {
+func (b *bucket[T]) len() int { return len(b.all()) }
+
+// news returns a channel that is closed when a record changes.
+func (b *bucket[T]) news() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.records)
+	return b.moved
 }
 
 // put writes a record over the revision had, 0 for none, and returns the new one.
@@ -135,24 +161,62 @@ func (b *bucket[T]) put(ctx context.Context, key string, v T, had uint64) (uint6
 	if err != nil {
 		return 0, fmt.Errorf("encode record: %w", err)
 	}
-	var revision uint64
-	if had == 0 {
-		revision, err = b.kv.Create(ctx, key, text)
-	} else {
-		revision, err = b.kv.Update(ctx, key, text, had)
-	}
+	revision, err := untilTaken(ctx, func() (uint64, error) {
+		if had == 0 {
+			return b.kv.Create(ctx, key, text)
+		}
+		return b.kv.Update(ctx, key, text, had)
+	})
 	if err != nil {
 		return 0, writeError(err)
 	}
-	return revision, b.await(ctx, revision)
+	b.take(key, record[T]{value: v, revision: revision})
+	return revision, nil
 }
 
 // remove deletes a record of the revision had.
 func (b *bucket[T]) remove(ctx context.Context, key string, had uint64) error {
-	if err := b.kv.Delete(ctx, key, jetstream.LastRevision(had)); err != nil {
+	_, err := untilTaken(ctx, func() (struct{}, error) {
+		return struct{}{}, b.kv.Delete(ctx, key, jetstream.LastRevision(had))
+	})
+	if err != nil {
 		return writeError(err)
 	}
-	return b.awaitGone(ctx, key, had)
+	b.take(key, record[T]{revision: had, gone: true})
+	return nil
+}
+
+// awaitGone returns when the copy has no longer the record of a revision.
+func (b *bucket[T]) awaitGone(ctx context.Context, key string, revision uint64) error {
+	for {
+		moved := b.news()
+		if r, ok := b.get(key); !ok || r.revision != revision {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-b.done:
+			return fmt.Errorf("wait for the store: %w", nats.ErrConnectionClosed)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the store: %w", ctx.Err())
+		}
+	}
+}
+
+// untilTaken repeats a write that no server has taken, as when a bucket has no leader yet,
+// until ctx ends. One that may have been taken is not repeated.
+func untilTaken[T any](ctx context.Context, write func() (T, error)) (T, error) {
+	for {
+		v, err := write()
+		if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+			return v, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return v, err
+		}
+	}
 }
 
 func writeError(err error) error {
@@ -164,30 +228,32 @@ func writeError(err error) error {
 	return fmt.Errorf("write to the store: %w", err)
 }
 
-// await returns when the copy has what revision wrote.
-func (b *bucket[T]) await(ctx context.Context, revision uint64) error {
-	return b.until(ctx, func() bool { return b.seen >= revision })
-}
+// attemptBound limits one request to a store that may have no leader: it is not answered.
+const attemptBound = 5 * time.Second
 
-// awaitGone returns when the copy has no longer the record of a revision.
-func (b *bucket[T]) awaitGone(ctx context.Context, key string, revision uint64) error {
-	return b.until(ctx, func() bool { return b.records[key].revision != revision })
-}
-
-func (b *bucket[T]) until(ctx context.Context, reached func() bool) error {
+// patiently asks the store for something until it has it, or ctx ends: a cluster that
+// starts, or has lost a server, refuses and forgets requests for some seconds.
+func patiently[T any](ctx context.Context, ask func(ctx context.Context) (T, error)) (v T, err error) {
 	for {
-		b.mu.Lock()
-		ok, moved := reached(), b.moved
-		b.mu.Unlock()
-		if ok {
-			return nil
+		within, cancel := context.WithTimeout(ctx, attemptBound)
+		v, err = ask(within)
+		cancel()
+		if err == nil || !passes(err) || ctx.Err() != nil {
+			return v, err
 		}
 		select {
-		case <-moved:
-		case <-b.done:
-			return fmt.Errorf("wait for the store: %w", nats.ErrConnectionClosed)
+		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the store: %w", ctx.Err())
+			return v, err
 		}
 	}
+}
+
+// passes reports whether an error of the store may be over in a moment.
+func passes(err error) bool {
+	const noPeers = 10005 // as many servers as hold each record are not there
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return e.Code == 503 || e.ErrorCode == noPeers
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -17,7 +18,24 @@ const (
 // lease says that a hub lives. It is renewed while it does.
 type lease struct {
 	Renewed time.Time `json:"renewed"`
+	Peer
 }
+
+// Peer is how the hubs of a store reach one of them.
+type Peer struct {
+	URL string `json:"url,omitempty"` // "" when others cannot
+	// Secret lets a hub in as a peer. Each run of a hub has its own.
+	Secret string `json:"secret,omitempty"`
+}
+
+// Peer returns how another hub is reached; false when it does not live, or does not say.
+func (s *Store) Peer(hub string) (Peer, bool) {
+	r, _ := s.hubs.get(hub)
+	return r.value.Peer, hub != s.hub && s.living.has(hub) && r.value.URL != "" && r.value.Secret != ""
+}
+
+// Secret is what lets peers in at this hub. It is in the store, and nowhere else.
+func (s *Store) Secret() string { return s.self.Secret }
 
 // living knows which hubs renewed their lease lately, by the own clock. The zero
 // value knows none.
@@ -61,6 +79,9 @@ func (s *Store) renew(ctx context.Context) {
 			within, cancel := context.WithTimeout(ctx, writeBound)
 			if err := s.renewLease(within); err != nil && ctx.Err() == nil {
 				s.log.Warn("this hub could not say that it lives", "err", err)
+				s.refused.Store(&err)
+			} else {
+				s.refused.Store(nil)
 			}
 			cancel()
 		case <-ctx.Done():
@@ -75,7 +96,10 @@ func (s *Store) renew(ctx context.Context) {
 }
 
 func (s *Store) renewLease(ctx context.Context) error {
-	text := []byte(`{"renewed":"` + time.Now().UTC().Format(time.RFC3339Nano) + `"}`)
+	text, err := json.Marshal(lease{time.Now().UTC(), s.self})
+	if err != nil {
+		return fmt.Errorf("encode lease: %w", err)
+	}
 	if _, err := s.hubs.kv.Put(ctx, s.hub, text); err != nil { // nobody else writes it
 		return fmt.Errorf("renew lease: %w", err)
 	}

@@ -91,9 +91,11 @@ func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas in
 	if s.js = js; most == 0 {
 		most = -1
 	}
-	s.events, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: logStream, Subjects: []string{logPrefix + ">"}, Storage: jetstream.FileStorage, Replicas: replicas,
-		AllowDirect: true, Compression: jetstream.S2Compression, Discard: jetstream.DiscardNew, MaxBytes: most,
+	s.events, err = patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		return js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name: logStream, Subjects: []string{logPrefix + ">"}, Storage: jetstream.FileStorage, Replicas: replicas,
+			AllowDirect: true, Compression: jetstream.S2Compression, Discard: jetstream.DiscardNew, MaxBytes: most,
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("open stream %s: %w", logStream, err)

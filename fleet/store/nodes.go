@@ -21,6 +21,7 @@ const MaxNodes = 10_000
 type Node struct {
 	Name    string            `json:"name"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	Agents  []string          `json:"agents,omitempty"` // as it has said when it joined
 	Version string            `json:"version"`
 	// Hub holds the node's tunnel, or did so last.
 	Hub       string `json:"hub"`
@@ -52,6 +53,9 @@ func (s *Store) Nodes() []Node {
 	slices.SortFunc(all, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
+
+// NodeNews returns a channel that is closed when something is known of a node that was not.
+func (s *Store) NodeNews() <-chan struct{} { return s.nodes.news() }
 
 // Held is a node's record as this hub wrote it.
 type Held struct {

@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -28,13 +30,16 @@ type Options struct {
 	// no more are taken until some are removed.
 	LogBytes int64
 	// Hub names this hub among those that share the store.
-	Hub    string
-	Logger *slog.Logger // nil discards
+	Hub string
+	// Advertise is the address by which they reach it; "" when they cannot.
+	Advertise string
+	Logger    *slog.Logger // nil discards
 }
 
 // Store is a connection to the store. It is safe for concurrent use.
 type Store struct {
 	hub    string
+	self   Peer // this hub
 	log    *slog.Logger
 	server *server.Server // nil for a cluster
 	conn   *nats.Conn
@@ -49,7 +54,8 @@ type Store struct {
 	events   jetstream.Stream // the log
 	part     int              // bytes of a message of the log
 	stop     context.CancelFunc
-	ended    chan struct{} // closed when the lease is not renewed any more
+	ended    chan struct{}         // closed when the lease is not renewed any more
+	refused  atomic.Pointer[error] // why the lease was not renewed last; nil when it was
 
 	left func(node, hub string) // see Open
 }
@@ -57,7 +63,7 @@ type Store struct {
 // Open returns when the store is there and its buckets are read. Moved, which may be
 // nil, is told of nodes that another hub, which it names, has taken; it must not wait.
 func Open(ctx context.Context, o Options, moved func(node, hub string)) (*Store, error) {
-	s := &Store{hub: o.Hub, log: o.Logger, ended: make(chan struct{}), left: moved}
+	s := &Store{hub: o.Hub, self: Peer{URL: o.Advertise, Secret: rand.Text()}, log: o.Logger, ended: make(chan struct{}), left: moved}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -125,12 +131,15 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 	if err = s.openLog(ctx, js, kept.Replicas, o.LogBytes); err != nil {
 		return err
 	}
-	c := named("sa_hubs")
-	c.Storage, c.TTL = jetstream.MemoryStorage, leaseLasts
+	// On the disk, too: what servers have in memory only cannot be written any more once
+	// most of them were away at the same time.
+	c := named("sa_leases")
+	c.TTL = leaseLasts
 	if s.hubs, err = openBucket(ctx, js, c, s.log, s.living.renewed); err != nil {
 		return err
 	}
-	return s.renewLease(ctx)
+	_, err = patiently(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.renewLease(ctx) })
+	return err
 }
 
 // Hub returns the name of this hub.
@@ -140,6 +149,9 @@ func (s *Store) Hub() string { return s.hub }
 func (s *Store) Ready() error {
 	if !s.conn.IsConnected() {
 		return errors.New("the store is out of reach")
+	}
+	if err := s.refused.Load(); err != nil {
+		return fmt.Errorf("the store takes nothing: %w", *err)
 	}
 	return nil
 }

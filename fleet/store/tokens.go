@@ -26,6 +26,7 @@ type Kind string
 const (
 	KindJoin   Kind = "join"   // a gateway joins with it, and can do nothing else
 	KindClient Kind = "client" // people and programs use nodes and the hub with it
+	KindPeer   Kind = "peer"   // another hub of the store; none is made, see Store.Secret
 )
 
 // Scope says what a token of clients allows. Each one allows what those before it do.

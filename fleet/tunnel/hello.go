@@ -17,6 +17,7 @@ const Path = "/v2/join"
 const (
 	headerName     = "X-Sandbox-Node"
 	headerLabels   = "X-Sandbox-Labels"
+	headerAgents   = "X-Sandbox-Agents"
 	headerVersion  = "X-Sandbox-Version"
 	headerInstance = "X-Sandbox-Instance"
 )
@@ -24,11 +25,15 @@ const (
 // MaxLabels bounds the labels of a node and of a token.
 const MaxLabels = 32
 
+// maxAgents bounds the agents that a node says it has; further ones are not said.
+const maxAgents = 128
+
 // Hello is what a node says of itself when it opens a tunnel.
 type Hello struct {
 	Name    string
 	Labels  map[string]string
-	Version string // of its program
+	Agents  []string // that it lists
+	Version string   // of its program
 	// Instance is a secret of the running program: as long as it is connected, only
 	// the same one may take its name again.
 	Instance string
@@ -102,6 +107,9 @@ func (h Hello) Header() http.Header {
 	if len(h.Labels) > 0 {
 		header.Set(headerLabels, strings.Join(FormatLabels(h.Labels), labelSeparator))
 	}
+	if len(h.Agents) > 0 {
+		header.Set(headerAgents, strings.Join(h.Agents[:min(len(h.Agents), maxAgents)], labelSeparator))
+	}
 	return header
 }
 
@@ -120,6 +128,12 @@ func ParseHello(header http.Header) (Hello, error) {
 	var words []string
 	if s := header.Get(headerLabels); s != "" {
 		words = strings.Split(s, labelSeparator)
+	}
+	if s := header.Get(headerAgents); s != "" { // older gateways do not say it
+		h.Agents = strings.Split(s, labelSeparator)
+	}
+	if len(h.Agents) > maxAgents || slices.ContainsFunc(h.Agents, func(a string) bool { return !wordPattern.MatchString(a) }) {
+		return h, errors.New("the names of the node's agents are too many or malformed")
 	}
 	var err error
 	h.Labels, err = ParseLabels(words)

@@ -37,16 +37,10 @@ func makeRelease(ctx context.Context, o options, progress io.Writer) (err error)
 	}
 	for _, p := range o.platforms {
 		fmt.Fprintln(progress, p)
-		program := filepath.Join(staged, p.file())
-		if err := buildProgram(ctx, o, p, program); err != nil {
-			return err
-		}
-		bom, err := describe(program, p, o.version, packages)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(program+".cdx.json", bom, 0o644); err != nil {
-			return fmt.Errorf("write the list of parts: %w", err)
+		for _, name := range programs {
+			if err := buildProgram(ctx, o, p, name, filepath.Join(staged, p.file(name)), packages); err != nil {
+				return err
+			}
 		}
 	}
 	script, err := os.ReadFile(filepath.Join(o.root, "install.sh"))
@@ -90,14 +84,22 @@ func buildPage(ctx context.Context, o options, list string) ([]npmPackage, error
 	return packages, nil
 }
 
-func buildProgram(ctx context.Context, o options, p platform, to string) error {
+// buildProgram builds a program, and writes what is in it beside it.
+func buildProgram(ctx context.Context, o options, p platform, name, to string, packages []npmPackage) error {
 	// The state of the work tree is not in the program: an archive of the sources
 	// has none, and gives the same bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+o.version, "-o", to, "./cmd/sandbox-agent")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+o.version, "-o", to, "./cmd/"+name)
 	cmd.Dir = o.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOFIPS140=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build for %v: %w\n%s", p, err, out)
+		return fmt.Errorf("build %s for %v: %w\n%s", name, p, err, out)
+	}
+	bom, err := describe(to, name, p, o.version, packages)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(to+".cdx.json", bom, 0o644); err != nil {
+		return fmt.Errorf("write the list of parts: %w", err)
 	}
 	return nil
 }
@@ -134,7 +136,8 @@ func land(staged, out string, progress io.Writer) error {
 		}
 	}
 	for _, e := range old { // programs of a former release are not part of this one
-		if strings.HasPrefix(e.Name(), "sandbox-agent-") && !slices.Contains(names, e.Name()) {
+		ours := slices.ContainsFunc(programs, func(name string) bool { return strings.HasPrefix(e.Name(), name+"-") })
+		if ours && !slices.Contains(names, e.Name()) {
 			if err := os.Remove(filepath.Join(out, e.Name())); err != nil {
 				return fmt.Errorf("remove a file of a former release: %w", err)
 			}

@@ -79,11 +79,11 @@ func (s *site) publish(t *testing.T, folder string) (program, sums string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, sums = folder+"/"+here.file(), folder+"/SHA256SUMS"
+	program, sums = folder+"/"+here.file("sandbox-agent"), folder+"/SHA256SUMS"
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[program] = body
-	s.files[sums] = fmt.Appendf(nil, "%s  %s\n%s  %s.cdx.json\n%s  install.sh\n", sum, here.file(), strings.Repeat("1", 64), here.file(), strings.Repeat("2", 64))
+	s.files[sums] = fmt.Appendf(nil, "%s  %s\n%s  %s.cdx.json\n%s  install.sh\n", sum, here.file("sandbox-agent"), strings.Repeat("1", 64), here.file("sandbox-agent"), strings.Repeat("2", 64))
 	return program, sums
 }
 

@@ -28,8 +28,11 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// file is the name of the platform's program.
-func (p platform) file() string { return "sandbox-agent-" + p.os + "-" + p.arch }
+// file is the name of the program for the platform.
+func (p platform) file(program string) string { return program + "-" + p.os + "-" + p.arch }
+
+// programs are what a release has for each platform.
+var programs = []string{"sandbox-agent", "sandbox-hub"}
 
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 

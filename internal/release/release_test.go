@@ -46,6 +46,16 @@ func init() {
 	}
 }
 
+// madeFiles are the programs of the release that the tests look at, in their order.
+func madeFiles() (names []string) {
+	for _, program := range programs {
+		for _, p := range madeFor {
+			names = append(names, program+"-"+p)
+		}
+	}
+	return names
+}
+
 // made is a release, made once for all tests.
 var made = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(scratch, "dist")
@@ -82,8 +92,8 @@ func TestRelease_Files(t *testing.T) {
 	}
 	dir := release(t)
 	want := []string{"SHA256SUMS", "install.sh"}
-	for _, p := range madeFor {
-		want = append(want, "sandbox-agent-"+p, "sandbox-agent-"+p+".cdx.json")
+	for _, name := range madeFiles() {
+		want = append(want, name, name+".cdx.json")
 	}
 	if diff := cmp.Diff(want, names(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -103,24 +113,27 @@ func TestRelease_Files(t *testing.T) {
 	if diff := cmp.Diff(want[1:], listed); diff != "" {
 		t.Errorf("checksums (-want +got):\n%s", diff)
 	}
-	f, err := elf.Open(filepath.Join(dir, "sandbox-agent-linux-amd64"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if libs, err := f.ImportedLibraries(); err != nil || len(libs) > 0 || f.Section(".interp") != nil {
-		t.Errorf("the program is not static: %v, %v", libs, err)
-	}
 	page, err := os.ReadFile(filepath.Join(root, "inspector/dist/index.html"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(filepath.Join(dir, "sandbox-agent-linux-amd64"))
-	if err != nil || !bytes.Contains(program, page) {
-		t.Errorf("the page is not in the program: %v", err)
-	}
-	if wd, err := filepath.Abs(root); err != nil || bytes.Contains(program, []byte(wd)) {
-		t.Errorf("the program contains the path of its sources: %v", err)
+	for _, name := range programs {
+		name = filepath.Join(dir, name+"-linux-amd64")
+		f, err := elf.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if libs, err := f.ImportedLibraries(); err != nil || len(libs) > 0 || f.Section(".interp") != nil {
+			t.Errorf("%s is not static: %v, %v", name, libs, err)
+		}
+		program, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(program, page) {
+			t.Errorf("the page is not in %s: %v", name, err)
+		}
+		if wd, err := filepath.Abs(root); err != nil || bytes.Contains(program, []byte(wd)) {
+			t.Errorf("%s contains the path of its sources: %v", name, err)
+		}
 	}
 }
 
@@ -149,7 +162,7 @@ func TestRelease_Reproducible(t *testing.T) {
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}
-	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-linux-amd64.cdx.json", "install.sh"} {
+	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-linux-amd64.cdx.json", "sandbox-hub-linux-amd64", "install.sh"} {
 		want, err := checksum(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -162,8 +175,7 @@ func TestRelease_Reproducible(t *testing.T) {
 
 func TestSBOM_FitsTheSchema(t *testing.T) {
 	schema := cyclone(t)
-	for _, p := range madeFor {
-		name := "sandbox-agent-" + p
+	for _, name := range madeFiles() {
 		b, err := os.ReadFile(filepath.Join(release(t), name+".cdx.json"))
 		if err != nil {
 			t.Fatal(err)
@@ -211,8 +223,7 @@ func cyclone(t *testing.T) *jsonschema.Schema {
 // and with what the page's manifests ask for.
 func TestSBOM_IsComplete(t *testing.T) {
 	dir := release(t)
-	for _, p := range madeFor {
-		name := "sandbox-agent-" + p
+	for _, name := range madeFiles() {
 		b, err := os.ReadFile(filepath.Join(dir, name+".cdx.json"))
 		if err != nil {
 			t.Fatal(err)

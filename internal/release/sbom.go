@@ -54,17 +54,17 @@ type (
 
 // describe lists what is in a program: the modules that the linker recorded in it,
 // the standard library, and the packages in the page.
-func describe(program string, p platform, version string, packages []npmPackage) ([]byte, error) {
+func describe(program, name string, p platform, version string, packages []npmPackage) ([]byte, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
-		return nil, fmt.Errorf("read what is in %s: %w", p.file(), err)
+		return nil, fmt.Errorf("read what is in %s: %w", p.file(name), err)
 	}
 	sum, err := checksum(program)
 	if err != nil {
 		return nil, err
 	}
 	self := component{
-		Type: "application", Name: "sandbox-agent", Version: version, PURL: "pkg:golang/" + info.Main.Path + "@" + version,
+		Type: "application", Name: name, Version: version, PURL: "pkg:golang/" + info.Main.Path + "@" + version + "#cmd/" + name,
 		Hashes: []hash{{"SHA-256", sum}}, Licenses: []license{{"Apache-2.0"}},
 		Properties: []property{{"sandboxagent.dev:platform", p.String()}},
 	}

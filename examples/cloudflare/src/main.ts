@@ -1,8 +1,7 @@
-// A turn of an agent in a Cloudflare sandbox, through the worker beside this file. Needs
+// A job for an agent in a Cloudflare sandbox, through the worker beside this file. Needs
 // WORKER_URL and the worker's SANDBOX_AGENT_TOKEN.
 import { randomUUID } from "node:crypto";
-import { SandboxAgentClient } from "sandbox-agent";
-import { converse, main, untilHealthy } from "../../gateway/gateway.ts";
+import { job, main, untilHealthy } from "../../gateway/gateway.ts";
 
 const { WORKER_URL: worker, SANDBOX_AGENT_TOKEN: token } = process.env;
 if (!worker || !token) throw new Error("set WORKER_URL and SANDBOX_AGENT_TOKEN to those of the worker");
@@ -12,14 +11,17 @@ await main(async (signal) => {
   const sandbox = new URL(`/sandboxes/${name}`, worker).href;
   const headers = { authorization: `Bearer ${token}` };
   console.log(`sandbox ${name}`);
+  let stays = false;
   try {
     await ask("PUT", sandbox, headers);
     await untilHealthy(sandbox, signal, headers);
-    await using client = new SandboxAgentClient({ baseUrl: sandbox, token, agent: process.env.AGENT ?? "mock" });
-    await converse(client, process.env.PROMPT ?? "permission", signal);
+    // The worker wants the token from everybody, which a browser cannot send with a page.
+    stays = await job({ url: sandbox, token, open: ["terminal"], remove: `curl -X DELETE -H "authorization: Bearer $SANDBOX_AGENT_TOKEN" ${sandbox}` }, signal);
   } finally {
-    await ask("DELETE", sandbox, headers);
-    console.log("the sandbox is gone");
+    if (!stays) {
+      await ask("DELETE", sandbox, headers);
+      console.log("the sandbox is gone");
+    }
   }
 });
 

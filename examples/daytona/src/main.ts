@@ -1,15 +1,15 @@
-// A turn of an agent in a Daytona sandbox. Needs DAYTONA_API_KEY and SANDBOX_AGENT_PROGRAM.
+// A job for an agent in a Daytona sandbox. Needs DAYTONA_API_KEY and SANDBOX_AGENT_PROGRAM.
 import { Daytona } from "@daytona/sdk";
-import { SandboxAgentClient } from "sandbox-agent";
-import { converse, main, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
 
 await main(async (signal) => {
   const file = await program();
   const token = newToken();
   const daytona = new Daytona();
   // Stopped after so many idle minutes, and gone then, even if this program is killed.
-  const sandbox = await daytona.create({ autoStopInterval: 10, ephemeral: true });
+  const sandbox = await daytona.create({ autoStopInterval: minutes, ephemeral: true });
   console.log(`sandbox ${sandbox.id}`);
+  let stays = false;
   try {
     signal.throwIfAborted();
     await sandbox.fs.uploadFile(file, "sandbox-agent");
@@ -24,10 +24,11 @@ await main(async (signal) => {
       runAsync: true,
     });
     await untilHealthy(preview.url, signal, headers);
-    await using client = new SandboxAgentClient({ baseUrl: preview.url, token, headers, agent: process.env.AGENT ?? "mock" });
-    await converse(client, process.env.PROMPT ?? "permission", signal);
+    stays = await job({ url: preview.url, token, headers, open: [], remove: `daytona delete ${sandbox.id}` }, signal);
   } finally {
-    await sandbox.delete();
-    console.log("the sandbox is gone");
+    if (!stays) {
+      await sandbox.delete();
+      console.log("the sandbox is gone");
+    }
   }
 });

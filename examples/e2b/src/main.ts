@@ -1,14 +1,14 @@
-// A turn of an agent in an E2B sandbox. Needs E2B_API_KEY and SANDBOX_AGENT_PROGRAM.
+// A job for an agent in an E2B sandbox. Needs E2B_API_KEY and SANDBOX_AGENT_PROGRAM.
 import { Sandbox } from "e2b";
-import { SandboxAgentClient } from "sandbox-agent";
-import { converse, main, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
 
 await main(async (signal) => {
   const file = await program();
   const token = newToken();
   // The sandbox ends by itself after this time, even if this program is killed.
-  const sandbox = await Sandbox.create({ timeoutMs: 10 * 60_000 });
+  const sandbox = await Sandbox.create({ timeoutMs: minutes * 60_000 });
   console.log(`sandbox ${sandbox.sandboxId}`);
+  let stays = false;
   try {
     signal.throwIfAborted();
     await sandbox.files.write("sandbox-agent", new Blob([new Uint8Array(file)]), { signal });
@@ -22,10 +22,11 @@ await main(async (signal) => {
     });
     const url = `https://${host}`;
     await untilHealthy(url, signal);
-    await using client = new SandboxAgentClient({ baseUrl: url, token, agent: process.env.AGENT ?? "mock" });
-    await converse(client, process.env.PROMPT ?? "permission", signal);
+    stays = await job({ url, token, open: ["page", "terminal"], remove: `npx @e2b/cli sandbox kill ${sandbox.sandboxId}` }, signal);
   } finally {
-    await sandbox.kill();
-    console.log("the sandbox is gone");
+    if (!stays) {
+      await sandbox.kill();
+      console.log("the sandbox is gone");
+    }
   }
 });

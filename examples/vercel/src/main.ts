@@ -1,8 +1,7 @@
-// A turn of an agent in a Vercel Sandbox. Needs VERCEL_TOKEN, VERCEL_TEAM_ID and
+// A job for an agent in a Vercel Sandbox. Needs VERCEL_TOKEN, VERCEL_TEAM_ID and
 // VERCEL_PROJECT_ID, or VERCEL_OIDC_TOKEN, and SANDBOX_AGENT_PROGRAM.
 import { Sandbox } from "@vercel/sandbox";
-import { SandboxAgentClient } from "sandbox-agent";
-import { converse, main, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
+import { job, main, minutes, newToken, port, program, untilHealthy } from "../../gateway/gateway.ts";
 
 const { VERCEL_TOKEN: vercelToken, VERCEL_TEAM_ID: teamId, VERCEL_PROJECT_ID: projectId } = process.env;
 
@@ -11,11 +10,12 @@ await main(async (signal) => {
   const token = newToken();
   const sandbox = await Sandbox.create({
     ports: [port],
-    timeout: 10 * 60_000, // it ends by itself then, even if this program is killed
+    timeout: minutes * 60_000, // it ends by itself then, even if this program is killed
     persistent: false,
     ...(vercelToken && teamId && projectId ? { token: vercelToken, teamId, projectId } : {}),
   });
   console.log(`sandbox ${sandbox.name}`);
+  let stays = false;
   try {
     signal.throwIfAborted();
     await sandbox.writeFiles([{ path: "sandbox-agent", content: file, mode: 0o755 }], { signal });
@@ -27,11 +27,12 @@ await main(async (signal) => {
       detached: true,
     });
     await untilHealthy(url, signal);
-    await using client = new SandboxAgentClient({ baseUrl: url, token, agent: process.env.AGENT ?? "mock" });
-    await converse(client, process.env.PROMPT ?? "permission", signal);
+    stays = await job({ url, token, open: ["page", "terminal"], remove: `npx sandbox remove ${sandbox.name}` }, signal);
   } finally {
-    await sandbox.stop();
-    await sandbox.delete();
-    console.log("the sandbox is gone");
+    if (!stays) {
+      await sandbox.stop();
+      await sandbox.delete();
+      console.log("the sandbox is gone");
+    }
   }
 });

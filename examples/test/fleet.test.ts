@@ -1,0 +1,94 @@
+// What can be said of the fleet's files without Docker and without a cluster: that they fit
+// the types of Kubernetes, and that the names in them are names of something.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import ts from "typescript";
+import { describe, expect, test } from "vitest";
+import { parse, parseAllDocuments } from "yaml";
+
+const fleet = join(import.meta.dirname, "../fleet");
+const docs = join(import.meta.dirname, "../../docs");
+const require = createRequire(import.meta.url);
+const files = ["nats.yaml", "hub.yaml", "box.yaml"];
+
+interface Manifest {
+  apiVersion: string;
+  kind: string;
+  metadata: { name: string };
+}
+
+function manifests(text: string): Manifest[] {
+  return parseAllDocuments(text).map((document) => {
+    expect(document.errors).toEqual([]);
+    return document.toJS() as Manifest;
+  });
+}
+
+const read = (file: string): string => readFileSync(join(fleet, "kubernetes", file), "utf8");
+
+/** What the types say of manifests: names that they do not know, too, which a cluster drops without a word. */
+function mistakes(all: readonly Manifest[]): string[] {
+  const source = all.map((one, i) => `import type { I${one.kind} as T${i} } from "kubernetes-models/${one.apiVersion}";\nexport const m${i}: T${i} = ${JSON.stringify(one, null, 1)};`).join("\n");
+  const name = join(import.meta.dirname, "manifests-in-memory.ts");
+  const options: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ES2022, types: [] };
+  const host = ts.createCompilerHost(options);
+  const { getSourceFile, fileExists } = host;
+  host.getSourceFile = (file, ...rest) => (file === name ? ts.createSourceFile(file, source, ts.ScriptTarget.ES2022) : getSourceFile(file, ...rest));
+  host.fileExists = (file) => file === name || fileExists(file);
+  return ts.getPreEmitDiagnostics(ts.createProgram([name], options, host)).map((d) => ts.flattenDiagnosticMessageText(d.messageText, "\n"));
+}
+
+describe("the fleet in Kubernetes", () => {
+  test("the manifests fit the types, and hold what these cannot say", () => {
+    const all = files.flatMap((file) => manifests(read(file)));
+    expect(mistakes(all)).toEqual([]);
+    for (const manifest of all) {
+      const models = require(`kubernetes-models/${manifest.apiVersion}`) as Record<string, new (data: unknown) => { validate(): void }>;
+      const Model = models[manifest.kind];
+      if (!Model) throw new Error(`there is no ${manifest.kind} in ${manifest.apiVersion}`);
+      new Model(manifest).validate();
+    }
+    const [first] = manifests(read("hub.yaml").replace("readinessProbe:", "readynessProbe:")).filter((one) => one.kind === "Deployment");
+    expect(mistakes([first as Manifest]).join(), "a name with a slip").toContain("readynessProbe");
+  });
+
+  test("what one manifest names, another one makes", () => {
+    const all = files.flatMap((file) => manifests(read(file)));
+    const made = new Set(all.map((one) => `${one.kind} ${one.metadata.name}`));
+    const hub = read("hub.yaml");
+    for (const host of hub.match(/nats-\d\.nats:4222/g) ?? []) expect(Number(/nats-(\d)/.exec(host)?.[1])).toBeLessThan(3);
+    for (const name of ["StatefulSet nats", "Service nats", "PodDisruptionBudget nats", "Deployment sandbox-hub", "Service sandbox-hub", "PodDisruptionBudget sandbox-hub", "StatefulSet box", "Service box"]) expect(made).toContain(name);
+  });
+});
+
+describe("the fleet in compose", () => {
+  const compose = parse(readFileSync(join(fleet, "compose.yaml"), "utf8"), { merge: true }) as {
+    services: Record<string, { depends_on?: string[] | Record<string, unknown>; networks?: string[]; secrets?: string[]; volumes?: string[]; build?: { target: string } }>;
+    networks: Record<string, unknown>;
+    secrets: Record<string, unknown>;
+    volumes: Record<string, unknown>;
+  };
+
+  test("all that services name is there", () => {
+    const stages = readFileSync(join(fleet, "../docker/Dockerfile"), "utf8").match(/(?<= AS )\S+/g) ?? [];
+    for (const [name, service] of Object.entries(compose.services)) {
+      const needs = service.depends_on ?? [];
+      for (const other of Array.isArray(needs) ? needs : Object.keys(needs)) expect(Object.keys(compose.services), name).toContain(other);
+      for (const network of service.networks ?? []) expect(Object.keys(compose.networks), name).toContain(network);
+      for (const secret of service.secrets ?? []) expect(Object.keys(compose.secrets), name).toContain(secret);
+      for (const volume of service.volumes ?? []) if (!volume.startsWith("./")) expect(Object.keys(compose.volumes), name).toContain(volume.split(":")[0]);
+      if (service.build) expect(stages, name).toContain(service.build.target);
+    }
+    const [box, hub] = [compose.services.box, compose.services["hub-1"]];
+    expect(box?.networks?.filter((network) => hub?.networks?.includes(network)), "networks of a box that hubs are in").toEqual([]);
+  });
+});
+
+test("the programs know all variables that are set for them", () => {
+  const names = (text: string): Set<string> => new Set(text.match(/SANDBOX_(?:HUB|AGENT)_\w+/g));
+  const known = names(["cli.mdx", "hub-cli.mdx"].map((page) => readFileSync(join(docs, page), "utf8")).join());
+  const set = names([readFileSync(join(fleet, "compose.yaml"), "utf8"), ...files.map(read), readFileSync(join(fleet, "../docker/Dockerfile"), "utf8")].join());
+  expect([...set].filter((name) => !known.has(name))).toEqual([]);
+  expect(set.size).toBeGreaterThan(8);
+});

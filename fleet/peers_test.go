@@ -1,0 +1,169 @@
+package fleet_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// peers are two hubs with one store that can reach each other.
+func peers(t *testing.T) (one, two *hub) {
+	t.Helper()
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	return startCopierOn(t, "one", shared), startCopierOn(t, "two", shared)
+}
+
+// A client at one hub uses a node whose tunnel another one holds, by every way.
+func TestPeers_PassRequestsOn(t *testing.T) {
+	one, two := peers(t)
+	one.box("box", map[string]string{"team": "a"})
+	two.awaitState("box", fleet.StateOnline)
+	token := one.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive})
+	two.await("the other hub answers for the node", func() bool {
+		status, _ := two.ask(http.MethodGet, "/nodes/box/v2/sessions", token, nil)
+		return status == http.StatusOK
+	})
+	c := two.hello(token)
+	s := c.session("box")
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "permission") + `}`)
+	ask, _ := c.next(0, "the permission request", func(m *acp.Message) bool { return m.Method() == "session/request_permission" })
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"cancelled"}}}`, ask.ID()))
+	if end := c.response("7"); end.Err() != nil {
+		t.Errorf("%s", end.Frame())
+	}
+	through := dial(t, two.url+"/nodes/box", token)
+	through.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	through.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	// The token is checked by the hub that was asked.
+	foreign := one.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin, Labels: map[string]string{"team": "b"}})
+	two.await("the token is known", func() bool {
+		status, body := two.ask(http.MethodGet, "/nodes/box/v2/sessions", foreign, nil)
+		return status == http.StatusNotFound && kindOf(body) == "node_not_found"
+	})
+}
+
+// What hubs ask each other nobody else can ask, and it goes no further than one hub.
+func TestPeers_AreNotForClients(t *testing.T) {
+	one, two := peers(t)
+	seen := make(chan http.Header, 8)
+	one.join("box", one.joinToken(), nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2/sessions/changes" { // which the hub asks for itself
+			http.NotFound(w, r)
+			return
+		}
+		seen <- r.Header
+		w.Header().Set("Location", "/v2/elsewhere")
+		_, _ = io.Copy(w, r.Body)
+	}))
+	two.awaitState("box", fleet.StateOnline)
+	for _, secret := range []string{"", adminToken, one.joinToken(), one.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin}), two.store.Secret()} {
+		if status, body := one.ask(http.MethodGet, "/v2/peer/nodes/box/v2/sessions", secret, nil); status != http.StatusUnauthorized && status != http.StatusNotFound {
+			t.Errorf("with %.10s: %d %s", secret, status, body)
+		}
+	}
+	for _, path := range []string{"/v2/nodes", "/nodes/box/v2/sessions", "/v2/tokens", "/v2/rpc", "/v2/join"} {
+		if status, body := one.ask(http.MethodGet, path, one.store.Secret(), nil); status != http.StatusForbidden {
+			t.Errorf("%s with the secret of hubs: %d %s", path, status, body)
+		}
+	}
+	if len(seen) > 0 {
+		t.Fatal("the node was asked")
+	}
+	if status, body := two.ask(http.MethodGet, "/v2/peer/nodes/box/v2/sessions", two.store.Secret(), nil); status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" {
+		t.Errorf("a hub that does not hold the node: %d %s", status, body)
+	}
+	resp := two.open(http.MethodPost, "/nodes/box/x?y=1", adminToken, "words")
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || string(b) != `"words"` || resp.Header.Get("Location") != "/nodes/box/v2/elsewhere" {
+		t.Errorf("%s %q, leads to %q: %v", resp.Status, b, resp.Header.Get("Location"), err)
+	}
+	for name, values := range <-seen {
+		for _, v := range values {
+			if strings.Contains(v, one.store.Secret()) || strings.Contains(v, adminToken) || name == "X-Sandbox-Hub-For" {
+				t.Errorf("the node sees %s: %s", name, v)
+			}
+		}
+	}
+	for _, path := range []string{"/v2/nodes", "/v2/nodes/box", "/v2/version", "/metrics", "/v2/tokens"} {
+		if _, body := two.ask(http.MethodGet, path, adminToken, nil); strings.Contains(string(body), one.store.Secret()) || strings.Contains(string(body), two.store.Secret()) {
+			t.Errorf("%s shows a secret of hubs", path)
+		}
+	}
+}
+
+// The hub that holds a node ends while an agent streams, and the node joins the other one.
+// A client of that one sees each piece once.
+func TestPeers_HubOfTheNodeEnds(t *testing.T) {
+	one, two := peers(t)
+	n := one.box("box", nil)
+	two.awaitState("box", fleet.StateOnline)
+	c := two.hello(adminToken)
+	two.await("the other hub says how it is reached", func() bool {
+		_, ok := two.store.Peer("one")
+		return ok
+	})
+	s := c.session("box")
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "slow") + `}`)
+	piece := func(m *acp.Message) bool { return m.Session() == s && string(m.UpdateKind()) == "agent_message_chunk" }
+	_, at := c.next(0, "a piece", piece)
+	n.leave() // as when its hub is gone: it comes back elsewhere, as the same gateway
+	<-n.done
+	one.stop()
+	two.join("box", two.joinToken(), nil, n.srv.Handler)
+	_, at = c.next(at, "that the node is back", func(m *acp.Message) bool {
+		return m.Method() == "_sandboxagent/node/state" && rawjson.MemberString(m.Params(), "state") == "online"
+	})
+	c.next(at, "a piece", piece)
+	c.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	if end := c.response("7"); rawjson.MemberString(end.Result(), "stopReason") != "cancelled" {
+		t.Errorf("%s", end.Frame())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ticks := 0
+	for i := range c.got {
+		if !piece(&c.got[i]) {
+			continue
+		}
+		if got, want := rawjson.MemberString(c.got[i].Update(), "content", "text"), fmt.Sprintf("tick %d ", ticks); got != want {
+			t.Fatalf("the client sees %q, want %q", got, want)
+		}
+		ticks++
+	}
+}
+
+// A hub that was killed is named by the store for a while. Who asks for its nodes does not
+// wait for that.
+func TestPeers_HubIsDead(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	h := startHubOn(t, "alive", shared)
+	shared.Hub, shared.Advertise = "dead", "http://127.0.0.1:1"
+	dead, err := store.Open(t.Context(), shared, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	if _, err := dead.Join(t.Context(), store.Node{Name: "box", Version: "test", Instance: "instance"}, func(store.Node) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitState("box", fleet.StateOnline)
+	c := h.hello(adminToken)
+	began := time.Now()
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[]}`); errorKind(m) != "node_offline" {
+		t.Errorf("%s", m.Frame())
+	}
+	if status, body := h.ask(http.MethodGet, "/nodes/box/v2/sessions", adminToken, nil); status != http.StatusServiceUnavailable || kindOf(body) != "node_offline" {
+		t.Errorf("%d %s", status, body)
+	}
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("that took %v", took)
+	}
+}

@@ -1,0 +1,597 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+const (
+	maxLines    = 256  // nodes of one connection; more are refused
+	maxSessions = 1024 // that one connection has open; more are refused
+)
+
+// Client is the connection of one ACP client to the hub. Its streams are those of a
+// [viewer.Client], which has no logs of its own here but what came from the nodes lately.
+type Client struct {
+	*viewer.Client
+	g       *Gateway
+	token   store.Token
+	onClose func(id string)
+	two     bool // it speaks version 2 of the protocol
+
+	ctx  context.Context // done when the connection has ended
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	agent    string      // that the connection names, "" for none
+	hello    acp.Message // what nodes are sent as initialize
+	notices  bool        // the client knows notifications of the gateway's own
+	asked    bool        // something other than initialize
+	lines    map[string]*line
+	sessions map[string]*session // by their ids
+	lost     map[string]lost     // sessions of which it has not got all; bounded as sessions are
+	asks     map[int64]*ask      // open requests of agents, by the ids that the client knows
+	lastAsk  int64
+	lastCall int64
+}
+
+var _ acp.Client = (*Client)(nil)
+
+// lost is a session that was open, and why it is no more.
+type lost struct {
+	s   *session
+	why string
+}
+
+// ask is an open request of an agent.
+type ask struct {
+	line    *line
+	id      acp.ID // as the node knows it
+	session *session
+}
+
+// greetLocked takes what an initialize says of the client. Nodes are sent the client's own,
+// with the agent that it named elsewhere, and without what a client cannot do that may only read.
+func (c *Client) greetLocked(m acp.Message, choice version.Choice) {
+	params := rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node")
+	if name := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"); name != "" {
+		c.agent = name
+	} else if c.agent != "" {
+		params = rawjson.SetMember(params, rawjson.AppendQuoted(nil, c.agent), "_meta", acp.MetaKey, "agent")
+	}
+	if !c.token.Scope.Allows(store.ScopeDrive) { // no agent is to wait for its answers
+		for _, place := range []string{"clientCapabilities", "capabilities"} {
+			for _, path := range [][]string{{"fs"}, {"terminal"}, {"elicitation"}, {"_meta", acp.MetaKey, "requestQuestion"}} {
+				params = rawjson.DeleteMember(params, append([]string{place}, path...)...)
+			}
+		}
+	}
+	caps, _ := rawjson.Member(choice.Params, "clientCapabilities")
+	known := viewer.ReadCapabilities(caps)
+	c.notices = known.WantsNotices()
+	c.two = choice.Version == version.Two
+	c.hello = acp.NewRequest(helloID, acp.MethodInitialize, params)
+}
+
+// SetShape decides how events travel. The inline dialect does not carry version 2.
+func (c *Client) SetShape(shape acp.Shape) error {
+	if shape == acp.Inline && c.two {
+		return problem.New(problem.InvalidRequest, "this connection speaks version 2 of the protocol, which the inline dialect does not carry: go on with the header of the standard dialect, or initialize with protocolVersion 1")
+	}
+	return c.Client.SetShape(shape)
+}
+
+// Send implements [acp.Client].
+func (c *Client) Send(ctx context.Context, m acp.Message) error {
+	c.Touch()
+	c.take(ctx, &m, nil)
+	return nil
+}
+
+// Call implements [acp.Client].
+func (c *Client) Call(ctx context.Context, m acp.Message) (<-chan acp.Reply, error) {
+	c.Touch()
+	sink := make(chan acp.Reply, 1)
+	c.take(ctx, &m, sink)
+	return sink, nil
+}
+
+// Stream implements [acp.Client].
+func (c *Client) Stream(id string, after *uint64) (acp.Stream, error) {
+	st, err := c.Client.Stream(id, after)
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// AwaitWritten implements [acp.Client].
+func (c *Client) AwaitWritten(ctx context.Context, r acp.Reply, bound time.Duration) uint64 {
+	c.mu.Lock()
+	var s viewer.Session // without a value for none
+	if known := c.sessions[r.Session]; known != nil {
+		s = known
+	} else if known := c.lost[r.Session].s; known != nil {
+		s = known
+	}
+	c.mu.Unlock()
+	return c.AwaitEntry(ctx, s, r.Seq-1, bound) // the response itself is not on the stream
+}
+
+// Close ends the connection. Its sessions go on at their nodes.
+func (c *Client) Close() {
+	if !c.Client.Close() {
+		return
+	}
+	c.g.forget(c)
+	c.end()
+	if c.onClose != nil {
+		c.onClose(c.ID())
+	}
+}
+
+// tend ends the connection when its token is worth nothing any more, or its client is gone,
+// and then waits for all that belongs to it.
+func (c *Client) tend(over <-chan struct{}) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for c.ctx.Err() == nil {
+		select {
+		case <-over:
+			c.Close()
+		case <-tick.C:
+			if c.Abandoned(abandonedAfter) {
+				c.Close()
+			}
+			for _, s := range c.Attached() {
+				s.(*session).forgetWritten()
+			}
+		case <-c.ctx.Done():
+		}
+	}
+	c.mu.Lock()
+	c.closed = true
+	lines := c.lines
+	c.lines = map[string]*line{}
+	c.mu.Unlock()
+	for _, l := range lines {
+		l.end(errEnded)
+	}
+	c.work.Wait()
+}
+
+func (c *Client) take(ctx context.Context, m *acp.Message, sink chan<- acp.Reply) {
+	switch {
+	case m.IsResponse():
+		c.answered(m)
+	case m.IsNotification():
+		c.notified(ctx, m)
+	default:
+		q := c.Accept(m, sink, func() observe.Span { return observe.NoSpan{} })
+		if q == nil {
+			return
+		}
+		if err := c.request(q, m); err != nil {
+			q.Fail(nil, err)
+		}
+	}
+}
+
+// request handles a request; the error is its answer.
+func (c *Client) request(q *viewer.Request, m *acp.Message) error {
+	if need := needed(q.Method()); !c.token.Scope.Allows(need) {
+		return problem.New(problem.PermissionDenied, "%s needs a token with the scope %s, and this one has %s", q.Method(), need, c.token.Scope)
+	}
+	if q.Method() == acp.MethodInitialize {
+		return c.initializeAgain(q, m)
+	}
+	c.mu.Lock()
+	c.asked = true
+	c.mu.Unlock()
+	if m.HasSession() && m.Session() == "" {
+		return acp.Errorf(acp.CodeInvalidParams, "params.sessionId is empty")
+	}
+	switch q.Method() {
+	case acp.MethodSessionList:
+		return c.list(q, m)
+	case acp.MethodSessionNew:
+		return c.newSession(q, m)
+	case acp.MethodSessionLoad, acp.MethodSessionResume:
+		return c.openSession(q, m)
+	}
+	if m.HasSession() {
+		return c.toSession(q, m)
+	}
+	return c.toNode(q, m)
+}
+
+// initializeAgain answers an initialize that is repeated, which version 2 allows until
+// anything else is asked.
+func (c *Client) initializeAgain(q *viewer.Request, m *acp.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.two {
+		return acp.Errorf(acp.CodeInvalidRequest, "the connection is initialized already")
+	}
+	if err := version.Again(m, c.asked); err != nil {
+		return err
+	}
+	choice, err := version.Choose(m, []int{version.Two})
+	if err != nil {
+		return err
+	}
+	c.greetLocked(*m, choice)
+	q.Result(nil, c.g.initialized(c))
+	return nil
+}
+
+// list answers session/list for all nodes.
+func (c *Client) list(q *viewer.Request, m *acp.Message) error {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return err
+	}
+	query := Query{
+		Node: at.name, Labels: at.labels, Agent: rawjson.MemberString(m.Meta(), acp.MetaKey, "agent"),
+		Cwd: rawjson.MemberString(m.Params(), "cwd"), Cursor: rawjson.MemberString(m.Params(), "cursor"),
+	}
+	if !c.begin(func() {
+		page, err := c.g.fleet.List(c.ctx, c.token, query)
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		q.Encode(nil, page)
+	}) {
+		return errEnded
+	}
+	return nil
+}
+
+var errEnded = problem.New(problem.ClientNotFound, "the connection has ended: initialize again")
+
+// begin runs f on a goroutine of the connection; false when that has ended.
+func (c *Client) begin(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// newSession has a node make a session.
+func (c *Client) newSession(q *viewer.Request, m *acp.Message) error {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return err
+	}
+	agent := rawjson.MemberString(m.Meta(), acp.MetaKey, "agent")
+	if agent == "" {
+		c.mu.Lock()
+		agent = c.agent
+		c.mu.Unlock()
+	}
+	node, placed, err := c.g.place(c.token, at, agent)
+	if err != nil {
+		return err
+	}
+	l, err := c.lineTo(node, agent)
+	if err != nil {
+		placed()
+		return err
+	}
+	if err := l.call(q, m, func(res *acp.Message) {
+		defer placed()
+		l.made(q, res)
+	}); err != nil {
+		placed()
+		return err
+	}
+	return nil
+}
+
+// openSession has a node load or resume a session. That a client sees what comes of it,
+// the session is the connection's before the node answers.
+func (c *Client) openSession(q *viewer.Request, m *acp.Message) error {
+	if !m.HasSession() {
+		return acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method())
+	}
+	l, found, err := c.lineOf(m)
+	if err != nil {
+		return c.loadCopy(q, m, err)
+	}
+	if !c.token.Scope.Allows(store.ScopeDrive) {
+		own := acp.NewRequest(m.ID(), m.Method(), watchingParams(m, found.Cwd))
+		m = &own
+	}
+	s, fresh, err := c.attach(l, m.Session())
+	if err != nil {
+		return err
+	}
+	if err := l.call(q, m, func(res *acp.Message) {
+		if res.Err() != nil {
+			if fresh {
+				c.detach(s)
+			}
+			q.Forward(nil, res)
+			return
+		}
+		c.opened(q, s, l.signed(res.Result()))
+	}); err != nil {
+		if fresh {
+			c.detach(s)
+		}
+		return err
+	}
+	return nil
+}
+
+// watchingParams are the params with which somebody opens a session who may only read:
+// nothing in them changes the session or names a program.
+func watchingParams(m *acp.Message, cwd string) json.RawMessage {
+	o := rawjson.Object{}.String("sessionId", m.Session())
+	if cwd != "" {
+		o = o.String("cwd", cwd)
+	}
+	o = o.Raw("mcpServers", []byte("[]"))
+	if from, ok := rawjson.Member(m.Params(), "replayFrom"); ok {
+		o = o.Raw("replayFrom", from)
+	}
+	params := json.RawMessage(o.End())
+	if after, ok := rawjson.Member(m.Meta(), acp.MetaKey, "after"); ok {
+		params = rawjson.SetMember(params, after, "_meta", acp.MetaKey, "after")
+	}
+	return params
+}
+
+// acts reports whether a gateway attaches who sends a request with the method. The answer
+// has its place among the session's events.
+func acts(method string) bool {
+	switch method {
+	case acp.MethodSessionClose, acp.MethodSessionDelete, acp.MethodSessionFork:
+		return false
+	}
+	return !strings.HasPrefix(method, viewer.Notices)
+}
+
+// toSession passes a request about a session on to its node.
+func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
+	l, found, err := c.lineOf(m)
+	if err != nil {
+		return err
+	}
+	id := m.Session()
+	if !acts(q.Method()) {
+		return l.call(q, m, func(res *acp.Message) { l.answered(q, id, res) })
+	}
+	c.mu.Lock()
+	gone, isLost := c.lost[id]
+	c.mu.Unlock()
+	if isLost {
+		return problem.New(problem.NodeOffline, "what session %q has said meanwhile did not reach this connection, because %s: open it with session/load or session/resume, then go on", id, gone.why)
+	}
+	s, fresh, err := c.attach(l, id)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		if err := c.join(s, found); err != nil {
+			c.detach(s)
+			return err
+		}
+	}
+	own := m.Clone() // of those that wait
+	return c.whenOpen(s, func(refused *acp.Message) error {
+		if refused != nil {
+			q.Forward(nil, refused)
+			return nil
+		}
+		return l.call(q, &own, func(res *acp.Message) { q.Forward(s, res) })
+	}, func(err error) { q.Fail(nil, err) })
+}
+
+// join opens a session that the client acts on and has not opened: its events from now on
+// are the connection's, also when the way to the node breaks.
+func (c *Client) join(s *session, found Found) error {
+	c.mu.Lock()
+	s.opening = true
+	c.mu.Unlock()
+	o := rawjson.Object{}.String("sessionId", s.id)
+	if found.Cwd != "" {
+		o = o.String("cwd", found.Cwd)
+	}
+	m := acp.NewRequest("0", acp.MethodSessionResume, o.Raw("mcpServers", []byte("[]")).End())
+	return s.line.call(nil, &m, func(res *acp.Message) {
+		var refused *acp.Message
+		if res.Err() != nil {
+			refused = res
+			c.detach(s)
+		}
+		for {
+			c.mu.Lock()
+			held := s.held
+			s.held, s.opening = nil, len(held) > 0 // who comes meanwhile comes behind
+			c.mu.Unlock()
+			if len(held) == 0 {
+				return
+			}
+			for _, f := range held {
+				f(refused)
+			}
+		}
+	})
+}
+
+const maxHeld = 64 // requests that wait for a session to be opened; more are refused
+
+// whenOpen calls f when the session is open, with what the node answered if it cannot be
+// opened. An error of f that comes later goes to failed.
+func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed func(error)) error {
+	c.mu.Lock()
+	if !s.opening {
+		c.mu.Unlock()
+		return f(nil)
+	}
+	defer c.mu.Unlock()
+	if len(s.held) >= maxHeld {
+		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.line.node)
+	}
+	s.held = append(s.held, func(refused *acp.Message) {
+		if err := f(refused); err != nil {
+			failed(err)
+		}
+	})
+	return nil
+}
+
+// toNode passes a request about no session on to the node that it names, or the only one.
+func (c *Client) toNode(q *viewer.Request, m *acp.Message) error {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return err
+	}
+	node, err := c.g.sole(c.token, at)
+	if err != nil {
+		return err
+	}
+	l, err := c.lineTo(node, "")
+	if err != nil {
+		return err
+	}
+	return l.call(q, m, func(res *acp.Message) { q.Forward(nil, res) })
+}
+
+// notified passes a notification on. One that cannot be is written to the log: nobody
+// waits for an answer.
+func (c *Client) notified(ctx context.Context, m *acp.Message) {
+	if m.Method() == acp.MethodCancelRequest {
+		if id, ok := rawjson.Member(m.Params(), "requestId"); ok {
+			if q := c.Request(acp.ID(id)); q != nil {
+				q.Withdraw(ctx)
+			}
+		}
+		return
+	}
+	err := error(problem.New(problem.PermissionDenied, "the token has the scope %s", c.token.Scope))
+	if c.token.Scope.Allows(needed(m.Method())) {
+		if !m.HasSession() {
+			return // such as that it is initialized, which concerns no node
+		}
+		var l *line
+		if l, _, err = c.lineOf(m); err == nil {
+			l.tellNode(m.Clone())
+		}
+	}
+	if err != nil {
+		c.g.log.Debug("a notification was not passed on", "client", c.ID(), "method", m.Method(), "err", err)
+	}
+}
+
+// answered passes an answer on to the node that has asked.
+func (c *Client) answered(m *acp.Message) {
+	n, ok := m.ID().Int()
+	c.mu.Lock()
+	a := c.asks[n]
+	if a != nil && ok {
+		delete(c.asks, n)
+		a.line.asks--
+	}
+	c.mu.Unlock()
+	if a == nil || !ok {
+		c.g.log.Debug("an answer to nothing that is open", "client", c.ID())
+		return
+	}
+	a.line.tellNode(m.Rewritten(a.id, ""))
+}
+
+// attach makes a session one of the connection; fresh says that it was not. A session that
+// was lost is one again.
+func (c *Client) attach(l *line, id string) (_ *session, fresh bool, err error) {
+	c.mu.Lock()
+	had := c.sessions[id]
+	switch {
+	case had != nil && had.line == l:
+		c.mu.Unlock()
+		return had, false, nil
+	case had != nil:
+		c.mu.Unlock()
+		return nil, false, problem.New(problem.Conflict, "this connection has a session with the id %q at %s: use another connection for that of %s", id, had.line.node, l.node)
+	case len(c.sessions)+len(c.lost) >= maxSessions:
+		c.mu.Unlock()
+		return nil, false, problem.New(problem.TooManyRequests, "this connection has %d sessions open: detach from some, or use another connection", maxSessions)
+	}
+	s := newSession(c, l, id)
+	c.sessions[id] = s
+	before, wasLost := c.lost[id]
+	delete(c.lost, id)
+	c.mu.Unlock()
+	if wasLost {
+		c.Detach(before.s)
+	}
+	c.AttachFrom(s, 0)
+	return s, true, nil
+}
+
+// detach takes a session from the connection.
+func (c *Client) detach(s *session) {
+	c.mu.Lock()
+	if c.sessions[s.id] == s {
+		delete(c.sessions, s.id)
+	}
+	c.mu.Unlock()
+	c.Detach(s)
+}
+
+// lineOf returns the connection to the node of the session that a message names, and what
+// the store says of that one if it was asked.
+func (c *Client) lineOf(m *acp.Message) (*line, Found, error) {
+	at, err := selectionIn(m.Meta())
+	if err != nil {
+		return nil, Found{}, err
+	}
+	id := m.Session()
+	c.mu.Lock()
+	s := c.sessions[id]
+	c.mu.Unlock()
+	var found Found
+	switch {
+	case s != nil && (at.name == "" || at.name == s.line.node):
+		found.Node = s.line.node
+	default:
+		if found, err = c.g.find(c.token, id, at.name); err != nil {
+			return nil, Found{}, err
+		}
+	}
+	if _, err := c.g.fleet.Node(c.token, found.Node); err != nil {
+		return nil, found, err // its labels have changed, or it was forgotten
+	}
+	l, err := c.lineTo(found.Node, found.Agent)
+	return l, found, err
+}
+
+// tell shows the client a notification of the hub's own, if it knows such.
+func (c *Client) tell(method string, params []byte) {
+	c.mu.Lock()
+	wanted := c.notices
+	c.mu.Unlock()
+	if wanted {
+		m := acp.NewNotification(method, params)
+		c.Post(journal.Response, m.Frame()) // as it is
+	}
+}

@@ -1,0 +1,522 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/lasting"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+const (
+	helloID = acp.ID(`"hub-initialize"`)
+
+	// giveUp is how long requests that are under way wait for a node to come back: longer
+	// than a gateway needs to start, or to join another hub.
+	giveUp      = time.Minute
+	maxOut      = 256              // messages that wait to be sent to a node; more are refused
+	maxOutBytes = 32 << 20         // and their bytes, or one message
+	maxAsks     = 1024             // open requests of one node's agents; beyond, the node is left
+	replayBound = 30 * time.Second // the answer to session/load waits so long for a client that does not read the replay
+
+	methodNodeState = "_sandboxagent/node/state"
+)
+
+// line is a client's connection to one node. Its life: it is opened with the first request
+// for the node; it is up, or away while the node is; it ends with its client, or when the
+// node has refused it, misbehaved or stayed away, and another one is opened for the next
+// request.
+type line struct {
+	c    *Client
+	node string
+	conn *lasting.Conn
+	own  *session // what the node says of no session
+	out  chan acp.Message
+
+	ctx    context.Context // done when it must end, with why
+	cancel context.CancelCauseFunc
+	dialed bool        // of the goroutine that dials
+	away   atomic.Bool // it was up, and the node is not there
+
+	// Guarded by Client.mu.
+	ended    bool
+	caps     json.RawMessage // what the node's agent can, nil until it has answered
+	calls    map[acp.ID]func(res *acp.Message)
+	children map[string]string // sessions that live in the log of another, which is the value
+	asks     int               // open requests
+	bytes    int               // of what is in out
+}
+
+// lineTo returns the connection to a node, which is opened if there is none. The agent is
+// that of the session for which it is opened, "" for the node's choice.
+func (c *Client) lineTo(node, agent string) (*line, error) {
+	if err := c.g.fleet.Away(node); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch l := c.lines[node]; {
+	case c.closed:
+		return nil, errEnded
+	case l != nil && l.away.Load():
+		return nil, problem.New(problem.NodeOffline, "%s has just come back, and this connection is not there again: try again in a moment", node)
+	case l != nil:
+		return l, nil
+	case len(c.lines) >= maxLines:
+		return nil, problem.New(problem.TooManyRequests, "this connection uses %d nodes already: use another one", maxLines)
+	}
+	l := &line{c: c, node: node, out: make(chan acp.Message, maxOut), calls: map[acp.ID]func(*acp.Message){}, children: map[string]string{}}
+	l.ctx, l.cancel = context.WithCancelCause(c.ctx)
+	l.own = newSession(c, l, "")
+	hello := c.hello
+	if agent != "" && c.agent == "" {
+		hello = acp.NewRequest(helloID, acp.MethodInitialize, rawjson.SetMember(hello.Params(), rawjson.AppendQuoted(nil, agent), "_meta", acp.MetaKey, "agent"))
+	}
+	l.conn = lasting.New(lasting.Options{Dial: l.dial, GiveUp: giveUp, Gone: l.gone})
+	c.lines[node] = l
+	c.work.Go(func() { l.run(hello) })
+	return l, nil
+}
+
+// dial opens a connection for lasting, which calls it again when one has broken.
+func (l *line) dial(ctx context.Context) (acp.Conn, error) {
+	again := l.dialed
+	l.dialed = true
+	if again && !l.away.Swap(true) {
+		l.tell("offline")
+	}
+	conn, err := l.c.g.fleet.Dial(ctx, l.c.token, l.node, again)
+	if err == nil && again {
+		l.away.Store(false)
+		l.tell("online")
+	}
+	return conn, err
+}
+
+// tell says to the client how its connection to the node is.
+func (l *line) tell(state string) {
+	l.c.tell(methodNodeState, rawjson.Object{}.String("node", l.node).String("state", state).End())
+}
+
+// run works on the line until it ends.
+func (l *line) run(hello acp.Message) {
+	l.c.AttachFrom(l.own, 0)
+	err := l.conn.Write(l.ctx, hello)
+	var writer sync.WaitGroup
+	writer.Go(l.write)
+	for err == nil {
+		var m acp.Message
+		if m, err = l.conn.Read(l.ctx); err == nil {
+			err = l.take(m)
+		}
+	}
+	if l.ctx.Err() != nil {
+		err = context.Cause(l.ctx)
+	}
+	l.cancel(err)
+	_ = l.conn.Close() // it says why it ended in what it reads
+	writer.Wait()
+	l.over(err)
+}
+
+// write sends what waits. A node that takes nothing makes its own line wait.
+func (l *line) write() {
+	for {
+		select {
+		case m := <-l.out:
+			if l.conn.Write(l.ctx, m) != nil {
+				return
+			}
+			l.c.mu.Lock()
+			l.bytes -= len(m.Frame())
+			l.c.mu.Unlock()
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+func errFull(node string) *problem.Error {
+	return problem.New(problem.TooManyRequests, "%s does not take the messages that wait for it: try again when it has", node)
+}
+
+// send has a message sent, which it keeps.
+func (l *line) send(m acp.Message) error {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	n := len(m.Frame())
+	switch {
+	case l.ended:
+		return problem.New(problem.NodeOffline, "the connection to %s has just ended: try again", l.node)
+	case len(l.out) == cap(l.out), l.bytes > 0 && l.bytes+n > maxOutBytes:
+		return errFull(l.node)
+	}
+	l.bytes += n
+	l.out <- m // it has room: all senders hold the lock
+	return nil
+}
+
+// tellNode sends what has no answer by which its sender could be told that it was not
+// taken. A node that takes nothing is left, and that is told.
+func (l *line) tellNode(m acp.Message) {
+	if err := l.send(m); err != nil {
+		l.end(err)
+	}
+}
+
+// end ends the line. It does not wait.
+func (l *line) end(why error) { l.cancel(why) }
+
+// call sends a request, that of a client or, with nil, the hub's own. Done is called once
+// with the answer, on the line's goroutine, and must not wait.
+func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Message)) error {
+	c := l.c
+	c.mu.Lock()
+	c.lastCall++
+	id := acp.IntID(c.lastCall)
+	l.calls[id] = done
+	c.mu.Unlock()
+	if q != nil {
+		q.OnWithdraw(func(context.Context) {
+			l.tellNode(acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(id)).End()))
+		})
+	}
+	err := l.send(forNode(m).Rewritten(id, ""))
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if l.calls[id] == nil {
+			return nil // the end of the line has answered it
+		}
+		delete(l.calls, id)
+	}
+	return err
+}
+
+// forNode returns a message without what is between the client and the hub.
+func forNode(m *acp.Message) *acp.Message {
+	if _, ok := rawjson.Member(m.Meta(), acp.MetaKey, "node"); !ok {
+		return m
+	}
+	own := acp.NewRequest(m.ID(), m.Method(), rawjson.DeleteMember(m.Params(), "_meta", acp.MetaKey, "node"))
+	return &own
+}
+
+// take takes a message of the node. An error ends the line.
+func (l *line) take(m acp.Message) error {
+	switch {
+	case m.IsResponse() && m.ID() == helloID:
+		return l.greeted(&m)
+	case m.IsResponse():
+		l.c.mu.Lock()
+		done := l.calls[m.ID()]
+		delete(l.calls, m.ID())
+		l.c.mu.Unlock()
+		if done != nil {
+			done(&m)
+		}
+	case m.IsRequest():
+		return l.asked(m)
+	case m.Method() == acp.MethodCancelRequest:
+		l.withdrawn(m)
+	default:
+		if s := l.sessionOf(&m); s != nil {
+			s.show(l.ctx, m)
+		} else {
+			l.c.g.log.Debug("a node told of a session that is not open at it", "node", l.node, "method", m.Method())
+		}
+	}
+	return nil
+}
+
+// greeted takes the node's answer to initialize.
+func (l *line) greeted(m *acp.Message) error {
+	if e := m.Err(); e != nil {
+		return e
+	}
+	v, _ := rawjson.Member(m.Result(), "protocolVersion")
+	if two := string(v) == "2"; two != l.c.two {
+		return problem.New(problem.NotSupported, "%s speaks version %s of the protocol, and this connection another: initialize with protocolVersion %s", l.node, v, v)
+	}
+	caps, _ := rawjson.Member(m.Result(), "agentCapabilities")
+	if l.c.two {
+		caps, _ = rawjson.Member(m.Result(), "capabilities")
+	}
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.caps = rawjson.DeleteMember(caps, "_meta", acp.MetaKey)
+	return nil
+}
+
+// sessionOf returns the session that a message of the node belongs to: that it names, the
+// one whose log has that, or the line's own for none. It is nil for one of another node.
+func (l *line) sessionOf(m *acp.Message) *session {
+	if !m.HasSession() {
+		return l.own
+	}
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	id := m.Session()
+	s := l.c.sessions[id]
+	if s == nil {
+		s = l.c.sessions[l.children[id]]
+	}
+	if s == nil || s.line != l {
+		return nil
+	}
+	if child := rawjson.MemberString(m.Update(), "sessionId"); child != "" && string(m.UpdateKind()) == "subagent_update" && len(l.children) < maxSessions {
+		l.children[child] = s.id
+	}
+	return s
+}
+
+// asked takes a request of an agent. A client that may only read is not shown it: others
+// answer.
+func (l *line) asked(m acp.Message) error {
+	s, c := l.sessionOf(&m), l.c
+	if s == nil {
+		return l.send(acp.NewError(m.ID(), acp.Errorf(acp.CodeInvalidParams, "session %q is not open on this connection", m.Session())))
+	}
+	if !c.token.Scope.Allows(store.ScopeDrive) {
+		return nil
+	}
+	c.mu.Lock()
+	if l.asks >= maxAsks {
+		c.mu.Unlock()
+		return problem.New(problem.TooManyRequests, "%s has %d requests open on this connection: answer some", l.node, maxAsks)
+	}
+	l.asks++
+	c.lastAsk++
+	id := c.lastAsk
+	c.asks[id] = &ask{line: l, id: m.ID(), session: s}
+	c.mu.Unlock()
+	s.show(l.ctx, m.Rewritten(acp.IntID(id), ""))
+	return nil
+}
+
+// askOfLocked returns the open request that the node knows by id.
+func (l *line) askOfLocked(id acp.ID) (int64, *ask) {
+	for n, a := range l.c.asks {
+		if a.line == l && a.id == id {
+			return n, a
+		}
+	}
+	return 0, nil
+}
+
+// withdrawn takes the news that a request needs no answer any more.
+func (l *line) withdrawn(m acp.Message) {
+	id, _ := rawjson.Member(m.Params(), "requestId")
+	l.c.mu.Lock()
+	n, a := l.askOfLocked(acp.ID(id))
+	if a != nil {
+		delete(l.c.asks, n)
+		l.asks--
+	}
+	l.c.mu.Unlock()
+	if a != nil {
+		a.session.show(l.ctx, withdrawal(n))
+	}
+}
+
+func withdrawal(n int64) acp.Message {
+	return acp.NewNotification(acp.MethodCancelRequest, rawjson.Object{}.Raw("requestId", []byte(acp.IntID(n))).End())
+}
+
+// made takes the answer to a request that makes a session.
+func (l *line) made(q *viewer.Request, res *acp.Message) {
+	id := rawjson.MemberString(res.Result(), "sessionId")
+	if res.Err() != nil || id == "" {
+		q.Forward(nil, res)
+		return
+	}
+	c := l.c
+	s := newSession(c, l, id)
+	c.mu.Lock()
+	had, full := c.sessions[id], len(c.sessions) >= maxSessions
+	if had == nil && !full {
+		c.sessions[id] = s
+	}
+	c.mu.Unlock()
+	switch {
+	case had != nil:
+		q.Fail(nil, problem.New(problem.SessionAlreadyExists, "%s has made a session with the id %q, which this connection has at %s: open it on another connection", l.node, id, had.line.node))
+	case full:
+		q.Fail(nil, problem.New(problem.TooManyRequests, "%s has made the session %q, and this connection has %d open: open it on another one", l.node, id, maxSessions))
+	default:
+		c.Created(q, s, l.signed(res.Result()))
+	}
+}
+
+// opened answers a session/load or session/resume when the client was given what came
+// before.
+func (c *Client) opened(q *viewer.Request, s *session, result json.RawMessage) {
+	last := s.log.Appended()
+	if c.Shape() == acp.Inline {
+		q.ResultBehind(s, last, result)
+		return
+	}
+	seen := s.seen
+	c.begin(func() {
+		c.AwaitEntry(c.ctx, s, last, replayBound)
+		if c.Shape() == acp.PerSession {
+			result = rawjson.SetMember(result, fmt.Append(nil, seen), "_meta", acp.MetaKey, "replayedSeq")
+		}
+		q.Result(nil, result)
+	})
+}
+
+// signed adds to the answer that opens a session where it is, and what its agent can: what
+// the hub said in its own initialize is not about one agent.
+func (l *line) signed(result json.RawMessage) json.RawMessage {
+	l.c.mu.Lock()
+	caps := l.caps
+	l.c.mu.Unlock()
+	result = rawjson.SetMember(result, rawjson.AppendQuoted(nil, l.node), "_meta", acp.MetaKey, "node")
+	if len(caps) > 0 {
+		result = rawjson.SetMember(result, caps, "_meta", acp.MetaKey, "agentCapabilities")
+	}
+	return result
+}
+
+// answered takes the answer to a request that is no part of its session's events.
+func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
+	c := l.c
+	switch q.Method() {
+	case acp.MethodSessionFork:
+		l.made(q, res)
+		return
+	case "_sandboxagent/session/pending":
+		if res.Err() == nil {
+			q.Result(nil, l.pending(res.Result()))
+			return
+		}
+	case acp.MethodSessionClose, acp.MethodSessionDelete, "_sandboxagent/session/detach", "_sandboxagent/session/terminate":
+		if res.Err() != nil {
+			break
+		}
+		c.mu.Lock()
+		s := c.sessions[id]
+		if s == nil || s.line != l {
+			c.mu.Unlock()
+			break
+		}
+		delete(c.sessions, id) // who acts on it again opens it again
+		c.mu.Unlock()
+		last := s.log.Appended()
+		c.begin(func() { // what came before is shown before
+			c.AwaitEntry(c.ctx, s, last, replayBound)
+			q.Forward(nil, res)
+			c.Detach(s)
+		})
+		return
+	}
+	q.Forward(nil, res)
+}
+
+// pending returns a list of open requests with the ids that the client knows them by.
+func (l *line) pending(result json.RawMessage) json.RawMessage {
+	list, _ := rawjson.Member(result, "pending")
+	out := []byte("[")
+	l.c.mu.Lock()
+	for i, one := range rawjson.Elements(list) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if id, ok := rawjson.Member(one, "requestId"); ok {
+			if n, a := l.askOfLocked(acp.ID(id)); a != nil {
+				one = rawjson.SetMember(one, []byte(acp.IntID(n)), "requestId")
+			}
+		}
+		out = append(out, one...)
+	}
+	l.c.mu.Unlock()
+	return rawjson.SetMember(result, append(out, ']'), "pending")
+}
+
+// gone is told of a session that could not be opened again behind what the client has of
+// it when the node was back.
+func (l *line) gone(id string, why *acp.Error) {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	if s := l.c.sessions[id]; s != nil && s.line == l {
+		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
+	}
+}
+
+// loseLocked notes that the connection has not got all of a session. What it has is still
+// given to the client.
+func (c *Client) loseLocked(s *session, why string) {
+	delete(c.sessions, s.id)
+	if had, ok := c.lost[s.id]; !ok || had.s != s {
+		c.lost[s.id] = lost{s, why}
+	}
+}
+
+// over answers what waits for a line that has ended.
+func (l *line) over(err error) {
+	c := l.c
+	c.mu.Lock()
+	l.ended = true
+	if c.lines[l.node] == l {
+		delete(c.lines, l.node)
+	}
+	calls := l.calls
+	l.calls = map[acp.ID]func(*acp.Message){}
+	var left []*session
+	for _, s := range c.sessions {
+		if s.line == l {
+			left = append(left, s)
+		}
+	}
+	for _, s := range left {
+		c.loseLocked(s, "the connection to "+l.node+" ended: "+errText(err))
+	}
+	open := map[int64]*ask{}
+	for n, a := range c.asks {
+		if a.line == l {
+			open[n] = a
+			delete(c.asks, n)
+		}
+	}
+	c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return // nobody is told any more
+	}
+	for n, a := range open {
+		a.session.show(l.ctx, withdrawal(n))
+	}
+	why := viewer.ErrorOf(errOf(l.node, err))
+	for id, done := range calls {
+		res := acp.NewError(id, why)
+		done(&res)
+	}
+	c.Detach(l.own)
+}
+
+// errOf is what a request is answered with whose line has ended.
+func errOf(node string, err error) error {
+	if _, ok := errors.AsType[*acp.Error](err); ok { // the node has said why
+		return err
+	}
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return p
+	}
+	return problem.Wrap(problem.NodeOffline, err, "the connection to %s broke, and whether it has done what was asked is not known", node)
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "it was closed"
+	}
+	return err.Error()
+}

@@ -1,0 +1,143 @@
+package relay
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// selection is what a client says of the node that it wants. The zero value is any.
+type selection struct {
+	name   string
+	labels map[string]string
+}
+
+func (at selection) any() bool { return at.name == "" && len(at.labels) == 0 }
+
+// fits reports whether a node is one that is wanted.
+func (at selection) fits(n Node) bool {
+	return store.Token{Node: at.name, Labels: at.labels}.For(n.Name, n.Labels)
+}
+
+// selectionIn reads the field node of _meta: a name, or labels.
+func selectionIn(meta json.RawMessage) (at selection, err error) {
+	raw, ok := rawjson.Member(meta, acp.MetaKey, "node")
+	if !ok || string(raw) == "null" {
+		return at, nil
+	}
+	if raw[0] == '"' {
+		at.name = rawjson.Unquote(raw)
+	} else {
+		labels, _ := rawjson.Member(raw, "labels")
+		if raw[0] != '{' || json.Unmarshal(labels, &at.labels) != nil {
+			at.labels = nil
+		}
+	}
+	if at.any() {
+		return at, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].node must be the name of a node, or {"labels":{"NAME":"VALUE"}}, not %.60s`, acp.MetaKey, raw)
+	}
+	return at, nil
+}
+
+// candidates returns the nodes that fit and are online.
+func (g *Gateway) candidates(t store.Token, at selection) ([]Node, error) {
+	if at.name != "" {
+		n, err := g.fleet.Node(t, at.name)
+		if err == nil {
+			err = g.fleet.Away(n.Name)
+		}
+		return []Node{n}, err
+	}
+	nodes := slices.DeleteFunc(g.fleet.Nodes(t), func(n Node) bool { return !at.fits(n) })
+	switch {
+	case len(nodes) == 0 && at.any():
+		return nil, problem.New(problem.NodeNotFound, "there is no node that the token is for: let one join")
+	case len(nodes) == 0:
+		return nil, problem.New(problem.NodeNotFound, "there is no node with these labels, or the token is not for it")
+	}
+	online := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !n.Online })
+	if len(online) == 0 {
+		return nil, problem.New(problem.NodeOffline, "none of the %d nodes that fit is connected: they join again by themselves when their gateways run and reach the hub", len(nodes))
+	}
+	return online, nil
+}
+
+// place chooses the node for a new session: of those that fit and have the agent the one
+// with the least work. Placed is called when the node has answered.
+func (g *Gateway) place(t store.Token, at selection, agent string) (node string, placed func(), err error) {
+	nodes, err := g.candidates(t, at)
+	if err != nil {
+		return "", nil, err
+	}
+	if agent != "" && at.name == "" { // a gateway can find agents that it does not list
+		have := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !slices.Contains(n.Agents, agent) })
+		if len(have) == 0 { // gateways of earlier versions do not say
+			have = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Agents != nil })
+		}
+		if len(have) == 0 {
+			return "", nil, problem.New(problem.UnsupportedAgent, "none of the %d nodes that fit and are connected has the agent %q: they have %s; one that is got from the registry needs the name of its node in node", len(nodes), agent, agentsOf(nodes))
+		}
+		nodes = have
+	}
+	open := g.Open()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	work := func(n Node) int { return n.Load + open[n.Name] + g.placing[n.Name] }
+	node = slices.MinFunc(nodes, func(a, b Node) int {
+		if d := work(a) - work(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	}).Name
+	g.placing[node]++
+	return node, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.placing[node]--; g.placing[node] == 0 {
+			delete(g.placing, node)
+		}
+	}, nil
+}
+
+func agentsOf(nodes []Node) string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.Agents...)
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+// sole returns the node for a request about no session: the one that it names, or the only one.
+func (g *Gateway) sole(t store.Token, at selection) (string, error) {
+	nodes, err := g.candidates(t, at)
+	if err != nil {
+		return "", err
+	}
+	if len(nodes) > 1 {
+		return "", acp.Errorf(acp.CodeInvalidParams, `the request is for one of %d nodes: name it in _meta["%s"].node`, len(nodes), acp.MetaKey)
+	}
+	return nodes[0].Name, nil
+}
+
+// find returns the session that a client names. The store hears of a new one a moment
+// later than the clients of its hub, and of none when nothing is copied.
+func (g *Gateway) find(t store.Token, id, node string) (Found, error) {
+	found, err := g.fleet.Find(t, id, node)
+	if err == nil || problem.From(err).Kind != problem.SessionNotFound {
+		return found, err
+	}
+	if at := g.opened(t, id); at != "" && (node == "" || node == at) {
+		return Found{Node: at}, nil
+	}
+	if node != "" && t.Scope.Allows(store.ScopeDrive) {
+		n, err := g.fleet.Node(t, node)
+		return Found{Node: n.Name}, err
+	}
+	return found, err
+}

@@ -1,0 +1,615 @@
+package fleet_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/acphttp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/mock"
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// box has a real gateway with the mock agent join as a node.
+func (h *hub) box(name string, labels map[string]string) *node {
+	h.t.Helper()
+	return h.boxAt(h.url, name, labels)
+}
+
+func (h *hub) boxAt(address, name string, labels map[string]string) *node {
+	h.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: h.t.TempDir(), Version: "test"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	rpc := acphttp.New(rt, acphttp.Options{})
+	api := control.New(control.Options{Sessions: rt, RPC: rpc, Version: "test"})
+	h.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		api.Shutdown()
+		if err := rt.Shutdown(ctx); err != nil {
+			h.t.Error(err)
+		}
+		_ = rpc.Shutdown(ctx)
+	})
+	n := h.begin(address, name, h.joinToken(), labels, api)
+	h.awaitState(name, fleet.StateOnline)
+	return n
+}
+
+// client is one ACP client. What comes is kept in its order.
+type client struct {
+	t    testing.TB
+	conn acp.Conn
+	stop func()
+
+	mu   sync.Mutex
+	got  []acp.Message
+	more chan struct{} // closed and replaced with each message, and at the end
+	end  error
+	last int
+}
+
+func dial(t testing.TB, url, token string) *client {
+	t.Helper()
+	conn, err := acphttp.Dial(t.Context(), url, acphttp.DialOptions{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t: t, conn: conn, more: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			m, err := conn.Read(ctx)
+			c.mu.Lock()
+			if c.end = err; err == nil {
+				c.got = append(c.got, m.Clone())
+			}
+			close(c.more)
+			c.more = make(chan struct{})
+			c.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	c.stop = sync.OnceFunc(func() {
+		_ = conn.Close()
+		cancel()
+		<-done
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *client) send(frame string) {
+	c.t.Helper()
+	if err := c.conn.Write(c.t.Context(), acp.MustParse([]byte(frame))); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// next returns the first message behind position from that ok accepts, and its position.
+func (c *client) next(from int, what string, ok func(m *acp.Message) bool) (*acp.Message, int) {
+	c.t.Helper()
+	deadline := time.After(patience)
+	for i := from; ; {
+		c.mu.Lock()
+		for ; i < len(c.got); i++ {
+			if ok(&c.got[i]) {
+				m := c.got[i]
+				c.mu.Unlock()
+				return &m, i
+			}
+		}
+		more, end, n := c.more, c.end, len(c.got)
+		c.mu.Unlock()
+		if end != nil {
+			c.t.Fatalf("%s: the connection ended after %d messages: %v", what, n, end)
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			c.t.Fatalf("%s did not come; %d messages did", what, n)
+		}
+	}
+}
+
+func (c *client) response(id string) *acp.Message {
+	c.t.Helper()
+	m, _ := c.next(0, "the response to "+id, func(m *acp.Message) bool { return m.IsResponse() && string(m.ID()) == id })
+	return m
+}
+
+// call sends a request and returns its response.
+func (c *client) call(method, params string) *acp.Message {
+	c.t.Helper()
+	c.last++
+	id := fmt.Sprint(1000 + c.last)
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
+	return c.response(id)
+}
+
+// must is call for a request that must not fail.
+func (c *client) must(method, params string) json.RawMessage {
+	c.t.Helper()
+	m := c.call(method, params)
+	if m.Err() != nil {
+		c.t.Fatalf("%s: %s", method, m.Frame())
+	}
+	return m.Result()
+}
+
+// hello initializes a connection.
+func (h *hub) hello(token string) *client {
+	h.t.Helper()
+	c := dial(h.t, h.url, token)
+	c.must("initialize", `{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxagent.dev":{"notices":true}}}}`)
+	return c
+}
+
+// session makes one at a node.
+func (c *client) session(node string) string {
+	c.t.Helper()
+	res := c.must("session/new", fmt.Sprintf(`{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"node":%q}}}`, node))
+	if at := rawjson.MemberString(res, "_meta", acp.MetaKey, "node"); at != node {
+		c.t.Errorf("a session for %s was made at %q", node, at)
+	}
+	return rawjson.MemberString(res, "sessionId")
+}
+
+func prompt(session, text string) string {
+	return fmt.Sprintf(`{"sessionId":%q,"prompt":[{"type":"text","text":%q}]}`, session, text)
+}
+
+// errorKind is the kind of problem of an error, "" for none.
+func errorKind(m *acp.Message) string {
+	if m.Err() == nil {
+		return ""
+	}
+	kind := rawjson.MemberString(m.Err().Data, "type")
+	return kind[strings.LastIndex(kind, ":")+1:]
+}
+
+// Two nodes ask with the same ids, and the client uses ids that differ in type only. Each
+// answer goes where it belongs.
+func TestRPC_TwoNodes(t *testing.T) {
+	h := startHub(t)
+	h.box("one", nil)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	sessions := []string{c.session("one"), c.session("two")}
+	ids := []string{`1`, `"1"`, `0`, `-1`}
+	asks := map[string]*acp.Message{} // by session
+	for i, s := range sessions {
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"session/prompt","params":%s}`, ids[i], prompt(s, "permission")))
+		asks[s], _ = c.next(0, "the permission request", func(m *acp.Message) bool { return m.Method() == "session/request_permission" && m.Session() == s })
+	}
+	if asks[sessions[0]].ID() == asks[sessions[1]].ID() {
+		t.Fatalf("two open requests have the id %s", asks[sessions[0]].ID())
+	}
+	for i, s := range sessions { // by another prompt meanwhile, whose id is near
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"_sandboxagent/session/pending","params":{"sessionId":%q}}`, ids[2+i], s))
+		list, _ := rawjson.Member(c.response(ids[2+i]).Result(), "pending")
+		ask := asks[s]
+		if open := rawjson.Elements(list); len(open) != 1 || !strings.Contains(string(open[0]), `"requestId":`+string(ask.ID())) {
+			t.Errorf("open at %s is %s, want %s", s, list, ask.ID())
+		}
+	}
+	for i, option := range []string{"allow_once", "reject_once"} {
+		ask := asks[sessions[i]]
+		options, _ := rawjson.Member(ask.Params(), "options")
+		for _, o := range rawjson.Elements(options) {
+			if rawjson.MemberString(o, "kind") == option {
+				c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"selected","optionId":%q}}}`, ask.ID(), rawjson.MemberString(o, "optionId")))
+			}
+		}
+		if got := rawjson.MemberString(c.response(ids[i]).Result(), "stopReason"); got != "end_turn" {
+			t.Errorf("the prompt %s ended with %q", ids[i], got)
+		}
+		c.next(0, option, func(m *acp.Message) bool {
+			return m.Session() == sessions[i] && strings.Contains(string(m.Frame()), "permission: "+option)
+		})
+	}
+}
+
+// Where a session is made is what the client says, and else where the least is going on.
+func TestRPC_NewSessionChoosesItsNode(t *testing.T) {
+	h := startHub(t)
+	h.box("a", map[string]string{"team": "red"})
+	h.box("b", map[string]string{"team": "blue", "size": "large"})
+	away := h.box("c", map[string]string{"team": "gone"})
+	away.leave()
+	<-away.done
+	h.awaitState("c", fleet.StateOffline)
+	red := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive, Labels: map[string]string{"team": "red"}})
+	c := h.hello(adminToken)
+	for _, tt := range []struct{ token, own, want string }{
+		{adminToken, `{"node":"b"}`, "b"},
+		{adminToken, `{"node":{"labels":{"size":"large"}}}`, "b"},
+		{adminToken, `{"node":{"labels":{"team":"red"}},"agent":"mock"}`, "a"},
+		{adminToken, `{}`, "a"}, // b has two sessions, a has one
+		{red, `{}`, "a"},
+		{red, `{"node":"b"}`, "node_not_found"},
+		{red, `{"node":"nobody"}`, "node_not_found"},
+		{red, `{"node":{"labels":{"team":"blue"}}}`, "node_not_found"},
+		{adminToken, `{"node":"c"}`, "node_offline"},
+		{adminToken, `{"node":{"labels":{"team":"gone"}}}`, "node_offline"},
+		{adminToken, `{"agent":"none"}`, "unsupported_agent"},
+		{adminToken, `{"node":{"label":"x"}}`, "invalid_request"},
+		{adminToken, `{"node":7}`, "invalid_request"},
+	} {
+		with := c
+		if tt.token != adminToken {
+			with = h.hello(tt.token)
+		}
+		m := with.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":`+tt.own+`}}`)
+		got := rawjson.MemberString(m.Result(), "_meta", acp.MetaKey, "node")
+		if m.Err() != nil {
+			got = errorKind(m)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q: %s", tt.own, got, tt.want, m.Frame())
+		}
+	}
+}
+
+// The way to a node breaks while its agent streams. The client sees each piece once, in
+// order, and is told.
+func TestRPC_NodeComesBack(t *testing.T) {
+	h := startHub(t)
+	h.box("box", nil)
+	c := h.hello(adminToken)
+	s := c.session("box")
+	const n = 4000
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, fmt.Sprintf("stream %d 20", n)) + `}`)
+	chunk := func(m *acp.Message) bool { return m.Session() == s && string(m.UpdateKind()) == "agent_message_chunk" }
+	at := 0
+	for range 2 {
+		_, at = c.next(at+1, "a piece", chunk)
+		h.hub.Moved("box", "nowhere")
+		for _, state := range []string{"offline", "online"} {
+			_, at = c.next(at, "that the node is "+state, func(m *acp.Message) bool {
+				return m.Method() == "_sandboxagent/node/state" && rawjson.MemberString(m.Params(), "state") == state
+			})
+		}
+	}
+	if end := c.response("7"); rawjson.MemberString(end.Result(), "stopReason") != "end_turn" {
+		t.Errorf("the prompt was answered %s", end.Frame())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	number := regexp.MustCompile(`\d+`)
+	next := 0
+	for i := range c.got {
+		if !chunk(&c.got[i]) {
+			continue
+		}
+		text := rawjson.MemberString(c.got[i].Update(), "content", "text")
+		if want := fmt.Sprint(next); number.FindString(text) != want && next > 0 {
+			t.Fatalf("%q came, want number %s", text, want)
+		}
+		fmt.Sscan(number.FindString(text), &next)
+		next++
+	}
+	if count := len(slices.DeleteFunc(slices.Clone(c.got), func(m acp.Message) bool { return !chunk(&m) })); count != n {
+		t.Errorf("%d pieces came of %d", count, n)
+	}
+}
+
+// A node that is away: what it has is listed, and what is asked of it refused at once.
+func TestRPC_NodeIsAway(t *testing.T) {
+	h := startCopier(t)
+	box := h.box("box", nil)
+	c := h.hello(adminToken)
+	s := c.session("box")
+	c.must("session/prompt", prompt(s, "echo words"))
+	h.await("the copy has the turn", func() bool {
+		for _, one := range h.store.Sessions() {
+			if one.Session == s && one.Through > 0 && one.Info.State == runtime.StateIdle {
+				return true
+			}
+		}
+		return false
+	})
+	box.leave()
+	<-box.done
+	h.awaitState("box", fleet.StateOffline)
+	other := h.hello(adminToken)
+	for _, with := range []*client{c, other} {
+		list, _ := rawjson.Member(with.must("session/list", `{}`), "sessions")
+		if !strings.Contains(string(list), `"state":"offline"`) || !strings.Contains(string(list), s) {
+			t.Errorf("the list: %s", list)
+		}
+		for method, params := range map[string]string{
+			"session/prompt":             prompt(s, "echo more"),
+			"session/resume":             `{"sessionId":"` + s + `","cwd":"/tmp"}`,
+			"session/close":              `{"sessionId":"` + s + `"}`,
+			"_sandboxagent/session/get":  `{"sessionId":"` + s + `"}`,
+			"session/set_mode":           `{"sessionId":"` + s + `","modeId":"plan"}`,
+			"session/new":                `{"cwd":"/tmp","mcpServers":[]}`,
+			"_sandboxagent/fs/read_file": `{"path":"/x"}`,
+		} {
+			if m := with.call(method, params); errorKind(m) != "node_offline" {
+				t.Errorf("%s: %s", method, m.Frame())
+			}
+		}
+	}
+	// The copy can be loaded, and nothing be done in it until the node has it loaded.
+	load := `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`
+	if m := c.call("session/load", load); errorKind(m) != "node_offline" {
+		t.Errorf("a session that goes on when its node is back was loaded: %s", m.Frame())
+	}
+	res := other.must("session/load", load)
+	if meta, _ := rawjson.Member(res, "_meta", acp.MetaKey); !rawjson.MemberBool(meta, "copy") || rawjson.MemberBool(meta, "historyIncomplete") || rawjson.MemberString(meta, "state") != "offline" {
+		t.Errorf("a copy was loaded with %s", res)
+	}
+	updates := func(with *client) (out []string) {
+		with.mu.Lock()
+		defer with.mu.Unlock()
+		for _, m := range with.got {
+			if m.Method() == "session/update" {
+				out = append(out, string(m.Update()))
+			}
+		}
+		return out
+	}
+	copied := updates(other)
+	h.join("box", h.joinToken(), nil, box.srv.Handler)
+	if m := other.call("session/prompt", prompt(s, "echo more")); errorKind(m) != "node_offline" {
+		t.Errorf("a prompt goes on from a copy: %s", m.Frame())
+	}
+	third := h.hello(adminToken)
+	third.must("session/load", load)
+	if diff := cmp.Diff(updates(third), copied); diff != "" || len(copied) < 2 {
+		t.Errorf("the copy shows other updates (-node +copy):\n%s", diff)
+	}
+	other.must("session/load", load)
+	other.must("session/prompt", prompt(s, "echo more"))
+}
+
+// agentMethods are all that the protocol has clients call, and all of the gateway's own.
+func agentMethods(t *testing.T, h *hub) []string {
+	t.Helper()
+	b, err := os.ReadFile("../acp/methods_gen.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile(`Name: "([^"]+)", Side: Side(?:Agent|Both), Kind: [^,}]*KindRequest`).FindAllStringSubmatch(string(b), -1) {
+		out = append(out, m[1])
+	}
+	out = append(out, "auth/login", "auth/logout", "tool_call/cancel", "terminal/cancel", "session/set_model", "_other/extension", "_sandboxagent/fs/write_file", "_sandboxagent/session/newer")
+	c := dial(t, h.url, adminToken)
+	own, _ := rawjson.Member(c.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`), "agentCapabilities", "_meta", acp.MetaKey, "extensions", "methods")
+	for _, m := range rawjson.Elements(own) {
+		out = append(out, rawjson.Unquote(m))
+	}
+	if len(out) < 30 {
+		t.Fatalf("%d methods were found", len(out))
+	}
+	return out
+}
+
+// The table is written from what the pages promise.
+var watch = []string{
+	"initialize", "session/list", "session/load", "session/resume",
+	"_sandboxagent/session/detach", "_sandboxagent/session/events", "_sandboxagent/session/get", "_sandboxagent/session/pending",
+}
+
+// What a token does not allow is refused, for each method. What it is not for is as if it
+// were not there.
+func TestRPC_ScopeOfEveryMethod(t *testing.T) {
+	h := startCopier(t)
+	h.box("box", map[string]string{"team": "a"})
+	owner := h.hello(adminToken)
+	s := owner.session("box")
+	h.await("the session is known", func() bool { return len(h.store.Sessions()) == 1 })
+	read := h.hello(h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeRead}))
+	drive := h.hello(h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive, Labels: map[string]string{"team": "a"}}))
+	foreign := h.hello(h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeAdmin, Labels: map[string]string{"team": "b"}}))
+	destroys := []string{"session/delete", "session/close", "_sandboxagent/session/terminate"}
+	for _, method := range agentMethods(t, h) {
+		params := func(id string) string {
+			return fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"prompt":[{"type":"text","text":"hello"}]}`, id)
+		}
+		if m := read.call(method, params(s)); (errorKind(m) == "permission_denied") == slices.Contains(watch, method) {
+			t.Errorf("%s with read: %s", method, m.Frame())
+		}
+		if method != "initialize" && method != "session/list" && method != "session/new" {
+			there, nowhere := foreign.call(method, params(s)), foreign.call(method, params("nowhere"))
+			blind := func(m *acp.Message, id string) string {
+				return regexp.MustCompile(`"id":\d+`).ReplaceAllString(strings.ReplaceAll(string(m.Frame()), id, "ID"), "")
+			}
+			if there.Err() == nil || blind(there, s) != blind(nowhere, "nowhere") {
+				t.Errorf("%s of a foreign session: %s\nof none: %s", method, there.Frame(), nowhere.Frame())
+			}
+		}
+		if slices.Contains(destroys, method) {
+			continue
+		}
+		if m := drive.call(method, params(s)); errorKind(m) == "permission_denied" {
+			t.Errorf("%s with drive: %s", method, m.Frame())
+		}
+	}
+	if list := foreign.must("session/list", `{}`); string(list) != `{"sessions":[]}` {
+		t.Errorf("the list shows foreign sessions: %s", list)
+	}
+	// Who watches sees what happens, is asked nothing, and cancels nothing.
+	read.must("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[{"name":"x","command":"touch","args":["/tmp/never"],"env":[]}],"_meta":{"sandboxagent.dev":{"title":"taken over"}}}`)
+	owner.send(`{"jsonrpc":"2.0","id":"p","method":"session/prompt","params":` + prompt(s, "permission") + `}`)
+	ask, _ := owner.next(0, "the permission request", func(m *acp.Message) bool { return m.Method() == "session/request_permission" })
+	read.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"` + s + `"}}`)
+	for id := range 20 { // whatever the id were
+		read.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"outcome":{"outcome":"selected","optionId":"allow"}}}`, id))
+	}
+	open := read.must("_sandboxagent/session/pending", `{"sessionId":"`+s+`"}`)
+	if list, _ := rawjson.Member(open, "pending"); len(rawjson.Elements(list)) != 1 {
+		t.Errorf("after what somebody has said who may only read these requests are open: %s", list)
+	}
+	owner.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"outcome":{"outcome":"cancelled"}}}`, ask.ID()))
+	owner.response(`"p"`)
+	read.next(0, "what the tool call has come to", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), "tool_call") })
+	read.mu.Lock()
+	defer read.mu.Unlock()
+	if slices.ContainsFunc(read.got, func(m acp.Message) bool { return m.IsRequest() }) {
+		t.Error("somebody who may only read is asked for a permission")
+	}
+	if title := rawjson.MemberString(owner.must("_sandboxagent/session/get", `{"sessionId":"`+s+`"}`), "title"); title == "taken over" {
+		t.Error("somebody who may only read has changed the title")
+	}
+}
+
+// A connection ends with the token that opened it, and belongs to nobody else.
+func TestRPC_ConnectionBelongsToItsToken(t *testing.T) {
+	h := startHub(t)
+	h.box("box", nil)
+	token := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive})
+	c := h.hello(token)
+	c.session("box")
+	post := func(token, connection, body string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/v2/rpc", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		if connection != "" {
+			req.Header.Set(acphttp.HeaderInlineConnection, connection)
+		}
+		resp, err := plain.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+	id := post(token, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}`).Header.Get(acphttp.HeaderInlineConnection)
+	const list = `{"jsonrpc":"2.0","id":2,"method":"session/list","params":{}}`
+	if status := post(adminToken, id, list).StatusCode; status != http.StatusNotFound {
+		t.Errorf("the connection of another token answers %d", status)
+	}
+	if status := post(token, id, list).StatusCode; status != http.StatusOK {
+		t.Errorf("the own connection answers %d", status)
+	}
+	if status, body := h.ask(http.MethodDelete, "/v2/tokens/"+idOf(token), adminToken, nil); status != http.StatusNoContent {
+		t.Fatalf("revoke: %d %s", status, body)
+	}
+	h.await("the connection has ended", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.end != nil
+	})
+	h.await("no connection is left", func() bool {
+		_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
+		return strings.Contains(string(body), "\nsandbox_hub_acp_connections 0\n")
+	})
+}
+
+// A hub that ends in order says goodbye, so that clients go elsewhere at once.
+func TestRPC_HubEnds(t *testing.T) {
+	h := startHub(t)
+	h.box("box", nil)
+	c := h.hello(adminToken)
+	s := c.session("box")
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "slow") + `}`)
+	c.next(0, "a piece", func(m *acp.Message) bool { return string(m.UpdateKind()) == "agent_message_chunk" })
+	h.stop()
+	h.await("the connection has ended", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.end != nil
+	})
+	if c.end != io.EOF { // bare: else it is what a broken network says
+		t.Errorf("it ended with %v", c.end)
+	}
+}
+
+// In the inline dialect a response answers its request, and says which event it follows.
+func TestRPC_Inline(t *testing.T) {
+	h := startHub(t)
+	h.box("box", nil)
+	connection := ""
+	post := func(body string) (json.RawMessage, http.Header) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/v2/rpc", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+adminToken)
+		req.Header.Set("Content-Type", "application/json")
+		if connection != "" {
+			req.Header.Set(acphttp.HeaderInlineConnection, connection)
+		}
+		resp, err := plain.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s %s, %v", body, resp.Status, b, err)
+		}
+		return b, resp.Header
+	}
+	_, header := post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}`)
+	connection = header.Get(acphttp.HeaderInlineConnection)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/v2/rpc", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Accept", sse.ContentType)
+	req.Header.Set(acphttp.HeaderInlineConnection, connection)
+	stream, err := plain.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	made, _ := post(`{"jsonrpc":"2.0","id":"new","method":"session/new","params":{"cwd":"/tmp","mcpServers":[]}}`)
+	s := rawjson.MemberString(made, "result", "sessionId")
+	ended, header := post(`{"jsonrpc":"2.0","id":-1,"method":"session/prompt","params":` + prompt(s, "echo inline words") + `}`)
+	if id, _ := rawjson.Member(ended, "id"); string(id) != "-1" || rawjson.MemberString(ended, "result", "stopReason") != "end_turn" {
+		t.Errorf("the prompt was answered %s", ended)
+	}
+	last := header.Get(acphttp.HeaderLastEvent)
+	events, said := bufio.NewScanner(stream.Body), false
+	for events.Scan() {
+		said = said || strings.Contains(events.Text(), "inline words")
+		if events.Text() == "id: "+last || events.Text() == "id:"+last {
+			break
+		}
+	}
+	for events.Scan() && events.Text() != "" {
+		said = said || strings.Contains(events.Text(), "inline words")
+	}
+	if !said || last == "" {
+		t.Errorf("the events up to %q have not what the agent said", last)
+	}
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// What a hub writes is in its copy before the store tells of it, in whatever order the two
+// come: what it has removed does not come back by a late word, and nothing is told twice.
+func TestBucket_WritesMeetWhatTheStoreTells(t *testing.T) {
+	put := func(revision uint64) record[string] {
+		return record[string]{value: fmt.Sprint("v", revision), revision: revision}
+	}
+	gone := func(revision uint64) record[string] { return record[string]{revision: revision, gone: true} }
+	for name, row := range map[string]struct {
+		changes []record[string]
+		told    []string // to who watches
+		has     string   // in the end
+	}{
+		"told of behind":                  {[]record[string]{put(1), put(1)}, []string{"v1"}, "v1"},
+		"told of before":                  {[]record[string]{put(1), put(2), put(1)}, []string{"v1", "v2"}, "v2"},
+		"removed here":                    {[]record[string]{put(1), gone(1), gone(2)}, []string{"v1", ""}, ""},
+		"removed here, and then told all": {[]record[string]{put(1), gone(1), put(1), gone(2)}, []string{"v1", ""}, ""},
+		"removed here, and made again":    {[]record[string]{put(1), gone(1), put(3), put(1), gone(2), put(3)}, []string{"v1", "", "v3"}, "v3"},
+		"removed elsewhere":               {[]record[string]{put(1), gone(2)}, []string{"v1", ""}, ""},
+		"removed elsewhere, known late":   {[]record[string]{put(1), put(3), gone(2)}, []string{"v1", "v3"}, "v3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []string
+			b := &bucket[string]{records: map[string]record[string]{}, moved: make(chan struct{}), changed: func(_ string, _ bool, v string) { told = append(told, v) }}
+			for _, r := range row.changes {
+				b.take("key", r)
+			}
+			r, ok := b.get("key")
+			if !slices.Equal(told, row.told) || r.value != row.has || ok != (row.has != "") || b.len() != len(b.all()) || (b.len() == 1) != ok {
+				t.Errorf("told %q, has %q, want %q and %q", told, r.value, row.told, row.has)
+			}
+		})
+	}
+}
