@@ -198,10 +198,16 @@ type Locator interface {
 // Recorder is an adapter that knows of its agent's own record of a session without
 // starting anything.
 type Recorder interface {
-	// Recorded returns when the record was written last, the zero time if that is not
-	// known. shared says that other sessions are in it, too, so that it may have been for
-	// one of them. The options need no Program.
-	Recorded(o Options, session string) (at time.Time, shared bool)
+	// Recorded looks at the record of a session. The options need no Program.
+	Recorded(o Options, session string) Recorded
+}
+
+// Recorded is what can be seen of an agent's own record of a session from outside.
+type Recorded struct {
+	Written  time.Time // last; the zero time if that is not known
+	Prompted time.Time // last, as far as its end tells; else the zero time
+	// Shared says that other sessions are in it, too: it may have been written for them.
+	Shared bool
 }
 
 // Process is implemented by a Conn with an operating system process behind it.

@@ -13,7 +13,6 @@ import (
 // comes out twice, once for the clients of each version, see [acp.Message.For]. It is used
 // by one goroutine at a time.
 type Agent struct {
-	client   shows
 	asked    map[acp.ID]asked   // open requests of the gateway; at most maxAsked
 	sessions map[string]*spoken // by the JSON token of the session's id; at most maxSessions
 	roots    map[string]string  // of children: the token of the session that the gateway knows; at most maxChildren
@@ -25,9 +24,6 @@ type asked struct {
 	mode            bool   // it sets a mode
 }
 
-// shows is what the client for which the agent was started knows of what not all do.
-type shows struct{ notices, compaction bool }
-
 // The bounds of what is known. What comes of more children is passed on under their own
 // ids, which nobody knows. Of more requests and sessions, an old one that nothing was heard
 // of is forgotten: its answer, or what is said of it, is read as if it were the first.
@@ -37,17 +33,10 @@ const (
 	maxSessions = 4096
 )
 
-// NewAgent returns the translation for an agent that has answered the gateway's
-// initialize, whose params these are in version 1, in version 2.
-func NewAgent(initialize json.RawMessage) *Agent {
-	has := func(path ...string) bool {
-		v, ok := rawjson.Member(initialize, append([]string{"clientCapabilities"}, path...)...)
-		return ok && string(v) != "null" && string(v) != "false"
-	}
-	return &Agent{
-		client: shows{notices: has("session", "notices"), compaction: has("session", "compaction")},
-		asked:  map[acp.ID]asked{}, sessions: map[string]*spoken{}, roots: map[string]string{},
-	}
+// NewAgent returns the translation for an agent that has answered the gateway's initialize
+// in version 2.
+func NewAgent() *Agent {
+	return &Agent{asked: map[acp.ID]asked{}, sessions: map[string]*spoken{}, roots: map[string]string{}}
 }
 
 // Offer returns the gateway's initialize, of version 1, as it asks for version 2. An agent

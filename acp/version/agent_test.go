@@ -1,7 +1,6 @@
 package version_test
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ import (
 // the gateway, the others of the agent. It returns what each of them gets: behind > the
 // agent, else the gateway, with the version whose clients alone are given it.
 func exchange(frames ...string) []string {
-	a := version.NewAgent(json.RawMessage(firstHello))
+	a := version.NewAgent()
 	var got []string
 	for _, f := range frames {
 		own, asked := strings.CutPrefix(f, toAgent)
@@ -124,7 +123,7 @@ func TestAgent_Exchanges(t *testing.T) {
 			"a notice and a plan",
 			[]string{update(`{"sessionUpdate":"notice","severity":"info","title":"x"}`), update(`{"sessionUpdate":"plan_update","plan":{"type":"markdown","planId":"p","content":"# x"}}`), update(`{"sessionUpdate":"plan_removed","planId":"q"}`), update(`{"sessionUpdate":"plan_removed","planId":"p"}`)},
 			[]string{
-				"2 " + update(`{"sessionUpdate":"notice","severity":"info","title":"x"}`),
+				update(`{"sessionUpdate":"notice","severity":"info","title":"x"}`),
 				"2 " + update(`{"sessionUpdate":"plan_update","plan":{"type":"markdown","planId":"p","content":"# x"}}`), "1 " + update(`{"sessionUpdate":"plan","entries":[{"content":"# x","priority":"medium","status":"in_progress"}]}`),
 				"2 " + update(`{"sessionUpdate":"plan_removed","planId":"q"}`),
 				"2 " + update(`{"sessionUpdate":"plan_removed","planId":"p"}`), "1 " + update(`{"sessionUpdate":"plan","entries":[]}`),
@@ -194,7 +193,7 @@ func TestAgent_Initialize(t *testing.T) {
 
 // What is kept of calls is bounded: version 1 is told where it does not get all.
 func TestAgent_Bounds(t *testing.T) {
-	a := version.NewAgent(json.RawMessage(firstHello))
+	a := version.NewAgent()
 	hear := func(frame string) (out []acp.Message) {
 		m := acp.MustParse([]byte(frame))
 		return a.Hear(&m, nil)

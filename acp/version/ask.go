@@ -32,13 +32,7 @@ func restored(params json.RawMessage) (json.RawMessage, bool) {
 	if !ok || said[0] != '{' {
 		return params, false
 	}
-	params = rawjson.DeleteMember(params, original...)
-	if own, _ := rawjson.Member(params, "_meta", acp.MetaKey); string(own) == "{}" {
-		params = rawjson.DeleteMember(params, "_meta", acp.MetaKey)
-	}
-	if meta, _ := rawjson.Member(params, "_meta"); string(meta) == "{}" {
-		params = rawjson.DeleteMember(params, "_meta")
-	}
+	params = withoutOwn(params, original[len(original)-1])
 	params = rawjson.DeleteMember(params, "toolCall")
 	members(said, func(name, value json.RawMessage) {
 		params = rawjson.SetMember(params, value, rawjson.Unquote(name))

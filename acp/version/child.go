@@ -206,7 +206,7 @@ func (v *View) tokenOf(c *child) []byte {
 }
 
 func (v *View) updateOf(c *child, update []byte, out *Frames) {
-	out.add(updateHead, v.tokenOf(c), updateMid, update, updateTail)
+	out.update(v.tokenOf(c), update)
 }
 
 // aboutChild tells whose subagent it is about it.

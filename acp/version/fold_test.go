@@ -1,6 +1,7 @@
 package version_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -24,9 +25,90 @@ type conversation struct {
 	Mode   string
 	Stops  []string
 	Others map[string]string // the last of each kind
+
+	Terminals map[string]display // by the id of the call
 }
 
-func newConversation() *conversation { return &conversation{Mode: "ask", Others: map[string]string{}} }
+// display is a terminal.
+type display struct{ Command, Output, Exit string }
+
+// show keeps a terminal of which anything is known.
+func (c *conversation) show(call string, d display) {
+	c.Terminals[call] = d
+	if d == (display{}) {
+		delete(c.Terminals, call)
+	}
+}
+
+// terminalOne takes what an update of a call of version 1 says of its terminal. open are the
+// calls that have one and have not ended.
+func (c *conversation) terminalOne(u object, begins bool, open map[string]bool) {
+	id, mark := str(u["toolCallId"]), markOf(u)
+	if mark == nil && !open[id] {
+		return
+	}
+	d := c.Terminals[id]
+	open[id] = true
+	if begins {
+		d.Exit = ""
+	}
+	if command := str(mark["command"]); command != "" {
+		d.Command = command
+	}
+	if text, ok := outputOne(u); ok {
+		d.Output = text
+	}
+	if status := str(u["status"]); status == "completed" || status == "failed" {
+		delete(open, id)
+		d.Exit = "ended " + string(mark["exitCode"])
+	}
+	c.show(id, d)
+}
+
+func markOf(u object) object {
+	return decode(decode(decode(u["_meta"])["sandboxagent.dev"])["terminal"])
+}
+
+// outputOne returns the output that the content of a call of version 1 ends with.
+func outputOne(u object) (string, bool) {
+	blocks := elements(u["content"])
+	if string(markOf(u)["output"]) != "true" || len(blocks) == 0 {
+		return "", false
+	}
+	lines := strings.Split(str(decode(decode(blocks[len(blocks)-1])["content"])["text"]), "\n")
+	if len(lines) < 3 || !strings.HasPrefix(lines[0], "```") || lines[len(lines)-1] != "```" {
+		return "", false
+	}
+	return strings.Join(lines[1:len(lines)-1], "\n"), true
+}
+
+// terminalTwo takes what version 2 says of a terminal.
+func (c *conversation) terminalTwo(u object) {
+	id := strings.TrimPrefix(str(u["terminalId"]), "sa.terminal.")
+	d := c.Terminals[id]
+	data := func(raw json.RawMessage) string {
+		b, _ := base64.StdEncoding.DecodeString(str(raw))
+		return string(b)
+	}
+	if command := str(u["command"]); command != "" {
+		d.Command = command
+	}
+	if output, given := u["output"]; given {
+		d.Output = data(decode(output)["data"])
+	}
+	d.Output += data(u["data"])
+	if exit, given := u["exitStatus"]; given {
+		d.Exit = ""
+		if string(exit) != "null" {
+			d.Exit = "ended " + string(decode(exit)["exitCode"])
+		}
+	}
+	c.show(id, d)
+}
+
+func newConversation() *conversation {
+	return &conversation{Mode: "ask", Others: map[string]string{}, Terminals: map[string]display{}}
+}
 
 // get returns the item, made if need be.
 func (c *conversation) get(kind, id string) *item {
@@ -87,6 +169,7 @@ func foldOne(log []version.Entry) *conversation {
 	open := "" // the role whose message is being written, without an id of the agent's
 	openID := ""
 	echo := 0
+	terminals := map[string]bool{}
 	for _, e := range log {
 		m := acp.MustParse(append([]byte(nil), e.Frame...))
 		switch e.Kind {
@@ -132,11 +215,13 @@ func foldOne(log []version.Entry) *conversation {
 			}
 			i := c.get(role, id)
 			i.Content = append(i.Content, same(u["content"]))
-		case "tool_call":
-			open = ""
-			c.call(u, contentOne, false)
-		case "tool_call_update":
-			c.call(u, contentOne, false)
+		case "tool_call", "tool_call_update":
+			if kind == "tool_call" {
+				open = ""
+			}
+			c.terminalOne(u, kind == "tool_call", terminals)
+			_, shows := outputOne(u)
+			c.call(u, func(raw json.RawMessage) string { return contentOne(raw, shows) }, false)
 		case "plan":
 			c.Plan = same(u["entries"])
 		case "current_mode_update":
@@ -168,6 +253,8 @@ func (c *conversation) two(frame []byte) {
 		}
 	case "tool_call_update":
 		c.call(u, contentTwo, true)
+	case "terminal_update", "terminal_output_chunk":
+		c.terminalTwo(u)
 	case "plan_update":
 		c.Plan = same(decode(u["plan"])["entries"])
 	case "config_option_update":
@@ -198,10 +285,16 @@ func stopsOf(log []version.Entry) []string {
 	return out
 }
 
-// contentOne is the content of a tool call of version 1: diffs by what is before and after.
-func contentOne(raw json.RawMessage) string {
+// contentOne is the content of a tool call of version 1: diffs by what is before and after,
+// and the last as a terminal if it shows one.
+func contentOne(raw json.RawMessage, shows bool) string {
 	var out []string
-	for _, c := range elements(raw) {
+	all := elements(raw)
+	for i, c := range all {
+		if shows && i == len(all)-1 {
+			out = append(out, "a terminal")
+			continue
+		}
 		o := decode(c)
 		if str(o["type"]) == "diff" {
 			path := str(o["path"])
@@ -229,6 +322,10 @@ func contentTwo(raw json.RawMessage) string {
 			_ = json.Unmarshal(c, &d)
 			before, after := applied(d.Patch.Text)
 			out = append(out, fmt.Sprintf("%s: %q to %q, new %v", d.Changes[0].Path, before, after, d.Changes[0].Operation == "add"))
+			continue
+		}
+		if str(o["type"]) == "terminal" && strings.HasPrefix(str(o["terminalId"]), "sa.terminal.") {
+			out = append(out, "a terminal")
 			continue
 		}
 		out = append(out, same(c))
@@ -288,8 +385,9 @@ func randomLog(r *rand.Rand) []version.Entry {
 		return b.String()
 	}
 	turn := 0
+	said := map[string]string{} // output of commands
 	for range 2 + r.IntN(30) {
-		switch r.IntN(12) {
+		switch r.IntN(15) {
 		case 0:
 			if turn == 0 {
 				turn = len(lines) + 1
@@ -320,6 +418,18 @@ func randomLog(r *rand.Rand) []version.Entry {
 			lines = append(lines, "u "+update(`{"sessionUpdate":"current_mode_update","currentModeId":"`+pick("ask", "code")+`"}`))
 		case 11:
 			lines = append(lines, "u "+update(`{"sessionUpdate":"usage_update","used":1,"size":2}`))
+		case 12, 13, 14: // commands, one of which may have the id of another call
+			id := pick("t1", "c1", "c2")
+			said[id] += pick("x", `\n`, "", `\u00e9`)
+			if r.IntN(8) == 0 {
+				said[id] = pick("", "y")
+			}
+			text := pick("```console\\n", "```console\\n", "") + said[id] + "\\n```"
+			content := pick("", `,"content":[`+pick("", `{"type":"content","content":{"type":"text","text":"about"}},`)+`{"type":"content","content":{"type":"text","text":"`+text+`"}}]`)
+			mark := pick(`{}`, `{"command":"ls"}`, `{"output":true}`, `{"output":true}`, `{"output":true,"exitCode":3}`, `{"exitCode":0}`)
+			lines = append(lines, "u "+update(`{"sessionUpdate":"`+pick("tool_call_update", "tool_call_update", "tool_call")+`","toolCallId":"`+id+`","title":"ls"`+content+
+				pick("", `,"status":"in_progress"`, `,"status":"in_progress"`, `,"status":"completed"`, `,"status":"failed"`)+
+				pick("", `,"_meta":{"sandboxagent.dev":{"terminal":`+mark+`}}`, `,"_meta":{"sandboxagent.dev":{"cancel":true,"terminal":`+mark+`}}`)+`}`))
 		}
 	}
 	return logOf(lines...)

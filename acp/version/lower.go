@@ -56,9 +56,9 @@ func init() {
 		"config_option_update":      {"config_option_update, current_mode_update", "`configId` is `id`, `groupId` is `group`; options that are neither `select` nor `boolean` are left out; the option for modes is the modes, too", (*Agent).configUpdate},
 		"session_info_update":       {"session_info_update", "", nil},
 		"usage_update":              {"usage_update", "", nil},
-		"notice":                    {"notice, agent_thought_chunk", "a thought for clients that do not announce `session.notices`, if it is a warning or an error", (*Agent).notice},
-		"compaction_update":         {"compaction_update", "not for clients that do not announce `session.compaction`", (*Agent).compaction},
-		"compaction_summary_chunk":  {"compaction_summary_chunk", "as above", (*Agent).compaction},
+		"notice":                    {"notice, agent_thought_chunk", "a thought for clients that do not announce `session.notices`, if it is a warning or an error", nil},
+		"compaction_update":         {"compaction_update, agent_thought_chunk", "its end as a thought for clients that do not announce `session.compaction`", nil},
+		"compaction_summary_chunk":  {"compaction_summary_chunk", "not for clients that do not announce `session.compaction`", nil},
 		"subagent_update":           {"tool_call, tool_call_update", "a child is a call, whose content is what the child says; its calls have the call as their `_meta[\"sandboxagent.dev\"].parentToolCallId`, and what it asks is asked in the session", (*Agent).subagent},
 		"session_message":           {"", "what sessions say to each other is not told", (*Agent).secondOnly},
 		"session_message_chunk":     {"", "as above", (*Agent).secondOnly},
@@ -71,29 +71,6 @@ func (a *Agent) state(s *spoken, m *acp.Message, out []acp.Message) []acp.Messag
 
 // secondOnly tells clients of version 2 alone.
 func (a *Agent) secondOnly(_ *spoken, m *acp.Message, out []acp.Message) []acp.Message {
-	return append(out, m.For(Two, nil))
-}
-
-func (a *Agent) notice(s *spoken, m *acp.Message, out []acp.Message) []acp.Message {
-	if a.client.notices {
-		return append(out, *m)
-	}
-	out = append(out, m.For(Two, nil))
-	severity := rawjson.MemberString(m.Update(), "severity")
-	if severity != "warning" && severity != "error" {
-		return out
-	}
-	text := rawjson.MemberString(m.Update(), "title")
-	if more := rawjson.MemberString(m.Update(), "description"); more != "" && more != text {
-		text += " (" + more + ")"
-	}
-	return append(out, one(s.token, chunkOf("agent_thought", "", "", textBlock(text+"\n"))))
-}
-
-func (a *Agent) compaction(_ *spoken, m *acp.Message, out []acp.Message) []acp.Message {
-	if a.client.compaction {
-		return append(out, *m)
-	}
 	return append(out, m.For(Two, nil))
 }
 

@@ -16,8 +16,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
-const firstHello = `{"protocolVersion":1,"clientCapabilities":{}}`
-
 // said is what an agent of version 2 says, or with a mark before it what the gateway asks.
 const toAgent = "> "
 
@@ -25,7 +23,7 @@ const toAgent = "> "
 // returns what the gateway is told.
 func heard(t testing.TB, lines []string) []acp.Message {
 	t.Helper()
-	a := version.NewAgent(json.RawMessage(firstHello))
+	a := version.NewAgent()
 	var out []acp.Message
 	for _, l := range lines {
 		if frame, ok := strings.CutPrefix(l, toAgent); ok {
@@ -446,7 +444,7 @@ func FuzzAgent(f *testing.F) {
 	f.Add(update(`{"sessionUpdate":"subagent_update","sessionId":"c"}`) + "\n" + `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"c","update":{"sessionUpdate":"agent_message_chunk","content":1}}}`)
 	f.Add(update(`{"sessionUpdate":"tool_call_update","content":[{"type":"diff","changes":[{}],"patch":{"format":"git_patch","text":"@@ -9999999999999999999 +1\\n--- \"\\\\"}}]}`))
 	f.Fuzz(func(t *testing.T, text string) {
-		a := version.NewAgent(json.RawMessage(firstHello))
+		a := version.NewAgent()
 		for line := range strings.SplitSeq(text, "\n") {
 			m, err := acp.Parse([]byte(strings.TrimPrefix(line, toAgent)))
 			if err != nil {

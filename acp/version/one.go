@@ -37,7 +37,9 @@ func (v *View) stepOne(e Entry, out *Frames) {
 		v.childAnswered(id, false, out)
 	default:
 		if kind := string(m.UpdateKind()); kind != "tool_call" && kind != "tool_call_update" {
-			out.add(e.Frame)
+			if frame := v.knows.Tell(e.Frame); frame != nil {
+				out.add(frame)
+			}
 			return
 		}
 		v.call(e, m, false, out, func(m *acp.Message, home *child) {

@@ -2,6 +2,7 @@ package version
 
 import (
 	"encoding/json"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -37,6 +38,18 @@ func Request(m *acp.Message) (acp.Message, *acp.Error) {
 		return acp.NewNotification(name, params), nil
 	}
 	return acp.NewRequest(m.ID(), name, params), nil
+}
+
+// CancelOfCall returns terminal/cancel of a terminal that a call of version 1 has as
+// tool_call/cancel of the call, and other messages as they are.
+func CancelOfCall(m *acp.Message) acp.Message {
+	terminal := rawjson.MemberString(m.Params(), "terminalId")
+	call, ok := strings.CutPrefix(terminal, terminalPrefix)
+	if m.Method() != MethodTerminalCancel || !m.IsRequest() || !ok {
+		return *m
+	}
+	params := rawjson.SetMember(rawjson.DeleteMember(m.Params(), "terminalId"), rawjson.AppendQuoted(nil, call), "toolCallId")
+	return acp.NewRequest(m.ID(), MethodToolCallCancel, params)
 }
 
 // Result returns the result of a request, which had the given method in version 1, as

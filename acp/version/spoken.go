@@ -85,6 +85,12 @@ func (k *kept[T]) get(id string) *T {
 	return t
 }
 
+// remove forgets the thing with the id.
+func (k *kept[T]) remove(id string) {
+	delete(k.byID, id)
+	k.order = slices.DeleteFunc(k.order, func(one string) bool { return one == id })
+}
+
 // one is an update for clients of version 1.
 func one(token string, update []byte) acp.Message {
 	m := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", []byte(token)).Raw("update", update).End())

@@ -43,6 +43,7 @@ type View struct {
 	id      string
 	session []byte // the quoted id
 	one     bool   // the client speaks version 1, and knows subagents
+	knows   Knows  // what such a client knows
 	cwd     string
 	ids     string // what the ids begin with that are made here
 
@@ -63,6 +64,7 @@ type View struct {
 	titles map[string]string  // of the calls that are open
 	kids   children
 	runs   runs
+	shells kept[shell] // by the id of the call
 }
 
 // turn is the prompt that the agent works on.
@@ -82,8 +84,9 @@ type About struct {
 	// [MessageID].
 	IDs string
 	// One says that the client speaks version 1 and knows subagents: it is told of them, and
-	// all else is as it is.
-	One bool
+	// all else is as it is, if it knows it.
+	One   bool
+	Knows Knows // what such a client knows
 	// Options and Modes are the session's, as version 1 has them; nil for none.
 	Options, Modes json.RawMessage
 }
@@ -94,7 +97,7 @@ func NewView(a About) *View {
 		a.IDs = ownIDs
 	}
 	return &View{
-		id: a.Session, one: a.One, kids: newChildren(),
+		id: a.Session, one: a.One, knows: a.Knows, kids: newChildren(), shells: newKept[shell](maxShells),
 		ids: a.IDs, session: rawjson.AppendQuoted(nil, a.Session), cwd: a.Cwd, options: a.Options, modes: a.Modes,
 		seen: map[uint64]struct{}{}, hash: maphash.MakeSeed(), asks: map[int64]struct{}{}, titles: map[string]string{},
 	}
@@ -133,6 +136,12 @@ func (f *Frames) add(parts ...[]byte) {
 	f.ends = append(f.ends, len(f.buf))
 }
 
+// update adds a session/update. session is the id's JSON string.
+func (f *Frames) update(session, update []byte) {
+	f.buf = append(append(acp.AppendUpdateHead(f.buf, session), update...), acp.UpdateTail...)
+	f.ends = append(f.ends, len(f.buf))
+}
+
 // MessageID returns the id of the message that begins with the entry.
 func MessageID(seq uint64) string { return ownIDs + strconv.FormatUint(seq, 10) }
 
@@ -140,16 +149,8 @@ const ownIDs = "sa."
 
 func (v *View) messageID(seq uint64) string { return v.ids + strconv.FormatUint(seq, 10) }
 
-var (
-	updateHead = []byte(`{"jsonrpc":"2.0","method":"` + acp.MethodSessionUpdate + `","params":{"sessionId":`)
-	updateMid  = []byte(`,"update":`)
-	updateTail = []byte(`}}`)
-)
-
 // update adds a session/update.
-func (v *View) update(out *Frames, update []byte) {
-	out.add(updateHead, v.session, updateMid, update, updateTail)
-}
+func (v *View) update(out *Frames, update []byte) { out.update(v.session, update) }
 
 // Step reads the next entry and adds to out what a client of version 2 is told in its
 // place. history says that the entry is replayed: what was true only then is left out,
@@ -455,14 +456,19 @@ func (v *View) toolCallUpdate(e Entry, m *acp.Message, history bool, out *Frames
 
 // showCall tells of a call in the session of the subagent whose it is, nil for the log's own.
 func (v *View) showCall(m *acp.Message, update json.RawMessage, home *child, begins bool, out *Frames) {
+	update, tell := v.terminal(update, home, begins, out)
 	v.noteCall(update)
-	if home != nil {
-		v.updateOf(home, v.raiseCall(update), out)
-		return
+	if home == nil {
+		v.runs.note(update, begins)
 	}
-	v.runs.note(update, begins)
-	before, after := m.SplitUpdate()
-	out.add(before, v.raiseCall(update), after)
+	switch {
+	case !tell:
+	case home != nil:
+		v.updateOf(home, v.raiseCall(update), out)
+	default:
+		before, after := m.SplitUpdate()
+		out.add(before, v.raiseCall(update), after)
+	}
 }
 
 // raiseCall returns what is told of a tool call as version 2 has it.
@@ -550,6 +556,12 @@ func (v *View) subagent(_ Entry, m *acp.Message, history bool, out *Frames) {
 	}
 	before, after := m.SplitUpdate()
 	out.add(before, rawjson.DeleteMember(m.Update(), "state"), after)
+}
+
+// compaction passes on what is said of a compaction.
+func (v *View) compaction(_ Entry, m *acp.Message, history bool, out *Frames) {
+	v.begin(m, string(m.UpdateKind()), history, out)
+	out.add(m.Frame())
 }
 
 // liveOnly passes on what is no part of the conversation.

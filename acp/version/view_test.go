@@ -292,12 +292,34 @@ func TestView_IDsAreTheSameInEveryReplay(t *testing.T) {
 	}
 }
 
+// A summary that comes in pieces begins empty in a replay.
+func TestView_Compaction(t *testing.T) {
+	const begins, ends = `{"sessionUpdate":"compaction_update","compactionId":"c","status":"in_progress"}`, `{"sessionUpdate":"compaction_update","compactionId":"c","status":"completed"}`
+	const piece = `{"sessionUpdate":"compaction_summary_chunk","compactionId":"c","content":{"type":"text","text":"x"}}`
+	log := logOf("u "+update(begins), "u "+update(piece), "u "+update(piece), "u "+update(ends))
+	if diff := cmp.Diff([]string{begins, piece, piece, ends}, updatesOf(read(log, 0))); diff != "" {
+		t.Errorf("live (-want +got):\n%s", diff)
+	}
+	const empty = `{"sessionUpdate":"compaction_update","compactionId":"c","summary":[],"status":"in_progress"}`
+	if diff := cmp.Diff([]string{begins, empty, piece, piece, ends}, updatesOf(read(log, len(log)))); diff != "" {
+		t.Errorf("in a replay (-want +got):\n%s", diff)
+	}
+}
+
 func FuzzView(f *testing.F) {
 	f.Add(byte('u'), chunk("agent_message", "x"), prompt("1", "y"))
 	f.Add(byte('u'), update(`{"sessionUpdate":"tool_call","toolCallId":"t","title":"x","content":[{"type":"diff","path":"a","newText":"\n"}]}`), `{"jsonrpc":"2.0","id":1,"result":{}}`)
 	f.Add(byte('q'), `{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"toolCall":{}}}`, update(`{"sessionUpdate":"plan"}`))
 	f.Add(byte('u'), update(`{"sessionUpdate":"config_option_update","configOptions":[{"id":"mode","options":[{"group":1}]}]}`), update(`{"sessionUpdate":"agent_thought_chunk","messageId":null}`))
+	f.Add(byte('u'), update(`{"sessionUpdate":"tool_call","toolCallId":"t","title":"x","content":[{"type":"content","content":{"type":"text","text":"`+"```\\nx\\n```"+`"}}],"_meta":{"sandboxagent.dev":{"terminal":{"command":"x","output":true,"exitCode":1}}}}`), update(`{"sessionUpdate":"notice","severity":"error","title":"x"}`))
 	f.Fuzz(func(t *testing.T, kind byte, one, two string) {
+		if _, err := acp.Parse([]byte(one)); err == nil {
+			if told := (version.Knows{}).Tell([]byte(one)); told != nil {
+				if _, err := acp.Parse(told); err != nil {
+					t.Fatalf("%v: %s", err, told)
+				}
+			}
+		}
 		log := []version.Entry{{Seq: 1, Kind: version.Kind(kind), Frame: []byte(one)}, {Seq: 2, Kind: version.Client, Frame: []byte(two)}, {Seq: 3, Kind: version.Update, Frame: []byte(two)}, {Seq: 4, Kind: version.Update, Frame: []byte(one)}, {Seq: 5, Kind: version.Response, Frame: []byte(one)}}
 		for _, frame := range read(log, 2) {
 			if _, err := acp.Parse([]byte(frame)); err != nil {

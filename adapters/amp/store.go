@@ -2,7 +2,6 @@ package amp
 
 import (
 	"strings"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -20,12 +19,12 @@ type record struct {
 }
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
+func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 	if !isThread(session) {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
 	r, _ := newStore(o.StateDir).Load(session)
-	return bridge.Written((&agent{o: o}).threadFile(bridge.FirstOf(r.Thread, session))), false
+	return adapters.Recorded{Written: bridge.Written((&agent{o: o}).threadFile(bridge.FirstOf(r.Thread, session)))}
 }
 
 func newStore(dir string) *bridge.Store[record] {

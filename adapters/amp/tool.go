@@ -14,8 +14,10 @@ import (
 // the changed place.
 const maxWholeFile = 256 << 10
 
-// toolTask is the tool that runs a subagent.
-const toolTask = "Task"
+const (
+	toolTask = "Task" // runs a subagent
+	toolBash = "Bash" // runs a command
+)
 
 // Tools by what they can do. Others are of no kind that is known.
 var (
@@ -35,6 +37,7 @@ type look struct {
 // input has the members of the tools' inputs that are shown.
 type input struct {
 	Command     string   `json:"cmd"`
+	Cwd         string   `json:"cwd"` // of a command
 	Path        string   `json:"path"`
 	Range       []uint32 `json:"read_range"`
 	Content     string   `json:"content"`
@@ -74,7 +77,7 @@ func describe(name string, raw json.RawMessage, before *string) look {
 		l.locations = bridge.At(in.Path, 0)
 	}
 	switch name {
-	case "Bash":
+	case toolBash:
 		l.kind = schema.ToolKindExecute
 		titled(in.Command)
 	case "Read", "look_at":
@@ -182,13 +185,16 @@ func outcome(c *tool, b *block) *schema.ToolCallUpdate {
 		return u
 	}
 	switch c.name {
-	case "Bash":
+	case toolBash:
 		if o.ExitCode != nil && *o.ExitCode != 0 {
 			u.Status = schema.ToolCallStatusFailed
 		}
 		if o.Output != nil {
 			text = *o.Output
 		}
+		own := c.own()
+		own.Terminal = &bridge.Terminal{Output: true, ExitCode: o.ExitCode}
+		u.Meta = own.Meta()
 		u.Content = bridge.TextContent(bridge.Fenced(text, "console"))
 	case "Read":
 		if o.Content != nil {

@@ -2,6 +2,7 @@ package amp
 
 import (
 	"encoding/json"
+	"path/filepath"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -146,6 +147,14 @@ func (c *tool) introduced() map[string]json.RawMessage {
 	own := c.own()
 	if c.name == toolTask {
 		own.Subagent = &bridge.Subagent{}
+	}
+	if c.name == toolBash {
+		var in input
+		_ = bridge.Lenient(c.input, &in) // a command that cannot be read is not shown
+		own.Terminal = &bridge.Terminal{Command: in.Command}
+		if filepath.IsAbs(in.Cwd) {
+			own.Terminal.Cwd = in.Cwd
+		}
 	}
 	return own.Meta()
 }

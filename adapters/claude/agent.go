@@ -27,7 +27,6 @@ type agent struct {
 	store *store
 	files transcripts
 
-	client   bridge.Client // what it has said of itself
 	sessions *bridge.Sessions[*session]
 }
 
@@ -53,7 +52,6 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 
 // Initialize starts no program.
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
-	a.client.Hears(r)
 	hello := bridge.Hello("claude-code", "Claude Code", a.o)
 	bridge.CancelsCalls(hello)
 	hello.AgentCapabilities.MCPCapabilities.SSE = true

@@ -19,43 +19,40 @@ func FuzzTranslate(f *testing.F) {
 	}
 	bridgetest.Seed(f, 5, kind, func(line string) { f.Add([]byte(line)) })
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		for _, known := range []bool{true, false} {
-			tr := newTranslator(func(path string) (string, bool) { return path, path != "" })
-			tr.notices, tr.compaction = known, known
-			out := bridgetest.NewTranscript(t)
-			prompt := new(work)
-			in := bridge.NewLines(bytes.NewReader(lines), 1<<20)
-			for {
-				line, err := in.Next()
-				if _, ok := err.(*ndjson.TooLongError); ok {
-					continue
-				}
-				if err != nil {
-					break
-				}
-				entry := new(entry)
-				if bridge.Lenient(line, entry) == nil {
-					out.Updates(tr.entry(entry, ""))
-				}
-				e, err := parse(line)
-				if err != nil {
-					continue
-				}
-				prompt.note(e)
-				r := new(controlRequest)
-				if bridge.Lenient(e.Request, r) == nil {
-					out.Updates(tr.asked(r))
-					list := choicesOf(r, []string{modeDefault, modeBypass})
-					if _, err := schema.Encode(permissionRequest("S", r, list)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				out.Updates(tr.translate(e))
-				if e.Type == "result" && prompt.answers(e) {
-					prompt.judge(e)
+		tr := newTranslator(func(path string) (string, bool) { return path, path != "" })
+		out := bridgetest.NewTranscript(t)
+		prompt := new(work)
+		in := bridge.NewLines(bytes.NewReader(lines), 1<<20)
+		for {
+			line, err := in.Next()
+			if _, ok := err.(*ndjson.TooLongError); ok {
+				continue
+			}
+			if err != nil {
+				break
+			}
+			entry := new(entry)
+			if bridge.Lenient(line, entry) == nil {
+				out.Updates(tr.entry(entry, ""))
+			}
+			e, err := parse(line)
+			if err != nil {
+				continue
+			}
+			prompt.note(e)
+			r := new(controlRequest)
+			if bridge.Lenient(e.Request, r) == nil {
+				out.Updates(tr.asked(r))
+				list := choicesOf(r, []string{modeDefault, modeBypass})
+				if _, err := schema.Encode(permissionRequest("S", r, list)); err != nil {
+					t.Fatal(err)
 				}
 			}
-			out.Updates(tr.leftOpen())
+			out.Updates(tr.translate(e))
+			if e.Type == "result" && prompt.answers(e) {
+				prompt.judge(e)
+			}
 		}
+		out.Updates(tr.leftOpen())
 	})
 }

@@ -11,10 +11,9 @@ import (
 
 // shown renders what becomes of the program's lines, one line each, and checks
 // it against the schema.
-func shown(t *testing.T, lines []byte, caps bool) string {
+func shown(t *testing.T, lines []byte) string {
 	t.Helper()
 	tr := newTranslator(nil)
-	tr.notices, tr.compaction = caps, caps
 	set := settings{mode: modeDefault}
 	out := bridgetest.NewTranscript(t)
 	prompt := new(work)
@@ -72,5 +71,5 @@ func shown(t *testing.T, lines []byte, caps bool) string {
 // TestTranslate_Fixtures replays what the program wrote in captured runs. Of the
 // model, which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
-	bridgetest.Fixtures(t, 139, func(t *testing.T, lines []byte) string { return shown(t, lines, true) })
+	bridgetest.Fixtures(t, 139, shown)
 }

@@ -21,17 +21,17 @@ func (t *translator) notice(e *event) []schema.SessionUpdate {
 		if e.Error == errAuth {
 			return nil // the prompt ends with it
 		}
-		return t.say(schema.NoticeSeverityWarning, retryTitle(e), "")
+		return bridge.Notice(schema.NoticeSeverityWarning, retryTitle(e), "")
 	case "model_fallback", "model_refusal_fallback":
 		title := "The model was changed"
 		if e.FallbackModel != "" {
 			title = fmt.Sprintf("Model %s instead of %s", e.FallbackModel, e.OriginalModel)
 		}
-		return t.say(schema.NoticeSeverityWarning, title, bridge.FirstOf(said, e.Trigger))
+		return bridge.Notice(schema.NoticeSeverityWarning, title, bridge.FirstOf(said, e.Trigger))
 	case "model_refusal_no_fallback":
-		return t.say(schema.NoticeSeverityWarning, "The model refused to answer", said)
+		return bridge.Notice(schema.NoticeSeverityWarning, "The model refused to answer", said)
 	case "permission_denied":
-		return t.say(schema.NoticeSeverityInfo, e.ToolName+" was denied", said)
+		return bridge.Notice(schema.NoticeSeverityInfo, e.ToolName+" was denied", said)
 	case "hook_response":
 		output := bridge.FirstOf(e.HookOutput, e.HookStdout, e.HookStderr)
 		if output == "" {
@@ -41,9 +41,9 @@ func (t *translator) notice(e *event) []schema.SessionUpdate {
 		if e.HookOutcome == "error" {
 			severity = schema.NoticeSeverityWarning
 		}
-		return t.say(severity, "Hook "+bridge.FirstOf(e.HookName, e.HookEvent), output)
+		return bridge.Notice(severity, "Hook "+bridge.FirstOf(e.HookName, e.HookEvent), output)
 	case "mirror_error":
-		return t.say(schema.NoticeSeverityWarning, "The conversation could not be saved", bridge.FirstOf(e.Error, said))
+		return bridge.Notice(schema.NoticeSeverityWarning, "The conversation could not be saved", bridge.FirstOf(e.Error, said))
 	}
 	if said == "" && e.Title == "" {
 		return nil
@@ -52,7 +52,7 @@ func (t *translator) notice(e *event) []schema.SessionUpdate {
 	if e.Level == "warning" || e.Level == "error" {
 		severity = schema.NoticeSeverity(e.Level)
 	}
-	return t.say(severity, bridge.FirstOf(e.Title, bridge.OneLine(said)), said)
+	return bridge.Notice(severity, bridge.FirstOf(e.Title, bridge.OneLine(said)), said)
 }
 
 func retryTitle(e *event) string {
@@ -90,49 +90,41 @@ func (t *translator) limited(r *rateLimit) []schema.SessionUpdate {
 	if r.ResetsAt > 0 {
 		about = append(about, "resets at "+time.Unix(int64(r.ResetsAt), 0).UTC().Format(time.RFC3339))
 	}
-	return t.say(severity, title, strings.Join(about, ", "))
-}
-
-func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
-	return bridge.Notice(t.notices, severity, title, description)
+	return bridge.Notice(severity, title, strings.Join(about, ", "))
 }
 
 // compacting takes the start and the failure of a compaction.
 func (t *translator) compacting(e *event) []schema.SessionUpdate {
 	switch {
 	case e.Status != nil && *e.Status == "compacting":
-		t.compact++
-		return t.compactionIs(schema.CompactionStatusInProgress, "")
+		t.compact = ""
+		return t.compactionIs(e, schema.CompactionStatusInProgress)
 	case e.CompactResult != "" && e.CompactResult != "success" || e.CompactError != "":
-		return t.compactionIs(schema.CompactionStatusFailed, bridge.FirstOf(e.CompactError, e.CompactResult))
+		out := t.compactionIs(e, schema.CompactionStatusFailed)
+		failure := bridge.FirstOf(e.CompactError, e.CompactResult)
+		out[0].CompactionUpdate.Error, t.compact = &failure, ""
+		return out
 	}
 	return nil
 }
 
 // compacted takes the end of a compaction.
-func (t *translator) compacted(f *compactFacts) []schema.SessionUpdate {
-	if t.compact == 0 {
-		t.compact++ // it was not announced
+func (t *translator) compacted(e *event) []schema.SessionUpdate {
+	out := t.compactionIs(e, schema.CompactionStatusCompleted)
+	t.compact = ""
+	if e.Compact == nil {
+		return out
 	}
-	out := t.compactionIs(schema.CompactionStatusCompleted, "")
-	if f != nil && f.PostTokens > 0 {
-		t.usage.used = f.PostTokens
+	out[0].CompactionUpdate.Meta = bridge.Compacted(e.Compact.PreTokens, e.Compact.PostTokens)
+	if e.Compact.PostTokens > 0 {
+		t.usage.used = e.Compact.PostTokens
 		out = append(out, t.usage.update()...)
-	}
-	if !t.compaction && f != nil {
-		s := fmt.Sprintf("The conversation was compacted from %d to %d tokens.\n", f.PreTokens, f.PostTokens)
-		out = append(out, schema.AgentThought(schema.TextBlock(s)))
 	}
 	return out
 }
 
-func (t *translator) compactionIs(status schema.CompactionStatus, failure string) []schema.SessionUpdate {
-	if !t.compaction {
-		return nil
-	}
-	u := &schema.CompactionUpdate{CompactionID: schema.CompactionID("compaction-" + strconv.Itoa(t.compact)), Status: status}
-	if failure != "" {
-		u.Error = &failure
-	}
-	return []schema.SessionUpdate{{CompactionUpdate: u}}
+// compactionIs tells of a compaction, which has the id of the first event of it.
+func (t *translator) compactionIs(e *event, status schema.CompactionStatus) []schema.SessionUpdate {
+	t.compact = bridge.FirstOf(t.compact, "compaction-"+e.UUID)
+	return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(t.compact), Status: status}}}
 }

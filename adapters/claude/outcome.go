@@ -86,6 +86,27 @@ func outcome(c *tool, b contentBlock, raw json.RawMessage) ([]schema.ToolCallCon
 	return shownBlocks(b.Content), nil
 }
 
+// exited is how the result of a command that has failed begins.
+const exited = "Exit code "
+
+// ofTerminal says what a command's result tells of its terminal, nil for nothing: it was
+// not run, or goes on in the background.
+func ofTerminal(b contentBlock, output json.RawMessage) *bridge.Terminal {
+	if !b.IsError {
+		if backgroundTask(output) != "" {
+			return nil
+		}
+		return &bridge.Terminal{Output: true}
+	}
+	rest, failed := strings.CutPrefix(plain(b.Content), exited)
+	line, _, _ := strings.Cut(rest, "\n")
+	code, err := strconv.Atoi(line)
+	if !failed || err != nil {
+		return nil
+	}
+	return &bridge.Terminal{Output: true, ExitCode: &code}
+}
+
 func shellOutput(o *output, b contentBlock) string {
 	s := strings.TrimRight(o.Stdout, "\n")
 	if o.Stderr != "" {

@@ -65,7 +65,6 @@ func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 	s.turns = turn.New[work](s.ctx)
 	s.turns.Watch(bridge.Works(s.ctx, a.peer, func() schema.SessionID { return s.id }))
 	s.tr = newTranslator(func(path string) (string, bool) { return bridge.TextBefore(cwd, path) })
-	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }
 

@@ -2,7 +2,6 @@ package claude
 
 import (
 	"slices"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -66,13 +65,13 @@ func (r record) newest(id string) string {
 }
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
+func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 	r, _ := newStore(o.StateDir).Load(session)
 	file, err := transcriptsOf((&agent{o: o}).environ()).find(r.newest(session), "")
 	if err != nil {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
-	return bridge.Written(file), false
+	return bridge.Recorded(file)
 }
 
 // made remembers a new session.

@@ -88,13 +88,13 @@ func (t *translator) announce(id, name string, input json.RawMessage, parent, me
 		c.shown = true
 		call := &schema.ToolCall{
 			ToolCallID: c.id, Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
-			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.introduced(),
+			Content: look.content, Locations: look.locations, RawInput: input, Meta: c.introduced().Meta(),
 		}
 		return []schema.SessionUpdate{{ToolCall: call}}
 	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
 		ToolCallID: c.id, Title: &look.title, Kind: look.kind,
-		Content: look.content, Locations: look.locations, RawInput: input, Meta: c.meta(),
+		Content: look.content, Locations: look.locations, RawInput: input, Meta: c.known().Meta(),
 	}}}
 }
 
@@ -118,13 +118,25 @@ func (c *tool) meta() map[string]json.RawMessage { return c.own().Meta() }
 // subagentTools run subagents.
 var subagentTools = []string{"Agent", "Task"}
 
-// introduced says whose call it is that begins, and whether it shows a subagent.
-func (c *tool) introduced() map[string]json.RawMessage {
-	own := c.own()
+// shells run commands.
+var shells = []string{"Bash", "PowerShell"}
+
+// introduced says whose call it is that begins, and what it shows.
+func (c *tool) introduced() bridge.Own {
+	own := c.known()
 	if slices.Contains(subagentTools, c.name) {
 		own.Subagent = &bridge.Subagent{Cancel: true}
 	}
-	return own.Meta()
+	return own
+}
+
+// known says whose call it is, and the command that it runs, once that is known.
+func (c *tool) known() bridge.Own {
+	own := c.own()
+	if command := rawjson.MemberString(c.input, "command"); command != "" && slices.Contains(shells, c.name) {
+		own.Terminal = &bridge.Terminal{Command: command}
+	}
+	return own
 }
 
 // readBefore returns the text of the file that a tool is about to change.
@@ -196,6 +208,12 @@ func (t *translator) ended(b contentBlock, output json.RawMessage) []schema.Sess
 	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
 	if !launched(output) {
 		u.Content, u.Locations = outcome(c, b, output)
+	}
+	if slices.Contains(shells, c.name) {
+		own := c.own()
+		if own.Terminal = ofTerminal(b, output); own.Terminal != nil {
+			u.Meta = own.Meta()
+		}
 	}
 	u.RawOutput = rawOutput(b, output)
 	if !launched(output) {

@@ -24,8 +24,6 @@ type translator struct {
 	// file returns the text of a file before a tool changes it; ok is false when
 	// it cannot be read. It may be nil.
 	file func(path string) (string, bool)
-	// notices and compaction say what the client shows.
-	notices, compaction bool
 
 	streaming string // id of the main thread's message that streams
 	said      bool   // some of its text was sent
@@ -40,7 +38,7 @@ type translator struct {
 
 	mode    string // the permission mode, as last reported
 	session string // the newest native id
-	compact int    // compactions so far
+	compact string // the id of the compaction that goes on, "" for none
 }
 
 func newTranslator(file func(path string) (string, bool)) *translator {
@@ -189,7 +187,7 @@ func (t *translator) system(e *event) []schema.SessionUpdate {
 	case "status":
 		return append(t.modeIs(e.Mode), t.compacting(e)...)
 	case "compact_boundary":
-		return t.compacted(e.Compact)
+		return t.compacted(e)
 	case "commands_changed":
 		return commandsUpdate(e.Commands)
 	case "task_started":

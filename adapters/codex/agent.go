@@ -25,8 +25,6 @@ type agent struct {
 	log   *slog.Logger
 	store *store
 
-	client bridge.Client // what it has said of itself
-
 	mu       sync.Mutex
 	servers  *bridge.Servers[struct{}, *server] // one
 	sessions map[schema.SessionID]*session
@@ -64,7 +62,6 @@ func (a *agent) server(ctx context.Context) (*server, error) { return a.servers.
 
 // Initialize starts no process.
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
-	a.client.Hears(r)
 	hello := bridge.Hello("codex", "Codex", a.o)
 	bridge.CancelsCalls(hello)
 	hello.AgentCapabilities.Auth = &schema.AgentAuthCapabilities{Status: &schema.AuthStatusCapabilities{}, Logout: &schema.LogoutCapabilities{}}

@@ -9,7 +9,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-// cancelCall breaks off what the subagents do that a call has made, and what they run.
+// cancelCall ends the command that a call runs, or breaks off what the subagents do that it
+// has made, and what they run.
 func (a *agent) cancelCall(ctx context.Context, params json.RawMessage) (any, error) {
 	id, call, err := bridge.CallToCancel(params)
 	if err != nil {
@@ -21,8 +22,12 @@ func (a *agent) cancelCall(ctx context.Context, params json.RawMessage) (any, er
 	}
 	s.out.Lock()
 	threads := s.tr.threadsOf(call)
+	thread, process := s.tr.processOf(call)
 	s.out.Unlock()
-	if len(threads) == 0 {
+	switch {
+	case process != "":
+		return nil, s.endProcess(ctx, call, thread, process)
+	case len(threads) == 0:
 		return nil, bridge.NotCancellable(call)
 	}
 	for _, thread := range threads {
@@ -31,6 +36,31 @@ func (a *agent) cancelCall(ctx context.Context, params json.RawMessage) (any, er
 		}
 	}
 	return nil, nil
+}
+
+// endProcess ends the command that a call runs. Its item ends by that.
+func (s *session) endProcess(ctx context.Context, call schema.ToolCallID, thread, process string) error {
+	var done struct {
+		Terminated bool `json:"terminated"`
+	}
+	err := s.srv.call(ctx, "thread/backgroundTerminals/terminate", map[string]string{"threadId": thread, "processId": process}, &done)
+	switch {
+	case err != nil:
+		return acp.Errorf(acp.CodeInternal, "codex does not end the command: %v", err)
+	case !done.Terminated:
+		return bridge.NotCancellable(call)
+	}
+	return nil
+}
+
+// processOf returns the process of the command that a call runs, and its thread; "" for none.
+func (t *translator) processOf(call schema.ToolCallID) (thread, process string) {
+	for _, s := range t.items {
+		if s.id == call && !s.over && s.item.Type == "commandExecution" {
+			return s.thread, s.item.Process
+		}
+	}
+	return "", ""
 }
 
 // endThread breaks off the turn of a subagent, and ends the commands that it runs. The error

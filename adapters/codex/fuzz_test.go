@@ -20,7 +20,6 @@ func FuzzTranslate(f *testing.F) {
 		f.Add([]byte(open + strings.ReplaceAll(line, thread+`"`, `T"`)))
 	})
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		shownLines(t, lines, true)
-		shownLines(t, lines, false)
+		shownLines(t, lines)
 	})
 }

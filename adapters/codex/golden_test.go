@@ -20,17 +20,16 @@ import (
 // that was opened, as sessions have it. Lines that begin with "> " were sent.
 type player struct {
 	*bridgetest.Transcript
-	known   bool                   // the client knows notices and compactions
 	threads map[string]*translator // those of subagents included
 	turns   map[string]*work       // by thread
 	sent    map[string]string      // methods by id
 	asked   map[string]*question   // by id
 }
 
-func newPlayer(t *testing.T, known bool) *player {
+func newPlayer(t *testing.T) *player {
 	return &player{
-		Transcript: bridgetest.NewTranscript(t), known: known,
-		threads: map[string]*translator{}, turns: map[string]*work{}, sent: map[string]string{}, asked: map[string]*question{},
+		Transcript: bridgetest.NewTranscript(t),
+		threads:    map[string]*translator{}, turns: map[string]*work{}, sent: map[string]string{}, asked: map[string]*question{},
 	}
 }
 
@@ -39,7 +38,7 @@ func (p *player) open(thread string) *translator {
 		return tr
 	}
 	tr := newTranslator()
-	tr.thread, tr.notices, tr.compaction = thread, p.known, p.known
+	tr.thread = thread
 	p.threads[thread] = tr
 	p.turns[thread] = &work{ids: map[string]bool{}}
 	return tr
@@ -90,7 +89,6 @@ func (p *player) response(method string, line []byte) {
 			continue
 		}
 		tr := newTranslator()
-		tr.notices, tr.compaction = p.known, p.known
 		p.WriteString("past turn\n")
 		p.Updates(tr.replay(&one))
 	}
@@ -166,9 +164,9 @@ func (p *player) notification(method string, params, line []byte) {
 }
 
 // shown renders what becomes of lines.
-func shownLines(t *testing.T, lines []byte, known bool) string {
+func shownLines(t *testing.T, lines []byte) string {
 	t.Helper()
-	p := newPlayer(t, known)
+	p := newPlayer(t)
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
 	for {
 		line, err := in.Next()
@@ -188,7 +186,7 @@ func shownLines(t *testing.T, lines []byte, known bool) string {
 // TestTranslate_Fixtures replays what codex wrote in captured runs. Of the model,
 // which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
-	bridgetest.Fixtures(t, 55, func(t *testing.T, lines []byte) string { return shownLines(t, lines, true) })
+	bridgetest.Fixtures(t, 55, shownLines)
 }
 
 // On a busy machine a subagent is done before the call that made it says which
@@ -199,14 +197,14 @@ func TestTranslate_SubagentBeforeItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines, _, _ := bytes.Cut(file, []byte("-- updates --\n"))
-	inOrder := shownLines(t, lines, true)
+	inOrder := shownLines(t, lines)
 	all := bytes.SplitAfter(lines, []byte("\n"))
 	named := slices.IndexFunc(all, func(l []byte) bool {
 		return bytes.Contains(l, []byte(`"method":"item/completed"`)) && bytes.Contains(l, []byte(`"tool":"spawnAgent"`))
 	})
 	late := slices.Concat(all[:named], all[named+1:], all[named:named+1])
 	sorted := func(s string) []string { return slices.Sorted(strings.SplitSeq(s, "\n")) }
-	if diff := cmp.Diff(sorted(inOrder), sorted(shownLines(t, bytes.Join(late, nil), true))); diff != "" {
+	if diff := cmp.Diff(sorted(inOrder), sorted(shownLines(t, bytes.Join(late, nil)))); diff != "" {
 		t.Errorf("what is shown (-named at once, +named last):\n%s", diff)
 	}
 }

@@ -242,6 +242,9 @@ func (t *translator) announce(s *shown, parent string) []schema.SessionUpdate {
 	if it.Type == "collabAgentToolCall" && it.Tool == toolSpawn {
 		own.Subagent = &bridge.Subagent{Cancel: true}
 	}
+	if it.Type == "commandExecution" {
+		own.Terminal, own.Cancel = &bridge.Terminal{Command: commandOf(it.Command, it.Actions), Cwd: it.Cwd}, it.Process != ""
+	}
 	return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
 		ToolCallID: s.id, Title: l.title, Name: &l.name, Kind: l.kind, Status: status,
 		Content: l.content, Locations: l.locations, RawInput: encoded(l.input), Meta: own.Meta(),
@@ -275,9 +278,10 @@ func (t *translator) showOutputs() []schema.SessionUpdate {
 			continue
 		}
 		s.waits = false
+		own := t.own(t.children[s.thread])
+		own.Terminal = &bridge.Terminal{Output: true}
 		out = append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{
-			ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Content: shownOutput(s.output.text()),
-			Meta: t.parentMeta(t.children[s.thread]),
+			ToolCallID: s.id, Status: schema.ToolCallStatusInProgress, Content: shownOutput(s.output.text()), Meta: own.Meta(),
 		}})
 	}
 	t.dirty = nil
@@ -322,12 +326,18 @@ func (t *translator) ended(s *shown, parent string) []schema.SessionUpdate {
 		if it.ExitCode == nil || *it.ExitCode != 0 {
 			u.Status = schema.ToolCallStatusFailed
 		}
+		own := t.own(parent)
+		own.Terminal = &bridge.Terminal{}
+		if it.ExitCode != nil && *it.ExitCode >= 0 { // -1 is of a command that was ended
+			own.Terminal.ExitCode = it.ExitCode
+		}
 		if output != "" || s.output.len() > 0 {
-			u.Content = shownOutput(output)
+			u.Content, own.Terminal.Output = shownOutput(output), true
 		}
 		if it.Status == "declined" {
-			u.Content = bridge.TextContent("It was declined.")
+			u.Content, own.Terminal.Output = bridge.TextContent("It was declined."), false
 		}
+		u.Meta = own.Meta()
 	case "fileChange":
 		u.Content, u.Locations = changed(it.Changes)
 		if it.Status != "completed" {

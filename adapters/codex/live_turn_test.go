@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridgetest"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -287,13 +288,34 @@ func (c *client) output(from int, text string) {
 	})
 }
 
-// liveCancelEndsTheCommand: codex itself lets it run on.
+// liveCancelEndsTheCommand: codex itself lets it run on. One that is cancelled by itself
+// ends, and its turn goes on.
 func liveCancelEndsTheCommand(t *testing.T, w *world) {
 	c := w.open(schema.ClientCapabilities{}, nil)
 	id := c.New(full)
 	pid := filepath.Join(w.Cwd, "pid")
 	from := c.Seen()
-	p := c.Prompt(id, "run echo $$ > "+pid+"; while true; do echo tock; sleep 0.2; done")
+	p := c.Prompt(id, "run while true; do echo tick; sleep 0.2; done")
+	c.output(from, "tick")
+	call := map[string]any{"sessionId": id}
+	for shown := range calls(c.Updates(from)) {
+		call["toolCallId"] = shown
+	}
+	c.Must(bridge.MethodCancelCall, call)
+	if r, e := c.Result(p); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
+		t.Errorf("a turn whose command was cancelled ended with %s, %v", r, e)
+	}
+	for _, shown := range calls(c.Updates(from)) {
+		if shown.Status != schema.ToolCallStatusFailed {
+			t.Errorf("the command that was cancelled is %s", shown.Status)
+		}
+	}
+	if _, err := c.Call(bridge.MethodCancelCall, call); err == nil || err.Code != acp.CodeInvalidParams {
+		t.Errorf("a command that is over was cancelled: %v", err)
+	}
+
+	from = c.Seen()
+	p = c.Prompt(id, "run echo $$ > "+pid+"; while true; do echo tock; sleep 0.2; done")
 	c.output(from, "tock")
 	if !alive(t, pid) {
 		t.Fatal("the command does not run")

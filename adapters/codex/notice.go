@@ -39,36 +39,14 @@ func (t *translator) notice(e *event) []schema.SessionUpdate {
 	return nil
 }
 
-// say shows a notice. A client that does not know notices gets it as a thought,
-// since a long silence would say less.
+// say shows a notice.
 func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
-	title = bridge.FirstOf(title, bridge.OneLine(description), "Codex has a notice without a text")
-	if description == title {
-		description = ""
-	}
-	if t.notices {
-		n := &schema.Notice{Severity: severity, Title: title}
-		if description != "" {
-			n.Description = &description
-		}
-		return []schema.SessionUpdate{{Notice: n}}
-	}
-	s := title
-	if description != "" {
-		s += " (" + description + ")"
-	}
-	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock(s + "\n"))}
+	return bridge.Notice(severity, bridge.FirstOf(title, bridge.OneLine(description), "Codex has a notice without a text"), description)
 }
 
 // compacting shows a compaction.
 func (t *translator) compacting(s *shown, status schema.CompactionStatus) []schema.SessionUpdate {
-	if t.compaction {
-		return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(s.item.ID), Status: status}}}
-	}
-	if status != schema.CompactionStatusCompleted {
-		return nil
-	}
-	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock("The conversation was compacted.\n"))}
+	return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(s.item.ID), Status: status}}}
 }
 
 // unauthorized reports whether a failure means: log in, or give a valid key.

@@ -58,7 +58,6 @@ func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *se
 	s.turns = turn.New[work](s.ctx)
 	s.turns.Watch(bridge.Works(s.ctx, a.peer, func() schema.SessionID { return s.id }))
 	s.tr.thread = s.thread
-	s.tr.notices, s.tr.compaction = a.client.Shows()
 	s.set = settings{models: srv.models, confined: srv.confined}
 	s.set.take(&threadSettings{Approval: got.Approval, Sandbox: got.Sandbox, Model: got.Model, Effort: got.Effort})
 	return s

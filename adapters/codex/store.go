@@ -2,7 +2,6 @@ package codex
 
 import (
 	"path/filepath"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -34,16 +33,16 @@ func (s *store) change(id, cwd string, edit func(r *record)) error {
 }
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
+func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 	if !bridge.IsUUID(session) {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
 	r, _ := newStore(o.StateDir).Load(session)
 	found, _ := filepath.Glob(filepath.Join(home((&agent{o: o}).environ()), "sessions", "*", "*", "*", "rollout-*-"+bridge.FirstOf(r.Thread, session)+".jsonl"))
 	if len(found) == 0 {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
-	return bridge.Written(found[len(found)-1]), false
+	return bridge.Recorded(found[len(found)-1])
 }
 
 // aliases returns the sessions whose threads have other ids, by thread.

@@ -16,9 +16,6 @@ const maxItems = 1024
 // translator turns the notifications about one thread, and about those of its
 // subagents, into updates. It does no I/O and is used by one goroutine at a time.
 type translator struct {
-	// notices and compaction say what the client shows.
-	notices, compaction bool
-
 	thread   string
 	children map[string]string // threads of subagents, and the calls that made them
 	unnamed  []*event          // what threads said that no call has named yet
@@ -295,10 +292,12 @@ func (t *translator) abandon(s *shown, parent string) []schema.SessionUpdate {
 	case !s.call:
 		return nil
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusFailed, Meta: t.parentMeta(parent)}
+	own := t.own(parent)
+	u := &schema.ToolCallUpdate{ToolCallID: s.id, Status: schema.ToolCallStatusFailed}
 	if s.output.len() > 0 {
-		u.Content = shownOutput(s.output.text())
+		u.Content, own.Terminal = shownOutput(s.output.text()), &bridge.Terminal{Output: true}
 	}
+	u.Meta = own.Meta()
 	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 

@@ -97,7 +97,7 @@ func (c *negotiated) hear(ctx context.Context, m *acp.Message) error {
 		return c.Conn.Write(ctx, *c.hello)
 	default:
 		if lowered, two := version.Offered(m); two {
-			c.agent = version.NewAgent(c.hello.Params())
+			c.agent = version.NewAgent()
 			*m = lowered
 		}
 		c.hello = nil

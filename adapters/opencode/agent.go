@@ -45,8 +45,6 @@ type agent struct {
 
 	abortBound time.Duration // how long the server may leave an abort unanswered
 
-	client bridge.Client // what it has said of itself
-
 	mu       sync.Mutex
 	servers  *bridge.Servers[kind, *server]
 	sessions map[schema.SessionID]*session
@@ -83,7 +81,6 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 
 // Initialize starts no process.
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
-	a.client.Hears(r)
 	hello := bridge.Hello("opencode", "OpenCode", a.o)
 	bridge.CancelsCalls(hello)
 	hello.AgentCapabilities.MCPCapabilities.SSE = true

@@ -19,10 +19,9 @@ import (
 // that was sent, or an answer to one.
 type player struct {
 	*bridgetest.Transcript
-	t     *testing.T
-	known bool // the client knows notices and compactions
-	all   map[string]*translator
-	off   map[string]bool // sessions that were aborted
+	t   *testing.T
+	all map[string]*translator
+	off map[string]bool // sessions that were aborted
 }
 
 func (p *player) open(id string) *translator {
@@ -30,7 +29,6 @@ func (p *player) open(id string) *translator {
 		return tr
 	}
 	tr := newTranslator(id, "/workspace")
-	tr.notices, tr.compaction = p.known, p.known
 	tr.window = func(string, string) uint64 { return 200_000 }
 	p.all[id] = tr
 	return tr
@@ -87,7 +85,6 @@ func (p *player) answer(answer string, line, body []byte) {
 		}
 		p.WriteString("the past\n")
 		tr := newTranslator(strings.Split(answer, "/")[2], "/workspace")
-		tr.notices, tr.compaction = p.known, p.known
 		for i := range list {
 			p.Updates(tr.past(&list[i]))
 		}
@@ -132,9 +129,9 @@ func (p *player) event(e *event) {
 }
 
 // shownLines renders what becomes of lines.
-func shownLines(t *testing.T, lines []byte, known bool) string {
+func shownLines(t *testing.T, lines []byte) string {
 	t.Helper()
-	p := &player{Transcript: bridgetest.NewTranscript(t), t: t, known: known, all: map[string]*translator{}, off: map[string]bool{}}
+	p := &player{Transcript: bridgetest.NewTranscript(t), t: t, all: map[string]*translator{}, off: map[string]bool{}}
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
 	for {
 		line, err := in.Next()
@@ -161,7 +158,7 @@ func shownLines(t *testing.T, lines []byte, known bool) string {
 // TestTranslate_Fixtures replays what the server reported in captured runs. Of
 // the model, which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
-	bridgetest.Fixtures(t, 70, func(t *testing.T, lines []byte) string { return shownLines(t, lines, true) })
+	bridgetest.Fixtures(t, 70, shownLines)
 }
 
 // FuzzTranslate feeds lines of any kind to translators. Whatever comes out must
@@ -176,7 +173,6 @@ func FuzzTranslate(f *testing.F) {
 		f.Add([]byte(strings.ReplaceAll(line, session+`"`, `ses_1"`)))
 	})
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		shownLines(t, lines, true)
-		shownLines(t, lines, false)
+		shownLines(t, lines)
 	})
 }

@@ -162,7 +162,7 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	s.emit(func(t *translator) []schema.SessionUpdate {
 		out := s.commandsUpdate()
 		for _, f := range o.failed {
-			out = append(out, t.say(schema.NoticeSeverityWarning, f, "")...)
+			out = append(out, bridge.Notice(schema.NoticeSeverityWarning, f, "")...)
 		}
 		return out
 	})

@@ -48,7 +48,6 @@ func (a *agent) newSession(srv *server, id schema.SessionID, up *setup, c *catal
 	s.turns = turn.New[work](s.ctx)
 	s.tr.window = c.window
 	s.tr.textOf = textBefore
-	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }
 

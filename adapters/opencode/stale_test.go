@@ -66,7 +66,6 @@ func TestTranslate_BrokenAnswers(t *testing.T) {
 		"shorter":           {[][]string{{"one two"}, {"one"}}, "one two"},
 	} {
 		tr := newTranslator("ses_1", "/workspace")
-		tr.notices = true
 		got := tr.translate(&event{Type: "message.updated", Session: "ses_1", message: &message{ID: "msg_1", Role: "assistant", Session: "ses_1"}})
 		for i, pieces := range c.attempts {
 			p := part{ID: "prt_" + string(rune('a'+i)), Session: "ses_1", Message: "msg_1", Type: "text"}

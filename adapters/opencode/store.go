@@ -2,7 +2,6 @@ package opencode
 
 import (
 	"path/filepath"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -11,14 +10,14 @@ import (
 var _ adapters.Recorder = Adapter{}
 
 // Recorded implements [adapters.Recorder]. The program keeps all sessions in one database.
-func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
+func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 	if !native.MatchString(session) {
-		return time.Time{}, true
+		return adapters.Recorded{Shared: true}
 	}
 	file := filepath.Join(bridge.DataDir(bridge.Environ(o, nil), ID), "opencode.db")
-	at = bridge.Written(file)
+	at := bridge.Written(file)
 	if newer := bridge.Written(file + "-wal"); newer.After(at) { // what is not in the file yet
 		at = newer
 	}
-	return at, true
+	return adapters.Recorded{Written: at, Shared: true}
 }

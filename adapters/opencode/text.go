@@ -160,15 +160,12 @@ func (t *translator) compacting(p *part) []schema.SessionUpdate {
 		return nil
 	}
 	t.remember(p)
-	if !t.compaction {
-		return nil
-	}
 	return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(p.Message), Status: schema.CompactionStatusInProgress}}}
 }
 
 // summarized shows a piece of what a compaction keeps.
 func (t *translator) summarized(compaction string, s *shown, text string) []schema.SessionUpdate {
-	if !t.compaction || s.session != t.root || s.kind != "text" {
+	if s.session != t.root || s.kind != "text" {
 		return nil
 	}
 	return []schema.SessionUpdate{{CompactionSummaryChunk: &schema.CompactionSummaryChunk{
@@ -196,13 +193,7 @@ func (t *translator) compactionOver(message string, how schema.CompactionStatus)
 			continue
 		}
 		s.over = true
-		if t.compaction {
-			return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(message), Status: how}}}
-		}
-		if how == schema.CompactionStatusCompleted {
-			return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock("The conversation was compacted.\n"))}
-		}
-		return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock("The conversation could not be compacted.\n"))}
+		return []schema.SessionUpdate{{CompactionUpdate: &schema.CompactionUpdate{CompactionID: schema.CompactionID(message), Status: how}}}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ const (
 	toolTask    = "task"
 	toolTodo    = "todowrite"
 	toolInvalid = "invalid"
+	toolBash    = "bash"
 )
 
 const (
@@ -51,6 +52,7 @@ type input struct {
 	Tool        string `json:"tool"`  // of invalid
 	Error       string `json:"error"` // of invalid
 	Patch       string `json:"patchText"`
+	Workdir     string `json:"workdir"` // of a command
 }
 
 // metadata has the members of tools' metadata that matter.
@@ -90,7 +92,7 @@ func (t *translator) describe(tool string, raw json.RawMessage) look {
 	}
 	file := t.absolute(in.FilePath)
 	switch tool {
-	case "bash":
+	case toolBash:
 		l.kind = schema.ToolKindExecute
 		titled(in.Command, in.Description, "Command")
 		if in.Description != "" && in.Command != "" && in.Description != in.Command {
@@ -171,10 +173,12 @@ func (t *translator) called(p *part, at int64) []schema.SessionUpdate {
 		u := t.update(s, schema.ToolCallStatusInProgress)
 		t.detail(s, u, p.State)
 		t.lookBefore(s, p.State)
-		u.Content = s.content()
-		if output := decoded[metadata](p.State.Metadata).Output; p.Tool == "bash" && output != "" {
+		output := decoded[metadata](p.State.Metadata).Output
+		if p.Tool == toolBash && output != "" {
 			s.output = output
-			u.Content = s.content()
+		}
+		t.goesOn(s, u)
+		if p.Tool == toolBash && output != "" {
 			if s.at != 0 && at-s.at < showEvery {
 				if !slices.Contains(t.dirty, p.ID) {
 					t.dirty = append(t.dirty, p.ID)
@@ -205,6 +209,9 @@ func (t *translator) announce(s *shown, st *toolState) []schema.SessionUpdate {
 	l, own := s.look, t.own(s.session)
 	if s.tool == toolTask {
 		own.Subagent = &bridge.Subagent{Cancel: true}
+	}
+	if s.tool == toolBash && !empty(st.Input) {
+		own.Terminal = t.command(st.Input)
 	}
 	c := &schema.ToolCall{
 		ToolCallID: schema.ToolCallID(s.id), Title: l.title, Name: &s.tool, Kind: l.kind, Status: schema.ToolCallStatusPending,
@@ -259,6 +266,34 @@ func (s *shown) content() []schema.ToolCallContent {
 	return out
 }
 
+// goesOn shows what there is of a call that has no result.
+func (t *translator) goesOn(s *shown, u *schema.ToolCallUpdate) {
+	u.Content = s.content()
+	t.terminal(s, u, bridge.Terminal{Output: s.output != ""})
+}
+
+// command is the command that a call's input asks for.
+func (t *translator) command(raw json.RawMessage) *bridge.Terminal {
+	in := decoded[input](raw)
+	return &bridge.Terminal{Command: in.Command, Cwd: t.absolute(bridge.FirstOf(in.Workdir, t.cwd))}
+}
+
+// terminal says what an update tells of the command that its call runs, if it runs one.
+func (t *translator) terminal(s *shown, u *schema.ToolCallUpdate, about bridge.Terminal) {
+	if s.tool != toolBash {
+		return
+	}
+	if u.RawInput != nil {
+		known := t.command(u.RawInput)
+		about.Command, about.Cwd = known.Command, known.Cwd
+	}
+	if about != (bridge.Terminal{}) {
+		own := t.own(s.session)
+		own.Terminal = &about
+		u.Meta = own.Meta()
+	}
+}
+
 // showOutputs shows the output that came since it was shown last.
 func (t *translator) showOutputs() []schema.SessionUpdate {
 	var out []schema.SessionUpdate
@@ -268,7 +303,7 @@ func (t *translator) showOutputs() []schema.SessionUpdate {
 			continue
 		}
 		u := t.update(s, schema.ToolCallStatusInProgress)
-		u.Content = s.content()
+		t.goesOn(s, u)
 		out = append(out, schema.SessionUpdate{ToolCallUpdate: u})
 	}
 	t.dirty = nil
@@ -283,7 +318,7 @@ func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 	u.Content = nil
 	replaced := false
 	switch s.tool {
-	case "bash":
+	case toolBash:
 		u.Content = s.look.content
 		if output != "" {
 			u.Content = append(u.Content[:len(u.Content):len(u.Content)], shownOutput(output)...)
@@ -293,6 +328,7 @@ func (t *translator) result(s *shown, u *schema.ToolCallUpdate, st *toolState) {
 			u.Status = schema.ToolCallStatusFailed // it ended so, or did not end by itself
 		}
 		u.RawOutput = encoded(raw)
+		t.terminal(s, u, bridge.Terminal{Output: output != "", ExitCode: meta.Exit})
 	case "read":
 		text := rawjson.MemberString(meta.Display, "text")
 		if text != "" {
@@ -366,7 +402,7 @@ func diffOf(path, diff string) []schema.ToolCallContent {
 func (t *translator) shut(s *shown) []schema.SessionUpdate {
 	s.over = true
 	u := t.update(s, schema.ToolCallStatusFailed)
-	u.Content = s.content()
+	t.goesOn(s, u)
 	return []schema.SessionUpdate{{ToolCallUpdate: u}}
 }
 

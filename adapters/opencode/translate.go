@@ -25,8 +25,6 @@ const (
 // translator turns the events about one session, and about those of its
 // subagents, into updates. It does no I/O but textOf, and is used by one goroutine at a time.
 type translator struct {
-	// notices and compaction say what the client shows.
-	notices, compaction bool
 	// window is how much a model's context holds, 0 when that is not known.
 	window func(provider, model string) uint64
 	// textOf reads a file that nobody has written since; nil where nothing is read.
@@ -152,7 +150,7 @@ func (t *translator) status(e *event) []schema.SessionUpdate {
 	if e.Session != t.root {
 		about = "Subagent: " + about
 	}
-	return t.say(schema.NoticeSeverityWarning, about+": "+bridge.OneLine(reason(e.Status.Message)), "")
+	return bridge.Notice(schema.NoticeSeverityWarning, about+": "+bridge.OneLine(reason(e.Status.Message)), "")
 }
 
 // reason is an error's text without the JSON around it.
@@ -161,22 +159,6 @@ func reason(s string) string {
 		return bridge.FirstOf(rawjson.MemberString(raw, "message"), rawjson.MemberString(raw, "error", "message"), s)
 	}
 	return bridge.FirstOf(s, "the model provider failed without a reason")
-}
-
-// say shows a notice. A client that does not know notices gets it as a thought,
-// since a long silence would say less.
-func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
-	if t.notices {
-		n := &schema.Notice{Severity: severity, Title: title}
-		if description != "" {
-			n.Description = &description
-		}
-		return []schema.SessionUpdate{{Notice: n}}
-	}
-	if description != "" {
-		title += " (" + description + ")"
-	}
-	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock(title + "\n"))}
 }
 
 // messaged takes a message without its parts.

@@ -25,7 +25,6 @@ type agent struct {
 	store *bridge.Store[record]
 	files conversations
 
-	client   bridge.Client // what it has said of itself
 	sessions *bridge.Sessions[*session]
 }
 
@@ -51,7 +50,6 @@ func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 
 // Initialize starts no program.
 func (a *agent) Initialize(_ context.Context, r *schema.InitializeRequest) (*schema.InitializeResponse, error) {
-	a.client.Hears(r)
 	hello := bridge.Hello(ID, "Pi", a.o)
 	hello.AuthMethods = authMethods()
 	return hello, nil

@@ -122,5 +122,5 @@ func (t *translator) ran(id string, raw json.RawMessage, err error) []schema.Ses
 	case bad:
 		said += "\nCommand exited with code " + decimal(*r.ExitCode)
 	}
-	return t.ended(id, "bash", result{content: []block{{Type: "text", Text: said}}, failed: bad})
+	return t.ended(id, "bash", result{content: []block{{Type: "text", Text: said}}, failed: bad, code: r.ExitCode})
 }

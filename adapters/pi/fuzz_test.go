@@ -19,41 +19,39 @@ func FuzzTranslate(f *testing.F) {
 	}
 	bridgetest.Seed(f, 3, kind, func(line string) { f.Add([]byte(line)) })
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		for _, known := range []bool{true, false} {
-			tr := stopped(known)
-			tr.file = func(path string) before { return before{there: path != "", read: len(path)%2 == 0, text: path} }
-			s := &session{id: "S", cwd: "/workspace"}
-			out := bridgetest.NewTranscript(t)
-			prompt := new(work)
-			in := bridge.NewLines(bytes.NewReader(lines), 1<<20)
-			for {
-				line, err := in.Next()
-				if _, ok := err.(*ndjson.TooLongError); ok {
-					continue
-				}
-				if err != nil {
-					break
-				}
-				entry := new(entry)
-				if bridge.Lenient(line, entry) == nil {
-					out.Updates(tr.entry(entry))
-				}
-				e, err := parse(line)
-				if err != nil {
-					continue
-				}
-				out.Updates(tr.translate(e))
-				out.Updates(tr.notified(e))
-				if q, ok := asked(e, "M"); ok {
-					out.Request("permission", acp.MethodSessionRequestPermission, s.permissionRequest(q, tr.tools[q.Call]))
-				}
-				if m := e.message(); m != nil {
-					prompt.last = m
-					prompt.count(m.Usage)
-					prompt.judge()
-				}
+		tr := stopped()
+		tr.file = func(path string) before { return before{there: path != "", read: len(path)%2 == 0, text: path} }
+		s := &session{id: "S", cwd: "/workspace"}
+		out := bridgetest.NewTranscript(t)
+		prompt := new(work)
+		in := bridge.NewLines(bytes.NewReader(lines), 1<<20)
+		for {
+			line, err := in.Next()
+			if _, ok := err.(*ndjson.TooLongError); ok {
+				continue
 			}
-			out.Updates(tr.abandoned())
+			if err != nil {
+				break
+			}
+			entry := new(entry)
+			if bridge.Lenient(line, entry) == nil {
+				out.Updates(tr.entry(entry))
+			}
+			e, err := parse(line)
+			if err != nil {
+				continue
+			}
+			out.Updates(tr.translate(e))
+			out.Updates(tr.notified(e))
+			if q, ok := asked(e, "M"); ok {
+				out.Request("permission", acp.MethodSessionRequestPermission, s.permissionRequest(q, tr.tools[q.Call]))
+			}
+			if m := e.message(); m != nil {
+				prompt.last = m
+				prompt.count(m.Usage)
+				prompt.judge()
+			}
 		}
+		out.Updates(tr.abandoned())
 	})
 }

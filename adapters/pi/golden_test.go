@@ -13,9 +13,9 @@ import (
 )
 
 // stopped is a translator for which no time passes but what a test lets pass.
-func stopped(known bool) *translator {
+func stopped() *translator {
 	t := newTranslator("/workspace", nil)
-	t.notices, t.compaction, t.usage.size = known, known, 128000
+	t.usage.size = 128000
 	clock := time.Unix(0, 0)
 	t.now = func() time.Time {
 		clock = clock.Add(partialPause)
@@ -26,10 +26,10 @@ func stopped(known bool) *translator {
 
 // shown renders what becomes of Pi's lines, one line each, and checks it against
 // the schema.
-func shown(t *testing.T, lines []byte, known bool) string {
+func shown(t *testing.T, lines []byte) string {
 	t.Helper()
 	s := &session{id: "S", cwd: "/workspace"}
-	tr := stopped(known)
+	tr := stopped()
 	out := bridgetest.NewTranscript(t)
 	prompt := new(work)
 	in := bridge.NewLines(bytes.NewReader(lines), 0)
@@ -84,14 +84,14 @@ func shown(t *testing.T, lines []byte, known bool) string {
 // TestTranslate_Fixtures replays what Pi wrote in captured runs. Of the model,
 // which was scripted, the texts and numbers mean nothing.
 func TestTranslate_Fixtures(t *testing.T) {
-	bridgetest.Fixtures(t, 21, func(t *testing.T, lines []byte) string { return shown(t, lines, true) })
+	bridgetest.Fixtures(t, 21, shown)
 }
 
 // TestTranslate_Conversations replays Pi's own files.
 func TestTranslate_Conversations(t *testing.T) {
 	for _, name := range []string{"tools", "compaction"} {
 		t.Run(name, func(t *testing.T) {
-			tr := stopped(true)
+			tr := stopped()
 			got := bridgetest.NewTranscript(t)
 			err := replayFile(filepath.Join("testdata/transcript", name+".jsonl"), func(f func(*translator) []schema.SessionUpdate) {
 				got.Updates(f(tr))

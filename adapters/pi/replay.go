@@ -81,7 +81,8 @@ func replayFile(path string, emit func(func(t *translator) []schema.SessionUpdat
 func (t *translator) entry(e *entry) []schema.SessionUpdate {
 	switch e.Type {
 	case "compaction":
-		t.compacted++
+		t.compaction = "compaction-" + e.ID
+		defer func() { t.compaction = "" }()
 		return t.compactionIs(schema.CompactionStatusCompleted, e.Summary, "")
 	case "message":
 	default:
@@ -104,7 +105,7 @@ func (t *translator) entry(e *entry) []schema.SessionUpdate {
 		if t.tools[m.ToolCallID] == nil {
 			return nil
 		}
-		return t.ended(m.ToolCallID, m.ToolName, result{blocksOf(m.Content), m.Details, m.Structured, m.IsError})
+		return t.ended(m.ToolCallID, m.ToolName, result{content: blocksOf(m.Content), details: m.Details, structured: m.Structured, failed: m.IsError})
 	case "custom":
 		if m.Display {
 			return t.shown(m)

@@ -72,7 +72,6 @@ func (a *agent) newSession(l *launch) *session {
 	s.turns = turn.New[work](s.ctx)
 	s.turns.Watch(bridge.Works(s.ctx, a.peer, func() schema.SessionID { return s.id }))
 	s.tr = newTranslator(l.Cwd, s.textOf)
-	s.tr.notices, s.tr.compaction = a.client.Shows()
 	return s
 }
 

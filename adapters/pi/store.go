@@ -3,7 +3,6 @@ package pi
 import (
 	"regexp"
 	"slices"
-	"time"
 
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -43,16 +42,16 @@ func (r *record) allow(rule string) {
 var idForm = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
 // Recorded implements [adapters.Recorder].
-func (Adapter) Recorded(o adapters.Options, session string) (at time.Time, shared bool) {
+func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 	r, _ := newStore(o.StateDir).Load(session)
 	if exists(r.File) {
-		return bridge.Written(r.File), false
+		return bridge.Recorded(r.File)
 	}
 	file, err := conversationsOf((&agent{o: o}).environ()).find(session, "")
 	if err != nil {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
-	return bridge.Written(file), false
+	return bridge.Recorded(file)
 }
 
 func newStore(dir string) *bridge.Store[record] {

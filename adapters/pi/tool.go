@@ -38,6 +38,9 @@ func (c *tool) meta() map[string]json.RawMessage {
 	return bridge.Own{Parent: c.parent}.Meta()
 }
 
+// shells run commands.
+var shells = []string{"bash", "powershell"}
+
 // remember keeps a call, and forgets the oldest one at the bound.
 func (t *translator) remember(c *tool) {
 	if t.tools[c.native] == nil {
@@ -87,15 +90,19 @@ func (t *translator) announce(id, name string, args json.RawMessage, parent stri
 		c.before = new(t.file(path))
 	}
 	look := describe(t.cwd, c.name, c.args, c.before)
+	own := bridge.Own{}
+	if command := readInput(c.args).Command; command != "" && slices.Contains(shells, c.name) {
+		own.Terminal = &bridge.Terminal{Command: command, Cwd: t.cwd}
+	}
 	if !c.shown {
-		c.shown = true
+		c.shown, own.Parent = true, c.parent
 		return []schema.SessionUpdate{{ToolCall: &schema.ToolCall{
 			ToolCallID: c.id, Title: look.title, Name: &c.name, Kind: look.kind, Status: schema.ToolCallStatusPending,
-			Content: look.content, Locations: look.locations, RawInput: c.args, Meta: c.meta(),
+			Content: look.content, Locations: look.locations, RawInput: c.args, Meta: own.Meta(),
 		}}}
 	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: c.id, Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args,
+		ToolCallID: c.id, Title: &look.title, Kind: look.kind, Content: look.content, Locations: look.locations, RawInput: c.args, Meta: own.Meta(),
 	}}}
 }
 
@@ -161,8 +168,12 @@ func (t *translator) soFar(c *tool, said string) []schema.SessionUpdate {
 		return nil
 	}
 	c.partial, c.at = said, now
+	own := bridge.Own{}
+	if slices.Contains(shells, c.name) {
+		own.Terminal = &bridge.Terminal{Output: true}
+	}
 	return []schema.SessionUpdate{{ToolCallUpdate: &schema.ToolCallUpdate{
-		ToolCallID: c.id, Status: schema.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")),
+		ToolCallID: c.id, Status: schema.ToolCallStatusInProgress, Content: bridge.TextContent(bridge.Fenced(bridge.Capped(said, maxShown), "console")), Meta: own.Meta(),
 	}}}
 }
 
@@ -182,6 +193,18 @@ type result struct {
 	details    json.RawMessage
 	structured json.RawMessage
 	failed     bool
+	code       *int // of a command of the user's
+}
+
+// exitCode is how a command has ended, nil when that is not known.
+func (r *result) exitCode() *int {
+	var o struct {
+		Code *int `json:"exit_code"`
+	}
+	if object(r.structured) == nil || bridge.Lenient(r.structured, &o) != nil {
+		return r.code
+	}
+	return o.Code
 }
 
 // finished takes the result of a call.
@@ -194,7 +217,7 @@ func (t *translator) finished(e *event) []schema.SessionUpdate {
 	if t.tools[e.Call] == nil {
 		out = t.announce(e.Call, e.Tool, e.Args, e.Parent)
 	}
-	return append(out, t.ended(e.Call, e.Tool, result{blocksOf(r.Content), r.Details, r.Structured, e.IsError})...)
+	return append(out, t.ended(e.Call, e.Tool, result{content: blocksOf(r.Content), details: r.Details, structured: r.Structured, failed: e.IsError})...)
 }
 
 func (t *translator) ended(id, name string, r result) []schema.SessionUpdate {
@@ -206,11 +229,16 @@ func (t *translator) ended(id, name string, r result) []schema.SessionUpdate {
 	if !c.shown {
 		out = t.announce(id, name, nil, "")
 	}
-	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted, Meta: c.meta()}
+	u := &schema.ToolCallUpdate{ToolCallID: c.id, Status: schema.ToolCallStatusCompleted}
 	if r.failed {
 		u.Status = schema.ToolCallStatusFailed
 	}
 	u.Content, u.Locations = outcome(t.cwd, c, r)
+	own := bridge.Own{Parent: c.parent}
+	if slices.Contains(shells, c.name) {
+		own.Terminal = &bridge.Terminal{Output: u.Content != nil, ExitCode: r.exitCode()}
+	}
+	u.Meta = own.Meta()
 	u.RawOutput = rawOutput(r)
 	c.end()
 	return append(out, schema.SessionUpdate{ToolCallUpdate: u})

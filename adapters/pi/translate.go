@@ -33,8 +33,6 @@ type translator struct {
 	file func(path string) before
 	// now tells the time; tests stop it.
 	now func() time.Time
-	// notices and compaction say what the client shows.
-	notices, compaction bool
 
 	echo    bridge.Echo
 	message string // the id of the message that streams
@@ -42,12 +40,12 @@ type translator struct {
 	said    bool // some of its text was sent
 	thought bool // some of its thinking was sent
 
-	tools     map[string]*tool
-	order     []string // their ids, oldest first
-	typed     string   // the call that stands for a command of the user's
-	typedSaid string   // its output so far, shortened
-	usage     usageState
-	compacted int // compactions so far
+	tools      map[string]*tool
+	order      []string // their ids, oldest first
+	typed      string   // the call that stands for a command of the user's
+	typedSaid  string   // its output so far, shortened
+	usage      usageState
+	compaction string // the id of the one that goes on, "" for none
 }
 
 func newTranslator(cwd string, file func(path string) before) *translator {
@@ -184,15 +182,15 @@ func (t *translator) notice(e *event) []schema.SessionUpdate {
 		t.echo.Broken() // it is so already, unless the failure left no message
 		wait := time.Duration(e.Delay * float64(time.Millisecond)).Round(100 * time.Millisecond)
 		title := fmt.Sprintf("The model's provider failed: attempt %d of %d follows in %v", e.Attempt, e.Attempts, wait)
-		return t.say(schema.NoticeSeverityWarning, title, e.Failure)
+		return bridge.Notice(schema.NoticeSeverityWarning, title, e.Failure)
 	case "auto_retry_end":
 		if !e.Success {
 			t.echo.Begin()
 		}
 	case "extension_error":
-		return t.say(schema.NoticeSeverityWarning, "An extension of pi failed: "+bridge.OneLine(e.Extension), e.Error)
+		return bridge.Notice(schema.NoticeSeverityWarning, "An extension of pi failed: "+bridge.OneLine(e.Extension), e.Error)
 	case "summarization_retry_scheduled":
-		return t.say(schema.NoticeSeverityWarning, "The summary failed and is tried again", e.Failure)
+		return bridge.Notice(schema.NoticeSeverityWarning, "The summary failed and is tried again", e.Failure)
 	}
 	return nil
 }
@@ -207,22 +205,16 @@ func (t *translator) notified(e *event) []schema.SessionUpdate {
 	if said == "" {
 		return nil
 	}
-	return t.say(severity, bridge.OneLine(said), said)
-}
-
-func (t *translator) say(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
-	return bridge.Notice(t.notices, severity, title, description)
+	return bridge.Notice(severity, bridge.OneLine(said), said)
 }
 
 // compacting takes the start and the end of a compaction.
 func (t *translator) compacting(e *event) []schema.SessionUpdate {
 	if e.Type == "compaction_start" {
-		t.compacted++
+		t.compaction = ""
 		return t.compactionIs(schema.CompactionStatusInProgress, "", "")
 	}
-	if t.compacted == 0 {
-		t.compacted++ // it was not announced
-	}
+	defer func() { t.compaction = "" }()
 	var r struct {
 		Summary string  `json:"summary"`
 		Before  uint64  `json:"tokensBefore"`
@@ -236,17 +228,15 @@ func (t *translator) compacting(e *event) []schema.SessionUpdate {
 		return t.compactionIs(schema.CompactionStatusFailed, "", bridge.FirstOf(e.Failure, "pi could not compact the conversation"))
 	}
 	out := t.compactionIs(schema.CompactionStatusCompleted, r.Summary, "")
-	if !t.compaction {
-		out = append(out, schema.AgentThought(schema.TextBlock(fmt.Sprintf("The conversation was compacted from %d tokens.\n", r.Before))))
-	}
+	out[0].CompactionUpdate.Meta = bridge.Compacted(r.Before, 0)
 	return append(out, t.usage.compacted(r.Usage, r.After)...)
 }
 
 func (t *translator) compactionIs(status schema.CompactionStatus, summary, failure string) []schema.SessionUpdate {
-	if !t.compaction {
-		return nil
+	if t.compaction == "" { // other processes have told of others in the session
+		t.compaction = "compaction-" + strconv.FormatInt(t.now().UnixMilli(), 10)
 	}
-	u := &schema.CompactionUpdate{CompactionID: schema.CompactionID("compaction-" + strconv.Itoa(t.compacted)), Status: status}
+	u := &schema.CompactionUpdate{CompactionID: schema.CompactionID(t.compaction), Status: status}
 	if summary != "" {
 		u.Summary = []schema.ContentBlock{schema.TextBlock(summary)}
 	}

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"log/slog"
-	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -41,22 +40,4 @@ func Logger(o adapters.Options) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return o.Logger
-}
-
-// Client is what the client has said of itself; the zero value is one that has
-// said nothing. It is safe for concurrent use.
-type Client struct {
-	caps atomic.Pointer[schema.ClientCapabilities]
-}
-
-// Hears takes the client's initialize.
-func (c *Client) Hears(r *schema.InitializeRequest) { c.caps.Store(r.ClientCapabilities) }
-
-// Shows returns which of the updates the client knows that not all do.
-func (c *Client) Shows() (notices, compaction bool) {
-	caps := c.caps.Load()
-	if caps == nil || caps.Session == nil {
-		return false, false
-	}
-	return caps.Session.Notices != nil, caps.Session.Compaction != nil
 }

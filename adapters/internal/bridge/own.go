@@ -17,6 +17,16 @@ type Own struct {
 	Said *Said `json:"said,omitempty"`
 	// Cancel says that the call can be cancelled by itself, see [CancelsCalls].
 	Cancel bool `json:"cancel,omitempty"`
+	// Terminal says that the call runs a command, which is a terminal in version 2.
+	Terminal *Terminal `json:"terminal,omitempty"`
+}
+
+// Terminal is what is new of a command that a call runs.
+type Terminal struct {
+	Command  string `json:"command,omitempty"`
+	Cwd      string `json:"cwd,omitempty"`    // absolute
+	Output   bool   `json:"output,omitempty"` // all of it so far is the last of the call's content, as [Fenced] shows it
+	ExitCode *int   `json:"exitCode,omitempty"`
 }
 
 // Subagent is a subagent that a call shows.
@@ -29,6 +39,16 @@ type Said struct {
 	Message string `json:"messageId,omitempty"` // that they are of; without one they are a message
 	Text    string `json:"text"`
 	Thought bool   `json:"thought,omitempty"`
+}
+
+// Compacted is the _meta of a compaction that says how many tokens there were, and how many
+// are left, 0 for what is not known. Those who know no compactions are told so in words.
+func Compacted(before, after uint64) map[string]json.RawMessage {
+	type tokens struct {
+		Before uint64 `json:"before"`
+		After  uint64 `json:"after,omitempty"`
+	}
+	return Meta(map[string]tokens{"tokens": {before, after}})
 }
 
 // Meta returns it as the _meta of a call, nil when it says nothing.

@@ -1,13 +1,18 @@
 package bridge
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/ndjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // SameDir reports whether two paths lead to one directory.
@@ -49,6 +54,40 @@ func EachEntry[E any](path string, f func(n int, e *E) error) error {
 			return err
 		}
 	}
+}
+
+// Recorded looks at a record of lines, those of prompts with their time: a message of
+// the user is in "message" or in "payload".
+func Recorded(path string) adapters.Recorded {
+	r := adapters.Recorded{Written: Written(path)}
+	f, err := os.Open(path)
+	if err != nil {
+		return r
+	}
+	defer func() { _ = f.Close() }()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return r
+	}
+	tail := make([]byte, min(recordTail, size))
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return r
+	}
+	lines := bytes.Split(tail, []byte("\n"))
+	for _, line := range slices.Backward(lines) {
+		if !bytes.Contains(line, []byte(`"role":"user"`)) {
+			continue
+		}
+		var entry struct {
+			Timestamp        time.Time
+			Message, Payload struct{ Role string }
+		}
+		if json.Unmarshal(line, &entry) == nil && (entry.Message.Role == "user" || entry.Payload.Role == "user") {
+			r.Prompted = entry.Timestamp
+			break
+		}
+	}
+	return r
 }
 
 const (

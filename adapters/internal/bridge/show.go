@@ -150,27 +150,14 @@ func NotFound(id schema.SessionID) *acp.Error {
 	return acp.Errorf(acp.CodeResourceNotFound, "session not found: %s", id).WithData(map[string]string{"type": adapters.ErrorType("session_not_found"), "uri": "session:" + string(id)})
 }
 
-// Notice shows what an agent reports beside the conversation. A client that does
-// not know notices gets the important ones as a thought, since a long silence
-// would say less.
-func Notice(known bool, severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
-	if description == title {
-		description = ""
+// Notice shows what an agent reports beside the conversation. Clients that do not know
+// notices get the important ones in words, see package acp/version.
+func Notice(severity schema.NoticeSeverity, title, description string) []schema.SessionUpdate {
+	n := &schema.Notice{Severity: severity, Title: title}
+	if description != "" && description != title {
+		n.Description = &description
 	}
-	if known {
-		n := &schema.Notice{Severity: severity, Title: title}
-		if description != "" {
-			n.Description = &description
-		}
-		return []schema.SessionUpdate{{Notice: n}}
-	}
-	if severity == schema.NoticeSeverityInfo {
-		return nil
-	}
-	if description != "" {
-		title += " (" + description + ")"
-	}
-	return []schema.SessionUpdate{schema.AgentThought(schema.TextBlock(title + "\n"))}
+	return []schema.SessionUpdate{{Notice: n}}
 }
 
 // Title is what is known of a session's title. The zero value has none. It is

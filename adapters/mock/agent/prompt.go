@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -35,9 +36,11 @@ var commands = map[string]command{
 	"slow":       {nothing, (*turn).slow},             // a chunk every 20 ms until cancelled
 	"spend":      {nothing, (*turn).spend},            // a cent every 20 ms until cancelled
 	"permission": {nothingOrWord, (*turn).permission}, // permission [KIND]: asks for permission, to edit or for a tool of the kind
+	"write":      {twoWords, (*turn).write},           // write FILE WORDS: makes a file, when it is allowed to
 	"stop":       {word, (*turn).stop},                // stop REASON: the turn ends for it
 	"question":   {nothingOrTwo, (*turn).question},    // question [2]: asks one or two questions
 	"tool":       {nothing, (*turn).tool},
+	"run":        {nothing, (*turn).command}, // pretends to run a command, which fails
 	"diff":       {nothing, (*turn).diff},
 	"plan":       {nothing, (*turn).plan},
 	"subagent":   {nothing, (*turn).subagent}, // one that asks for a permission
@@ -60,7 +63,12 @@ func nothingOrNumber(rest string) bool {
 	return rest == "" || err == nil
 }
 
-func word(rest string) bool          { return rest != "" && !strings.ContainsAny(rest, " \n") }
+func word(rest string) bool { return rest != "" && !strings.ContainsAny(rest, " \n") }
+func twoWords(rest string) bool {
+	name, words, _ := strings.Cut(rest, " ")
+	return filepath.IsLocal(name) && words != ""
+}
+
 func nothingOrWord(rest string) bool { return rest == "" || word(rest) }
 func nothingOrTwo(rest string) bool  { return rest == "" || rest == "2" }
 

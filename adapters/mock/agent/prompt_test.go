@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,6 +118,31 @@ func TestPermission(t *testing.T) {
 			last := json.RawMessage(c.updates[len(c.updates)-1])
 			if got := rawjson.MemberString(last, "status"); got != p.status {
 				t.Errorf("status %s, want %s", got, p.status)
+			}
+		})
+	}
+}
+
+// A file is written when a client allows it, in the session's folder and nowhere else.
+func TestWrite(t *testing.T) {
+	for _, p := range []struct{ prompt, option, written, said string }{
+		{"write notes.txt two words", "allow_once", "two words\n", "I wrote notes.txt."},
+		{"write notes.txt two words", "reject_once", "", ""},
+		{"write ../notes.txt two words", "allow_once", "", "write ../notes.txt two words"},
+	} {
+		t.Run(p.prompt+" "+p.option, func(t *testing.T) {
+			c := start(t, t.TempDir())
+			c.onAsk = func(*acp.Message) string { return `{"outcome":{"outcome":"selected","optionId":"` + p.option + `"}}` }
+			c.initialize()
+			var made schema.NewSessionResponse
+			dir := t.TempDir()
+			c.must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: dir}, &made)
+			if reason := c.prompt(made.SessionID, p.prompt); reason != schema.StopReasonEndTurn || c.said() != p.said {
+				t.Errorf("%s, said %q, want %q", reason, c.said(), p.said)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "notes.txt"))
+			if string(got) != p.written || (err == nil) != (p.written != "") {
+				t.Errorf("the file has %q, %v", got, err)
 			}
 		})
 	}

@@ -189,7 +189,7 @@ func (t *turn) tick(call, terminal string, ticks int, cancelled <-chan struct{})
 
 // childFrame sends an update of a child, which is not kept.
 func (t *turn) childFrame(child, update string) error {
-	return t.a.lines.WriteLines([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + child + `","update":` + update + "}}\n"))
+	return t.a.lines.WriteLines(append(append(acp.AppendUpdateHead(nil, rawjson.AppendQuoted(nil, child)), update...), frameTail...))
 }
 
 // withChild introduces a child, has it work, and says how it ended.

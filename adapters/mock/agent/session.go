@@ -97,11 +97,10 @@ func (s *session) close() {
 
 // frameHead is a session/update frame up to the update.
 func (s *session) frameHead() []byte {
-	b := []byte(`{"jsonrpc":"2.0","method":"` + acp.MethodSessionUpdate + `","params":{"sessionId":`)
-	return append(rawjson.AppendQuoted(b, string(s.id)), `,"update":`...)
+	return acp.AppendUpdateHead(nil, rawjson.AppendQuoted(nil, string(s.id)))
 }
 
-const frameTail = "}}\n"
+const frameTail = acp.UpdateTail + "\n"
 
 // record appends an update to the log and, unless w is nil, sends it.
 func (s *session) record(w acp.LineWriter, update schema.SessionUpdate) error {

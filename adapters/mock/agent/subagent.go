@@ -8,14 +8,16 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
+// own is the _meta by which bridges mark their calls.
+func own(v any) map[string]json.RawMessage {
+	b, _ := schema.Encode(v) // maps of plain values can be encoded
+	return map[string]json.RawMessage{acp.MetaKey: b}
+}
+
 // subagent shows a subagent as bridges do: as a call, whose calls and words say whose they
 // are. It asks for a permission and says which answer it got.
 func (t *turn) subagent(string) (schema.StopReason, error) {
 	call, edit := t.newCall(), t.newCall()
-	own := func(v any) map[string]json.RawMessage {
-		b, _ := schema.Encode(v) // maps of texts can be encoded
-		return map[string]json.RawMessage{acp.MetaKey: b}
-	}
 	words := ""
 	says := func(text string) schema.SessionUpdate {
 		words += text

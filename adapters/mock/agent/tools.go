@@ -2,7 +2,9 @@ package agent
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
@@ -44,6 +46,28 @@ func (t *turn) tool(string) (schema.StopReason, error) {
 	)
 }
 
+// command shows a command as bridges do: as a call, whose content is the output so far.
+func (t *turn) command(string) (schema.StopReason, error) {
+	id := t.newCall()
+	terminal := func(about map[string]any) map[string]json.RawMessage { return own(map[string]any{"terminal": about}) }
+	says := func(output string, status schema.ToolCallStatus, about map[string]any) schema.SessionUpdate {
+		about["output"] = true
+		return schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{
+			ToolCallID: id, Status: status, Content: []schema.ToolCallContent{textContent("```console\n" + output + "\n```")}, Meta: terminal(about),
+		}}
+	}
+	return t.sendAll(
+		schema.SessionUpdate{ToolCall: &schema.ToolCall{
+			ToolCallID: id, Title: "count; exit 3", Kind: schema.ToolKindExecute, Status: schema.ToolCallStatusPending,
+			RawInput: json.RawMessage(`{"command":"count; exit 3"}`), Meta: terminal(map[string]any{"command": "count; exit 3", "cwd": t.s.cwd()}),
+		}},
+		says("one", schema.ToolCallStatusInProgress, map[string]any{}),
+		says("one\ntwo", schema.ToolCallStatusInProgress, map[string]any{}),
+		says("one\ntwo\nthree", schema.ToolCallStatusFailed, map[string]any{"exitCode": 3}),
+		schema.AgentMessage(schema.TextBlock("The command failed.")),
+	)
+}
+
 func (t *turn) diff(string) (schema.StopReason, error) {
 	id, path := t.newCall(), filepath.Join(t.s.cwd(), "notes.txt")
 	return t.sendAll(
@@ -57,6 +81,39 @@ func (t *turn) diff(string) (schema.StopReason, error) {
 		schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: id, Status: schema.ToolCallStatusCompleted}},
 		schema.AgentMessage(schema.TextBlock("I edited notes.txt.")),
 	)
+}
+
+// write makes a file in the session's folder, if a client allows it.
+func (t *turn) write(rest string) (schema.StopReason, error) {
+	name, words, _ := strings.Cut(rest, " ")
+	id, path, title, kind := t.newCall(), filepath.Join(t.s.cwd(), name), "Write "+name, schema.ToolKindEdit
+	text := words + "\n"
+	call := schema.ToolCall{
+		ToolCallID: id, Title: title, Kind: kind, Status: schema.ToolCallStatusPending,
+		Locations: []schema.ToolCallLocation{{Path: path}},
+		Content:   []schema.ToolCallContent{{Diff: &schema.Diff{Path: path, NewText: text}}},
+	}
+	if err := t.send(schema.SessionUpdate{ToolCall: &call}); err != nil {
+		return "", err
+	}
+	answer, err := t.allowed(schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: kind, Status: schema.ToolCallStatusPending})
+	chosen := answer.Outcome.Selected
+	switch {
+	case err != nil:
+		return "", err
+	case chosen == nil:
+		return schema.StopReasonCancelled, t.progress(id, schema.ToolCallStatusFailed)
+	case !strings.HasPrefix(string(chosen.OptionID), "allow"):
+		return endTurn(t.progress(id, schema.ToolCallStatusFailed))
+	}
+	said, status := "I wrote "+name+".", schema.ToolCallStatusCompleted
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		said, status = err.Error(), schema.ToolCallStatusFailed
+	}
+	if err := t.progress(id, status); err != nil {
+		return "", err
+	}
+	return endTurn(t.say(said))
 }
 
 func (t *turn) plan(string) (schema.StopReason, error) {

@@ -136,6 +136,22 @@ describe.each(["the SDK's own server", "the gateway, an agent of version 1", "th
   });
 });
 
+test.each(transports)("a command of an agent of version 1 is a terminal, over $transport", async (options) => {
+  const c = await connect(urls.get("the gateway, an agent of version 1") ?? "", options);
+  const session = await c.newSession();
+  expect(await c.prompt(session, "run")).toBe("end_turn");
+  let output = "";
+  let exit: unknown;
+  for (const u of c.of(session)) {
+    const told = u as { output?: { data: string }; data?: string; exitStatus?: unknown };
+    if (u.sessionUpdate === "terminal_update" && told.output) output = atob(told.output.data);
+    if (u.sessionUpdate === "terminal_output_chunk") output += atob(told.data ?? "");
+    if (u.sessionUpdate === "terminal_update") exit = told.exitStatus ?? exit;
+  }
+  expect([output, exit]).toEqual(["one\ntwo\nthree", { exitCode: 3 }]);
+  await c.stream.close();
+});
+
 test.each(transports)("a child, what it asks, and what is cancelled by itself, over $transport", async (options) => {
   const c = await connect(urls.get("the gateway, an agent of version 2") ?? "", options);
   const session = await c.newSession();

@@ -12,6 +12,8 @@ export class Conversation {
   #mode;
   #subagents = new Map(); // by the call that shows each: { conversation, works }
   #homes = new Map(); // of calls that subagents have made
+  #terminals = new Map(); // pieces of output in Base64, by terminal
+  #exits = new Map(); // how commands have ended, by terminal, in version 2
 
   constructor(version) { this.#version = version; }
 
@@ -69,6 +71,15 @@ export class Conversation {
         const c = this.#item(`call ${u.toolCallId}`, () => ({ kind: "call", id: u.toolCallId }));
         for (const name of ["title", "kind", "status", "rawInput", "rawOutput"]) if (u[name] != null) c[name] = u[name];
         if (u.content != null) c.content = u.content.map((x) => x.type === "diff" ? diff(x) : x.type === "content" ? text(x.content) : x);
+        if (u.content != null && u._meta?.["sandboxagent.dev"]?.terminal?.output) c.content.push(this.#unfenced(c, c.content.pop()));
+        return;
+      }
+      case "terminal_update":
+      case "terminal_output_chunk": {
+        if (!this.#terminals.has(u.terminalId)) this.#terminals.set(u.terminalId, []);
+        if (u.output) this.#terminals.set(u.terminalId, [u.output.data]);
+        if (u.data) this.#terminals.get(u.terminalId).push(u.data);
+        if (u.exitStatus !== undefined) this.#exits.set(u.terminalId, u.exitStatus);
         return;
       }
       case "plan": this.#plan = u.entries; return;
@@ -79,6 +90,20 @@ export class Conversation {
   }
   #key = "";
 
+  /** In version 1 the output of a command is the last of its call's content, in a fence. */
+  #unfenced(call, shown) {
+    const id = `sa.terminal.${call.id}`;
+    const [, , output] = /^(`{3,})[^\n]*\n([^]*)\n\1$/.exec(shown);
+    this.#terminals.set(id, [Buffer.from(output).toString("base64")]);
+    return { type: "terminal", terminalId: id };
+  }
+
+  /** What stands in a terminal. */
+  terminal(id) { return Buffer.concat(this.#terminals.get(id).map((data) => Buffer.from(data, "base64"))).toString(); }
+
+  /** How the command in a terminal has ended, null while it runs. */
+  exit(id) { return this.#exits.get(id) ?? null; }
+
   /** What is shown: plan and mode, then messages and calls in their order, then the subagents that have worked. */
   shown() {
     const all = [...this.#items.values()].filter((i) => i.kind === "call" || i.text !== "");
@@ -88,7 +113,7 @@ export class Conversation {
     for (const i of all) {
       const before = items.at(-1);
       if (before && before.kind === i.kind && i.kind !== "call") before.text += i.text;
-      else items.push({ ...i });
+      else items.push({ ...i, content: i.content?.map((x) => x.type === "terminal" && this.#terminals.has(x.terminalId) ? { output: this.terminal(x.terminalId) } : x) });
     }
     const subagents = [...this.#subagents].filter(([, s]) => s.works).sort(([a], [b]) => a < b ? -1 : 1);
     return [

@@ -123,6 +123,22 @@ try {
   const kinds = new Set(seen.updates.map((u) => u.update.sessionUpdate));
   assert.ok(kinds.has("tool_call_update") && kinds.has("plan_update") && !kinds.has("tool_call") && !kinds.has("plan"), [...kinds].join());
 
+  // An agent of version 2 has terminals of its own, which version 1 has as texts.
+  const bridged = !process.argv.includes("mock2");
+  let terminalId;
+  if (bridged) {
+    begin("prompt run");
+    const ran = (await prompt("run")).updates.map((u) => u.update);
+    ({ terminalId } = ran.find((u) => u.sessionUpdate === "terminal_update"));
+    assert.deepEqual(ran.filter((u) => u.terminalId === terminalId).map((u) => u.sessionUpdate),
+      ["terminal_update", "terminal_update", "terminal_output_chunk", "terminal_output_chunk", "terminal_update"]);
+    const display = new Conversation(2);
+    for (const u of ran) display.take(u);
+    assert.equal(display.terminal(terminalId), "one\ntwo\nthree");
+    assert.deepEqual(display.exit(terminalId), { exitCode: 3 });
+    assert.ok(ran.some((u) => u.content?.some?.((c) => c.type === "terminal" && c.terminalId === terminalId)), "its call shows it");
+  }
+
   for (const kind of ["allow_once", "reject_once"]) {
     begin(`prompt permission, ${kind}`);
     seen.choose = ({ options }) => ({ outcome: "selected", optionId: options.find((o) => o.kind === kind).optionId });
@@ -237,6 +253,8 @@ try {
     assert.equal(resumed.configOptions.find((o) => o.configId === mode.configId).currentValue, to);
     await third.seen.until(sessionId, (u) => u.sessionUpdate === "state_update");
     assert.deepEqual(fold(third.seen, sessionId, 2), fold(seen, sessionId, 2));
+    const again = third.seen.updates.map((u) => u.update).filter((u) => u.terminalId === terminalId);
+    if (bridged) assert.ok(again.findIndex((u) => u.output) < again.findIndex((u) => u.sessionUpdate === "terminal_output_chunk"), "the output begins anew");
     assert.deepEqual(states(third.seen.updates), ["idle"], "the state, once");
     assert.equal(third.seen.updates.at(-1).update.sessionUpdate, "state_update");
 

@@ -30,7 +30,7 @@ class Reader {
       .onRequest(sdk.methods.client.session.requestPermission, never);
     this.connection = app.connect(createWebSocketStream(target.href, { WebSocket }));
     this.agent = this.connection.agent;
-    const hello = version === 1 ? { clientCapabilities: {} } : { info: { name: "second", version: "1" }, capabilities: {} };
+    const hello = version === 1 ? { clientCapabilities: { session: { notices: {}, compaction: {} } } } : { info: { name: "second", version: "1" }, capabilities: {} };
     this.ready = this.agent.request(this.methods.initialize, { protocolVersion: version, ...hello });
   }
 
