@@ -207,15 +207,23 @@ func (e *endpoint) notify(ctx context.Context) {
 	}
 }
 
+// AppendUpdateHead appends the frame of a session/update up to its update, which
+// [UpdateTail] follows. session is the id's JSON string.
+func AppendUpdateHead(dst, session []byte) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","method":"`+MethodSessionUpdate+`","params":{"sessionId":`...)
+	return append(append(dst, session...), `,"update":`...)
+}
+
+// UpdateTail ends the frame of a session/update.
+const UpdateTail = "}}"
+
 // Update implements [Peer].
 func (e *endpoint) Update(_ context.Context, session schema.SessionID, update any) error {
-	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"`+MethodSessionUpdate+`","params":{"sessionId":`...)
-	b = append(rawjson.AppendQuoted(b, string(session)), `,"update":`...)
-	b, err := schema.Append(b, update)
+	b, err := schema.Append(AppendUpdateHead(nil, rawjson.AppendQuoted(nil, string(session))), update)
 	if err != nil {
 		return fmt.Errorf("encode update: %w", err)
 	}
-	return e.writeFrame(append(b, `}}`...))
+	return e.writeFrame(append(b, UpdateTail...))
 }
 
 // Notify implements [Peer].

@@ -7,6 +7,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
+// AgentNames returns the ids of the agents that were configured.
+func (r *Runtime) AgentNames() []string { return r.agents.Names() }
+
 // Agents describes every agent: those that were configured, in their order, and
 // then what the catalog knows.
 func (r *Runtime) Agents() []AgentInfo {

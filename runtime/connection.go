@@ -196,7 +196,7 @@ func (c *Client) AwaitWritten(ctx context.Context, r acp.Reply, bound time.Durat
 // started first, and f is called on another goroutine. When that fails failed is called
 // and the request is answered.
 func (c *Client) withProcess(q *viewer.Request, m *acp.Message, failed func(), f func(p *agents.Process, m *acp.Message)) {
-	if p := c.process.Load(); p != nil && p.Alive() {
+	if p := c.process.Load(); p != nil && p.Takes() {
 		f(p, m)
 		return
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +31,7 @@ func TestLog_OpeningIsTriedAgain(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil { // as good as too many open files
+	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	b := &fakeAgent{}
@@ -49,8 +50,8 @@ func TestLog_OpeningIsTriedAgain(t *testing.T) {
 	if _, _, err := r.Events(t.Context(), s, 0, 10); err == nil {
 		t.Error("the history of a log that cannot be opened is read")
 	}
-	if err := r.Ready(); err == nil {
-		t.Error("the gateway is ready")
+	if err := r.Ready(); err != nil {
+		t.Errorf("what is wrong with one log concerns the gateway: %v", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -170,5 +171,78 @@ func TestRecord_IsMadeAgainFromTheLog(t *testing.T) {
 				t.Errorf("%d events, and %d before, %v", len(after), len(before), err)
 			}
 		})
+	}
+}
+
+// A log that lost its end behind the gateway's back says so: the record knows how far it went.
+func TestRecord_KnowsWhereTheLogEnds(t *testing.T) {
+	for name, harm := range map[string]func(log string) error{
+		"cut off": func(log string) error { return os.Truncate(log, 100) },
+		"removed": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			id := tc.request("session/prompt", prompt(s, "precious"))
+			a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			tc.close()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			info, err := r.Session(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := harm(filepath.Join(dir, "sessions", s, "log.journal")); err != nil {
+				t.Fatal(err)
+			}
+			r = newRuntime(t, dir, &fakeAgent{})
+			events, _, err := r.Events(t.Context(), s, 0, 100)
+			if err != nil || len(events) == 0 {
+				t.Fatalf("%d events, %v", len(events), err)
+			}
+			last := events[len(events)-1]
+			m := acp.MustParse(last.Message)
+			var told struct{ FirstSeq, LastSeq uint64 }
+			if err := json.Unmarshal(m.Params(), &told); err != nil || m.Method() != "_sandboxagent/session/events_damaged" || told.LastSeq < info.EventCount {
+				t.Errorf("of %d events the last is %s, %v", info.EventCount, last.Message, err)
+			}
+		})
+	}
+}
+
+// A log that this version cannot read is the trouble of its session alone: others are
+// made, and it can be deleted.
+func TestLog_OfANewerVersion(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{})
+	tc := connect(t, r, "")
+	s := tc.session()
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sessions", s, "log.journal"), []byte("sandbox-agent journal 3\nx"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, &fakeAgent{})
+	tc = connect(t, r, "")
+	if e := tc.callErr("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`); !strings.Contains(e.Message, "was written by a newer sandbox-agent") {
+		t.Errorf("%v", e)
+	}
+	if got := tc.call("session/list", `{}`); !strings.Contains(got, s) {
+		t.Errorf("the list is %s", got)
+	}
+	if err := r.Ready(); err != nil {
+		t.Error(err)
+	}
+	tc.session()
+	tc.call("session/delete", `{"sessionId":"`+s+`"}`)
+	if _, err := os.Stat(filepath.Join(dir, "sessions", s)); !os.IsNotExist(err) {
+		t.Errorf("of the deleted session there is something left: %v", err)
 	}
 }

@@ -65,6 +65,7 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 				q.Fail(nil, err)
 				return
 			}
+			c.awaitEnd(s)
 			q.Encode(nil, map[string]any{
 				"terminated": !already, "alreadyEnded": already, "reason": end.Reason, "terminatedBy": end.TerminatedBy,
 			})

@@ -17,22 +17,22 @@ type recorder struct {
 	*fakeAgent
 	said []string // prompts and answers in turn
 
-	mu      sync.Mutex
-	asked   map[string]int // by method
-	written time.Time
-	shared  bool // the record has other sessions
-	refuses bool // to load, without a login
-	hides   bool // its record
-	ignores bool // prompts
+	mu                sync.Mutex
+	asked             map[string]int // by method
+	written, prompted time.Time
+	shared            bool // the record has other sessions
+	refuses           bool // to load, without a login
+	hides             bool // its record
+	ignores           bool // prompts
 }
 
 var _ adapters.Recorder = (*recorder)(nil)
 
 // Recorded implements [adapters.Recorder].
-func (a *recorder) Recorded(adapters.Options, string) (at time.Time, shared bool) {
+func (a *recorder) Recorded(adapters.Options, string) adapters.Recorded {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.written, a.shared
+	return adapters.Recorded{Written: a.written, Prompted: a.prompted, Shared: a.shared}
 }
 
 // got returns how often the agent was asked for something.
@@ -224,7 +224,7 @@ func TestMerge_LoadAsksTheAgent(t *testing.T) {
 // What a terminal adds while a process serves the session is not known to the process: it
 // is started anew for the next prompt, or load, when nothing goes on in the session.
 func TestMerge_TerminalBesideTheProcess(t *testing.T) {
-	for _, way := range []string{"prompt", "load"} {
+	for _, way := range []string{"prompt", "load", "prompt at once"} {
 		t.Run(way, func(t *testing.T) {
 			a := newRecorder()
 			r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
@@ -236,8 +236,14 @@ func TestMerge_TerminalBesideTheProcess(t *testing.T) {
 				t.Errorf("nobody has added anything: the agent got %d requests to close or load", n)
 			}
 			a.terminal("three", "re-three")
+			if way == "prompt at once" { // within the time in which the process may write a title
+				a.mu.Lock()
+				a.written = time.Now().Add(100 * time.Millisecond)
+				a.prompted = a.written
+				a.mu.Unlock()
+			}
 			want := "user:three re-three"
-			if way == "prompt" {
+			if way != "load" {
 				shown, _ := tc.until(tc.request("session/prompt", prompt(s, "four")))
 				if texts(shown) != want+" re-four" || imported(shown) != want {
 					t.Errorf("the prompt shows %q, marked %q", texts(shown), imported(shown))

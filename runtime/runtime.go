@@ -67,6 +67,10 @@ type Options struct {
 	Retention       session.Retention
 	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
 
+	// Left ends what a gateway that was killed has left of sessions that arrived; see
+	// session.Options. May be nil.
+	Left func(folder string, kept func(id, name string) ([]byte, error)) error
+
 	Observer observe.Observer // is told what happens; may be nil
 	Logger   *slog.Logger
 	Version  string
@@ -137,7 +141,7 @@ func New(o Options) (*Runtime, error) {
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
 			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
-			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Readers: r.readers,
+			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Readers: r.readers, Left: o.Left,
 		})
 	}
 	if err != nil {

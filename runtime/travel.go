@@ -46,6 +46,7 @@ type Manifest struct {
 	ExportedAt     time.Time `json:"exportedAt"`
 	Gateway        string    `json:"gateway,omitempty"`   // the version of the one that it comes from
 	Workspace      bool      `json:"workspace,omitempty"` // the files of its directory travel with it
+	Bytes          int64     `json:"bytes,omitempty"`     // of all that travels, about
 	// LeftOut names what was not taken along: values of variables and headers, credentials.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -70,14 +71,27 @@ type Departure struct {
 	Put   adapters.Put
 	// Clean takes secrets out of a text; may be nil.
 	Clean func(text string) string
-	// Workspace puts the files of the session's directory, behind all else; nil to leave
-	// them. kept returns what ImportOptions.Kept has kept beside the session.
-	Workspace func(ctx context.Context, cwd string, kept func(name string) ([]byte, error)) error
+	// Workspace says that the files of the session's directory travel with it.
+	Workspace bool
+	// Look is told of the directory and of what is kept beside the session, before Begin.
+	// It returns about how many bytes Behind puts. May be nil.
+	Look func(ctx context.Context, cwd string, b Beside) (int64, error)
+	// Behind puts what comes behind all else; may be nil.
+	Behind func(ctx context.Context) error
 }
+
+// Beside keeps texts beside a session, by plain names.
+type Beside interface {
+	// Kept returns a text, nil when there is none.
+	Kept(name string) ([]byte, error)
+	KeepText(name string, text []byte) error
+}
+
+var _ Beside = (*session.Session)(nil)
 
 // ExportSession puts all of a session: its record, its log, and what its agent keeps of
 // it. It is closed meanwhile.
-func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) error {
+func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) error {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return noSession(id)
@@ -94,7 +108,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) err
 	about := s.About()
 	m := Manifest{
 		Version: ManifestVersion, SessionID: id, Title: s.Info().Title, Agent: about.Agent, AgentSessionID: about.AgentSessionID, Cwd: about.Cwd,
-		LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut, Workspace: d.Workspace != nil,
+		LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut, Workspace: d.Workspace,
 	}
 	if real, err := filepath.EvalSymlinks(m.Cwd); err == nil && real != m.Cwd {
 		m.RealCwd = real
@@ -127,6 +141,14 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) err
 			return problem.Wrap(problem.AgentError, err, "what agent %s keeps of the session cannot be read", m.Agent)
 		}
 	}
+	if d.Look != nil {
+		if m.Bytes, err = d.Look(ctx, m.Cwd, s); err != nil {
+			return err
+		}
+	}
+	if m.Bytes, err = addSizes(m.Bytes+int64(len(record))+s.Log().Size(), dir); err != nil {
+		return err
+	}
 	if err := d.Begin(m); err != nil {
 		return err
 	}
@@ -139,10 +161,25 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d Departure) err
 	if err := putFolder(d.Put, TravelAgent, dir); err != nil {
 		return err
 	}
-	if d.Workspace != nil {
-		return d.Workspace(ctx, m.Cwd, s.Kept)
+	if d.Behind != nil {
+		return d.Behind(ctx)
 	}
 	return nil
+}
+
+// addSizes adds the sizes of all files below a folder to n.
+func addSizes(n int64, dir string) (int64, error) {
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
 }
 
 // putFolder puts all files below a folder.
@@ -191,7 +228,7 @@ func cleanJSON(b []byte, clean func(string) string) []byte {
 }
 
 // putLog puts the entries of a log in parts.
-func putLog(ctx context.Context, s *session.Session, last uint64, d Departure) error {
+func putLog(ctx context.Context, s *session.Session, last uint64, d *Departure) error {
 	log := s.Log()
 	cur := log.Cursor(max(log.Oldest(), 1) - 1)
 	var part []byte
@@ -326,8 +363,6 @@ type ImportOptions struct {
 	Replace bool
 	// Kept are texts that are kept beside the session, by plain names.
 	Kept map[string][]byte
-	// Settled is told when nothing but the session's own place is missing; may be nil.
-	Settled func()
 }
 
 // Imported is a session that was imported.
@@ -342,14 +377,15 @@ func (r *Runtime) TravelFolder() (dir string, remove func(), err error) {
 	return r.sessions.TravelFolder()
 }
 
-// ArrivedWith returns a text that came with a session which was not opened since, nil when
-// there is none.
-func (r *Runtime) ArrivedWith(id, name string) ([]byte, error) {
+// KeptOf returns a text that is kept beside a session, nil when there is none, and whether
+// the session has come from another gateway and was not opened since.
+func (r *Runtime) KeptOf(id, name string) (text []byte, arriving bool, err error) {
 	s := r.sessions.Find(id)
-	if s == nil || !s.Arriving() {
-		return nil, nil
+	if s == nil {
+		return nil, false, nil
 	}
-	return s.Kept(name)
+	text, err = s.Kept(name)
+	return text, s.Arriving(), err
 }
 
 // ImportSession makes a session of what another gateway has exported, which lies in the
@@ -372,9 +408,9 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 		return Imported{}, problem.Wrap(problem.ArchiveRefused, err, "the session's record is missing")
 	}
 	move := movement(m, cwd, o.Moved)
-	stage := filepath.Join(dir, "stage")
-	for _, sub := range []string{"session", "agent"} {
-		if err := os.MkdirAll(filepath.Join(stage, sub), 0o700); err != nil {
+	stage, placing := filepath.Join(dir, filepath.FromSlash(session.Stage)), filepath.Join(dir, "stage", "agent")
+	for _, folder := range []string{stage, placing} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return Imported{}, problem.Wrap(problem.Internal, err, "make a folder for a session that arrives")
 		}
 	}
@@ -384,13 +420,13 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 	}
 	defer done()
 	s, leftOut, err := r.sessions.Import(session.Arrival{
-		ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Settled: o.Settled, Stage: filepath.Join(stage, "session"),
+		ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Stage: stage,
 		Place: func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error) {
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")
 			}
 			t := adapters.Travel{Options: a.Options(n), SessionID: nativeID, Cwd: cwd}
-			return placeAgent(ctx, a, t, files, filepath.Join(stage, "agent"), move)
+			return placeAgent(ctx, a, t, files, placing, move)
 		},
 	})
 	if err != nil {

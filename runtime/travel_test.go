@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/runtime/paths"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // Keys go from all that can be read, paths from all that is not signed, and what is no
@@ -62,7 +65,7 @@ func TestExport_ClientLeavesWhileTheSessionCloses(t *testing.T) {
 	id := tc.session()
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- r.ExportSession(ctx, id, Departure{}) }()
+	go func() { done <- r.ExportSession(ctx, id, &Departure{}) }()
 	closing := a.conn().next(t, "session/close")
 	leave()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -75,5 +78,42 @@ func TestExport_ClientLeavesWhileTheSessionCloses(t *testing.T) {
 	a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 	if _, res := tc.until(pid); res.Err() != nil {
 		t.Errorf("the next prompt: %s", res.Frame())
+	}
+}
+
+// A gateway is killed after a session has made place for one that arrives, and before that
+// one is there: it has the first one when it starts again, and somebody ends the rest.
+func TestNew_KilledWhileASessionIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{id: "fake", caps: reopening})
+	id := connect(t, r, "").session()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(dir, "travelling", "session-1")
+	aside := filepath.Join(folder, filepath.FromSlash(session.Stage), "before")
+	if err := os.MkdirAll(aside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(filepath.Join(dir, "sessions"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	if err := os.Rename(filepath.Join(dir, "sessions", list[0].Name()), filepath.Join(aside, list[0].Name())); err != nil {
+		t.Fatal(err)
+	}
+	left := ""
+	r = openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(&fakeAgent{id: "fake", caps: reopening}), DefaultAgent: "fake", Left: func(folder string, _ func(id, name string) ([]byte, error)) error {
+		left = folder
+		return nil
+	}})
+	if _, err := r.Session(id); err != nil {
+		t.Errorf("the session that was replaced by none: %v", err)
+	}
+	if left != folder {
+		t.Errorf("%q was left, want %q", left, folder)
+	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("the folder of what was on its way is there")
 	}
 }

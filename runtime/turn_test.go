@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -186,10 +187,8 @@ func TestTurn_CloseWaitsForItsEnd(t *testing.T) {
 		}
 		began := time.Now()
 		a.conn().result(p, `{"stopReason":"cancelled"}`)
-		for open := map[acp.ID]bool{id: true, closing: true}; len(open) > 0; { // the two responses travel by different ways
-			m := tc.next()
-			delete(open, m.ID())
-		}
+		tc.until(id)
+		tc.until(closing)
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %v more", took)
 		}
@@ -198,6 +197,37 @@ func TestTurn_CloseWaitsForItsEnd(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The answer to what ends a session comes behind all that went on in it: the turn's answer, too.
+func TestTurn_EndIsAnsweredLast(t *testing.T) {
+	const chunks = 3000 // several pages of the client's stream
+	for _, method := range []string{"session/close", "session/delete", "_sandboxagent/session/terminate"} {
+		t.Run(method, func(t *testing.T) {
+			a := &fakeAgent{id: "fake"}
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			s := tc.session()
+			turn := tc.request("session/prompt", prompt(s, "hi"))
+			c := a.conn()
+			p := c.next(t, "session/prompt")
+			ending := tc.request(method, `{"sessionId":"`+s+`"}`)
+			c.next(t, "session/cancel")
+			for range chunks {
+				c.chunk(s, "word")
+			}
+			c.result(p, `{"stopReason":"cancelled"}`)
+			before, res := tc.until(ending)
+			if res.Err() != nil {
+				t.Fatalf("%s", res.Frame())
+			}
+			if !slices.ContainsFunc(before, func(m acp.Message) bool { return m.IsResponse() && m.ID() == turn }) {
+				t.Errorf("behind %d messages the end is answered, and the prompt is not", len(before))
+			}
+			if n := strings.Count(texts(before), "word"); n != chunks && method != "session/delete" {
+				t.Errorf("before the answer came %d of %d words", n, chunks)
+			}
+		})
+	}
 }
 
 // What comes while the agent is started for a prompt follows the prompt.
@@ -327,5 +357,83 @@ func TestTurn_EndThatNobodyWantsToKnow(t *testing.T) {
 	events, _, err := r.Events(t.Context(), s, 0, 0)
 	if err != nil || strings.Contains(fmt.Sprint(messages(events)), "turn_ended") {
 		t.Errorf("%v, %v", messages(events), err)
+	}
+}
+
+// An agent that does not end a silent turn when it is told to loses its process: the turn
+// ends, and the prompts behind it go to the next one. One that is still busy with its end
+// is waited for.
+func TestTurn_IdleTimeoutOfADeafAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+		r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", TurnIdleTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := connect(t, r, "")
+		s := tc.session()
+		id := tc.request("session/prompt", prompt(s, "x"))
+		first := a.conn()
+		first.next(t, "session/prompt")
+		behind := tc.request("session/prompt", prompt(s, "y"))
+		time.Sleep(time.Minute)
+		first.next(t, "session/cancel")
+		time.Sleep(20 * time.Second)
+		first.chunk("native-1", "in a moment")
+		tc.next()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if len(tc.frames) > 0 || len(first.got) > 0 {
+			t.Errorf("an agent that is ending its turn is not waited for: %d, %d", len(tc.frames), len(first.got))
+		}
+		time.Sleep(20 * time.Second)
+		_, res := tc.until(id)
+		if e := res.Err(); e == nil || rawjson.MemberString(e.Data, "type") != problem.Timeout.Type() {
+			t.Errorf("the turn ends with %s", res.Frame())
+		}
+		a.awaitOpened(t, 2)
+		next := a.conn()
+		next.result(next.next(t, "session/resume"), `{}`)
+		next.result(next.next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		if _, res := tc.until(behind); res.Err() != nil {
+			t.Errorf("the prompt behind it ends with %s", res.Frame())
+		}
+		tc.close()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The process of an agent that does not end its turn does not outlive the last session
+// that needs it, whatever has ended that.
+func TestTurn_DeafAgentsProcessEnds(t *testing.T) {
+	for _, method := range []string{"session/close", "session/delete", "_sandboxagent/session/terminate"} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`}
+			r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc := connect(t, r, "")
+			s := tc.session()
+			id := tc.request("session/prompt", prompt(s, "x"))
+			c := a.conn()
+			c.next(t, "session/prompt")
+			ending := tc.request(method, `{"sessionId":"`+s+`"}`)
+			tc.until(id)
+			tc.until(ending)
+			tc.close()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			select {
+			case <-c.end:
+			default:
+				t.Errorf("a minute after %s its process is alive", method)
+			}
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -33,8 +33,8 @@ func (c *Client) lower(m *acp.Message, sink chan acp.Reply) *acp.Message {
 	if m.IsRequest() {
 		c.asked.Store(true)
 	}
-	if c.cancels(m) {
-		return m
+	if cancel := version.CancelOfCall(m); c.cancels(&cancel) {
+		return &cancel
 	}
 	lowered, err := version.Request(m)
 	if err != nil {
@@ -153,13 +153,21 @@ func (c *Client) raise(q *viewer.Request, id string) {
 	})
 }
 
-// closeSession closes a session for the client. In version 2 the client is told how what
-// went on has ended before the answer, and nothing after it.
+// closeSession closes a session for the client. In version 2 the client is told nothing
+// of it after the answer.
 func (c *Client) closeSession(q *viewer.Request, s *session.Session) {
 	err := s.Close(c.r.ctx)
-	if err == nil && c.Capabilities().Two() {
-		c.AwaitEntry(c.r.ctx, s, s.Log().Last(), replayBound)
-		c.Detach(s)
+	if err == nil {
+		c.awaitEnd(s)
+		if c.Capabilities().Two() {
+			c.Detach(s)
+		}
 	}
 	q.Finish(nil, err)
+}
+
+// awaitEnd waits until the client was told how what went on in a session has ended: the
+// answer to what has ended it comes behind that, though it is not in the log.
+func (c *Client) awaitEnd(s *session.Session) {
+	c.AwaitEntry(c.r.ctx, s, s.Log().Last(), replayBound)
 }

@@ -1,6 +1,7 @@
 package acphttp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -39,6 +40,10 @@ type DialOptions struct {
 	Agent  string      // ?agent=, for when initialize does not name one
 	Header http.Header // further headers of the handshake
 	TLS    *tls.Config // nil is the platform's
+	// Transport makes the connection, in place of one that is made of TLS and the
+	// environment. It must speak HTTP/1.1.
+	Transport  http.RoundTripper
+	MaxMessage int64 // bytes; a larger one ends the connection. 0 is 256 MiB
 }
 
 // Dial opens a connection to the gateway at endpoint, an http, https, ws or wss
@@ -59,9 +64,13 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 	if o.Token != "" {
 		h.Set("Authorization", "Bearer "+o.Token)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // an HTTP/2 connection cannot become a WebSocket
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, Protocols: protocols}
+	transport, release := o.Transport, func() {}
+	if transport == nil {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(true) // an HTTP/2 connection cannot become a WebSocket
+		own := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, Protocols: protocols}
+		transport, release = own, own.CloseIdleConnections
+	}
 	ws, resp, err := websocket.Dial(ctx, u, &websocket.DialOptions{
 		HTTPClient: &http.Client{
 			Transport: refusals{transport},
@@ -78,8 +87,8 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		}
 		return nil, fmt.Errorf("connect to %s: %w", endpoint, err)
 	}
-	ws.SetReadLimit(dialMaxMessage)
-	return &dialed{ws: ws, transport: transport}, nil
+	ws.SetReadLimit(cmp.Or(o.MaxMessage, dialMaxMessage))
+	return &dialed{ws: ws, release: release}, nil
 }
 
 // dialURL returns the WebSocket's address.
@@ -177,9 +186,9 @@ func DecodeProblem(b []byte) *problem.Error {
 
 // dialed is the client's end of a connection.
 type dialed struct {
-	ws        *websocket.Conn
-	transport *http.Transport
-	buf       []byte // of the message that was read last
+	ws      *websocket.Conn
+	release func() // of what made the connection
+	buf     []byte // of the message that was read last
 
 	once     sync.Once
 	closeErr error
@@ -250,7 +259,7 @@ func (c *dialed) Close() error {
 		if err != nil && !errors.As(err, &ended) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			c.closeErr = fmt.Errorf("close connection: %w", err)
 		}
-		c.transport.CloseIdleConnections()
+		c.release()
 	})
 	return c.closeErr
 }

@@ -21,8 +21,9 @@ const (
 	againBound     = 5 * time.Minute  // for the answer to initialize on a later connection: a gateway waits less for an agent
 	firstPause     = 200 * time.Millisecond
 	longestPause   = 10 * time.Second
-	maxWaiting     = 1024 // messages that no connection has taken
-	maxUnread      = 256  // messages that the client has not read; beyond, the gateway is not read
+	maxWaiting     = 1024    // messages that no connection has taken
+	maxUnread      = 256     // messages that the client has not read; beyond, the gateway is not read
+	unreadBytes    = 4 << 20 // and their bytes, one message more
 )
 
 // Options configure New.
@@ -32,6 +33,9 @@ type Options struct {
 	// GiveUp is how long a broken connection is tried to be replaced; 0 is ten
 	// minutes. The first connection is tried once.
 	GiveUp time.Duration
+	// Gone is told of a session that could not be attached to again, and why: the client is
+	// given nothing more of it. It must not wait; nil for nothing.
+	Gone   func(session string, why *acp.Error)
 	Logger *slog.Logger // nil discards
 }
 
@@ -49,7 +53,9 @@ type Conn struct {
 	wake chan struct{} // of the sender: the queue may have become longer
 
 	mu       sync.Mutex
-	hello    acp.Message // the client's initialize, as it is sent
+	held     int           // bytes of unread
+	drained  chan struct{} // closed and replaced when they become fewer
+	hello    acp.Message   // the client's initialize, as it is sent
 	begun    bool
 	greeted  bool                // initialize was answered
 	two      bool                // the connection is of version 2 of the protocol
@@ -108,7 +114,7 @@ func New(o Options) *Conn {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Conn{
-		o: o, unread: make(chan acp.Message, maxUnread), wake: make(chan struct{}, 1), room: make(chan struct{}),
+		o: o, unread: make(chan acp.Message, maxUnread), wake: make(chan struct{}, 1), room: make(chan struct{}), drained: make(chan struct{}),
 		requests: map[acp.ID]*request{}, sessions: map[string]*session{}, children: map[string]string{}, own: map[acp.ID]chan acp.Message{}, names: uuid.NewString(),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
@@ -120,22 +126,32 @@ func New(o Options) *Conn {
 func (c *Conn) Read(ctx context.Context) (acp.Message, error) {
 	select {
 	case m := <-c.unread:
-		return m, nil
+		return c.given(m), nil
 	default:
 	}
 	select {
 	case m := <-c.unread:
-		return m, nil
+		return c.given(m), nil
 	case <-ctx.Done():
 		return acp.Message{}, ctx.Err()
 	case <-c.ctx.Done():
 		select {
 		case m := <-c.unread: // what came before the end
-			return m, nil
+			return c.given(m), nil
 		default:
 			return acp.Message{}, context.Cause(c.ctx)
 		}
 	}
+}
+
+// given notes that the client has read a message.
+func (c *Conn) given(m acp.Message) acp.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held -= len(m.Frame())
+	close(c.drained)
+	c.drained = make(chan struct{})
+	return m
 }
 
 // Close ends the connection. Sessions live on.

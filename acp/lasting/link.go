@@ -21,6 +21,7 @@ type link struct {
 	ctx    context.Context // ends with the connection, whoever ends it
 	end    context.CancelFunc
 	closed chan struct{} // closed when the connection is
+	waits  time.Time     // until when nodes that are away are waited for; of restore
 }
 
 func (c *Conn) newLink(conn acp.Conn) *link {
@@ -85,14 +86,32 @@ func (c *Conn) fail(err error) {
 // ended is the answer to requests that wait when the Conn ends.
 func ended(err error) *acp.Error {
 	e := acp.Errorf(acp.CodeInternal, "%v", err)
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return e.WithData(p)
+	}
 	if errors.Is(err, errGivenUp) {
 		return e.WithData(problem.New(problem.Unavailable, "%v", err))
 	}
 	return e
 }
 
-// give hands a message to the client.
+// give hands a message to the client, when it has read enough of what came before.
 func (c *Conn) give(m acp.Message) {
+	for {
+		c.mu.Lock()
+		if c.held <= unreadBytes {
+			c.held += len(m.Frame())
+			c.mu.Unlock()
+			break
+		}
+		drained := c.drained
+		c.mu.Unlock()
+		select {
+		case <-drained:
+		case <-c.ctx.Done():
+			return
+		}
+	}
 	select {
 	case c.unread <- m:
 	case <-c.ctx.Done():

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/version"
 )
@@ -27,6 +29,7 @@ func (c *Conn) restore(live *link) bool {
 }
 
 func (c *Conn) restored(live *link) error {
+	live.waits = time.Now().Add(nodeBound)
 	c.mu.Lock()
 	lost := slices.SortedFunc(maps.Values(c.requests), func(a, b *request) int { return cmp.Compare(a.n, b.n) })
 	opening := map[string]bool{} // sessions that a request attaches to anyway
@@ -65,7 +68,7 @@ func (c *Conn) reattach(live *link, id string) error {
 	}
 	params := rawjson.SetMember(s.params, strconv.AppendUint(nil, c.fromLocked(s, false), 10), "_meta", acp.MetaKey, "after")
 	c.mu.Unlock()
-	_, failure, err := c.call(live, acp.MethodSessionResume, params)
+	_, failure, err := c.patientCall(live, acp.MethodSessionResume, params)
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (c *Conn) reattach(live *link, id string) error {
 	known := slices.Collect(maps.Keys(s.asks)) // what is asked from now on need not be on the list
 	c.mu.Unlock()
 	about := rawjson.Object{}.String("sessionId", id).End()
-	open, failure, err := c.call(live, "_sandboxagent/session/pending", about)
+	open, failure, err := c.patientCall(live, "_sandboxagent/session/pending", about)
 	if err != nil || failure != nil {
 		return err
 	}
@@ -126,6 +129,9 @@ func (c *Conn) gone(id string, failure *acp.Error) {
 	}
 	c.mu.Unlock()
 	c.o.Logger.Warn("a session cannot be attached to again", "session", id, "err", failure)
+	if c.o.Gone != nil {
+		c.o.Gone(id, failure)
+	}
 	for _, m := range out {
 		c.give(m)
 	}
@@ -198,7 +204,7 @@ func (c *Conn) answer(m acp.Message) {
 func (c *Conn) recoverPrompt(live *link, r *request) error {
 	about := rawjson.Object{}.String("sessionId", r.session).End()
 	// The state first: a turn that ends behind it is told of.
-	info, failure, err := c.call(live, "_sandboxagent/session/get", about)
+	info, failure, err := c.patientCall(live, "_sandboxagent/session/get", about)
 	if err != nil {
 		return err
 	}
@@ -208,7 +214,7 @@ func (c *Conn) recoverPrompt(live *link, r *request) error {
 	}
 	arrived := false
 	for after := r.after; ; {
-		page, failure, err := c.call(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
+		page, failure, err := c.patientCall(live, "_sandboxagent/session/events", rawjson.SetMember(about, strconv.AppendUint(nil, after, 10), "after"))
 		if err != nil {
 			return err
 		}
@@ -266,6 +272,26 @@ func (c *Conn) told(id string, seq uint64) bool {
 	defer c.mu.Unlock()
 	s := c.sessions[id]
 	return s == nil || s.after >= seq
+}
+
+// nodeBound is how long a restore waits for nodes of a hub in all: they come to another hub
+// within less, and those of other nodes wait meanwhile.
+const nodeBound = 30 * time.Second
+
+// patientCall is call for what is asked of one node of a hub. A node that is away may be
+// coming to the hub that the connection is to now: it is asked again for a while.
+func (c *Conn) patientCall(live *link, method string, params []byte) (result []byte, failure *acp.Error, err error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		result, failure, err = c.call(live, method, params)
+		if err != nil || failure == nil || rawjson.MemberString(failure.Data, "type") != problem.NodeOffline.Type() || time.Now().Add(pause).After(live.waits) {
+			return result, failure, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-live.ctx.Done():
+			return nil, nil, errBroken
+		}
+	}
 }
 
 // call asks the gateway something for the Conn itself.

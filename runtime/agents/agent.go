@@ -227,13 +227,11 @@ func (a *Agent) options(n *Needs) adapters.Options {
 	return o
 }
 
-// Recorded returns when the agent's own record of a session was written last, the zero
-// time if nobody knows. shared says that other sessions are in the record, too. It starts
-// nothing.
-func (a *Agent) Recorded(n Needs, session string) (at time.Time, shared bool) {
+// Recorded looks at the agent's own record of a session. It starts nothing.
+func (a *Agent) Recorded(n Needs, session string) adapters.Recorded {
 	r, ok := a.adapter.(adapters.Recorder)
 	if !ok {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
 	return r.Recorded(a.options(&n), session)
 }
@@ -334,15 +332,24 @@ func (a *Agent) lost(p *Process, cause error, wasRunning bool) {
 	if p.conn != nil {
 		a.set.o.Observer.ProcessEnded(a.id, exitOf(cause))
 	}
+	p.Retire()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byKey[p.key] == p {
-		delete(a.byKey, p.key)
-	}
 	if wasRunning && cause != nil && !errors.Is(cause, ErrShutdown) && !errors.Is(cause, ErrUnused) {
 		a.restarts++
 		a.lastErr = cause.Error()
 		p.needs.Backoff.died(time.Since(p.since))
+	}
+}
+
+// Retire keeps the process from being given sessions that it does not have: it ends when
+// these need it no more.
+func (p *Process) Retire() {
+	p.retired.Store(true)
+	p.agent.mu.Lock()
+	defer p.agent.mu.Unlock()
+	if p.agent.byKey[p.key] == p {
+		delete(p.agent.byKey, p.key)
 	}
 }
 

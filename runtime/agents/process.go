@@ -57,6 +57,7 @@ type Process struct {
 	commands commands
 
 	turnover atomic.Uint64 // grows when a route is taken away or replaced; mu guards the change
+	retired  atomic.Bool   // it is given no more sessions
 
 	mu      sync.Mutex
 	state   state
@@ -123,6 +124,9 @@ func (p *Process) Alive() bool {
 		return true
 	}
 }
+
+// Takes reports whether the process can be given sessions.
+func (p *Process) Takes() bool { return p.Alive() && !p.retired.Load() }
 
 // Cause returns why the process is ending, nil while it is not.
 func (p *Process) Cause() error {
@@ -347,9 +351,9 @@ func (p *Process) Call(ctx context.Context, timeout time.Duration, build func(id
 	return id
 }
 
-// drop says that nobody waits for the answer to a request any more, though it is still
+// Drop says that nobody waits for the answer to a request any more, though it is still
 // taken when it comes: the process can be ended as unused.
-func (p *Process) drop(id int64) {
+func (p *Process) Drop(id int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k := p.pending[id]; k != nil {
@@ -400,7 +404,7 @@ func (p *Process) queued(id int64, queued bool) {
 func (p *Process) Tell(method string, params []byte) {
 	id, err := p.post(func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }, &pending{done: func(*acp.Message, error) {}})
 	if err == nil {
-		p.drop(id)
+		p.Drop(id)
 	}
 }
 
@@ -435,7 +439,7 @@ func (p *Process) AskThen(ctx context.Context, method string, params []byte, the
 	case a := <-ch:
 		return a.result, a.err
 	case <-ctx.Done():
-		p.drop(id)
+		p.Drop(id)
 		return nil, context.Cause(ctx)
 	}
 }

@@ -368,6 +368,69 @@ func TestLog_ItsFileWasRemoved(t *testing.T) {
 	_ = l.Close()
 }
 
+// A file that ends before what readers have seen has lost entries, wherever it was cut
+// off and however it was closed: readers are told, once, and numbers go on behind.
+func TestOpen_EndsTooEarly(t *testing.T) {
+	l, path := open(t, 0)
+	for i := range 10 {
+		fill(t, l, 1+10*i, 10+10*i)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := len(whole); cut >= -1; cut -= 97 {
+		if cut < 0 {
+			err = os.Remove(path)
+		} else {
+			err = os.WriteFile(path, whole[:cut], 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var had []string
+		for range 2 { // what was told once is told again, and not more of it
+			l, err := Open(path, Options{Reached: 100})
+			if err != nil {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			got := tell(t, l)
+			var kept, first, last uint64
+			switch got[len(got)-1][0] {
+			case 'x':
+				_, err = fmt.Sscanf(got[len(got)-1], "x %d-%d", &first, &last)
+				kept = first - 1
+			case 'u':
+				_, err = fmt.Sscanf(got[len(got)-1], "u 1-%d", &kept)
+				last = kept
+			}
+			if err != nil || last < 100 || kept > 0 && got[0] != fmt.Sprintf("u 1-%d", kept) || l.Last() != last {
+				t.Fatalf("cut at %d of %d, readers have %q up to %d, %v", cut, len(whole), got, l.Last(), err)
+			}
+			if had != nil {
+				if diff := cmp.Diff(had, got); diff != "" {
+					t.Fatalf("cut at %d (-told first +told later):\n%s", cut, diff)
+				}
+			}
+			had = got
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err := Open(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seq, err := l.AppendFlush(Update, Everyone, []byte("{}")); err != nil || seq <= 100 {
+			t.Fatalf("cut at %d, number %d is given again, %v", cut, seq, err)
+		}
+		_ = l.Close()
+	}
+}
+
 // Small blocks are put together when the log is given back, and its readers go on.
 func TestLog_SmallBlocksArePutTogether(t *testing.T) {
 	l, path := open(t, 2<<10)

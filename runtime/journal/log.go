@@ -64,6 +64,10 @@ type Options struct {
 	// first flush, and must not use the log.
 	About func() []byte
 
+	// Reached is the newest number that readers are known to have seen, 0 where that
+	// is not known. A file that ends before it has lost entries, and readers are told.
+	Reached uint64
+
 	// Damage returns the message that readers are given in the place of
 	// entries that cannot be read; nil makes a plain object.
 	Damage func(first, last uint64) []byte
@@ -143,12 +147,16 @@ func Open(path string, o Options) (*Log, error) {
 	}
 	f, err := o.disk.Open(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && o.Old != "":
-		if f, err = takeOver(o.disk, o.Old, path, o.about()); errors.Is(err, fs.ErrNotExist) {
-			return l, nil
-		}
 	case errors.Is(err, fs.ErrNotExist):
-		return l, nil
+		if o.Old != "" {
+			f, err = takeOver(o.disk, o.Old, path, o.about())
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && o.Reached == 0:
+			return l, nil
+		case errors.Is(err, fs.ErrNotExist):
+			f, err = o.disk.Create(path)
+		}
 	case err == nil && o.Old != "":
 		if err = putAside(o.disk, o.Old, f); err != nil {
 			err = errors.Join(err, f.Close())
@@ -158,6 +166,9 @@ func Open(path string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	t, err := readTail(f)
+	if err == nil && t.last < o.Reached {
+		t, err = noteLost(f, t, &o)
+	}
 	if err == nil && !t.closed && o.Sync != SyncNever {
 		// Whoever wrote it may have been killed before it was durable, and now
 		// readers will see it.
@@ -180,6 +191,24 @@ func Open(path string, o Options) (*Log, error) {
 	l.next, l.bound, l.total = t.next, t.bound, t.total
 	l.appended, l.visible = t.last, t.last
 	return l, nil
+}
+
+// noteLost writes behind the end of a file that readers have seen more than it has,
+// and returns how it ends then.
+func noteLost(f file, t tail, o *Options) (tail, error) {
+	reached := max(o.Reached, t.next-1) // as many may have been given
+	b := appendBeginning(nil, o.about(), reached+1, reached, o.disk.Boot())
+	if t.size > 0 {
+		b = appendBlock(nil, header{kind: lost, first: t.last + 1, bound: reached, skipped: t.last - t.total, boot: o.disk.Boot()}, nil)
+	}
+	err := f.Truncate(t.size)
+	if err == nil {
+		_, err = f.WriteAt(b, t.size)
+	}
+	if err != nil {
+		return t, fmt.Errorf("note what is lost: %w", err)
+	}
+	return readTail(f)
 }
 
 // Unavailable returns what stands for a log that could not be opened: it has no

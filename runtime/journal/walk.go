@@ -275,11 +275,12 @@ func beforeTorn(f file, t tail, at int64, half header) (tail, error) {
 		h = header{kind: entries, first: 1}
 		off = at // nothing before it can be read
 	}
-	h.bound = max(h.bound, half.bound)
+	t.bound = half.bound
 	return endsWith(f, t, off, h, at)
 }
 
-// endsWith is readTail for a file whose last whole block is at off.
+// endsWith is readTail for a file whose last whole block is at off. What is reserved
+// already is in t.
 func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	rest := min(off+h.length(), end)
 	half, err := torn(f, rest, end)
@@ -289,14 +290,14 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	if half {
 		end, t.cut = rest, true
 	}
-	t.size, t.last, t.bound, t.total = end, h.last(), h.bound, h.total()
+	t.size, t.last, t.bound, t.total = end, h.last(), max(t.bound, h.bound), h.total()
 	if h.kind == closed && end == rest && !t.cut {
 		t.next, t.closed = h.first, true
 		return t, nil
 	}
 	// Nobody knows whether later entries were written, and lost: their numbers
 	// are not given again.
-	t.next = max(h.bound, t.last) + 1
+	t.next = max(t.bound, t.last) + 1
 	if end != rest {
 		t.next += reservation(t.next) // the damage may have been a later reservation
 	}

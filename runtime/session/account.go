@@ -111,7 +111,7 @@ func (a *account) update(m *acp.Message) {
 	t := a.last()
 	if kind == "user_message_chunk" {
 		id := rawjson.MemberString(u, "messageId")
-		if t == nil || t.said > 0 || !t.sent && id != t.user {
+		if t == nil || t.said > 0 || t.over || !t.sent && id != t.user {
 			t = a.begin()
 		}
 		t.user = id

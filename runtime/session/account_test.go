@@ -43,6 +43,15 @@ func chunkOf(kind, text, id string) *acp.Message {
 	return &m
 }
 
+// Words behind a turn that is over are of another, also when the agent said nothing in it.
+func TestAccount_SilentTurn(t *testing.T) {
+	a := accountOf("/compact=", true)
+	a.update(chunkOf("user_message_chunk", "more", "u"))
+	if n := len(a.turns); n != 2 {
+		t.Errorf("there are %d turns, want 2", n)
+	}
+}
+
 func TestCompare(t *testing.T) {
 	for _, test := range []struct {
 		what, log, record string

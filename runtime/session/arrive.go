@@ -34,8 +34,6 @@ type Arrival struct {
 	Stage string
 	// Kept are texts that are kept beside the session, by name; see [Session.Kept].
 	Kept map[string][]byte
-	// Settled is told when nothing but the session's own place is missing; may be nil.
-	Settled func()
 	// Place puts what the agent keeps where the agent looks for it; undo takes it away.
 	Place func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error)
 }
@@ -116,9 +114,6 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 		s.logp.Store(log)
 		s.kept = in.Kept
 	}
-	if in.Settled != nil {
-		in.Settled()
-	}
 	if err := set.admit(s, old, stage); err != nil {
 		return nil, nil, errors.Join(err, undo())
 	}
@@ -150,8 +145,11 @@ func (st store) arrived(rec record, kept map[string][]byte, files bool) error {
 		return nil
 	}
 	for name, b := range kept {
-		if err := os.WriteFile(filepath.Join(st.path(rec.ID), name), b, 0o600); err != nil {
-			return fmt.Errorf("keep %s of a session: %w", name, err)
+		if b == nil {
+			continue
+		}
+		if err := st.keep(rec.ID, name, b); err != nil {
+			return err
 		}
 	}
 	return st.save(rec, true)
@@ -230,8 +228,12 @@ func (set *Set) admit(s, old *Session, stage store) error {
 		old.saving.Lock() // a write of its record that is under way ends first
 		defer old.saving.Unlock()
 		if set.store.dir != "" {
-			aside = filepath.Join(stage.dir, "before")
-			if err := os.Rename(set.store.path(s.id), aside); err != nil {
+			aside = stage.aside().path(s.id)
+			err := os.MkdirAll(filepath.Dir(aside), 0o700)
+			if err == nil {
+				err = os.Rename(set.store.path(s.id), aside)
+			}
+			if err != nil {
 				return errors.Join(fmt.Errorf("put the session aside that was left here: %w", err), set.readmit(old))
 			}
 		}
@@ -273,7 +275,7 @@ var dangerous = []string{"mcp", "agentSpecific", "skills", "permissionMode", "mo
 
 // arrive makes a record one of this machine, and names what it leaves out.
 func (rec *record) arrive(in Arrival) (leftOut []string) {
-	rec.Closed, rec.Arriving, rec.Before, rec.Cwd = in.Closed, in.Closed, nil, in.Cwd
+	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.Cwd = in.Closed, in.Closed, nil, 0, in.Cwd
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}

@@ -154,6 +154,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		Continuity: ContinuityNative, Setup: n.Setup, credentials: n.Credentials, OwnCredentials: n.Credentials.Fields(), Capabilities: n.Capabilities,
 	}, starting)
 	if err := s.Readable(); err != nil {
+		set.trouble.set(s.id, nil) // there is no such session
 		return nil, nil, 0, err
 	}
 	kept := s.Log().Last()
@@ -205,7 +206,8 @@ func (s *Session) discard(keepFiles bool) {
 		c.Detach(s)
 	}
 	s.handle(event{kind: discarded})
-	_ = s.Log().Close()
+	close(s.gone)
+	s.closeLog()
 	if !keepFiles {
 		_ = s.set.store.remove(s.id)
 	}

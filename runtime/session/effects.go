@@ -39,6 +39,7 @@ const (
 	noteLoss                    // clients are told that the process has ended
 	startProcess                // a process is looked for and the session opened there
 	giveUpStart                 // the start in progress is ended
+	retireProcess               // the process gets no more sessions
 	release                     // the agent is told to close the session, or to delete it
 	runRequest                  // the request goes to the process
 	refuseRequest               // the request gets the error
@@ -160,6 +161,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		s.startLocked(eff)
 	case giveUpStart:
 		s.giveUp()
+	case retireProcess:
+		eff.link.p.Retire()
 	case release:
 		x.then(func() { s.set.o.Tasks.Go(func() { s.release(eff.link, eff.goal) }) })
 	case runRequest:

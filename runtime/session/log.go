@@ -3,8 +3,10 @@ package session
 import (
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -113,7 +115,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
 		Stats: &s.set.counts, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
-		About: func() []byte { return s.set.store.about(s.id) },
+		Reached: s.reached, About: func() []byte { return s.set.store.about(s.id) },
 	}
 	if s.set.store.dir == "" {
 		o.Memory = 64 << 20 // it is all there is
@@ -130,10 +132,9 @@ func (s *Session) logOptions() journal.Options {
 // damaged is the notification that clients get in the place of entries that the
 // log has lost.
 func (s *Session) damaged(first, last uint64) []byte {
-	b := append([]byte(`{"sessionId":`), s.quoted...)
-	b = strconv.AppendUint(append(b, `,"firstSeq":`...), first, 10)
-	b = strconv.AppendUint(append(b, `,"lastSeq":`...), last, 10)
-	m := acp.NewNotification("_sandboxagent/session/events_damaged", append(b, '}'))
+	params := rawjson.Object{}.Raw("sessionId", s.quoted).
+		Raw("firstSeq", strconv.AppendUint(nil, first, 10)).Raw("lastSeq", strconv.AppendUint(nil, last, 10)).End()
+	m := acp.NewNotification("_sandboxagent/session/events_damaged", params)
 	return m.Frame()
 }
 
@@ -220,11 +221,24 @@ func (s *Session) tellStorage(c *viewer.Client, err error) {
 	}
 }
 
+// closeLog closes the log of a session that is no more.
+func (s *Session) closeLog() {
+	if err := s.Log().Close(); err != nil {
+		s.log.Warn("close log of deleted session", "err", err)
+	}
+	s.set.trouble.set(s.id, nil)
+}
+
 // noteTrouble notes whether the session's log can be used, and reports whether
-// that has changed.
+// that has changed. A deleted session has no log.
 func (s *Session) noteTrouble(err error) (changed bool) {
 	t := &s.set.trouble
 	changed, tell := t.set(s.id, err)
+	select {
+	case <-s.gone: // closed before what was noted is taken back; see closeLog
+		t.set(s.id, nil)
+	default:
+	}
 	if tell {
 		s.log.Error("the logs of sessions cannot be used", "sessions", t.count(), "err", err)
 	}
@@ -275,11 +289,20 @@ func (t *trouble) count() int {
 	return len(t.failing)
 }
 
-// problem says why sessions cannot be written, nil when they can.
+// everybodys are the errors of one log that others would have, too.
+var everybodys = []error{
+	syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+}
+
+// problem says why no session could be written, nil when that is not known of any reason:
+// what is wrong with one log alone concerns nobody else.
 func (t *trouble) problem() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, err := range t.failing {
+		if !slices.ContainsFunc(everybodys, func(e error) bool { return errors.Is(err, e) }) {
+			continue
+		}
 		return problem.Wrap(problem.Unavailable, err, "%d sessions cannot be written, %s is one", len(t.failing), id)
 	}
 	return nil

@@ -28,7 +28,7 @@ import (
 //
 //	     dormant ──a prompt or request──▶ starting ──started──▶ serving
 //	        ▲ ▲───────────failed───────────┘  │                   │
-//	        │                                 └──stopping─▶       │ idle, stopping
+//	        │                                 └──stopping─▶       │ idle, overdue, stopping
 //	        ├───────released, lost──────────── releasing ◀────────┤
 //	        ├───────lost────────────────────── failing ◀─untaken──┤
 //	        └───────lost──────────────────────────────────────────┘
@@ -56,7 +56,7 @@ import (
 //	          the turn are ended; next begun
 //	stop      stopping: all is cancelled, the   the higher goal  stopping, if its goal
 //	          start is given up                 of the two       is higher; else done
-//	overdue   -                                 turn over; on    -
+//	overdue   cancelling: turn over, releasing  turn over; on    -
 //	released  dormant; started anew if it is    done; closed if  -
 //	          needed by then                    the agent would
 //	                                            not delete it
@@ -135,7 +135,7 @@ type event struct {
 	link    *link        // bound, started, lost, released
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
-	err     error        // startFailed, answered, lost; released: why the agent did not delete it
+	err     error        // startFailed, answered, lost; overdue: what the turn ends with; released: why the agent did not delete it
 	goal    life         // stopped
 	by      string       // stopped, with goal ended: who wanted it; idle: why
 	done    stopDone     // stopped
@@ -217,9 +217,13 @@ func (m *machine) on(e event) []effect {
 	case stopped:
 		m.stop(e)
 	case overdue:
-		if t := m.turn; m.life == stopping && t != nil && e.turn == t {
+		if t := m.turn; t != nil && e.turn == t && (m.life == stopping || t.phase == cancelling && m.hosting == serving) {
 			m.do(effect{do: failCalls, reason: "the agent did not end the call when it was cancelled"})
-			m.end(t, nil, nil)
+			m.end(t, nil, e.err)
+			if m.life == open {
+				m.do(effect{do: retireProcess, link: m.link})
+				m.release()
+			}
 			m.proceed()
 		}
 	case released:

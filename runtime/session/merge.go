@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
@@ -165,8 +166,7 @@ func (s *Session) AddedElsewhere() bool {
 	if left.After(last) {
 		last = left
 	}
-	at, _ := s.recorded()
-	return at.After(last)
+	return s.recorded().Written.After(last)
 }
 
 // afterwards is how long behind the last message of a turn a process may still write to
@@ -184,22 +184,21 @@ func (s *Session) overtaken() bool {
 	if !idle {
 		return false
 	}
-	at, shared := s.recorded()
-	return !shared && at.After(s.Active().Add(afterwards)) && !l.p.LeftRunning()
+	r, last := s.recorded(), s.Active()
+	return !r.Shared && (r.Prompted.After(last) || r.Written.After(last.Add(afterwards))) && !l.p.LeftRunning()
 }
 
-// recorded returns when the agent's own record of the session was written last, the zero
-// time if that is not known. shared says that other sessions are in it, too.
-func (s *Session) recorded() (at time.Time, shared bool) {
+// recorded looks at the agent's own record of the session.
+func (s *Session) recorded() adapters.Recorded {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
 	if rec.Imported || rec.lacksCredentials() {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
 	a := s.set.o.Agents.Find(rec.Agent)
 	if a == nil || !a.Info().Record || !a.Installed() {
-		return time.Time{}, false
+		return adapters.Recorded{}
 	}
 	return a.Recorded(rec.needs(agents.Needs{}, a), rec.AgentSessionID)
 }

@@ -42,6 +42,9 @@ type record struct {
 	Subagents []version.Subagent `json:"subagents,omitempty"`
 	// LeftAt is when the process that worked for the session last let go of it.
 	LeftAt time.Time `json:"leftAt,omitzero"`
+	// LastSeq is the newest event of the log when the record was written: a log that ends
+	// before it has lost some.
+	LastSeq uint64 `json:"lastSeq,omitempty"`
 	// Incomplete says that the agent's own record has what the log has not.
 	Incomplete bool `json:"incomplete,omitempty"`
 
@@ -121,6 +124,9 @@ func (s *Session) save() {
 		return
 	}
 	s.unsaved = false
+	if l := s.logp.Load(); l != nil {
+		s.rec.LastSeq = max(s.rec.LastSeq, l.Last())
+	}
 	rec := s.rec
 	s.mu.Unlock()
 	if err := s.set.store.save(rec, s.set.o.Fsync != "never"); err != nil {
@@ -129,6 +135,16 @@ func (s *Session) save() {
 		s.unsaved = true
 		s.mu.Unlock()
 	}
+}
+
+// noteEnd has the record know how far the log goes.
+func (s *Session) noteEnd() {
+	s.mu.Lock()
+	if l := s.logp.Load(); l != nil && s.rec.LastSeq < l.Last() {
+		s.unsaved = true
+	}
+	s.mu.Unlock()
+	s.save()
 }
 
 // change edits the record and saves it.

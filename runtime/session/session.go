@@ -38,6 +38,7 @@ type Session struct {
 	lostCalls sync.Once               // of EndLostCalls
 	early     atomic.Pointer[summary] // of what the log had when it was opened; nil where the record has it
 	whole     bool                    // the record has it
+	reached   uint64                  // the newest event of the log when the gateway started, as the record knows it
 
 	mu         sync.Mutex
 	m          machine
@@ -70,7 +71,7 @@ var _ viewer.Session = (*Session)(nil)
 func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
-		whole: rec.Gist != "" && rec.Cost != nil, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	switch {
 	case rec.Ended != nil:
@@ -174,7 +175,8 @@ type link struct {
 // ofConversation reports whether an update is of what was said and done.
 func ofConversation(m *acp.Message) bool {
 	switch string(m.UpdateKind()) {
-	case "user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan":
+	case "user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan",
+		"compaction_update", "compaction_summary_chunk":
 		return true
 	}
 	return false

@@ -41,6 +41,10 @@ type Options struct {
 	Tasks    *agents.Tasks // run the work that nobody waits for
 	Memory   *memory.Bound // of prompts that wait
 
+	// Left ends what a gateway that was killed has left of a session that arrived, in its
+	// folder; kept returns a text that is kept beside a session of an id. May be nil.
+	Left func(folder string, kept func(id, name string) ([]byte, error)) error
+
 	// Readers returns the clients that a process concerns: those whose connection was
 	// opened with it, and those that read a session of it.
 	Readers func(p *agents.Process) []*viewer.Client
@@ -78,9 +82,7 @@ func NewSet(o Options) (*Set, error) {
 	if err := os.MkdirAll(set.store.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	if err := os.RemoveAll(filepath.Join(o.DataDir, travelling)); err != nil {
-		o.Logger.Warn("remove what is left of sessions that travelled", "err", err)
-	}
+	set.endTravels()
 	recs, err := set.store.list(o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)

@@ -79,7 +79,7 @@ func (s *Session) reachGoalLocked(e effect, x *after) {
 
 // persist writes down what is known of the session.
 func (s *Session) persist(durably bool) error {
-	s.save()
+	s.noteEnd()
 	l := s.openedLog()
 	switch {
 	case l == nil: // nobody has opened it: it has nothing new
@@ -108,9 +108,7 @@ func (s *Session) retire() {
 	for _, c := range s.Clients() {
 		c.Detach(s)
 	}
-	if err := s.Log().Close(); err != nil {
-		s.log.Warn("close log of deleted session", "err", err)
-	}
+	s.closeLog()
 }
 
 // Open opens a closed session again, unless it goes on at another gateway. wait is not nil
@@ -233,6 +231,7 @@ func (s *Session) Tidy(b Bounds) {
 	}
 	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
 		l.Release(logIdle)
+		s.noteEnd()
 	}
 }
 

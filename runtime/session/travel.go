@@ -63,7 +63,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 			leftOut = append(leftOut, "credentials."+name)
 		}
 	}
-	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported = recordVersion, false, false, nil, false
+	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq = recordVersion, false, false, nil, false, 0
 	setup, names, err := WithoutSecrets(rec.Setup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the session's setup: %w", err)
@@ -148,13 +148,25 @@ func strip(v any, at string, leftOut *[]string) {
 // Kept returns a text that is kept beside the session, nil when there is none.
 func (s *Session) Kept(name string) ([]byte, error) {
 	if s.set.store.dir == "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return s.kept[name], nil
 	}
-	b, err := os.ReadFile(filepath.Join(s.set.store.path(s.id), name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	return s.set.store.kept(s.id, name)
+}
+
+// KeepText keeps a text beside the session, by a plain name.
+func (s *Session) KeepText(name string, text []byte) error {
+	if s.set.store.dir == "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.kept == nil {
+			s.kept = map[string][]byte{}
+		}
+		s.kept[name] = text
+		return nil
 	}
-	return b, err
+	return s.set.store.keep(s.id, name, text)
 }
 
 // Arriving reports whether the session has come from another gateway and was not opened
@@ -181,6 +193,75 @@ func (set *Set) TravelFolder() (dir string, remove func(), err error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// travelling is the folder of sessions that are on their way; what an end of the gateway
-// has left in it is removed with the next start.
+// travelling is the folder of sessions that are on their way; see endTravels.
 const travelling = "travelling"
+
+// Stage is where in its folder a session that arrives becomes one of this gateway.
+const Stage = "stage/session"
+
+// aside is where in a stage the session lies whose place the one that arrives takes.
+func (st store) aside() store { return store{dir: filepath.Join(st.dir, "before")} }
+
+// endTravels ends what was on its way when the gateway was killed. A session that had made
+// place for one that has not come is in its place again, Options.Left ends the rest, and
+// nothing is left of it.
+func (set *Set) endTravels() {
+	base := filepath.Join(set.o.DataDir, travelling)
+	list, err := os.ReadDir(base)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		set.o.Logger.Warn("look for sessions that were on their way", "err", err)
+	}
+	for _, e := range list {
+		dir := filepath.Join(base, e.Name())
+		err := set.putBack(store{dir: filepath.Join(dir, filepath.FromSlash(Stage))}.aside())
+		if err == nil {
+			if set.o.Left != nil {
+				err = set.o.Left(dir, set.store.kept)
+			}
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		if err != nil {
+			set.o.Logger.Warn("end what was on its way", "folder", dir, "err", err)
+		}
+	}
+}
+
+// putBack puts sessions in their places again that were replaced by none.
+func (set *Set) putBack(aside store) error {
+	old, err := os.ReadDir(aside.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for a session that was replaced: %w", err)
+	}
+	for _, one := range old {
+		place := filepath.Join(set.store.dir, one.Name())
+		if _, err := os.Lstat(place); err == nil {
+			continue // the other one has come
+		}
+		if err := os.Rename(filepath.Join(aside.dir, one.Name()), place); err != nil {
+			return fmt.Errorf("put a session back that was not replaced: %w", err)
+		}
+	}
+	return nil
+}
+
+// kept returns a text that is kept beside a session, nil when there is none.
+func (st store) kept(id, name string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(st.path(id), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// keep writes a text beside a session.
+func (st store) keep(id, name string, text []byte) error {
+	path := filepath.Join(st.path(id), name)
+	err := os.WriteFile(path+".tmp", text, 0o600)
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		return fmt.Errorf("keep %s of a session: %w", name, err)
+	}
+	return nil
+}

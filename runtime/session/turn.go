@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
@@ -38,6 +39,7 @@ type turn struct {
 	agentID   int64        // the request's id at the agent
 	shown     bool         // the agent has shown something
 	watchdog  *awake.Timer // of silence; nil without
+	hushed    awake.Moment // when the watchdog has cancelled it; 0 before
 	worked    func()       // says that the process works on it no more; nil before it does
 	span      observe.Span
 }
@@ -100,7 +102,7 @@ func (s *Session) echo(block []byte) []byte {
 // ending.
 func (s *Session) giveLocked(t *turn, l *link) error {
 	prompt, native := s.handedOverLocked(t), l.nativeID()
-	t.worked = l.p.Working()
+	working := l.p.Working()
 	id, err := l.p.Prompt(l.native,
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
 		func(res *acp.Message, err error) {
@@ -110,6 +112,10 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 			s.handle(event{kind: answered, turn: t, res: res, err: err})
 		})
 	t.agentID = id
+	t.worked = func() {
+		working()
+		l.p.Drop(id) // the agent may not have answered
+	}
 	if limit := s.set.o.TurnIdleTimeout; limit > 0 && err == nil {
 		t.watchdog = awake.AfterFunc(limit, func() { s.watchSilence(t, limit) })
 	}
@@ -160,19 +166,34 @@ func (s *Session) takeBackLocked(t *turn) {
 	}
 }
 
-// watchSilence cancels a turn that has been silent for limit.
+// deafBound is how long an agent may stay silent that was told to end a silent turn. The
+// bridges end a program that takes no notice sooner, so that the turn has their error.
+const deafBound = 30 * time.Second
+
+// watchSilence cancels a turn that has been silent for limit, and gives the process back
+// if nothing follows.
 func (s *Session) watchSilence(t *turn, limit time.Duration) {
 	silent := s.silent()
 	s.mu.Lock()
-	if s.m.turn != t || silent < limit {
-		if s.m.turn == t {
-			t.watchdog.Reset(limit - silent)
-		}
-		s.mu.Unlock()
-		return
+	if t.hushed != 0 {
+		limit, silent = deafBound, min(silent, t.hushed.Ago())
 	}
-	s.handleLocked(event{kind: cancelled, now: true})
-	s.log.Warn("cancel silent turn", "silent", silent)
+	switch {
+	case s.m.turn != t || t.watchdog == nil:
+		s.mu.Unlock()
+	case silent < limit:
+		t.watchdog.Reset(limit - silent)
+		s.mu.Unlock()
+	case t.hushed != 0:
+		err := problem.New(problem.Timeout, "the agent said nothing for %s and did not end its turn when it was told to: it is started anew for the next prompt", s.set.o.TurnIdleTimeout)
+		s.handleLocked(event{kind: overdue, turn: t, err: err})
+		s.log.Warn("silent turn did not end, so its process is given back", "silent", silent)
+	default:
+		t.hushed = awake.Now()
+		t.watchdog.Reset(deafBound)
+		s.handleLocked(event{kind: cancelled, now: true})
+		s.log.Warn("cancel silent turn", "silent", silent)
+	}
 }
 
 // endTurnLocked answers the turn's client, and tells the session's other clients how

@@ -111,3 +111,13 @@ func (c *Client) Shown(s Session) uint64 {
 	}
 	return 0
 }
+
+// Reached returns the newest entry of the session that was written to the client.
+func (c *Client) Reached(s Session) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.feedLocked(s); f != nil {
+		return f.written
+	}
+	return 0
+}

@@ -18,6 +18,7 @@ type Capabilities struct {
 	turns                             bool // it wants to know how turns of others end
 	notices                           bool // it knows the gateway's own notifications
 	subagents                         bool // it knows that subagents are sessions of their own
+	knows                             version.Knows
 }
 
 // ReadCapabilities reads the clientCapabilities of initialize.
@@ -38,6 +39,7 @@ func ReadCapabilities(caps json.RawMessage) Capabilities {
 		eventNumbers: has("_meta", acp.MetaKey, "eventIds"),
 		turns:        has("_meta", acp.MetaKey, "turns"),
 		subagents:    has("subagents"),
+		knows:        version.KnownBy(caps),
 	}
 }
 

@@ -40,7 +40,8 @@ type pastView struct {
 // viewOf returns a view of the session's log for the client, of which nothing was read.
 func (c *Client) viewOf(s Session) *version.View {
 	about := s.BesideLog()
-	about.One = !c.caps.Load().Two()
+	caps := c.caps.Load()
+	about.One, about.Knows = !caps.Two(), caps.knows
 	return version.NewView(about)
 }
 

@@ -19,6 +19,9 @@ func (st *Stream) renderLocked(f *Feed, e journal.Entry) []byte {
 		if e.Seq > f.replay && !e.To.Includes(c.num) {
 			return nil
 		}
+		if e.Frame = c.caps.Load().knows.Tell(e.Frame); e.Frame == nil {
+			return nil
+		}
 	case journal.Notice:
 		if e.Seq <= f.replay || !e.To.Includes(c.num) || !c.caps.Load().notices && e.Kind != journal.Update && ownNotice(e.Frame) {
 			return nil
@@ -104,14 +107,18 @@ func (st *Stream) again(f *Feed, e journal.Entry) []byte {
 	if e.Kind == journal.AskDone {
 		return e.Frame
 	}
-	if caps := st.c.caps.Load(); e.Kind == journal.Ask && caps.viewed() {
+	caps := st.c.caps.Load()
+	if e.Kind.IsUpdate() {
+		return st.numbered(f, e.Seq, caps.knows.Tell(e.Frame))
+	}
+	if e.Kind == journal.Ask && caps.viewed() {
 		return st.numbered(f, e.Seq, st.raiseAgain(caps, f.view, e))
 	}
 	if e.Kind == journal.Ask {
 		if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodRequestQuestion {
 			id, _ := m.ID().Int()
 			if a, open := st.c.asks.Open(id); open {
-				return st.numbered(f, e.Seq, a.formFor(*st.c.caps.Load(), e.Frame))
+				return st.numbered(f, e.Seq, a.formFor(*caps, e.Frame))
 			}
 		}
 	}

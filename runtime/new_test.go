@@ -1,0 +1,126 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+)
+
+// What is wrong with a new session is said, and its id is free again.
+func TestNew_Refused(t *testing.T) {
+	// The agent answers as the session's title says.
+	a := &fakeAgent{id: "fake", handle: func(c *fakeConn, m acp.Message) {
+		if m.Method() == acp.MethodSessionNew {
+			switch rawjson.MemberString(m.Meta(), acp.MetaKey, "title") {
+			case "nameless":
+				c.result(m, `{}`)
+				return
+			case "refused":
+				c.out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeAuthRequired, "log in"))
+				return
+			}
+		}
+		c.newSession(m)
+	}}
+	dead := &deadAgent{&fakeAgent{id: "dead"}}
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a, dead}, DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	most := strings.Repeat("x", session.MaxHandover)
+	begin := func(meta string) *acp.Error {
+		_, res := tc.until(tc.request("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"mine",`+meta+`}}}`))
+		return res.Err()
+	}
+	for _, row := range []struct {
+		meta, says string
+		code       int64
+	}{
+		{`"handover":""`, "must be a text that is not empty", acp.CodeInvalidParams},
+		{`"handover":7`, "must be a text that is not empty, not 7", acp.CodeInvalidParams},
+		{`"handover":"` + most + `y"`, fmt.Sprint(session.MaxHandover, " are the most"), acp.CodeInvalidParams},
+		{`"env":{"A=B":"c"}`, "A=B", acp.CodeInvalidParams},
+		{`"agent":"dead"`, "does not start", acp.CodeInternal},
+		{`"title":"nameless"`, "without a sessionId", acp.CodeInternal},
+		{`"title":"refused"`, "log in", acp.CodeAuthRequired},
+	} {
+		if err := begin(row.meta); err == nil || err.Code != row.code || !strings.Contains(err.Message, row.says) {
+			t.Errorf("%.40s: %+v, want code %d and %q", row.meta, err, row.code, row.says)
+		}
+	}
+	if err := begin(`"handover":"` + most + `"`); err != nil {
+		t.Errorf("the longest text: %v", err)
+	}
+	if err := begin(`"title":"again"`); err == nil || !strings.Contains(string(rawjson.MemberString(err.Data, "type")), problem.SessionAlreadyExists.Type()) {
+		t.Errorf("an id that is taken: %+v", err)
+	}
+}
+
+// deadAgent is one that does not start.
+type deadAgent struct{ *fakeAgent }
+
+func (a *deadAgent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+	return nil, fmt.Errorf("the program does not start")
+}
+
+// A session that cannot be kept is none, and keeps no other from being made.
+func TestNew_CannotBeKept(t *testing.T) {
+	dir := t.TempDir()
+	r := newRuntime(t, dir, &fakeAgent{caps: `{"loadSession":true}`})
+	tc := connect(t, r, "")
+	place := filepath.Join(dir, "sessions")
+	if err := os.RemoveAll(place); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(place, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for method, params := range map[string]string{
+		"session/new":  `{"cwd":"/tmp","mcpServers":[]}`,
+		"session/load": `{"sessionId":"theirs","cwd":"/tmp","mcpServers":[]}`,
+	} {
+		if e := tc.callErr(method, params); rawjson.MemberString(e.Data, "type") != problem.Unavailable.Type() {
+			t.Errorf("%s: %v", method, e)
+		}
+	}
+	if n := r.sessions.Troubled(); n != 0 {
+		t.Errorf("%d sessions cannot be written, and there is none", n)
+	}
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := tc.call("session/list", `{}`); !strings.Contains(got, `"sessions":[]`) {
+		t.Errorf("%s", got)
+	}
+	tc.session()
+}
+
+// A fork that cannot be is refused before anything happens.
+func TestFork_Refused(t *testing.T) {
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"fork":{}}}`}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := tc.session()
+	if e := tc.callErr("session/fork", `{"sessionId":"`+s+`","cwd":"/no/such/folder","mcpServers":[]}`); e.Code != acp.CodeInvalidParams {
+		t.Errorf("a folder that is not there: %v", e)
+	}
+	fork := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	m := a.conn().next(t, "session/fork")
+	a.conn().out <- acp.NewError(m.ID(), acp.Errorf(acp.CodeInternal, "not now"))
+	if _, res := tc.until(fork); res.Err() == nil || res.Err().Message != "not now" {
+		t.Errorf("%s", res.Frame())
+	}
+	tc.call("session/close", `{"sessionId":"`+s+`"}`)
+	if e := tc.callErr("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`); !strings.Contains(e.Message, "is closed") {
+		t.Errorf("of a closed session: %v", e)
+	}
+}
