@@ -36,6 +36,7 @@ func (s *Server) fileRoutes(e *echo.Echo, get func(string, echo.HandlerFunc)) {
 	e.POST("/v2/fs/upload-batch", s.files(s.uploadBatch))
 	e.GET("/v2/fs/download-batch", s.files(s.downloadBatch))
 	get("/v2/fs/search", s.files(s.searchFiles))
+	e.GET("/v2/fs/checksums", s.files(s.checksums))
 	e.GET("/v2/fs/watch", s.files(s.watchFiles))
 	get("/v2/fs/git/status", s.files(s.gitStatus))
 	get("/v2/fs/git/diff", s.files(s.gitDiff))

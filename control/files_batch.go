@@ -9,10 +9,12 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fs"
 )
 
 // archiveTypes are the media types of archives. Which of them a body is, is
@@ -112,23 +114,55 @@ func (s *Server) downloadBatch(r fileRequest) error {
 		return err
 	}
 	defer release()
-	out := newOutgoing(r)
-	defer out.done()
-	w := bufio.NewWriterSize(struct{ io.Writer }{out}, 256<<10)
-	err = r.fs.Pack(r.Request().Context(), w, paths, func() {
-		h := r.Response().Header()
-		h.Set("Content-Type", "application/x-tar")
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Disposition", `attachment; filename="files.tar"`)
-		out.WriteHeader(http.StatusOK)
-	})
-	if err == nil {
-		err = w.Flush()
+	h := r.Response().Header()
+	h.Set("Content-Type", "application/x-tar")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Disposition", `attachment; filename="files.tar"`)
+	return s.sendMade(r, 256<<10, nil, func(w *bufio.Writer) error {
+		return r.fs.Pack(r.Request().Context(), w, paths)
+	}, "what", "archive")
+}
+
+// checksums sends those of the files that would travel with a session of a folder.
+func (s *Server) checksums(r fileRequest) error {
+	path, err := s.path(r, "path")
+	if err != nil {
+		return err
 	}
-	if err != nil && r.Response().Committed {
-		// What was sent cannot be taken back; cut off, it does not look whole.
-		s.log.Warn("archive ended early", "err", err)
-		panic(http.ErrAbortHandler)
+	release, err := s.transfer(r)
+	if err != nil {
+		return err
 	}
-	return err
+	defer release()
+	ctx := r.Request().Context()
+	taking, err := r.fs.OpenWorkspace(ctx, path, fs.TakeOptions{})
+	if err != nil {
+		return err
+	}
+	defer taking.Close()
+	h := r.Response().Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Cache-Control", "no-store")
+	return s.sendMade(r, 64<<10, nil, func(w *bufio.Writer) error {
+		return taking.Checksums(ctx, &prompt{Writer: w, rc: http.NewResponseController(r.Response()), last: time.Now()})
+	}, "what", "checksums")
+}
+
+// prompt is a body that is made slowly: what there is of it is sent each second.
+type prompt struct {
+	*bufio.Writer
+	rc   *http.ResponseController
+	last time.Time
+}
+
+// Write implements io.Writer.
+func (p *prompt) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if now := time.Now(); err == nil && now.Sub(p.last) > time.Second {
+		p.last = now
+		if err = p.Flush(); err == nil {
+			_ = p.rc.Flush() // test recorders have none
+		}
+	}
+	return n, err
 }

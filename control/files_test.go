@@ -459,6 +459,38 @@ func TestFiles_DownloadBatch(t *testing.T) {
 	}
 }
 
+// A folder comes and goes while it is asked for. Each answer is a whole archive or says
+// what was wrong; none is cut off before anything was sent.
+func TestFiles_DownloadOfWhatGoes(t *testing.T) {
+	base, dir := fileServer(t, Options{})
+	put(t, dir+"/d/a", "1")
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for from, to := dir+"/d", dir+"/e"; ; from, to = to, from {
+			if err := os.Rename(from, to); err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	defer func() { close(stop); <-ended }()
+	for _, path := range []string{"/v2/fs/download-batch?path=d", "/v2/fs/checksums?path=d", "/v2/fs/file?path=d/a"} {
+		for range 300 {
+			resp, body := ask(t, "GET", base+path, nil)
+			if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
+				t.Errorf("%s: %s %s", path, resp.Status, body)
+				break
+			}
+		}
+	}
+}
+
 func TestFiles_TooManyTransfers(t *testing.T) {
 	base, dir := fileServer(t, Options{Transfers: 2})
 	put(t, dir+"/f", "x")

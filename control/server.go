@@ -167,6 +167,7 @@ func (s *Server) routes() *echo.Echo {
 	get("/v2/sessions/:id/events", s.getEvents)
 	get("/v2/sessions/:id/transcript", s.getTranscript)
 	e.GET("/v2/sessions/:id/export", s.travel(s.exportSession))
+	e.POST("/v2/sessions/:id/export", s.travel(s.exportSession))
 	e.POST("/v2/sessions/import", s.travel(s.importSession))
 	s.fileRoutes(e, get)
 	s.processRoutes(e, get)

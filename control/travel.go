@@ -1,12 +1,16 @@
 package control
 
 import (
+	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -14,15 +18,16 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
+	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // Travel takes sessions to other gateways, and brings them from there.
 type Travel interface {
-	ExportSession(ctx context.Context, id string, d runtime.Departure) error
+	ExportSession(ctx context.Context, id string, d *runtime.Departure) error
 	ImportSession(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions) (runtime.Imported, error)
 	TravelFolder() (dir string, remove func(), err error)
-	ArrivedWith(id, name string) ([]byte, error)
+	KeptOf(id, name string) (text []byte, arriving bool, err error)
 	DepartSession(ctx context.Context, id string, last uint64, to string) error
 }
 
@@ -41,7 +46,11 @@ var _ Travel = (*runtime.Runtime)(nil)
 // maxHave bounds the commits that the other side may name as its own.
 const maxHave = 256
 
-// exportSession writes all of a session into one file.
+// exportHeader says about how many bytes the file holds that follows it.
+const exportHeader = "Sandbox-Agent-Bytes"
+
+// exportSession writes all of a session into one file. A body, if there is one, names
+// files that the other side has.
 func (s *Server) exportSession(c echo.Context) error {
 	id, err := pathParam(c, "id")
 	if err != nil {
@@ -55,17 +64,25 @@ func (s *Server) exportSession(c echo.Context) error {
 	if err != nil {
 		return problem.New(problem.InvalidRequest, "%v", err).With("parameter", "redact")
 	}
-	d := runtime.Departure{Clean: transcript.Cleaner(patterns, keep)}
+	d := runtime.Departure{Clean: transcript.Cleaner(patterns, keep), Workspace: workspace}
 	if workspace {
 		if err := s.workspaces(); err != nil {
 			return err
 		}
 	}
-	have := c.QueryParams()["have"]
-	if len(have) > maxHave {
-		return problem.New(problem.InvalidRequest, "have names %d commits, and %d are the most: name those that were made last", len(have), maxHave).With("parameter", "have")
+	has := fs.TakeOptions{Have: c.QueryParams()["have"]}
+	if len(has.Have) > maxHave {
+		return problem.New(problem.InvalidRequest, "have names %d commits, and %d are the most: name those that were made last", len(has.Have), maxHave).With("parameter", "have")
 	}
-	return s.sendWhole(c, "export", id, parcel.WriterBytes, func(out io.Writer) error {
+	bytes := parcel.WriterBytes
+	if c.Request().Method == http.MethodPost {
+		n := 0
+		if has.Files, n, err = readChecksums(c); err != nil {
+			return err
+		}
+		bytes += n
+	}
+	return s.sendWhole(c, "export", id, bytes, func(out io.Writer) error {
 		var w *parcel.Writer
 		d.Begin = func(m runtime.Manifest) (err error) {
 			h := c.Response().Header()
@@ -73,16 +90,27 @@ func (s *Server) exportSession(c echo.Context) error {
 			h.Set("Cache-Control", "no-store")
 			h.Set("X-Content-Type-Options", "nosniff")
 			h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": fileName(m.SessionID)}))
+			h.Set(exportHeader, strconv.FormatInt(m.Bytes, 10))
 			w, err = parcel.NewWriter(out, m)
 			return err
 		}
 		d.Put = func(name string, from io.Reader) error { return w.Put(name, from) }
-		if workspace {
-			d.Workspace = func(ctx context.Context, cwd string, kept func(string) ([]byte, error)) error {
-				return s.putWorkspace(ctx, w, cwd, have, kept)
+		var left *leaving
+		d.Look = func(ctx context.Context, cwd string, b runtime.Beside) (_ int64, err error) {
+			if !workspace {
+				d.Behind = func(context.Context) error { return putPlaces(w, b) }
+				return 0, nil
 			}
+			if left, err = s.openWorkspace(ctx, cwd, has, b); err != nil {
+				return 0, err
+			}
+			d.Behind = func(ctx context.Context) error { return putWorkspace(ctx, w, left) }
+			return left.Bytes(), nil
 		}
-		err := s.o.Travel.ExportSession(c.Request().Context(), id, d)
+		err := s.o.Travel.ExportSession(c.Request().Context(), id, &d)
+		if left != nil {
+			left.Close()
+		}
 		if err == nil {
 			return w.Close()
 		}
@@ -91,6 +119,41 @@ func (s *Server) exportSession(c echo.Context) error {
 		}
 		return err
 	})
+}
+
+const (
+	maxChecksums = 64 << 20 // bytes
+	// checksumBytes is about what one takes of memory.
+	checksumBytes = 128
+)
+
+// readChecksums reads files by their checksums, as "sha256sum -z" writes them. bytes is about
+// the memory that they take.
+func readChecksums(c echo.Context) (files map[[sha256.Size]byte]string, bytes int, err error) {
+	in := newIncoming(fileRequest{Context: c})
+	defer in.done()
+	files = map[[sha256.Size]byte]string{}
+	r := bufio.NewReader(io.LimitReader(in, maxChecksums+1))
+	for read := 0; ; {
+		line, err := r.ReadString(0)
+		if read += len(line); read > maxChecksums {
+			return nil, 0, problem.New(problem.PayloadTooLarge, "the checksums have more than %d bytes", maxChecksums)
+		}
+		if err == io.EOF && line == "" {
+			return files, bytes, nil
+		}
+		if err != nil && err != io.EOF {
+			return nil, 0, err
+		}
+		var sum [sha256.Size]byte
+		hash, path, ok := strings.Cut(strings.TrimSuffix(line, "\x00"), "  ")
+		if n, bad := hex.Decode(sum[:], []byte(hash)[:min(len(hash), 2*len(sum))]); !ok || err == io.EOF || bad != nil || n != len(sum) || len(hash) != 2*len(sum) || path == "" {
+			return nil, 0, problem.New(problem.InvalidRequest, "the body must be checksums as `sha256sum -z` writes them, and has the line %.200q", line)
+		}
+		if _, known := files[sum]; !known {
+			files[sum], bytes = path, bytes+len(path)+checksumBytes
+		}
+	}
 }
 
 // fileName is what a session's file is called.
@@ -154,27 +217,27 @@ func (s *Server) importSession(c echo.Context) error {
 }
 
 // arrive makes the session of what was unpacked, after its workspace.
-func (s *Server) arrive(ctx context.Context, m runtime.Manifest, dir string, o runtime.ImportOptions, workspace, merge bool) (runtime.Imported, error) {
+func (s *Server) arrive(ctx context.Context, m parcel.Contents, dir string, o runtime.ImportOptions, workspace, merge bool) (runtime.Imported, error) {
 	if !workspace {
-		got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
+		if err := s.keepPlaces(m.SessionID, dir, &o); err != nil {
+			return runtime.Imported{}, err
+		}
+		got, err := s.o.Travel.ImportSession(ctx, m.Manifest, dir, o)
 		if err == nil && m.Workspace {
 			got.LeftOut = append(got.LeftOut, "workspace")
 		}
 		return got, err
 	}
-	ws, placed, err := s.placeWorkspace(ctx, m.SessionID, dir, &o, merge)
+	ws, placed, err := s.placeWorkspace(ctx, m, dir, &o, merge)
 	if err != nil {
 		return runtime.Imported{}, err
 	}
-	// Before the session is there: nobody would remove it afterwards if the gateway ended.
-	o.Settled = func() {
-		if err := placed.Keep(); err != nil {
-			s.log.Warn("remove what was there before a workspace came", "session", m.SessionID, "err", err)
-		}
-	}
-	got, err := s.o.Travel.ImportSession(ctx, m, dir, o)
+	got, err := s.o.Travel.ImportSession(ctx, m.Manifest, dir, o)
 	if err != nil {
 		return got, errors.Join(err, placed.Undo())
+	}
+	if err := placed.Keep(); err != nil {
+		s.log.Warn("remove what was there before a workspace came", "session", m.SessionID, "err", err)
 	}
 	for _, one := range ws.LeftOut {
 		got.LeftOut = append(got.LeftOut, "of the workspace: "+one)

@@ -30,20 +30,31 @@ func (s *Server) sendWhole(c echo.Context, what, id string, bytes int, write fun
 	if share.Take(ctx, bytes) != nil {
 		return problem.New(problem.TooManyRequests, "answers to clients take all the memory that they may have: try again, or raise it with --max-memory")
 	}
+	return s.sendMade(r, heldBack, share, func(w *bufio.Writer) error { return write(w) }, "what", what, "session", id)
+}
+
+// sendMade answers with a body that is made while it is sent. What goes wrong before the
+// first of its bytes left is answered with why; later the connection is cut. share, which
+// may be nil, learns what has left.
+func (s *Server) sendMade(r fileRequest, held int, share *memory.Share, write func(w *bufio.Writer) error, about ...any) error {
 	out := newOutgoing(r)
 	defer out.done()
-	held := bufio.NewWriterSize(begun{out, c.Response(), share}, heldBack)
-	if err = write(held); err == nil {
-		err = held.Flush()
+	w := bufio.NewWriterSize(begun{out, r.Response(), share}, held)
+	err := write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil && !r.Response().Committed {
+		out.WriteHeader(http.StatusOK) // an empty body
 	}
 	if err == nil {
 		return nil
 	}
-	if c.Response().Committed {
-		s.log.Warn("answer ended early", "what", what, "session", id, "err", err)
+	if r.Response().Committed {
+		s.log.Warn("answer ended early", append(about, "err", err)...)
 		panic(http.ErrAbortHandler)
 	}
-	c.Response().Header().Del("Content-Disposition")
+	r.Response().Header().Del("Content-Disposition")
 	return err
 }
 
@@ -60,6 +71,8 @@ func (b begun) Write(p []byte) (int, error) {
 		b.WriteHeader(http.StatusOK)
 	}
 	n, err := b.outgoing.Write(p)
-	b.share.Moved(n)
+	if b.share != nil {
+		b.share.Moved(n)
+	}
 	return n, err
 }

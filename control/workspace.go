@@ -3,8 +3,11 @@ package control
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	iofs "io/fs"
 	"os"
@@ -20,6 +23,7 @@ import (
 const (
 	workspaceFolder = "workspace/"
 	workspaceFile   = workspaceFolder + "workspace.json" // says what the rest is
+	placesFolder    = workspaceFolder + "places"         // travels without the files, too
 )
 
 // workspaces says why workspaces cannot travel, nil when they can.
@@ -30,38 +34,178 @@ func (s *Server) workspaces() error {
 	return nil
 }
 
-// keptSnapshot is the name of what is kept beside a session of a workspace that came.
-const keptSnapshot = "workspace.snapshot"
+// What is kept beside a session.
+const (
+	keptPlaces  = "workspace.places"  // an fs.Places
+	keptPlace   = "workspace.place"   // a place
+	keptArrival = "workspace.arrival" // the folder by which the workspace came
+)
 
-// putWorkspace writes the workspace that a directory belongs to, without what commits
-// reach that the other side has.
-func (s *Server) putWorkspace(ctx context.Context, w *parcel.Writer, cwd string, have []string, kept func(name string) ([]byte, error)) error {
-	o := fs.TakeOptions{Have: have}
-	b, err := kept(keptSnapshot)
-	if err == nil && b != nil {
-		o.Base, err = fs.ParseSnapshot(b)
+// place is a directory of a session, by a name that no other has.
+type place struct {
+	Name string `json:"name"`
+	Root string `json:"root"`
+}
+
+// placeIn returns the place that a directory is, by the text kept of the one where the session
+// was last; it is a new one unless that is the same directory.
+func placeIn(root string, kept []byte) (p place, isNew bool) {
+	if json.Unmarshal(kept, &p) == nil && p.Root == root && p.Name != "" {
+		return p, false
+	}
+	return place{Name: rand.Text(), Root: root}, true
+}
+
+// leaving is a workspace that is about to travel.
+type leaving struct {
+	*fs.Taking
+	place string
+}
+
+// openWorkspace looks at the workspace that a directory belongs to. The caller closes it.
+func (s *Server) openWorkspace(ctx context.Context, cwd string, o fs.TakeOptions, b runtime.Beside) (*leaving, error) {
+	text, err := b.Kept(keptPlaces)
+	if err == nil {
+		o.Places, err = fs.ParsePlaces(text)
 	}
 	if err != nil {
-		return problem.Wrap(problem.Internal, err, "read what the workspace was when it came")
+		return nil, problem.Wrap(problem.Internal, err, "read what the workspace was at other places")
 	}
-	ws, err := s.o.Files.TakeWorkspace(ctx, cwd, o, func(part string) (io.WriteCloser, error) {
-		return w.Stream(workspaceFolder + part), nil
-	})
+	taking, err := s.o.Files.OpenWorkspace(ctx, cwd, o)
+	if err != nil {
+		return nil, fileProblem(err)
+	}
+	known, err := b.Kept(keptPlace)
+	at, isNew := placeIn(taking.Root(), known)
+	if err == nil && isNew {
+		if known, err = json.Marshal(at); err == nil {
+			err = b.KeepText(keptPlace, known)
+		}
+	}
+	if err != nil {
+		taking.Close()
+		return nil, problem.Wrap(problem.Internal, err, "keep the name of the workspace's place")
+	}
+	return &leaving{taking, at.Name}, nil
+}
+
+// putWorkspace writes a workspace.
+func putWorkspace(ctx context.Context, w *parcel.Writer, l *leaving) error {
+	ws, err := l.Write(ctx, l.place, sink{w})
 	if err != nil {
 		return fileProblem(err)
 	}
-	b, err = json.Marshal(ws)
+	b, err := json.Marshal(ws)
 	if err != nil {
 		return problem.Wrap(problem.Internal, err, "encode what is known of the workspace")
 	}
 	return w.Put(workspaceFile, bytes.NewReader(b))
 }
 
+// sink is a session's file as that of a workspace.
+type sink struct{ w *parcel.Writer }
+
+// Create implements fs.Sink.
+func (s sink) Create(part string) (io.WriteCloser, error) {
+	return s.w.Stream(workspaceFolder + part), nil
+}
+
+// Put implements fs.Sink.
+func (s sink) Put(part string, size int64, r io.Reader) ([sha256.Size]byte, error) {
+	return s.w.PutSized(workspaceFolder+part, size, r)
+}
+
+// unpacked is a session's file, in a folder, as that of a workspace.
+type unpacked struct {
+	dir  string
+	sums map[string][sha256.Size]byte
+}
+
+// Open implements fs.Source.
+func (u unpacked) Open(part string) (io.ReadCloser, error) {
+	name := workspaceFolder + part
+	if _, whole := u.sums[name]; whole {
+		return os.Open(filepath.Join(u.dir, filepath.FromSlash(name)))
+	}
+	return parcel.OpenStream(os.DirFS(u.dir), name)
+}
+
+// File implements fs.Source.
+func (u unpacked) File(part string) (path string, sum [sha256.Size]byte) {
+	name := workspaceFolder + part
+	if sum, whole := u.sums[name]; whole {
+		return filepath.Join(u.dir, filepath.FromSlash(name)), sum
+	}
+	return "", sum
+}
+
+// putPlaces writes what is known of a workspace that stays.
+func putPlaces(w *parcel.Writer, b runtime.Beside) error {
+	text, err := b.Kept(keptPlaces)
+	if err != nil || text == nil {
+		return err
+	}
+	to := w.Stream(placesFolder)
+	_, err = to.Write(text)
+	return errors.Join(err, to.Close())
+}
+
+// keepPlaces has a session that comes without its files keep what is known of them.
+func (s *Server) keepPlaces(id, dir string, o *runtime.ImportOptions) error {
+	known, err := fs.ReadPlaces(func(string) (io.ReadCloser, error) { return parcel.OpenStream(os.DirFS(dir), placesFolder) })
+	var text []byte
+	if err == nil {
+		text, err = known.Text()
+	}
+	if err != nil {
+		return fileProblem(err)
+	}
+	at, _, err := s.o.Travel.KeptOf(id, keptPlace)
+	if err != nil {
+		return problem.Wrap(problem.Internal, err, "read the name of the workspace's place")
+	}
+	o.Kept = map[string][]byte{keptPlaces: text, keptPlace: at}
+	return nil
+}
+
+// comingFile is the file, in the folder of a session that arrives, that says where its
+// workspace is put.
+const comingFile = "coming.json"
+
+// coming is what a gateway that was killed has to know of a workspace.
+type coming struct {
+	Session   string `json:"session"`
+	Directory string `json:"directory"`
+}
+
+// EndArrivals returns what ends arrivals of a gateway that was killed: a workspace whose
+// session has come stays, any other is taken back.
+func EndArrivals(files *fs.Service) func(folder string, kept func(id, name string) ([]byte, error)) error {
+	return func(folder string, kept func(id, name string) ([]byte, error)) error {
+		b, err := os.ReadFile(filepath.Join(folder, comingFile))
+		if errors.Is(err, iofs.ErrNotExist) {
+			return nil
+		}
+		var at coming
+		if err == nil {
+			err = json.Unmarshal(b, &at)
+		}
+		if err != nil {
+			return fmt.Errorf("read which workspace was on its way: %w", err)
+		}
+		arrival, err := kept(at.Session, keptArrival)
+		if err != nil {
+			return fmt.Errorf("look whether the session has come: %w", err)
+		}
+		return files.RecoverWorkspace(context.Background(), at.Directory, string(arrival) == filepath.Base(folder))
+	}
+}
+
 // placeWorkspace makes the workspace of a session that was unpacked into dir. o is changed
 // to the directory of the session in it.
-func (s *Server) placeWorkspace(ctx context.Context, id, dir string, o *runtime.ImportOptions, merge bool) (*fs.Workspace, *fs.PlacedWorkspace, error) {
-	files := os.DirFS(dir)
-	b, err := iofs.ReadFile(files, workspaceFile)
+func (s *Server) placeWorkspace(ctx context.Context, m parcel.Contents, dir string, o *runtime.ImportOptions, merge bool) (*fs.Workspace, *fs.PlacedWorkspace, error) {
+	id := m.SessionID
+	b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(workspaceFile)))
 	ws := new(fs.Workspace)
 	if err == nil {
 		err = json.Unmarshal(b, ws)
@@ -77,30 +221,52 @@ func (s *Server) placeWorkspace(ctx context.Context, id, dir string, o *runtime.
 		return nil, nil, problem.New(problem.InvalidRequest, "cwd must be an absolute path, not %q", root).With("parameter", "cwd")
 	}
 	root = filepath.Clean(root)
-	how := fs.PlaceWorkspaceOptions{Merge: merge}
-	if merge && o.Replace { // it has come before, and goes on where it was
-		b, err := s.o.Travel.ArrivedWith(id, keptSnapshot)
-		if err == nil && b != nil {
-			how.Base, err = fs.ParseSnapshot(b)
-		}
-		if err != nil {
-			return nil, nil, problem.Wrap(problem.Internal, err, "read what the workspace was when it came")
-		}
+	at, base, err := s.placeOf(id, root)
+	if err == nil {
+		b, err = json.Marshal(coming{Session: id, Directory: root})
 	}
-	placed, err := s.o.Files.PlaceWorkspace(ctx, root, ws, how, func(part string) (io.ReadCloser, error) {
-		return parcel.OpenStream(files, workspaceFolder+part)
-	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, comingFile), b, 0o600)
+	}
+	if err != nil {
+		return nil, nil, problem.Wrap(problem.Internal, err, "note where the workspace is put")
+	}
+	placed, err := s.o.Files.PlaceWorkspace(ctx, root, ws, fs.PlaceWorkspaceOptions{Merge: merge, Base: base}, unpacked{dir, m.Sums})
 	if err != nil {
 		return nil, nil, fileProblem(err)
 	}
-	text, err := placed.Snapshot.Text()
+	placed.Places.Meet(placed.Snapshot, ws.Place, at.Name)
+	o.Kept = map[string][]byte{keptArrival: []byte(filepath.Base(dir))}
+	if o.Kept[keptPlaces], err = placed.Places.Text(); err == nil {
+		o.Kept[keptPlace], err = json.Marshal(at)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, placed.Undo())
-	}
-	if text != nil {
-		o.Kept = map[string][]byte{keptSnapshot: text}
 	}
 	o.Cwd = filepath.Join(root, filepath.FromSlash(ws.Sub))
 	o.Moved = append(o.Moved, paths.Pair{From: filepath.Clean(ws.Root), To: root})
 	return ws, placed, nil
+}
+
+// placeOf returns the place that a directory is for a session that arrives, and what tells
+// what it had in common with the workspace last. A session that has come before and was not
+// opened since knows that better than what comes now.
+func (s *Server) placeOf(id, root string) (place, func(*fs.Places) *fs.Snapshot, error) {
+	kept, arriving, err := s.o.Travel.KeptOf(id, keptPlace)
+	if err != nil {
+		return place{}, nil, err
+	}
+	at, isNew := placeIn(root, kept)
+	if isNew || !arriving {
+		return at, func(came *fs.Places) *fs.Snapshot { return came.At(at.Name) }, nil
+	}
+	text, _, err := s.o.Travel.KeptOf(id, keptPlaces)
+	if err != nil {
+		return at, nil, err
+	}
+	here, err := fs.ParsePlaces(text)
+	if err != nil {
+		return at, nil, err
+	}
+	return at, func(*fs.Places) *fs.Snapshot { return here.At(at.Name) }, nil
 }

@@ -432,10 +432,12 @@ func (g *repository) run(ctx context.Context, args ...string) (out []byte, cut b
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
 	}
-	if now, err := os.Stat(g.dir); before == nil || err != nil || !os.SameFile(before, now) {
+	text := strings.TrimSpace(stderr.b.String())
+	// It may also be back already.
+	gone := before == nil || errors.Is(err, os.ErrNotExist) || strings.Contains(text, "failed to stat '") || strings.Contains(text, "current working directory")
+	if now, err := os.Stat(g.dir); gone || err != nil || !os.SameFile(before, now) {
 		return nil, false, failf(NotFound, "%s was removed or replaced meanwhile", g.dir)
 	}
-	text := strings.TrimSpace(stderr.b.String())
 	if strings.Contains(text, "not a git repository") || strings.Contains(text, "must be run in a work tree") {
 		return nil, false, failf(NoRepository, "%s is in no git repository with a work tree", g.dir)
 	}

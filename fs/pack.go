@@ -11,11 +11,11 @@ import (
 )
 
 // Pack writes a tar archive of what is at paths, each under the last part of
-// its path, a folder with all that is in it. begin is called once everything
-// that can be known beforehand is known to be right; errors before that call
-// left w untouched. Symbolic links are packed as such, devices, pipes and
+// its path, a folder with all that is in it. What can be
+// known beforehand, as a path that is not there, is told before anything is
+// written to w. Symbolic links are packed as such, devices, pipes and
 // sockets are left out.
-func (s *Service) Pack(ctx context.Context, w io.Writer, paths []string, begin func()) error {
+func (s *Service) Pack(ctx context.Context, w io.Writer, paths []string) error {
 	if len(paths) == 0 {
 		return failf(Invalid, "no path is given")
 	}
@@ -46,7 +46,6 @@ func (s *Service) Pack(ctx context.Context, w io.Writer, paths []string, begin f
 			_ = f.Close()
 		}
 	}
-	begin()
 	buf := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buf)
 	p := packing{s: s, w: tar.NewWriter(w), buf: buf[:]}

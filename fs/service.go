@@ -40,7 +40,8 @@ type Service struct {
 	seed  maphash.Seed
 	locks [64]sync.Mutex // by path: held from checking a precondition to renaming
 
-	arriving sync.Map // names of folders into which a workspace is being put
+	arriving sync.Map          // names of folders into which a workspace is being put
+	reached  func(step string) // is told how far a workspace is, in tests; nil otherwise
 }
 
 // New opens the root, if there is one. Close gives it back.

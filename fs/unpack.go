@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"hash"
 	"io"
@@ -57,9 +58,24 @@ func (s *Service) Unpack(ctx context.Context, path string, r io.Reader, consumed
 	return s.unpack(ctx, path, r, consumed, nil)
 }
 
-// unpack is Unpack. states, if not nil, is told what each file and link is; an archive
-// with hard links is then refused.
-func (s *Service) unpack(ctx context.Context, path string, r io.Reader, consumed func() int64, states map[string]string) (Unpacked, error) {
+// arrived is what came in the archive of a workspace.
+type arrived struct {
+	states map[string]string // of files and links; see Snapshot.Files
+	// elsewhere are files whose content is not in the archive.
+	elsewhere map[string]elsewhere
+}
+
+// elsewhere is where the content of a file is, and which mode the file has.
+type elsewhere struct {
+	path string // of a part, or of a file that is here
+	part bool
+	sum  [sha256.Size]byte
+	mode os.FileMode
+}
+
+// unpack is Unpack. came, if not nil, is told what comes, and hard links are then what
+// Taking.pack makes them.
+func (s *Service) unpack(ctx context.Context, path string, r io.Reader, consumed func() int64, came *arrived) (Unpacked, error) {
 	name, err := s.name(path)
 	if err != nil {
 		return Unpacked{}, err
@@ -74,7 +90,7 @@ func (s *Service) unpack(ctx context.Context, path string, r io.Reader, consumed
 	defer dir.Close()
 	buf := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buf)
-	u := unpacking{path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], states: states, sum: sha256.New(), folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
+	u := unpacking{path: path, limits: s.o.Unpack, consumed: consumed, buf: buf[:], came: came, sum: sha256.New(), folders: folders{top: dir, open: map[string]*os.Root{}}, done: Unpacked{Paths: []string{}}}
 	defer u.folders.close()
 	in := &source{r: r}
 	if consumed == nil {
@@ -108,8 +124,8 @@ type unpacking struct {
 	consumed func() int64
 	buf      []byte
 	folders  folders
-	states   map[string]string // see Snapshot.Files; nil for nobody
-	sum      hash.Hash         // of the file that is written, for states
+	came     *arrived  // nil for nobody
+	sum      hash.Hash // of the file that is written, for came
 	entries  int64
 	done     Unpacked
 }
@@ -258,8 +274,8 @@ func (u *unpacking) file(name string, h *tar.Header, r io.Reader) error {
 		_ = dir.Remove(unfinished)
 		return explain(err, "write %s", u.show(name))
 	}
-	if u.states != nil {
-		u.states[name] = fileState(perm, u.sum.Sum(nil))
+	if u.came != nil {
+		u.came.states[name] = fileState(perm, u.sum.Sum(nil))
 	}
 	u.done.Files++
 	u.done.Bytes += n
@@ -273,7 +289,7 @@ func (u *unpacking) fill(f *os.File, r io.Reader) (n int64, err error) {
 	for {
 		k, rerr := io.ReadFull(r, u.buf)
 		if k > 0 {
-			if u.states != nil {
+			if u.came != nil {
 				u.sum.Write(u.buf[:k])
 			}
 			if _, err := f.Write(u.buf[:k]); err != nil {
@@ -332,8 +348,8 @@ func (u *unpacking) symlink(name string, h *tar.Header) error {
 	if err := u.folders.real(name); err != nil {
 		return bad("and lies in a folder that is a symbolic link itself")
 	}
-	if u.states != nil {
-		u.states[name] = linkState(h.Linkname)
+	if u.came != nil {
+		u.came.states[name] = linkState(h.Linkname)
 	}
 	return u.make(name, dir, base, func(as string) error { return dir.Symlink(h.Linkname, as) })
 }
@@ -368,8 +384,8 @@ func leadsOut(name, target string) string {
 
 // link makes a hard link to a file that is in the folder already.
 func (u *unpacking) link(name string, h *tar.Header) error {
-	if u.states != nil {
-		return failf(Refused, "the archive's entry %q is a hard link, which no workspace has", h.Name)
+	if u.came != nil {
+		return u.elsewhere(name, h)
 	}
 	target, err := local(h.Linkname)
 	if err != nil || target == "." || name == "." {
@@ -399,6 +415,22 @@ func (u *unpacking) link(name string, h *tar.Header) error {
 		return err
 	}
 	u.done.Files++
+	return nil
+}
+
+// elsewhere notes a file whose content is not in the archive.
+func (u *unpacking) elsewhere(name string, h *tar.Header) error {
+	at := elsewhere{path: h.Linkname, mode: os.FileMode(h.Mode).Perm()}
+	sum, err := hex.DecodeString(h.PAXRecords[partSum])
+	if copy(at.sum[:], sum); err != nil || len(sum) != sha256.Size || !plainPath(name) || !plainPath(at.path) {
+		return failf(Refused, "the archive's entry %q is a hard link, which no workspace has", h.Name)
+	}
+	if part, ok := h.PAXRecords[partName]; ok {
+		if at.part = true; part != at.path || !strings.HasPrefix(part, partLarge) || strings.Count(part, "/") != 1 {
+			return failf(Refused, "the archive's entry %q is said to be the part %q", h.Name, part)
+		}
+	}
+	u.came.states[name], u.came.elsewhere[name] = fileState(at.mode, sum), at
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -26,10 +27,11 @@ var objectName = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 const submodule = "160000" // the mode of a submodule in an index
 
-// takeRepository writes what another machine needs to have the repository as it is here.
+// addRepository looks what another machine needs to have the repository as it is here.
 // Nothing of its configuration goes along: it may name programs, and hold secrets.
-func (s *Service) takeRepository(ctx context.Context, g *repository, dir string, have []string, write func(string, func(io.Writer) error) error) (*Workspace, error) {
-	ws := &Workspace{Git: true, Root: g.root, Format: "sha1", taken: map[string]bool{}}
+func (t *Taking) addRepository(ctx context.Context, dir string) error {
+	g, ws := t.g, t.ws
+	ws.Format = "sha1"
 	real, err := filepath.EvalSymlinks(dir)
 	if err == nil {
 		var sub string
@@ -38,7 +40,7 @@ func (s *Service) takeRepository(ctx context.Context, g *repository, dir string,
 		}
 	}
 	if err != nil {
-		return nil, explain(err, "find %s in its repository", dir)
+		return explain(err, "find %s in its repository", dir)
 	}
 	g.dir = g.root // of all of it, wherever the folder is
 	list := func(args ...string) ([]string, error) {
@@ -53,23 +55,22 @@ func (s *Service) takeRepository(ctx context.Context, g *repository, dir string,
 	}
 	status, _, err := g.run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--ignore-submodules=all", "--", ":(exclude,top)*")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	head := parseStatus(g.root, status, false)
 	ws.Branch, ws.Commit = head.Branch, head.Commit
-	index, err := list("ls-files", "--stage", "-z")
-	if err != nil {
-		return nil, err
+	if t.index, err = list("ls-files", "--stage", "-z"); err != nil {
+		return err
 	}
 	others, err := list("ls-files", "--others", "--exclude-standard", "-z")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	objects, known := map[string]bool{}, map[string]bool{}
-	for _, line := range index {
+	for _, line := range t.index {
 		m := staged.FindStringSubmatch(line)
 		if m == nil {
-			return nil, failf(Unsupported, "the index of the repository at %s has the entry %q, which is not understood", g.root, line)
+			return failf(Unsupported, "the index of the repository at %s has the entry %q, which is not understood", g.root, line)
 		}
 		known[line[len(m[0]):]] = true
 		if len(m[2]) == 64 {
@@ -80,8 +81,9 @@ func (s *Service) takeRepository(ctx context.Context, g *repository, dir string,
 		} else {
 			objects[m[2]] = true
 		}
+		t.more += int64(len(line)) + 1
 	}
-	names := slices.DeleteFunc(slices.Collect(maps.Keys(known)), func(name string) bool { return isSubmodule(index, name) })
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(known)), func(name string) bool { return isSubmodule(t.index, name) })
 	names = append(names, others...)
 	slices.Sort(names)
 	if len(ws.Commit) == 64 {
@@ -90,41 +92,62 @@ func (s *Service) takeRepository(ctx context.Context, g *repository, dir string,
 	if ws.Commit != "" {
 		objects[ws.Commit] = true
 	}
-	if len(objects) > 0 {
-		wanted := strings.Join(slices.Sorted(maps.Keys(objects)), "\n") + "\n"
-		known, err := g.commits(ctx, have)
+	t.objects = slices.Sorted(maps.Keys(objects))
+	if len(t.objects) > 0 && len(t.o.Have) == 0 {
+		n, err := g.sizeOfObjects(ctx)
 		if err != nil {
-			return nil, err
+			return err
+		}
+		t.more += n
+	}
+	return t.addNamed(ctx, names, known)
+}
+
+// sizeOfObjects is about how many bytes all objects of the repository have.
+func (g *repository) sizeOfObjects(ctx context.Context) (int64, error) {
+	out, _, err := g.run(ctx, "count-objects", "-v")
+	counted := map[string]int64{}
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		counted[name], _ = strconv.ParseInt(value, 10, 64)
+	}
+	// Each one by itself takes whole blocks of the disk, and most of them are small.
+	loose := counted["size"] - 3*counted["count"]
+	return (counted["size-pack"] + max(loose, 0)) << 10, err
+}
+
+// writeRepository writes all of the repository but its files.
+func (t *Taking) writeRepository(ctx context.Context, write func(string, func(io.Writer) error) error) error {
+	if len(t.objects) > 0 {
+		wanted := strings.Join(t.objects, "\n") + "\n"
+		known, err := t.g.commits(ctx, t.o.Have)
+		if err != nil {
+			return err
 		}
 		for _, commit := range known {
 			wanted += "^" + commit + "\n"
 		}
 		err = write(partPack, func(w io.Writer) error {
-			return g.stream(ctx, strings.NewReader(wanted), w, "pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
+			return t.g.stream(ctx, strings.NewReader(wanted), w, "pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q")
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if len(index) > 0 {
+	if len(t.index) > 0 {
 		err := write(partIndex, func(w io.Writer) error {
-			_, err := io.WriteString(w, strings.Join(index, "\x00")+"\x00")
+			_, err := io.WriteString(w, strings.Join(t.index, "\x00")+"\x00")
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	shallow, err := s.gitFile(filepath.Join(g.found.common, "shallow"))
-	if err != nil {
-		return nil, err
+	shallow, err := t.s.gitFile(filepath.Join(t.g.found.common, "shallow"))
+	if err != nil || len(shallow) == 0 {
+		return err
 	}
-	if len(shallow) > 0 {
-		if err := write(partShallow, func(w io.Writer) error { _, err := w.Write(shallow); return err }); err != nil {
-			return nil, err
-		}
-	}
-	return ws, write(partFiles, func(w io.Writer) error { return s.packNamed(ctx, ws, names, known, w) })
+	return write(partShallow, func(w io.Writer) error { _, err := w.Write(shallow); return err })
 }
 
 // commits returns those of some names that are commits here.

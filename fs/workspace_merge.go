@@ -36,7 +36,7 @@ type change struct {
 }
 
 // merge puts the files of a workspace together with those of a folder. Nothing is touched
-// before apply; undo takes all back.
+// before apply; see [undoing] for how it is taken back.
 type merge struct {
 	s    *Service
 	top  *os.Root // the folder
@@ -46,8 +46,6 @@ type merge struct {
 	changes   []change
 	removed   map[string]bool
 	conflicts []string
-	moved     [][2]string // by apply, as from and to
-	made      []string    // folders
 }
 
 // plan compares what is there with what comes. base returns what a path was when both
@@ -71,7 +69,7 @@ func (m *merge) plan(ctx context.Context, comes map[string]string, known []strin
 		}
 		was, to := base(p, now), comes[p]
 		switch {
-		case now == to, to == was:
+		case now == to, to == was, to == "" && now == isFolder: // the file is gone
 		case now == was && (now != "" || m.free(p)):
 			m.changes = append(m.changes, change{p, to, info})
 			m.removed[p] = to == ""
@@ -164,16 +162,31 @@ func (m *merge) empties(dir string, comes map[string]string, base func(path, now
 	return err == nil
 }
 
-// apply makes the changes. On an error those are undone that were made.
-func (m *merge) apply() error {
-	if err := m.top.Mkdir(m.old, 0o700); err != nil {
-		return explain(err, "make a folder for what was there")
+// order puts what goes before what comes, which may need its place, and returns the folders
+// that are made, the outer ones first.
+func (m *merge) order() (folders []string, err error) {
+	slices.SortStableFunc(m.changes, func(a, b change) int { return min(len(a.to), 1) - min(len(b.to), 1) })
+	known := map[string]bool{}
+	for _, c := range m.changes {
+		for dir := path.Dir(c.path); c.to != "" && dir != "." && !known[dir]; dir = path.Dir(dir) {
+			known[dir] = true
+			info, err := m.top.Lstat(filepath.FromSlash(dir))
+			if err != nil && !nothingThere(err) {
+				return nil, explain(err, "look at %s", dir)
+			}
+			if err != nil || !info.IsDir() {
+				folders = append(folders, dir)
+			}
+		}
 	}
-	// What goes is out of the way before anything comes.
-	order := slices.Clone(m.changes)
-	slices.SortStableFunc(order, func(a, b change) int { return min(len(a.to), 1) - min(len(b.to), 1) })
+	slices.Sort(folders)
+	return folders, nil
+}
+
+// apply makes the changes, in the order of order.
+func (m *merge) apply() error {
 	var emptied []string
-	for i, c := range order {
+	for i, c := range m.changes {
 		if c.to != "" && len(emptied) > 0 {
 			m.clear(emptied)
 			emptied = nil
@@ -183,7 +196,7 @@ func (m *merge) apply() error {
 			err = m.bring(c.path)
 		}
 		if err != nil {
-			return errors.Join(err, m.undo())
+			return err
 		}
 		if c.to == "" {
 			emptied = append(emptied, path.Dir(c.path))
@@ -207,27 +220,15 @@ func (m *merge) aside(c change, i int) error {
 
 // bring puts a new file in its place.
 func (m *merge) bring(p string) error {
-	var dirs []string
-	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
-		dirs = append(dirs, dir)
-	}
-	for _, dir := range slices.Backward(dirs) {
-		err := m.top.Mkdir(filepath.FromSlash(dir), 0o777)
-		if err == nil {
-			m.made = append(m.made, dir)
-		} else if !errors.Is(err, os.ErrExist) {
-			return explain(err, "make the directory %s", dir)
-		}
+	if err := m.top.MkdirAll(filepath.FromSlash(path.Dir(p)), 0o777); err != nil {
+		return explain(err, "make the directory %s", path.Dir(p))
 	}
 	return m.move(path.Join(m.from, p), p)
 }
 
 func (m *merge) move(from, to string) error {
-	if err := m.top.Rename(filepath.FromSlash(from), filepath.FromSlash(to)); err != nil {
-		return explain(err, "put %s in its place", to)
-	}
-	m.moved = append(m.moved, [2]string{from, to})
-	return nil
+	m.s.reach("move " + from)
+	return explain(m.top.Rename(filepath.FromSlash(from), filepath.FromSlash(to)), "put %s in its place", to)
 }
 
 // clear removes folders that have become empty, and those above them.
@@ -237,22 +238,6 @@ func (m *merge) clear(dirs []string) {
 		for ; dir != "." && m.top.Remove(filepath.FromSlash(dir)) == nil; dir = path.Dir(dir) {
 		}
 	}
-}
-
-// undo takes back what apply has done.
-func (m *merge) undo() error {
-	var errs []error
-	for _, p := range slices.Backward(m.moved) {
-		if err := m.top.MkdirAll(filepath.FromSlash(path.Dir(p[0])), 0o777); err != nil {
-			errs = append(errs, err)
-		}
-		errs = append(errs, m.top.Rename(filepath.FromSlash(p[1]), filepath.FromSlash(p[0])))
-	}
-	for _, dir := range slices.Backward(m.made) {
-		_ = m.top.Remove(filepath.FromSlash(dir)) // one that somebody uses meanwhile stays
-	}
-	m.moved, m.made = nil, nil
-	return errors.Join(errs...)
 }
 
 // strangers returns a file of the folder that the workspace has not, "" for none.

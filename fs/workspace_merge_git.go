@@ -32,11 +32,7 @@ type gitMerge struct {
 	index     map[string]string // what becomes of git's entries
 	toBranch  bool              // HEAD becomes that of what comes
 	conflicts []string
-
-	indexWas []byte // of undo; nil when it was not changed
-	refWas   string // the commit of the branch that was changed, "" for none
-	refSet   bool
-	headSet  bool
+	refWas    string // the commit of that branch here, "" for none
 }
 
 // planGit compares a repository with what comes.
@@ -164,7 +160,7 @@ func (g *gitMerge) planHead(ctx context.Context) error {
 	if come.branch == "" {
 		return nil
 	}
-	was, err := g.branch(ctx, come.branch)
+	was, err := g.real.writer().ref(ctx, "refs/heads/"+come.branch)
 	if err != nil {
 		return err
 	}
@@ -176,20 +172,6 @@ func (g *gitMerge) planHead(ctx context.Context) error {
 
 func shown(branch, commit string) string {
 	return cmp.Or(branch, "no branch") + " at " + cmp.Or(commit, "no commit")
-}
-
-// branch returns the commit of a branch that is there, "" when there is none.
-func (g *gitMerge) branch(ctx context.Context, name string) (string, error) {
-	out, _, err := g.writer().run(ctx, "for-each-ref", "--format=%(objectname) %(refname)", "--", "refs/heads/"+name)
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(out)) {
-		if oid, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " "); ref == "refs/heads/"+name {
-			return oid, nil
-		}
-	}
-	return "", nil
 }
 
 // planFiles compares the files. What both have changed is added to what conflicts.
@@ -218,15 +200,15 @@ func (g *gitMerge) planFiles(ctx context.Context, m *merge, came map[string]stri
 
 // writer is git at the repository itself, for what changes branches. It runs nothing that
 // the configuration names.
-func (g *gitMerge) writer() *repository {
-	w := *g.real
+func (g *repository) writer() *repository {
+	w := *g
 	off := [][2]string{{"safe.directory", "*"}, {"core.hookspath", os.DevNull}, {"core.fsmonitor", "false"}}
 	w.env = slices.DeleteFunc(gitEnvironment(), func(v string) bool { return strings.HasPrefix(v, "GIT_CONFIG_") })
-	for _, name := range g.real.hooks {
+	for _, name := range g.hooks {
 		off = append(off, [2]string{"hook." + name + ".enabled", "false"})
 	}
 	w.env = append(w.env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM="+os.DevNull, "GIT_CONFIG_GLOBAL="+os.DevNull,
-		"GIT_DIR="+g.real.found.own, "GIT_WORK_TREE="+g.real.root, "GIT_CONFIG_COUNT="+strconv.Itoa(len(off)),
+		"GIT_DIR="+g.found.own, "GIT_WORK_TREE="+g.root, "GIT_CONFIG_COUNT="+strconv.Itoa(len(off)),
 		"GIT_COMMITTER_NAME=sandbox-agent", "GIT_COMMITTER_EMAIL=sandbox-agent@localhost")
 	for i, kv := range off {
 		w.env = append(w.env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))
@@ -234,35 +216,44 @@ func (g *gitMerge) writer() *repository {
 	return &w
 }
 
-// apply changes the repository. On an error it is as it was, but for objects that nothing
-// refers to.
-func (g *gitMerge) apply(ctx context.Context, open func(part string) (io.ReadCloser, error)) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, g.undo(context.WithoutCancel(ctx)))
-		}
-	}()
+// prepare brings the objects into the repository, makes the new index beside, in the folder
+// dir, and returns what apply changes. Objects that nothing refers to do no harm.
+func (g *gitMerge) prepare(ctx context.Context, dir string, open func(part string) (io.ReadCloser, error)) (*gitUndo, error) {
 	pack, err := open(partPack)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if pack != nil {
 		err = g.real.stream(ctx, pack, io.Discard, "index-pack", "--stdin")
 		if err = errors.Join(err, pack.Close()); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := g.applyShallow(ctx); err != nil {
-		return err
+	if err := g.bringShallow(); err != nil {
+		return nil, err
 	}
-	if err := g.applyIndex(ctx); err != nil {
-		return err
+	u := new(gitUndo)
+	if u.Index, err = g.prepareIndex(ctx, dir); err != nil || !g.toBranch {
+		return u, err
 	}
-	return g.applyHead(ctx)
+	if u.HeadWas, err = g.real.writer().head(ctx); err != nil {
+		return nil, err
+	}
+	if g.come.Branch == "" {
+		u.HeadTo = g.come.Commit
+		return u, nil
+	}
+	if g.come.Commit != "" {
+		u.Ref, u.RefWas, u.RefTo = "refs/heads/"+g.come.Branch, g.refWas, g.come.Commit
+	}
+	if to := "refs/heads/" + g.come.Branch; to != u.HeadWas {
+		u.HeadTo = to
+	}
+	return u, nil
 }
 
-// applyShallow notes where the history ends that has come, if it is not whole.
-func (g *gitMerge) applyShallow(ctx context.Context) error {
+// bringShallow notes where the history ends that has come, if it is not whole.
+func (g *gitMerge) bringShallow() error {
 	path := filepath.Join(g.real.found.common, "shallow")
 	was, err := g.s.gitFile(path)
 	if err != nil {
@@ -279,15 +270,24 @@ func (g *gitMerge) applyShallow(ctx context.Context) error {
 	return err
 }
 
-func (g *gitMerge) applyIndex(ctx context.Context) error {
+// prepareIndex makes the new index in a folder, beside the one that is there, and returns
+// the SHA-256 of what git lists of it; "" when nothing changes.
+func (g *gitMerge) prepareIndex(ctx context.Context, dir string) (string, error) {
 	if len(g.index) == 0 {
-		return nil
+		return "", nil
 	}
-	was, err := os.ReadFile(g.indexPath())
+	was, err := os.ReadFile(g.real.indexPath())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return explain(err, "read the index of %s", g.real.root)
+		return "", explain(err, "read the index of %s", g.real.root)
 	}
-	g.indexWas = append([]byte{}, was...)
+	after := filepath.Join(dir, filepath.FromSlash(indexAfter))
+	if err == nil {
+		for _, path := range []string{filepath.Join(dir, filepath.FromSlash(indexBefore)), after} {
+			if _, _, err := g.s.Write(path, bytes.NewReader(was), WriteOptions{}); err != nil {
+				return "", err
+			}
+		}
+	}
 	var b bytes.Buffer
 	for _, p := range slices.Sorted(maps.Keys(g.index)) {
 		// Whatever stands there goes first: an entry of a conflict has others beside it.
@@ -300,60 +300,39 @@ func (g *gitMerge) applyIndex(ctx context.Context) error {
 			}
 		}
 	}
-	return g.real.stream(ctx, &b, io.Discard, "update-index", "-z", "--index-info")
+	beside := *g.real
+	beside.env = append(slices.Clone(g.real.env), "GIT_INDEX_FILE="+after)
+	if err := beside.stream(ctx, &b, io.Discard, "update-index", "-z", "--index-info"); err != nil {
+		return "", err
+	}
+	return beside.listed(ctx)
 }
 
-func (g *gitMerge) indexPath() string { return filepath.Join(g.real.found.own, "index") }
-
-func (g *gitMerge) applyHead(ctx context.Context) error {
-	if !g.toBranch {
-		return nil
-	}
-	w := g.writer()
-	if g.come.Branch == "" {
-		g.headSet = true
-		return w.stream(ctx, nil, io.Discard, "update-ref", "--no-deref", "-m", "sandbox-agent: workspace", "HEAD", g.come.Commit)
-	}
-	ref := "refs/heads/" + g.come.Branch
-	if g.come.Commit != "" {
-		old := cmp.Or(g.refWas, g.none)
-		if err := w.stream(ctx, nil, io.Discard, "update-ref", "-m", "sandbox-agent: workspace", ref, g.come.Commit, old); err != nil {
+// apply changes the repository as prepare has said.
+func (g *gitMerge) apply(ctx context.Context, dir string, u *gitUndo) error {
+	if u.Index != "" {
+		was, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(indexBefore)))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return explain(err, "read git's index as it was")
+		}
+		after, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(indexAfter)))
+		if err != nil {
+			return explain(err, "read git's index as it comes")
+		}
+		if err := g.real.replaceIndex(after, &was); err != nil {
 			return err
 		}
-		g.refSet = true
 	}
-	if g.come.Branch == g.now.Branch {
-		return nil
-	}
-	g.headSet = true
-	return w.stream(ctx, nil, io.Discard, "symbolic-ref", "-m", "sandbox-agent: workspace", "HEAD", ref)
-}
-
-// undo takes back what apply has done.
-func (g *gitMerge) undo(ctx context.Context) error {
-	var errs []error
-	w := g.writer()
-	if g.headSet {
-		if g.now.Branch != "" {
-			errs = append(errs, w.stream(ctx, nil, io.Discard, "symbolic-ref", "HEAD", "refs/heads/"+g.now.Branch))
-		} else {
-			errs = append(errs, w.stream(ctx, nil, io.Discard, "update-ref", "--no-deref", "HEAD", g.now.Commit))
+	w := g.real.writer()
+	if u.Ref != "" {
+		g.s.reach("set " + u.Ref)
+		if err := w.setRef(ctx, u.Ref, u.RefTo, u.RefWas); err != nil {
+			return err
 		}
 	}
-	if g.refSet {
-		args := []string{"update-ref", "refs/heads/" + g.come.Branch, g.refWas}
-		if g.refWas == "" {
-			args = []string{"update-ref", "-d", "refs/heads/" + g.come.Branch}
-		}
-		errs = append(errs, w.stream(ctx, nil, io.Discard, args...))
+	if u.HeadTo != "" {
+		g.s.reach("set HEAD")
+		return w.setHead(ctx, u.HeadTo)
 	}
-	if g.indexWas != nil {
-		if len(g.indexWas) == 0 {
-			errs = append(errs, os.Remove(g.indexPath()))
-		} else if _, _, err := g.s.Write(g.indexPath(), bytes.NewReader(g.indexWas), WriteOptions{}); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	g.headSet, g.refSet, g.indexWas = false, false, nil
-	return errors.Join(errs...)
+	return nil
 }

@@ -1,7 +1,10 @@
 package fs
 
 import (
+	"archive/tar"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -11,45 +14,62 @@ import (
 	"testing"
 )
 
-// traveller is a workspace that goes to and fro between two folders, as gateways have it
-// do: each keeps what has come to it last.
+// traveller is a workspace that goes to and fro between folders, as gateways have it do:
+// each keeps what is known of the places where it was. The place of a folder is its path.
 type traveller struct {
 	t    *testing.T
 	s    *Service
-	kept map[string]*Snapshot
+	kept map[string]*Places // by folder
 }
 
-func (v *traveller) take(from string, have []string) (*Workspace, parts) {
+// known is what is kept for a folder, as it is read again.
+func (v *traveller) known(dir string) *Places {
 	v.t.Helper()
-	p := parts{}
-	var base *Snapshot
-	if kept := v.kept[from]; kept != nil {
-		b, err := kept.Text()
-		if err != nil {
-			v.t.Fatal(err)
-		}
-		if base, err = ParseSnapshot(b); err != nil {
-			v.t.Fatal(err)
-		}
+	kept := v.kept[dir]
+	if kept == nil {
+		kept = new(Places)
 	}
-	ws, err := v.s.TakeWorkspace(v.t.Context(), from, TakeOptions{Have: have, Base: base}, p.create)
+	b, err := kept.Text()
+	if err == nil {
+		kept, err = ParsePlaces(b)
+	}
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	return ws, p
+	return kept
+}
+
+func (v *traveller) take(from string, o TakeOptions) (*Workspace, parts) {
+	v.t.Helper()
+	o.Places = v.known(from)
+	return take(v.t, v.s, from, o)
 }
 
 // move takes a workspace from one folder to another that may have files.
 func (v *traveller) move(from, to string) error {
 	v.t.Helper()
-	ws, p := v.take(from, nil)
-	placed, err := v.s.PlaceWorkspace(v.t.Context(), to, ws, PlaceWorkspaceOptions{Merge: true}, p.open)
+	ws, p := v.take(from, TakeOptions{})
+	return v.place(to, ws, p)
+}
+
+// place puts what was taken into a folder.
+func (v *traveller) place(to string, ws *Workspace, p parts) error {
+	v.t.Helper()
+	placed, err := v.s.PlaceWorkspace(v.t.Context(), to, ws, PlaceWorkspaceOptions{Merge: true, Base: v.base(to)}, filed{p, v.t.TempDir()})
 	if err != nil {
 		return err
 	}
-	v.kept[to] = placed.Snapshot
+	placed.Places.Meet(placed.Snapshot, ws.Place, to)
+	v.kept[to] = placed.Places
 	return placed.Keep()
 }
+
+func (v *traveller) base(to string) func(*Places) *Snapshot {
+	return func(came *Places) *Snapshot { return came.At(to) }
+}
+
+// stay has a session go from one folder to another without its files.
+func (v *traveller) stay(from, to string) { v.kept[to] = v.known(from) }
 
 func (v *traveller) must(from, to string) {
 	v.t.Helper()
@@ -76,7 +96,7 @@ func conflictsOf(err error) []string {
 func TestWorkspace_WayBack(t *testing.T) {
 	both(t, func(t *testing.T, s *Service, dir string) {
 		home, away := dir+"/home", dir+"/away"
-		v := &traveller{t, s, map[string]*Snapshot{}}
+		v := &traveller{t, s, map[string]*Places{}}
 		put(t, home+"/.gitignore", "*.log\n")
 		for _, name := range []string{"a", "b", "c", "gone", "sub/x", "sub/y", "dir/only", "swap"} {
 			put(t, home+"/"+name, name+"\n")
@@ -192,7 +212,7 @@ func TestWorkspace_Conflicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, Options{Root: dir})
-			v := &traveller{t, s, map[string]*Snapshot{}}
+			v := &traveller{t, s, map[string]*Places{}}
 			home, away := dir+"/home", dir+"/away"
 			put(t, home+"/a", "one\n")
 			put(t, home+"/sub/b", "b\n")
@@ -224,7 +244,7 @@ func TestWorkspace_Conflicts(t *testing.T) {
 func TestWorkspace_Have(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Root: dir})
-	v := &traveller{t, s, map[string]*Snapshot{}}
+	v := &traveller{t, s, map[string]*Places{}}
 	origin, one, two := dir+"/origin", dir+"/one", dir+"/two"
 	noise := make([]byte, 1<<20)
 	for i := range noise {
@@ -249,14 +269,14 @@ func TestWorkspace_Have(t *testing.T) {
 	if err != nil || !slices.Contains(have, st.Commit) {
 		t.Fatalf("%q, %v", have, err)
 	}
-	_, all := v.take(one, nil)
-	ws, some := v.take(one, append(have, strings.Repeat("a", 40), "--all"))
+	_, all := v.take(one, TakeOptions{})
+	ws, some := v.take(one, TakeOptions{Have: append(have, strings.Repeat("a", 40), "--all")})
 	if some[partPack].Len() > 2000 || all[partPack].Len() < 2*some[partPack].Len() {
 		t.Errorf("%d bytes are sent, and %d of all", some[partPack].Len(), all[partPack].Len())
 	}
 	// Changed here is what nobody has changed there: it stays.
 	put(t, two+"/own", "mine\n")
-	placed, err := s.PlaceWorkspace(t.Context(), two, ws, PlaceWorkspaceOptions{Merge: true}, some.open)
+	placed, err := s.PlaceWorkspace(t.Context(), two, ws, PlaceWorkspaceOptions{Merge: true}, some)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +292,7 @@ func TestWorkspace_Have(t *testing.T) {
 	git(t, two, "fsck", "--strict")
 	// Where the commits are not, what lacks them is refused.
 	empty := dir + "/empty"
-	if _, err := s.PlaceWorkspace(t.Context(), empty, ws, PlaceWorkspaceOptions{Merge: true}, some.open); err == nil || !strings.Contains(err.Error(), "not whole") {
+	if _, err := s.PlaceWorkspace(t.Context(), empty, ws, PlaceWorkspaceOptions{Merge: true}, some); err == nil || !strings.Contains(err.Error(), "not whole") {
 		t.Errorf("without the commits: %v", err)
 	}
 	if _, err := os.Lstat(empty); err == nil {
@@ -295,7 +315,7 @@ func TestWorkspace_Strangers(t *testing.T) {
 	git(t, dir+"/repo", "init", "-q", "-b", "main")
 	git(t, dir+"/repo", "add", "-A")
 	git(t, dir+"/repo", "commit", "-qm", "another")
-	v := &traveller{t, s, map[string]*Snapshot{}}
+	v := &traveller{t, s, map[string]*Places{}}
 	for _, to := range []string{"files", "repo"} {
 		before := contents(t, dir+"/"+to)
 		if err := v.move(one, dir+"/"+to); err == nil || !strings.Contains(err.Error(), "another directory") {
@@ -306,8 +326,8 @@ func TestWorkspace_Strangers(t *testing.T) {
 	// A part of it that an end of the gateway has left is completed.
 	put(t, dir+"/part/sub/b", "b\n")
 	put(t, dir+"/part/"+arriving+"/new/a", "on")
-	ws, p := v.take(one, nil)
-	placed, err := s.PlaceWorkspace(t.Context(), dir+"/part", ws, PlaceWorkspaceOptions{}, p.open)
+	ws, p := v.take(one, TakeOptions{})
+	placed, err := s.PlaceWorkspace(t.Context(), dir+"/part", ws, PlaceWorkspaceOptions{}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +344,7 @@ func TestWorkspace_Strangers(t *testing.T) {
 func TestWorkspace_MergeUndone(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Root: dir})
-	v := &traveller{t, s, map[string]*Snapshot{}}
+	v := &traveller{t, s, map[string]*Places{}}
 	home, away := dir+"/home", dir+"/away"
 	put(t, home+"/a", "one\n")
 	put(t, home+"/sub/deep/b", "b\n")
@@ -346,8 +366,8 @@ func TestWorkspace_MergeUndone(t *testing.T) {
 		return all
 	}
 	before := state()
-	ws, p := v.take(away, nil)
-	placed, err := s.PlaceWorkspace(t.Context(), home, ws, PlaceWorkspaceOptions{Merge: true}, p.open)
+	ws, p := v.take(away, TakeOptions{})
+	placed, err := s.PlaceWorkspace(t.Context(), home, ws, PlaceWorkspaceOptions{Merge: true, Base: v.base(home)}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +388,7 @@ func TestWorkspace_ManyFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	s := open(t, Options{Root: dir})
-	v := &traveller{t, s, map[string]*Snapshot{}}
+	v := &traveller{t, s, map[string]*Places{}}
 	home, away := dir+"/home", dir+"/away"
 	for i := range files {
 		put(t, fmt.Sprintf("%s/d%d/e%d/a file with a name of some length %d.txt", home, i%50, i%10, i), strconv.Itoa(i))
@@ -387,7 +407,7 @@ func TestWorkspace_ManyFiles(t *testing.T) {
 	if got := git(t, home, "status", "--porcelain=v1"); strings.Count(got, "\n") != 2 {
 		t.Errorf("status: %s", got)
 	}
-	if n := len(v.kept[home].Files); n != files {
+	if n := len(v.kept[home].At(home).Files); n != files {
 		t.Errorf("%d files are known", n)
 	}
 }
@@ -418,6 +438,186 @@ func FuzzParseSnapshot(f *testing.F) {
 		}
 		if third, err := s.Text(); err != nil || !bytes.Equal(third, again) {
 			t.Fatalf("%q, and then %q, %v", again, third, err)
+		}
+	})
+}
+
+// A workspace that goes over several places changes each of them by what was changed since
+// it was there, and not since it was at another one.
+func TestWorkspace_ThreePlaces(t *testing.T) {
+	for name, repository := range map[string]bool{"files": false, "repository": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			v := &traveller{t, open(t, Options{Root: dir}), map[string]*Places{}}
+			one, two, three := dir+"/one", dir+"/two", dir+"/three"
+			put(t, one+"/a", "one\n")
+			put(t, one+"/b", "one\n")
+			if repository {
+				git(t, one, "init", "-q", "-b", "main")
+				git(t, one, "add", "-A")
+				git(t, one, "commit", "-qm", "first")
+			}
+			v.must(one, two)
+			put(t, two+"/a", "two\n")
+			v.must(two, three)
+			put(t, three+"/b", "three\n")
+			v.must(three, one)
+			for name, want := range map[string]string{"a": "two\n", "b": "three\n"} {
+				if b, err := os.ReadFile(one + "/" + name); err != nil || string(b) != want {
+					t.Errorf("%s is %q, %v; want %q", name, b, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A session that goes to and fro without its files still knows what both sides had.
+func TestWorkspace_Stays(t *testing.T) {
+	dir := t.TempDir()
+	v := &traveller{t, open(t, Options{Root: dir}), map[string]*Places{}}
+	home, away := dir+"/home", dir+"/away"
+	put(t, home+"/a", "one\n")
+	put(t, home+"/b", "one\n")
+	v.must(home, away)
+	put(t, away+"/b", "there\n")
+	v.stay(away, home)
+	put(t, home+"/a", "here\n")
+	v.must(home, away)
+	v.stay(away, home)
+	v.stay(home, away)
+	put(t, away+"/b", "there again\n")
+	v.must(away, home)
+	for _, at := range []string{home, away} {
+		for name, want := range map[string]string{"a": "here\n", "b": "there again\n"} {
+			if b, err := os.ReadFile(at + "/" + name); err != nil || string(b) != want {
+				t.Errorf("%s/%s is %q, %v; want %q", at, name, b, err, want)
+			}
+		}
+	}
+}
+
+// checksums are those of a folder, by the content.
+func checksums(t *testing.T, s *Service, dir string) map[[sha256.Size]byte]string {
+	t.Helper()
+	taking, err := s.OpenWorkspace(t.Context(), dir, TakeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taking.Close()
+	var b bytes.Buffer
+	if err := taking.Checksums(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	all := map[[sha256.Size]byte]string{}
+	for line := range strings.SplitSeq(strings.TrimSuffix(b.String(), "\x00"), "\x00") {
+		hash, path, _ := strings.Cut(line, "  ")
+		var sum [sha256.Size]byte
+		if _, err := hex.Decode(sum[:], []byte(hash)); err != nil {
+			t.Fatal(err)
+		}
+		all[sum] = path
+	}
+	return all
+}
+
+// Files that the other side has are not sent, by whatever name it has them.
+func TestWorkspace_Lent(t *testing.T) {
+	large := strings.Repeat("a line of a large file\n", 50_000)
+	both(t, func(t *testing.T, s *Service, dir string) {
+		v := &traveller{t, s, map[string]*Places{}}
+		home, away := dir+"/home", dir+"/away"
+		put(t, home+"/same", large)
+		put(t, home+"/old name", "renamed"+large)
+		put(t, home+"/run", "run"+large)
+		put(t, home+"/twice", "twice"+large)
+		put(t, home+"/.env", "secret"+large)
+		v.must(home, away)
+		remove(t, away+"/old name")
+		put(t, away+"/sub/new name", "renamed"+large)
+		put(t, away+"/copy", "twice"+large)
+		put(t, away+"/new", "new\n")
+		put(t, away+"/taken", "secret"+large) // which nobody tells to be at home
+		if err := os.Chmod(away+"/run", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		there := checksums(t, s, home)
+		if len(there) != 4 {
+			t.Fatalf("%q", there)
+		}
+		ws, p := v.take(away, TakeOptions{Files: there})
+		n := 0
+		for _, b := range p {
+			n += b.Len()
+		}
+		if ws.Lent != 5 || n > len(large)+20_000 || n < len(large) {
+			t.Errorf("%d files are lent, and %d bytes of files sent", ws.Lent, n)
+		}
+		if err := v.place(home, ws, p); err != nil {
+			t.Fatal(err)
+		}
+		want := contents(t, away)
+		want[".env"] = contents(t, home)[".env"]
+		differ(t, contents(t, home), want)
+
+		// What is not there any more when it comes is told, and nothing is touched.
+		put(t, away+"/another", "run"+large)
+		put(t, away+"/new", "newer\n")
+		ws, p = v.take(away, TakeOptions{Files: checksums(t, s, home)})
+		put(t, home+"/run", "changed meanwhile\n")
+		before := contents(t, home)
+		err := v.place(home, ws, p)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != Changed && e.Code != Conflicting {
+			t.Errorf("what is lent was changed: %v", err)
+		}
+		differ(t, contents(t, home), before)
+		// A gateway that does not know lent files refuses them.
+		if _, err := s.unpack(t.Context(), dir+"/older", bytes.NewReader(p[partFiles].Bytes()), nil, nil); err == nil {
+			t.Error("links to nothing were unpacked")
+		}
+		for name, h := range map[string]tar.Header{
+			"git's own":   {Name: "x", Linkname: ".git/config"},
+			"outside":     {Name: "x", Linkname: "../x"},
+			"not a sum":   {Name: "x", Linkname: "run", PAXRecords: map[string]string{partSum: "00"}},
+			"not what is": {Name: "x", Linkname: "run", PAXRecords: map[string]string{partSum: strings.Repeat("00", 32)}},
+		} {
+			h.Typeflag, h.Format = tar.TypeLink, tar.FormatPAX
+			if h.PAXRecords == nil {
+				h.PAXRecords = map[string]string{partSum: strings.Repeat("00", 32)}
+			}
+			if err := v.place(home, &Workspace{}, parts{partFiles: archiveOf(t, h)}); err == nil {
+				t.Errorf("%s was taken", name)
+			}
+		}
+		differ(t, contents(t, home), before)
+	})
+}
+
+func FuzzParsePlaces(f *testing.F) {
+	p := new(Places)
+	p.Meet(&Snapshot{Files: map[string]string{"a b": "-00"}}, "one", "two")
+	p.Meet(&Snapshot{Files: map[string]string{"a b": "-11"}}, "three")
+	b, err := p.Text()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(placesBegin + `[{"places":["a"],"bytes":-1}]` + "\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := ParsePlaces(b)
+		if err != nil {
+			return
+		}
+		again, err := p.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := ParsePlaces(again)
+		if err != nil || len(other.met) != len(p.met) {
+			t.Fatalf("%d places became %v, %v", len(p.met), other, err)
+		}
+		p.Meet(new(Snapshot), "new")
+		if p.At("new") == nil || len(p.met) > maxPlaces {
+			t.Fatalf("%+v", p.met)
 		}
 	})
 }

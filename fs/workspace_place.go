@@ -4,10 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,9 +24,11 @@ const arriving = temporary + "arriving"
 type PlacedWorkspace struct {
 	// Snapshot is what has come, which is what the other machine has.
 	Snapshot *Snapshot
-	undo     func() error
-	keep     func() error
-	done     bool
+	// Places is what came with it of other places.
+	Places *Places
+	undo   func() error
+	keep   func() error
+	done   bool
 }
 
 // Undo takes the workspace away again: the folder is as it was before.
@@ -45,29 +49,33 @@ func (p *PlacedWorkspace) end(how func() error) error {
 type PlaceWorkspaceOptions struct {
 	// Merge puts it together with what is there.
 	Merge bool
-	// Base is what the two were when they were the same; nil is what comes with it.
-	Base *Snapshot
+	// Base returns what the two were when they were the same, from what comes with it of
+	// other places; nil when that is not known. May be nil.
+	Base func(p *Places) *Snapshot
 }
 
 // PlaceWorkspace makes the workspace again in a folder that is empty or not there, or,
 // with Merge, puts it together with what is there. What only one side has changed since
 // the two were the same is taken from that side; when both have changed the same, the
-// error is Conflicting and names it, and nothing is touched. open returns the parts that
-// were written, nil for one that was not. All of it is made beside first. On an error
-// nothing is left of it.
-func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace, o PlaceWorkspaceOptions, open func(part string) (io.ReadCloser, error)) (*PlacedWorkspace, error) {
+// error is Conflicting and names it, and nothing is touched. All of it is made beside first.
+// On an error nothing is left of it.
+func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace, o PlaceWorkspaceOptions, source Source) (*PlacedWorkspace, error) {
 	if ws.Sub != "" && !filepath.IsLocal(filepath.FromSlash(ws.Sub)) {
 		return nil, failf(Refused, "the workspace is said to be in %q, which is not below its own folder", ws.Sub)
 	}
-	if err := checkFiles(open); err != nil {
+	if ws.Place != "" && !plainPlaces([]string{ws.Place}) {
+		return nil, failf(Refused, "the workspace is said to come from the place %.200q, which is no name of one", ws.Place)
+	}
+	if err := checkFiles(source.Open); err != nil {
 		return nil, err
 	}
-	base, err := readBase(open)
+	known, err := ReadPlaces(source.Open)
 	if err != nil {
 		return nil, err
 	}
+	var base *Snapshot
 	if o.Base != nil {
-		base = o.Base
+		base = o.Base(known)
 	}
 	name, err := s.name(dir)
 	if err != nil {
@@ -88,11 +96,12 @@ func (s *Service) PlaceWorkspace(ctx context.Context, dir string, ws *Workspace,
 	if err != nil {
 		return nil, explain(err, "open %s", dir)
 	}
-	p := &placing{s: s, dir: dir, name: name, top: top, ws: ws, open: open, base: base, isNew: isNew}
+	p := &placing{s: s, dir: dir, name: name, top: top, ws: ws, source: source, base: base, isNew: isNew}
 	placed, err := p.place(ctx, o.Merge)
 	if err != nil {
-		return nil, errors.Join(err, p.clear(), top.Close())
+		return nil, errors.Join(err, p.takeBack(ctx))
 	}
+	placed.Places = known
 	return placed, nil
 }
 
@@ -102,32 +111,35 @@ type placing struct {
 	dir, name string // of the folder, and what the tree calls it
 	top       *os.Root
 	ws        *Workspace
-	open      func(part string) (io.ReadCloser, error)
+	source    Source
 	base      *Snapshot // when the two were the same; nil when that is not known
 	isNew     bool      // the folder was made for it
 
-	came  map[string]string // by path; see Snapshot.Files
-	index []byte            // of git, as it came
+	came  arrived
+	index []byte // of git, as it came
 }
 
 // staged are the new files, below the folder.
 func (p *placing) stage() string { return arriving + "/new" }
 
-// clear removes what is not in its place yet, and the folder if it was made.
-func (p *placing) clear() error {
-	err := p.top.RemoveAll(arriving)
-	if p.isNew {
-		err = errors.Join(err, p.s.tree.Remove(p.name)) // not the folders above it, which somebody may use meanwhile
+// takeBack leaves the folder as it was before; one that was made for it is removed, and not
+// the folders above it, which somebody may use meanwhile.
+func (p *placing) takeBack(ctx context.Context) error {
+	_, err := p.s.takeBack(context.WithoutCancel(ctx), p.dir, p.top)
+	if p.isNew && err == nil {
+		err = p.s.tree.Remove(p.name)
 	}
-	return err
+	return errors.Join(err, p.top.Close())
 }
 
 func (p *placing) place(ctx context.Context, merging bool) (*PlacedWorkspace, error) {
 	if _, err := p.top.Lstat(arriving); err == nil {
 		merging = true // one was killed while it came: it is finished
-	}
-	if err := p.top.RemoveAll(arriving); err != nil {
-		return nil, explain(err, "remove what is left in %s of a workspace that came before", p.dir)
+		made, err := p.s.takeBack(ctx, p.dir, p.top)
+		if err != nil {
+			return nil, err
+		}
+		p.isNew = p.isNew || made
 	}
 	there, err := p.s.names(p.top)
 	if err != nil {
@@ -154,20 +166,22 @@ func (p *placing) place(ctx context.Context, merging bool) (*PlacedWorkspace, er
 	if err != nil {
 		return nil, err
 	}
-	snapshot := &Snapshot{Git: p.ws.Git, Branch: p.ws.Branch, Commit: p.ws.Commit, Files: p.came}
+	snapshot := &Snapshot{Git: p.ws.Git, Branch: p.ws.Branch, Commit: p.ws.Commit, Files: p.came.states}
 	if snapshot.Index, err = indexByPath(p.index); err != nil {
 		return nil, err
 	}
 	m := &merge{s: p.s, top: p.top, from: p.stage(), old: arriving + "/" + before}
+	u := &undoing{Made: p.isNew, Whole: len(there) == 0}
 	var g *gitMerge
 	switch {
-	case len(there) == 0:
-		err = p.planAll(m)
+	case u.Whole:
 	case real == nil:
-		err = p.planFiles(ctx, m, p.ws.Git && !slices.Contains(there, ".git"))
+		if err = p.planFiles(ctx, m); p.ws.Git {
+			u.moves = []string{".git"}
+		}
 	default:
 		if g, err = p.s.planGit(ctx, real, made, p.ws.Format, p.base, snapshot); err == nil {
-			err = g.planFiles(ctx, m, p.came)
+			err = g.planFiles(ctx, m, p.came.states)
 		}
 	}
 	if err != nil {
@@ -176,44 +190,181 @@ func (p *placing) place(ctx context.Context, merging bool) (*PlacedWorkspace, er
 	if len(m.conflicts) > 0 {
 		return nil, conflicting(p.dir, m.conflicts)
 	}
-	if err := m.apply(); err != nil {
-		return nil, err
-	}
 	if g != nil {
-		if err := g.apply(ctx, p.open); err != nil {
-			return nil, errors.Join(err, m.undo())
+		if u.Git, err = g.prepare(ctx, p.dir, p.source.Open); err != nil {
+			return nil, err
 		}
+	}
+	if err := p.apply(ctx, m, g, u); err != nil {
+		return nil, err
 	}
 	return &PlacedWorkspace{
 		Snapshot: snapshot,
-		undo: func() error {
-			var err error
-			if g != nil {
-				err = g.undo(context.WithoutCancel(ctx))
-			}
-			return errors.Join(err, m.undo(), p.clear(), p.top.Close())
-		},
-		keep: func() error { return errors.Join(p.top.RemoveAll(arriving), p.top.Close()) },
+		undo:     func() error { return p.takeBack(ctx) },
+		keep:     func() error { return errors.Join(p.s.letGo(p.dir, p.top), p.top.Close()) },
 	}, nil
 }
 
-// planAll moves everything into a folder that is empty, git's own at the end: before that
+// apply writes down what is changed, and changes it.
+func (p *placing) apply(ctx context.Context, m *merge, g *gitMerge, u *undoing) (err error) {
+	if u.Whole {
+		for _, path := range slices.Sorted(maps.Keys(p.came.states)) {
+			u.changes = append(u.changes, change{path: path, to: p.came.states[path]})
+		}
+	} else {
+		if u.folders, err = m.order(); err != nil {
+			return err
+		}
+		u.changes = m.changes
+		if err := p.top.Mkdir(filepath.FromSlash(m.old), 0o700); err != nil {
+			return explain(err, "make a folder for what was there")
+		}
+	}
+	if err := p.fetch(ctx, u); err != nil {
+		return err
+	}
+	if u.Whole {
+		if u.moves, err = p.moves(); err != nil {
+			return err
+		}
+	}
+	if err := u.write(p.top); err != nil {
+		return err
+	}
+	if err := m.apply(); err != nil {
+		return err
+	}
+	for _, name := range u.moves {
+		if err := m.move(m.from+"/"+name, name); err != nil {
+			return err
+		}
+	}
+	if g != nil {
+		err = g.apply(ctx, p.dir, u.Git)
+	}
+	return err
+}
+
+// fetch makes those files beside that are needed and whose content was not in the archive.
+func (p *placing) fetch(ctx context.Context, u *undoing) error {
+	in := folders{top: p.top, open: map[string]*os.Root{}}
+	defer in.close()
+	for _, c := range u.changes {
+		at, ok := p.came.elsewhere[c.path]
+		if c.to == "" || !ok {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		dir, name, err := in.of(path.Join(p.stage(), c.path))
+		if err != nil {
+			return explain(err, "make %s", c.path)
+		}
+		if at.part {
+			err = p.fetchPart(dir, name, at)
+		} else {
+			err = p.fetchHere(dir, name, at)
+		}
+		if err != nil {
+			return explain(err, "make %s", c.path)
+		}
+	}
+	return nil
+}
+
+// fetchPart makes a file of a part: it moves the part's own file where that can be done.
+func (p *placing) fetchPart(dir *os.Root, name string, at elsewhere) error {
+	file, sum := p.source.File(at.path)
+	if file != "" && sum == at.sum {
+		if err := moveInto(file, dir, name, at.mode); err == nil {
+			return nil
+		}
+	}
+	r, err := p.source.Open(at.path)
+	if err != nil || r == nil { // it may have been moved away
+		return failf(Refused, "the part %s is missing, or there twice", at.path)
+	}
+	defer func() { _ = r.Close() }()
+	same, err := makeFile(dir, name, at, r)
+	if err == nil && !same {
+		err = failf(Refused, "the part %s is not what it is said to be", at.path)
+	}
+	return err
+}
+
+// fetchHere makes a file of one that is here.
+func (p *placing) fetchHere(dir *os.Root, name string, at elsewhere) error {
+	in := opened{top: p.top}
+	defer in.close()
+	f, err := in.find(at.path)
+	if err == nil && !f.info.Mode().IsRegular() {
+		err = errBehind
+	}
+	var file *os.File
+	if err == nil {
+		file, err = f.dir.OpenFile(f.name, os.O_RDONLY|nonblock, 0)
+	}
+	if err != nil {
+		return failf(Changed, "%s, which the other side did not send, is not here any more: try again", at.path)
+	}
+	defer file.Close()
+	same, err := makeFile(dir, name, at, file)
+	if err == nil && !same {
+		err = failf(Changed, "%s, which the other side did not send, was changed meanwhile: try again", at.path)
+	}
+	return err
+}
+
+// makeFile makes a new file, and reports whether its content is what it should be.
+func makeFile(dir *os.Root, name string, at elsewhere, from io.Reader) (same bool, err error) {
+	to, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, at.mode)
+	if err != nil {
+		return false, err
+	}
+	sum := sha256.New()
+	_, err = transfer(io.MultiWriter(to, sum), from)
+	return bytes.Equal(sum.Sum(nil), at.sum[:]), errors.Join(err, to.Close())
+}
+
+// moveInto moves a file of this program's own to a new name in a folder, with the mode that
+// a new file has there.
+func moveInto(file string, dir *os.Root, name string, mode os.FileMode) error {
+	new, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	info, err := new.Stat()
+	if err = errors.Join(err, new.Close()); err == nil {
+		err = os.Chmod(file, info.Mode().Perm())
+	}
+	var at *os.File
+	if err == nil {
+		at, err = dir.Open(".")
+	}
+	if err == nil {
+		err = errors.Join(renameAt(file, at, name), at.Close())
+	}
+	if err != nil {
+		err = errors.Join(err, dir.Remove(name))
+	}
+	return err
+}
+
+// moves returns the names that come into a folder that is empty, git's own at the end: before that
 // the folder is files that came, and afterwards it is a whole workspace.
-func (p *placing) planAll(m *merge) error {
+func (p *placing) moves() ([]string, error) {
 	in, err := p.top.OpenRoot(filepath.FromSlash(p.stage()))
 	if err != nil {
-		return explain(err, "open %s", p.dir)
+		return nil, explain(err, "open %s", p.dir)
 	}
 	defer in.Close()
 	made, err := p.s.names(in)
 	if err != nil {
-		return explain(err, "read %s", p.dir)
+		return nil, explain(err, "read %s", p.dir)
 	}
 	slices.SortStableFunc(made, func(a, b string) int { return rank(a) - rank(b) })
-	for _, one := range made {
-		m.changes = append(m.changes, change{path: one, to: "new"})
-	}
-	return nil
+	return made, nil
 }
 
 // rank puts git's own behind everything.
@@ -226,34 +377,30 @@ func rank(name string) int {
 
 // planFiles puts the files together with those of a folder that is no repository, or of
 // which only the files came.
-func (p *placing) planFiles(ctx context.Context, m *merge, repository bool) error {
+func (p *placing) planFiles(ctx context.Context, m *merge) error {
 	base, known := func(string, string) string { return "" }, []string(nil)
 	if p.base != nil {
 		base, known = func(path, _ string) string { return p.base.Files[path] }, slices.Collect(maps.Keys(p.base.Files))
-	} else if stranger, err := m.strangers(ctx, p.came); err != nil || stranger != "" {
+	} else if stranger, err := m.strangers(ctx, p.came.states); err != nil || stranger != "" {
 		if err == nil {
 			err = failf(NotEmpty, "%s has files that have nothing to do with the workspace, such as %s, so it cannot be put together with them: name another directory, or leave the files with --no-workspace", p.dir, stranger)
 		}
 		return err
 	}
-	err := m.plan(ctx, p.came, known, base)
-	if err == nil && repository {
-		m.changes = append(m.changes, change{path: ".git", to: "new"})
-	}
-	return err
+	return m.plan(ctx, p.came.states, known, base)
 }
 
 // fill unpacks the files of a workspace and makes its repository, which may lack what
 // the one has that is there.
 func (p *placing) fill(ctx context.Context, real *repository) (*repository, error) {
 	at := filepath.Join(p.dir, filepath.FromSlash(p.stage()))
-	p.came = map[string]string{}
-	files, err := p.open(partFiles)
+	p.came = arrived{states: map[string]string{}, elsewhere: map[string]elsewhere{}}
+	files, err := p.source.Open(partFiles)
 	if err != nil {
 		return nil, err
 	}
 	if files != nil {
-		_, err = p.s.unpack(ctx, at, files, nil, p.came)
+		_, err = p.s.unpack(ctx, at, files, nil, &p.came)
 		if err = errors.Join(err, files.Close()); err != nil {
 			return nil, err
 		}
@@ -261,7 +408,7 @@ func (p *placing) fill(ctx context.Context, real *repository) (*repository, erro
 	if !p.ws.Git {
 		return nil, nil
 	}
-	index, err := p.open(partIndex)
+	index, err := p.source.Open(partIndex)
 	if err != nil {
 		return nil, err
 	}
@@ -271,25 +418,21 @@ func (p *placing) fill(ctx context.Context, real *repository) (*repository, erro
 			return nil, err
 		}
 	}
-	return p.s.makeRepository(ctx, at, p.ws, p.index, p.open, real)
+	return p.s.makeRepository(ctx, at, p.ws, p.index, p.source.Open, real)
 }
 
-// readBase reads what the workspace was when the two sides were the same, nil when that is
-// not known.
-func readBase(open func(part string) (io.ReadCloser, error)) (*Snapshot, error) {
-	r, err := open(partBase)
+// ReadPlaces reads what comes of other places, of the parts that open returns.
+func ReadPlaces(open func(part string) (io.ReadCloser, error)) (*Places, error) {
+	r, err := open(partPlaces)
 	if err != nil || r == nil {
-		return nil, err
+		return new(Places), err
 	}
 	var b bytes.Buffer
-	_, err = b.ReadFrom(io.LimitReader(r, MaxSnapshot+1))
+	_, err = b.ReadFrom(io.LimitReader(r, MaxSnapshot+maxPlacesHead))
 	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, explain(err, "read what the workspace was before")
+		return nil, explain(err, "read what the workspace was at other places")
 	}
-	if b.Len() > MaxSnapshot {
-		return nil, failf(TooLarge, "what the workspace was before has more than %d bytes", MaxSnapshot)
-	}
-	return ParseSnapshot(b.Bytes())
+	return ParsePlaces(b.Bytes())
 }
 
 // checkFiles looks at the names of a workspace's files before any is written: none may be

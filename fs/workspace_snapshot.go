@@ -43,14 +43,25 @@ func (s *Snapshot) Text() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a workspace's snapshot: %w", err)
 	}
-	var b bytes.Buffer
+	size := len(snapshotBegins) + len(head) + 1
+	for _, of := range []map[string]string{s.Files, s.Index} {
+		for path, state := range of {
+			size += len("f") + len(state) + len("\t") + len(path) + 1
+		}
+	}
+	if size > MaxSnapshot {
+		return nil, nil
+	}
+	b := bytes.NewBuffer(make([]byte, 0, size))
 	b.WriteString(snapshotBegins)
 	b.Write(append(head, 0))
 	for i, of := range []map[string]string{s.Files, s.Index} {
 		for _, path := range slices.Sorted(maps.Keys(of)) {
-			if b.WriteString("fi"[i:i+1] + of[path] + "\t" + path + "\x00"); b.Len() > MaxSnapshot {
-				return nil, nil
-			}
+			b.WriteString("fi"[i : i+1])
+			b.WriteString(of[path])
+			b.WriteByte('\t')
+			b.WriteString(path)
+			b.WriteByte(0)
 		}
 	}
 	return b.Bytes(), nil

@@ -3,6 +3,8 @@ package fs
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,27 +20,71 @@ type closing struct{ io.Writer }
 
 func (closing) Close() error { return nil }
 
-func (p parts) create(name string) (io.WriteCloser, error) {
+func (p parts) Create(name string) (io.WriteCloser, error) {
 	p[name] = new(bytes.Buffer)
 	return closing{p[name]}, nil
 }
 
-func (p parts) open(name string) (io.ReadCloser, error) {
+func (p parts) Put(name string, size int64, r io.Reader) (sum [sha256.Size]byte, err error) {
+	p[name] = new(bytes.Buffer)
+	if n, err := io.CopyN(p[name], r, size); err != nil || n < size {
+		return sum, io.ErrUnexpectedEOF
+	}
+	return sha256.Sum256(p[name].Bytes()), nil
+}
+
+func (p parts) Open(name string) (io.ReadCloser, error) {
 	if p[name] == nil {
 		return nil, nil
 	}
 	return io.NopCloser(bytes.NewReader(p[name].Bytes())), nil
 }
 
-// moved takes the workspace of a folder to another place.
-func moved(t *testing.T, s *Service, from, to string) (*Workspace, parts) {
+// File implements Source. These parts are in no files, unlike those of filed.
+func (p parts) File(string) (string, [sha256.Size]byte) { return "", [sha256.Size]byte{} }
+
+// filed are parts of which the large ones are files in a folder.
+type filed struct {
+	parts
+	dir string
+}
+
+func (f filed) File(name string) (path string, sum [sha256.Size]byte) {
+	path = filepath.Join(f.dir, strings.ReplaceAll(name, "/", "-"))
+	if os.WriteFile(path, f.parts[name].Bytes(), 0o600) != nil {
+		return "", sum
+	}
+	return path, sha256.Sum256(f.parts[name].Bytes())
+}
+
+// take takes a workspace into memory, as one of the place that is its folder's path.
+func take(t *testing.T, s *Service, from string, o TakeOptions) (*Workspace, parts) {
 	t.Helper()
-	p := parts{}
-	ws, err := s.TakeWorkspace(t.Context(), from, TakeOptions{}, p.create)
+	taking, err := s.OpenWorkspace(t.Context(), from, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	placed, err := s.PlaceWorkspace(t.Context(), to, ws, PlaceWorkspaceOptions{}, p.open)
+	defer taking.Close()
+	p := parts{}
+	ws, err := taking.Write(t.Context(), from, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := int64(0)
+	for _, b := range p {
+		written += int64(b.Len())
+	}
+	if about := taking.Bytes(); len(o.Have) == 0 && written > 1<<20 && (written > 2*about || about > 3*written) {
+		t.Errorf("%d bytes are written, and it was said that there are %d", written, about)
+	}
+	return ws, p
+}
+
+// moved takes the workspace of a folder to another place.
+func moved(t *testing.T, s *Service, from, to string) (*Workspace, parts) {
+	t.Helper()
+	ws, p := take(t, s, from, TakeOptions{})
+	placed, err := s.PlaceWorkspace(t.Context(), to, ws, PlaceWorkspaceOptions{}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +200,7 @@ func TestWorkspace_Repository(t *testing.T) {
 				t.Errorf("%s has the address of the remote", name)
 			}
 		}
-		if _, err := s.PlaceWorkspace(t.Context(), two, ws, PlaceWorkspaceOptions{}, p.open); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		if _, err := s.PlaceWorkspace(t.Context(), two, ws, PlaceWorkspaceOptions{}, p); err == nil || !strings.Contains(err.Error(), "is not empty") {
 			t.Errorf("into a folder that is not empty: %v", err)
 		}
 	})
@@ -309,6 +355,12 @@ func archiveOf(t *testing.T, headers ...tar.Header) *bytes.Buffer {
 	return &b
 }
 
+// placesOf makes what comes of one place, with entries.
+func placesOf(entries string) parts {
+	text := snapshotBegins + "{}\x00" + entries
+	return parts{partPlaces: bytes.NewBufferString(fmt.Sprintf("%s[{\"places\":[\"a\"],\"bytes\":%d}]\x00%s", placesBegin, len(text), text))}
+}
+
 func TestPlaceWorkspace_Hostile(t *testing.T) {
 	const oid = "1111111111111111111111111111111111111111"
 	good := Workspace{Git: true, Format: "sha1"}
@@ -323,11 +375,7 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 	git(t, repo, "add", "-A")
 	git(t, repo, "commit", "-qm", "first")
 	src := open(t, Options{Root: repo})
-	real := parts{}
-	ws, err := src.TakeWorkspace(t.Context(), repo, TakeOptions{}, real.create)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws, real := take(t, src, repo, TakeOptions{})
 	for name, c := range map[string]struct {
 		ws *Workspace
 		p  parts
@@ -339,9 +387,14 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 		"a link that leads out": {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc"})}},
 		"no archive":            {&good, parts{partFiles: bytes.NewBufferString(strings.Repeat("x", 1024))}},
 		"a folder outside":      {with(func(w *Workspace) { w.Sub = "../x" }), parts{}},
-		"no base":               {&good, parts{partBase: bytes.NewBufferString("hello")}},
-		"a base that leaves":    {&good, parts{partBase: bytes.NewBufferString(snapshotBegins + "{}\x00f-00\t../x\x00")}},
-		"a base with .git":      {&good, parts{partBase: bytes.NewBufferString(snapshotBegins + "{}\x00f-00\t.git/config\x00")}},
+		"no places":             {&good, parts{partPlaces: bytes.NewBufferString("hello")}},
+		"a place that leaves":   {&good, placesOf("f-00\t../x\x00")},
+		"a place with .git":     {&good, placesOf("f-00\t.git/config\x00")},
+		"a place without name":  {with(func(w *Workspace) { w.Place = "a\nb" }), parts{}},
+		"a part that is not":    {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: partLarge + "1", PAXRecords: map[string]string{partSum: strings.Repeat("00", 32), partName: partLarge + "1"}, Format: tar.FormatPAX})}},
+		"a part of another":     {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: partIndex, PAXRecords: map[string]string{partSum: strings.Repeat("00", 32), partName: partIndex}, Format: tar.FormatPAX}), partIndex: new(bytes.Buffer)}},
+		"a part that lies":      {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: partLarge + "1", PAXRecords: map[string]string{partSum: strings.Repeat("00", 32), partName: partLarge + "1"}, Format: tar.FormatPAX}), partLarge + "1": bytes.NewBufferString("x")}},
+		"a place cut":           {&good, parts{partPlaces: bytes.NewBufferString(placesBegin + `[{"places":["a"],"bytes":9}]` + "\x00")}},
 		"a hard link":           {&good, parts{partFiles: archiveOf(t, tar.Header{Name: "a"}, tar.Header{Name: "b", Typeflag: tar.TypeLink, Linkname: "a"})}},
 		"no objects":            {with(func(w *Workspace) { w.Commit = oid }), parts{}},
 		"no commit":             {with(func(w *Workspace) { w.Commit = "--help" }), parts{}},
@@ -358,7 +411,7 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, Options{Root: dir})
-			if _, err := s.PlaceWorkspace(t.Context(), dir+"/new", c.ws, PlaceWorkspaceOptions{}, c.p.open); err == nil {
+			if _, err := s.PlaceWorkspace(t.Context(), dir+"/new", c.ws, PlaceWorkspaceOptions{}, c.p); err == nil {
 				t.Error("it was taken")
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -375,7 +428,7 @@ func TestPlaceWorkspace_Hostile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		placed, err := s.PlaceWorkspace(t.Context(), to, ws, PlaceWorkspaceOptions{}, real.open)
+		placed, err := s.PlaceWorkspace(t.Context(), to, ws, PlaceWorkspaceOptions{}, real)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,7 +462,11 @@ func TestTakeWorkspace_HostileRepositories(t *testing.T) {
 			build(t, dir, run)
 			_ = os.Remove(marks + "/ran") // building one may run it
 			put(t, dir+"/a", "changed\n")
-			_, err := s.TakeWorkspace(t.Context(), dir, TakeOptions{}, parts{}.create)
+			taking, err := s.OpenWorkspace(t.Context(), dir, TakeOptions{})
+			if err == nil {
+				_, err = taking.Write(t.Context(), dir, parts{})
+				taking.Close()
+			}
 			if err != nil && name != "objects of a partial clone" {
 				t.Error(err)
 			}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -141,6 +143,18 @@ func (j *journey) pack(name string) {
 	}
 	c.close()
 	j.before = j.from.events(j.id)
+}
+
+// lend has one of the files be where the session goes, so that it is not sent.
+func (j *journey) lend() {
+	j.t.Helper()
+	b, err := os.ReadFile(filepath.Join(j.home, "d1", "file-1"))
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Join(j.away, "d1"), 0o755), os.WriteFile(filepath.Join(j.away, "d1", "file-1"), b, 0o644))
+	}
+	if err != nil {
+		j.t.Fatal(err)
+	}
 }
 
 // teleport runs the command; told is what it wrote.
@@ -300,8 +314,9 @@ func (j *journey) steps() (list []string) {
 func TestTeleport_Killed(t *testing.T) {
 	j := newJourney(t)
 	j.pack("first")
+	j.lend()
 	steps := j.steps()
-	for _, want := range []string{"source answered GET /v2/sessions/ID/export", "target half of POST /v2/sessions/import", "source answered POST /v2/sessions/ID/close", "target answered POST /v2/sessions/import"} {
+	for _, want := range []string{"target answered GET /v2/fs/checksums", "source answered POST /v2/sessions/ID/export", "target half of POST /v2/sessions/import", "source answered POST /v2/sessions/ID/close", "target answered POST /v2/sessions/import"} {
 		if !slices.Contains(steps, want) {
 			t.Fatalf("the steps of a move are %q, without %q", steps, want)
 		}
@@ -323,6 +338,7 @@ func TestTeleport_Killed(t *testing.T) {
 
 func (j *journey) killedAt(step, who string) {
 	j.pack(step + who)
+	j.lend()
 	ctx, cancel := context.WithCancel(j.t.Context())
 	defer cancel()
 	killed := false
@@ -411,6 +427,55 @@ func TestTeleport_KilledWithin(t *testing.T) {
 			j.settled()
 			if here := j.at(j.from); here.State == "closed" && here.Metadata.MovedTo == "" {
 				t.Errorf("at the source: %+v", here)
+			}
+			j.finish()
+		})
+	}
+}
+
+// A gateway is killed while it puts files together with those that are there. When it has
+// started again, all of them are as they were, or the session is there with all of them new.
+func TestTeleport_KilledWhileMerging(t *testing.T) {
+	j := newJourney(t)
+	for _, when := range []string{"undo", "before/*", "before/9*", "index.after"} {
+		t.Run(strings.NewReplacer("/", "_", "*", "").Replace(when), func(t *testing.T) {
+			j.t = t
+			j.pack(when)
+			if out, err := exec.CommandContext(t.Context(), "cp", "-a", j.home, j.away).CombinedOutput(); err != nil {
+				t.Fatalf("%v, %s", err, out)
+			}
+			for name, content := range files(t, j.home) {
+				if err := os.WriteFile(filepath.Join(j.home, name), []byte("changed "+content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(j.away, "d0", "file-0"), []byte(when+" 0\n"), 0o644); err != nil { // as it was committed
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), "git", "-C", j.home, "add", "d1").CombinedOutput(); err != nil {
+				t.Fatalf("%v, %s", err, out)
+			}
+			before := files(t, j.away)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = j.teleport(t.Context())
+			}()
+			for over := false; !over && !exists(filepath.Join(j.away, ".sandbox-agent-tmp-arriving", when)); {
+				select {
+				case <-done:
+					over = true
+				default:
+				}
+			}
+			j.to.kill(syscall.SIGKILL)
+			<-done
+			j.to.start()
+			j.settled()
+			if j.at(j.to) != nil {
+				j.sameFiles()
+			} else if after := files(t, j.away); !maps.Equal(after, before) {
+				t.Errorf("the gateway has left %q", after)
 			}
 			j.finish()
 		})

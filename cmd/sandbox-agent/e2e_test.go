@@ -96,6 +96,7 @@ type gateway struct {
 	args []string // after "server"
 	env  []string
 	wrap []string // a command that starts the binary, for other namespaces
+	uid  int      // of the user whose it is by wrap; 0 for that of the tests
 
 	transport *http.Transport // for the API's answers; nil is the default
 

@@ -99,7 +99,7 @@ func upload(ctx context.Context, std stdio, here *fs.Service, files client.Files
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := here.Pack(ctx, w, paths, func() {})
+		err := here.Pack(ctx, w, paths)
 		_ = w.CloseWithError(err)
 		packed <- err
 	}()

@@ -73,27 +73,21 @@ func newTransfer(c *cli.Context, std stdio) *transfer {
 	return &transfer{std: std, view: newProgressView(std)}
 }
 
-// reader counts what is read of total bytes, 0 for not known.
-func (t *transfer) reader(verb, what string, total int64, r io.Reader) io.Reader {
+// watch returns what shows how far a session is; total is about how many bytes it has, 0 for
+// not known.
+func (t *transfer) watch(verb, what string, total int64) func(done int64) {
 	if t == nil {
-		return r
+		return func(int64) {}
 	}
-	counted := &transferred{r, t, install.Progress{Source: "session", Step: install.Step(verb), Detail: what, Total: max(total, 0)}}
-	t.view.report(counted.now)
-	return counted
-}
-
-type transferred struct {
-	io.Reader
-	t   *transfer
-	now install.Progress
-}
-
-func (r *transferred) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	r.now.Done += int64(n)
-	r.t.view.report(r.now)
-	return n, err
+	now := install.Progress{Source: "session", Step: install.Step(verb), Detail: what, Total: max(total, 0)}
+	t.view.report(now)
+	return func(done int64) {
+		now.Done = done
+		if now.Total > 0 {
+			now.Done = min(done, now.Total) // the total is not exact
+		}
+		t.view.report(now)
+	}
 }
 
 // end removes the line, and says what was sent where there was none. It may be called

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -80,6 +81,13 @@ func (m *move) run(ctx context.Context, id string) (runtime.Imported, error) {
 		return runtime.Imported{Session: there, LeftOut: []string{}}, nil
 	case there.State == runtime.StateClosed && (there.EventCount < here.EventCount || rawjson.MemberString(there.Metadata, movedTo) != ""):
 		return m.bringAll(ctx, &here, &there)
+	case there.State == runtime.StateClosed && went == "" && there.EventCount == here.EventCount && m.workspace && !m.copy:
+		// It has arrived before, and files may have changed since. One that somebody has closed
+		// there is not replaced.
+		got, err := m.bringAll(ctx, &here, &there)
+		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionAlreadyExists {
+			return got, err
+		}
 	}
 	same, err := m.sameEnd(ctx, &here, &there)
 	if err != nil {
@@ -159,12 +167,12 @@ func (m *move) bring(ctx context.Context, here, there *runtime.SessionInfo) (run
 			return runtime.Imported{}, during(err, "ask %s what it has of the files", m.address)
 		}
 	}
-	body, err := m.from.ExportSession(ctx, here.ID, out)
+	body, shown, err := m.lacking(ctx, here.ID, cmp.Or(in.Cwd, here.Cwd), out)
 	if err != nil {
 		return runtime.Imported{}, err
 	}
 	defer body.Close()
-	whole := &watched{r: m.shown.reader("move", here.ID, 0, body)}
+	whole := &watched{r: parcel.Passing(body, shown)}
 	got, err := m.to.ImportSession(ctx, whole, in)
 	if whole.err != nil { // why the other gateway has refused a part of it
 		return got, fmt.Errorf("the session could not be read to its end: %w", whole.err)
@@ -173,6 +181,24 @@ func (m *move) bring(ctx context.Context, here, there *runtime.SessionInfo) (run
 		return got, withConflicts(during(err, "bring the session to %s", m.address))
 	}
 	return got, nil
+}
+
+// lacking exports what the other gateway does not have, files in the directory there among
+// it. shown is told how much of it has passed.
+func (m *move) lacking(ctx context.Context, id, there string, o client.ExportOptions) (body io.ReadCloser, shown func(int64), err error) {
+	shown = func(int64) {}
+	o.Begun = func(bytes int64) { shown = m.shown.watch("move", id, bytes) }
+	if m.workspace {
+		sums, err := m.to.Files("").Checksums(ctx, there)
+		if err == nil {
+			defer sums.Close()
+			o.Checksums = sums
+		} else if _, answered := errors.AsType[*problem.Error](err); !answered {
+			return nil, nil, during(err, "ask %s which files it has", m.address)
+		}
+	}
+	body, err = m.from.ExportSession(ctx, id, o)
+	return body, shown, err
 }
 
 // during says at what an error has come. One of a gateway keeps its kind.

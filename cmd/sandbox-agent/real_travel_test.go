@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
@@ -44,9 +49,10 @@ func (g *gateway) mustCommand(args ...string) string {
 
 // elsewhere is another home of the same agent, with a gateway of its own and the same
 // model.
-func (r *realRun) elsewhere(home string) *realRun {
+func (r *realRun) elsewhere(home, program string) *realRun {
 	r.t.Helper()
 	o := *r
+	o.program = program
 	o.home, o.dir = home, filepath.Join(home, "a", "longer", "way", "to", "work")
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		r.t.Fatal(err)
@@ -55,9 +61,56 @@ func (r *realRun) elsewhere(home string) *realRun {
 		o.write(name, strings.ReplaceAll(content, "{model}", r.model.URL))
 	}
 	o.g = newGateway(r.t, "--default-agent", r.id, "--log-level", "debug")
-	o.base = append(append([]string{}, r.base...), "HOME="+home)
+	o.base = append(append([]string{}, r.base...), "HOME="+home, "SANDBOX_AGENT_"+strings.ToUpper(r.id)+"_BIN="+program)
 	o.g.env = o.base
 	return &o
+}
+
+// belongTo has a gateway be of another user, whose are its folders. Where tests cannot become
+// that user it stays theirs. The user may read everything: programs lie in somebody's home.
+func (g *gateway) belongTo(t *testing.T, name string, folders ...string) {
+	t.Helper()
+	as, err := user.Lookup(name)
+	if err != nil || os.Geteuid() != 0 {
+		t.Logf("both sides are of one user: tests that are not root's cannot become another (%v)", err)
+		return
+	}
+	uid, _ := strconv.Atoi(as.Uid)
+	gid, _ := strconv.Atoi(as.Gid)
+	for _, folder := range append(folders, g.dir) {
+		if err := os.Chmod(filepath.Dir(folder), 0o711); err != nil { // the test's own
+			t.Fatal(err)
+		}
+		err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, uid, gid))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.wrap = []string{"setpriv", "--reuid", as.Uid, "--regid", as.Gid, "--clear-groups", "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"}
+	if _, err := exec.LookPath(g.wrap[0]); err != nil {
+		t.Fatalf("root needs setpriv of util-linux to become %s: %v", name, err)
+	}
+	g.uid = uid
+}
+
+// ownedBy checks that all below a folder is of a user.
+func ownedBy(t *testing.T, uid int, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if st, ok := info.Sys().(*syscall.Stat_t); err == nil && ok && int(st.Uid) != uid {
+			t.Errorf("%s is of user %d and not of %d", path, st.Uid, uid)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // holds returns the files below a folder that have a text in them.
@@ -85,14 +138,42 @@ func TestReal_Travel(t *testing.T) {
 	for _, b := range []*bridged{&claude, &codex, &opencode, &pi} {
 		t.Run(b.id, func(t *testing.T) {
 			t.Parallel()
-			testTravel(t, b)
+			testTravel(t, b, b.program, "nobody")
 		})
 	}
 }
 
-func testTravel(t *testing.T, b *bridged) {
+// The two sides have different versions of the agent, the older one and the newer one first.
+func TestReal_TravelVersions(t *testing.T) {
+	agentcache.Long(t, "other versions of agents")
+	for older, b := range map[string]bridged{"claude 2.1.300": claude, "codex 0.150.0": codex, "opencode 1.17.19": opencode, "pi " + agentcache.PiLegacy: pi} {
+		name, version, _ := strings.Cut(older, " ")
+		old := installed(name, version)
+		if name == "pi" {
+			old = func(t *testing.T) string { return agentcache.PiScript(t, version).File }
+		}
+		t.Run(older+" to newer", func(t *testing.T) {
+			t.Parallel()
+			from := b
+			from.program = old
+			testTravel(t, &from, b.program, "")
+		})
+		t.Run(older+" from newer", func(t *testing.T) {
+			t.Parallel()
+			testTravel(t, &b, old, "")
+		})
+	}
+}
+
+// testTravel moves a conversation to another program of the agent, which is run by a user,
+// "" for the same, and back.
+func testTravel(t *testing.T, b *bridged, there func(*testing.T) string, as string) {
 	one := b.real(t)
-	two := one.elsewhere(filepath.Join(t.TempDir(), "somebody", "else", "entirely"))
+	top := t.TempDir()
+	two := one.elsewhere(filepath.Join(top, "somebody", "else", "entirely"), there(t))
+	if as != "" {
+		two.g.belongTo(t, as, top)
+	}
 	one.g.start()
 	two.g.start()
 	notes, moved := filepath.Join(one.dir, "notes.txt"), filepath.Join(two.dir, "notes.txt")
@@ -134,6 +215,28 @@ func testTravel(t *testing.T, b *bridged) {
 	}
 	turns := two.model.Turns()[asked:]
 	told(turns[len(turns)-1], one.home, "heron, it lies in "+moved)
+	// Tools work where the files are now.
+	place := filepath.Join(two.dir, "place.txt")
+	if err := os.WriteFile(place, []byte("a marsh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if two.g.uid != 0 {
+		if err := os.Chown(place, two.g.uid, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked = len(two.model.Turns())
+	if stop := c.prompt(id, "read "+place); stop != "end_turn" {
+		t.Fatal(stop)
+	}
+	turns = two.model.Turns()[asked:]
+	told(turns[len(turns)-1], one.home, "still here")
+	if last := string(turns[len(turns)-1].Body); !strings.Contains(last, "a marsh") {
+		t.Errorf("the file was not read: %s", last)
+	}
+	if two.g.uid != 0 {
+		ownedBy(t, two.g.uid, two.home)
+	}
 	two.g.get("/v2/sessions/"+id, &info)
 	if info.Continuity != "native" {
 		t.Errorf("the agent has the conversation, and continuity is %s", info.Continuity)
@@ -149,6 +252,7 @@ func testTravel(t *testing.T, b *bridged) {
 	}
 	one.g.mustCommand("teleport", "--from", two.g.url, "--to", one.g.url, id)
 	same(t, one.g.events(id), after)
+	ownedBy(t, os.Geteuid(), one.home)
 	told(use.goOn(one, id, "say home again"), two.home, "heron, it lies in "+notes, "still here")
 }
 

@@ -135,7 +135,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	srv := newHTTPServer(api, silent, log)
 	connections := boundConnections(cfg.maxConnections)
 	ln, srv.ConnContext = connections.Listen(ln), connections.Context
-	hub.serve(srv, log)
+	hub.serve(srv, gw.runtime.AgentNames(), log)
 	defer hub.close()
 
 	served := make(chan error, 1)

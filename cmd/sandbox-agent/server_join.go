@@ -92,10 +92,11 @@ func openJoining(cfg joinConfig, log *slog.Logger) (*joining, error) {
 }
 
 // serve has srv serve what comes from the hub, which has checked who sends it.
-func (j *joining) serve(srv *http.Server, log *slog.Logger) {
+func (j *joining) serve(srv *http.Server, agents []string, log *slog.Logger) {
 	if j == nil {
 		return
 	}
+	j.joiner.SetAgents(agents)
 	others := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if join.Tunnelled(c) {

@@ -5,6 +5,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 )
 
@@ -41,14 +42,15 @@ func sessionsExportCommand(std stdio) *cli.Command {
 				return err
 			}
 			defer cancel()
+			var m *meter
+			o.Begun = func(bytes int64) { m = newMeter(std, "export", args[0], bytes) }
 			body, err := api.ExportSession(ctx, args[0], o)
 			if err != nil {
 				return err
 			}
 			defer body.Close()
-			m := newMeter(std, "export", args[0], 0)
 			defer m.end()
-			return saveBody(std, m.reader(body), c.String("output"), "the session")
+			return saveBody(std, parcel.Passing(body, m.at), c.String("output"), "the session")
 		},
 	}
 }

@@ -21,9 +21,9 @@ func teleportCommand(std stdio) *cli.Command {
 			"its agent remembers, and is closed here; its metadata say where it went. With --agent SESSION\n" +
 			"may be a conversation of the agent's own program, by the id that the program gives it. A move\n" +
 			"that was interrupted is finished by the same command. The files are put together with those of\n" +
-			"the directory there; when both sides have changed the same, nothing is touched. The other\n" +
-			"gateway must be yours: MCP servers and modes come along, and texts that look like keys.\n" +
-			"Credentials, and the values of variables and headers, do not.",
+			"the directory there, and only those are sent that it lacks; when both sides have changed the\n" +
+			"same, nothing is touched. The other gateway must be yours: MCP servers and modes come along,\n" +
+			"and texts that look like keys. Credentials, and the values of variables and headers, do not.",
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "from", Usage: "address of the gateway that has the session; that of --endpoint, if it is not given"},
 			&cli.StringFlag{Name: "to", Usage: "address of the gateway that it goes to"},

@@ -110,6 +110,9 @@ func TestTeleport(t *testing.T) {
 	if session(two, id).EventCount != session(one, id).EventCount {
 		t.Errorf("%+v and %+v", session(one, id), session(two, id))
 	}
+	if err := os.WriteFile(filepath.Join(home, "late"), []byte("made meanwhile\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 { // repeated, it says the same
 		code, out, errOut := tool(t, "", "teleport", "--to", two, "--cwd", there) // the session that was used last
 		if code != cmdline.ExitOK || !strings.Contains(out, "moved "+id+" to "+two+", "+there) {
@@ -119,8 +122,10 @@ func TestTeleport(t *testing.T) {
 	if s := session(one, id); s.State != runtime.StateClosed || !strings.Contains(string(s.Metadata), `"movedTo":"`+two+`"`) {
 		t.Errorf("left behind: %+v, %s", s, s.Metadata)
 	}
-	if b, err := os.ReadFile(filepath.Join(there, "notes")); err != nil || string(b) != "here\n" {
-		t.Errorf("the workspace: %q, %v", b, err)
+	for name, want := range map[string]string{"notes": "here\n", "late": "made meanwhile\n"} {
+		if b, err := os.ReadFile(filepath.Join(there, name)); err != nil || string(b) != want {
+			t.Errorf("%s is %q, %v; want %q", name, b, err, want)
+		}
 	}
 	if record, err := os.ReadFile(filepath.Join(dataTwo, "sessions", id, "session.json")); err != nil || !strings.Contains(string(record), "/bin/true") || strings.Contains(string(record), "movedTo") {
 		t.Errorf("the record: %s, %v", record, err)
@@ -147,7 +152,7 @@ func TestTeleport(t *testing.T) {
 		t.Errorf("after a conflict: %v, %+v, %+v", err, session(one, id), session(two, id))
 	}
 	write(home, "notes", "here\n")
-	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != cmdline.ExitOK || !strings.Contains(errOut, "session: move") {
+	if code, out, errOut := tool(t, "", "teleport", "--from", two, "--to", one, id); code != cmdline.ExitOK || !strings.Contains(errOut, "session: move") || !strings.Contains(errOut, "% of ") {
 		t.Fatalf("exit %d, %s%s", code, out, errOut)
 	}
 	for name, want := range map[string]string{"notes": "changed there\n", "new": "new there\n", "own": "new here\n"} {

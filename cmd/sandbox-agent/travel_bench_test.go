@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -85,6 +86,21 @@ func BenchmarkTravel_Workspace(b *testing.B) {
 			b.Fatalf("%s %s: %s, %v", method, url, resp.Status, err)
 		}
 	}
+	// What the machine can do at the time: a program that copies the files and nothing else.
+	b.Run("cp", func(b *testing.B) {
+		b.SetBytes(int64(mib) << 20)
+		for i := 0; b.Loop(); i++ {
+			away := filepath.Join(b.TempDir(), strconv.Itoa(i))
+			if out, err := exec.CommandContext(b.Context(), "cp", "-r", home, away).CombinedOutput(); err != nil {
+				b.Fatalf("%v, %s", err, out)
+			}
+			b.StopTimer()
+			if err := os.RemoveAll(away); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	})
 	b.Run("export", func(b *testing.B) {
 		b.SetBytes(int64(mib) << 20)
 		began := from.used(b)

@@ -29,7 +29,8 @@ func unpacked(t *testing.T, file string) (m runtime.Manifest, entries map[string
 	}
 	defer f.Close()
 	dir := t.TempDir()
-	if m, err = parcel.Unpack(f, dir, parcel.Usual, nil); err != nil {
+	got, err := parcel.Unpack(f, dir, parcel.Usual, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	entries = map[string][]byte{}
@@ -47,7 +48,7 @@ func unpacked(t *testing.T, file string) (m runtime.Manifest, entries map[string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, entries
+	return got.Manifest, entries
 }
 
 // repack makes a file of entries, with correct checksums.

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
 )
 
 func gitIn(t *testing.T, dir string, args ...string) string {
@@ -111,6 +118,90 @@ func TestTravel_Workspace(t *testing.T) {
 	}
 	if _, err := os.Stat(again); err == nil {
 		t.Error("a session that was refused has left its workspace")
+	}
+}
+
+// What a gateway says that it has is left out of an export, and it makes all of it again.
+func TestTravel_Lacking(t *testing.T) {
+	one, _ := start(t)
+	two, _ := start(t)
+	files := t.TempDir()
+	home, away := filepath.Join(files, "home"), filepath.Join(files, "away")
+	noise := make([]byte, 300_000)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	for path, content := range map[string][]byte{filepath.Join(home, "large"): noise, filepath.Join(home, "a"): []byte("one\n"), filepath.Join(away, "other name"): noise} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", one)
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--cwd", home, "hello")
+	id := sessionIn(errOut)
+	apis := map[string]*client.Client{}
+	for _, url := range []string{one, two} {
+		api, err := client.New(url, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		apis[url] = api
+	}
+	export := func(sums io.Reader) (file []byte, about, passed int64) {
+		t.Helper()
+		body, err := apis[one].ExportSession(t.Context(), id, client.ExportOptions{Workspace: true, Checksums: sums, Begun: func(n int64) { about = n }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		if file, err = io.ReadAll(parcel.Passing(body, func(n int64) { passed = n })); err != nil {
+			t.Fatal(err)
+		}
+		return file, about, passed
+	}
+	whole, about, passed := export(nil)
+	if len(whole) < len(noise) || about < int64(len(noise)) || about > passed+passed/4 || passed > about+about/4 {
+		t.Errorf("%d bytes, about %d, of which %d have passed", len(whole), about, passed)
+	}
+	sums, err := apis[two].Files("").Checksums(t.Context(), away)
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, about, _ := export(sums)
+	_ = sums.Close()
+	if len(some) > 50_000 || about > 50_000 {
+		t.Errorf("%d bytes, about %d, of a file that is there", len(some), about)
+	}
+	for name, body := range map[string]string{"no checksum": "hello", "a cut one": strings.Repeat("00", 32) + "  a", "a short one": "00  a\x00"} {
+		_, err := apis[one].ExportSession(t.Context(), id, client.ExportOptions{Workspace: true, Checksums: strings.NewReader(body)})
+		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.InvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Where the file is not, it cannot be made.
+	o := client.ImportOptions{Cwd: filepath.Join(files, "nothing"), Workspace: true, Merge: true}
+	if _, err := apis[two].ImportSession(t.Context(), bytes.NewReader(some), o); err == nil || !strings.Contains(err.Error(), "is not here any more") {
+		t.Errorf("where the file is not: %v", err)
+	}
+	if _, err := os.Stat(o.Cwd); err == nil {
+		t.Error("something was made where the file is not")
+	}
+	if err := os.WriteFile(filepath.Join(away, "a"), []byte("one\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(away, "other name"), filepath.Join(away, "large")); err != nil {
+		t.Fatal(err)
+	}
+	sums, err = apis[two].Files("").Checksums(t.Context(), away)
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, _, _ = export(sums)
+	_ = sums.Close()
+	o.Cwd = away
+	if _, err := apis[two].ImportSession(t.Context(), bytes.NewReader(some), o); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(away, "large")); err != nil || !bytes.Equal(b, noise) {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
 

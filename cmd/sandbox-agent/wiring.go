@@ -82,6 +82,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		Catalog:           catalog,
 		Installer:         installer.Programs(),
 		Files:             control.NewFileMethods(files),
+		Left:              control.EndArrivals(files),
 		RequirePreinstall: cfg.requirePreinstall,
 		DefaultAgent:      cfg.defaultAgent,
 		DataDir:           dataDir,

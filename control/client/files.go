@@ -256,6 +256,17 @@ func (f Files) GitRecent(ctx context.Context, path string) (fs.GitStatus, error)
 	return get[fs.GitStatus](ctx, f.c, q, "v2", "fs", "git", "status")
 }
 
+// Checksums returns the SHA-256 and the path of each file that would travel with a session
+// of a folder, as "sha256sum -z" writes them, for ExportOptions. The caller closes it; one
+// that ends with an error is not whole.
+func (f Files) Checksums(ctx context.Context, path string) (io.ReadCloser, error) {
+	resp, err := f.c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "fs", "checksums"}, query: f.query("path", path), accept: "*/*"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // GitDiff returns a patch. cut says that it was longer.
 func (f Files) GitDiff(ctx context.Context, path string, o fs.DiffOptions) (patch []byte, cut bool, err error) {
 	resp, err := f.c.send(ctx, call{

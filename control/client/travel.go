@@ -17,6 +17,12 @@ type ExportOptions struct {
 	KeepSecrets bool     // leave in what looks like a key
 	Workspace   bool     // take along the files of the session's directory
 	Have        []string // commits that the other side has: what they reach is left out
+	// Checksums are files that the other side has, as Files.Checksums returns them: their
+	// content is left out. Such a file can be imported there only. nil for none.
+	Checksums io.Reader
+	// Begun is told about how many bytes the file has when it is unpacked, as parcel.Passing
+	// counts them; may be nil.
+	Begun func(bytes int64)
 }
 
 // ExportSession returns all of a session as one file, for ImportSession of another
@@ -24,9 +30,17 @@ type ExportOptions struct {
 // an error is not whole.
 func (c *Client) ExportSession(ctx context.Context, id string, o ExportOptions) (io.ReadCloser, error) {
 	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}, "workspace": {strconv.FormatBool(o.Workspace)}, "have": o.Have}
-	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "export"}, query: q, accept: "*/*"})
+	out := call{method: http.MethodGet, path: []string{"v2", "sessions", id, "export"}, query: q, accept: "*/*"}
+	if o.Checksums != nil {
+		out.method = http.MethodPost
+		out.prepare = func(r *http.Request) { upload(r, o.Checksums, -1, "application/octet-stream") }
+	}
+	resp, err := c.send(ctx, out)
 	if err != nil {
 		return nil, err
+	}
+	if n, err := strconv.ParseInt(resp.Header.Get("Sandbox-Agent-Bytes"), 10, 64); err == nil && o.Begun != nil {
+		o.Begun(n)
 	}
 	return resp.Body, nil
 }

@@ -104,6 +104,11 @@ func fileOperations() []operation {
 			problems:  with(problem.AlreadyExists, problem.ArchiveRefused, problem.PayloadTooLarge, problem.UnsupportedMediaType, problem.TooManyRequests, problem.InsufficientStorage),
 		},
 		{
+			method: http.MethodGet, path: "/v2/fs/checksums", id: "getChecksums", summary: "The SHA-256 of files, for an export that leaves them out",
+			description: "Of each file that would travel with a session of the folder, as `sha256sum -z` writes it: the checksum, two spaces, the path below the folder, and a zero byte. When something cannot be read, the connection is cut, so that the list does not look whole.",
+			params:      params(pathOf("path", "The folder.")), responses: one(200, binary("The checksums.", "application/octet-stream")), problems: with(problem.TooManyRequests, problem.PayloadTooLarge, problem.Timeout),
+		},
+		{
 			method: http.MethodGet, path: "/v2/fs/download-batch", id: "downloadBatch", summary: "Pack files and folders into a tar archive",
 			description: "Each path is in the archive under its last part. Symbolic links are packed as such; devices, pipes and sockets are left out. When something cannot be read, the connection is cut, so that the archive does not look whole.",
 			params:      params(paths), responses: one(200, binary("The archive.", "application/x-tar")), problems: with(problem.TooManyRequests),

@@ -91,6 +91,7 @@ func operations() map[string][]operation {
 			},
 			transcriptOperation(session),
 			exportOperation(session),
+			exportLackingOperation(session),
 			importOperation(),
 		},
 	}

@@ -28,9 +28,26 @@ func exportOperation(session *openapi3.Parameter) operation {
 			query("workspace", "Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored.", off),
 			query("have", "A commit that the other side has: what it reaches is not sent again. May be repeated.", openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(256)),
 		},
-		responses: one(200, openapi3.NewResponse().WithDescription("The file.").WithContent(sessionFile())),
+		responses: one(200, exported()),
 		problems:  []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.AgentNotInstalled, problem.AgentError, problem.TooManyRequests, problem.NotSupported, problem.PayloadTooLarge},
 	}
+}
+
+// exportLackingOperation is exportOperation with what the other side has.
+func exportLackingOperation(session *openapi3.Parameter) operation {
+	o := exportOperation(session)
+	o.method, o.id, o.summary = http.MethodPost, "exportSessionLacking", "All of a session that another gateway does not have"
+	o.description = "An export without the content of those files of the workspace that the other gateway has. Such a file can be imported there only. A body that is cut is not a whole file."
+	o.body = openapi3.NewRequestBody().WithDescription("Checksums as `GET /v2/fs/checksums` of the other gateway gives them.").WithRequired(true).
+		WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema().WithFormat("binary"), []string{"application/octet-stream"}))
+	return o
+}
+
+// exported is the answer with a session's file.
+func exported() *openapi3.Response {
+	r := openapi3.NewResponse().WithDescription("The file. The header Sandbox-Agent-Bytes says about how many bytes it holds.").WithContent(sessionFile())
+	r.Headers = openapi3.Headers{"Sandbox-Agent-Bytes": {Value: &openapi3.Header{Parameter: openapi3.Parameter{Description: "About how many bytes the file holds when it is unpacked.", Schema: openapi3.NewInt64Schema().NewRef()}}}}
+	return r
 }
 
 func importOperation() operation {

@@ -41,7 +41,7 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (s *stream) flush() error {
 	s.n++
-	err := s.p.Put(fmt.Sprintf("%s/%08d", s.name, s.n), bytes.NewReader(s.buf.Bytes()))
+	_, err := s.p.PutSized(fmt.Sprintf("%s/%08d", s.name, s.n), int64(s.buf.Len()), bytes.NewReader(s.buf.Bytes()))
 	s.buf.Reset()
 	return err
 }

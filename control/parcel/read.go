@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -72,8 +71,9 @@ type reader struct {
 	limits Limits
 	in     *counted
 	root   *os.Root
-	sums   map[string]string // by name, of what was read
-	lower  map[string]string // names without case
+	buf    []byte                       // for copies
+	sums   map[string][sha256.Size]byte // by name, of what was read
+	lower  map[string]string            // names without case
 	dirs   map[string]bool
 	total  int64
 }
@@ -90,25 +90,31 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Unpack writes the entries of a session's file below dir, a folder of its own, and
-// returns its manifest. The error is a problem of the kind archive_refused, unless
+// Contents is what a session's file has.
+type Contents struct {
+	runtime.Manifest
+	Sums map[string][sha256.Size]byte // the SHA-256 of each entry, by its name
+}
+
+// Unpack writes the entries of a session's file below dir, a folder of its own. The error is a problem of the kind archive_refused, unless
 // something else than the file was wrong; what was written up to then is not to be used.
 // accept, if not nil, is asked before anything else is read.
-func Unpack(r io.Reader, dir string, l Limits, accept func(runtime.Manifest) error) (m runtime.Manifest, err error) {
+func Unpack(r io.Reader, dir string, l Limits, accept func(runtime.Manifest) error) (m Contents, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return m, fmt.Errorf("unpack the session: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	in := &counted{r: r}
+	// Not beside: whoever refuses the file would wait for a read that nobody ends.
 	unzip, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemory), zstd.WithDecoderMaxWindow(maxMemory))
 	if err != nil {
 		return m, fmt.Errorf("unpack the session: %w", err)
 	}
 	defer unzip.Close()
-	p := &reader{limits: l, in: in, root: root, sums: map[string]string{}, lower: map[string]string{}, dirs: map[string]bool{}}
+	p := &reader{limits: l, in: in, root: root, buf: make([]byte, copySize), sums: map[string][sha256.Size]byte{}, lower: map[string]string{}, dirs: map[string]bool{}}
 	archive := tar.NewReader(unzip)
-	listed := map[string]string(nil)
+	listed := map[string][sha256.Size]byte(nil)
 	for n := 0; ; n++ {
 		h, err := archive.Next()
 		if err == io.EOF {
@@ -127,8 +133,8 @@ func Unpack(r io.Reader, dir string, l Limits, accept func(runtime.Manifest) err
 		}
 		switch h.Name {
 		case manifestName:
-			if m, err = p.manifest(archive, h.Size); err == nil && accept != nil {
-				err = accept(m)
+			if m.Manifest, err = p.manifest(archive, h.Size); err == nil && accept != nil {
+				err = accept(m.Manifest)
 			}
 		case checksumsName:
 			listed, err = readSums(archive)
@@ -155,6 +161,7 @@ func Unpack(r io.Reader, dir string, l Limits, accept func(runtime.Manifest) err
 	for name := range listed {
 		return m, refused("%s is missing, of which it has a checksum", name)
 	}
+	m.Sums = p.sums
 	return m, nil
 }
 
@@ -212,12 +219,14 @@ func (p *reader) inflated(done int64) error {
 // copy reads an entry's content to w.
 func (p *reader) copy(w io.Writer, from io.Reader, h *tar.Header) error {
 	before := p.total - h.Size
-	buf := make([]byte, 128<<10)
 	for done := int64(0); ; {
-		n, err := from.Read(buf)
+		n, err := io.ReadFull(from, p.buf)
+		if err == io.ErrUnexpectedEOF && done+int64(n) == h.Size {
+			err = io.EOF
+		}
 		if n > 0 {
 			done += int64(n)
-			if _, err := w.Write(buf[:n]); err != nil {
+			if _, err := w.Write(p.buf[:n]); err != nil {
 				return fmt.Errorf("unpack %s: %w", h.Name, err)
 			}
 			p.total = before + done
@@ -255,8 +264,7 @@ func (p *reader) manifest(from io.Reader, size int64) (m runtime.Manifest, err e
 	if m.SessionID == "" || m.Agent == "" || m.Cwd == "" {
 		return m, refused("its manifest does not name a session, its agent and its directory")
 	}
-	sum := sha256.Sum256(b)
-	p.sums[manifestName] = hex.EncodeToString(sum[:])
+	p.sums[manifestName] = sha256.Sum256(b)
 	return m, nil
 }
 
@@ -280,25 +288,24 @@ func (p *reader) entry(from io.Reader, h *tar.Header) error {
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
-	p.sums[h.Name] = sumOf(sum)
+	p.sums[h.Name] = [sha256.Size]byte(sum.Sum(nil))
 	return err
 }
 
-func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
-
 // readSums reads the checksums by name.
-func readSums(from io.Reader) (map[string]string, error) {
+func readSums(from io.Reader) (map[string][sha256.Size]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(from, maxChecksums+1))
 	if err != nil {
 		return nil, unreadable(err, 1)
 	}
-	out := map[string]string{}
+	out := map[string][sha256.Size]byte{}
 	for line := range strings.Lines(string(b)) {
 		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
-		if _, twice := out[name]; !ok || twice || len(sum) != 2*sha256.Size {
+		raw, err := hex.DecodeString(sum)
+		if _, twice := out[name]; !ok || twice || err != nil || len(raw) != sha256.Size {
 			return nil, refused("its checksums cannot be read")
 		}
-		out[name] = sum
+		out[name] = [sha256.Size]byte(raw)
 	}
 	return out, nil
 }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -30,28 +27,29 @@ const (
 // to a temporary file.
 const inMemory = 4 << 20
 
+// copySize is enough that reading and writing files costs little, and fits into caches.
+const copySize = 256 << 10
+
 // WriterBytes is about what a Writer takes of memory.
 const WriterBytes = 12 << 20
 
 // Writer writes a session's file. It is not safe for concurrent use.
 type Writer struct {
-	zip  *zstd.Encoder
+	zip  *frames
 	tar  *tar.Writer
 	at   time.Time // of all entries
+	buf  []byte    // for copies
 	sums strings.Builder
 	err  error // the first; nothing is written behind it
 }
 
 // NewWriter writes the beginning of a session's file.
 func NewWriter(w io.Writer, m runtime.Manifest) (*Writer, error) {
-	// Two goroutines, so that files are read while others are compressed, and a window that
-	// every reader must have room for. The fastest level: most of what is large, such as
-	// git's packs, cannot be compressed any more.
-	zip, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(true))
+	zip, err := newFrames(w)
 	if err != nil {
 		return nil, fmt.Errorf("compress the session: %w", err)
 	}
-	p := &Writer{zip: zip, tar: tar.NewWriter(zip), at: m.ExportedAt}
+	p := &Writer{zip: zip, tar: tar.NewWriter(zip), at: m.ExportedAt, buf: make([]byte, copySize)}
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode the manifest: %w", err)
@@ -76,31 +74,53 @@ func (p *Writer) Put(name string, r io.Reader) (err error) {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	defer release()
+	_, err = p.put(name, content, size)
+	return err
+}
+
+// PutSized writes one entry of a size that is known, and returns its SHA-256. Of more it
+// takes the beginning; less is io.ErrUnexpectedEOF.
+func (p *Writer) PutSized(name string, size int64, r io.Reader) (sum [sha256.Size]byte, err error) {
+	if p.err != nil {
+		return sum, p.err
+	}
+	if p.err = plainName(name); p.err == nil {
+		sum, p.err = p.put(name, r, size)
+	}
+	return sum, p.err
+}
+
+func (p *Writer) put(name string, content io.Reader, size int64) (sum [sha256.Size]byte, err error) {
 	if err := p.tar.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: size, ModTime: p.at, Format: tar.FormatPAX}); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return sum, fmt.Errorf("write %s: %w", name, err)
 	}
-	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(p.tar, sum), content); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+	h := sha256.New()
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(p.tar, h)}, struct{ io.Reader }{io.LimitReader(content, size)}, p.buf)
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
 	}
+	if err != nil {
+		return sum, fmt.Errorf("write %s: %w", name, err)
+	}
+	h.Sum(sum[:0])
 	if name != checksumsName {
-		fmt.Fprintf(&p.sums, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+		fmt.Fprintf(&p.sums, "%x  %s\n", sum, name)
 	}
-	return nil
+	return sum, nil
 }
 
 // Close writes the checksums and the end. A file that was not closed is not whole.
 func (p *Writer) Close() error {
 	if err := p.Put(checksumsName, strings.NewReader(p.sums.String())); err != nil {
-		return errors.Join(err, p.zip.Close())
+		p.Abandon()
+		return err
 	}
 	return errors.Join(p.tar.Close(), p.zip.Close())
 }
 
 // Abandon gives up a file that will not be whole.
 func (p *Writer) Abandon() {
-	p.zip.Reset(io.Discard)
-	_ = p.zip.Close() // it writes to nobody
+	p.zip.abandon(io.ErrClosedPipe)
 }
 
 // spool reads all of r, to know how much it is.

@@ -36,6 +36,27 @@ def test_the_examples_run(gateway: Gateway, tmp_path: pathlib.Path) -> None:
         assert process.returncode == 0, f"{page}:\n{block}\n{said}"
 
 
+def test_the_example_does_a_whole_job(gateway: Gateway, tmp_path: pathlib.Path) -> None:
+    """examples/python/job.py: a repository is cloned and changed in the sandbox, and the change comes home."""
+
+    def git(*args: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com", *args], check=True)
+
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "first")
+    patch = tmp_path / "home.patch"
+    job = [sys.executable, str(HERE.parent / "examples" / "python" / "job.py")]
+    env = {**_environment(), "ENDPOINT": gateway.url, "REPO": f"file://{tmp_path}", "PROMPT": "write notes.txt from the sandbox", "OUT": str(patch)}
+    done = subprocess.run(job, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[permission] Write notes.txt: allowed once" in done.stdout
+    git("apply", str(patch))
+    assert (tmp_path / "notes.txt").read_text() == "from the sandbox\n"
+
+    refused = subprocess.run(job, env={**env, "AGENT": "codex", "OPENAI_API_KEY": ""}, capture_output=True, text=True, timeout=PATIENCE)
+    assert refused.returncode == 1 and "AGENT=codex needs OPENAI_API_KEY" in refused.stderr
+
+
 def _environment() -> dict[str, str]:
     import os
 
