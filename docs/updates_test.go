@@ -48,9 +48,9 @@ var examples = []example{
 	{kind: "config_option_update", agent: "mock", prompt: "set", text: "The session's options, all of them, after one has changed: modes, models, thought levels."},
 	{kind: "session_info_update", agent: "codex", text: "The title of the session."},
 	{kind: "usage_update", agent: "claude", text: "How much of the context is `used`, of which `size`, and what the session has cost, for agents that say."},
-	{kind: "notice", agent: "claude", has: `"description"`, text: "Something the agent wants people to know, such as a request that is repeated."},
-	{kind: "compaction_update", agent: "claude", has: `"completed"`, text: "The agent shortens what it remembers."},
-	{kind: "compaction_summary_chunk", agent: "opencode", text: "A piece of the summary that takes the place of what was shortened."},
+	{kind: "notice", agent: "claude", has: `"description"`, text: "Something the agent wants people to know, such as a request that is repeated. A client that does not announce `session.notices` in its `clientCapabilities` is given warnings and errors as a thought."},
+	{kind: "compaction_update", agent: "claude", has: `"completed"`, text: "The agent shortens what it remembers. A client that does not announce `session.compaction` in its `clientCapabilities` is told of the end, as a thought."},
+	{kind: "compaction_summary_chunk", agent: "opencode", text: "A piece of the summary that takes the place of what was shortened. Only for clients that announce `session.compaction`."},
 }
 
 // passedOn are kinds of the protocol that no agent here was seen to send.
