@@ -33,6 +33,7 @@ const (
 	tellCancel                  // the agent is told to stop working
 	tellWithdrawn               // the agent is told that the prompt was withdrawn
 	endTurn                     // the turn's client is answered: with res, err, or as cancelled
+	joinTurn                    // who asked again is answered as the prompt that it repeats
 	answerPeople                // what the agent asks people is answered as cancelled
 	answerAll                   // all that the agent asks is answered, as far as it lives
 	failCalls                   // open tool calls are ended, for the reason
@@ -149,6 +150,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		eff.link.p.Put(acp.NewNotification(acp.MethodCancelRequest, requestParams(eff.turn.agentID)))
 	case endTurn:
 		s.endTurnLocked(eff.turn, eff.res, eff.err, x)
+	case joinTurn:
+		s.joinLocked(eff.turn, x)
 	case answerPeople:
 		s.closeAsksLocked(eff.link, (*ask).ForPerson, observe.Cancelled, x)
 	case answerAll:

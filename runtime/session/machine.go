@@ -43,6 +43,8 @@ import (
 //	event     open                              stopping         closed, ended, deleted
 //	prompt    begun, or queued behind a turn;   refused          refused
 //	          stale: idle, it is released first
+//	repeated  answered as the prompt that it    the same         the same
+//	          repeats, which has its name
 //	request   run, or waits for a process       refused          refused
 //	cancel    queue and waiting turn over;      the same         -
 //	          running: the agent is told, what
@@ -157,6 +159,7 @@ type machine struct {
 	link    *link  // starting (once bound), serving, releasing
 	turn    *turn
 	queue   []*turn    // at most maxQueued
+	named   []*named   // prompts whose repetition is noticed, oldest first; at most maxNamed
 	waiters []*waiter  // requests that wait for a process; at most maxQueued
 	stops   []stopDone // who waits for the goal
 	down    bool       // the gateway ends
@@ -286,16 +289,27 @@ func (m *machine) refusal() error {
 }
 
 func (m *machine) prompt(t *turn) {
-	switch err := m.refusal(); {
+	err := m.refusal()
+	if n := m.before(t); n != nil {
+		if t.same = n; n.sum != t.named.sum {
+			t.same, err = nil, errOtherPrompt(n.name)
+		}
+	}
+	switch {
+	case t.same != nil:
+		t.phase = over
+		m.do(effect{do: joinTurn, turn: t})
 	case err != nil:
 		t.phase = over
 		m.do(effect{do: endTurn, turn: t, err: err})
 	case m.turn == nil:
+		m.remember(t)
 		m.begin(t)
 	case len(m.queue) >= maxQueued:
 		t.phase = over
 		m.do(effect{do: endTurn, turn: t, err: acp.Errorf(acp.CodeInternal, "the session has %d prompts waiting already: wait for one to end, or send session/cancel", maxQueued)})
 	default:
+		m.remember(t)
 		t.phase = queued
 		m.queue = append(m.queue, t)
 	}
@@ -412,6 +426,11 @@ func (m *machine) cancel() {
 
 // withdraw ends a turn that has not begun; for the one that has, the agent decides.
 func (m *machine) withdraw(t *turn) {
+	if t.same != nil { // who asked twice
+		if t = t.same.turn; t == nil {
+			return
+		}
+	}
 	switch t.phase {
 	case queued:
 		for i, q := range m.queue {

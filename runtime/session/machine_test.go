@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,12 @@ var moves = []struct {
 	}},
 	{"prompt behind a terminal's", func(w *world) bool {
 		t := &turn{req: &viewer.Request{}, stale: true}
+		w.turns = append(w.turns, t)
+		return w.on(event{kind: prompted, turn: t})
+	}},
+	{"prompt with a name", func(w *world) bool { // it is the same one each time
+		t := &turn{req: &viewer.Request{}}
+		t.named = &named{name: []byte(`"a"`), turn: t}
 		w.turns = append(w.turns, t)
 		return w.on(event{kind: prompted, turn: t})
 	}},
@@ -149,12 +156,23 @@ func (w *world) on(e event) bool {
 			if !drop(&w.turns, eff.turn) {
 				w.fault = "a turn was answered twice"
 			}
+			if eff.turn.named != nil {
+				eff.turn.named.turn = nil
+			}
+		case joinTurn:
+			if first := eff.turn.same.turn; first != nil && !slices.Contains(w.turns, first) {
+				w.fault = "a prompt waits for the answer of one that is over"
+			}
+			drop(&w.turns, eff.turn) // it is answered as the other one
 		case givePrompt:
 			if eff.link == nil || eff.turn.phase != running {
 				w.fault = "a prompt was given to nobody"
 			}
 			if !w.recorded[eff.turn] {
 				w.fault = "a prompt was given that nobody can read"
+			}
+			if n := eff.turn.named; n != nil && w.m.named[0] != n {
+				w.fault = "a prompt was given twice"
 			}
 		case runRequest:
 			if eff.link == nil || !drop(&w.waiters, eff.req) {
@@ -193,7 +211,7 @@ func (w *world) on(e event) bool {
 // missing says what carrying out an effect needs and the effect has not.
 func missing(e effect) string {
 	switch e.do {
-	case recordPrompt, endTurn, watchStop:
+	case recordPrompt, endTurn, joinTurn, watchStop:
 		if e.turn == nil {
 			return "an effect on a turn has none"
 		}
@@ -322,11 +340,14 @@ func (w *world) finish() error {
 // key is the state as far as it decides what follows.
 func (w *world) key() string {
 	m := &w.m
-	p, t, missed := phase(99), m.turn, false
+	p, t, missed, first := phase(99), m.turn, false, "none"
+	if len(m.named) > 0 {
+		first = fmt.Sprint(m.named[0].turn != nil)
+	}
 	if t != nil {
 		p, missed = t.phase, t.missed
 	}
-	return fmt.Sprint(m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), min(len(m.waiters), 1), min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
-	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -25,10 +23,12 @@ const maxQueued = 64
 // turn is one prompt from its arrival to its response. The session's mu guards it.
 type turn struct {
 	req       *viewer.Request
-	needs     agents.Needs // of the connection it came by
-	prompt    acp.Message  // as the client sent it; dropped when the agent has shown something
-	held      int          // bytes of the memory for prompts
-	name      []byte       // the JSON string by which its client knows it elsewhere, nil without one
+	others    []*viewer.Request // that asked for it on earlier connections
+	needs     agents.Needs      // of the connection it came by
+	prompt    acp.Message       // as the client sent it; dropped when the agent has shown something
+	held      int               // bytes of the memory for prompts
+	named     *named            // nil if its client gave it no name
+	same      *named            // the prompt that this one repeats, nil if none
 	phase     phase
 	stale     bool         // when it came, the agent's record had what the process does not know
 	recorded  bool         // the log has the prompt, or will with what the machine says next
@@ -50,14 +50,12 @@ var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
 	s.EndLostCalls()
 	t := &turn{req: req, needs: n, prompt: m.Clone(), stale: s.overtaken(), span: observe.NoSpan{}}
-	if name, ok := rawjson.Member(m.Meta(), acp.MetaKey, "promptId"); ok && name[0] == '"' {
-		t.name = bytes.Clone(name)
-	}
+	t.readName()
 	t.held = len(t.prompt.Frame())
 	s.set.prompts.Count(t.held) // what is there already; at the bound no more arrives
 	req.OnWithdraw(func(context.Context) { s.handle(event{kind: withdrawn, turn: t}) })
 	s.mu.Lock()
-	if s.m.refusal() == nil { // a refused one is no turn
+	if s.m.refusal() == nil && s.m.before(t) == nil { // else it is no turn
 		t.span = s.set.o.Observer.Begin(ctx, observe.Work{Name: m.Method(), Agent: s.rec.Agent, Session: s.id, Meta: m.Meta()})
 	}
 	s.handleLocked(event{kind: prompted, turn: t})
@@ -85,9 +83,14 @@ func (s *Session) recordLocked(t *turn, x *after) {
 		// is shown it as ACP shows a user's words.
 		log.AppendEcho(journal.Except(num), prompt, i)
 	}
-	if deliver, answered := t.req.Begun(s, prompt); answered {
-		t.answered = true
-		x.then(deliver)
+	if t.named != nil {
+		t.named.seq = prompt
+	}
+	for _, q := range t.all() {
+		if deliver, answered := q.Begun(s, prompt); answered {
+			t.answered = true
+			x.then(deliver)
+		}
 	}
 }
 
@@ -201,59 +204,51 @@ func (s *Session) watchSilence(t *turn, limit time.Duration) {
 func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) {
 	t.rest()
 	s.dropPromptLocked(t)
-	var frame []byte
-	var outcome observe.Outcome
+	var end acp.Message
+	outcome := observe.Outcome{Result: observe.Cancelled}
 	switch {
 	case res == nil && err == nil:
-		outcome = observe.Outcome{Result: observe.Cancelled}
-		m := acp.NewResult(t.req.ID(), cancelledResult)
-		frame = m.Frame()
-		s.noteTurnEndLocked(t, cancelledResult, nil)
+		end = acp.NewResult(t.req.ID(), cancelledResult)
 	case err != nil:
-		outcome = observe.OutcomeOf(err)
 		failure := viewer.ErrorOf(err)
-		if failure.Code == acp.CodeCancelled && !errors.Is(err, context.Canceled) {
-			outcome = observe.Outcome{Result: observe.Cancelled}
+		if failure.Code != acp.CodeCancelled || errors.Is(err, context.Canceled) {
+			outcome = observe.OutcomeOf(err)
 		}
-		m := acp.NewError(t.req.ID(), failure)
-		frame = m.Frame()
-		s.noteTurnEndLocked(t, nil, failure)
+		end = acp.NewError(t.req.ID(), failure)
 	default:
 		outcome = observe.OutcomeOfTurn(res)
-		frame = t.req.Rewritten(res)
-		s.noteTurnEndLocked(t, res.Result(), res.Err())
+		end = *res
 	}
-	deliver := func() {}
-	if !t.answered {
-		deliver = t.req.Record(s, frame, viewer.TimedOut(err), outcome)
+	s.noteTurnEndLocked(t, &end)
+	if t.named != nil {
+		t.named.over(&end)
 	}
-	x.then(func() {
-		t.span.End(outcome)
-		deliver()
-		s.set.syncer.soon(s)
-	})
+	x.then(func() { t.span.End(outcome) })
+	for _, q := range t.all() {
+		x.then(q.Record(s, q.Rewritten(&end), viewer.TimedOut(err), outcome)) // nothing for who was answered when it began
+	}
+	x.then(func() { s.set.syncer.soon(s) })
 	x.flush = true
 }
+
+// all are the requests that the turn's end answers.
+func (t *turn) all() []*viewer.Request { return append([]*viewer.Request{t.req}, t.others...) }
 
 // noteTurnEndLocked tells the session's other clients, the turn's own on a later
 // connection among them, how it ended, if one may want to know. For a turn whose client
 // was answered when it began this is its end, for all.
-func (s *Session) noteTurnEndLocked(t *turn, result []byte, failure *acp.Error) {
-	if !t.answered && t.name == nil && !s.watchedLocked(t.req.Client()) {
+func (s *Session) noteTurnEndLocked(t *turn, end *acp.Message) {
+	if !t.answered && t.named == nil && !s.watchedLocked(t.req.Client()) {
 		return
 	}
 	params := rawjson.Object{}.String("sessionId", s.id)
-	if t.name != nil {
-		params = params.Raw("promptId", t.name)
+	if t.named != nil {
+		params = params.Raw("promptId", t.named.name)
 	}
-	if failure != nil {
-		b, err := schema.Encode(failure)
-		if err != nil {
-			return
-		}
-		params = params.Raw("error", b)
+	if failure := end.ErrorRaw(); failure != nil {
+		params = params.Raw("error", failure)
 	} else {
-		params = params.Raw("result", result)
+		params = params.Raw("result", end.Result())
 	}
 	n := acp.NewNotification("_sandboxagent/session/turn_ended", params.End())
 	to := journal.Except(t.req.Client().Number())
