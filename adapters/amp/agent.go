@@ -107,7 +107,7 @@ func (a *agent) sessionMeta(s *session) map[string]json.RawMessage {
 
 // NewSession starts a thread.
 func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
-	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	l, err := newLaunch(bridge.OfNew(r))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 // LoadSession opens a thread, wherever it was made, and replays it if there is a
 // copy of it on this machine.
 func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
-	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	s, err := a.reopen(ctx, r.SessionID, bridge.OfLoad(r), true)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (
 
 // ResumeSession opens a thread and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
-	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	s, err := a.reopen(ctx, r.SessionID, bridge.OfResume(r), false)
 	if err != nil {
 		return nil, err
 	}

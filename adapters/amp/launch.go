@@ -59,40 +59,22 @@ func newLaunch(r bridge.Request) (*launch, error) {
 	return l, nil
 }
 
-// mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
-// ACP's own, which win.
+// mcp lists the MCP servers.
 func (l *launch) mcp() error {
-	named, err := l.NamedServers()
-	if err != nil {
-		return err
-	}
-	for name, config := range named {
-		l.servers[name] = config
-	}
-	headers := func(list []schema.HTTPHeader) map[string]string {
-		out := map[string]string{}
-		for _, h := range list {
-			out[h.Name] = h.Value
-		}
-		return out
-	}
-	for _, s := range l.Servers {
+	servers, err := l.MCPServers("amp", "stdio", "http", "sse")
+	for _, one := range servers {
 		switch {
-		case s.Stdio != nil:
-			env := map[string]string{}
-			for _, v := range s.Stdio.Env {
-				env[v.Name] = v.Value
-			}
-			l.servers[s.Stdio.Name] = map[string]any{"command": s.Stdio.Command, "args": append([]string{}, s.Stdio.Args...), "env": env}
-		case s.HTTP != nil:
-			l.servers[s.HTTP.Name] = map[string]any{"url": s.HTTP.URL, "headers": headers(s.HTTP.Headers)}
-		case s.SSE != nil:
-			l.servers[s.SSE.Name] = map[string]any{"url": s.SSE.URL, "headers": headers(s.SSE.Headers), "transport": "sse"}
+		case one.Wished != nil:
+			l.servers[one.Name] = one.Wished
+		case one.Type == "sse":
+			l.servers[one.Name] = map[string]any{"url": one.URL, "headers": one.Headers, "transport": "sse"}
+		case one.URL != "":
+			l.servers[one.Name] = map[string]any{"url": one.URL, "headers": one.Headers}
 		default:
-			l.Cannot("mcpServers", "amp connects to servers of type stdio, http and sse only")
+			l.servers[one.Name] = map[string]any{"command": one.Command, "args": one.Args, "env": one.Env}
 		}
 	}
-	return nil
+	return err
 }
 
 // specific takes agentSpecific.amp.

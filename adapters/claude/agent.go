@@ -106,7 +106,7 @@ func sessionMeta(g *greeting, l *launch) map[string]json.RawMessage {
 
 // NewSession starts a conversation.
 func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
-	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, a.bypass())
+	l, err := newLaunch(bridge.OfNew(r), a.bypass())
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (s *session) modes() *schema.SessionModeState {
 // LoadSession opens a conversation of this program, wherever it was made, and
 // replays it.
 func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
-	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.OfLoad(r), true)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (
 
 // ResumeSession opens a conversation and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
-	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	s, g, l, err := a.reopen(ctx, r.SessionID, bridge.OfResume(r), false)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 
 // ForkSession starts a conversation that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
-	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, a.bypass())
+	l, err := newLaunch(bridge.OfFork(r), a.bypass())
 	if err != nil {
 		return nil, err
 	}

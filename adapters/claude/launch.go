@@ -113,48 +113,20 @@ func (l *launch) systemPrompt() {
 	}
 }
 
-// mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
-// ACP's own, which win.
+// mcp lists the MCP servers.
 func (l *launch) mcp() error {
-	named, err := l.NamedServers()
-	if err != nil {
-		return err
-	}
-	for name, config := range named {
-		l.servers[name] = config
-	}
-	for _, s := range l.Servers {
+	servers, err := l.MCPServers("claude", "stdio", "http", "sse")
+	for _, one := range servers {
 		switch {
-		case s.Stdio != nil:
-			env := map[string]string{}
-			for _, v := range s.Stdio.Env {
-				env[v.Name] = v.Value
-			}
-			l.servers[s.Stdio.Name] = map[string]any{"type": "stdio", "command": s.Stdio.Command, "args": nonNil(s.Stdio.Args), "env": env}
-		case s.HTTP != nil:
-			l.servers[s.HTTP.Name] = map[string]any{"type": "http", "url": s.HTTP.URL, "headers": headers(s.HTTP.Headers)}
-		case s.SSE != nil:
-			l.servers[s.SSE.Name] = map[string]any{"type": "sse", "url": s.SSE.URL, "headers": headers(s.SSE.Headers)}
+		case one.Wished != nil:
+			l.servers[one.Name] = one.Wished
+		case one.URL != "":
+			l.servers[one.Name] = map[string]any{"type": one.Type, "url": one.URL, "headers": one.Headers}
 		default:
-			l.Cannot("mcpServers", "claude connects to servers of type stdio, http and sse only")
+			l.servers[one.Name] = map[string]any{"type": one.Type, "command": one.Command, "args": one.Args, "env": one.Env}
 		}
 	}
-	return nil
-}
-
-func headers(list []schema.HTTPHeader) map[string]string {
-	out := map[string]string{}
-	for _, h := range list {
-		out[h.Name] = h.Value
-	}
-	return out
-}
-
-func nonNil(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
+	return err
 }
 
 // flags are the members of agentSpecific.claude that are flags of the program.

@@ -277,6 +277,7 @@ func (a *agent) Close() error {
 	}
 	a.servers.Close()
 	for _, s := range all {
+		s.later.Stop()
 		s.work.Wait()
 	}
 	return nil

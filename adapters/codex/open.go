@@ -22,7 +22,7 @@ const (
 
 // NewSession starts a thread.
 func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
-	s, up, err := a.begin(ctx, "", bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, record{})
+	s, up, err := a.begin(ctx, "", bridge.OfNew(r), record{})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func openError(err error, id schema.SessionID) error {
 
 // LoadSession opens a thread, wherever it was made, and replays it.
 func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.OfLoad(r), true)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (
 
 // ResumeSession opens a thread and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.OfResume(r), false)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, r bridge.Reques
 
 // ForkSession starts a thread that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
-	from := bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}
+	from := bridge.OfFork(r)
 	known, made := a.store.Load(string(r.SessionID))
 	up, srv, err := a.prepare(ctx, from)
 	if err != nil {

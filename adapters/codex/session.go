@@ -31,6 +31,7 @@ type session struct {
 	turns *turn.Turns[work]
 	asks  turn.Asks
 	title bridge.Title
+	later bridge.Later // shows output that was held back
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -40,7 +41,6 @@ type session struct {
 	skills  []skill
 	own     []skill         // of the session's setup
 	latest  map[string]bool // ids of the newest prompt's turn
-	showing bool            // a goroutine will show output
 	servers map[string]bool // MCP servers of the setup that are starting
 	tooled  chan struct{}   // closed when servers is empty
 }
@@ -125,24 +125,11 @@ func (s *session) showLater() {
 	s.out.Lock()
 	waits := len(s.tr.dirty) > 0
 	s.out.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !waits || s.showing || s.ctx.Err() != nil {
-		return
+	if waits {
+		s.later.In(s.ctx, showEvery*time.Millisecond, func() {
+			s.emit(func(t *translator) []schema.SessionUpdate { return t.showOutputs() })
+		})
 	}
-	s.showing = true
-	s.work.Go(func() {
-		t := time.NewTimer(showEvery * time.Millisecond)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-s.ctx.Done():
-		}
-		s.mu.Lock()
-		s.showing = false
-		s.mu.Unlock()
-		s.emit(func(t *translator) []schema.SessionUpdate { return t.showOutputs() })
-	})
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
@@ -178,6 +165,7 @@ func (s *session) end(ctx context.Context) {
 		}
 	}
 	s.finish()
+	s.later.Stop()
 	s.work.Wait()
 }
 

@@ -67,54 +67,17 @@ var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 // timeout is the setting of a server that bounds its answers, in seconds.
 const timeout = "tool_timeout_sec"
 
-// mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
-// ACP's own, which win. Their secrets go through the process's stdin.
+// mcp lists the MCP servers. Their secrets go through the process's stdin.
 func (s *setup) mcp() error {
-	named, err := s.NamedServers()
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		var one struct {
-			Type    string            `json:"type"`
-			Command string            `json:"command"`
-			Args    []string          `json:"args"`
-			Env     map[string]string `json:"env"`
-			URL     string            `json:"url"`
-			Headers map[string]string `json:"headers"`
-			Timeout float64           `json:"timeoutMs"`
-		}
-		if err := json.Unmarshal(named[name], &one); err != nil {
-			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp: server %s: %v", name, err)
-		}
-		switch {
-		case one.Type == "sse":
-			s.Cannot("mcp."+name, "codex connects to servers of type stdio and http only")
-		case one.URL != "":
-			s.server(name, map[string]any{"url": one.URL, "http_headers": one.Headers, timeout: one.Timeout / 1000})
-		default:
-			s.server(name, map[string]any{"command": one.Command, "args": one.Args, "env": one.Env, timeout: one.Timeout / 1000})
+	servers, err := s.MCPServers("codex", "stdio", "http")
+	for _, one := range servers {
+		if one.URL != "" {
+			s.server(one.Name, map[string]any{"url": one.URL, "http_headers": one.Headers, timeout: one.Timeout / 1000})
+		} else {
+			s.server(one.Name, map[string]any{"command": one.Command, "args": one.Args, "env": one.Env, timeout: one.Timeout / 1000})
 		}
 	}
-	for _, one := range s.Servers {
-		switch {
-		case one.Stdio != nil:
-			env := map[string]string{}
-			for _, v := range one.Stdio.Env {
-				env[v.Name] = v.Value
-			}
-			s.server(one.Stdio.Name, map[string]any{"command": one.Stdio.Command, "args": one.Stdio.Args, "env": env, timeout: bridge.Timeout(one.Stdio.Extra) / 1000})
-		case one.HTTP != nil:
-			headers := map[string]string{}
-			for _, h := range one.HTTP.Headers {
-				headers[h.Name] = h.Value
-			}
-			s.server(one.HTTP.Name, map[string]any{"url": one.HTTP.URL, "http_headers": headers, timeout: bridge.Timeout(one.HTTP.Extra) / 1000})
-		default:
-			s.Cannot("mcpServers", "codex connects to servers of type stdio and http only")
-		}
-	}
-	return nil
+	return err
 }
 
 func (s *setup) server(name string, config map[string]any) {

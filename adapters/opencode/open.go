@@ -110,7 +110,7 @@ func openError(err error) error {
 
 // NewSession makes a session.
 func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
-	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, "")
+	o, err := a.prepare(ctx, bridge.OfNew(r), "")
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (a *agent) attach(ctx context.Context, o *opening, known record) (*session,
 
 // LoadSession opens a session and replays it.
 func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.OfLoad(r), true)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (
 
 // ResumeSession opens a session and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
-	s, up, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	s, up, err := a.reopen(ctx, r.SessionID, bridge.OfResume(r), false)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionReques
 
 // ForkSession makes a session that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
-	o, err := a.prepare(ctx, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, r.SessionID)
+	o, err := a.prepare(ctx, bridge.OfFork(r), r.SessionID)
 	if err != nil {
 		return nil, err
 	}

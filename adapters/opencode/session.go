@@ -26,6 +26,7 @@ type session struct {
 	work sync.WaitGroup
 
 	turns *turn.Turns[work]
+	later bridge.Later // shows output that was held back
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -35,7 +36,6 @@ type session struct {
 	skills  []bridge.Skill    // of the session's setup
 	asks    map[string]*asked // by id
 	always  []rule            // what the client has allowed for the session
-	showing bool              // a goroutine will show output
 	stopped bool              // nothing more begins
 }
 
@@ -82,24 +82,11 @@ func (s *session) showLater() {
 	s.out.Lock()
 	waits := len(s.tr.dirty) > 0
 	s.out.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !waits || s.showing || s.stopped {
-		return
+	if waits {
+		s.later.In(s.ctx, showEvery*time.Millisecond, func() {
+			s.emit(func(t *translator) []schema.SessionUpdate { return t.showOutputs() })
+		})
 	}
-	s.showing = true
-	s.work.Go(func() {
-		t := time.NewTimer(showEvery * time.Millisecond)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-s.ctx.Done():
-		}
-		s.mu.Lock()
-		s.showing = false
-		s.mu.Unlock()
-		s.emit(func(t *translator) []schema.SessionUpdate { return t.showOutputs() })
-	})
 }
 
 // emit sends the updates that f returns. f has the translator for itself.
@@ -130,6 +117,7 @@ func (s *session) end(ctx context.Context) {
 	}
 	s.a.tools.leave(ctx, s)
 	s.stop()
+	s.later.Stop()
 	s.work.Wait()
 }
 

@@ -139,77 +139,28 @@ func (s *setup) specific(members map[string]json.RawMessage) {
 	}
 }
 
-// mcp lists the MCP servers: those of the wishes, and ACP's own, which win.
+// mcp lists the MCP servers.
 func (s *setup) mcp() error {
-	named, err := s.NamedServers()
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		var one struct {
-			Command string            `json:"command"`
-			Args    []string          `json:"args"`
-			Env     map[string]string `json:"env"`
-			URL     string            `json:"url"`
-			Headers map[string]string `json:"headers"`
-			Timeout float64           `json:"timeoutMs"`
-		}
-		if err := json.Unmarshal(named[name], &one); err != nil {
-			return acp.Errorf(acp.CodeInvalidParams, "_meta mcp.%s is no MCP server: %v", name, err)
-		}
+	servers, err := s.MCPServers("opencode", "stdio", "http", "sse")
+	for _, one := range servers {
+		config := map[string]any{"type": "local", "enabled": true}
 		if one.URL != "" {
-			s.remote(name, one.URL, one.Headers, one.Timeout)
-		} else {
-			s.local(name, one.Command, one.Args, one.Env, one.Timeout)
-		}
-	}
-	for _, one := range s.Servers {
-		switch {
-		case one.Stdio != nil:
-			env := map[string]string{}
-			for _, v := range one.Stdio.Env {
-				env[v.Name] = v.Value
+			config["type"], config["url"] = "remote", one.URL
+			if len(one.Headers) > 0 {
+				config["headers"] = one.Headers
 			}
-			s.local(one.Stdio.Name, one.Stdio.Command, one.Stdio.Args, env, bridge.Timeout(one.Stdio.Extra))
-		case one.HTTP != nil:
-			s.remote(one.HTTP.Name, one.HTTP.URL, headersOf(one.HTTP.Headers), bridge.Timeout(one.HTTP.Extra))
-		case one.SSE != nil:
-			s.remote(one.SSE.Name, one.SSE.URL, headersOf(one.SSE.Headers), bridge.Timeout(one.SSE.Extra))
-		default:
-			s.Cannot("mcpServers", "opencode connects to servers of type stdio, http and sse only")
+		} else {
+			config["command"] = append([]string{one.Command}, one.Args...)
+			if len(one.Env) > 0 {
+				config["environment"] = one.Env
+			}
 		}
+		if one.Timeout > 0 {
+			config["timeout"] = one.Timeout
+		}
+		s.server(one.Name, config)
 	}
-	return nil
-}
-
-func headersOf(list []schema.HTTPHeader) map[string]string {
-	out := map[string]string{}
-	for _, h := range list {
-		out[h.Name] = h.Value
-	}
-	return out
-}
-
-func (s *setup) local(name, command string, args []string, env map[string]string, timeout float64) {
-	config := map[string]any{"type": "local", "command": append([]string{command}, args...), "enabled": true}
-	if len(env) > 0 {
-		config["environment"] = env
-	}
-	if timeout > 0 {
-		config["timeout"] = timeout
-	}
-	s.server(name, config)
-}
-
-func (s *setup) remote(name, url string, headers map[string]string, timeout float64) {
-	config := map[string]any{"type": "remote", "url": url, "enabled": true}
-	if len(headers) > 0 {
-		config["headers"] = headers
-	}
-	if timeout > 0 {
-		config["timeout"] = timeout
-	}
-	s.server(name, config)
+	return err
 }
 
 func (s *setup) server(name string, config map[string]any) {

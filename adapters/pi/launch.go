@@ -56,50 +56,40 @@ func newLaunch(r bridge.Request) (*launch, error) {
 // serverName is the form of names that Pi takes.
 var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// mcp lists the MCP servers: those of _meta in the form of a .mcp.json file, and
-// ACP's own, which win. Their tools are shown to the model as all others are.
+// mcp lists the MCP servers. Their tools are shown to the model as all others are.
 func (l *launch) mcp() error {
-	named, err := l.NamedServers()
-	if err != nil {
-		return err
-	}
-	add := func(name string, config map[string]any) {
-		if !serverName.MatchString(name) {
-			l.Cannot("mcpServers."+name, "pi takes names of letters, digits, _ and - only")
-			return
+	servers, err := l.MCPServers("pi", "stdio", "http")
+	for _, one := range servers {
+		if !serverName.MatchString(one.Name) {
+			l.Cannot("mcpServers."+one.Name, "pi takes names of letters, digits, _ and - only")
+			continue
+		}
+		var config map[string]any
+		switch {
+		case one.Wished != nil:
+			if json.Unmarshal(one.Wished, &config) != nil || config == nil {
+				l.Cannot("mcp."+one.Name, "it is no object")
+				continue
+			}
+		case one.URL != "":
+			config = map[string]any{"url": one.URL, "headers": literals(one.Headers)}
+		default:
+			config = map[string]any{"command": one.Command, "args": one.Args, "env": literals(one.Env)}
 		}
 		if config["exposure"] == nil {
 			config["exposure"] = "direct"
 		}
-		l.servers[name] = config
+		l.servers[one.Name] = config
 	}
-	for name, raw := range named {
-		var config map[string]any
-		if json.Unmarshal(raw, &config) != nil || config == nil {
-			l.Cannot("mcp."+name, "it is no object")
-			continue
-		}
-		add(name, config)
+	return err
+}
+
+func literals(values map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, v := range values {
+		out[name] = literal(v)
 	}
-	for _, s := range l.Servers {
-		switch {
-		case s.Stdio != nil:
-			env := map[string]string{}
-			for _, v := range s.Stdio.Env {
-				env[v.Name] = literal(v.Value)
-			}
-			add(s.Stdio.Name, map[string]any{"command": s.Stdio.Command, "args": append([]string{}, s.Stdio.Args...), "env": env})
-		case s.HTTP != nil:
-			headers := map[string]string{}
-			for _, h := range s.HTTP.Headers {
-				headers[h.Name] = literal(h.Value)
-			}
-			add(s.HTTP.Name, map[string]any{"url": s.HTTP.URL, "headers": headers})
-		default:
-			l.Cannot("mcpServers", "pi connects to servers of type stdio and http only")
-		}
-	}
-	return nil
+	return out
 }
 
 // literal is a value that Pi takes as it is: what begins with ! would be a command

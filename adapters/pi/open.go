@@ -33,7 +33,7 @@ func (s *session) sessionMeta() map[string]json.RawMessage {
 
 // NewSession starts a conversation.
 func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*schema.NewSessionResponse, error) {
-	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	l, err := newLaunch(bridge.OfNew(r))
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 
 // LoadSession opens a conversation of Pi, wherever it was made, and replays it.
 func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (*schema.LoadSessionResponse, error) {
-	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, true)
+	s, err := a.reopen(ctx, r.SessionID, bridge.OfLoad(r), true)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (a *agent) LoadSession(ctx context.Context, r *schema.LoadSessionRequest) (
 
 // ResumeSession opens a conversation and replays nothing.
 func (a *agent) ResumeSession(ctx context.Context, r *schema.ResumeSessionRequest) (*schema.ResumeSessionResponse, error) {
-	s, err := a.reopen(ctx, r.SessionID, bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta}, false)
+	s, err := a.reopen(ctx, r.SessionID, bridge.OfResume(r), false)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func chosen(r record) []string {
 
 // ForkSession starts a conversation that knows all of another one.
 func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (*schema.ForkSessionResponse, error) {
-	l, err := newLaunch(bridge.Request{Cwd: r.Cwd, Directories: r.AdditionalDirectories, Servers: r.MCPServers, System: r.SystemPrompt, Meta: r.Meta})
+	l, err := newLaunch(bridge.OfFork(r))
 	if err != nil {
 		return nil, err
 	}

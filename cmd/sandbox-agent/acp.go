@@ -111,7 +111,7 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 		return err
 	}
 	defer release()
-	defer noticeSleep()()
+	defer cmdline.NoticeSleep()()
 	cfg.noProcesses = true // there is no way to ask for one
 	gw, err := openGateway(cfg, new(telemetry.Telemetry), log)
 	if err != nil {
@@ -129,11 +129,9 @@ func serveEditor(ctx context.Context, cfg serverConfig, signals <-chan os.Signal
 		case <-stopped:
 			return
 		}
-		select {
-		case s := <-signals:
-			os.Exit(signalExit(s))
-		case <-stopped:
-		}
+		exit := cmdline.ExitOnSignal(signals)
+		<-stopped
+		exit()
 	}()
 	err = acpstdio.Serve(ctx, gw.runtime, std.in, std.out, acpstdio.Options{MaxLine: int(cfg.maxBody), Logger: log})
 	if errors.Is(err, context.Canceled) {

@@ -21,7 +21,7 @@ func announce(cfg serverConfig, addr net.Addr, log *slog.Logger, w io.Writer) {
 	url := cmdline.LocalURL(cfg.host, cfg.port, addr, cfg.tlsCert != "")
 	open := cfg.token == ""
 	exposed := open && !control.Loopback(cfg.host)
-	if cfg.logJSON {
+	if cfg.log.JSON {
 		log.Info("listening", "url", url, "token", !open)
 		if exposed {
 			log.Warn("everybody who can reach the address can run agents here", "host", cfg.host)

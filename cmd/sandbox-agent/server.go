@@ -27,12 +27,9 @@ import (
 )
 
 const (
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute  // of a connection without a request
-	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
-	flushBound        = 3 * time.Second  // for the last traces to be sent
-	startOver         = 2 * time.Second  // after it began to listen, a gateway has started
-	streamsPerConn    = 1000             // of HTTP/2: one per session and more
+	shutdownBound = 10 * time.Second // for everything a graceful end waits for
+	flushBound    = 3 * time.Second  // for the last traces to be sent
+	startOver     = 2 * time.Second  // after it began to listen, a gateway has started
 )
 
 func serverCommand(std stdio) *cli.Command {
@@ -110,7 +107,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return fmt.Errorf("set up telemetry: %w", err)
 	}
 	defer flushTraces(told)
-	defer noticeSleep()()
+	defer cmdline.NoticeSleep()()
 	if told.Traces() && !cfg.shareOTEL {
 		// With them agents would send what they say to the same place, in this
 		// program's name and with its credentials.
@@ -132,7 +129,8 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		Metrics: told.Handler(), Observer: told.HTTP(), LogRequests: cfg.logRequests, Logger: log,
 	})
 	silent := &silentConns{open: map[net.Conn]bool{}}
-	srv := newHTTPServer(api, silent, log)
+	srv := cmdline.HTTPServer(api, log)
+	srv.ConnState = silent.track
 	connections := boundConnections(cfg.maxConnections)
 	ln, srv.ConnContext = connections.Listen(ln), connections.Context
 	hub.serve(srv, gw.runtime.AgentNames(), log)
@@ -144,22 +142,8 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 	// Behind the first requests, which need much of the same.
 	defer time.AfterFunc(startOver, giveBackStart).Stop()
 
-	select {
-	case err = <-served: // only a failure ends it by itself
-		err = fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	case s := <-signals:
-		log.Info("shutting down", "signal", s.String())
-	}
-	stopped := make(chan struct{})
-	defer close(stopped)
-	go func() {
-		select {
-		case s := <-signals:
-			os.Exit(signalExit(s))
-		case <-stopped:
-		}
-	}()
+	ended, err := cmdline.Await(ctx, served, signals, log)
+	defer ended()
 	return errors.Join(err, shutdown(api, gw, srv, silent, log))
 }
 
@@ -205,31 +189,6 @@ func shutdown(api *control.Server, gw *gateway, srv *http.Server, silent *silent
 	return errors.Join(errs...)
 }
 
-func signalExit(s os.Signal) int {
-	if n, ok := s.(syscall.Signal); ok {
-		return 128 + int(n)
-	}
-	return exitInterrupted
-}
-
-func newHTTPServer(h http.Handler, silent *silentConns, log *slog.Logger) *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
-		// "OPTIONS *" goes through the guard like everything else.
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
-		ConnState:                    silent.track,
-	}
-}
-
 // silentConns are connections on which nothing was sent yet, which clients open
 // in advance. The HTTP server would wait for them when it ends.
 type silentConns struct {
@@ -265,9 +224,5 @@ func openLog(cfg serverConfig, w io.Writer) (*slog.Logger, func(), error) {
 		}
 		w, closeLog = f, func() { _ = f.Close() }
 	}
-	o := &slog.HandlerOptions{Level: cfg.logLevel}
-	if cfg.logJSON {
-		return slog.New(slog.NewJSONHandler(w, o)), closeLog, nil
-	}
-	return slog.New(slog.NewTextHandler(w, o)), closeLog, nil
+	return cfg.log.To(w), closeLog, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +45,7 @@ type serverConfig struct {
 	maxBody         int64
 	commands        map[string][]string
 	tlsCert, tlsKey string
-	logLevel        slog.Level
-	logJSON         bool
+	log             cmdline.Log
 	logFile         string
 	install         install.Options
 	fsRoot          string // confines the file routes; "" is the machine
@@ -112,8 +110,8 @@ func gatewayFlags() []cli.Flag {
 		&cli.StringFlag{Name: "max-body", Usage: "largest message of a client", Value: "32MiB", EnvVars: env("MAX_BODY")},
 		&cli.StringFlag{Name: "max-memory", Usage: "memory that the gateway aims to stay below; messages on their way from and to clients get a quarter of it, and answers that nobody fetches another (default: a quarter of the machine's or the container's)", EnvVars: env("MAX_MEMORY")},
 		&cli.BoolFlag{Name: "host-tools", Usage: "give agents files and terminals on this machine, where their clients offer none", EnvVars: env("HOST_TOOLS")},
-		&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
-		&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
+		cmdline.LogLevel(env("LOG_LEVEL")),
+		cmdline.LogFormat(env("LOG_FORMAT")),
 		&cli.StringFlag{Name: "log-file", TakesFile: true, Usage: "append the log to this file instead of the standard error", EnvVars: env("LOG_FILE")},
 		&cli.BoolFlag{Name: "require-preinstall", Usage: "never install an agent because a session wants it", EnvVars: env("REQUIRE_PREINSTALL")},
 	}, installFlags()...)
@@ -189,16 +187,10 @@ func gatewayConfigOf(c *cli.Context) (serverConfig, error) {
 	case cfg.maxIdleProcesses < 0:
 		return cfg, cmdline.Usagef(c, "--max-idle-processes cannot be negative")
 	}
-	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return cfg, cmdline.Usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
-	}
-	switch f := c.String("log-format"); f {
-	case "text", "json":
-		cfg.logJSON = f == "json"
-	default:
-		return cfg, cmdline.Usagef(c, "--log-format %s: use text or json", f)
-	}
 	var err error
+	if cfg.log, err = cmdline.LogOf(c); err != nil {
+		return cfg, err
+	}
 	if free := c.String("min-free"); free != "0" {
 		if cfg.minFree, err = parseSize(free); err != nil {
 			return cfg, cmdline.Usagef(c, "--min-free %s", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/adapters/install"
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -41,7 +42,7 @@ func TestServerConfig_Standard(t *testing.T) {
 	want := serverConfig{
 		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn", minFree: 64 << 20, maxMemory: defaultMemory(), maxIdleMemory: defaultMemory(), acpVersions: []int{1, 2},
 		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, unattachedTimeout: time.Minute, backgroundTimeout: 24 * time.Hour, maxBody: 32 << 20,
-		commands: map[string][]string{}, logLevel: slog.LevelInfo,
+		commands: map[string][]string{}, log: cmdline.Log{Level: slog.LevelInfo},
 		install: install.Options{DataDir: "/data/sandbox-agent"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(serverConfig{}, joinConfig{})); diff != "" {
@@ -65,7 +66,7 @@ func TestServerConfig_FlagsAndVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.host != "0.0.0.0" || got.port != "0" || got.maxBody != 1e6 || got.fsRoot != "/srv" || !got.ephemeral || !got.logJSON || got.logLevel != slog.LevelDebug {
+	if got.host != "0.0.0.0" || got.port != "0" || got.maxBody != 1e6 || got.fsRoot != "/srv" || !got.ephemeral || got.log != (cmdline.Log{Level: slog.LevelDebug, JSON: true}) {
 		t.Errorf("configuration %+v", got)
 	}
 	if diff := cmp.Diff(map[string][]string{"own": {"sh", "-c", "a, b"}}, got.commands); diff != "" {

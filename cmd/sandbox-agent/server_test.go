@@ -119,7 +119,7 @@ func TestServer_SignalEndsItInOrder(t *testing.T) {
 			t.Errorf("not JSON: %s", line)
 		}
 	}
-	if code := signalExit(syscall.SIGTERM); code != 143 {
+	if code := cmdline.SignalExit(syscall.SIGTERM); code != 143 {
 		t.Errorf("exit code %d for SIGTERM, want 143", code)
 	}
 }

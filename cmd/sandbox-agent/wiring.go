@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	iofs "io/fs"
 	"log/slog"
 
@@ -13,7 +12,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/control/telemetry"
 	"sandboxagent.dev/sandbox-agent/fs"
 	"sandboxagent.dev/sandbox-agent/inspector"
-	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
@@ -30,17 +28,6 @@ type gateway struct {
 	processes *process.Service   // nil when nothing runs any
 	tools     *control.HostTools // nil without --host-tools
 	served    *process.Service   // processes, unless clients may run none
-}
-
-// noticeSleep has a machine that sleeps use up nobody's time, until stop is called.
-func noticeSleep() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		awake.Watch(ctx)
-	}()
-	return func() { cancel(); <-watched }
 }
 
 // openGateway puts the parts together.

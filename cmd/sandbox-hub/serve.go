@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -25,17 +24,13 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/inspector"
-	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/internal/certificate"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 )
 
 const (
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute  // of a connection without a request
-	shutdownBound     = 10 * time.Second // for everything a graceful end waits for
-	streamsPerConn    = 1000             // of HTTP/2
-	strangers         = 256              // connections on which nobody has shown a token
+	shutdownBound = 10 * time.Second // for everything a graceful end waits for
+	strangers     = 256              // connections on which nobody has shown a token
 )
 
 // serveConfig is what the flags of the serve command say, checked.
@@ -51,8 +46,7 @@ type serveConfig struct {
 	cors            control.CORS
 	tlsCert, tlsKey string
 	maxConnections  int
-	logLevel        slog.Level
-	logJSON         bool
+	log             cmdline.Log
 }
 
 func serveCommand(std stdio) *cli.Command {
@@ -79,8 +73,8 @@ seconds; a second one ends it at once.`,
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
 			&cli.IntFlag{Name: "max-connections", Usage: "connections of clients and nodes at one time", Value: 16384, EnvVars: env("MAX_CONNECTIONS")},
-			&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info", EnvVars: env("LOG_LEVEL")},
-			&cli.StringFlag{Name: "log-format", Usage: "text or json", Value: "text", EnvVars: env("LOG_FORMAT")},
+			cmdline.LogLevel(env("LOG_LEVEL")),
+			cmdline.LogFormat(env("LOG_FORMAT")),
 		},
 		Action: func(c *cli.Context) error {
 			if _, err := cmdline.Exactly(c); err != nil {
@@ -130,16 +124,10 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	if u, err := url.Parse(cfg.advertise); cfg.advertise != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
 		return cfg, cmdline.Usagef(c, "--advertise: %q is not the http or https address of a hub", cfg.advertise)
 	}
-	if err := cfg.logLevel.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return cfg, cmdline.Usagef(c, "--log-level %s: use debug, info, warn or error", c.String("log-level"))
-	}
-	switch f := c.String("log-format"); f {
-	case "text", "json":
-		cfg.logJSON = f == "json"
-	default:
-		return cfg, cmdline.Usagef(c, "--log-format %s: use text or json", f)
-	}
 	var err error
+	if cfg.log, err = cmdline.LogOf(c); err != nil {
+		return cfg, err
+	}
 	if file := c.String("admin-token-file"); file != "" {
 		if cfg.adminToken, err = cmdline.TokenIn(file); err != nil {
 			return cfg, err
@@ -159,12 +147,12 @@ const leastAdminToken = 20
 
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
-	log := newLog(cfg, std)
+	log := cfg.log.To(std.err)
 	shown, err := certificate.Open(cfg.tlsCert, cfg.tlsKey, log)
 	if err != nil {
 		return err
 	}
-	defer noticeSleep()()
+	defer cmdline.NoticeSleep()()
 	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
 	if cfg.nats == "" {
 		unlock, err := claim.DirSoon(cfg.dataDir)
@@ -199,28 +187,15 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Version: version, Logger: log})
 	hub.Store(h)
 	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
-	srv := newHTTPServer(h, connections, log)
+	srv := cmdline.HTTPServer(h, log)
+	srv.ConnContext = connections.Context
 	bounded := connections.Listen(ln)
 	served := make(chan error, 1)
 	go func() { served <- shown.Serve(srv, bounded) }()
 	announce(cfg, ln.Addr(), made, log, std)
 
-	select {
-	case err = <-served: // only a failure ends it by itself
-		err = fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	case s := <-signals:
-		log.Info("shutting down", "signal", s.String())
-	}
-	stopped := make(chan struct{})
-	defer close(stopped)
-	go func() {
-		select {
-		case <-signals:
-			os.Exit(cmdline.ExitFailure)
-		case <-stopped:
-		}
-	}()
+	ended, err := cmdline.Await(ctx, served, signals, log)
+	defer ended()
 	within, cancel := context.WithTimeout(context.Background(), shutdownBound)
 	defer cancel()
 	h.Shutdown()
@@ -253,39 +228,6 @@ func firstToken(ctx context.Context, kept *store.Store, cfg serveConfig) (string
 	return text, err
 }
 
-func newLog(cfg serveConfig, std stdio) *slog.Logger {
-	o := &slog.HandlerOptions{Level: cfg.logLevel}
-	if cfg.logJSON {
-		return slog.New(slog.NewJSONHandler(std.err, o))
-	}
-	return slog.New(slog.NewTextHandler(std.err, o))
-}
-
-// noticeSleep has a machine that sleeps use up nobody's time, until stop is called.
-func noticeSleep() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		awake.Watch(ctx)
-	}()
-	return func() { cancel(); <-watched }
-}
-
-func newHTTPServer(h http.Handler, connections *control.Connections, log *slog.Logger) *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, Protocols: protocols,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: streamsPerConn},
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients' mistakes
-		ConnContext:                  connections.Context,
-	}
-}
-
 // announce says where the hub listens, and the token that was made for this start.
 func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std stdio) {
 	url := cmdline.LocalURL(cfg.host, cfg.port, addr, cfg.tlsCert != "")
@@ -293,7 +235,7 @@ func announce(cfg serveConfig, addr net.Addr, made string, log *slog.Logger, std
 		fmt.Fprintln(std.err, "A token with the scope admin is printed on the standard output. It is shown this once.")
 		fmt.Fprintln(std.out, made)
 	}
-	if cfg.logJSON {
+	if cfg.log.JSON {
 		log.Info("listening", "url", url)
 	} else {
 		fmt.Fprintf(std.err, "sandbox-hub %s listening on %s\n", version, url)

@@ -22,6 +22,23 @@ type Request struct {
 	Meta        map[string]json.RawMessage
 }
 
+// OfNew has the members of a session/new, and the others those of their requests.
+func OfNew(r *schema.NewSessionRequest) Request {
+	return Request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}
+}
+
+func OfLoad(r *schema.LoadSessionRequest) Request {
+	return Request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}
+}
+
+func OfResume(r *schema.ResumeSessionRequest) Request {
+	return Request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}
+}
+
+func OfFork(r *schema.ForkSessionRequest) Request {
+	return Request{r.Cwd, r.AdditionalDirectories, r.MCPServers, r.SystemPrompt, r.Meta}
+}
+
 // Wishes are what a client asks for in a request's _meta when it sets up a
 // session.
 type Wishes struct {
@@ -130,31 +147,6 @@ func (s *Setup) SystemPrompt() (instead *string, more []string) {
 		more = append(more, all)
 	}
 	return instead, more
-}
-
-// NamedServers returns the MCP servers of the wishes, which have the form of a
-// .mcp.json file, by name. ACP's own, in Servers, win over them.
-func (s *Setup) NamedServers() (map[string]json.RawMessage, error) {
-	raw := s.MCP
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil, nil
-	}
-	if inner, ok := rawjson.Member(raw, "mcpServers"); ok {
-		raw = inner
-	}
-	var named map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &named); err != nil {
-		return nil, acp.Errorf(acp.CodeInvalidParams, "_meta mcp must be an object of servers by name: %v", err)
-	}
-	return named, nil
-}
-
-// Timeout returns the timeoutMs among an MCP server's further members, 0 for none.
-func Timeout(extra map[string]json.RawMessage) (ms float64) {
-	if json.Unmarshal(extra["timeoutMs"], &ms) != nil {
-		return 0
-	}
-	return ms
 }
 
 // SkillFiles returns the SKILL.md files below the wished paths. A path is a

@@ -40,7 +40,7 @@ func TestSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	instead, more := s.SystemPrompt()
-	named, err := s.NamedServers()
+	servers, err := s.MCPServers("it", "stdio", "http")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +51,8 @@ func TestSetup(t *testing.T) {
 	if instead != nil || !slices.Equal(more, []string{"# Project instructions\n\nI", "A", "S"}) {
 		t.Errorf("the system prompt is %v, %q", instead, more)
 	}
-	if !slices.Equal(s.Roots, []string{"/a", "/b"}) || string(named["one"]) != `{"command":"x"}` || len(s.OwnMembers("an-agent")) != 1 {
-		t.Errorf("it is %+v with servers %s", s, named)
+	if !slices.Equal(s.Roots, []string{"/a", "/b"}) || len(servers) != 1 || servers[0].Command != "x" || string(servers[0].Wished) != `{"command":"x"}` || len(s.OwnMembers("an-agent")) != 1 {
+		t.Errorf("it is %+v with servers %+v", s, servers)
 	}
 	var fields []string
 	for _, u := range s.Unsupported {
@@ -82,7 +82,7 @@ func TestSetup_BadWishesAreErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.NamedServers(); err == nil {
+	if _, err := s.MCPServers("it", "stdio", "http"); err == nil {
 		t.Error("mcp that is a list: no error")
 	}
 	if s.SkillFiles() != nil || s.OwnMembers("it") != nil || len(s.Unsupported) != 2 {
