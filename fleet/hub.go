@@ -62,6 +62,7 @@ type Hub struct {
 	end      context.CancelFunc
 	mu       sync.Mutex
 	draining bool
+	moving   moves
 }
 
 var _ http.Handler = (*Hub)(nil)
@@ -83,6 +84,7 @@ func New(o Options) *Hub {
 	h.metrics = newMetrics(o.Version, h)
 	h.peers = newPeers()
 	h.newRPC()
+	h.o.Store.OnOwner(h.relay.Owned)
 	// Nobody gets in by a name of their own choosing: everything needs a token.
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
 	isPage := func(path string) bool {

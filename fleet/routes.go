@@ -38,7 +38,7 @@ type call struct {
 // Routes returns all routes. The first one that fits is taken.
 func Routes() []Route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
-	const client, read, admin = store.KindClient, store.ScopeRead, store.ScopeAdmin
+	const client, read, drive, admin = store.KindClient, store.ScopeRead, store.ScopeDrive, store.ScopeAdmin
 	return []Route{
 		{Method: get, Path: "/v2/health", Open: true, serve: (*Hub).getHealth},
 		{Method: get, Path: "/v2/ready", Open: true, serve: (*Hub).getReady},
@@ -50,6 +50,7 @@ func Routes() []Route {
 		{Method: get, Path: "/v2/sessions", Kind: client, Scope: read, serve: (*Hub).listSessions},
 		{Method: get, Path: "/v2/sessions/{id}", Kind: client, Scope: read, serve: (*Hub).getSession},
 		{Method: del, Path: "/v2/sessions/{id}", Kind: client, Scope: admin, serve: (*Hub).removeSession},
+		{Method: post, Path: "/v2/sessions/{id}/move", Kind: client, Scope: drive, serve: (*Hub).moveSession},
 		{Method: get, Path: "/v2/sessions/{id}/events", Kind: client, Scope: read, serve: (*Hub).getEvents},
 		{Method: get, Path: "/v2/sessions/{id}/transcript", Kind: client, Scope: read, serve: (*Hub).getTranscript},
 		{Method: get, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).listTokens},

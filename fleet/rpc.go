@@ -173,6 +173,13 @@ func (n nodes) Find(t store.Token, id, node string) (relay.Found, error) {
 	if state == SessionGone {
 		return relay.Found{}, problem.New(problem.SessionNotFound, "%s has session %q no more; what the hub has of it is at /v2/sessions/%s/events", s.Node, id, id)
 	}
+	if o := n.h.o.Store.Owner(store.LineOf(s.Info)); state == SessionMoved {
+		// The record of the node that has it is the better answer, and may not be there yet.
+		if _, err := n.Node(t, o.Node); node != "" || err != nil {
+			return relay.Found{}, n.h.wentTo(s, o)
+		}
+		return relay.Found{Node: o.Node, Agent: s.Info.Agent, Cwd: o.Cwd}, nil
+	}
 	return relay.Found{Node: s.Node, Agent: s.Info.Agent, Cwd: s.Info.Cwd}, nil
 }
 

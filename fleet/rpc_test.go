@@ -46,7 +46,7 @@ func (h *hub) boxAt(address, name string, labels map[string]string) *node {
 		h.t.Fatal(err)
 	}
 	rpc := acphttp.New(rt, acphttp.Options{})
-	api := control.New(control.Options{Sessions: rt, RPC: rpc, Version: "test"})
+	api := control.New(control.Options{Sessions: rt, Travel: rt, RPC: rpc, Version: "test"})
 	h.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

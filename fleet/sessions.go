@@ -27,9 +27,12 @@ const (
 	// SessionGone says that the node has the session no more, or is forgotten: the
 	// replica is all that there is of it.
 	SessionGone runtime.State = "gone"
+	// SessionMoved says that another node has the session: it went there from this one,
+	// or what this one has is left of a move that failed.
+	SessionMoved runtime.State = "moved"
 )
 
-var sessionStates = slices.Concat(session.States, []runtime.State{SessionOffline, SessionGone})
+var sessionStates = slices.Concat(session.States, []runtime.State{SessionOffline, SessionGone, SessionMoved})
 
 const (
 	usualSessions = 100 // in a page
@@ -45,6 +48,30 @@ type Session struct {
 	Node    string  `json:"node"`
 	Epoch   uint64  `json:"epoch"` // tells sessions apart that had the same id on the same node
 	Replica Replica `json:"replica"`
+	Moves   *Moves  `json:"moves,omitempty"` // nil for a session that was never moved
+}
+
+// Moves says where a session has been.
+type Moves struct {
+	Term  uint64    `json:"term"`         // grows by one with each move
+	Node  string    `json:"node"`         // that has it
+	Since time.Time `json:"since"`        // when it came there
+	To    string    `json:"to,omitempty"` // where it is being moved
+	// Before are nodes that had it, in order, as far as they are known.
+	Before []MovedFrom `json:"before"`
+}
+
+// MovedFrom is a node that a session went from.
+type MovedFrom struct {
+	Node    string    `json:"node"`
+	Term    uint64    `json:"term"`
+	Until   time.Time `json:"until"`
+	LastSeq uint64    `json:"lastSeq"` // the last event that went along
+	Missing uint64    `json:"missing"` // events that it had told of and that did not go along, at most
+	// Extra is how many events behind the last that went along were copied from it: what it did
+	// when the session was somewhere else. They are no part of the session, and are kept with what
+	// that node has of it.
+	Extra uint64 `json:"extra"`
 }
 
 // Replica says what the hub has of a session's events.
@@ -69,6 +96,11 @@ type SessionList struct {
 func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime.State) {
 	n, known := h.o.Store.Node(s.Node)
 	switch {
+	case h.o.Store.Owner(store.LineOf(s.Info)).Other(s.Node) != nil:
+		if !known {
+			return s.Labels, SessionMoved
+		}
+		return n.Labels, SessionMoved
 	case !known || !s.Of(n):
 		return s.Labels, SessionGone
 	case s.Gone != nil:
@@ -84,7 +116,7 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 // added to it and not have noted that.
 func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.State, exact bool) (Session, error) {
 	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone}}
-	if out.State = state; state == SessionOffline || state == SessionGone {
+	if out.State = state; state == SessionOffline || state == SessionGone || state == SessionMoved {
 		out.Clients = 0
 	}
 	if exact || s.Info.EventCount > s.Through {
@@ -97,7 +129,33 @@ func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.
 	// The copy can have more than the node had told of when it was asked.
 	out.EventCount = max(out.EventCount, out.Replica.LastSeq)
 	out.Replica.Missing = out.EventCount - out.Replica.LastSeq
+	out.Moves = h.movesOf(s)
 	return out, nil
+}
+
+// movesOf returns where a session has been, nil for one that was never moved.
+func (h *Hub) movesOf(s *store.Session) *Moves {
+	line := store.LineOf(s.Info)
+	o := h.o.Store.Owner(line)
+	if o == nil || o.Term == 1 && o.Moving == nil {
+		return nil
+	}
+	out := &Moves{Term: o.Term, Node: o.Node, Since: o.Since, Before: []MovedFrom{}}
+	if h.underWay(o.Moving) {
+		out.To = o.Moving.To
+	}
+	copied := map[string]uint64{}
+	for _, other := range h.o.Store.Sessions() {
+		if other.Session == s.Session && store.LineOf(other.Info) == line {
+			copied[other.Node] = max(copied[other.Node], other.Through)
+		}
+	}
+	for _, b := range o.Others {
+		if b.Term > 0 {
+			out.Before = append(out.Before, MovedFrom{Node: b.Node, Term: b.Term, Until: b.Until, LastSeq: b.LastSeq, Missing: b.Missing, Extra: copied[b.Node] - min(copied[b.Node], b.LastSeq)})
+		}
+	}
+	return out
 }
 
 // sessionFilter selects sessions of a list.
@@ -212,6 +270,9 @@ func (h *Hub) sessionPage(ctx context.Context, t store.Token, f sessionFilter) (
 		if !t.For(s.Node, labels) || !f.labels.For(s.Node, labels) || len(f.states) > 0 && !slices.Contains(f.states, state) {
 			continue
 		}
+		if state == SessionMoved && len(f.states) == 0 {
+			continue // it is there as that of the node that has it
+		}
 		at := sessionCursor{f.order, s.Info.CreatedAt, s.ReplicaID}
 		if f.order == runtime.ByActivity {
 			at.Time = s.Info.UpdatedAt
@@ -309,8 +370,8 @@ func (h *Hub) findSession(t store.Token, id, node string, epoch uint64) (*store.
 		if !t.For(s.Node, labels) {
 			continue
 		}
-		better := found == nil || state == SessionGone && is != SessionGone
-		same := found != nil && (state == SessionGone) == (is == SessionGone)
+		better := found == nil || rank(is) > rank(state)
+		same := found != nil && rank(is) == rank(state)
 		if better || same && found.Node == s.Node && s.Epoch > found.Epoch {
 			found, state = s, is
 		}
@@ -329,6 +390,18 @@ func (h *Hub) findSession(t store.Token, id, node string, epoch uint64) (*store.
 		return nil, "", problem.New(problem.Conflict, "several nodes have a session with the id %q: say which with node, one of %s", id, strings.Join(nodes, ", ")).With("nodes", nodes)
 	}
 	return found, state, nil
+}
+
+// rank orders sessions of one id by their states: the one that a node has, what the hub has of one
+// that is gone, what others have of one that went elsewhere.
+func rank(state runtime.State) int {
+	switch state {
+	case SessionMoved:
+		return 0
+	case SessionGone:
+		return 1
+	}
+	return 2
 }
 
 func (h *Hub) getSession(w http.ResponseWriter, r *http.Request, c call) error {
@@ -350,7 +423,7 @@ func (h *Hub) removeSession(w http.ResponseWriter, r *http.Request, c call) erro
 	if err != nil {
 		return err
 	}
-	if state != SessionGone && state != SessionOffline {
+	if state != SessionGone && state != SessionOffline && !(state == SessionMoved && !h.online(h.node(s.Node))) {
 		return problem.New(problem.Conflict, "%s has the session and is connected: delete it there, with DELETE /nodes/%s/v2/sessions/%s, and its replica goes, too", s.Node, s.Node, url.PathEscape(s.Session))
 	}
 	if err := h.o.Store.RemoveSession(r.Context(), s.ReplicaID); err != nil {

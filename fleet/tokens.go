@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	maxTokenBody = 64 << 10
-	maxNote      = 200 // runes
+	maxBody = 64 << 10 // bytes of a body that asks for something
+	maxNote = 200      // runes
 )
 
 // NewToken asks for a token.
@@ -78,16 +78,8 @@ func (h *Hub) listTokens(w http.ResponseWriter, _ *http.Request, _ call) error {
 
 func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error {
 	var n NewToken
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTokenBody))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&n); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return problem.New(problem.PayloadTooLarge, "what asks for a token has at most %d bytes", maxTokenBody)
-		}
-		return problem.Wrap(problem.InvalidRequest, err, "the body is not the JSON of a new token")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return problem.New(problem.InvalidRequest, "there is something behind the JSON of the new token")
+	if err := readJSON(w, r, "a new token", &n); err != nil {
+		return err
 	}
 	t, err := n.check()
 	if err != nil {
@@ -100,6 +92,22 @@ func (h *Hub) createToken(w http.ResponseWriter, r *http.Request, c call) error 
 	h.log.Info("a token was made", "id", t.ID, "kind", t.Kind, "scope", t.Scope, "by", c.token.ID)
 	w.Header().Set("Location", "/v2/tokens/"+t.ID)
 	return writeJSON(w, http.StatusCreated, CreatedToken{t, text})
+}
+
+// readJSON reads the body of a request, which has JSON and nothing else.
+func readJSON(w http.ResponseWriter, r *http.Request, what string, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return problem.New(problem.PayloadTooLarge, "the JSON of %s has at most %d bytes", what, maxBody)
+		}
+		return problem.Wrap(problem.InvalidRequest, err, "the body is not the JSON of %s", what)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return problem.New(problem.InvalidRequest, "there is something behind the JSON of %s", what)
+	}
+	return nil
 }
 
 func (h *Hub) revokeToken(w http.ResponseWriter, r *http.Request, c call) error {

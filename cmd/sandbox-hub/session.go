@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,14 +14,15 @@ import (
 	"sandboxagent.dev/sandbox-agent/control/transcript"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/client"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
 
 func sessionCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "session",
-		Usage: "list, show and remove sessions, and write transcripts of them",
+		Usage: "list, show, move and remove sessions, and write transcripts of them",
 		Subcommands: []*cli.Command{
-			sessionListCommand(std), sessionShowCommand(std), sessionTranscriptCommand(std), sessionRemoveCommand(std),
+			sessionListCommand(std), sessionShowCommand(std), sessionTranscriptCommand(std), sessionMoveCommand(std), sessionRemoveCommand(std),
 		},
 	}
 }
@@ -166,6 +168,7 @@ func sessionShowCommand(std stdio) *cli.Command {
 				{"events", number(s.EventCount)},
 				{"copied", copied},
 			}
+			rows = append(rows, moveRows(s)...)
 			cmdline.Table(std.out, rows)
 			return nil
 		}),
@@ -188,6 +191,82 @@ func sessionTranscriptCommand(std stdio) *cli.Command {
 			return hub.Transcript(ctx, id, gateway.TranscriptOptions{
 				Format: transcript.Format(c.String("format")), Redact: c.StringSlice("redact"), Thoughts: c.Bool("thoughts"), KeepSecrets: c.Bool("keep-secrets"),
 			}, std.out)
+		}),
+	}
+}
+
+// moveRows say where a session has been.
+func moveRows(s fleet.Session) (rows [][]string) {
+	if s.Moves == nil {
+		return nil
+	}
+	if s.Moves.To != "" {
+		rows = append(rows, []string{"moving", "to " + s.Moves.To})
+	}
+	if s.Moves.Node != s.Node {
+		rows = append(rows, []string{"went", "to " + s.Moves.Node + ", at " + cmdline.Clock(s.Moves.Since)})
+	}
+	for _, b := range s.Moves.Before {
+		text := fmt.Sprintf("at %s until %s, up to event %d", b.Node, cmdline.Clock(b.Until), b.LastSeq)
+		if b.Missing > 0 {
+			text += fmt.Sprintf("; %d behind it did not go along", b.Missing)
+		}
+		if b.Extra > 0 {
+			text += fmt.Sprintf("; up to %d further ones are kept: sandbox-hub session transcript --node %s", b.Extra, b.Node)
+		}
+		rows = append(rows, []string{"before", text})
+	}
+	return rows
+}
+
+// moveTimeout is how long a move may take: files can travel with a session.
+const moveTimeout = 10 * time.Minute
+
+// withTimeout gives flags another time after which to give up.
+func withTimeout(d time.Duration, flags []cli.Flag) []cli.Flag {
+	for _, f := range flags {
+		if f, ok := f.(*cli.DurationFlag); ok && f.Name == "timeout" {
+			f.Value = d
+		}
+	}
+	return flags
+}
+
+func sessionMoveCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "move",
+		Usage:     "have a session go on at another node",
+		ArgsUsage: "SESSION",
+		Description: `It goes to the node of --to, or to the one with the labels of --to-label that has its agent
+and the least work. Clients of the hub that have it open go on there. A session that works
+is not moved: wait, or cancel what it does. When a move fails the session stays where it is.`,
+		Flags: withTimeout(moveTimeout, oneFlags(
+			&cli.StringFlag{Name: "to", Usage: "the node that it goes to"},
+			&cli.StringSliceFlag{Name: "to-label", Usage: "a node with this label, as `NAME=VALUE`; may be repeated"},
+			&cli.StringFlag{Name: "cwd", Usage: "its directory there (default: the same)"},
+			&cli.BoolFlag{Name: "workspace", Usage: "take the files of its directory along; what is there already is put together with them"},
+		)),
+		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
+			labels, err := tunnel.ParseLabels(c.StringSlice("to-label"))
+			if err != nil {
+				return cmdline.Usagef(c, "--to-label: %v", err)
+			}
+			got, err := hub.MoveSession(ctx, id, fleet.MoveRequest{Node: c.String("to"), Labels: labels, Cwd: c.String("cwd"), Workspace: c.Bool("workspace")})
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				cmdline.WriteJSON(std.out, got)
+				return nil
+			}
+			fmt.Fprintf(std.out, "moved %s from %s to %s, %s\n", got.SessionID, got.From, got.Node, got.Cwd)
+			if got.Missing > 0 {
+				fmt.Fprintf(std.err, "%d events are missing behind event %d: %s was not there to give them\n", got.Missing, got.LastSeq, got.From)
+			}
+			if len(got.LeftOut) > 0 {
+				fmt.Fprintf(std.err, "not taken over: %s\n", cmdline.Printable(strings.Join(got.LeftOut, ", ")))
+			}
+			return nil
 		}),
 	}
 }

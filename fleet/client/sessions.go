@@ -88,6 +88,14 @@ func (c *Client) Transcript(ctx context.Context, id SessionID, o client.Transcri
 	return c.do(ctx, http.MethodGet, u, q, nil, to)
 }
 
+// MoveSession moves a session to another node, where it goes on. It returns when it is there.
+func (c *Client) MoveSession(ctx context.Context, id SessionID, to fleet.MoveRequest) (fleet.Moved, error) {
+	var m fleet.Moved
+	u, q := id.at(c, "move")
+	err := c.do(ctx, http.MethodPost, u, q, to, &m)
+	return m, err
+}
+
 // RemoveSession removes what the hub has of a session whose node has it no more, or is not
 // connected.
 func (c *Client) RemoveSession(ctx context.Context, id SessionID) error {

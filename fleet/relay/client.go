@@ -212,6 +212,8 @@ func (c *Client) request(q *viewer.Request, m *acp.Message) error {
 		return c.newSession(q, m)
 	case acp.MethodSessionLoad, acp.MethodSessionResume:
 		return c.openSession(q, m)
+	case methodMove:
+		return c.moveSession(q, m)
 	}
 	if m.HasSession() {
 		return c.toSession(q, m)
@@ -287,7 +289,7 @@ func (c *Client) newSession(q *viewer.Request, m *acp.Message) error {
 		agent = c.agent
 		c.mu.Unlock()
 	}
-	node, placed, err := c.g.place(c.token, at, agent)
+	node, placed, err := c.g.place(c.token, at, agent, "")
 	if err != nil {
 		return err
 	}
@@ -402,7 +404,8 @@ func (c *Client) toSession(q *viewer.Request, m *acp.Message) error {
 			q.Forward(nil, refused)
 			return nil
 		}
-		return l.call(q, &own, func(res *acp.Message) { q.Forward(s, res) })
+		// Where it is now: it may have been moved meanwhile.
+		return s.at().call(q, &own, func(res *acp.Message) { q.Forward(s, res) })
 	}, func(err error) { q.Fail(nil, err) })
 }
 
@@ -417,25 +420,37 @@ func (c *Client) join(s *session, found Found) error {
 		o = o.String("cwd", found.Cwd)
 	}
 	m := acp.NewRequest("0", acp.MethodSessionResume, o.Raw("mcpServers", []byte("[]")).End())
-	return s.line.call(nil, &m, func(res *acp.Message) {
+	return s.at().call(nil, &m, func(res *acp.Message) {
 		var refused *acp.Message
 		if res.Err() != nil {
 			refused = res
 			c.detach(s)
+		} else {
+			s.saw(res.Result())
 		}
-		for {
-			c.mu.Lock()
-			held := s.held
-			s.held, s.opening = nil, len(held) > 0 // who comes meanwhile comes behind
-			c.mu.Unlock()
-			if len(held) == 0 {
-				return
-			}
-			for _, f := range held {
-				f(refused)
-			}
-		}
+		c.release(s, refused)
 	})
+}
+
+// release lets those go on that wait for a session to be opened, unless it is being moved.
+func (c *Client) release(s *session, refused *acp.Message) {
+	for {
+		c.mu.Lock()
+		if s.moving != "" && refused == nil {
+			s.opening = false
+			c.mu.Unlock()
+			return
+		}
+		held := s.held
+		s.held, s.opening = nil, len(held) > 0 // who comes meanwhile comes behind
+		c.mu.Unlock()
+		if len(held) == 0 {
+			return
+		}
+		for _, f := range held {
+			f(refused)
+		}
+	}
 }
 
 const maxHeld = 64 // requests that wait for a session to be opened; more are refused
@@ -444,13 +459,13 @@ const maxHeld = 64 // requests that wait for a session to be opened; more are re
 // opened. An error of f that comes later goes to failed.
 func (c *Client) whenOpen(s *session, f func(refused *acp.Message) error, failed func(error)) error {
 	c.mu.Lock()
-	if !s.opening {
+	if !s.opening && s.moving == "" {
 		c.mu.Unlock()
 		return f(nil)
 	}
 	defer c.mu.Unlock()
 	if len(s.held) >= maxHeld {
-		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.line.node)
+		return problem.New(problem.TooManyRequests, "%d requests wait for session %q to be opened at %s: try again", maxHeld, s.id, s.at().node)
 	}
 	s.held = append(s.held, func(refused *acp.Message) {
 		if err := f(refused); err != nil {
@@ -526,12 +541,12 @@ func (c *Client) attach(l *line, id string) (_ *session, fresh bool, err error) 
 	c.mu.Lock()
 	had := c.sessions[id]
 	switch {
-	case had != nil && had.line == l:
+	case had != nil && had.at() == l:
 		c.mu.Unlock()
 		return had, false, nil
 	case had != nil:
 		c.mu.Unlock()
-		return nil, false, problem.New(problem.Conflict, "this connection has a session with the id %q at %s: use another connection for that of %s", id, had.line.node, l.node)
+		return nil, false, problem.New(problem.Conflict, "this connection has a session with the id %q at %s: use another connection for that of %s", id, had.at().node, l.node)
 	case len(c.sessions)+len(c.lost) >= maxSessions:
 		c.mu.Unlock()
 		return nil, false, problem.New(problem.TooManyRequests, "this connection has %d sessions open: detach from some, or use another connection", maxSessions)
@@ -571,8 +586,8 @@ func (c *Client) lineOf(m *acp.Message) (*line, Found, error) {
 	c.mu.Unlock()
 	var found Found
 	switch {
-	case s != nil && (at.name == "" || at.name == s.line.node):
-		found.Node = s.line.node
+	case s != nil && (at.name == "" || at.name == s.at().node):
+		found.Node = s.at().node
 	default:
 		if found, err = c.g.find(c.token, id, at.name); err != nil {
 			return nil, Found{}, err

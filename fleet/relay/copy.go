@@ -61,7 +61,7 @@ func (c *Client) loadCopy(q *viewer.Request, m *acp.Message, why error) error {
 				return
 			}
 			if m.Session() == id { // nodes write what they like
-				s.show(c.ctx, m)
+				s.show(c.ctx, nil, m)
 			}
 		}
 		from.Meta["historyIncomplete"] = !from.Whole()

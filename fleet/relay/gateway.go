@@ -45,6 +45,8 @@ type Fleet interface {
 	Find(t store.Token, id, node string) (Found, error)
 	// Copy returns what the store has of a session behind an event, of the node if one is named.
 	Copy(ctx context.Context, t store.Token, id, node string, after uint64) (Copy, error)
+	// Move moves a session to another node, and returns what is told of that.
+	Move(ctx context.Context, t store.Token, id string, to Destination) (any, error)
 	// List returns a page of sessions.
 	List(ctx context.Context, t store.Token, q Query) (Page, error)
 }
@@ -57,6 +59,13 @@ type Node struct {
 	Agents []string          `json:"agents"` // nil when it has not said
 	Online bool              `json:"-"`
 	Load   int               `json:"-"` // sessions that work there
+}
+
+// Destination is where a session is to be moved.
+type Destination struct {
+	Node, Cwd string
+	Labels    map[string]string
+	Workspace bool
 }
 
 // Found is a session of the store.
@@ -172,7 +181,7 @@ func (g *Gateway) Open() map[string]int {
 	for _, c := range g.all() {
 		c.mu.Lock()
 		for _, s := range c.sessions {
-			n[s.line.node]++
+			n[s.at().node]++
 		}
 		c.mu.Unlock()
 	}
@@ -189,8 +198,8 @@ func (g *Gateway) opened(t store.Token, id string) string {
 		if s == nil {
 			continue
 		}
-		if _, err := g.fleet.Node(t, s.line.node); err == nil {
-			return s.line.node
+		if _, err := g.fleet.Node(t, s.at().node); err == nil {
+			return s.at().node
 		}
 	}
 	return ""

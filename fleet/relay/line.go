@@ -50,10 +50,16 @@ type line struct {
 	// Guarded by Client.mu.
 	ended    bool
 	caps     json.RawMessage // what the node's agent can, nil until it has answered
-	calls    map[acp.ID]func(res *acp.Message)
+	calls    map[acp.ID]call
 	children map[string]string // sessions that live in the log of another, which is the value
 	asks     int               // open requests
 	bytes    int               // of what is in out
+}
+
+// call is a request that a node has not answered.
+type call struct {
+	session string // that it is about, "" for none
+	done    func(res *acp.Message)
 }
 
 // lineTo returns the connection to a node, which is opened if there is none. The agent is
@@ -74,7 +80,7 @@ func (c *Client) lineTo(node, agent string) (*line, error) {
 	case len(c.lines) >= maxLines:
 		return nil, problem.New(problem.TooManyRequests, "this connection uses %d nodes already: use another one", maxLines)
 	}
-	l := &line{c: c, node: node, out: make(chan acp.Message, maxOut), calls: map[acp.ID]func(*acp.Message){}, children: map[string]string{}}
+	l := &line{c: c, node: node, out: make(chan acp.Message, maxOut), calls: map[acp.ID]call{}, children: map[string]string{}}
 	l.ctx, l.cancel = context.WithCancelCause(c.ctx)
 	l.own = newSession(c, l, "")
 	hello := c.hello
@@ -183,7 +189,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	c.mu.Lock()
 	c.lastCall++
 	id := acp.IntID(c.lastCall)
-	l.calls[id] = done
+	l.calls[id] = call{m.Session(), done}
 	c.mu.Unlock()
 	if q != nil {
 		q.OnWithdraw(func(context.Context) {
@@ -194,7 +200,7 @@ func (l *line) call(q *viewer.Request, m *acp.Message, done func(res *acp.Messag
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if l.calls[id] == nil {
+		if _, open := l.calls[id]; !open {
 			return nil // the end of the line has answered it
 		}
 		delete(l.calls, id)
@@ -218,11 +224,11 @@ func (l *line) take(m acp.Message) error {
 		return l.greeted(&m)
 	case m.IsResponse():
 		l.c.mu.Lock()
-		done := l.calls[m.ID()]
+		open, ok := l.calls[m.ID()]
 		delete(l.calls, m.ID())
 		l.c.mu.Unlock()
-		if done != nil {
-			done(&m)
+		if ok {
+			open.done(&m)
 		}
 	case m.IsRequest():
 		return l.asked(m)
@@ -230,7 +236,7 @@ func (l *line) take(m acp.Message) error {
 		l.withdrawn(m)
 	default:
 		if s := l.sessionOf(&m); s != nil {
-			s.show(l.ctx, m)
+			s.show(l.ctx, l, m)
 		} else {
 			l.c.g.log.Debug("a node told of a session that is not open at it", "node", l.node, "method", m.Method())
 		}
@@ -270,7 +276,7 @@ func (l *line) sessionOf(m *acp.Message) *session {
 	if s == nil {
 		s = l.c.sessions[l.children[id]]
 	}
-	if s == nil || s.line != l {
+	if s == nil || s.at() != l {
 		return nil
 	}
 	if child := rawjson.MemberString(m.Update(), "sessionId"); child != "" && string(m.UpdateKind()) == "subagent_update" && len(l.children) < maxSessions {
@@ -299,7 +305,7 @@ func (l *line) asked(m acp.Message) error {
 	id := c.lastAsk
 	c.asks[id] = &ask{line: l, id: m.ID(), session: s}
 	c.mu.Unlock()
-	s.show(l.ctx, m.Rewritten(acp.IntID(id), ""))
+	s.show(l.ctx, l, m.Rewritten(acp.IntID(id), ""))
 	return nil
 }
 
@@ -324,7 +330,7 @@ func (l *line) withdrawn(m acp.Message) {
 	}
 	l.c.mu.Unlock()
 	if a != nil {
-		a.session.show(l.ctx, withdrawal(n))
+		a.session.show(l.ctx, l, withdrawal(n))
 	}
 }
 
@@ -341,6 +347,7 @@ func (l *line) made(q *viewer.Request, res *acp.Message) {
 	}
 	c := l.c
 	s := newSession(c, l, id)
+	s.saw(res.Result())
 	c.mu.Lock()
 	had, full := c.sessions[id], len(c.sessions) >= maxSessions
 	if had == nil && !full {
@@ -349,7 +356,7 @@ func (l *line) made(q *viewer.Request, res *acp.Message) {
 	c.mu.Unlock()
 	switch {
 	case had != nil:
-		q.Fail(nil, problem.New(problem.SessionAlreadyExists, "%s has made a session with the id %q, which this connection has at %s: open it on another connection", l.node, id, had.line.node))
+		q.Fail(nil, problem.New(problem.SessionAlreadyExists, "%s has made a session with the id %q, which this connection has at %s: open it on another connection", l.node, id, had.at().node))
 	case full:
 		q.Fail(nil, problem.New(problem.TooManyRequests, "%s has made the session %q, and this connection has %d open: open it on another one", l.node, id, maxSessions))
 	default:
@@ -360,12 +367,13 @@ func (l *line) made(q *viewer.Request, res *acp.Message) {
 // opened answers a session/load or session/resume when the client was given what came
 // before.
 func (c *Client) opened(q *viewer.Request, s *session, result json.RawMessage) {
+	s.saw(result)
 	last := s.log.Appended()
 	if c.Shape() == acp.Inline {
 		q.ResultBehind(s, last, result)
 		return
 	}
-	seen := s.seen
+	seen := s.reached()
 	c.begin(func() {
 		c.AwaitEntry(c.ctx, s, last, replayBound)
 		if c.Shape() == acp.PerSession {
@@ -406,7 +414,7 @@ func (l *line) answered(q *viewer.Request, id string, res *acp.Message) {
 		}
 		c.mu.Lock()
 		s := c.sessions[id]
-		if s == nil || s.line != l {
+		if s == nil || s.at() != l {
 			c.mu.Unlock()
 			break
 		}
@@ -448,7 +456,7 @@ func (l *line) pending(result json.RawMessage) json.RawMessage {
 func (l *line) gone(id string, why *acp.Error) {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	if s := l.c.sessions[id]; s != nil && s.line == l {
+	if s := l.c.sessions[id]; s != nil && s.at() == l {
 		l.c.loseLocked(s, fmt.Sprintf("%s was away and does not go on with it: %s", l.node, why.Message))
 	}
 }
@@ -471,10 +479,10 @@ func (l *line) over(err error) {
 		delete(c.lines, l.node)
 	}
 	calls := l.calls
-	l.calls = map[acp.ID]func(*acp.Message){}
+	l.calls = map[acp.ID]call{}
 	var left []*session
 	for _, s := range c.sessions {
-		if s.line == l {
+		if s.at() == l {
 			left = append(left, s)
 		}
 	}
@@ -493,12 +501,12 @@ func (l *line) over(err error) {
 		return // nobody is told any more
 	}
 	for n, a := range open {
-		a.session.show(l.ctx, withdrawal(n))
+		a.session.show(l.ctx, l, withdrawal(n))
 	}
 	why := viewer.ErrorOf(errOf(l.node, err))
-	for id, done := range calls {
+	for id, open := range calls {
 		res := acp.NewError(id, why)
-		done(&res)
+		open.done(&res)
 	}
 	c.Detach(l.own)
 }

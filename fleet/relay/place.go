@@ -27,7 +27,15 @@ func (at selection) fits(n Node) bool {
 // selectionIn reads the field node of _meta: a name, or labels.
 func selectionIn(meta json.RawMessage) (at selection, err error) {
 	raw, ok := rawjson.Member(meta, acp.MetaKey, "node")
-	if !ok || string(raw) == "null" {
+	if !ok {
+		return at, nil
+	}
+	return selectionOf(raw, `_meta["`+acp.MetaKey+`"].node`)
+}
+
+// selectionOf reads what stands at a place of a message: a name, or labels.
+func selectionOf(raw json.RawMessage, place string) (at selection, err error) {
+	if string(raw) == "null" {
 		return at, nil
 	}
 	if raw[0] == '"' {
@@ -39,7 +47,7 @@ func selectionIn(meta json.RawMessage) (at selection, err error) {
 		}
 	}
 	if at.any() {
-		return at, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].node must be the name of a node, or {"labels":{"NAME":"VALUE"}}, not %.60s`, acp.MetaKey, raw)
+		return at, acp.Errorf(acp.CodeInvalidParams, `%s must be the name of a node, or {"labels":{"NAME":"VALUE"}}, not %.60s`, place, raw)
 	}
 	return at, nil
 }
@@ -67,12 +75,25 @@ func (g *Gateway) candidates(t store.Token, at selection) ([]Node, error) {
 	return online, nil
 }
 
-// place chooses the node for a new session: of those that fit and have the agent the one
-// with the least work. Placed is called when the node has answered.
-func (g *Gateway) place(t store.Token, at selection, agent string) (node string, placed func(), err error) {
+// Place chooses the node to which a session goes from another one: that with the name, or of
+// those with the labels that have the agent the one with the least work. Placed is called when it
+// has come.
+func (g *Gateway) Place(t store.Token, name string, labels map[string]string, agent, from string) (node string, placed func(), err error) {
+	return g.place(t, selection{name: name, labels: labels}, agent, from)
+}
+
+// place chooses the node for a session: of those that fit and have the agent the one with the
+// least work. Except is one that it must not be, "" for none. Placed is called when the node has
+// answered.
+func (g *Gateway) place(t store.Token, at selection, agent, except string) (node string, placed func(), err error) {
 	nodes, err := g.candidates(t, at)
 	if err != nil {
 		return "", nil, err
+	}
+	if at.name == "" && except != "" {
+		if nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Name == except }); len(nodes) == 0 {
+			return "", nil, problem.New(problem.NodeNotFound, "there is no other node that fits and is connected than %s, where the session is", except)
+		}
 	}
 	if agent != "" && at.name == "" { // a gateway can find agents that it does not list
 		have := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !slices.Contains(n.Agents, agent) })

@@ -10,7 +10,7 @@ import (
 var extensions = []string{
 	"_sandboxagent/fs/*",
 	"_sandboxagent/session/detach", "_sandboxagent/session/events", "_sandboxagent/session/get",
-	"_sandboxagent/session/list_models", "_sandboxagent/session/pending",
+	"_sandboxagent/session/list_models", methodMove, "_sandboxagent/session/pending",
 	"_sandboxagent/session/set_metadata", "_sandboxagent/session/terminate",
 }
 

@@ -2,8 +2,11 @@ package relay
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -29,19 +32,21 @@ const (
 // to the client.
 type session struct {
 	c    *Client
-	id   string       // "" for what a node says of no session
-	line *line        // nil for a copy, which is no session of the connection
-	log  *journal.Log // in memory; bounded by show
+	id   string               // "" for what a node says of no session
+	line atomic.Pointer[line] // nil for a copy, which is no session of the connection
+	log  *journal.Log         // in memory; bounded by show
 
 	// Guarded by Client.mu.
 	opening bool                         // the hub itself has asked the node to open it
+	moving  string                       // the move that it waits for, "" for none
 	held    []func(refused *acp.Message) // requests that wait for that; bounded by maxHeld
 
-	// Of the goroutine that calls show.
-	seen     uint64 // number of the newest event, at the node
-	ahead    []part // of the log, oldest first, that may not be written yet
-	bytes    int    // of them
-	deserted bool   // the client has let a wait run out
+	showing  sync.Mutex // held while a message is put on its way; not with Client.mu
+	seen     uint64     // number of the newest event, at the node
+	told     uint64     // turns that ended up to this event were told of before the session moved
+	ahead    []part     // of the log, oldest first, that may not be written yet
+	bytes    int        // of them
+	deserted bool       // the client has let a wait run out
 }
 
 // part is a run of entries of a log.
@@ -54,25 +59,59 @@ var _ viewer.Session = (*session)(nil)
 
 func newSession(c *Client, l *line, id string) *session {
 	log, _ := journal.Open("", journal.Options{Memory: 1 << 30}) // in memory: it cannot fail
-	return &session{c: c, id: id, line: l, log: log}
+	s := &session{c: c, id: id, log: log}
+	s.line.Store(l)
+	return s
 }
 
-// show puts a message of the node on its way to the client. It waits while the client is
-// too far behind. Only one goroutine calls it, that of the line if there is one.
-func (s *session) show(ctx context.Context, m acp.Message) {
-	if raw, ok := rawjson.Member(m.Meta(), acp.MetaKey, "seq"); ok {
-		if n, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64); err == nil {
-			s.seen = max(s.seen, n)
-		}
+// at returns the connection to the node that has the session.
+func (s *session) at() *line { return s.line.Load() }
+
+// reached returns the number of the newest event that was put on its way.
+func (s *session) reached() uint64 {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	return s.seen
+}
+
+// saw notes the number of an event that the answer of a node names as the newest before it.
+func (s *session) saw(result json.RawMessage) {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	s.seen = max(s.seen, seqIn(result, "_meta", acp.MetaKey, "seq"))
+}
+
+// seqIn returns a number of an event, 0 for none.
+func seqIn(b []byte, path ...string) uint64 {
+	raw, _ := rawjson.Member(b, path...)
+	n, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil {
+		return 0
 	}
-	c, frame := s.c, m.Frame()
-	seq, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
-	s.bytes += len(frame)
-	if n := len(s.ahead); n > 0 && s.ahead[n-1].bytes < window/8 {
-		s.ahead[n-1] = part{seq, s.ahead[n-1].bytes + len(frame)}
+	return n
+}
+
+// show puts a message of a node on its way to the client, unless another node has the session
+// meanwhile. It waits while the client is too far behind.
+func (s *session) show(ctx context.Context, from *line, m acp.Message) {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	if s.at() != from {
 		return
 	}
-	s.ahead = append(s.ahead, part{seq, len(frame)})
+	seq := seqIn(m.Meta(), acp.MetaKey, "seq")
+	if seq > 0 && seq <= s.told && m.Method() == methodTurnEnded {
+		return // who asked was answered
+	}
+	s.seen = max(s.seen, seq)
+	c, frame := s.c, m.Frame()
+	at, _ := s.log.AppendFlush(journal.Update, c.Number(), frame) // in memory: it cannot fail
+	s.bytes += len(frame)
+	if n := len(s.ahead); n > 0 && s.ahead[n-1].bytes < window/8 {
+		s.ahead[n-1] = part{at, s.ahead[n-1].bytes + len(frame)}
+		return
+	}
+	s.ahead = append(s.ahead, part{at, len(frame)})
 	reached := s.forgetWritten()
 	for len(s.ahead) > 1 && (s.ahead[0].last <= reached || s.bytes > window) {
 		if oldest := s.ahead[0].last; oldest > reached {

@@ -142,6 +142,13 @@ func (w *world) Copy(context.Context, store.Token, string, string, uint64) (Copy
 	}}, nil
 }
 
+func (w *world) Move(_ context.Context, _ store.Token, id string, to Destination) (any, error) {
+	if to.Node == "" {
+		return nil, problem.New(problem.NodeNotFound, "nowhere to go")
+	}
+	return map[string]string{"sessionId": id, "node": to.Node}, nil
+}
+
 func (w *world) List(context.Context, store.Token, Query) (Page, error) { return Page{}, nil }
 
 // wire is the hub's connection to a node, whose other end the test has.

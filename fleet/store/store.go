@@ -48,6 +48,8 @@ type Store struct {
 	tokens   *bucket[kept]
 	hubs     *bucket[lease]
 	sessions *bucket[*Session]
+	owners   *bucket[*Owner]
+	owned    atomic.Pointer[func(*Owner)] // is told of changes of them
 	gates    gates
 	living   living
 	js       jetstream.JetStream
@@ -128,6 +130,9 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 	if s.sessions, err = openBucket[*Session](ctx, js, named("sa_sessions"), s.log, nil); err != nil {
 		return err
 	}
+	if s.owners, err = openBucket(ctx, js, named("sa_owners"), s.log, s.ownerChanged); err != nil {
+		return err
+	}
 	if err = s.openLog(ctx, js, kept.Replicas, o.LogBytes); err != nil {
 		return err
 	}
@@ -167,6 +172,7 @@ func (s *Store) close() {
 	s.tokens.close()
 	s.nodes.close()
 	s.sessions.close()
+	s.owners.close()
 	s.hubs.close()
 	if s.conn != nil {
 		s.conn.Close()

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -11,6 +12,9 @@ import (
 
 // movedTo is the member of a session's metadata that says at which gateway it goes on.
 const movedTo = "movedTo"
+
+// nodeScheme begins the address of a gateway that a hub names: the rest is the name of a node.
+const nodeScheme = "node://"
 
 // Depart closes a session that goes on at another gateway, and notes which in its
 // metadata, both in one step. It refuses one that works, and one in which something was
@@ -96,6 +100,10 @@ func (s *Session) departedLocked() error {
 	if s.m.life != closed || went == "" {
 		return nil
 	}
+	about := problem.New(problem.Conflict, "session %s went to %s", s.id, went).With("sessionId", s.id).With(movedTo, went)
+	if node, ok := strings.CutPrefix(went, nodeScheme); ok {
+		return acp.Errorf(acp.CodeResourceNotFound, "session %s went to the node %s of the same hub: go on there, or move it back with `sandbox-hub session move`. Only if that one is lost take %s out of its metadata with _sandboxagent/session/set_metadata, and it opens here", s.id, node, movedTo).WithData(about)
+	}
 	return acp.Errorf(acp.CodeResourceNotFound, "session %s went to %s: go on there, or bring it back with `sandbox-agent teleport --from %s`. Only if that one is lost take %s out of its metadata with _sandboxagent/session/set_metadata, and it opens here", s.id, went, went, movedTo).
-		WithData(problem.New(problem.Conflict, "session %s went to %s", s.id, went).With("sessionId", s.id).With(movedTo, went))
+		WithData(about)
 }

@@ -1,0 +1,70 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// request is one that the hub itself sends to a node's gateway.
+type request struct {
+	method string
+	params any
+}
+
+// tellNode sends requests to a node's gateway by ACP, one after the other; the first that is refused
+// ends it.
+func (h *Hub) tellNode(ctx context.Context, t store.Token, node string, requests ...request) error {
+	conn, err := (nodes{h}).dial(ctx, t, node)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is lost with it
+	all := append([]request{{acp.MethodInitialize, map[string]any{"protocolVersion": 1, "clientCapabilities": map[string]any{}}}}, requests...)
+	for i, r := range all {
+		if err := askOn(ctx, conn, int64(i), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askOn sends a request and waits for its answer. What else comes is for clients.
+func askOn(ctx context.Context, conn acp.Conn, id int64, r request) error {
+	params, err := json.Marshal(r.params)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", r.method, err)
+	}
+	if err := conn.Write(ctx, acp.NewRequest(acp.IntID(id), r.method, params)); err != nil {
+		return problem.Wrap(problem.NodeOffline, err, "%s could not be sent", r.method)
+	}
+	for {
+		m, err := conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if !m.IsResponse() || m.ID() != acp.IntID(id) {
+			continue
+		}
+		if e := m.Err(); e != nil {
+			return refusalOf(e)
+		}
+		return nil
+	}
+}
+
+// refusalOf is the problem that an error of a node is.
+func refusalOf(e *acp.Error) error {
+	kind := problem.Kind(rawjson.MemberString(e.Data, "type"))
+	if len(kind) > len(problem.Prefix) && string(kind[:len(problem.Prefix)]) == problem.Prefix {
+		if kind = kind[len(problem.Prefix):]; kind.Status() != 0 {
+			return problem.New(kind, "%s", e.Message)
+		}
+	}
+	return problem.New(problem.AgentError, "%s", e.Message)
+}

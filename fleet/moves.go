@@ -1,0 +1,442 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	maxMoves  = 8                // of a hub at one time; more are refused
+	leaveFor  = 30 * time.Second // for a session to be let go of, which waits for its agent's end
+	settleFor = 15 * time.Second // for what must be done when a move has failed, or cannot fail any more
+	// nodeScheme begins the address at which a node says that a session went to another one.
+	nodeScheme = "node://"
+	movedTo    = "movedTo" // the member of a session's metadata that has it
+)
+
+// MoveRequest says where a session goes on. Without a node it is the one with the least work that
+// fits and has the agent.
+type MoveRequest struct {
+	Node   string            `json:"node,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Cwd is its directory there; "" is the one that it has.
+	Cwd string `json:"cwd,omitempty"`
+	// Workspace takes the files of the directory along.
+	Workspace bool `json:"workspace,omitempty"`
+}
+
+// Moved says what became of a session that was moved.
+type Moved struct {
+	SessionID  string             `json:"sessionId"`
+	From       string             `json:"from"`
+	Node       string             `json:"node"` // where it is now
+	Term       uint64             `json:"term"`
+	Cwd        string             `json:"cwd"`
+	State      runtime.State      `json:"state"`
+	Continuity runtime.Continuity `json:"continuity"`
+	LastSeq    uint64             `json:"lastSeq"` // the last event that went along
+	// Missing is how many events the node that it left had told of that did not go along, at most.
+	Missing uint64   `json:"missing"`
+	LeftOut []string `json:"leftOut"` // what it has not there
+}
+
+// move is a session on its way from one node to another. Its steps, and who has the session
+// between them:
+//
+//  1. the move is noted in the record of its owner   here
+//  2. all of it is there, closed                     here
+//  3. it is closed here, and says where it went      nobody: whoever finds it so does step 4
+//  4. its owner is noted, with the next term         there
+//  5. it is opened there                             there
+//
+// A failure before 3 leaves it here as it was. The node that has it decides 3 alone, and refuses
+// when something was said meanwhile.
+type move struct {
+	h      *Hub
+	caller store.Token
+	line   store.Line
+	from   string
+	to     string
+	here   runtime.SessionInfo
+	o      MoveRequest
+	id     string // of the note
+}
+
+// moves are those that this hub is doing. The zero value has none.
+type moves struct {
+	ids map[string]bool // guarded by Hub.mu
+}
+
+func (h *Hub) beginMove(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.moving.ids) >= maxMoves {
+		return false
+	}
+	if h.moving.ids == nil {
+		h.moving.ids = map[string]bool{}
+	}
+	h.moving.ids[id] = true
+	return true
+}
+
+func (h *Hub) endMove(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.moving.ids, id)
+}
+
+// underWay reports whether somebody is still doing a move.
+func (h *Hub) underWay(m *store.Moving) bool {
+	if m == nil || !h.o.Store.HubLives(m.Hub) {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return m.Hub != h.o.Store.Hub() || h.moving.ids[m.ID]
+}
+
+// moveSession moves a session to another node.
+func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error {
+	s, state, err := h.sessionOf(r, c)
+	if err != nil {
+		return err
+	}
+	var o MoveRequest
+	if err := readJSON(w, r, "a move", &o); err != nil {
+		return err
+	}
+	if err := tunnel.CheckLabels(o.Labels); err != nil {
+		return invalidParam("labels", "%v", err)
+	}
+	ctx, done := h.during(r, c)
+	defer done()
+	got, err := h.move(ctx, c.token, s, state, o)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, got)
+}
+
+// Move implements [relay.Fleet].
+func (n nodes) Move(ctx context.Context, t store.Token, id string, o relay.Destination) (any, error) {
+	s, state, err := n.h.findSession(t, id, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(n.h.stop, func() { cancel(errEnding) })()
+	return n.h.move(ctx, t, s, state, MoveRequest{Node: o.Node, Labels: o.Labels, Cwd: o.Cwd, Workspace: o.Workspace})
+}
+
+// move moves a session that a token is for.
+func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state runtime.State, o MoveRequest) (Moved, error) {
+	m := &move{h: h, caller: t, line: store.LineOf(s.Info), from: s.Node, here: s.Info, o: o, id: rand.Text()}
+	if state == SessionMoved {
+		return Moved{}, h.wentTo(s, h.o.Store.Owner(m.line))
+	}
+	if s.Info.Ended != nil {
+		return Moved{}, problem.New(problem.Conflict, "session %s has ended (%s): there is nothing to go on with", s.Session, s.Info.Ended.Reason)
+	}
+	if o.Node == s.Node {
+		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
+	}
+	if !h.beginMove(m.id) {
+		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
+	}
+	defer h.endMove(m.id)
+	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, s.Node)
+	if err != nil {
+		return Moved{}, err
+	}
+	defer placed()
+	if m.to = to; h.online(h.node(s.Node)) {
+		return m.live(ctx)
+	}
+	return Moved{}, (nodes{h}).Away(s.Node)
+}
+
+func (h *Hub) node(name string) store.Node {
+	n, _ := h.o.Store.Node(name)
+	return n
+}
+
+// wentTo says that another node has a session.
+func (h *Hub) wentTo(s *store.Session, o *store.Owner) error {
+	return problem.New(problem.Conflict, "session %s went from %s to %s: name that one, or none", s.Session, s.Node, o.Node).With("node", o.Node)
+}
+
+// claim notes that the session is being moved. Of several who want to move it one does.
+func (m *move) claim(ctx context.Context) error {
+	now := time.Now().UTC()
+	_, err := m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
+		next := store.Owner{Node: m.from, Term: 1, Since: now}
+		if had != nil {
+			next = *had
+		}
+		if next.Node != m.from {
+			return nil, problem.New(problem.Conflict, "session %s has just gone to %s", m.line.Session, next.Node).With("node", next.Node)
+		}
+		if m.h.underWay(next.Moving) {
+			return nil, problem.New(problem.Conflict, "session %s is being moved to %s since %s: wait for that", m.line.Session, next.Moving.To, next.Moving.Since.Format(time.TimeOnly))
+		}
+		if next.Other(m.to) == nil { // what comes there first is not the session yet
+			next = *next.With(store.Other{Node: m.to, Until: now})
+		}
+		next.Moving = &store.Moving{ID: m.id, To: m.to, Hub: m.h.o.Store.Hub(), Since: now}
+		return &next, nil
+	})
+	return err
+}
+
+// errTaken says that a move was taken for dead, and another one has begun.
+var errTaken = errors.New("another move has begun meanwhile")
+
+// settle takes the note of the move away, and changes the owner in the same step if change is not
+// nil. It is done also when whoever wanted the move is gone.
+func (m *move) settle(ctx context.Context, change func(store.Owner) *store.Owner) (*store.Owner, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+	defer cancel()
+	return m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
+		if had == nil || had.Moving == nil || had.Moving.ID != m.id {
+			return nil, errTaken
+		}
+		next := *had
+		if change != nil {
+			next = *change(next)
+		}
+		next.Moving = nil
+		return &next, nil
+	})
+}
+
+// giveUp takes the note of a move away that has failed. The session is where it was.
+func (m *move) giveUp(ctx context.Context, err error) error {
+	if _, failed := m.settle(ctx, nil); failed != nil {
+		m.h.log.Warn("that a move was given up could not be noted; the next one finds out", "session", m.line.Session, "err", failed)
+	}
+	if ctx.Err() != nil {
+		err = endOf(ctx)
+	}
+	return during(err, "session %s stays at %s", m.line.Session, m.from)
+}
+
+// live moves a session whose node is connected.
+func (m *move) live(ctx context.Context) (Moved, error) {
+	from, to := m.h.gateway(m.from, m.caller.ID), m.h.gateway(m.to, m.caller.ID)
+	if err := m.claim(ctx); err != nil {
+		return Moved{}, err
+	}
+	here, err := from.Session(ctx, m.line.Session)
+	if err != nil {
+		return Moved{}, m.giveUp(ctx, during(err, "ask %s", m.from))
+	}
+	// A move that nobody has finished may have come to its third step.
+	if went := nodeIn(here); went != "" && went != m.to {
+		if m.finish(ctx, went, here.EventCount, 0, "") == nil {
+			return Moved{}, problem.New(problem.Conflict, "session %s went to %s before, and that move was finished now: move it again", here.ID, went).With("node", went)
+		}
+	}
+	got := runtime.Imported{Session: here, LeftOut: []string{}}
+	if nodeIn(here) != m.to {
+		if got, err = m.bring(ctx, from, to); err != nil {
+			return Moved{}, m.giveUp(ctx, err)
+		}
+		if err := m.depart(ctx, from, got.Session.EventCount); err != nil {
+			return Moved{}, err
+		}
+	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
+		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
+	}
+	if err := m.finish(ctx, m.to, got.Session.EventCount, 0, got.Session.Cwd); err != nil {
+		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)
+	}
+	if here.State == runtime.StateClosed && nodeIn(here) == "" {
+		return m.arrived(ctx, to, got, 0) // somebody had closed it: so it stays
+	}
+	if err := m.open(ctx, got.Session); err != nil {
+		return Moved{}, m.takeBack(ctx, here, err)
+	}
+	return m.arrived(ctx, to, got, 0)
+}
+
+// nodeIn returns the node to which a session says that it went, "" for none.
+func nodeIn(i runtime.SessionInfo) string {
+	if i.State != runtime.StateClosed {
+		return ""
+	}
+	return nodeAt(rawjson.MemberString(i.Metadata, movedTo))
+}
+
+// nodeAt returns the node of an address of the hub's own, "" for another one.
+func nodeAt(address string) string {
+	if len(address) > len(nodeScheme) && address[:len(nodeScheme)] == nodeScheme {
+		return address[len(nodeScheme):]
+	}
+	return ""
+}
+
+// bring has the other node import what this one exports. It passes through the hub as it comes.
+func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Imported, error) {
+	out := client.ExportOptions{KeepSecrets: true, Workspace: m.o.Workspace}
+	in := client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Workspace: m.o.Workspace, Merge: m.o.Workspace, Closed: true, Replace: true}
+	at := cmp.Or(m.o.Cwd, m.here.Cwd)
+	if m.o.Workspace {
+		// What is there need not travel. A directory that is not there, or is no repository, has nothing.
+		if st, err := to.Files("").GitRecent(ctx, at); err == nil {
+			out.Have = st.Recent
+		}
+		if sums, err := to.Files("").Checksums(ctx, at); err == nil {
+			defer sums.Close()
+			out.Checksums = sums
+		}
+	}
+	body, err := from.ExportSession(ctx, m.line.Session, out)
+	if err != nil {
+		return runtime.Imported{}, during(err, "%s does not give it", m.from)
+	}
+	defer body.Close()
+	whole := &watched{r: body}
+	got, err := to.ImportSession(ctx, whole, in)
+	if whole.err != nil { // why the other node has refused a part of it
+		return got, problem.Wrap(problem.NodeOffline, whole.err, "%s did not give all of it", m.from)
+	}
+	if err != nil {
+		return got, during(err, "%s does not take it", m.to)
+	}
+	return got, nil
+}
+
+// watched notes why a body could not be read to its end.
+type watched struct {
+	r   io.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	if err != nil && err != io.EOF {
+		w.err = err
+	}
+	return n, err
+}
+
+// depart has the node close the session, and note where it went. From here on the move goes on
+// also when nobody waits for it.
+func (m *move) depart(ctx context.Context, from *client.Client, last uint64) error {
+	if ctx.Err() != nil {
+		return m.giveUp(ctx, endOf(ctx))
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
+	defer cancel()
+	err := from.DepartSession(within, m.line.Session, last, nodeScheme+m.to)
+	if err == nil {
+		return nil
+	}
+	if refused, ok := errors.AsType[*problem.Error](err); ok && refused.Kind != problem.NodeOffline && refused.Kind != problem.Unavailable {
+		return m.giveUp(ctx, during(err, "it went on while it was moved"))
+	}
+	// Whether it has done so is not known. The note stays: whoever hears of the session finds out.
+	return during(err, "%s went away while it let go of session %s: when it is back the hub finds out whether it is there or at %s, and says so; if it is lost, move the session again", m.from, m.line.Session, m.to)
+}
+
+// finish notes who has the session now.
+func (m *move) finish(ctx context.Context, node string, last, missing uint64, cwd string) error {
+	_, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, node, last, missing, cwd) })
+	if err == nil {
+		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", node, "last_seq", last, "missing", missing, "by", m.caller.ID)
+	}
+	return err
+}
+
+// handOver returns the record of a session with the next owner.
+func handOver(o store.Owner, node string, last, missing uint64, cwd string) *store.Owner {
+	now := time.Now().UTC()
+	next := o.With(store.Other{Node: o.Node, LastSeq: last, Missing: missing, Term: o.Term, Until: now})
+	next.Others = slices.DeleteFunc(next.Others, func(l store.Other) bool { return l.Node == node })
+	next.Node, next.Term, next.Since, next.Cwd, next.Moving = node, o.Term+1, now, cwd, nil
+	return next
+}
+
+// open opens the session at its new node.
+func (m *move) open(ctx context.Context, s runtime.SessionInfo) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
+	defer cancel()
+	return m.h.tellNode(ctx, m.caller, m.to, request{"session/resume", map[string]any{"sessionId": s.ID, "cwd": s.Cwd, "mcpServers": []any{}}})
+}
+
+// takeBack undoes a move whose session the new node does not open, and says so.
+func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error) error {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveFor)
+	defer cancel()
+	why = during(why, "%s does not open it", m.to)
+	metadata := any(map[string]any{})
+	if len(here.Metadata) > 0 {
+		metadata = here.Metadata
+	}
+	// The record first: the node opens what the record says is its own.
+	_, err := m.h.o.Store.UpdateOwner(within, m.line, func(had *store.Owner) (*store.Owner, error) {
+		if had == nil || had.Node != m.to || had.Moving != nil {
+			return nil, errTaken
+		}
+		return handOver(*had, m.from, 0, 0, here.Cwd), nil
+	})
+	if err == nil {
+		err = m.h.tellNode(within, m.caller, m.from,
+			request{"_sandboxagent/session/set_metadata", map[string]any{"sessionId": here.ID, "metadata": metadata}},
+			request{"session/resume", map[string]any{"sessionId": here.ID, "cwd": here.Cwd, "mcpServers": []any{}}})
+	}
+	if err != nil {
+		m.h.log.Warn("a session could not be taken back", "session", here.ID, "from", m.to, "to", m.from, "err", err)
+		return during(why, "session %s is at %s, closed, and could not be taken back (%v)", here.ID, m.to, err)
+	}
+	return during(why, "session %s was taken back to %s", here.ID, m.from)
+}
+
+// arrived says what the session is now.
+func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Imported, missing uint64) (Moved, error) {
+	if now, err := to.Session(ctx, got.Session.ID); err == nil { // else as it came
+		got.Session = now
+	}
+	o := m.h.o.Store.Owner(m.line)
+	out := Moved{
+		SessionID: got.Session.ID, From: m.from, Node: m.to, Cwd: got.Session.Cwd, State: got.Session.State, Continuity: got.Session.Continuity,
+		Missing: missing, LeftOut: got.LeftOut,
+	}
+	if other := o.Other(m.from); other != nil {
+		out.Term, out.LastSeq = o.Term, other.LastSeq
+	}
+	if out.LeftOut == nil {
+		out.LeftOut = []string{}
+	}
+	return out, nil
+}
+
+// during says at what an error has come. One of a node keeps its kind; what is no problem is one
+// of the way to it.
+func during(err error, format string, args ...any) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		p = problem.Wrap(problem.NodeOffline, err, "the connection broke")
+	}
+	told := *p
+	told.Detail = fmt.Sprintf(format, args...) + ": " + p.Detail
+	return &told
+}

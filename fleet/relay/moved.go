@@ -1,0 +1,241 @@
+package relay
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime/viewer"
+)
+
+const (
+	methodMove      = "_sandboxagent/session/move"
+	methodMoved     = "_sandboxagent/session/moved"
+	methodDetach    = "_sandboxagent/session/detach"
+	methodTurnEnded = "_sandboxagent/session/turn_ended"
+
+	// holdFor is how long requests about a session wait that is being moved. Then they go where it
+	// is, and the node says whether it takes them.
+	holdFor = time.Minute
+)
+
+// moveSession has the hub move a session.
+func (c *Client) moveSession(q *viewer.Request, m *acp.Message) error {
+	if !m.HasSession() {
+		return acp.Errorf(acp.CodeInvalidParams, "%s needs params.sessionId, a string", q.Method())
+	}
+	var at selection
+	if raw, ok := rawjson.Member(m.Params(), "node"); ok {
+		var err error
+		if at, err = selectionOf(raw, "params.node"); err != nil {
+			return err
+		}
+	}
+	to := Destination{Node: at.name, Labels: at.labels, Cwd: rawjson.MemberString(m.Params(), "cwd"), Workspace: rawjson.MemberBool(m.Params(), "workspace")}
+	id := m.Session()
+	if !c.begin(func() {
+		got, err := c.g.fleet.Move(c.ctx, c.token, id, to)
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		q.Encode(nil, got)
+	}) {
+		return errEnded
+	}
+	return nil
+}
+
+// Owned is told of a session that is being moved, was moved, or stays where it is. Its clients'
+// requests wait while it is on its way, and go on where it arrives. It does not wait.
+func (g *Gateway) Owned(o *store.Owner) {
+	for _, c := range g.all() {
+		c.owned(o)
+	}
+}
+
+func (c *Client) owned(o *store.Owner) {
+	c.mu.Lock()
+	s := c.sessions[o.Session]
+	if s == nil {
+		s = c.lost[o.Session].s
+	}
+	if s == nil || s.at() == nil || c.closed {
+		c.mu.Unlock()
+		return
+	}
+	switch node := s.at().node; {
+	case o.Other(node) != nil && o.Other(node).Term > 0:
+		c.mu.Unlock()
+		c.begin(func() { c.follow(s, o) })
+	case node == o.Node && o.Moving != nil:
+		id := o.Moving.ID
+		fresh := s.moving != id
+		s.moving = id
+		c.mu.Unlock()
+		if fresh {
+			c.begin(func() { c.stopHolding(s, id) })
+		}
+	case node == o.Node && s.moving != "":
+		s.moving = ""
+		c.mu.Unlock()
+		c.begin(func() { c.releaseUnlessOpening(s) })
+	default:
+		c.mu.Unlock()
+	}
+}
+
+// stopHolding lets requests go on that have waited for a move for long.
+func (c *Client) stopHolding(s *session, move string) {
+	late := time.NewTimer(holdFor)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-c.ctx.Done():
+		return
+	}
+	c.mu.Lock()
+	still := s.moving == move
+	if still {
+		s.moving = ""
+	}
+	c.mu.Unlock()
+	if still {
+		c.releaseUnlessOpening(s)
+	}
+}
+
+func (c *Client) releaseUnlessOpening(s *session) {
+	c.mu.Lock()
+	opening := s.opening
+	s.opening = true // who comes meanwhile comes behind
+	c.mu.Unlock()
+	if !opening { // else the answer to that releases them
+		c.release(s, nil)
+	}
+}
+
+// follow goes on with a session at the node that has it now, right behind what the client was given
+// of it. Of events that the node before it has lost with itself the client is told.
+func (c *Client) follow(s *session, o *store.Owner) {
+	from := s.at()
+	to, err := c.lineFor(o.Node)
+	if from == to {
+		return
+	}
+	if err != nil {
+		c.mu.Lock()
+		c.loseLocked(s, "it went to another node: "+err.Error())
+		s.moving = ""
+		c.mu.Unlock()
+		from.forsake(s)
+		refused := acp.NewError("0", viewer.ErrorOf(err))
+		c.release(s, &refused)
+		return
+	}
+	c.mu.Lock()
+	if s.at() != from || c.sessions[s.id] != nil && c.sessions[s.id] != s {
+		c.mu.Unlock()
+		return // somebody was faster
+	}
+	s.line.Store(to)
+	s.opening, s.moving = true, ""
+	delete(c.lost, s.id)
+	c.sessions[s.id] = s
+	c.mu.Unlock()
+	from.forsake(s)
+	left := o.Other(from.node)
+	after := s.passed(left.LastSeq)
+	params := rawjson.Object{}.String("sessionId", s.id)
+	if o.Cwd != "" {
+		params = params.String("cwd", o.Cwd)
+	}
+	m := acp.NewRequest("0", acp.MethodSessionResume, rawjson.SetMember(params.Raw("mcpServers", []byte("[]")).End(), strconv.AppendUint(nil, after, 10), "_meta", acp.MetaKey, "after"))
+	opened := func(res *acp.Message) {
+		var refused *acp.Message
+		if res.Err() != nil {
+			refused = res
+			c.mu.Lock()
+			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
+			c.mu.Unlock()
+		} else {
+			c.tell(methodMoved, movedNotice(s.id, from.node, o, left, res))
+		}
+		c.release(s, refused)
+	}
+	if err := to.call(nil, &m, opened); err != nil {
+		res := acp.NewError("0", viewer.ErrorOf(err))
+		opened(&res)
+	}
+}
+
+func movedNotice(id, from string, o *store.Owner, left *store.Other, res *acp.Message) []byte {
+	n := rawjson.Object{}.String("sessionId", id).String("from", from).String("node", o.Node).
+		Raw("term", strconv.AppendUint(nil, o.Term, 10)).Raw("lastSeq", strconv.AppendUint(nil, left.LastSeq, 10)).Raw("missing", strconv.AppendUint(nil, left.Missing, 10))
+	if continuity := rawjson.MemberString(res.Result(), "_meta", acp.MetaKey, "continuity"); continuity != "" {
+		n = n.String("continuity", continuity)
+	}
+	return n.End()
+}
+
+// passed returns the event behind which a session goes on at another node, to which the events up
+// to last went. A client may have been given more of them, which were lost.
+func (s *session) passed(last uint64) uint64 {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	s.seen, s.told = min(s.seen, last), last
+	return s.seen
+}
+
+// lineFor returns the connection to a node to which a session was moved.
+func (c *Client) lineFor(node string) (*line, error) {
+	if _, err := c.g.fleet.Node(c.token, node); err != nil {
+		return nil, err // the token is not for it
+	}
+	return c.lineTo(node, "")
+}
+
+// forsake ends what is open about a session that another node has now. One that is away would be
+// sent it again when it comes back: it is left.
+func (l *line) forsake(s *session) {
+	c := l.c
+	c.mu.Lock()
+	var calls []call
+	var asks []int64
+	away := l.away.Load() || l.ended
+	for id, open := range l.calls {
+		if away && open.session == s.id {
+			calls = append(calls, open)
+			delete(l.calls, id)
+		}
+	}
+	for n, a := range c.asks {
+		if a.line == l && a.session == s {
+			asks = append(asks, n)
+			delete(c.asks, n)
+			l.asks--
+		}
+	}
+	ended := l.ended
+	c.mu.Unlock()
+	for _, n := range asks {
+		s.show(l.ctx, s.at(), withdrawal(n))
+	}
+	lost := problem.New(problem.NodeOffline, "%s went away while it was done, and another node has session %s now: whether it was done is not known", l.node, s.id)
+	for _, open := range calls {
+		res := acp.NewError("0", viewer.ErrorOf(lost))
+		open.done(&res)
+	}
+	switch {
+	case ended:
+	case len(calls) > 0:
+		l.end(errors.New("it was away, and a session of it went to another node"))
+	default:
+		m := acp.NewRequest("0", methodDetach, rawjson.Object{}.String("sessionId", s.id).End())
+		_ = l.call(nil, &m, func(*acp.Message) {}) // of a line that takes nothing more nothing comes either
+	}
+}

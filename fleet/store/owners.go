@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+// maxOthers bounds the nodes that are known to have something of a session beside its owner. Beyond
+// it the one that was heard of longest ago is forgotten: what it has is then a session of its own.
+const maxOthers = 64
+
+// Line names a session over all nodes: as it moves it keeps its id, and when it was made.
+type Line struct {
+	Session string    `json:"session"`
+	Created time.Time `json:"created"`
+}
+
+// LineOf returns the line of a session as a node tells of it.
+func LineOf(i runtime.SessionInfo) Line { return Line{Session: i.ID, Created: i.CreatedAt.UTC()} }
+
+func (l Line) key() string {
+	return escape(l.Session) + "." + strconv.FormatInt(l.Created.UnixNano(), 10)
+}
+
+// Owner says which node has a session that was moved, or is being moved. One that never was has
+// none. Records are not changed once they are in the store.
+type Owner struct {
+	Line
+	Node string `json:"node"`
+	// Term grows by one with each move. Who has an earlier one has the session no more.
+	Term  uint64    `json:"term"`
+	Since time.Time `json:"since"`
+	Cwd   string    `json:"cwd,omitempty"` // of the session there, "" before the first move
+	// Others are nodes that have something of the session and do not own it; bounded by maxOthers.
+	Others []Other `json:"others,omitempty"`
+	Moving *Moving `json:"moving,omitempty"` // nil when it is not being moved
+}
+
+// Other is a node that has something of a session which another one owns.
+type Other struct {
+	Node string `json:"node"`
+	// LastSeq is the last event that went on from it, 0 for one that never owned the session. What
+	// it has behind that is no part of the session.
+	LastSeq uint64 `json:"lastSeq"`
+	// Missing is how many events it had told of that were lost with it, at most.
+	Missing uint64    `json:"missing,omitempty"`
+	Term    uint64    `json:"term"` // in which it owned the session
+	Until   time.Time `json:"until"`
+}
+
+// Moving is a move that has begun. It is stale when its hub lives no more, or does not know of it.
+type Moving struct {
+	ID    string    `json:"id"`
+	To    string    `json:"to"`
+	Hub   string    `json:"hub"`
+	Since time.Time `json:"since"`
+}
+
+// Other returns what is known of a node that is not the owner, nil for one that has nothing to do
+// with the session, or owns it.
+func (o *Owner) Other(node string) *Other {
+	if o == nil || node == o.Node {
+		return nil
+	}
+	if i := slices.IndexFunc(o.Others, func(l Other) bool { return l.Node == node }); i >= 0 {
+		return &o.Others[i]
+	}
+	return nil
+}
+
+// With returns a copy of the record with one of the others replaced, or added.
+func (o Owner) With(other Other) *Owner {
+	o.Others = append(slices.DeleteFunc(slices.Clone(o.Others), func(l Other) bool { return l.Node == other.Node }), other)
+	if len(o.Others) > maxOthers {
+		o.Others = o.Others[1:]
+	}
+	return &o
+}
+
+// Owner returns who has a session, nil when it has never been moved.
+func (s *Store) Owner(l Line) *Owner {
+	r, _ := s.owners.get(l.key())
+	return r.value
+}
+
+// Owners returns all owners, in no order.
+func (s *Store) Owners() []*Owner { return s.owners.all() }
+
+// OnOwner has f told of each change of an owner, in the order of the changes. It must not wait.
+func (s *Store) OnOwner(f func(*Owner)) { s.owned.Store(&f) }
+
+func (s *Store) ownerChanged(_ string, has bool, o *Owner) {
+	if f := s.owned.Load(); f != nil && has {
+		(*f)(o)
+	}
+}
+
+// HubLives reports whether a hub of this store runs, as far as this one knows.
+func (s *Store) HubLives(hub string) bool {
+	return hub == s.hub || s.server == nil && s.living.has(hub)
+}
+
+// UpdateOwner writes what change makes of the record that is there, which is nil for none and must
+// stay as it is. Of several who do so at the same time all see what the one before has written:
+// change may be called more than once. What it returns as an error ends it.
+func (s *Store) UpdateOwner(ctx context.Context, l Line, change func(*Owner) (*Owner, error)) (*Owner, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	for {
+		had, _ := s.owners.get(l.key())
+		next, err := change(had.value)
+		if err != nil {
+			return had.value, err
+		}
+		next.Line = l
+		_, err = s.owners.put(ctx, l.key(), next, had.revision)
+		if err == nil {
+			return next, nil
+		}
+		if !errors.Is(err, errChanged) {
+			return had.value, problem.Wrap(problem.Unavailable, err, "the hub cannot note who has session %s", l.Session)
+		}
+		if err := s.owners.awaitGone(ctx, l.key(), had.revision); err != nil {
+			return had.value, problem.Wrap(problem.Unavailable, err, "the hub cannot note who has session %s", l.Session)
+		}
+	}
+}
+
+// forgetOwner removes the owner of a session of which nothing is left.
+func (s *Store) forgetOwner(ctx context.Context, l Line) error {
+	for _, other := range s.Sessions() {
+		if LineOf(other.Info) == l {
+			return nil
+		}
+	}
+	had, known := s.owners.get(l.key())
+	if !known {
+		return nil
+	}
+	if err := s.owners.remove(ctx, l.key(), had.revision); err != nil && !errors.Is(err, errChanged) {
+		return fmt.Errorf("forget who has session %s: %w", l.Session, err)
+	}
+	return nil // somebody else has just written it, and it is used
+}
