@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -58,13 +60,20 @@ func initializeTwo(agent string, capabilities object) object {
 	return params
 }
 
-// initializeAs is initialize for commands whose user chooses the version.
+// initializeAs is initialize for commands whose user chooses the version. A gateway that
+// does not speak it is an error.
 func (l *link) initializeAs(ctx context.Context, version int, agent string, capabilities object) (json.RawMessage, error) {
-	params := initializeParams(agent, capabilities)
-	if version == acpversion.Two {
-		params = initializeTwo(agent, capabilities)
+	if version != acpversion.Two {
+		return l.initialize(ctx, agent, capabilities)
 	}
-	return l.call(ctx, acp.MethodInitialize, params)
+	res, err := l.call(ctx, acp.MethodInitialize, initializeTwo(agent, capabilities))
+	if err != nil {
+		return nil, err
+	}
+	if speaks, _ := rawjson.Member(res, "protocolVersion"); string(speaks) != strconv.Itoa(version) {
+		return nil, fmt.Errorf("the gateway speaks version %s of the protocol, not %d: leave out --acp %d", speaks, version, version)
+	}
+	return res, nil
 }
 
 // versionFlag says which version of the protocol a command speaks.

@@ -67,6 +67,9 @@ func (t *turn) nobodyAsked(note string) {
 
 // detail shows what a tool call would do.
 func detail(params json.RawMessage) string {
+	if command := rawjson.MemberString(params, "subject", "command"); command != "" {
+		return "\n  command: " + command
+	}
 	input, ok := rawjson.Member(callAsked(params), "rawInput")
 	if !ok {
 		return ""

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
@@ -14,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
-
-	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // maxEnclosure bounds one attachment, so that a wrong name does not fill the
@@ -87,11 +84,11 @@ func (a enclosure) text() bool {
 	return utf8.Valid(a.data) && bytes.IndexByte(a.data, 0) < 0
 }
 
-// block returns the attachment as a part of a prompt, for an agent with these
-// prompt capabilities. Text that cannot go along as a file goes as text.
-func (a enclosure) block(capabilities json.RawMessage) (any, error) {
+// block returns the attachment as a part of a prompt, for an agent that takes this in
+// prompts. Text that cannot go along as a file goes as text.
+func (a enclosure) block(takes map[string]bool) (any, error) {
 	kind, _, _ := strings.Cut(a.mime, "/")
-	embedded := rawjson.MemberBool(capabilities, "embeddedContext")
+	embedded := takes["embeddedContext"]
 	switch {
 	case a.link:
 		return object{"type": "resource_link", "uri": a.uri, "name": a.name}, nil
@@ -99,7 +96,7 @@ func (a enclosure) block(capabilities json.RawMessage) (any, error) {
 		return object{"type": "resource", "resource": object{"uri": a.uri, "mimeType": a.mime, "text": string(a.data)}}, nil
 	case a.text():
 		return object{"type": "text", "text": a.name + ":\n\n" + string(a.data)}, nil
-	case (kind == "image" || kind == "audio") && rawjson.MemberBool(capabilities, kind):
+	case (kind == "image" || kind == "audio") && takes[kind]:
 		return object{"type": kind, "mimeType": a.mime, "data": base64.StdEncoding.EncodeToString(a.data)}, nil
 	case kind == "image" || kind == "audio" || !embedded:
 		return nil, fmt.Errorf("attach %s: this agent takes no %s in prompts; let it read the file itself, or choose another agent", a.name, a.mime)

@@ -120,7 +120,7 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 			send(m.Clone())
 		}
 	}
-	l, err := dialLastingLink(ctx, o.target, o.retry, func(s string) { send(chatNote(s)) }, receive)
+	l, err := dialLastingLink(ctx, o.target, o.retry, func(s string) { send(chatNote(s)) }, nil, receive)
 	if err != nil {
 		return err
 	}

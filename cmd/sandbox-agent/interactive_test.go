@@ -11,15 +11,26 @@ import (
 	"testing"
 	"time"
 
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
 // startTurn runs a turn as at a terminal; keys is what is typed.
 func startTurn(t *testing.T, url, text string, keys io.Reader) (out, errOut *screen, signals chan os.Signal, end <-chan error) {
 	t.Helper()
+	return startTurnIn(t, acpversion.One, url, text, keys)
+}
+
+func startTurnIn(t *testing.T, version int, url, text string, keys io.Reader) (out, errOut *screen, signals chan os.Signal, end <-chan error) {
+	t.Helper()
+	return startTurnOf(t, promptOptions{target: target{endpoint: url}, acp: version, text: text}, keys)
+}
+
+func startTurnOf(t *testing.T, o promptOptions, keys io.Reader) (out, errOut *screen, signals chan os.Signal, end <-chan error) {
+	t.Helper()
 	out, errOut, signals = newScreen(), newScreen(), make(chan os.Signal, 2)
 	done := make(chan error, 1)
-	o := promptOptions{target: target{endpoint: url}, text: text, cwd: t.TempDir(), permission: permissionRules{others: ask}, interactive: true, colours: true}
+	o.cwd, o.permission, o.interactive, o.colours = t.TempDir(), permissionRules{others: ask}, true, true
 	go func() { done <- runTurn(t.Context(), o, signals, stdio{in: keys, out: out, err: errOut}) }()
 	return out, errOut, signals, done
 }
@@ -35,13 +46,15 @@ func endOf(t *testing.T, end <-chan error) error {
 	}
 }
 
-func TestTurn_PermissionAtTheTerminal(t *testing.T) {
+func TestTurn_PermissionAtTheTerminal(t *testing.T) { inBothVersions(t, permissionAtTheTerminal) }
+
+func permissionAtTheTerminal(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
 	for _, tt := range []struct{ keys, option string }{
 		{"9\nx\n1\n", "Allow"},
 		{"\n", "reject"},
 	} {
-		_, errOut, _, end := startTurn(t, url, "permission", strings.NewReader(tt.keys))
+		_, errOut, _, end := startTurnIn(t, versionNumber(t, speaks), url, "permission", strings.NewReader(tt.keys))
 		if err := endOf(t, end); err != nil {
 			t.Errorf("keys %q: %v", tt.keys, err)
 		}
@@ -51,9 +64,11 @@ func TestTurn_PermissionAtTheTerminal(t *testing.T) {
 	}
 }
 
-func TestTurn_QuestionsAtTheTerminal(t *testing.T) {
+func TestTurn_QuestionsAtTheTerminal(t *testing.T) { inBothVersions(t, questionsAtTheTerminal) }
+
+func questionsAtTheTerminal(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
-	out, errOut, _, end := startTurn(t, url, "question 2", strings.NewReader("1\n1\n"))
+	out, errOut, _, end := startTurnIn(t, versionNumber(t, speaks), url, "question 2", strings.NewReader("1\n1\n"))
 	if err := endOf(t, end); err != nil {
 		t.Error(err)
 	}
@@ -62,9 +77,11 @@ func TestTurn_QuestionsAtTheTerminal(t *testing.T) {
 	}
 }
 
-func TestTurn_InterruptCancels(t *testing.T) {
+func TestTurn_InterruptCancels(t *testing.T) { inBothVersions(t, interruptCancels) }
+
+func interruptCancels(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
-	out, errOut, signals, end := startTurn(t, url, "slow", strings.NewReader(""))
+	out, errOut, signals, end := startTurnIn(t, versionNumber(t, speaks), url, "slow", strings.NewReader(""))
 	out.await(t, `\S`)
 	signals <- os.Interrupt
 	if code := exitCode(endOf(t, end)); code != exitInterrupted {
@@ -72,7 +89,7 @@ func TestTurn_InterruptCancels(t *testing.T) {
 	}
 	errOut.await(t, "cancelling")
 	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut.String()), "session ")
-	code, events, _ := tool(t, "", "sessions", "events", id, "--endpoint", url)
+	code, events, _ := tool(t, "", "sessions", "events", id, "--json", "--endpoint", url)
 	if code != cmdline.ExitOK || !strings.Contains(events, "session/cancel") || !strings.Contains(events, "cancelled") {
 		t.Errorf("the session was not cancelled:\n%s", events)
 	}
@@ -255,6 +272,7 @@ func TestRPCStream_ShowsWhatHappens(t *testing.T) {
 func showsWhatHappens(t *testing.T, args ...string) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	address, cut := breaking(t, url)
 	_, _, errOut := tool(t, "", "prompt", "echo first")
 	id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
 
@@ -262,13 +280,19 @@ func showsWhatHappens(t *testing.T, args ...string) {
 	out := newScreen()
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, append([]string{"rpc", "stream", "--session", id, "--after", "0"}, args...), stdio{in: strings.NewReader(""), out: out, err: newScreen()})
+		done <- run(ctx, append([]string{"rpc", "stream", "--endpoint", address, "--session", id, "--after", "0"}, args...), stdio{in: strings.NewReader(""), out: out, err: newScreen()})
 	}()
 	out.await(t, `(?m)^\d+ session/update agent_message_chunk first$`)
+	cut() // it goes on after a break
 	if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo second"); code != cmdline.ExitOK {
 		t.Fatalf("exit %d: %s", code, errOut)
 	}
 	out.await(t, `(?m)^\d+ session/update agent_message_chunk second$`)
 	cancel()
 	<-done
+	for _, said := range []string{"first", "second"} {
+		if n := strings.Count(out.String(), "agent_message_chunk "+said); n != 1 {
+			t.Errorf("%s was shown %d times:\n%s", said, n, out)
+		}
+	}
 }

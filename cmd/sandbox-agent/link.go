@@ -74,8 +74,9 @@ func retryFlag(standard time.Duration) cli.Flag {
 
 // dialLastingLink is dialLink for commands that go on when the connection
 // breaks: note tells of it, no message is lost, and a gateway that is gone is
-// looked for as long as retry says. The first connection is tried once.
-func dialLastingLink(ctx context.Context, t target, retry time.Duration, note func(string), receive func(*link, acp.Message)) (*link, error) {
+// looked for as long as retry says. The first connection is tried once. gone, which may
+// be nil, is told of a session that could not be attached to again, and why.
+func dialLastingLink(ctx context.Context, t target, retry time.Duration, note func(string), gone func(session string, why *acp.Error), receive func(*link, acp.Message)) (*link, error) {
 	first, err := acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func dialLastingLink(ctx context.Context, t target, retry time.Duration, note fu
 		}
 		return acphttp.Dial(ctx, t.endpoint, acphttp.DialOptions{Token: t.token})
 	}
-	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Logger: slog.New(noteHandler(note))}), receive), nil
+	return newLink(lasting.New(lasting.Options{Dial: dial, GiveUp: retry, Gone: gone, Logger: slog.New(noteHandler(note))}), receive), nil
 }
 
 // noteHandler gives the messages of a log to people, as lines.

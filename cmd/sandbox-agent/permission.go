@@ -93,25 +93,25 @@ func anyOf[S ~string](values []S) string {
 // do not say it again. It is safe for concurrent use.
 type kindsSeen struct {
 	mu    sync.Mutex
-	kinds map[string]schema.ToolKind
+	kinds map[[2]string]schema.ToolKind // by session and call: subagents give ids of their own
 }
 
-// update takes a session update.
-func (s *kindsSeen) update(u json.RawMessage) {
+// update takes an update of a session.
+func (s *kindsSeen) update(session string, u json.RawMessage) {
 	switch rawjson.MemberString(u, "sessionUpdate") {
 	case "tool_call", "tool_call_update":
 	default:
 		return
 	}
-	id, kind := rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "kind")
+	id, kind := [2]string{session, rawjson.MemberString(u, "toolCallId")}, rawjson.MemberString(u, "kind")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch status := schema.ToolCallStatus(rawjson.MemberString(u, "status")); {
-	case status == schema.ToolCallStatusCompleted || status == schema.ToolCallStatusFailed:
+	switch status := rawjson.MemberString(u, "status"); {
+	case status == string(schema.ToolCallStatusCompleted) || status == string(schema.ToolCallStatusFailed) || status == "cancelled":
 		delete(s.kinds, id)
 	case kind != "":
 		if s.kinds == nil {
-			s.kinds = map[string]schema.ToolKind{}
+			s.kinds = map[[2]string]schema.ToolKind{}
 		}
 		s.kinds[id] = schema.ToolKind(kind)
 	}
@@ -123,9 +123,12 @@ func (s *kindsSeen) of(params json.RawMessage) schema.ToolKind {
 	if kind := rawjson.MemberString(call, "kind"); kind != "" {
 		return schema.ToolKind(kind)
 	}
+	if rawjson.MemberString(params, "subject", "type") == "command" {
+		return schema.ToolKindExecute
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if kind := s.kinds[rawjson.MemberString(call, "toolCallId")]; kind != "" {
+	if kind := s.kinds[[2]string{rawjson.MemberString(params, "sessionId"), rawjson.MemberString(call, "toolCallId")}]; kind != "" {
 		return kind
 	}
 	return schema.ToolKindOther
@@ -179,7 +182,7 @@ type ruledAnswers struct {
 // answered the message.
 func (a *ruledAnswers) receive(ctx context.Context, l *link, m acp.Message) (answered bool) {
 	if u := m.Update(); u != nil {
-		a.kinds.update(u)
+		a.kinds.update(m.Session(), u)
 	}
 	if !m.IsRequest() || m.Method() != acp.MethodSessionRequestPermission {
 		return false

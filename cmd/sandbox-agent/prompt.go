@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
@@ -45,7 +47,12 @@ continued with --session. With --close its agent ends with the command, with
 second one it is left.
 
 With --json every message is printed as it came, one per line, the answer to the
-prompt last, and nothing but an error on the standard error.`,
+prompt last, and nothing but an error on the standard error.
+
+With --acp 2 the gateway is spoken to in version 2 of the protocol. The agent's text is
+the same. The standard error has more: what commands print, what subagents do and say,
+notices, compactions, and what goes on in the background. With --json the messages are
+of that version: the last is the state_update that ends the turn.`,
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "agent", Usage: "agent for the new session, if not the gateway's default"},
 			&cli.StringFlag{Name: "session", Usage: "continue this session"},
@@ -61,6 +68,7 @@ prompt last, and nothing but an error on the standard error.`,
 			&cli.StringSliceFlag{Name: "attach", Usage: "file, - or address that goes along with the prompt; may be repeated"},
 			closeFlag(), deleteFlag(),
 			timeoutFlag(0),
+			versionFlag(),
 			&cli.Float64Flag{Name: "max-cost", Usage: "cancel the turn when the session has cost more than this, in the currency that the agent tells, 0 is never"},
 			retryFlag(15*time.Second),
 		),
@@ -82,6 +90,7 @@ type promptOptions struct {
 	target                     target
 	text                       string
 	agent, session, cwd        string
+	acp                        int // version of the protocol
 	model, mode                string
 	opened                     sessionOptions // what else a new session is given
 	ending                     ending
@@ -103,6 +112,9 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 	}
 	var err error
 	if o.target, err = targetOf(c); err != nil {
+		return o, err
+	}
+	if o.acp, err = versionOf(c); err != nil {
 		return o, err
 	}
 	if c.IsSet("max-cost") && !(o.maxCost >= 0 && o.maxCost <= math.MaxFloat64) { // nor NaN
@@ -152,17 +164,45 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 
 // prompt returns the prompt's blocks for the agent that answered initialize so.
 func (o promptOptions) prompt(initialized json.RawMessage) ([]any, error) {
-	capabilities, _ := rawjson.Member(initialized, "agentCapabilities", "promptCapabilities")
+	takes := promptTakes(initialized)
 	var blocks []any
 	if o.text != "" {
 		blocks = append(blocks, object{"type": "text", "text": o.text})
 	}
 	for _, a := range o.attachments {
-		b, err := a.block(capabilities)
+		b, err := a.block(takes)
 		if err != nil {
 			return nil, err
 		}
 		blocks = append(blocks, b)
 	}
 	return blocks, nil
+}
+
+// promptTakes returns what an agent takes in prompts, by the answer to initialize: version 1
+// says true of it, and version 2 has an object for it.
+func promptTakes(initialized json.RawMessage) map[string]bool {
+	takes := map[string]bool{}
+	for _, place := range [][]string{{"agentCapabilities", "promptCapabilities"}, {"capabilities", "session", "prompt"}} {
+		capabilities, _ := rawjson.Member(initialized, place...)
+		for _, what := range []string{"image", "audio", "embeddedContext"} {
+			v, _ := rawjson.Member(capabilities, what)
+			takes[what] = takes[what] || len(v) > 0 && (v[0] == '{' || string(v) == "true")
+		}
+	}
+	return takes
+}
+
+// mcpServers returns the MCP servers of a new session as the version of the protocol has them.
+func (o promptOptions) mcpServers() []any {
+	servers := []any{}
+	for _, s := range o.opened.mcp {
+		if server, ok := s.(object); ok && o.acp == acpversion.Two && server["type"] == nil {
+			server = maps.Clone(server)
+			server["type"] = "stdio"
+			s = server
+		}
+		servers = append(servers, s)
+	}
+	return servers
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"sync"
 	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
@@ -71,11 +70,17 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		return err
 	}
 	answers := ruledAnswers{rules: rules}
-	ends := turnEnds{wake: make(chan struct{}, 1)} // of version 2
-	var ours atomic.Bool                           // what arrives before is the answer to our own requests
+	ends := newTurnEnds() // of version 2
+	var ours atomic.Bool  // what arrives before is the answer to our own requests
+	session := c.String("session")
+	if session == "" {
+		session = rawjson.MemberString(params, "sessionId")
+	}
 	receive := func(l *link, m acp.Message) {
 		answered := answers.receive(ctx, l, m)
-		ends.note(m)
+		if m.Session() == session {
+			ends.note(m)
+		}
 		switch {
 		case raw:
 			if ours.Load() || !m.IsResponse() {
@@ -109,7 +114,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	id := rawjson.MemberString(res, "sessionId")
 	if id == "" {
-		id = rawjson.MemberString(params, "sessionId")
+		id = session
 	}
 	if ending.close || ending.delete {
 		t, terr := targetOf(c)
@@ -139,56 +144,6 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	fmt.Fprintln(std.out, out.String())
 	return ended
-}
-
-// turnEnds knows how turns of version 2 have ended, by their prompts' messages. note is
-// called by one goroutine.
-type turnEnds struct {
-	wake chan struct{} // something has ended
-
-	mu    sync.Mutex
-	last  string // the newest message of a person
-	ended map[string]string
-}
-
-func (e *turnEnds) note(m acp.Message) {
-	u := m.Update()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch string(m.UpdateKind()) {
-	case "user_message":
-		e.last = rawjson.MemberString(u, "messageId")
-	case "state_update":
-		if reason := rawjson.MemberString(u, "stopReason"); reason != "" && e.last != "" {
-			if e.ended == nil {
-				e.ended = map[string]string{}
-			}
-			e.ended[e.last] = reason
-			select {
-			case e.wake <- struct{}{}:
-			default:
-			}
-		}
-	}
-}
-
-// of waits for the end of the turn that the message began, and returns its stop reason.
-func (e *turnEnds) of(ctx context.Context, l *link, message string) (string, error) {
-	for {
-		e.mu.Lock()
-		reason := e.ended[message]
-		e.mu.Unlock()
-		if reason != "" {
-			return reason, nil
-		}
-		select {
-		case <-e.wake:
-		case <-l.ended:
-			return "", l.err
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		}
-	}
 }
 
 // rpcInitialize sends the user's own initialize as the connection's first

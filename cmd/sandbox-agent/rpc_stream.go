@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"sandboxagent.dev/sandbox-agent/acp"
-	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
@@ -19,8 +18,7 @@ func rpcStreamCommand(std stdio) *cli.Command {
 		Usage: "attach to a session and print every message",
 		Description: `Prints what the session's clients are sent until Ctrl-C. --after 0 begins with the
 session's first message, without --after only new ones are shown. Nothing is
-answered. With --json every message is printed as it came. With --acp 2 the
-connection is not replaced when it breaks.`,
+answered. With --json every message is printed as it came.`,
 		Flags: targetFlags(
 			retryFlag(time.Minute),
 			&cli.StringFlag{Name: "session", Usage: "the session"},
@@ -65,13 +63,7 @@ func rpcStream(c *cli.Context, std stdio) error {
 			fmt.Fprintln(std.out, summary(m))
 		}
 	}
-	dial := func() (*link, error) {
-		return dialLastingLink(ctx, t, max(c.Duration("retry"), 1), func(s string) { fmt.Fprintln(std.err, s) }, receive)
-	}
-	if speaks == acpversion.Two {
-		dial = func() (*link, error) { return dialLink(ctx, t, receive) }
-	}
-	l, err := dial()
+	l, err := dialLastingLink(ctx, t, max(c.Duration("retry"), 1), func(s string) { fmt.Fprintln(std.err, s) }, nil, receive)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
-func TestPrompt_PermissionRules(t *testing.T) {
+func TestPrompt_PermissionRules(t *testing.T) { inBothVersions(t, permissionRulesAreKept) }
+
+func permissionRulesAreKept(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	tests := []struct {
@@ -41,7 +43,7 @@ func TestPrompt_PermissionRules(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.rules, " ")+" "+tt.kind, func(t *testing.T) {
-			var args []string
+			args := []string{"--acp", speaks}
 			for _, r := range tt.rules {
 				args = append(args, "--permission", r)
 			}
@@ -54,16 +56,20 @@ func TestPrompt_PermissionRules(t *testing.T) {
 }
 
 func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
+	inBothVersions(t, exitCodeSaysHowTheTurnEnded)
+}
+
+func exitCodeSaysHowTheTurnEnded(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	for reason, want := range map[schema.StopReason]int{
 		schema.StopReasonEndTurn: cmdline.ExitOK, schema.StopReasonMaxTokens: exitEndedEarly, schema.StopReasonMaxTurnRequests: exitEndedEarly,
 		schema.StopReasonRefusal: exitRefused, schema.StopReasonCancelled: exitEndedEarly, "of_tomorrow": exitEndedEarly,
 	} {
-		if code, _, errOut := tool(t, "", "prompt", "stop "+string(reason)); code != want || (want != cmdline.ExitOK) != strings.Contains(errOut, "error: ") {
+		if code, _, errOut := tool(t, "", "prompt", "--acp", speaks, "stop "+string(reason)); code != want || (want != cmdline.ExitOK) != strings.Contains(errOut, "error: ") {
 			t.Errorf("%s: exit %d, want %d\n%s", reason, code, want, errOut)
 		}
-		code, out, _ := tool(t, "", "prompt", "--json", "stop "+string(reason))
+		code, out, _ := tool(t, "", "prompt", "--acp", speaks, "--json", "stop "+string(reason))
 		if last := out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]; code != want || !strings.Contains(last, `"stopReason":"`+string(reason)+`"`) {
 			t.Errorf("%s: exit %d, want %d; last line %s", reason, code, want, last)
 		}
@@ -71,14 +77,16 @@ func TestPrompt_ExitCodeSaysHowTheTurnEnded(t *testing.T) {
 }
 
 // What is left running after the time is over would go on to cost money.
-func TestPrompt_TimeoutCancelsTheTurn(t *testing.T) {
+func TestPrompt_TimeoutCancelsTheTurn(t *testing.T) { inBothVersions(t, timeoutCancelsTheTurn) }
+
+func timeoutCancelsTheTurn(t *testing.T, speaks string) {
 	if testing.Short() {
 		t.Skip("short runs leave out what takes many seconds")
 	}
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	for text, says := range map[string]string{"slow": "the turn was cancelled: it took", "hang": "the turn was cancelled, but the agent goes on"} {
-		code, _, errOut := tool(t, "", "prompt", text, "--timeout", "3s")
+		code, _, errOut := tool(t, "", "prompt", "--acp", speaks, text, "--timeout", "3s")
 		if code != exitTimeUp || !strings.Contains(errOut, "error: timed out") || !strings.Contains(errOut, says) {
 			t.Errorf("%s: exit %d, want %d\n%s", text, code, exitTimeUp, errOut)
 		}
@@ -89,7 +97,9 @@ func TestPrompt_TimeoutCancelsTheTurn(t *testing.T) {
 	}
 }
 
-func TestPrompt_Attachments(t *testing.T) {
+func TestPrompt_Attachments(t *testing.T) { inBothVersions(t, attachmentsGoAlong) }
+
+func attachmentsGoAlong(t *testing.T, speaks string) {
 	url, _ := start(t, "--default-agent", "mock")
 	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
 	dir := t.TempDir()
@@ -107,7 +117,7 @@ func TestPrompt_Attachments(t *testing.T) {
 	}
 	notes, shot, blob := file("my notes.md", []byte("# Notes\n")), file("shot.png", png), file("data.bin", []byte{0, 1, 255})
 
-	code, _, errOut := tool(t, "the diff\n", "prompt", "look", "--attach", notes, "--attach", shot, "--attach", blob, "--attach", "-", "--attach", "https://example.com/a/spec.html?x=1")
+	code, _, errOut := tool(t, "the diff\n", "prompt", "--acp", speaks, "look", "--attach", notes, "--attach", shot, "--attach", blob, "--attach", "-", "--attach", "https://example.com/a/spec.html?x=1")
 	if code != cmdline.ExitOK {
 		t.Fatalf("exit %d\n%s", code, errOut)
 	}
@@ -164,7 +174,7 @@ func TestEnclosure_SourcesAreText(t *testing.T) {
 		if kind, _, _ := strings.Cut(a.mime, "/"); err != nil || kind == "audio" || kind == "video" {
 			t.Errorf("%s is %s, %v", name, a.mime, err)
 		}
-		if block, err := a.block(json.RawMessage(`{"embeddedContext":true}`)); err != nil || !strings.Contains(fmt.Sprint(block), "a text") {
+		if block, err := a.block(map[string]bool{"embeddedContext": true}); err != nil || !strings.Contains(fmt.Sprint(block), "a text") {
 			t.Errorf("%s goes along as %v, %v", name, block, err)
 		}
 	}
@@ -172,7 +182,7 @@ func TestEnclosure_SourcesAreText(t *testing.T) {
 
 // What an agent does not take is said before anything is done; text always goes.
 func TestEnclosure_ForAgentsThatTakeLess(t *testing.T) {
-	none := json.RawMessage(`{}`)
+	none := map[string]bool{}
 	for name, tt := range map[string]struct {
 		enclosure
 		want, err string

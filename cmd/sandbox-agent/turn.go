@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // turn is one run of the prompt command.
@@ -24,6 +25,7 @@ type turn struct {
 	view  *view
 	asker *asker
 	link  *link
+	ends  *turnEnds // of version 2
 	news  *installing
 	ctx   context.Context // ends with the turn; for answers to the agent
 
@@ -51,7 +53,7 @@ type turn struct {
 // was given up is left behind when it does not end at once, because nobody reads what it
 // writes: the end of the process ends it as well.
 func runTurn(ctx context.Context, o promptOptions, signals <-chan os.Signal, std stdio) error {
-	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), sent: make(chan struct{}), dear: make(chan error, 1), left: make(chan error, 1), open: map[acp.ID]context.CancelFunc{}}
+	t := &turn{o: o, std: std, view: newView(std, o.colours, o.json), ends: newTurnEnds(), sent: make(chan struct{}), dear: make(chan error, 1), left: make(chan error, 1), open: map[acp.ID]context.CancelFunc{}}
 	t.asker = newAsker(std.in, t.view)
 	t.news = &installing{std: std, quiet: o.json}
 	ended := make(chan error, 1)
@@ -138,7 +140,8 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 		}
 		t.o.agent = agent
 	}
-	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, t.receive)
+	gone := func(_ string, why *acp.Error) { t.ends.fail(why) } // it has one session
+	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, gone, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -146,7 +149,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	t.mu.Lock()
 	t.link = link
 	t.mu.Unlock()
-	opened, err := link.initialize(ctx, agent, object{"requestQuestion": true, "installProgress": true})
+	opened, err := link.initializeAs(ctx, o.acp, agent, object{"requestQuestion": true, "installProgress": true})
 	if err != nil {
 		return err
 	}
@@ -166,12 +169,29 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	res, err := wait(ctx)
+	reason, err := t.ended(ctx, wait)
 	t.view.end()
 	if err != nil {
 		return err
 	}
-	return t.outcome(rawjson.MemberString(res, "stopReason"))
+	return t.outcome(reason)
+}
+
+// ended waits for the end of the turn, with what waits for the answer to its prompt, and
+// returns its stop reason. In version 2 a prompt that was cancelled before it began is
+// answered with an error.
+func (t *turn) ended(ctx context.Context, wait func(context.Context) (json.RawMessage, error)) (string, error) {
+	res, err := wait(ctx)
+	if t.o.acp != acpversion.Two {
+		return rawjson.MemberString(res, "stopReason"), err
+	}
+	if failure, ok := errors.AsType[*acp.Error](err); ok && failure.Code == acp.CodeCancelled {
+		return string(schema.StopReasonCancelled), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return t.ends.of(ctx, t.link, rawjson.MemberString(res, "messageId"))
 }
 
 const (
@@ -266,7 +286,7 @@ func (t *turn) openSession(ctx context.Context) error {
 				own[name] = v
 			}
 		}
-		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": append([]any{}, t.o.opened.mcp...), "_meta": meta(own)})
+		res, err = t.link.call(ctx, acp.MethodSessionNew, object{"cwd": t.o.cwd, "mcpServers": t.o.mcpServers(), "_meta": meta(own)})
 		id = rawjson.MemberString(res, "sessionId")
 		if err == nil && id == "" {
 			err = errors.New("the gateway's answer to session/new has no session id")
@@ -280,6 +300,7 @@ func (t *turn) openSession(ctx context.Context) error {
 	t.mu.Lock()
 	t.session = id
 	t.mu.Unlock()
+	t.view.opened(res)
 	t.view.note("session " + id)
 	unsupported, _ := rawjson.Member(res, "_meta", acp.MetaKey, "unsupported")
 	for _, u := range rawjson.Elements(unsupported) {
@@ -302,9 +323,16 @@ func (t *turn) choose(ctx context.Context, opened json.RawMessage, what, value, 
 	current := rawjson.MemberString(opened, what+"s", "current"+strings.ToUpper(what[:1])+what[1:]+"Id")
 	offered := current != ""
 	options, _ := rawjson.Member(opened, "configOptions")
+	name := "id"
+	if t.o.acp == acpversion.Two { // all that can be chosen is an option there
+		name, method, params = "configId", acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": what, "type": "id", "value": value}
+	}
 	for _, opt := range rawjson.Elements(options) {
-		if id := rawjson.MemberString(opt, "id"); id == what || rawjson.MemberString(opt, "category") == what {
-			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": id, "value": value}
+		if id := rawjson.MemberString(opt, name); id == what || rawjson.MemberString(opt, "category") == what {
+			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": t.session, "configId": id, "type": "id", "value": value}
+			if t.o.acp != acpversion.Two {
+				delete(params, "type")
+			}
 			current, offered = rawjson.MemberString(opt, "currentValue"), true
 			break
 		}
@@ -368,11 +396,13 @@ func (t *turn) receive(link *link, m acp.Message) {
 	if t.news.receive(m) {
 		return
 	}
-	if u := m.Update(); u != nil {
-		t.kinds.update(u)
-		if m.Session() == session {
-			t.pay(u)
-		}
+	u, own := m.Update(), m.Session() == session
+	if u != nil {
+		t.kinds.update(m.Session(), u)
+	}
+	if u != nil && own {
+		t.pay(u)
+		t.ends.note(m)
 	}
 	switch {
 	case m.IsRequest():
@@ -394,10 +424,13 @@ func (t *turn) receive(link *link, m acp.Message) {
 				cancel()
 			}
 		}
-	case m.IsNotification() && m.Session() == session && !t.o.json:
-		if u := m.Update(); u != nil {
-			t.view.update(u)
-		}
+	case u == nil || session == "" || t.o.json:
+	case t.o.acp == acpversion.Two && own:
+		t.view.updateTwo(u, "")
+	case t.o.acp == acpversion.Two:
+		t.view.updateTwo(u, m.Session())
+	case own:
+		t.view.update(u)
 	}
 }
 

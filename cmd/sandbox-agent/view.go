@@ -20,37 +20,36 @@ type view struct {
 	colours  bool
 	quiet    bool // no notes
 
-	mu     sync.Mutex
-	inText bool // the agent's text has an open line
-	inDim  bool // a thought has an open line
-	titles map[string]string
-	shown  map[string]string // a tool call's status as shown
+	mu        sync.Mutex
+	inText    bool   // the agent's text has an open line
+	inDim     bool   // a thought, or what others say, has an open line
+	others    string // whose words were shown last, "" when it was anything else
+	othersKey string // of them
+	titles    map[string]string
+	shown     map[string]string // a tool call's status as shown
+	two       *secondView
 }
 
 func newView(std stdio, colours, quiet bool) *view {
 	return &view{
 		out: std.out, err: std.err, together: terminal(std.out) && terminal(std.err), colours: colours, quiet: quiet,
-		titles: map[string]string{}, shown: map[string]string{},
+		titles: map[string]string{}, shown: map[string]string{}, two: newSecondView(),
 	}
 }
 
 const dim, plain = "\x1b[2m", "\x1b[0m"
 
-// update shows one session update. Unknown ones are left out.
+// update shows one session update of version 1. Unknown ones are left out.
 func (v *view) update(u json.RawMessage) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch rawjson.MemberString(u, "sessionUpdate") {
 	case "agent_message_chunk":
-		v.textLocked(u)
+		v.blockLocked(contentOf(u))
 	case "agent_thought_chunk":
-		if s := cmdline.Printable(rawjson.MemberString(u, "content", "text")); s != "" {
-			v.breakTextLocked()
-			v.dimLocked(s)
-			v.inDim = !strings.HasSuffix(s, "\n")
-		}
+		v.thoughtLocked(rawjson.MemberString(u, "content", "text"))
 	case "tool_call", "tool_call_update":
-		v.toolLocked(u)
+		v.toolLocked(u, "")
 	case "plan":
 		v.planLocked(u)
 	case "current_mode_update":
@@ -77,17 +76,31 @@ func storageOf(u json.RawMessage) string {
 	return "the gateway cannot write the session, and shows nothing of it until it can: " + rawjson.MemberString(storage, "reason")
 }
 
-func (v *view) textLocked(u json.RawMessage) {
-	if kind := rawjson.MemberString(u, "content", "type"); kind != "text" && kind != "" {
-		what := rawjson.MemberString(u, "content", "mimeType") + rawjson.MemberString(u, "content", "uri")
-		v.lineLocked("[" + kind + " " + what + "]")
+func contentOf(u json.RawMessage) json.RawMessage {
+	content, _ := rawjson.Member(u, "content")
+	return content
+}
+
+// blockLocked shows a block of what the agent says.
+func (v *view) blockLocked(block json.RawMessage) {
+	if kind := rawjson.MemberString(block, "type"); kind != "text" && kind != "" {
+		v.lineLocked(notText(kind, block))
 		return
 	}
-	s := rawjson.MemberString(u, "content", "text")
+	v.textLocked(rawjson.MemberString(block, "text"))
+}
+
+// notText names a block that cannot be shown in a terminal.
+func notText(kind string, block json.RawMessage) string {
+	return "[" + kind + " " + rawjson.MemberString(block, "mimeType") + rawjson.MemberString(block, "uri") + "]"
+}
+
+func (v *view) textLocked(s string) {
 	if s == "" {
 		return
 	}
 	v.breakDimLocked()
+	v.others = ""
 	if terminal(v.out) {
 		s = cmdline.Printable(s)
 	}
@@ -95,8 +108,42 @@ func (v *view) textLocked(u json.RawMessage) {
 	v.inText = !strings.HasSuffix(s, "\n")
 }
 
-func (v *view) toolLocked(u json.RawMessage) {
-	id, status := rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "status")
+func (v *view) thoughtLocked(s string) {
+	if s = cmdline.Printable(s); s == "" {
+		return
+	}
+	if v.others != "" {
+		v.breakDimLocked()
+		v.others = ""
+	}
+	v.breakTextLocked()
+	v.dimLocked(s)
+	v.inDim = !strings.HasSuffix(s, "\n")
+}
+
+// othersLocked shows what somebody else than the agent says: a command, or a subagent. Their
+// name stands before it, unless what they said last does. What has another key than that
+// begins a line.
+func (v *view) othersLocked(name, key, s string) {
+	if s = cmdline.Printable(s); s == "" {
+		return
+	}
+	switch {
+	case v.others != name:
+		v.lineLocked(cmdline.Shorten(cmdline.OneLine(name), summaryLen) + ":")
+		s = strings.TrimPrefix(s, "\n") // the line that it ends was ended
+	case v.othersKey != key:
+		v.breakDimLocked()
+	}
+	v.others, v.othersKey = name, key
+	v.dimLocked(s)
+	v.inDim = !strings.HasSuffix(s, "\n")
+}
+
+// toolLocked shows what a tool call has come to. session is that of a subagent whose call it
+// is: the ids of its calls are its own.
+func (v *view) toolLocked(u json.RawMessage, session string) {
+	id, status := session+" "+rawjson.MemberString(u, "toolCallId"), rawjson.MemberString(u, "status")
 	if title := cmdline.OneLine(rawjson.MemberString(u, "title")); title != "" {
 		v.titles[id] = title
 	}
@@ -107,13 +154,13 @@ func (v *view) toolLocked(u json.RawMessage) {
 		return
 	}
 	v.shown[id] = status
-	mark := map[string]string{"completed": "✓", "failed": "✗"}[status]
+	mark := map[string]string{"completed": "✓", "failed": "✗", "cancelled": "✗"}[status]
 	if mark == "" {
 		mark = "•"
 	}
 	title := v.titles[id]
 	if title == "" {
-		title = id
+		title = rawjson.MemberString(u, "toolCallId")
 	}
 	v.lineLocked(fmt.Sprintf("%s %s (%s)", mark, title, strings.ReplaceAll(status, "_", " ")))
 }
@@ -146,6 +193,7 @@ func (v *view) ask(s string) {
 	defer v.mu.Unlock()
 	v.breakDimLocked()
 	v.breakTextLocked()
+	v.others = ""
 	_, _ = io.WriteString(v.err, cmdline.Printable(s))
 }
 
@@ -163,6 +211,7 @@ func (v *view) end() {
 func (v *view) lineLocked(s string) {
 	v.breakDimLocked()
 	v.breakTextLocked()
+	v.others = ""
 	v.dimLocked(cmdline.Printable(s))
 	_, _ = io.WriteString(v.err, "\n")
 }
