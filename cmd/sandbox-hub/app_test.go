@@ -40,7 +40,7 @@ func TestRun_WrongUsage(t *testing.T) {
 		{"node list --timeout 0s", "--timeout must be more than 0", cmdline.ExitUsage},
 		{"node list --token-file " + filepath.Join(dir, "none"), "read token", cmdline.ExitFailure},
 		{"node list --endpoint http://127.0.0.1:9", "cannot reach the hub", cmdline.ExitUnreachable},
-		{"session", "a command is missing: list, show, transcript, remove", cmdline.ExitUsage},
+		{"session", "a command is missing: list, show, transcript, move, remove", cmdline.ExitUsage},
 		{"session show", "SESSION is missing", cmdline.ExitUsage},
 		{"session list --limit -1", "--limit cannot be negative", cmdline.ExitUsage},
 		{"serve --replica-bytes -1", "--replica-bytes cannot be negative", cmdline.ExitUsage},
