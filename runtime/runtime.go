@@ -61,6 +61,9 @@ type Options struct {
 	// MaxUnread bounds in bytes what all connections together do not read of answers that
 	// belong to no session; 0: each has its own bound only.
 	MaxUnread int64
+	// LogMemory bounds in bytes what the logs of all sessions together hold in memory, of
+	// those whose files take nothing, or that have none; 0: each has its own bound only.
+	LogMemory int64
 	// Memory has room for prompts that wait, for messages that an agent does not take yet,
 	// and for answers with events while they are made; nil has room for all.
 	Memory          *memory.Bound
@@ -140,7 +143,7 @@ func New(o Options) (*Runtime, error) {
 		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Connection: r.fromAgent, Ended: r.processEnded,
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
-			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
+			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, LogMemory: o.LogMemory, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
 			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Readers: r.readers, Left: o.Left,
 		})
 	}
@@ -231,6 +234,7 @@ func (r *Runtime) upkeep(ctx context.Context) {
 			for _, s := range r.sessions.All() {
 				s.Tidy(session.Bounds{Idle: r.o.IdleTimeout, Unattached: r.o.UnattachedTimeout, Background: r.o.BackgroundTimeout})
 			}
+			r.sessions.Shrink()
 			r.boundIdle()
 			r.agents.EndUnused()
 		}

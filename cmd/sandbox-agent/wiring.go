@@ -85,6 +85,7 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		MaxIdleProcesses:  cfg.maxIdleProcesses,
 		MaxIdleMemory:     cfg.maxIdleMemory,
 		MaxUnread:         cfg.maxMemory / 4,
+		LogMemory:         cfg.maxMemory / 8,
 		Memory:            messages,
 		Retention:         cfg.retention,
 		Observer:          told.Runtime(),

@@ -85,7 +85,7 @@ func (l *Log) roomLocked(need int) *block {
 	}
 	b := newBlock(l.next, max(size, need))
 	l.blocks = append(l.blocks, b)
-	l.held += cap(b.buf)
+	l.holdLocked(cap(b.buf))
 	l.beginLocked(b)
 	return b
 }
@@ -98,7 +98,7 @@ func (l *Log) beginLocked(b *block) {
 }
 
 // evictLocked keeps the bound: what the file does not have stays.
-func (l *Log) evictLocked() { l.dropLocked(l.o.Memory, func(b *block) bool { return b.whole() }) }
+func (l *Log) evictLocked() { l.dropLocked(l.mayHold(), func(b *block) bool { return b.whole() }) }
 
 // Forget lets the oldest entries of a log without a file go while it holds more than
 // keep bytes: those up to seq, which nobody needs any more.
@@ -115,7 +115,7 @@ func (l *Log) dropLocked(most int, may func(b *block) bool) {
 	n := 0
 	for l.held > most && n < len(l.blocks)-1 && may(l.blocks[n]) {
 		b := l.blocks[n]
-		l.held -= cap(b.buf)
+		l.holdLocked(-cap(b.buf))
 		b.retire()
 		l.blocks[n] = nil
 		n++

@@ -51,7 +51,8 @@ const (
 
 // Options are what a log is opened with. The zero value is of use.
 type Options struct {
-	Memory int // bytes kept in memory, 0 means DefaultMemory
+	Memory int     // bytes kept in memory, 0 means DefaultMemory
+	Budget *Budget // bounds the memory of all logs that share it; nil is no bound
 	Sync   Syncing
 	Stats  *Stats // is added to; nil counts nothing
 
@@ -310,13 +311,13 @@ func (l *Log) Err() error {
 }
 
 // Room waits while the file does not take entries and the memory that may be
-// used instead is full. Whoever appends without end calls it between flushes. It
+// used instead, by this log or by all, is full. Whoever appends without end calls it between flushes. It
 // ends with stop as well, and when the log is closed.
 func (l *Log) Room(stop <-chan struct{}) {
 	for {
 		l.mu.Lock()
 		mended := l.mended
-		if l.held <= 2*l.o.Memory+maxBlock {
+		if l.held <= 2*l.o.Memory+maxBlock && !l.o.Budget.Spent() {
 			mended = nil
 		}
 		l.mu.Unlock()

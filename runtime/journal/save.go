@@ -475,7 +475,8 @@ func (l *Log) Release(idle time.Duration) {
 	for _, b := range l.blocks {
 		b.retire()
 	}
-	l.blocks, l.held = nil, 0
+	l.blocks = nil
+	l.holdLocked(-l.held)
 }
 
 // Close flushes, syncs and closes the log. Entries that are still in memory can
@@ -492,6 +493,7 @@ func (l *Log) Close() error {
 		}
 		l.closed = true
 		close(l.stop)
+		l.leaveLocked()
 	}
 	if l.file != nil {
 		err = errors.Join(err, l.closeFileLocked())

@@ -48,7 +48,8 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 	for _, b := range l.blocks {
 		b.retire()
 	}
-	l.blocks, l.held = nil, 0
+	l.blocks = nil
+	l.holdLocked(-l.held)
 	return was - l.size, nil
 }
 

@@ -114,7 +114,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 // logOptions says how the session's log is kept.
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
-		Stats: &s.set.counts, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
+		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
 		Reached: s.reached, About: func() []byte { return s.set.store.about(s.id) },
 	}
 	if s.set.store.dir == "" {

@@ -41,6 +41,10 @@ type Options struct {
 	Tasks    *agents.Tasks // run the work that nobody waits for
 	Memory   *memory.Bound // of prompts that wait
 
+	// LogMemory bounds in bytes what all logs together hold in memory; 0: each has its own
+	// bound only.
+	LogMemory int64
+
 	// Left ends what a gateway that was killed has left of a session that arrived, in its
 	// folder; kept returns a text that is kept beside a session of an id. May be nil.
 	Left func(folder string, kept func(id, name string) ([]byte, error)) error
@@ -57,6 +61,7 @@ type Set struct {
 	syncer  syncer
 	asks    askTable
 	counts  journal.Stats // of all logs of sessions
+	budget  *journal.Budget
 	trouble trouble
 	changes changes
 	prompts *memory.Share // that wait, or that an agent may not have read
@@ -71,6 +76,9 @@ type Set struct {
 // are needed.
 func NewSet(o Options) (*Set, error) {
 	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
+	if o.LogMemory > 0 {
+		set.budget = journal.NewBudget(o.LogMemory)
+	}
 	set.asks.open = map[int64]*ask{}
 	set.syncer.init(o.Fsync)
 	if o.DataDir == "" {
@@ -102,6 +110,19 @@ func NewSet(o Options) (*Set, error) {
 func (set *Set) Run(ctx context.Context) {
 	set.o.Tasks.Go(func() { set.closeFiles(ctx) })
 	set.syncer.run(ctx)
+}
+
+// Shrink has the logs keep their shares, while all together hold more memory than they
+// may: also those that nobody writes to.
+func (set *Set) Shrink() {
+	if !set.budget.Spent() {
+		return
+	}
+	for _, s := range set.All() {
+		if l := s.logp.Load(); l != nil {
+			l.Shrink()
+		}
+	}
 }
 
 // opened is told when a log has opened its file.
