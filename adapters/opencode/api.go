@@ -74,6 +74,10 @@ func (s *server) call(ctx context.Context, method, path string, body, result any
 // the process ended when it did. What was sent and answered is in no error: both
 // hold secrets.
 func (s *server) send(ctx context.Context, method, path string, body, result any) error {
+	return s.sendBy(s.http, ctx, method, path, body, result)
+}
+
+func (s *server) sendBy(way *http.Client, ctx context.Context, method, path string, body, result any) error {
 	what := method + " " + strings.SplitN(path, "?", 2)[0]
 	var content io.Reader
 	if body != nil {
@@ -91,7 +95,7 @@ func (s *server) send(ctx context.Context, method, path string, body, result any
 		r.Header.Set("Content-Type", "application/json")
 	}
 	r.SetBasicAuth(user, s.pass)
-	resp, err := s.http.Do(r)
+	resp, err := way.Do(r)
 	if err != nil {
 		return s.broken(ctx, what, err)
 	}

@@ -3,6 +3,7 @@ package opencode
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -212,6 +213,23 @@ func TestLive_ServerDies(t *testing.T) {
 	again.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	if err := again.Ended(); err == nil {
 		t.Error("the server that hangs has not ended")
+	}
+	// A prompt to a server that has just died has reached nobody: it may be given to another.
+	third := w.open(schema.ClientCapabilities{}, nil)
+	third.Must(acp.MethodSessionLoad, &schema.LoadSessionRequest{SessionID: id, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
+	srv, _ := w.probe.agent.servers.Open(asConfigured)
+	kill(t, third)
+	for { // until it is dead it takes connections
+		conn, err := net.Dial("tcp", strings.TrimPrefix(srv.base, "http://"))
+		if err != nil {
+			break
+		}
+		_ = conn.Close()
+	}
+	prompt := acp.NewRequest("900", acp.MethodSessionPrompt, []byte(`{"sessionId":"`+string(id)+`","prompt":[{"type":"text","text":"say never"}]}`))
+	noticed := third.Conn.Write(t.Context(), prompt) != nil // before: the prompt is not this process's
+	if err := third.Ended(); err == nil || !noticed && !third.Conn.(adapters.Untaker).Untaken(string(id)) {
+		t.Errorf("a prompt to a dead server counts as taken: %v", err)
 	}
 	if found := unpacked(); len(found) > 0 {
 		t.Errorf("after all servers there is still %v", found)

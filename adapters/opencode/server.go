@@ -34,15 +34,16 @@ var ladder = process.Ladder{Term: 3 * time.Second}
 
 // server is an OpenCode process.
 type server struct {
-	a     *agent
-	kind  kind
-	log   *slog.Logger
-	child *bridge.Child
-	http  *http.Client
-	base  string // http://127.0.0.1:PORT
-	pass  string
-	open  error  // why commands can see the password; nil when they cannot
-	clean func() // removes what the process has unpacked
+	a       *agent
+	kind    kind
+	log     *slog.Logger
+	child   *bridge.Child
+	http    *http.Client
+	prompts *http.Client // each on a connection of its own
+	base    string       // http://127.0.0.1:PORT
+	pass    string
+	open    error  // why commands can see the password; nil when they cannot
+	clean   func() // removes what the process has unpacked
 
 	users int // requests that need it beside its sessions; guarded by the agent's mu
 
@@ -100,6 +101,8 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 	s.http = &http.Client{Transport: &http.Transport{
 		DialContext: a.dial, DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
 	}}
+	// A process that has died takes no new connection, so such a prompt has reached nobody.
+	s.prompts = &http.Client{Transport: &http.Transport{DialContext: a.dial, DisableCompression: true, DisableKeepAlives: true}}
 	args := append(slices.Clone(a.o.Program.Args), "serve", "--hostname", "127.0.0.1", "--port", strconv.Itoa(port))
 	env, open, err := a.environ(ctx, k, s.pass)
 	if err != nil {

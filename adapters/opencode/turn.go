@@ -3,6 +3,7 @@ package opencode
 import (
 	"context"
 	"errors"
+	"net/http/httptrace"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ type work struct {
 	trailed   map[string]bool // messages after whose end the session was idle
 	failure   *failure        // the newest error that was reported
 
+	taken  func()        // says that the server may have read the request
 	posted chan struct{} // closed when the request was answered, or failed
 	all    bool          // shown is closed
 	shown  chan struct{} // closed when everything of the turn was shown
@@ -127,6 +129,7 @@ func (s *session) begin(t *turn.Turn[work], c *call) error {
 	if s.stopped {
 		return bridge.ErrClosed
 	}
+	t.Work.taken = s.a.conn.Offer(string(s.id))
 	s.work.Go(func() { s.carryOut(t, c) })
 	return nil
 }
@@ -170,7 +173,8 @@ func (s *session) post(c *call, t *work) error {
 	if c.body != nil {
 		body = c.body
 	}
-	err := s.srv.send(s.ctx, "POST", s.path(c.path), body, result)
+	connected := httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { t.taken() }})
+	err := s.srv.sendBy(s.srv.prompts, connected, "POST", s.path(c.path), body, result)
 	if err != nil && refused(err) == nil && s.ctx.Err() == nil && c.turn {
 		if _, dead := errors.AsType[*adapters.ExitError](err); !dead {
 			s.log.Warn("a prompt's connection broke", "err", err)

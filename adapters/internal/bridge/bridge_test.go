@@ -117,8 +117,10 @@ func TestConn_WhatWasSaidComesBeforeTheFailure(t *testing.T) {
 // Of a prompt that the process has certainly not read that is known, however the process
 // has ended; of others nothing is.
 func TestConn_Untaken(t *testing.T) {
-	c, _ := open(func(context.Context, *talker) error { return nil })
+	asked, silent := make(chan struct{}), make(chan struct{})
+	c, _ := open(func(context.Context, *talker) error { asked <- struct{}{}; <-silent; return nil })
 	defer c.Close()
+	defer close(silent)
 	for _, one := range []struct {
 		script  string // says when it has read what it reads
 		fails   bool
@@ -161,8 +163,16 @@ func TestConn_Untaken(t *testing.T) {
 		}
 	}
 	write(t, c, promptFrame)
+	<-asked
 	if c.Untaken("S") {
 		t.Error("a prompt of which the agent has said nothing counts as untaken")
+	}
+	taken := c.Offer("S")
+	if !c.Untaken("S") {
+		t.Error("a prompt that was offered counts as taken")
+	}
+	if taken(); c.Untaken("S") {
+		t.Error("a prompt that was taken counts as untaken")
 	}
 }
 

@@ -75,6 +75,9 @@ func (e agentEnd) Read() (acp.Message, error) {
 	}
 	select {
 	case m := <-e.c.up:
+		if m.Method() == acp.MethodSessionPrompt {
+			e.c.prompts.Delete(m.Session()) // until the agent says more
+		}
 		return m, nil
 	case <-e.c.gone:
 		return acp.Message{}, io.EOF
@@ -106,8 +109,10 @@ func (c *Conn) Write(ctx context.Context, m acp.Message) error {
 	default:
 	}
 	switch m.Method() {
-	case acp.MethodSessionPrompt, acp.MethodSessionClose, acp.MethodSessionDelete:
-		c.prompts.Delete(m.Session()) // until the agent says more
+	case acp.MethodSessionPrompt:
+		c.prompts.Store(m.Session(), gift{}) // the agent may never read it
+	case acp.MethodSessionClose, acp.MethodSessionDelete:
+		c.prompts.Delete(m.Session())
 	}
 	select {
 	case c.up <- m.Clone():
@@ -165,6 +170,13 @@ func (c *Conn) Give(session string, p *process.Process, write func() error) erro
 		c.prompts.Store(session, gift{})
 	}
 	return err
+}
+
+// Offer says that a prompt of a session is about to be given to a process, and has reached
+// none until taken is called.
+func (c *Conn) Offer(session string) (taken func()) {
+	c.prompts.Store(session, gift{})
+	return func() { c.prompts.Delete(session) }
 }
 
 // Untaken implements [adapters.Untaker].
