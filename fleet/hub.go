@@ -33,8 +33,11 @@ type Options struct {
 	UI         iofs.FS // the web page, served before each node
 	// Replicate has the sessions of nodes copied into the store.
 	Replicate bool
-	Version   string
-	Logger    *slog.Logger // nil discards
+	// Bundles has what agents keep of sessions stored, too, so that they can go on without
+	// their node.
+	Bundles bool
+	Version string
+	Logger  *slog.Logger // nil discards
 }
 
 // Hub is the hub's http.Handler.
@@ -56,6 +59,7 @@ type Hub struct {
 	copies    *replica.Share
 	searching chan struct{} // searches
 	reading   chan struct{} // transcripts that are written
+	bundling  chan struct{} // bundles that are fetched
 
 	serving  sync.WaitGroup  // requests; the HTTP server does not wait for those it gave away
 	stop     context.Context // done when everything must end
@@ -72,6 +76,7 @@ func New(o Options) *Hub {
 	h := &Hub{
 		o: o, log: o.Logger, routes: Routes(), page: control.NewPage(o.UI),
 		copies: replica.NewShare(), searching: make(chan struct{}, maxSearching), reading: make(chan struct{}, maxReading),
+		bundling: make(chan struct{}, maxBundling),
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)

@@ -77,7 +77,7 @@ func startHubWith(t testing.TB, name string, o store.Options, replicate bool) *h
 		t.Fatal(err)
 	}
 	h.hub = fleet.New(fleet.Options{
-		Store: h.store, AdminToken: adminToken, Version: "test", Replicate: replicate, CORS: control.CORS{Origins: []string{"https://page.example"}},
+		Store: h.store, AdminToken: adminToken, Version: "test", Replicate: replicate, Bundles: replicate, CORS: control.CORS{Origins: []string{"https://page.example"}},
 		UI: fstest.MapFS{"index.html": {Data: []byte("the hub's own page")}},
 	})
 	close(ready)

@@ -47,6 +47,8 @@ type serveConfig struct {
 	replicas        int
 	copies          bool
 	copyBytes       int64
+	bundles         bool
+	bundleBytes     int64
 	adminToken      string
 	cors            control.CORS
 	tlsCert, tlsKey string
@@ -75,6 +77,8 @@ seconds; a second one ends it at once.`,
 			&cli.StringFlag{Name: "advertise", Usage: "address by which other hubs of the NATS servers reach this one (default: the one it listens on, unless that is all of the machine's)", EnvVars: env("ADVERTISE")},
 			&cli.BoolFlag{Name: "no-replicas", Usage: "copy no sessions of nodes; copies that were made before can still be read", EnvVars: env("NO_REPLICAS")},
 			&cli.Int64Flag{Name: "replica-bytes", Usage: "the most bytes of copies, 0 is no bound; at the bound nothing more is copied until sessions are removed", EnvVars: env("REPLICA_BYTES")},
+			&cli.BoolFlag{Name: "no-bundles", Usage: "do not keep what agents keep of sessions: they cannot go on without their node then", EnvVars: env("NO_BUNDLES")},
+			&cli.Int64Flag{Name: "bundle-bytes", Usage: "the most bytes of what agents keep, 0 is no bound; at the bound nothing newer is kept until sessions are removed", Value: 8 << 30, EnvVars: env("BUNDLE_BYTES")},
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
@@ -102,6 +106,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	cfg := serveConfig{
 		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"), dataDir: c.String("data-dir"),
 		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"), copyBytes: c.Int64("replica-bytes"),
+		bundles: !c.Bool("no-bundles") && !c.Bool("no-replicas"), bundleBytes: c.Int64("bundle-bytes"),
 		advertise: c.String("advertise"),
 		cors:      control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
 		tlsCert:   c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
@@ -122,8 +127,8 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
 		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
-	case cfg.copyBytes < 0:
-		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
+	case cfg.copyBytes < 0 || cfg.bundleBytes < 0:
+		return cfg, cmdline.Usagef(c, "--replica-bytes and --bundle-bytes cannot be negative")
 	case cfg.maxConnections < 1:
 		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
 	}
@@ -165,7 +170,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		return err
 	}
 	defer noticeSleep()()
-	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
+	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, BundleBytes: cfg.bundleBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
 	if cfg.nats == "" {
 		unlock, err := claim.DirSoon(cfg.dataDir)
 		if err != nil {
@@ -196,7 +201,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		_ = ln.Close()
 		return err
 	}
-	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Version: version, Logger: log})
+	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, Version: version, Logger: log})
 	hub.Store(h)
 	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
 	srv := newHTTPServer(h, connections, log)

@@ -29,6 +29,8 @@ type Options struct {
 	// LogBytes bounds the events that are kept, in bytes; 0 is no bound. At the bound
 	// no more are taken until some are removed.
 	LogBytes int64
+	// BundleBytes bounds the bundles that are kept, likewise.
+	BundleBytes int64
 	// Hub names this hub among those that share the store.
 	Hub string
 	// Advertise is the address by which they reach it; "" when they cannot.
@@ -55,6 +57,7 @@ type Store struct {
 	js       jetstream.JetStream
 	events   jetstream.Stream // the log
 	part     int              // bytes of a message of the log
+	bundles  jetstream.ObjectStore
 	stop     context.CancelFunc
 	ended    chan struct{}         // closed when the lease is not renewed any more
 	refused  atomic.Pointer[error] // why the lease was not renewed last; nil when it was
@@ -134,6 +137,9 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if err = s.openLog(ctx, js, kept.Replicas, o.LogBytes); err != nil {
+		return err
+	}
+	if err = s.openBundles(ctx, js, kept.Replicas, o.BundleBytes); err != nil {
 		return err
 	}
 	// On the disk, too: what servers have in memory only cannot be written any more once
