@@ -70,3 +70,37 @@ func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
+
+// A hub that is killed while it writes a bundle leaves nothing of it.
+func TestBundles_KilledWhileOneIsWritten(t *testing.T) {
+	const most = 4 << 20
+	dir := t.TempDir()
+	s := open(t, "one", store.Options{Dir: dir, BundleBytes: most}, nil)
+	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+	whole := bytes.Repeat([]byte("x"), 1<<20)
+	if _, err := s.PutBundle(t.Context(), id, 1, bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	// The store goes away in the middle, as with its process.
+	_, err := s.PutBundle(t.Context(), store.ReplicaID{Node: "box", Session: "other", Epoch: 1}, 1, io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("y"), 2<<20)), closing{s}))
+	if err == nil {
+		t.Fatal("it was written to its end")
+	}
+	s = open(t, "two", store.Options{Dir: dir, BundleBytes: most}, nil)
+	defer s.Close()
+	if _, err := s.PutBundle(t.Context(), id, 2, bytes.NewReader(bytes.Repeat([]byte("z"), 2<<20))); err != nil {
+		t.Errorf("there is no room for one: %v", err)
+	}
+	if b, body, err := s.Bundle(t.Context(), id); err != nil || b.LastSeq != 2 {
+		t.Errorf("%+v, %v", b, err)
+	} else if err := body.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type closing struct{ s *store.Store }
+
+func (c closing) Read([]byte) (int, error) {
+	c.s.Close()
+	return 0, errors.New("killed")
+}

@@ -46,21 +46,22 @@ type Store struct {
 	server *server.Server // nil for a cluster
 	conn   *nats.Conn
 
-	nodes    *bucket[Node]
-	tokens   *bucket[kept]
-	hubs     *bucket[lease]
-	sessions *bucket[*Session]
-	owners   *bucket[*Owner]
-	owned    atomic.Pointer[func(*Owner)] // is told of changes of them
-	gates    gates
-	living   living
-	js       jetstream.JetStream
-	events   jetstream.Stream // the log
-	part     int              // bytes of a message of the log
-	bundles  jetstream.ObjectStore
-	stop     context.CancelFunc
-	ended    chan struct{}         // closed when the lease is not renewed any more
-	refused  atomic.Pointer[error] // why the lease was not renewed last; nil when it was
+	nodes        *bucket[Node]
+	tokens       *bucket[kept]
+	hubs         *bucket[lease]
+	sessions     *bucket[*Session]
+	owners       *bucket[*Owner]
+	owned        atomic.Pointer[func(*Owner)] // is told of changes of them
+	gates        gates
+	living       living
+	js           jetstream.JetStream
+	events       jetstream.Stream // the log
+	part         int              // bytes of a message of the log
+	bundles      jetstream.ObjectStore
+	bundleStream jetstream.Stream // in which they are
+	stop         context.CancelFunc
+	ended        chan struct{}         // closed when the lease is not renewed any more
+	refused      atomic.Pointer[error] // why the lease was not renewed last; nil when it was
 
 	left func(node, hub string) // see Open
 }
