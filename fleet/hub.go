@@ -36,8 +36,11 @@ type Options struct {
 	// Bundles has what agents keep of sessions stored, too, so that they can go on without
 	// their node.
 	Bundles bool
-	Version string
-	Logger  *slog.Logger // nil discards
+	// OnLoss says for which nodes sessions go on elsewhere when they are away for LossGrace.
+	OnLoss    []OnLoss
+	LossGrace time.Duration
+	Version   string
+	Logger    *slog.Logger // nil discards
 }
 
 // Hub is the hub's http.Handler.
@@ -71,7 +74,7 @@ type Hub struct {
 
 var _ http.Handler = (*Hub)(nil)
 
-// New returns a hub. It starts nothing.
+// New returns a hub. It starts nothing; see [Hub.Run].
 func New(o Options) *Hub {
 	h := &Hub{
 		o: o, log: o.Logger, routes: Routes(), page: control.NewPage(o.UI),

@@ -49,6 +49,8 @@ type serveConfig struct {
 	copyBytes       int64
 	bundles         bool
 	bundleBytes     int64
+	onLoss          []fleet.OnLoss
+	lossGrace       time.Duration
 	adminToken      string
 	cors            control.CORS
 	tlsCert, tlsKey string
@@ -79,6 +81,8 @@ seconds; a second one ends it at once.`,
 			&cli.Int64Flag{Name: "replica-bytes", Usage: "the most bytes of copies, 0 is no bound; at the bound nothing more is copied until sessions are removed", EnvVars: env("REPLICA_BYTES")},
 			&cli.BoolFlag{Name: "no-bundles", Usage: "do not keep what agents keep of sessions: they cannot go on without their node then", EnvVars: env("NO_BUNDLES")},
 			&cli.Int64Flag{Name: "bundle-bytes", Usage: "the most bytes of what agents keep, 0 is no bound; at the bound nothing newer is kept until sessions are removed", Value: 8 << 30, EnvVars: env("BUNDLE_BYTES")},
+			&cli.StringSliceFlag{Name: "on-node-loss", Usage: "what becomes of sessions whose node is lost: read, or move to the node with the least work; move:NAME=VALUE is for nodes with that label, among each other, with + between several; may be repeated", Value: cli.NewStringSlice("read"), EnvVars: env("ON_NODE_LOSS")},
+			&cli.DurationFlag{Name: "node-loss-after", Usage: "a node that is offline for this long is lost, for --on-node-loss", Value: time.Minute, EnvVars: env("NODE_LOSS_AFTER")},
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
@@ -129,6 +133,8 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
 	case cfg.copyBytes < 0 || cfg.bundleBytes < 0:
 		return cfg, cmdline.Usagef(c, "--replica-bytes and --bundle-bytes cannot be negative")
+	case c.Duration("node-loss-after") < leastLossGrace:
+		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
 	case cfg.maxConnections < 1:
 		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
 	}
@@ -145,6 +151,13 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--log-format %s: use text or json", f)
 	}
 	var err error
+	cfg.lossGrace = c.Duration("node-loss-after")
+	if cfg.onLoss, err = fleet.ParseOnLoss(c.StringSlice("on-node-loss")); err != nil {
+		return cfg, cmdline.Usagef(c, "--on-node-loss: %v", err)
+	}
+	if len(cfg.onLoss) > 0 && !cfg.bundles {
+		return cfg, cmdline.Usagef(c, "--on-node-loss move needs what agents keep: do not say --no-bundles or --no-replicas")
+	}
 	if file := c.String("admin-token-file"); file != "" {
 		if cfg.adminToken, err = cmdline.TokenIn(file); err != nil {
 			return cfg, err
@@ -161,6 +174,9 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 
 // leastAdminToken is the length of an admin token that nobody guesses.
 const leastAdminToken = 20
+
+// leastLossGrace is what a node needs to come back by itself.
+const leastLossGrace = 20 * time.Second
 
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
@@ -201,8 +217,15 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		_ = ln.Close()
 		return err
 	}
-	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, Version: version, Logger: log})
+	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, Version: version, Logger: log})
 	hub.Store(h)
+	running, stopRunning := context.WithCancel(ctx)
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		h.Run(running)
+	}()
+	defer func() { stopRunning(); <-ran }()
 	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
 	srv := newHTTPServer(h, connections, log)
 	bounded := connections.Listen(ln)
