@@ -56,15 +56,15 @@ func (s *Server) exportSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	keep, workspace := false, false
-	if err := flags(c, map[string]*bool{"keepSecrets": &keep, "workspace": &workspace}); err != nil {
+	keep, workspace, open, log := false, false, false, true
+	if err := flags(c, map[string]*bool{"keepSecrets": &keep, "workspace": &workspace, "open": &open, "log": &log}); err != nil {
 		return err
 	}
 	patterns, err := transcript.Patterns(c.QueryParams()["redact"])
 	if err != nil {
 		return problem.New(problem.InvalidRequest, "%v", err).With("parameter", "redact")
 	}
-	d := runtime.Departure{Clean: transcript.Cleaner(patterns, keep), Workspace: workspace}
+	d := runtime.Departure{Clean: transcript.Cleaner(patterns, keep), Workspace: workspace, Open: open, WithoutLog: !log}
 	if workspace {
 		if err := s.workspaces(); err != nil {
 			return err

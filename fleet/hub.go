@@ -33,6 +33,12 @@ type Options struct {
 	UI         iofs.FS // the web page, served before each node
 	// Replicate has the sessions of nodes copied into the store.
 	Replicate bool
+	// Bundles has what agents keep of sessions stored, too, so that they can go on without
+	// their node.
+	Bundles bool
+	// OnLoss says for which nodes sessions go on elsewhere when they are away for LossGrace.
+	OnLoss    []OnLoss
+	LossGrace time.Duration
 	Version   string
 	Logger    *slog.Logger // nil discards
 }
@@ -56,6 +62,7 @@ type Hub struct {
 	copies    *replica.Share
 	searching chan struct{} // searches
 	reading   chan struct{} // transcripts that are written
+	bundling  chan struct{} // bundles that are fetched
 
 	serving  sync.WaitGroup  // requests; the HTTP server does not wait for those it gave away
 	stop     context.Context // done when everything must end
@@ -67,11 +74,12 @@ type Hub struct {
 
 var _ http.Handler = (*Hub)(nil)
 
-// New returns a hub. It starts nothing.
+// New returns a hub. It starts nothing; see [Hub.Run].
 func New(o Options) *Hub {
 	h := &Hub{
 		o: o, log: o.Logger, routes: Routes(), page: control.NewPage(o.UI),
 		copies: replica.NewShare(), searching: make(chan struct{}, maxSearching), reading: make(chan struct{}, maxReading),
+		bundling: make(chan struct{}, maxBundling),
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)

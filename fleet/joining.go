@@ -53,9 +53,11 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	h.metrics.joins.WithLabelValues("joined").Inc()
 	l := h.newLink(hello.Name, t, held.Revision())
 	if h.o.Replicate {
+		l.attendant = h.newAttendant(hello.Name)
 		l.follower = replica.New(replica.Options{
 			Store: h.o.Store, Node: held.Node(), Carrier: l.carrier, Share: h.copies, Logger: h.log,
 			Copied: func(events int) { h.metrics.copied.Add(float64(events)) },
+			Noted:  l.attendant.noted,
 		})
 	}
 	h.hold(l, c, leave)
@@ -74,6 +76,7 @@ func (h *Hub) hold(l *link, c call, leave func()) {
 	var own sync.WaitGroup
 	if l.follower != nil {
 		own.Go(func() { l.follower.Run(l.ctx) })
+		own.Go(func() { l.attendant.run(l.ctx) })
 	}
 	why := "its tunnel ended"
 	select {
@@ -133,12 +136,13 @@ func introduced(r *http.Request, t store.Token) (tunnel.Hello, error) {
 
 // link is a node whose tunnel this hub holds.
 type link struct {
-	name     string
-	tunnel   *tunnel.Tunnel
-	revision uint64 // of the record with which it came: a later one is newer
-	proxy    *httputil.ReverseProxy
-	carrier  *http.Transport
-	follower *replica.Follower // nil when nothing is copied
+	name      string
+	tunnel    *tunnel.Tunnel
+	revision  uint64 // of the record with which it came: a later one is newer
+	proxy     *httputil.ReverseProxy
+	carrier   *http.Transport
+	follower  *replica.Follower // nil when nothing is copied
+	attendant *attendant        // nil likewise
 
 	ctx context.Context // done when it is closed, with why
 	end context.CancelCauseFunc

@@ -64,6 +64,11 @@ func startCopierOn(t testing.TB, name string, o store.Options) *hub {
 
 func startHubWith(t testing.TB, name string, o store.Options, replicate bool) *hub {
 	t.Helper()
+	return startHubThat(t, name, o, fleet.Options{Replicate: replicate, Bundles: replicate})
+}
+
+func startHubThat(t testing.TB, name string, o store.Options, does fleet.Options) *hub {
+	t.Helper()
 	h := &hub{t: t}
 	o.Hub = name
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.hub.ServeHTTP(w, r) }))
@@ -76,14 +81,21 @@ func startHubWith(t testing.TB, name string, o store.Options, replicate bool) *h
 	if h.store, err = store.Open(t.Context(), o, func(node, other string) { <-ready; h.hub.Moved(node, other) }); err != nil {
 		t.Fatal(err)
 	}
-	h.hub = fleet.New(fleet.Options{
-		Store: h.store, AdminToken: adminToken, Version: "test", Replicate: replicate, CORS: control.CORS{Origins: []string{"https://page.example"}},
-		UI: fstest.MapFS{"index.html": {Data: []byte("the hub's own page")}},
-	})
+	does.Store, does.AdminToken, does.Version, does.CORS = h.store, adminToken, "test", control.CORS{Origins: []string{"https://page.example"}}
+	does.UI = fstest.MapFS{"index.html": {Data: []byte("the hub's own page")}}
+	h.hub = fleet.New(does)
+	running, end := context.WithCancel(context.Background())
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		h.hub.Run(running)
+	}()
 	close(ready)
 	srv.Start()
 	h.stop = sync.OnceFunc(func() {
 		h.hub.Shutdown()
+		end()
+		<-ran
 		srv.Close()
 		h.store.Close()
 	})

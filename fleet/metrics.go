@@ -14,11 +14,14 @@ const maxScrapes = 4
 
 // metrics are the hub's. Labels hold words of the program only.
 type metrics struct {
-	handler  http.Handler
-	open     prometheus.Gauge
-	requests *prometheus.CounterVec
-	joins    *prometheus.CounterVec
-	copied   prometheus.Counter
+	handler     http.Handler
+	open        prometheus.Gauge
+	requests    *prometheus.CounterVec
+	joins       *prometheus.CounterVec
+	copied      prometheus.Counter
+	bundles     *prometheus.CounterVec
+	bundleBytes prometheus.Counter
+	moves       *prometheus.CounterVec
 }
 
 func newMetrics(version string, h *Hub) *metrics {
@@ -30,13 +33,22 @@ func newMetrics(version string, h *Hub) *metrics {
 		joins:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_joins_total", Help: "Gateways that wanted to join: joined, or refused."}, []string{"outcome"}),
 		copied:   prometheus.NewCounter(prometheus.CounterOpts{Name: "sandbox_hub_replicated_events_total", Help: "Events of sessions that this hub has copied."}),
 	}
+	m.bundles = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_bundles_total", Help: "What agents keep of sessions: stored, or failed."}, []string{"outcome"})
+	m.bundleBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "sandbox_hub_bundle_bytes_total", Help: "Bytes of it that were stored."})
+	m.moves = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_hub_moves_total", Help: "Sessions that were to go to another node: moved, revived when the node was away, or failed."}, []string{"outcome"})
+	for _, outcome := range []string{"stored", "failed"} { // known from the start, at 0
+		m.bundles.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{"moved", "revived", "failed"} {
+		m.moves.WithLabelValues(outcome)
+	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sandbox_hub_build_info", Help: "1, with the version of the program and of Go."}, []string{"version", "goversion"})
 	info.WithLabelValues(version, goruntime.Version()).Set(1)
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sandbox_hub_" + name, Help: help}, func() float64 { return float64(value()) })
 	}
 	r.MustRegister(
-		m.open, m.requests, m.joins, m.copied, info,
+		m.open, m.requests, m.joins, m.copied, m.bundles, m.bundleBytes, m.moves, info,
 		gauge("nodes", "Nodes that are known.", func() int { return len(h.o.Store.Nodes()) }),
 		gauge("nodes_online", "Nodes whose tunnel a hub holds.", func() (n int) {
 			for _, node := range h.o.Store.Nodes() {

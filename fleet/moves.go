@@ -154,22 +154,34 @@ func (h *Hub) move(ctx context.Context, t store.Token, s *store.Session, state r
 	if s.Info.Ended != nil {
 		return Moved{}, problem.New(problem.Conflict, "session %s has ended (%s): there is nothing to go on with", s.Session, s.Info.Ended.Reason)
 	}
-	if o.Node == s.Node {
+	lost := state == SessionGone // also when its node is there: that has it no more, and may be given it back
+	if o.Node == s.Node && !lost {
 		return Moved{}, problem.New(problem.Conflict, "session %s is at %s already", s.Session, s.Node)
 	}
 	if !h.beginMove(m.id) {
 		return Moved{}, problem.New(problem.TooManyRequests, "%d sessions are being moved: try again when one has arrived", maxMoves)
 	}
 	defer h.endMove(m.id)
-	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, s.Node)
+	except := s.Node
+	if lost {
+		except = ""
+	}
+	to, placed, err := h.relay.Place(t, o.Node, o.Labels, s.Info.Agent, except)
 	if err != nil {
 		return Moved{}, err
 	}
 	defer placed()
-	if m.to = to; h.online(h.node(s.Node)) {
-		return m.live(ctx)
+	m.to = to
+	how, moved := "moved", m.live
+	if lost || !h.online(h.node(s.Node)) {
+		how, moved = "revived", func(ctx context.Context) (Moved, error) { return m.revive(ctx, s, lost) }
 	}
-	return Moved{}, (nodes{h}).Away(s.Node)
+	got, err := moved(ctx)
+	if err != nil {
+		how = "failed"
+	}
+	h.metrics.moves.WithLabelValues(how).Inc()
+	return got, err
 }
 
 func (h *Hub) node(name string) store.Node {
@@ -249,7 +261,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	// A move that nobody has finished may have come to its third step.
 	if went := nodeIn(here); went != "" && went != m.to {
-		if m.finish(ctx, went, here.EventCount, 0, "") == nil {
+		if m.finish(ctx, went, here.EventCount, "") == nil {
 			return Moved{}, problem.New(problem.Conflict, "session %s went to %s before, and that move was finished now: move it again", here.ID, went).With("node", went)
 		}
 	}
@@ -264,16 +276,16 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	} else if got.Session, err = to.Session(ctx, here.ID); err != nil {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s, to which it went before", m.to))
 	}
-	if err := m.finish(ctx, m.to, got.Session.EventCount, 0, got.Session.Cwd); err != nil {
+	if err := m.finish(ctx, m.to, got.Session.EventCount, got.Session.Cwd); err != nil {
 		return Moved{}, during(err, "session %s is at %s, and that could not be noted; a hub does so when %s is heard of next", here.ID, m.to, m.from)
 	}
 	if here.State == runtime.StateClosed && nodeIn(here) == "" {
-		return m.arrived(ctx, to, got, 0) // somebody had closed it: so it stays
+		return m.arrived(ctx, to, got) // somebody had closed it: so it stays
 	}
 	if err := m.open(ctx, got.Session); err != nil {
 		return Moved{}, m.takeBack(ctx, here, err)
 	}
-	return m.arrived(ctx, to, got, 0)
+	return m.arrived(ctx, to, got)
 }
 
 // nodeIn returns the node to which a session says that it went, "" for none.
@@ -358,18 +370,18 @@ func (m *move) depart(ctx context.Context, from *client.Client, last uint64) err
 }
 
 // finish notes who has the session now.
-func (m *move) finish(ctx context.Context, node string, last, missing uint64, cwd string) error {
-	_, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, node, last, missing, cwd) })
+func (m *move) finish(ctx context.Context, node string, last uint64, cwd string) error {
+	_, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, node, last, false, 0, cwd) })
 	if err == nil {
-		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", node, "last_seq", last, "missing", missing, "by", m.caller.ID)
+		m.h.log.Info("a session has moved", "session", m.line.Session, "from", m.from, "to", node, "last_seq", last, "by", m.caller.ID)
 	}
 	return err
 }
 
 // handOver returns the record of a session with the next owner.
-func handOver(o store.Owner, node string, last, missing uint64, cwd string) *store.Owner {
+func handOver(o store.Owner, node string, last uint64, lost bool, missing uint64, cwd string) *store.Owner {
 	now := time.Now().UTC()
-	next := o.With(store.Other{Node: o.Node, LastSeq: last, Missing: missing, Term: o.Term, Until: now})
+	next := o.With(store.Other{Node: o.Node, LastSeq: last, Lost: lost, Missing: missing, Term: o.Term, Until: now})
 	next.Others = slices.DeleteFunc(next.Others, func(l store.Other) bool { return l.Node == node })
 	next.Node, next.Term, next.Since, next.Cwd, next.Moving = node, o.Term+1, now, cwd, nil
 	return next
@@ -391,17 +403,26 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 	if len(here.Metadata) > 0 {
 		metadata = here.Metadata
 	}
-	// The record first: the node opens what the record says is its own.
+	// Noted as a move back, so that nobody takes what the node still says of itself for the end of one.
 	_, err := m.h.o.Store.UpdateOwner(within, m.line, func(had *store.Owner) (*store.Owner, error) {
 		if had == nil || had.Node != m.to || had.Moving != nil {
 			return nil, errTaken
 		}
-		return handOver(*had, m.from, 0, 0, here.Cwd), nil
+		next := handOver(*had, m.from, here.EventCount, false, 0, here.Cwd)
+		next.Moving = &store.Moving{ID: m.id, To: m.from, Hub: m.h.o.Store.Hub(), Since: time.Now().UTC()}
+		return next, nil
 	})
 	if err == nil {
 		err = m.h.tellNode(within, m.caller, m.from,
 			request{"_sandboxagent/session/set_metadata", map[string]any{"sessionId": here.ID, "metadata": metadata}},
 			request{"session/resume", map[string]any{"sessionId": here.ID, "cwd": here.Cwd, "mcpServers": []any{}}})
+		_, noted := m.settle(within, func(o store.Owner) *store.Owner {
+			if err != nil {
+				return handOver(o, m.to, here.EventCount, false, 0, "")
+			}
+			return &o
+		})
+		err = errors.Join(err, noted)
 	}
 	if err != nil {
 		m.h.log.Warn("a session could not be taken back", "session", here.ID, "from", m.to, "to", m.from, "err", err)
@@ -411,17 +432,17 @@ func (m *move) takeBack(ctx context.Context, here runtime.SessionInfo, why error
 }
 
 // arrived says what the session is now.
-func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Imported, missing uint64) (Moved, error) {
+func (m *move) arrived(ctx context.Context, to *client.Client, got runtime.Imported) (Moved, error) {
 	if now, err := to.Session(ctx, got.Session.ID); err == nil { // else as it came
 		got.Session = now
 	}
 	o := m.h.o.Store.Owner(m.line)
 	out := Moved{
 		SessionID: got.Session.ID, From: m.from, Node: m.to, Cwd: got.Session.Cwd, State: got.Session.State, Continuity: got.Session.Continuity,
-		Missing: missing, LeftOut: got.LeftOut,
+		LeftOut: got.LeftOut,
 	}
 	if other := o.Other(m.from); other != nil {
-		out.Term, out.LastSeq = o.Term, other.LastSeq
+		out.Term, out.LastSeq, out.Missing = o.Term, other.LastSeq, other.Missing
 	}
 	if out.LeftOut == nil {
 		out.LeftOut = []string{}

@@ -37,28 +37,34 @@ func (h *hub) box(name string, labels map[string]string) *node {
 
 func (h *hub) boxAt(address, name string, labels map[string]string) *node {
 	h.t.Helper()
+	n := h.begin(address, name, h.joinToken(), labels, newBox(h.t))
+	h.awaitState(name, fleet.StateOnline)
+	return n
+}
+
+// newBox is a real gateway with the mock agent.
+func newBox(t testing.TB) http.Handler {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: h.t.TempDir(), Version: "test"})
+	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: t.TempDir(), Version: "test"})
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	rpc := acphttp.New(rt, acphttp.Options{})
 	api := control.New(control.Options{Sessions: rt, Travel: rt, RPC: rpc, Version: "test"})
-	h.t.Cleanup(func() {
+	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		api.Shutdown()
 		if err := rt.Shutdown(ctx); err != nil {
-			h.t.Error(err)
+			t.Error(err)
 		}
 		_ = rpc.Shutdown(ctx)
 	})
-	n := h.begin(address, name, h.joinToken(), labels, api)
-	h.awaitState(name, fleet.StateOnline)
-	return n
+	return api
 }
 
 // client is one ACP client. What comes is kept in its order.

@@ -82,6 +82,10 @@ type Replica struct {
 	Missing uint64     `json:"missing"`
 	Trouble string     `json:"trouble,omitempty"` // why there are no more of them
 	Gone    *time.Time `json:"gone,omitempty"`    // since when the node has the session no more
+	// Bundle is the session's newest event when what its agent keeps of it was stored, 0 for
+	// never: then it cannot go on without its node.
+	Bundle        uint64 `json:"bundle,omitempty"`
+	BundleTrouble string `json:"bundleTrouble,omitempty"` // why there is no newer one
 }
 
 // SessionList is a page of sessions.
@@ -115,7 +119,7 @@ func (h *Hub) belongs(s *store.Session) (labels map[string]string, state runtime
 // missing, and if it must be exact, the replica itself is asked: a hub that was killed may have
 // added to it and not have noted that.
 func (h *Hub) sessionShown(ctx context.Context, s *store.Session, state runtime.State, exact bool) (Session, error) {
-	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone}}
+	out := Session{SessionInfo: s.Info, Node: s.Node, Epoch: s.Epoch, Replica: Replica{LastSeq: s.Through, Trouble: s.Trouble, Gone: s.Gone, Bundle: s.Bundled, BundleTrouble: s.BundleTrouble}}
 	if out.State = state; state == SessionOffline || state == SessionGone || state == SessionMoved {
 		out.Clients = 0
 	}

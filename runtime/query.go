@@ -3,11 +3,13 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
@@ -32,6 +34,33 @@ func event(e journal.Entry) Event {
 		d = FromGateway
 	}
 	return Event{Seq: e.Seq, Time: e.Time().UTC(), Direction: d, Message: slices.Clone(e.Frame)}
+}
+
+// AppendEntry appends the entry of a log that an event shows, as a line of the file in which
+// sessions travel. What only one client was told, nobody is told again.
+func (e Event) AppendEntry(b []byte) ([]byte, error) {
+	m, err := acp.Parse(e.Message)
+	if err != nil {
+		return b, fmt.Errorf("event %d is no message: %w", e.Seq, err)
+	}
+	kind, to := journal.Notice, journal.Everyone
+	switch {
+	case e.Direction == FromClient:
+		kind, to = journal.Client, journal.Nobody
+	case m.IsResponse():
+		kind, to = journal.Response, journal.Nobody
+	case m.IsRequest():
+		kind = journal.Ask
+	case m.Method() == acp.MethodCancelRequest:
+		kind = journal.AskDone
+	case m.Method() == acp.MethodSessionUpdate && e.Direction == FromGateway:
+		kind = journal.Echo
+	case m.Method() == acp.MethodSessionUpdate:
+		kind = journal.Update
+	case e.Direction == FromGateway:
+		kind = journal.TurnEnd
+	}
+	return journal.AppendEntry(b, e.Seq, e.Time, kind, to, e.Message), nil
 }
 
 const pageBytes = 4 << 20 // after which a page of events ends

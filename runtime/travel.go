@@ -44,9 +44,10 @@ type Manifest struct {
 	LastSeq        uint64    `json:"lastSeq"`
 	CreatedAt      time.Time `json:"createdAt"` // of the session
 	ExportedAt     time.Time `json:"exportedAt"`
-	Gateway        string    `json:"gateway,omitempty"`   // the version of the one that it comes from
-	Workspace      bool      `json:"workspace,omitempty"` // the files of its directory travel with it
-	Bytes          int64     `json:"bytes,omitempty"`     // of all that travels, about
+	Gateway        string    `json:"gateway,omitempty"`    // the version of the one that it comes from
+	Workspace      bool      `json:"workspace,omitempty"`  // the files of its directory travel with it
+	WithoutLog     bool      `json:"withoutLog,omitempty"` // its log is somewhere else, up to LastSeq
+	Bytes          int64     `json:"bytes,omitempty"`      // of all that travels, about
 	// LeftOut names what was not taken along: values of variables and headers, credentials.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -73,6 +74,10 @@ type Departure struct {
 	Clean func(text string) string
 	// Workspace says that the files of the session's directory travel with it.
 	Workspace bool
+	// Open leaves the session open. One that goes on meanwhile is refused.
+	Open bool
+	// WithoutLog leaves out the log, for whoever has it.
+	WithoutLog bool
 	// Look is told of the directory and of what is kept beside the session, before Begin.
 	// It returns about how many bytes Behind puts. May be nil.
 	Look func(ctx context.Context, cwd string, b Beside) (int64, error)
@@ -90,13 +95,13 @@ type Beside interface {
 var _ Beside = (*session.Session)(nil)
 
 // ExportSession puts all of a session: its record, its log, and what its agent keeps of
-// it. It is closed meanwhile.
+// it. It is closed meanwhile, unless d says otherwise.
 func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) error {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return noSession(id)
 	}
-	again, err := s.Still(ctx)
+	still, again, err := hold(ctx, s, d.Open)
 	if err != nil {
 		return err
 	}
@@ -109,6 +114,7 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	m := Manifest{
 		Version: ManifestVersion, SessionID: id, Title: s.Info().Title, Agent: about.Agent, AgentSessionID: about.AgentSessionID, Cwd: about.Cwd,
 		LastSeq: s.Log().Last(), CreatedAt: about.CreatedAt, ExportedAt: time.Now().UTC(), Gateway: r.o.Version, LeftOut: leftOut, Workspace: d.Workspace,
+		WithoutLog: d.WithoutLog,
 	}
 	if real, err := filepath.EvalSymlinks(m.Cwd); err == nil && real != m.Cwd {
 		m.RealCwd = real
@@ -146,7 +152,13 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 			return err
 		}
 	}
-	if m.Bytes, err = addSizes(m.Bytes+int64(len(record))+s.Log().Size(), dir); err != nil {
+	if !d.WithoutLog {
+		m.Bytes += s.Log().Size()
+	}
+	if m.Bytes, err = addSizes(m.Bytes+int64(len(record)), dir); err != nil {
+		return err
+	}
+	if err := still(); err != nil {
 		return err
 	}
 	if err := d.Begin(m); err != nil {
@@ -155,8 +167,10 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	if err := d.Put(TravelRecord, bytes.NewReader(record)); err != nil {
 		return err
 	}
-	if err := putLog(ctx, s, m.LastSeq, d); err != nil {
-		return err
+	if !d.WithoutLog {
+		if err := putLog(ctx, s, m.LastSeq, d); err != nil {
+			return err
+		}
 	}
 	if err := putFolder(d.Put, TravelAgent, dir); err != nil {
 		return err
@@ -165,6 +179,26 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 		return d.Behind(ctx)
 	}
 	return nil
+}
+
+// hold has a session rest while it is read. Still says whether it has done so up to then: one that
+// is left open is only looked at before and behind, which disturbs nobody.
+func hold(ctx context.Context, s *session.Session, open bool) (still func() error, again func(), err error) {
+	if !open {
+		again, err = s.Still(ctx)
+		return func() error { return nil }, again, err
+	}
+	before, err := s.Resting()
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() error {
+		now, err := s.Resting()
+		if err == nil && now != before {
+			err = problem.New(problem.Conflict, "session %s went on while it was read: try again", s.ID())
+		}
+		return err
+	}, func() {}, nil
 }
 
 // addSizes adds the sizes of all files below a folder to n.
@@ -393,6 +427,9 @@ func (r *Runtime) KeptOf(id, name string) (text []byte, arriving bool, err error
 func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o ImportOptions) (_ Imported, err error) {
 	if r.closing.Load() {
 		return Imported{}, agents.ErrShutdown
+	}
+	if m.WithoutLog {
+		return Imported{}, problem.New(problem.ArchiveRefused, "the file has no log of the session: it was made with log=false, for a hub that has it")
 	}
 	if m.SessionID == "" {
 		return Imported{}, problem.New(problem.ArchiveRefused, "the file does not say which session it has")

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,7 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/paths"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
@@ -115,5 +119,95 @@ func TestNew_KilledWhileASessionIsReplaced(t *testing.T) {
 	}
 	if _, err := os.Stat(folder); err == nil {
 		t.Error("the folder of what was on its way is there")
+	}
+}
+
+// A session that is left open while it is exported loses nothing by that: its agent stays, and
+// prompts are taken. One that works, or goes on while it is read, is refused.
+func TestExport_LeavesTheSessionOpen(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: reopening}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	id := tc.session()
+	say := func() {
+		pid := tc.request("session/prompt", prompt(id, "x"))
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(pid)
+	}
+	say()
+	put := map[string]string{}
+	d := Departure{
+		Open: true, WithoutLog: true,
+		Begin: func(m Manifest) error {
+			if !m.WithoutLog || m.LastSeq == 0 {
+				t.Errorf("the manifest is %+v", m)
+			}
+			return nil
+		},
+		Put: func(name string, from io.Reader) error {
+			b, err := io.ReadAll(from)
+			put[name] = string(b)
+			return err
+		},
+	}
+	if err := r.ExportSession(t.Context(), id, &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(put) != 1 || !strings.Contains(put[TravelRecord], id) {
+		t.Errorf("it has %v", put)
+	}
+	say() // with the process that it had: the agent is not asked to close or to open it
+	if _, err := r.ImportSession(t.Context(), Manifest{Version: ManifestVersion, SessionID: "other", WithoutLog: true}, t.TempDir(), ImportOptions{}); problem.From(err).Kind != problem.ArchiveRefused {
+		t.Errorf("a file without a log: %v", err)
+	}
+
+	began := false
+	d.Look = func(context.Context, string, Beside) (int64, error) { say(); return 0, nil }
+	d.Begin = func(Manifest) error { began = true; return nil }
+	if err := r.ExportSession(t.Context(), id, &d); problem.From(err).Kind != problem.Conflict || began {
+		t.Errorf("one that goes on while it is read: %v, begun %v", err, began)
+	}
+	pid := tc.request("session/prompt", prompt(id, "x"))
+	asked := a.conn().next(t, "session/prompt")
+	if err := r.ExportSession(t.Context(), id, &d); problem.From(err).Kind != problem.Conflict {
+		t.Errorf("one that works: %v", err)
+	}
+	a.conn().result(asked, `{"stopReason":"end_turn"}`)
+	tc.until(pid)
+}
+
+// What an event shows of an entry is enough to make that again, for whoever has lost the log.
+func TestEvent_AppendEntry(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_123)
+	for _, tt := range []struct {
+		kind  journal.Kind
+		to    journal.Recipient
+		frame string
+		want  journal.Recipient
+	}{
+		{journal.Client, journal.Nobody, `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s"}}`, journal.Nobody},
+		{journal.Echo, journal.Except(3), `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"user_message_chunk"}}}`, journal.Everyone},
+		{journal.Update, journal.Everyone, `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"text":"<\u2028>"}}}`, journal.Everyone},
+		{journal.Ask, journal.Everyone, `{"jsonrpc":"2.0","id":"a","method":"session/request_permission","params":{"sessionId":"s"}}`, journal.Everyone},
+		{journal.AskDone, journal.Everyone, `{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"a"}}`, journal.Everyone},
+		{journal.Notice, journal.Everyone, `{"jsonrpc":"2.0","method":"x/notice","params":{"sessionId":"s"}}`, journal.Everyone},
+		{journal.TurnEnd, journal.Except(3), `{"jsonrpc":"2.0","method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s"}}`, journal.Everyone},
+		{journal.Response, 3, `{"jsonrpc":"2.0","id":1,"result":{}}`, journal.Nobody},
+	} {
+		was, err := journal.NewLines(bytes.NewReader(journal.AppendEntry(nil, 7, at, tt.kind, tt.to, []byte(tt.frame)))).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := event(was).AppendEntry(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := journal.NewLines(bytes.NewReader(b)).Next()
+		if err != nil || got.Seq != 7 || !got.Time().Equal(at) || got.Kind != tt.kind || got.To != tt.want || string(got.Frame) != tt.frame {
+			t.Errorf("%c became %s: %v", tt.kind, b, err)
+		}
+	}
+	if _, err := (Event{Message: []byte(`1`)}).AppendEntry(nil); err == nil {
+		t.Error("what is no message is an entry")
 	}
 }

@@ -42,6 +42,10 @@ type serveConfig struct {
 	replicas        int
 	copies          bool
 	copyBytes       int64
+	bundles         bool
+	bundleBytes     int64
+	onLoss          []fleet.OnLoss
+	lossGrace       time.Duration
 	adminToken      string
 	cors            control.CORS
 	tlsCert, tlsKey string
@@ -69,6 +73,10 @@ seconds; a second one ends it at once.`,
 			&cli.StringFlag{Name: "advertise", Usage: "address by which other hubs of the NATS servers reach this one (default: the one it listens on, unless that is all of the machine's)", EnvVars: env("ADVERTISE")},
 			&cli.BoolFlag{Name: "no-replicas", Usage: "copy no sessions of nodes; copies that were made before can still be read", EnvVars: env("NO_REPLICAS")},
 			&cli.Int64Flag{Name: "replica-bytes", Usage: "the most bytes of copies, 0 is no bound; at the bound nothing more is copied until sessions are removed", EnvVars: env("REPLICA_BYTES")},
+			&cli.BoolFlag{Name: "no-bundles", Usage: "do not keep what agents keep of sessions: they cannot go on without their node then", EnvVars: env("NO_BUNDLES")},
+			&cli.Int64Flag{Name: "bundle-bytes", Usage: "the most bytes of what agents keep, 0 is no bound; at the bound nothing newer is kept until sessions are removed", Value: 8 << 30, EnvVars: env("BUNDLE_BYTES")},
+			&cli.StringSliceFlag{Name: "on-node-loss", Usage: "what becomes of sessions whose node is lost: read, or move to the node with the least work; move:NAME=VALUE is for nodes with that label, among each other, with + between several; may be repeated", Value: cli.NewStringSlice("read"), EnvVars: env("ON_NODE_LOSS")},
+			&cli.DurationFlag{Name: "node-loss-after", Usage: "a node that is offline for this long is lost, for --on-node-loss", Value: time.Minute, EnvVars: env("NODE_LOSS_AFTER")},
 			&cli.StringSliceFlag{Name: "cors-allow-origin", Usage: "site whose pages may use the hub, * is any; may be repeated", EnvVars: env("CORS_ALLOW_ORIGIN")},
 			&cli.StringFlag{Name: "tls-cert", TakesFile: true, Usage: "certificate file, for https", EnvVars: env("TLS_CERT")},
 			&cli.StringFlag{Name: "tls-key", TakesFile: true, Usage: "key file of the certificate", EnvVars: env("TLS_KEY")},
@@ -96,6 +104,7 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	cfg := serveConfig{
 		host: strings.Trim(c.String("host"), "[]"), port: c.String("port"), dataDir: c.String("data-dir"),
 		nats: c.String("nats"), natsCreds: c.String("nats-creds"), replicas: c.Int("nats-replicas"), copies: !c.Bool("no-replicas"), copyBytes: c.Int64("replica-bytes"),
+		bundles: !c.Bool("no-bundles") && !c.Bool("no-replicas"), bundleBytes: c.Int64("bundle-bytes"),
 		advertise: c.String("advertise"),
 		cors:      control.CORS{Origins: cmdline.Words(c.StringSlice("cors-allow-origin"))},
 		tlsCert:   c.String("tls-cert"), tlsKey: c.String("tls-key"), maxConnections: c.Int("max-connections"),
@@ -116,8 +125,10 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
 		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
-	case cfg.copyBytes < 0:
-		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
+	case cfg.copyBytes < 0 || cfg.bundleBytes < 0:
+		return cfg, cmdline.Usagef(c, "--replica-bytes and --bundle-bytes cannot be negative")
+	case c.Duration("node-loss-after") < leastLossGrace:
+		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
 	case cfg.maxConnections < 1:
 		return cfg, cmdline.Usagef(c, "--max-connections must be more than 0")
 	}
@@ -127,6 +138,13 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 	var err error
 	if cfg.log, err = cmdline.LogOf(c); err != nil {
 		return cfg, err
+	}
+	cfg.lossGrace = c.Duration("node-loss-after")
+	if cfg.onLoss, err = fleet.ParseOnLoss(c.StringSlice("on-node-loss")); err != nil {
+		return cfg, cmdline.Usagef(c, "--on-node-loss: %v", err)
+	}
+	if len(cfg.onLoss) > 0 && !cfg.bundles {
+		return cfg, cmdline.Usagef(c, "--on-node-loss move needs what agents keep: do not say --no-bundles or --no-replicas")
 	}
 	if file := c.String("admin-token-file"); file != "" {
 		if cfg.adminToken, err = cmdline.TokenIn(file); err != nil {
@@ -145,6 +163,9 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 // leastAdminToken is the length of an admin token that nobody guesses.
 const leastAdminToken = 20
 
+// leastLossGrace is what a node needs to come back by itself.
+const leastLossGrace = 20 * time.Second
+
 // serve runs the hub until ctx ends or a signal comes.
 func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std stdio) error {
 	log := cfg.log.To(std.err)
@@ -153,7 +174,7 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		return err
 	}
 	defer cmdline.NoticeSleep()()
-	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
+	o := store.Options{URL: cfg.nats, Credentials: cfg.natsCreds, Replicas: cfg.replicas, LogBytes: cfg.copyBytes, BundleBytes: cfg.bundleBytes, Hub: strings.ToLower(rand.Text()[:10]), Logger: log}
 	if cfg.nats == "" {
 		unlock, err := claim.DirSoon(cfg.dataDir)
 		if err != nil {
@@ -184,8 +205,15 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 		_ = ln.Close()
 		return err
 	}
-	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Version: version, Logger: log})
+	h := fleet.New(fleet.Options{Store: kept, AdminToken: cfg.adminToken, CORS: cfg.cors, UI: inspector.Dist(), Replicate: cfg.copies, Bundles: cfg.bundles, OnLoss: cfg.onLoss, LossGrace: cfg.lossGrace, Version: version, Logger: log})
 	hub.Store(h)
+	running, stopRunning := context.WithCancel(ctx)
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		h.Run(running)
+	}()
+	defer func() { stopRunning(); <-ran }()
 	connections := &control.Connections{Most: cfg.maxConnections, Strangers: strangers}
 	srv := cmdline.HTTPServer(h, log)
 	srv.ConnContext = connections.Context

@@ -16,6 +16,8 @@ type ExportOptions struct {
 	Redact      []string // regular expressions, beside what looks like a key
 	KeepSecrets bool     // leave in what looks like a key
 	Workspace   bool     // take along the files of the session's directory
+	Open        bool     // leave the session open; one that goes on meanwhile is refused with a conflict
+	WithoutLog  bool     // leave out the log: such a file is for a hub, which has it
 	Have        []string // commits that the other side has: what they reach is left out
 	// Checksums are files that the other side has, as Files.Checksums returns them: their
 	// content is left out. Such a file can be imported there only. nil for none.
@@ -26,10 +28,16 @@ type ExportOptions struct {
 }
 
 // ExportSession returns all of a session as one file, for ImportSession of another
-// gateway. It is closed while it is read. The caller closes the file; one that ends with
+// gateway. It is closed while it is read, if the options do not say otherwise. The caller closes the file; one that ends with
 // an error is not whole.
 func (c *Client) ExportSession(ctx context.Context, id string, o ExportOptions) (io.ReadCloser, error) {
 	q := url.Values{"redact": o.Redact, "keepSecrets": {strconv.FormatBool(o.KeepSecrets)}, "workspace": {strconv.FormatBool(o.Workspace)}, "have": o.Have}
+	if o.Open {
+		q.Set("open", "true")
+	}
+	if o.WithoutLog {
+		q.Set("log", "false")
+	}
 	out := call{method: http.MethodGet, path: []string{"v2", "sessions", id, "export"}, query: q, accept: "*/*"}
 	if o.Checksums != nil {
 		out.method = http.MethodPost

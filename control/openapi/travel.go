@@ -20,12 +20,14 @@ func exportOperation(session *openapi3.Parameter) operation {
 	patterns := openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(transcript.MaxPatterns)
 	return operation{
 		method: http.MethodGet, path: "/v2/sessions/{id}/export", id: "exportSession", summary: "All of a session in one file, for another gateway",
-		description: "A tar archive, compressed with Zstandard: the session's record, its log, and what the agent itself keeps of it. Credentials and the values of variables and headers are not in it, and what looks like a key is taken out. The session is closed while it is read, and refused while it works. A body that is cut is not a whole file.",
+		description: "A tar archive, compressed with Zstandard: the session's record, its log, and what the agent itself keeps of it. Credentials and the values of variables and headers are not in it, and what looks like a key is taken out. The session is closed while it is read, if open does not say otherwise, and refused while it works. A body that is cut is not a whole file.",
 		params: []*openapi3.Parameter{
 			session,
 			query("redact", "A regular expression of what is taken out, too. May be repeated.", patterns),
 			query("keepSecrets", "Leave in what looks like a key.", off),
 			query("workspace", "Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored.", off),
+			query("open", "Leave the session open while it is read. One that goes on meanwhile is refused: try again.", off),
+			query("log", "Whether the log is in the file. One without it cannot be imported: a hub makes a whole one of it.", openapi3.NewBoolSchema().WithDefault(true)),
 			query("have", "A commit that the other side has: what it reaches is not sent again. May be repeated.", openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()).WithMaxItems(256)),
 		},
 		responses: one(200, exported()),

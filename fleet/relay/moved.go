@@ -14,9 +14,12 @@ import (
 
 const (
 	methodMove      = "_sandboxagent/session/move"
-	methodMoved     = "_sandboxagent/session/moved"
 	methodDetach    = "_sandboxagent/session/detach"
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
+
+	// MethodMoved tells clients that a session went to another node. If the one before was lost it
+	// is among the session's events, at the place of what is missing.
+	MethodMoved = "_sandboxagent/session/moved"
 
 	// holdFor is how long requests about a session wait that is being moved. Then they go where it
 	// is, and the node says whether it takes them.
@@ -162,8 +165,8 @@ func (c *Client) follow(s *session, o *store.Owner) {
 			c.mu.Lock()
 			c.loseLocked(s, "it went to "+o.Node+", where it could not be opened: "+res.Err().Message)
 			c.mu.Unlock()
-		} else {
-			c.tell(methodMoved, movedNotice(s.id, from.node, o, left, res))
+		} else if !left.Lost {
+			c.tell(MethodMoved, movedNotice(s.id, from.node, o, left, res))
 		}
 		c.release(s, refused)
 	}

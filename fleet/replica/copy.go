@@ -40,6 +40,9 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	}
 	// Also when the node is gone meanwhile: what it has said is what is known.
 	noted := f.update(context.WithoutCancel(ctx), rec, info, err)
+	if noted == nil {
+		f.o.Noted(rec.ReplicaID)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.through = rec.Through
@@ -96,6 +99,9 @@ func (f *Follower) update(ctx context.Context, rec *store.Session, info runtime.
 	}
 	return f.o.Store.UpdateSession(ctx, rec.ReplicaID, func(had *store.Session) *store.Session {
 		next := *rec
+		if had != nil { // which others write
+			next.Bundled, next.BundleTrouble = had.Bundled, had.BundleTrouble
+		}
 		if had != nil && had.Instance == rec.Instance && had.Info.CreatedAt.Equal(info.CreatedAt) {
 			// The same gateway may have joined again meanwhile and said more.
 			if next.Through = max(next.Through, had.Through); had.Info.EventCount > info.EventCount {

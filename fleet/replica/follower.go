@@ -45,6 +45,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Copied is told how many events were added to the store.
 	Copied func(events int)
+	// Noted is told of a session when its record was written. It must not wait.
+	Noted func(store.ReplicaID)
 }
 
 // Follower copies the sessions of one node as long as it is connected.

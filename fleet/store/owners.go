@@ -49,7 +49,9 @@ type Other struct {
 	// LastSeq is the last event that went on from it, 0 for one that never owned the session. What
 	// it has behind that is no part of the session.
 	LastSeq uint64 `json:"lastSeq"`
-	// Missing is how many events it had told of that were lost with it, at most.
+	// Lost says that it was away when the session went on without it. Missing is how many events it
+	// had told of that did not go along, at most.
+	Lost    bool      `json:"lost,omitempty"`
 	Missing uint64    `json:"missing,omitempty"`
 	Term    uint64    `json:"term"` // in which it owned the session
 	Until   time.Time `json:"until"`

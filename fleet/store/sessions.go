@@ -34,8 +34,12 @@ type Session struct {
 	// Through says that the log has all events up to this number that the node had when
 	// it was asked. Not every number has an event.
 	Through uint64     `json:"through"`
-	Gone    *time.Time `json:"gone,omitempty"`    // since when the node has it no more
-	Trouble string     `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well
+	Gone    *time.Time `json:"gone,omitempty"` // since when the node has it no more
+	// Bundled is the session's newest event when its bundle was made, 0 for none.
+	Bundled uint64 `json:"bundled,omitempty"`
+	// BundleTrouble is why there is no newer bundle, "" when all is well.
+	BundleTrouble string `json:"bundleTrouble,omitempty"`
+	Trouble       string `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well
 }
 
 // Of reports whether the session is one of the node, and not of an earlier one by its name.
@@ -83,7 +87,7 @@ func (s *Store) RemoveSession(ctx context.Context, id ReplicaID) error {
 	ctx, cancel := context.WithTimeout(ctx, writeBound)
 	defer cancel()
 	// The record goes last: as long as it is there the session can be removed again.
-	if err := s.dropLog(ctx, id); err != nil {
+	if err := errors.Join(s.dropLog(ctx, id), s.dropBundle(ctx, id)); err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the hub cannot remove the session")
 	}
 	for {

@@ -29,6 +29,8 @@ type Options struct {
 	// LogBytes bounds the events that are kept, in bytes; 0 is no bound. At the bound
 	// no more are taken until some are removed.
 	LogBytes int64
+	// BundleBytes bounds the bundles that are kept, likewise.
+	BundleBytes int64
 	// Hub names this hub among those that share the store.
 	Hub string
 	// Advertise is the address by which they reach it; "" when they cannot.
@@ -44,20 +46,22 @@ type Store struct {
 	server *server.Server // nil for a cluster
 	conn   *nats.Conn
 
-	nodes    *bucket[Node]
-	tokens   *bucket[kept]
-	hubs     *bucket[lease]
-	sessions *bucket[*Session]
-	owners   *bucket[*Owner]
-	owned    atomic.Pointer[func(*Owner)] // is told of changes of them
-	gates    gates
-	living   living
-	js       jetstream.JetStream
-	events   jetstream.Stream // the log
-	part     int              // bytes of a message of the log
-	stop     context.CancelFunc
-	ended    chan struct{}         // closed when the lease is not renewed any more
-	refused  atomic.Pointer[error] // why the lease was not renewed last; nil when it was
+	nodes        *bucket[Node]
+	tokens       *bucket[kept]
+	hubs         *bucket[lease]
+	sessions     *bucket[*Session]
+	owners       *bucket[*Owner]
+	owned        atomic.Pointer[func(*Owner)] // is told of changes of them
+	gates        gates
+	living       living
+	js           jetstream.JetStream
+	events       jetstream.Stream // the log
+	part         int              // bytes of a message of the log
+	bundles      jetstream.ObjectStore
+	bundleStream jetstream.Stream // in which they are
+	stop         context.CancelFunc
+	ended        chan struct{}         // closed when the lease is not renewed any more
+	refused      atomic.Pointer[error] // why the lease was not renewed last; nil when it was
 
 	left func(node, hub string) // see Open
 }
@@ -134,6 +138,9 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if err = s.openLog(ctx, js, kept.Replicas, o.LogBytes); err != nil {
+		return err
+	}
+	if err = s.openBundles(ctx, js, kept.Replicas, o.BundleBytes); err != nil {
 		return err
 	}
 	// On the disk, too: what servers have in memory only cannot be written any more once

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // MaxLine bounds a line that is read from elsewhere.
@@ -20,6 +21,12 @@ func (e Entry) AppendLine(b []byte) []byte {
 	}
 	b = appendHead(b, e.Seq, e.Time().UnixMilli(), k, e.To)
 	return append(append(b, e.Frame...), lineEnd...)
+}
+
+// AppendEntry appends the line of an entry that is in no log.
+func AppendEntry(b []byte, seq uint64, at time.Time, k Kind, to Recipient, frame []byte) []byte {
+	b = appendHead(b, seq, at.UnixMilli(), k, to)
+	return append(append(b, frame...), lineEnd...)
 }
 
 // Lines reads entries that [Entry.AppendLine] has written. What is no entry, or has a

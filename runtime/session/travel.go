@@ -52,6 +52,25 @@ func (s *Session) Still(ctx context.Context) (again func(), err error) {
 	return resume, nil
 }
 
+// Resting returns the number of the session's newest event. It refuses while something goes on in
+// the session.
+func (s *Session) Resting() (newest uint64, err error) {
+	if err := s.Readable(); err != nil {
+		return 0, err
+	}
+	s.EndLostCalls()
+	l := s.Log()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.m.life == deleted:
+		return 0, notFound(s.id)
+	case s.m.busy():
+		return 0, problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", s.id)
+	}
+	return l.Appended(), nil
+}
+
 // Taken returns the session's record as it travels: without what may be secret, which
 // leftOut names.
 func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) {

@@ -758,7 +758,7 @@ export interface paths {
         };
         /**
          * All of a session in one file, for another gateway
-         * @description A tar archive, compressed with Zstandard: the session's record, its log, and what the agent itself keeps of it. Credentials and the values of variables and headers are not in it, and what looks like a key is taken out. The session is closed while it is read, and refused while it works. A body that is cut is not a whole file.
+         * @description A tar archive, compressed with Zstandard: the session's record, its log, and what the agent itself keeps of it. Credentials and the values of variables and headers are not in it, and what looks like a key is taken out. The session is closed while it is read, if open does not say otherwise, and refused while it works. A body that is cut is not a whole file.
          */
         get: operations["exportSession"];
         put?: never;
@@ -6073,6 +6073,10 @@ export interface operations {
                 keepSecrets?: boolean;
                 /** @description Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored. */
                 workspace?: boolean;
+                /** @description Leave the session open while it is read. One that goes on meanwhile is refused: try again. */
+                open?: boolean;
+                /** @description Whether the log is in the file. One without it cannot be imported: a hub makes a whole one of it. */
+                log?: boolean;
                 /** @description A commit that the other side has: what it reaches is not sent again. May be repeated. */
                 have?: string[];
             };
@@ -6197,6 +6201,10 @@ export interface operations {
                 keepSecrets?: boolean;
                 /** @description Take along the files of the session's directory: of a git repository the history of what is checked out, the index and the files that are not ignored. */
                 workspace?: boolean;
+                /** @description Leave the session open while it is read. One that goes on meanwhile is refused: try again. */
+                open?: boolean;
+                /** @description Whether the log is in the file. One without it cannot be imported: a hub makes a whole one of it. */
+                log?: boolean;
                 /** @description A commit that the other side has: what it reaches is not sent again. May be repeated. */
                 have?: string[];
             };

@@ -1,0 +1,172 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	lossLook  = time.Second     // between looks at who is away
+	lossRetry = 5 * time.Minute // a session that could not be moved is tried again
+)
+
+// OnLoss says for which nodes sessions go on at other nodes when they are lost: those with all of
+// the labels, to others with them. Without labels it is for all.
+type OnLoss struct{ Labels map[string]string }
+
+// ParseOnLoss reads rules as they are written in flags: read, which is none, or move, or
+// move:NAME=VALUE, with + between several labels.
+func ParseOnLoss(words []string) (rules []OnLoss, err error) {
+	for _, w := range words {
+		what, labels, some := strings.Cut(w, ":")
+		rule := OnLoss{}
+		switch {
+		case what == "read" && !some && len(words) == 1:
+			return nil, nil
+		case what == "read":
+			return nil, fmt.Errorf("%q beside others: read is for all nodes", w)
+		case what != "move":
+			return nil, fmt.Errorf("%q is neither read nor move, nor move:NAME=VALUE", w)
+		case some:
+			if rule.Labels, err = tunnel.ParseLabels(strings.Split(labels, "+")); err != nil {
+				return nil, err
+			}
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
+// Run does what the hub does by itself, until ctx ends: it moves sessions of nodes that are lost.
+func (h *Hub) Run(ctx context.Context) {
+	if len(h.o.OnLoss) == 0 {
+		return
+	}
+	w := &lossWatch{h: h, away: map[string]awake.Moment{}, failed: map[store.ReplicaID]awake.Moment{}}
+	tick := time.NewTicker(lossLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.look(ctx)
+		case <-ctx.Done():
+			return
+		case <-h.stop.Done():
+			return
+		}
+	}
+}
+
+// lossWatch knows since when nodes are away, by the own clock: a hub that has just begun has not seen
+// any that was there. It is used by one goroutine.
+type lossWatch struct {
+	h      *Hub
+	away   map[string]awake.Moment          // bounded as nodes are
+	failed map[store.ReplicaID]awake.Moment // sessions of those
+}
+
+// look moves the sessions of nodes that are away for long.
+func (w *lossWatch) look(ctx context.Context) {
+	if w.h.o.Store.Ready() != nil || w.h.isDraining() {
+		clear(w.away) // it is this hub that is cut off
+		return
+	}
+	known := map[string]bool{}
+	for _, n := range w.h.o.Store.Nodes() {
+		known[n.Name] = true
+		if w.h.online(n) {
+			delete(w.away, n.Name)
+			continue
+		}
+		since, seen := w.away[n.Name]
+		if !seen {
+			w.away[n.Name] = awake.Now()
+			continue
+		}
+		rule, ok := w.h.onLoss(n)
+		if !ok || since.Ago() < w.h.o.LossGrace {
+			continue
+		}
+		for _, s := range w.left(n) {
+			if ctx.Err() != nil || w.h.online(w.h.node(n.Name)) {
+				return
+			}
+			if !w.move(ctx, s, rule) {
+				break
+			}
+		}
+	}
+	for name := range w.away {
+		if !known[name] {
+			delete(w.away, name)
+		}
+	}
+	for id, at := range w.failed {
+		if _, away := w.away[id.Node]; !away || at.Ago() > lossRetry {
+			delete(w.failed, id)
+		}
+	}
+}
+
+// onLoss returns the rule that is for a node.
+func (h *Hub) onLoss(n store.Node) (OnLoss, bool) {
+	i := slices.IndexFunc(h.o.OnLoss, func(r OnLoss) bool { return store.Token{Labels: r.Labels}.For(n.Name, n.Labels) })
+	if i < 0 {
+		return OnLoss{}, false
+	}
+	return h.o.OnLoss[i], true
+}
+
+// left returns the sessions that a node has taken along and that can go on without it, the one in
+// which something happened last first. What somebody has closed stays as it is.
+func (w *lossWatch) left(n store.Node) (out []*store.Session) {
+	for _, s := range w.h.o.Store.Sessions() {
+		if s.Node != n.Name || s.Bundled == 0 || s.Info.State == runtime.StateClosed || s.Info.Ended != nil {
+			continue
+		}
+		if _, state := w.h.belongs(s); state != SessionOffline {
+			continue
+		}
+		if _, failed := w.failed[s.ReplicaID]; !failed {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *store.Session) int {
+		return cmp.Or(b.Info.UpdatedAt.Compare(a.Info.UpdatedAt), cmp.Compare(a.Session, b.Session))
+	})
+	return out
+}
+
+// itself is who moves sessions that nobody asked to move.
+var itself = store.Token{ID: "on-node-loss", Kind: store.KindClient, Scope: store.ScopeAdmin}
+
+// move moves a session; false says that there is nowhere to go now, for the others neither.
+func (w *lossWatch) move(ctx context.Context, s *store.Session, rule OnLoss) bool {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(w.h.stop, func() { cancel(errEnding) })()
+	_, err := w.h.move(ctx, itself, s, SessionOffline, MoveRequest{Labels: rule.Labels})
+	if err == nil || ctx.Err() != nil {
+		return err == nil
+	}
+	switch problem.From(err).Kind {
+	case problem.NodeOffline, problem.NodeNotFound, problem.TooManyRequests, problem.Unavailable:
+		w.h.log.Debug("a session of a node that is lost has nowhere to go", "session", s.Session, "node", s.Node, "err", err)
+		return false
+	case problem.Conflict: // another hub does it
+	default:
+		w.h.log.Warn("a session of a node that is lost could not be moved", "session", s.Session, "node", s.Node, "err", err, "again_in", lossRetry)
+	}
+	w.failed[s.ReplicaID] = awake.Now()
+	return true
+}

@@ -1,0 +1,84 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// Nodes are lost. Sessions of those that a rule is for go on at others that it is for, and their
+// clients with them; those of the rest wait, and so does what somebody has closed.
+func TestOnLoss_SessionsGoOn(t *testing.T) {
+	h := startHubThat(t, "hub", store.Options{Dir: t.TempDir()}, fleet.Options{
+		Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{Labels: map[string]string{"pool": "ci"}}}, LossGrace: 100 * time.Millisecond,
+	})
+	ci := map[string]string{"pool": "ci"}
+	lost := []*node{h.join("ci-1", h.joinToken(), ci, newBox(t)), h.join("desk", h.joinToken(), nil, newBox(t))}
+	h.box("spare", nil)
+	c := h.hello(adminToken)
+	on, stays, closed := c.session("ci-1"), c.session("desk"), c.session("ci-1")
+	for _, s := range []string{on, stays, closed} {
+		c.says(s, "first")
+	}
+	c.must("session/close", `{"sessionId":"`+closed+`"}`)
+	h.bundled(on, "ci-1")
+	h.bundled(stays, "desk")
+	h.bundled(closed, "ci-1")
+	h.await("it is known to be closed", func() bool { return h.session(closed).State == "closed" })
+	for _, n := range lost {
+		n.leave()
+		<-n.done
+	}
+	h.awaitState("ci-1", fleet.StateOffline)
+	h.box("ci-2", ci) // before there was nowhere to go
+	c.next(0, "that it has moved", func(m *acp.Message) bool {
+		return m.Method() == "_sandboxagent/session/moved" && m.Session() == on
+	})
+	c.says(on, "second")
+	if got := c.heard(on); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("the client heard %q", got)
+	}
+	for s, node := range map[string]string{on: "ci-2", stays: "desk", closed: "ci-1"} {
+		if nodes := h.listed(s); !slices.Equal(nodes, []string{node}) {
+			t.Errorf("it is listed at %v, want %s", nodes, node)
+		}
+	}
+}
+
+func TestParseOnLoss(t *testing.T) {
+	for words, want := range map[string]string{
+		"read":                               "[]",
+		"":                                   "[]",
+		"move":                               "[{map[]}]",
+		"move:a=b move:c=d+e=f":              "[{map[a:b]} {map[c:d e:f]}]",
+		"read move":                          `"read" beside others`,
+		"copy":                               `"copy" is neither`,
+		"move:":                              `"" is no label`,
+		"move:a":                             `"a" is no label`,
+		"read:a=b":                           `"read:a=b" beside others`,
+		"move:a=" + strings.Repeat("x", 100): "",
+	} {
+		rules, err := fleet.ParseOnLoss(strings.Fields(words))
+		got := fmt.Sprint(rules)
+		if err != nil {
+			got = err.Error()[:min(len(err.Error()), len(want))]
+		}
+		if want == "" {
+			if err == nil {
+				t.Errorf("%q: %v", words, rules)
+			}
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", words, diff)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/problem"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/control/parcel"
+	"sandboxagent.dev/sandbox-agent/fleet/relay"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+const (
+	// leap is by how much the numbers of a session's events go on behind those of a node that is lost.
+	// It had told of its events a second ago, at most some: in what it did since it has given no
+	// number that is given again, and whoever asks for events behind one of those misses none.
+	leap = 10_000
+
+	logPart = 1 << 20 // bytes of a part of a log, but for one with a larger event
+)
+
+// bundleLimits bound what a bundle may hold.
+var bundleLimits = parcel.Limits{Total: 4 << 30, Entries: 20_000, Ratio: 400}
+
+// revive moves a session whose node is away: its events are those of the replica, and what its agent
+// remembers is in the bundle. Lost says that the node does not have it, wherever it is.
+func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, error) {
+	if m.o.Workspace {
+		return Moved{}, problem.New(problem.NodeOffline, "%s is away, and the files of the session's directory are there: move it without them, or wait", m.from)
+	}
+	if err := m.claim(ctx); err != nil {
+		return Moved{}, err
+	}
+	dir, err := os.MkdirTemp("", "sandbox-hub-move-")
+	if err != nil {
+		return Moved{}, m.giveUp(ctx, fmt.Errorf("make a folder for what its agent keeps: %w", err))
+	}
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			m.h.log.Warn("a folder of a move is left", "folder", dir, "err", err)
+		}
+	}()
+	p, err := m.h.pack(ctx, s, dir, m.to)
+	if err != nil {
+		return Moved{}, m.giveUp(ctx, err)
+	}
+	to := m.h.gateway(m.to, m.caller.ID)
+	got, err := m.send(ctx, to, p)
+	if err != nil {
+		return Moved{}, m.giveUp(ctx, err)
+	}
+	if !lost && m.h.online(m.h.node(m.from)) {
+		return Moved{}, m.giveUp(ctx, problem.New(problem.Conflict, "%s has come back meanwhile: move it again", m.from))
+	}
+	if _, err := m.settle(ctx, func(o store.Owner) *store.Owner { return handOver(o, m.to, p.last, true, p.missing, got.Session.Cwd) }); err != nil {
+		return Moved{}, during(err, "session %s is complete at %s, closed, and that could not be noted", m.line.Session, m.to)
+	}
+	m.h.log.Info("a session has moved from a node that is away", "session", m.line.Session, "from", m.from, "to", m.to, "last_seq", p.last, "missing", p.missing, "by", m.caller.ID)
+	out, _ := m.arrived(ctx, to, got)
+	if err := m.open(ctx, got.Session); err != nil {
+		return out, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
+	}
+	return m.arrived(ctx, to, got)
+}
+
+// packed is a session that is put together from what the hub has.
+type packed struct {
+	h        *Hub
+	s        *store.Session
+	to       string
+	files    fs.FS // of the bundle
+	manifest runtime.Manifest
+	last     uint64 // the last event that there is
+	missing  uint64 // that the node had told of behind it
+}
+
+// pack looks at what the hub has of a session; the bundle is unpacked into dir.
+func (h *Hub) pack(ctx context.Context, s *store.Session, dir, to string) (*packed, error) {
+	end, err := h.o.Store.End(ctx, s.ReplicaID)
+	if err != nil {
+		return nil, unreadable(ctx, err)
+	}
+	bundle, body, err := h.o.Store.Bundle(ctx, s.ReplicaID)
+	if err != nil {
+		return nil, unreadable(ctx, err)
+	}
+	if bundle == nil {
+		why := "no turn of it had ended yet"
+		if s.BundleTrouble != "" {
+			why = s.BundleTrouble
+		}
+		return nil, problem.New(problem.Unavailable, "%s is away, and the hub has nothing of what the agent keeps of session %s (%s): it can be read, and goes on when the node is back", s.Node, s.Session, why)
+	}
+	defer body.Close()
+	contents, err := parcel.Unpack(body, dir, bundleLimits, nil)
+	if err != nil {
+		return nil, during(err, "what the agent keeps of it cannot be read")
+	}
+	m := contents.Manifest
+	if m.SessionID != s.Session || !m.CreatedAt.Equal(s.Info.CreatedAt) || !m.WithoutLog {
+		return nil, problem.New(problem.ArchiveRefused, "what the node has given as that of session %s is of another one", s.Session)
+	}
+	m.WithoutLog, m.Workspace = false, false
+	p := &packed{h: h, s: s, to: to, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
+	p.missing = max(s.Info.EventCount, p.last) - p.last
+	p.manifest.LastSeq = max(s.Info.EventCount, p.last, m.LastSeq) + leap
+	return p, nil
+}
+
+// write writes the session as a gateway exports it.
+func (p *packed) write(ctx context.Context, out io.Writer) error {
+	w, err := parcel.NewWriter(out, p.manifest)
+	if err != nil {
+		return err
+	}
+	err = p.put(ctx, w)
+	if err != nil {
+		w.Abandon()
+		return err
+	}
+	return w.Close()
+}
+
+func (p *packed) put(ctx context.Context, w *parcel.Writer) error {
+	if err := p.putFile(w, runtime.TravelRecord); err != nil {
+		return err
+	}
+	if err := p.putLog(ctx, w); err != nil {
+		return err
+	}
+	return fs.WalkDir(p.files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || name == runtime.TravelRecord {
+			return err
+		}
+		return p.putFile(w, name)
+	})
+}
+
+func (p *packed) putFile(w *parcel.Writer, name string) error {
+	f, err := p.files.Open(name)
+	if err != nil {
+		return fmt.Errorf("read %s of the bundle: %w", name, err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read %s of the bundle: %w", name, err)
+	}
+	_, err = w.PutSized(name, info.Size(), f)
+	return err
+}
+
+// putLog puts the events that the replica has, and behind them one that says what became of the rest.
+func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
+	parts := &logParts{w: w}
+	for l, err := range replica.Lines(ctx, p.h.o.Store, p.s.ReplicaID, 0) {
+		if err != nil {
+			return unreadable(ctx, err)
+		}
+		ev, err := replica.EventOf(l.Text)
+		if err != nil {
+			return err
+		}
+		if ev.Seq > p.last {
+			break
+		}
+		if err := parts.add(ev); err != nil {
+			return err
+		}
+	}
+	notice := acp.NewNotification(relay.MethodMoved, rawjson.Object{}.String("sessionId", p.s.Session).String("from", p.s.Node).String("node", p.to).
+		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).End())
+	if err := parts.add(runtime.Event{Seq: p.manifest.LastSeq, Time: time.Now(), Direction: runtime.FromAgent, Message: notice.Frame()}); err != nil {
+		return err
+	}
+	return parts.flush()
+}
+
+// logParts writes a log in parts.
+type logParts struct {
+	w    *parcel.Writer
+	part []byte
+	n    int
+}
+
+func (l *logParts) add(ev runtime.Event) (err error) {
+	if l.part, err = ev.AppendEntry(l.part); err != nil || len(l.part) < logPart {
+		return err
+	}
+	return l.flush()
+}
+
+func (l *logParts) flush() error {
+	if len(l.part) == 0 {
+		return nil
+	}
+	l.n++
+	err := l.w.Put(fmt.Sprintf("%s%08d.jsonl", runtime.TravelLog, l.n), bytes.NewReader(l.part))
+	l.part = l.part[:0]
+	return err
+}
+
+// send has a node import a session that is put together meanwhile.
+func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.Imported, error) {
+	r, w := io.Pipe()
+	written := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		err := p.write(ctx, w)
+		_ = w.CloseWithError(err)
+		written <- err
+	}()
+	got, err := to.ImportSession(ctx, r, client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Closed: true, Replace: true})
+	cancel()
+	_ = r.Close()
+	if failed := <-written; err != nil && failed != nil && !errors.Is(failed, io.ErrClosedPipe) && !errors.Is(failed, context.Canceled) {
+		return got, during(failed, "it could not be put together")
+	}
+	if err != nil {
+		return got, during(err, "%s does not take it", m.to)
+	}
+	return got, nil
+}

@@ -1,0 +1,226 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// MaxBundle bounds one bundle, in bytes.
+	MaxBundle = 256 << 20
+	// bundleBound is how long a bundle may take to be written or read. It is as large as it may be.
+	bundleBound = 5 * time.Minute
+	bundleChunk = 128 << 10 // bytes of a message
+
+	// As clients of NATS know a bucket of objects.
+	bundleBucket   = "sa_bundles"
+	bundleSubjects = "$O." + bundleBucket + "."
+)
+
+// ErrBundleTooLarge is returned for a bundle with more than MaxBundle bytes.
+var ErrBundleTooLarge = fmt.Errorf("what the agent keeps of the session has more than %d MiB, which is more than a hub stores", MaxBundle>>20)
+
+// ErrNoRoomForBundle is returned when the bundles have as many bytes as they may.
+var ErrNoRoomForBundle = errors.New("the hub keeps as many bytes of what agents keep as it may: remove some sessions, or start it with more --bundle-bytes")
+
+// Bundle is what an agent keeps of a session, as a gateway exports it without its log.
+type Bundle struct {
+	LastSeq uint64 // of the session when it was made
+	Size    uint64 // bytes
+	At      time.Time
+}
+
+const headLastSeq = "Sa-Last-Seq"
+
+// openBundles makes the bucket of bundles if there is none.
+func (s *Store) openBundles(ctx context.Context, js jetstream.JetStream, replicas int, most int64) (err error) {
+	if most == 0 {
+		most = -1
+	}
+	s.bundles, err = patiently(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) {
+		return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: bundleBucket, Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: most})
+	})
+	if err == nil {
+		s.bundleStream, err = js.Stream(ctx, "OBJ_"+bundleBucket)
+	}
+	if err != nil {
+		return fmt.Errorf("open bucket %s: %w", bundleBucket, err)
+	}
+	if s.server != nil { // no other hub is writing one
+		if err := s.sweepBundles(ctx); err != nil {
+			s.log.Warn("look for bundles that were not written to their end", "err", err)
+		}
+	}
+	return nil
+}
+
+// sweepBundles removes the parts of bundles that were being written when this hub was killed.
+func (s *Store) sweepBundles(ctx context.Context) error {
+	info, err := s.bundleStream.Info(ctx, jetstream.WithSubjectFilter(bundleSubjects+"C.>"))
+	if err != nil || len(info.State.Subjects) == 0 {
+		return err
+	}
+	list, err := s.bundles.List(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return err
+	}
+	for _, whole := range list {
+		delete(info.State.Subjects, bundleSubjects+"C."+whole.NUID)
+	}
+	for subject := range info.State.Subjects {
+		if err := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PutBundle keeps a bundle in the place of an earlier one of the replica. What was there stays when
+// it fails. Two must not be written for a replica at the same time.
+//
+// It writes what the client's own Put does, which starts a goroutine that does not always end.
+func (s *Store) PutBundle(ctx context.Context, id ReplicaID, lastSeq uint64, from io.Reader) (_ Bundle, err error) {
+	// Who gives up ends what is read; then what was written is removed again, which takes time of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bundleBound)
+	defer cancel()
+	before, err := s.bundles.GetInfo(ctx, id.key())
+	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+		return Bundle{}, fmt.Errorf("look for an earlier bundle: %w", err)
+	}
+	info := jetstream.ObjectInfo{
+		Bucket: bundleBucket, NUID: rand.Text(), // each has subjects of its own
+		ObjectMeta: jetstream.ObjectMeta{
+			Name: id.key(), Headers: map[string][]string{headLastSeq: {strconv.FormatUint(lastSeq, 10)}},
+			Opts: &jetstream.ObjectMetaOptions{ChunkSize: bundleChunk},
+		},
+	}
+	chunks := bundleSubjects + "C." + info.NUID
+	if err := s.putChunks(ctx, chunks, &info, from); err != nil {
+		if failed := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(chunks)); failed != nil {
+			s.log.Warn("what was written of a bundle that failed is left", "err", failed)
+		}
+		return Bundle{}, err
+	}
+	if before != nil {
+		if err := s.bundleStream.Purge(ctx, jetstream.WithPurgeSubject(bundleSubjects+"C."+before.NUID)); err != nil {
+			s.log.Warn("a bundle is left that has been replaced", "err", err)
+		}
+	}
+	return Bundle{LastSeq: lastSeq, Size: info.Size, At: time.Now().UTC()}, nil
+}
+
+// putChunks writes what is read in parts, and behind them what is known of all of it.
+func (s *Store) putChunks(ctx context.Context, subject string, info *jetstream.ObjectInfo, from io.Reader) error {
+	sum, buf := sha256.New(), make([]byte, bundleChunk)
+	for end := false; !end; {
+		n, err := fill(from, buf)
+		if end = err == io.EOF; err != nil && !end {
+			return fmt.Errorf("read a bundle: %w", err)
+		}
+		if info.Size += uint64(n); info.Size > MaxBundle {
+			return ErrBundleTooLarge
+		}
+		if n == 0 {
+			continue
+		}
+		sum.Write(buf[:n])
+		info.Chunks++
+		if err := s.publishBundle(ctx, &nats.Msg{Subject: subject, Data: buf[:n]}); err != nil {
+			return err
+		}
+	}
+	info.Digest = jetstream.GetObjectDigestValue(sum)
+	text, err := json.Marshal(info)
+	if err != nil {
+		return fmt.Errorf("encode what is known of a bundle: %w", err)
+	}
+	m := nats.NewMsg(bundleSubjects + "M." + base64.URLEncoding.EncodeToString([]byte(info.Name)))
+	m.Data = text
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	return s.publishBundle(ctx, m)
+}
+
+func (s *Store) publishBundle(ctx context.Context, m *nats.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	_, err := s.js.PublishMsg(ctx, m)
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(e.Description, "maximum bytes") {
+		return ErrNoRoomForBundle
+	}
+	if err != nil {
+		return fmt.Errorf("keep a bundle: %w", err)
+	}
+	return nil
+}
+
+// fill reads until b is full. At the end the error is io.EOF.
+func fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var more int
+		more, err = r.Read(b[n:])
+		n += more
+	}
+	return n, err
+}
+
+// Bundle returns the bundle of a replica, nil when there is none. The caller closes it; it is
+// checked as it is read, and one that was changed ends with an error.
+func (s *Store) Bundle(ctx context.Context, id ReplicaID) (*Bundle, io.ReadCloser, error) {
+	got, err := s.bundles.Get(ctx, id.key())
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read a bundle: %w", err)
+	}
+	info, err := got.Info()
+	if err == nil {
+		var b *Bundle
+		if b, err = bundleOf(info); err == nil {
+			return b, got, nil
+		}
+	}
+	return nil, nil, errors.Join(fmt.Errorf("read a bundle: %w", err), got.Close())
+}
+
+// AboutBundle returns what is known of the bundle of a replica, nil when there is none.
+func (s *Store) AboutBundle(ctx context.Context, id ReplicaID) (*Bundle, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeBound)
+	defer cancel()
+	info, err := s.bundles.GetInfo(ctx, id.key())
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for a bundle: %w", err)
+	}
+	return bundleOf(info)
+}
+
+func bundleOf(info *jetstream.ObjectInfo) (*Bundle, error) {
+	last, err := strconv.ParseUint(info.Headers.Get(headLastSeq), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("bundle %s is not one of this version: header %s", info.Name, headLastSeq)
+	}
+	return &Bundle{LastSeq: last, Size: info.Size, At: info.ModTime}, nil
+}
+
+// dropBundle removes the bundle of a replica. That there is none is no error.
+func (s *Store) dropBundle(ctx context.Context, id ReplicaID) error {
+	if err := s.bundles.Delete(ctx, id.key()); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+		return fmt.Errorf("remove a bundle: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+)
+
+// A bundle is replaced as a whole or not at all, and nothing of one that failed takes up room.
+func TestBundles(t *testing.T) {
+	const most = 8 << 20
+	s := open(t, "hub", store.Options{Dir: t.TempDir(), BundleBytes: most}, nil)
+	defer s.Close()
+	id := store.ReplicaID{Node: "box.1", Session: "a/b:c", Epoch: 2}
+	if b, body, err := s.Bundle(t.Context(), id); b != nil || body != nil || err != nil {
+		t.Fatalf("before there is one: %v, %v", b, err)
+	}
+	check := func(last uint64, want []byte) {
+		t.Helper()
+		b, body, err := s.Bundle(t.Context(), id)
+		if err != nil || b == nil || b.LastSeq != last {
+			t.Fatalf("%+v, %v", b, err)
+		}
+		got, err := io.ReadAll(body)
+		if err = errors.Join(err, body.Close()); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes and not %d: %v", len(got), len(want), err)
+		}
+	}
+	one, two := bytes.Repeat([]byte("one"), 1<<20), bytes.Repeat([]byte("two"), 1<<18)
+	if _, err := s.PutBundle(t.Context(), id, 7, iotest.OneByteReader(bytes.NewReader(two[:1000]))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutBundle(t.Context(), id, 8, bytes.NewReader(one)); err != nil {
+		t.Fatal(err)
+	}
+	check(8, one)
+	broke := errors.New("the node broke")
+	for range 4 { // more than there is room for, if anything of them stayed
+		if _, err := s.PutBundle(t.Context(), id, 9, io.MultiReader(bytes.NewReader(one), iotest.ErrReader(broke))); !errors.Is(err, broke) {
+			t.Fatalf("one that breaks off: %v", err)
+		}
+	}
+	check(8, one)
+	if _, err := s.PutBundle(t.Context(), id, 9, io.LimitReader(zeros{}, most)); !errors.Is(err, store.ErrNoRoomForBundle) {
+		t.Errorf("one for which there is no room: %v", err)
+	}
+	check(8, one)
+	if _, err := s.PutBundle(t.Context(), id, 10, bytes.NewReader(two)); err != nil {
+		t.Fatal(err)
+	}
+	check(10, two)
+	if about, err := s.AboutBundle(t.Context(), id); err != nil || about.LastSeq != 10 || about.Size != uint64(len(two)) {
+		t.Errorf("%+v, %v", about, err)
+	}
+	if err := s.RemoveSession(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if b, _, err := s.Bundle(t.Context(), id); b != nil || err != nil {
+		t.Errorf("after its session was removed: %v, %v", b, err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// A hub that is killed while it writes a bundle leaves nothing of it.
+func TestBundles_KilledWhileOneIsWritten(t *testing.T) {
+	const most = 4 << 20
+	dir := t.TempDir()
+	s := open(t, "one", store.Options{Dir: dir, BundleBytes: most}, nil)
+	id := store.ReplicaID{Node: "box", Session: "s", Epoch: 1}
+	whole := bytes.Repeat([]byte("x"), 1<<20)
+	if _, err := s.PutBundle(t.Context(), id, 1, bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	// The store goes away in the middle, as with its process.
+	_, err := s.PutBundle(t.Context(), store.ReplicaID{Node: "box", Session: "other", Epoch: 1}, 1, io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("y"), 2<<20)), closing{s}))
+	if err == nil {
+		t.Fatal("it was written to its end")
+	}
+	s = open(t, "two", store.Options{Dir: dir, BundleBytes: most}, nil)
+	defer s.Close()
+	if _, err := s.PutBundle(t.Context(), id, 2, bytes.NewReader(bytes.Repeat([]byte("z"), 2<<20))); err != nil {
+		t.Errorf("there is no room for one: %v", err)
+	}
+	if b, body, err := s.Bundle(t.Context(), id); err != nil || b.LastSeq != 2 {
+		t.Errorf("%+v, %v", b, err)
+	} else if err := body.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type closing struct{ s *store.Store }
+
+func (c closing) Read([]byte) (int, error) {
+	c.s.Close()
+	return 0, errors.New("killed")
+}
