@@ -1,6 +1,6 @@
 // Files, processes and terminals of the gateway's machine.
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -185,6 +185,188 @@ test("a picture is shown, a large folder stays small on the page, and a missing 
   await page.getByRole("alert").getByText("nowhere").waitFor();
 });
 
+test("words are found in all files below a folder, and a match is shown in its place", async () => {
+  const folder = join(home, "hunt");
+  mkdirSync(join(folder, "deep", "deeper"), { recursive: true });
+  mkdirSync(join(folder, "other"));
+  writeFileSync(join(folder, "deep", "deeper", "long.ts"), `${Array.from({ length: 400 }, (_, i) => `const line${i + 1} = ${i};`).join("\n")}\nconst Needle = "<img src=x onerror=alert(1)>";\n`);
+  writeFileSync(join(folder, "other", "notes.md"), "a needle (in) a haystack\nNeedles and needles\n");
+  writeFileSync(join(folder, "other", ".hidden"), "needle\n");
+  writeFileSync(join(folder, "other", "data.bin"), Buffer.from([0, 1, 2]));
+  const page = await world.open(at(folder));
+  await page.getByRole("link", { name: "deep/" }).waitFor();
+  await page.keyboard.press("/");
+  const pane = page.getByRole("region", { name: "Search" });
+  const words = pane.getByRole("searchbox", { name: "Words to find" });
+  await page.keyboard.type("needle"); // where one types at once
+  await pane.getByText("3 lines in 2 files.").waitFor();
+  await pane.getByText("1 file was not looked into").waitFor();
+  expect(await pane.locator("mark").allTextContents()).toEqual(["Needle", "needle", "Needle", "needle"]);
+  await bothThemes(page, "files-search");
+  // A match is gone to by keys, and seen at its line; the search stays beside it.
+  await pane.getByRole("link", { name: /^401/ }).focus();
+  await page.keyboard.press("Enter");
+  const mark = page.locator(".line-mark");
+  await mark.waitFor();
+  expect(await mark.innerText()).toBe("Line 401");
+  const inSight = async () => {
+    const [line, file] = await Promise.all([mark.boundingBox(), page.locator(".file-content").boundingBox()]);
+    return line !== null && file !== null && line.y > file.y && line.y + line.height < file.y + file.height;
+  };
+  await expect.poll(inSight).toBe(true);
+  // The mark, and so the number, is at the line that it names.
+  const code = await page.locator(".numbered pre.code").getByText('"<img src=x').boundingBox();
+  const marked = await mark.boundingBox();
+  expect(Math.abs((code?.y ?? 0) + (code?.height ?? 0) / 2 - (marked?.y ?? 1000) - (marked?.height ?? 0) / 2)).toBeLessThan(3);
+  expect(await page.evaluate(() => document.activeElement?.textContent)).toContain("Needle"); // it keeps the focus
+  await bothThemes(page, "files-match");
+  // All of it is in the address.
+  await page.reload();
+  await expect.poll(inSight).toBe(true);
+  expect(await words.inputValue()).toBe("needle");
+  await pane.getByRole("checkbox", { name: "Match case" }).check();
+  await pane.getByText("2 lines in 1 file.").waitFor();
+  await pane.getByRole("checkbox", { name: "Hidden and ignored" }).check();
+  await pane.getByText("3 lines in 2 files.").waitFor();
+  await pane.getByRole("checkbox", { name: "Regular expression" }).check();
+  await words.fill("needle (");
+  await pane.getByRole("alert").getByText("missing closing )").waitFor();
+  await words.fill("^Needles? and");
+  await pane.getByText("1 line in 1 file.").waitFor();
+  await pane.getByRole("radio", { name: "Names" }).check({ force: true });
+  await pane.getByRole("searchbox", { name: "Part of a name" }).fill("*.ts");
+  await pane.getByText("1 name.").waitFor();
+  await pane.getByRole("link", { name: "deep/deeper/long.ts" }).waitFor();
+  await pane.getByRole("searchbox").fill("nowhere");
+  await pane.getByText("Nothing was found.").waitFor();
+  await pane.getByRole("button", { name: "Close the search" }).click();
+  await pane.waitFor({ state: "detached" });
+  await page.getByRole("heading", { name: "long.ts" }).waitFor();
+  expect(world.complaints.filter((c) => c.startsWith("error"))).toEqual([]);
+});
+
+test("a large file is seen by parts, and its end is followed", async () => {
+  const file = join(home, "large.log");
+  const line = (i: number) => `${String(i).padStart(7, "0")} grüße ${"x".repeat(40)}`;
+  const lines = Array.from({ length: 60_000 }, (_, i) => line(i + 1));
+  writeFileSync(file, `${lines.join("\n")}\n`); // 3.4 MB
+  const page = await world.open(at(file));
+  const shown = async () => (await page.locator(".large pre.code").innerText()).trimEnd().split("\n");
+  const where = page.locator(".large-where");
+  await where.getByText("from byte 0 on").waitFor();
+  let now = await shown();
+  expect(now[0]).toBe(line(1));
+  expect(now).toEqual(lines.slice(0, now.length)); // whole lines
+  const seen = now.length;
+  await page.getByRole("button", { name: "After" }).click();
+  await page.getByText(line(seen + 1)).waitFor();
+  now = await shown();
+  expect(now).toEqual(lines.slice(seen, seen + now.length)); // nothing between is left out
+  await page.getByRole("button", { name: "Before" }).click();
+  await expect.poll(async () => (await shown())[0]).toBe(line(1));
+  await page.getByRole("textbox", { name: "Go to line" }).fill("45678");
+  await page.keyboard.press("Enter");
+  await expect.poll(async () => (await shown())[0]).toBe(line(45_678));
+  await page.getByRole("textbox", { name: "Go to line" }).fill("70000");
+  await page.keyboard.press("Enter");
+  await page.getByText("The file has fewer than 70000 lines.").waitFor();
+  await page.getByRole("slider", { name: "Place" }).fill("50");
+  await page.getByText(line(30_100)).waitFor();
+  await bothThemes(page, "files-large");
+  // The place is in the address.
+  await page.reload();
+  await page.getByText(line(30_100)).waitFor();
+  await page.getByRole("button", { name: "End" }).click();
+  await page.getByText(line(60_000)).waitFor();
+  appendFileSync(file, "and one more\n");
+  await page.getByText("and one more").waitFor();
+  // It is found as well, and gone to.
+  await page.goto(world.url(`#/files?${new URLSearchParams({ path: file, line: "12345" }).toString()}`));
+  await expect.poll(async () => (await shown())[0]).toBe(line(12_345));
+  expect(world.complaints.filter((c) => c.startsWith("error"))).toEqual([]);
+});
+
+test("a picture that is a text has a source, and what is in it does nothing", async () => {
+  const file = join(home, "drawing.svg");
+  const source = `<svg xmlns="http://www.w3.org/2000/svg" width="20" height="10" onload="document.title='taken'"><script>document.title = "taken"</script><foreignObject><img src="x" onerror="document.title='taken'"/></foreignObject><rect width="20" height="10"/></svg>\n`;
+  writeFileSync(file, source);
+  const page = await world.open(at(file));
+  await expect.poll(() => page.getByRole("img", { name: "drawing.svg" }).evaluate((img) => (img as HTMLImageElement).naturalWidth)).toBe(20);
+  await page.getByRole("radio", { name: "Source" }).check({ force: true });
+  await page.getByText("<rect width=\"20\"").waitFor();
+  expect(await page.locator(".numbered pre.code").innerText()).toBe(source);
+  await bothThemes(page, "files-svg");
+  await page.getByRole("button", { name: "Edit" }).click();
+  await page.getByRole("textbox", { name: "Text of drawing.svg" }).fill(source.replace('width="20"', 'width="30"'));
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("radio", { name: "Picture" }).check({ force: true });
+  await expect.poll(() => page.getByRole("img", { name: "drawing.svg" }).evaluate((img) => (img as HTMLImageElement).naturalWidth)).toBe(30);
+  expect(await page.title()).not.toContain("taken");
+});
+
+test("files are moved by drag and by keys, and nothing is replaced by it", async () => {
+  const folder = join(home, "moving");
+  mkdirSync(join(folder, "inner"), { recursive: true });
+  writeFileSync(join(folder, "one.txt"), "one\n");
+  writeFileSync(join(folder, "two.txt"), "two\n");
+  const page = await world.open(at(join(folder, "one.txt")));
+  const link = (name: string) => page.locator(".entries").getByRole("link", { name });
+  await link("one.txt").dragTo(link("inner/"));
+  await holds(join(folder, "inner", "one.txt"), "one\n");
+  expect(existsSync(join(folder, "one.txt"))).toBe(false);
+  // What was open is open where it is now.
+  await expect.poll(() => new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("path")).toBe(join(folder, "inner", "one.txt"));
+  await link("one.txt").dragTo(page.getByRole("navigation", { name: "Path" }).getByRole("link", { name: "moving" }));
+  await holds(join(folder, "one.txt"), "one\n");
+  // What is there is not replaced.
+  writeFileSync(join(folder, "inner", "two.txt"), "another\n");
+  await page.goto(world.url(at(folder)));
+  await link("two.txt").dragTo(link("inner/"));
+  await page.getByText("two.txt is not moved").waitFor();
+  expect([readFileSync(join(folder, "two.txt"), "utf8"), readFileSync(join(folder, "inner", "two.txt"), "utf8")]).toEqual(["two\n", "another\n"]);
+  await page.getByRole("button", { name: "Do something with one.txt" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  const dialog = page.getByRole("dialog", { name: "Move one.txt" });
+  await dialog.getByLabel("To the folder").fill(join(folder, "nowhere"));
+  await page.keyboard.press("Enter");
+  await dialog.getByText("nowhere").last().waitFor();
+  await bothThemes(page, "files-move");
+  await dialog.getByLabel("To the folder").fill(join(folder, "inner"));
+  await page.keyboard.press("Enter");
+  await holds(join(folder, "inner", "one.txt"), "one\n");
+  await dialog.waitFor({ state: "detached" });
+});
+
+test("the width of the folder is changed by drag and by keys, and kept", async () => {
+  const file = join(home, "pane.txt");
+  writeFileSync(file, "pane\n");
+  const page = await world.open(at(file));
+  const edge = page.getByRole("separator", { name: "Width of the folder" });
+  const width = async () => Math.round((await page.getByRole("region", { name: "Folder" }).boundingBox())?.width ?? 0);
+  await edge.waitFor();
+  expect(await width()).toBe(340);
+  const box = (await edge.boundingBox())!;
+  await page.mouse.move(box.x, box.y + 100);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 60, box.y + 100, { steps: 3 });
+  await page.mouse.up();
+  await expect.poll(width).toBe(400);
+  await edge.focus();
+  await page.keyboard.press("ArrowLeft");
+  await expect.poll(width).toBe(376);
+  expect(await edge.getAttribute("aria-valuenow")).toBe("376");
+  await page.reload();
+  await expect.poll(width).toBe(376);
+  await edge.focus();
+  await page.keyboard.press("Home");
+  await expect.poll(width).toBe(240);
+  await page.keyboard.press("Enter");
+  await expect.poll(width).toBe(340);
+});
+
 test("a program is started, watched, spoken to, and ended", async () => {
   const page = await world.open("#/processes");
   await page.getByText("No program runs").waitFor();
@@ -290,6 +472,11 @@ test("on a phone", async () => {
   const page = await world.open(at(home), { viewport: phone, hasTouch: true, isMobile: true });
   await page.getByRole("link", { name: "repo/" }).waitFor();
   await bothThemes(page, "files-phone");
+  await page.getByRole("button", { name: "Search", exact: true }).tap();
+  await page.getByRole("searchbox", { name: "Words to find" }).fill("needle");
+  await page.getByRole("region", { name: "Search" }).getByText(/^\d+ lines? in/).waitFor();
+  await bothThemes(page, "files-search-phone");
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
   await page.goto(world.url("#/terminal"));
   await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();
   await page.getByText("Connected.").waitFor();

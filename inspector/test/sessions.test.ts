@@ -81,6 +81,112 @@ test("a session is forked, closed, opened again, ended and deleted", async () =>
   expect((await fetch(`${world.gateway.url}/v2/sessions/${fork}`)).status).toBe(404);
 });
 
+test("a prompt of before is sent again, in a copy, and in a session that knows what was said before it", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { prompt: "echo the first words" });
+  await log(page).locator(".agent").getByText("the first words").waitFor();
+  await settled(page);
+  await chat(page, "echo the second words");
+  await log(page).locator(".agent").getByText("the second words").waitFor();
+  await settled(page);
+  const act = async (words: string, what: string) => {
+    const row = log(page).locator(".said.user").filter({ hasText: words }).last();
+    await row.hover();
+    await row.getByRole("button", { name: "Do something with this prompt" }).click();
+    await page.getByRole("menuitem", { name: what }).click();
+  };
+  await act("the first words", "Send it again");
+  await expect.poll(() => log(page).locator(".bubble").allInnerTexts()).toEqual(["echo the first words", "echo the second words", "echo the first words"]);
+  await settled(page);
+
+  // By keys, and what the menu looks like.
+  await log(page).locator(".said.user").last().getByRole("button", { name: "Do something with this prompt" }).focus();
+  await page.keyboard.press("Enter");
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `prompt-menu-${name}`);
+  }
+  await page.setViewportSize({ width: 390, height: 844 });
+  const box = (await page.getByRole("menu", { name: "Do something with this prompt" }).boundingBox())!;
+  expect([box.x >= 0, box.x + box.width <= 390]).toEqual([true, true]);
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction((old) => !location.hash.endsWith(old), id);
+  // The copy has all of it, and the prompt once more; the session has nothing more.
+  await expect.poll(() => log(page).locator(".bubble").allInnerTexts()).toEqual(["echo the first words", "echo the second words", "echo the first words", "echo the first words"]);
+  await settled(page);
+  await page.goto(world.url(`#/sessions/${id}`));
+  await log(page).getByText("the second words").first().waitFor();
+  expect(await log(page).locator(".bubble").count()).toBe(3);
+
+  await act("the second words", "New session from here");
+  await page.getByRole("heading", { name: /\(from a prompt\)$/ }).waitFor();
+  const prompt = page.getByRole("textbox", { name: "Prompt", exact: true });
+  await expect.poll(() => prompt.inputValue()).toBe("echo the second words");
+  await page.getByRole("list", { name: "Attachments" }).getByText("conversation.md").waitFor();
+  expect(await prompt.evaluate((e) => e === document.activeElement)).toBe(true);
+  const made = decodeURIComponent(new URL(page.url()).hash.split("/")[2] ?? "");
+  await prompt.fill("echo something else");
+  await page.keyboard.press("Enter");
+  await log(page).locator(".agent").getByText("something else").waitFor();
+  // What the agent was told: the words before that prompt, and none behind it.
+  const { events } = (await (await fetch(`${world.gateway.url}/v2/sessions/${made}/events`)).json()) as { events: unknown[] };
+  const told = JSON.stringify(events);
+  expect(told).toContain("the first words");
+  expect(told).not.toContain("the second words");
+  // The first one has nothing before it.
+  await page.goto(world.url(`#/sessions/${id}`));
+  await page.getByRole("button", { name: "To the end" }).or(log(page)).first().waitFor();
+  const row = log(page).locator(".said.user").first();
+  await row.hover();
+  await row.getByRole("button", { name: "Do something with this prompt" }).click();
+  await page.getByRole("menuitem", { name: "New session from here" }).click();
+  await expect.poll(() => prompt.inputValue()).toBe("echo the first words");
+  expect(await page.getByRole("list", { name: "Attachments" }).count()).toBe(0);
+});
+
+test("the list of sessions is made wider, hidden and shown, and stays so", async () => {
+  const page = await world.open();
+  await newSession(page, { prompt: "hello" });
+  const list = page.getByRole("complementary", { name: "Sessions" });
+  const width = async () => Math.round((await list.boundingBox())?.width ?? 0);
+  const edge = page.getByRole("separator", { name: "Width of the list" });
+  expect(await width()).toBe(320);
+  await edge.focus();
+  await page.keyboard.press("ArrowRight");
+  await expect.poll(width).toBe(344);
+  await page.keyboard.press("End");
+  await expect.poll(width).toBe(Math.min(560, Math.floor((1280 - 204) / 2)));
+  await edge.dblclick();
+  await expect.poll(width).toBe(320);
+  await list.getByRole("button", { name: "Hide the list" }).click();
+  await list.waitFor({ state: "hidden" });
+  await page.reload();
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
+  expect(await list.count()).toBe(0);
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `list-hidden-${name}`);
+  }
+  await log(page).focus();
+  await page.keyboard.press("b");
+  await list.waitFor();
+  await page.keyboard.press("b");
+  await list.waitFor({ state: "hidden" });
+  await page.keyboard.press("/"); // to search it, it is shown
+  await expect.poll(() => list.getByRole("searchbox").evaluate((e) => e === document.activeElement)).toBe(true);
+  await page.keyboard.press("Escape");
+  // On a phone there is one thing at a time, whatever was chosen.
+  await list.getByRole("button", { name: "Hide the list" }).click();
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.goto(world.url("#/sessions"));
+  await list.waitFor();
+  await expect.poll(width).toBe(390);
+});
+
 test("a session that another client closes is shown as closed", async () => {
   const page = await world.open();
   const id = await newSession(page, { prompt: "hello" });

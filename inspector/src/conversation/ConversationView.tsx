@@ -18,11 +18,13 @@ import { hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import { attach, type Attached } from "./attachments.js";
 import { Composer } from "./Composer.js";
-import type { Conversation, Waiting } from "./conversation.js";
+import { maxQueue, type Conversation, type Waiting } from "./conversation.js";
 import { Find, type Finding } from "./Find.js";
 import { RowList, type RowControl } from "./RowList.js";
+import type { PromptActions } from "./RowView.js";
 import { Subagent } from "./Subagent.js";
 import { PlanSteps } from "./RowView.js";
+import { forkOf, startFrom } from "./begin.js";
 import { markdownOf } from "./words.js";
 import { useTitle } from "../app/title.js";
 import { useShortcut } from "../app/shortcuts.js";
@@ -83,6 +85,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
   const { info } = state;
   const title = (info && marksOf(info).title) || state.title || (info ? nameOf(info) : "Session");
   useTitle("part", info && title);
+  const prompts = usePrompts(conversation, title, again);
 
   const last = rows.at(-1)?.item;
   const control = useRef<RowControl>(null);
@@ -155,7 +158,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
       }} />}
       {child !== undefined ? <Subagent conversation={conversation} info={info} id={child} rows={rows} version={version} earlier={state.earlier} /> : <RowList
         control={control} found={finding?.row} marked={finding?.words ?? ""}
-        onAgain={state.phase === "live" ? again : undefined}
+        prompts={state.phase === "live" ? prompts : undefined}
         rows={rows} version={version} sent={state.sent} cwd={info?.cwd} askedCalls={askedCalls} label={`Conversation: ${title}`}
         head={
           <>
@@ -191,6 +194,29 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
   );
 }
 
+/** Whether the agent can make a copy of a session. */
+const useForks = (agent: string | undefined) => useSelected(gateway, (g) => g.agents.find((a) => a.id === agent)?.capabilities?.fork?.level !== "unsupported");
+
+/** What can be done with prompts of before; the same object as long as the same can be done. */
+function usePrompts(conversation: Conversation, title: string, write: PromptActions["write"]): PromptActions {
+  const agent = useSelected(conversation, (s) => s.info?.agent);
+  const forks = useForks(agent);
+  return useMemo(() => ({
+    write,
+    send: (item) => {
+      if (!conversation.send(item.blocks)) toasts.show(`At most ${maxQueue} prompts wait for a turn`, "bad");
+    },
+    sendInCopy: forks ? (item) => void toasts.attempt("A copy could not be made", async () => {
+      const copy = await forkOf(conversation);
+      copy.send(item.blocks);
+      router.go("sessions", [copy.id]);
+    }) : undefined,
+    startFrom: (item) => void toasts.attempt("The session could not be made", async () => {
+      router.go("sessions", [(await startFrom(conversation, item, title)).id]);
+    }),
+  }), [conversation, title, write, forks]);
+}
+
 const agentName = (id: string | undefined) => gateway.get().agents.find((a) => a.id === id)?.name ?? id ?? "the agent";
 
 const fileNameOf = (title: string) => title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "session";
@@ -211,6 +237,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
   const state = useStore(conversation);
   const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
   const { info } = state;
+  const forks = useForks(info?.agent);
   const id = conversation.id;
   const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
   const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run);
@@ -236,10 +263,8 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
         label="What can be done with this session"
         items={[
           ...(info ? markItems(info, () => ask("rename")) : []),
-          { label: "Fork", hint: "a copy to try something", disabled: state.phase !== "live", run: () => attempt("It could not be forked", async () => {
-            const fork = await gateway.client.forkSession({ sessionId: id, ...(info ? { cwd: info.cwd } : {}) });
-            conversations.made(fork);
-            router.go("sessions", [fork.id]);
+          { label: "Fork", hint: forks ? "a copy to try something" : "this agent makes no copies", disabled: state.phase !== "live" || !forks, run: () => attempt("It could not be forked", async () => {
+            router.go("sessions", [(await forkOf(conversation)).id]);
           }) },
           { label: "Copy the conversation", hint: "as Markdown", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(markdownOf(conversation.rows.get().rows, title))) },
           { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },

@@ -1,8 +1,8 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useCallback, useEffect, useImperativeHandle, useLayoutEffect, useRef, useState, type ReactNode, type Ref } from "react";
 import { Button } from "../kit/controls.js";
-import type { Row, UserItem } from "./items.js";
-import { RowView } from "./RowView.js";
+import type { Row } from "./items.js";
+import { RowView, type PromptActions } from "./RowView.js";
 
 /** How near to its end a list is at its end. */
 const near = 48;
@@ -37,7 +37,7 @@ function estimate(row: Row | undefined): number {
  * The rows that are in sight, and a few around them. It stays at its end as long as
  * nobody scrolls away; what is read keeps its place when rows come before or behind it.
  */
-export function RowList({ rows, version, cwd, askedCalls, head, label, sent, control, found, marked, onAgain }: { onAgain?: ((item: UserItem) => void) | undefined; rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number; control: Ref<RowControl>; /** The row that a search has found, and its words. */ found: number | undefined; marked: string }) {
+export function RowList({ rows, version, cwd, askedCalls, head, label, sent, control, found, marked, prompts }: { prompts?: PromptActions | undefined; rows: readonly Row[]; version: number; cwd: string | undefined; askedCalls: ReadonlySet<string>; head?: ReactNode; label: string; /** Grows when a person sends something: then the end is shown. */ sent: number; control: Ref<RowControl>; /** The row that a search has found, and its words. */ found: number | undefined; marked: string }) {
   const scroller = useRef<HTMLDivElement>(null);
   const stuck = useRef(true);
   const lastTop = useRef(0);
@@ -152,7 +152,7 @@ export function RowList({ rows, version, cwd, askedCalls, head, label, sent, con
               const row = rows[item.index - 1];
               return row ? (
                 <div key={item.key} data-index={item.index} ref={virtual.measureElement} className={`row-slot slot-${row.item.kind} ${row.segment > 0 ? "follows" : ""} ${item.index - 1 === found ? "found" : ""}`}>
-                  <RowView row={row} cwd={cwd} asked={row.item.kind === "tool" && askedCalls.has(row.item.id)} onAgain={onAgain} />
+                  <RowView row={row} cwd={cwd} asked={row.item.kind === "tool" && askedCalls.has(row.item.id)} prompts={prompts} />
                 </div>
               ) : null;
             })}

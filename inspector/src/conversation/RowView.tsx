@@ -1,5 +1,6 @@
 import { memo, useState } from "react";
 import { CopyButton, IconButton } from "../kit/controls.js";
+import { Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Notice } from "../kit/show.js";
 import { count, duration } from "../kit/text.js";
@@ -9,12 +10,24 @@ import { Markdown } from "./Markdown.js";
 import { promptText } from "./words.js";
 import { ToolCall } from "./ToolCall.js";
 
+/** What can be done with a prompt of before. */
+export interface PromptActions {
+  /** Puts it where prompts are written, to be changed and sent. */
+  write(item: UserItem): void;
+  /** Sends it as it was. */
+  send(item: UserItem): void;
+  /** Sends it in a copy of the session; undefined when its agent makes none. */
+  readonly sendInCopy: ((item: UserItem) => void) | undefined;
+  /** Begins a session that knows only what was said before it. */
+  startFrom(item: UserItem): void;
+}
+
 /** One row of a conversation. It renders again when the row is another one. */
-export const RowView = memo(function RowView({ row, cwd, asked, onAgain }: { row: Row; cwd: string | undefined; asked: boolean; /** Takes a prompt up again, to be changed and sent. */ onAgain?: ((item: UserItem) => void) | undefined }) {
+export const RowView = memo(function RowView({ row, cwd, asked, prompts }: { row: Row; cwd: string | undefined; asked: boolean; prompts?: PromptActions | undefined }) {
   const { item } = row;
   switch (item.kind) {
     case "user":
-      return <User item={item} onAgain={onAgain} />;
+      return <User item={item} prompts={prompts} />;
     case "text":
       return <Said item={item} segment={row.segment} />;
     case "thought":
@@ -32,7 +45,7 @@ export const RowView = memo(function RowView({ row, cwd, asked, onAgain }: { row
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
-function User({ item, onAgain }: { item: UserItem; onAgain: ((item: UserItem) => void) | undefined }) {
+function User({ item, prompts }: { item: UserItem; prompts: PromptActions | undefined }) {
   const [all, setAll] = useState(false);
   const texts = item.blocks.filter((b) => b.type === "text");
   const long = texts.reduce((n, b) => n + b.text.length, 0) > 6000;
@@ -43,7 +56,17 @@ function User({ item, onAgain }: { item: UserItem; onAgain: ((item: UserItem) =>
         {long && <button type="button" className="link" onClick={() => setAll(!all)}>{all ? "Show less" : "Show all"}</button>}
       </div>
       <span className="when">
-        {onAgain && <IconButton className="copy" label="Write it again" icon="edit" size={14} onClick={() => onAgain(item)} />}
+        {prompts && (
+          <Menu
+            label="Do something with this prompt"
+            items={[
+              { label: "Send it again", run: () => prompts.send(item) },
+              { label: "Send it in a copy", hint: prompts.sendInCopy ? "the copy knows all of this session" : "this agent makes no copies", disabled: !prompts.sendInCopy, run: () => prompts.sendInCopy?.(item) },
+              { label: "New session from here", hint: "knows what was said before", run: () => prompts.startFrom(item) },
+            ]}
+          />
+        )}
+        {prompts && <IconButton className="copy" label="Write it again" icon="edit" size={14} onClick={() => prompts.write(item)} />}
         <CopyButton text={() => promptText(item)} iconOnly label="Copy the prompt" />
         <time dateTime={new Date(item.at).toISOString()}>{clock.format(item.at)}</time>
       </span>

@@ -45,7 +45,7 @@ export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested, whole
       {item.locations.length > 0 && (
         <p className="tool-places">
           {item.locations.slice(0, 6).map((l, i) => (
-            <a key={i} className="mono" href={hrefOfFile(l.path)} title={l.path}>{relativeTo(l.path, cwd)}{l.line ? `:${l.line}` : ""}</a>
+            <a key={i} className="mono" href={hrefOfFile(l.path, l.line)} title={l.path}>{relativeTo(l.path, cwd)}{l.line ? `:${l.line}` : ""}</a>
           ))}
           {item.locations.length > 6 && <span className="soft">and {item.locations.length - 6} more</span>}
         </p>

@@ -12,39 +12,51 @@ import { messageOf } from "../state/explain.js";
 import { drafts, gateway, toasts } from "../state/page.js";
 import { useStore } from "../state/store.js";
 import type { Content } from "./drafts.js";
+import { LargeFile, type Place } from "./LargeFile.js";
+import { Lines } from "./Lines.js";
 import { endings, pictureType, textOf, withCRLF, withLF } from "./paths.js";
 
-/** Larger files are downloaded instead of shown. */
+/** Larger files are shown part by part. */
 const mostText = 2 << 20;
 const mostPicture = 20 << 20;
+
+type View = "picture" | "text" | "changes";
+
+const viewNames = { picture: "Picture", changes: "Changes" } as const;
 
 async function read(path: string, signal: AbortSignal): Promise<Content> {
   const { size, etag } = await gateway.client.fs.stat(path, { follow: true, signal });
   const type = pictureType(path);
   if (type && size <= mostPicture && !(type === "image/svg+xml" && size > mostText)) {
     const response = await gateway.client.fs.open(path, { signal });
-    return { size, etag, text: undefined, picture: new Blob([await response.arrayBuffer()], { type }) };
+    const content = await response.arrayBuffer();
+    // This kind of picture is a text, too.
+    const text = type === "image/svg+xml" ? textOf(new Uint8Array(content)) : undefined;
+    return { size, etag: response.headers.get("etag") ?? etag, text, picture: new Blob([content], { type }) };
   }
   if (size > mostText) return { size, etag, text: undefined, picture: undefined };
   const response = await gateway.client.fs.open(path, { signal });
   return { size, etag: response.headers.get("etag") ?? etag, text: textOf(new Uint8Array(await response.arrayBuffer())), picture: undefined };
 }
 
-export function FileView({ path, changed, gitMark, onClose }: { path: string; changed: number; gitMark: string | undefined; onClose: () => void }) {
+export function FileView({ path, changed, gitMark, line, place, onPlace, onClose }: { path: string; changed: number; gitMark: string | undefined; /** That is to be in sight. */ line: number | undefined; /** Of a large file. */ place: Place | undefined; onPlace: (place: Place) => void; onClose: () => void }) {
   const { value, error, busy, reload } = useLoad((signal) => read(path, signal), [path]);
   const kept = useStore(drafts).get(path);
   const draft = kept?.text;
   const base = kept?.base; // what the draft began with
-  const [view, setView] = useState<"text" | "changes">("text");
+  const [view, setView] = useState<View>();
   const [saving, setSaving] = useState(false);
   const [conflict, setConflict] = useState<string>();
   const dirty = kept?.dirty === true;
+  const large = value !== undefined && value.size > mostText && value.picture === undefined;
+  const views: View[] = !value || large ? [] : [...(value.picture ? ["picture" as const] : []), ...(value.text !== undefined ? ["text" as const] : []), ...(value.text !== undefined && gitMark && gitMark !== "?" ? ["changes" as const] : [])];
+  const shown = view && views.includes(view) ? view : views[0];
   const seen = useRef(changed);
   useEffect(() => {
     if (seen.current === changed) return;
     seen.current = changed;
-    if (!dirty) reload();
-  }, [changed, dirty, reload]);
+    if (!dirty && !large) reload();
+  }, [changed, dirty, large, reload]);
   useEffect(() => () => drafts.leave(path), [path]);
 
   const edit = () => {
@@ -74,7 +86,7 @@ export function FileView({ path, changed, gitMark, onClose }: { path: string; ch
     <section className="file" aria-label={name}>
       <header className="row">
         <h2 className="clip grow" title={path}>{name}{dirty && <span title="not saved"> •</span>}</h2>
-        {gitMark && gitMark !== "?" && draft === undefined && <Segmented small label="View" value={view} onChange={setView} options={[{ value: "text", label: "File" }, { value: "changes", label: "Changes" }]} />}
+        {views.length > 1 && shown && draft === undefined && <Segmented small label="View" value={shown} onChange={setView} options={views.map((v) => ({ value: v, label: v === "text" ? (views.includes("picture") ? "Source" : "File") : viewNames[v] }))} />}
         {draft === undefined
           ? value?.text !== undefined && <Button small icon="edit" onClick={edit}>Edit</Button>
           : <><Button small onClick={() => { drafts.drop(path); setConflict(undefined); reload(); }}>{dirty ? "Discard" : "Close the editor"}</Button><Button small tone="primary" busy={saving} disabled={!dirty} onClick={() => void write()}>Save</Button></>}
@@ -88,11 +100,12 @@ export function FileView({ path, changed, gitMark, onClose }: { path: string; ch
       {draft !== undefined && <div className="file-content"><Editor name={name} text={draft} onChange={change} onSave={() => void write()} /></div>}
       {value && draft === undefined && (
         <div className="file-content">
-          {view === "changes" ? <Changes path={path} text={value.text ?? ""} />
-            : value.picture ? <Picture blob={value.picture} name={name} />
-            : value.text === undefined ? <Empty icon="read" title={value.size > mostText ? "This file is large" : "This file is no text"}>{bytes(value.size)}. Download it to look into it.</Empty>
+          {shown === "changes" ? <Changes path={path} text={value.text ?? ""} />
+            : shown === "picture" ? <Picture blob={value.picture!} name={name} />
+            : large ? <LargeFile path={path} name={name} place={place ?? "0"} line={place === undefined ? line : undefined} changed={changed} onPlace={onPlace} />
+            : value.text === undefined ? <Empty icon="read" title="This file is no text">{bytes(value.size)}. Download it to look into it.</Empty>
             : value.text === "" ? <Empty icon="read" title="The file is empty" />
-            : <Code code={value.text} language={languageOf(path)} bare />}
+            : <Lines text={value.text} language={languageOf(path)} line={line} />}
         </div>
       )}
     </section>

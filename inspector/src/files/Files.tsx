@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState, useId, type CSSProperties, type DragEvent } from "react";
 import { ProblemError, type components } from "sandbox-agent";
 import type { AreaProps } from "../areas.js";
 import { Button, Checkbox, Field, IconButton, Input } from "../kit/controls.js";
@@ -13,7 +13,13 @@ import { messageOf } from "../state/explain.js";
 import { drafts, gateway, router, toasts } from "../state/page.js";
 import { hrefOfFile } from "../state/router.js";
 import { useStore } from "../state/store.js";
+import { useShortcut } from "../app/shortcuts.js";
+import { Splitter, usePane } from "../kit/splitter.js";
 import { FileView } from "./FileView.js";
+import { placeOf } from "./LargeFile.js";
+import { useSearch, type Found } from "./found.js";
+import { queryOf, searchOf, type Search } from "./search.js";
+import { SearchPane } from "./SearchPane.js";
 import type { Draft } from "./drafts.js";
 import { Folder } from "./folder.js";
 import { badName, crumbs, join, parentOf } from "./paths.js";
@@ -23,13 +29,34 @@ import "./files.css";
 type Entry = components["schemas"]["FileListed"];
 
 const rowHeight = 32;
+const listPane = { name: "files", standard: 340, min: 240, max: 720 } as const;
 
-/** `#/files?path=/a/folder`, `#/files?path=/a/file`; without one the gateway's own folder. */
+/** What is dragged from one folder to another. */
+const dragged = "application/x-sandbox-path";
+
+/** Where in a file one wants to be. */
+interface Spot {
+  readonly line: number | undefined;
+  readonly place: ReturnType<typeof placeOf>;
+}
+
+/**
+ * `#/files?path=/a/folder`, `#/files?path=/a/file&line=3`; without a path the gateway's own folder.
+ * With `below=/a/folder&find=words` a search stands beside it.
+ */
 export default function Files({ route }: AreaProps) {
   const wanted = route.query.path ?? ".";
-  const { value: entry, error, reload } = useLoad((signal) => gateway.client.fs.stat(wanted, { follow: true, signal }), [wanted]);
+  const { value, error, reload } = useLoad((signal) => gateway.client.fs.stat(wanted, { follow: true, signal }), [wanted]);
+  const last = useRef(value);
+  useEffect(() => void (last.current = value ?? last.current), [value]);
+  const entry = value ?? (error ? undefined : last.current); // what was seen stays until the next is known
   const isFolder = entry?.type === "directory";
   const folder = entry && (isFolder ? entry.path : parentOf(entry.path));
+  const search = searchOf(route.query);
+  const found = useSearch(search);
+  const line = Number(route.query.line);
+  const spot: Spot = { line: Number.isInteger(line) && line > 0 ? line : undefined, place: placeOf(route.query.at) };
+  useShortcut({ keys: "/", what: "Search below this folder", group: "Files", run: () => folder && startSearch(folder) });
   return (
     <div className="area full files">
       <div className="stack">
@@ -37,13 +64,50 @@ export default function Files({ route }: AreaProps) {
         <Location path={entry?.path ?? wanted} />
         {error && <Notice tone="bad" title="It cannot be shown" actions={<Button small onClick={reload}>Try again</Button>}><p>{error.message}</p></Notice>}
       </div>
-      {folder && <Browser key={folder} path={folder} file={isFolder ? undefined : entry.path} />}
+      {folder && <Browser key={search ? "search" : folder} path={folder} file={isFolder ? undefined : entry.path} search={search} found={found} spot={spot} query={route.query} />}
       {!entry && !error && <p className="soft" role="status">Loading…</p>}
     </div>
   );
 }
 
 export const go = (path: string) => router.go("files", [], { query: { path } });
+
+const startSearch = (below: string) => router.go("files", [], { query: { ...router.get().query, ...queryOf({ below, words: "", by: "content", regexp: false, exactCase: false, everything: false }) } });
+
+/** Puts a file or a folder into another folder. */
+async function moveTo(from: string, folder: string): Promise<void> {
+  const to = join(folder, baseName(from));
+  if (to === from) return;
+  await gateway.client.fs.move(from, to);
+  drafts.move(from, to);
+  toasts.show(`${baseName(from)} is in ${folder} now`, "good");
+  const { path } = router.get().query;
+  if (path === from || path?.startsWith(`${from}/`)) router.go("files", [], { replace: true, query: { ...router.get().query, path: to + path.slice(from.length) } });
+}
+
+/** What takes files and folders that are dragged within the page. */
+function takes(folder: string) {
+  const wanted = (event: DragEvent) => event.dataTransfer.types.includes(dragged);
+  const mark = (event: DragEvent, on: boolean) => (event.currentTarget as HTMLElement).classList.toggle("into", on);
+  return {
+    onDragOver: (event: DragEvent) => {
+      if (!wanted(event)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      event.dataTransfer.dropEffect = "move";
+      mark(event, true);
+    },
+    onDragLeave: (event: DragEvent) => mark(event, false),
+    onDrop: (event: DragEvent) => {
+      mark(event, false);
+      if (!wanted(event)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const from = event.dataTransfer.getData(dragged);
+      if (from !== folder) void toasts.attempt(`${baseName(from)} is not moved`, () => moveTo(from, folder));
+    },
+  };
+}
 
 /** Where the page is, and a field to go elsewhere. */
 function Location({ path }: { path: string }) {
@@ -60,7 +124,7 @@ function Location({ path }: { path: string }) {
     <nav className="row tight crumbs" aria-label="Path">
       <ol>
         {crumbs(path).map((c, i, all) => (
-          <li key={c.path}>{i > 1 && <span className="soft" aria-hidden="true">/</span>}<a href={hrefOfFile(c.path)} aria-current={i === all.length - 1 ? "page" : undefined}>{c.name}</a></li>
+          <li key={c.path} {...takes(c.path)}>{i > 1 && <span className="soft" aria-hidden="true">/</span>}<a href={hrefOfFile(c.path)} aria-current={i === all.length - 1 ? "page" : undefined}>{c.name}</a></li>
         ))}
       </ol>
       <IconButton label="Type a path" icon="edit" size={14} onClick={() => setTyped(path)} />
@@ -68,9 +132,10 @@ function Location({ path }: { path: string }) {
   );
 }
 
-type Doing = { what: "new-folder" | "new-file" } | { what: "rename" | "delete"; entry: Entry } | { what: "overwrite"; files: File[] };
+type Doing = { what: "new-folder" | "new-file" } | { what: "rename" | "move" | "delete"; entry: Entry } | { what: "overwrite"; files: File[] };
 
-function Browser({ path, file }: { path: string; file: string | undefined }) {
+function Browser({ path, file, search, found, spot, query }: { path: string; file: string | undefined; search: Search | undefined; found: Found; spot: Spot; query: Readonly<Record<string, string>> }) {
+  const width = usePane(listPane);
   const [hidden, setHidden] = useState(false);
   const folder = useMemo(() => new Folder(gateway.client, path, hidden), [path, hidden]);
   const state = useStore(folder);
@@ -115,21 +180,23 @@ function Browser({ path, file }: { path: string; file: string | undefined }) {
   const items = (entry: Entry) => [
     { label: "Download", run: () => void download(entry) },
     { label: "Rename", run: () => setDoing({ what: "rename", entry }) },
+    { label: "Move…", run: () => setDoing({ what: "move", entry }) },
     { label: "Copy the path", run: () => void navigator.clipboard.writeText(entry.path).catch(() => toasts.show(entry.path)) },
     { label: "Delete", danger: true, run: () => setDoing({ what: "delete", entry }) },
   ];
   return (
-    <div className={`files-split ${file ? "chosen" : ""}`}>
-      <section
+    <div className={`files-split ${file ? "chosen" : ""}`} style={{ "--pane": `${width}px` } as CSSProperties}>
+      {search ? <SearchPane search={search} found={found} path={file} line={spot.line} /> : <section
         className={`folder ${over ? "over" : ""}`} aria-label="Folder"
         onDragOver={(event) => { if (event.dataTransfer.types.includes("Files")) { event.preventDefault(); setOver(true); } }}
         onDragLeave={() => setOver(false)}
-        onDrop={(event) => { event.preventDefault(); setOver(false); void upload([...event.dataTransfer.files]); }}
+        onDrop={(event) => { setOver(false); if (event.dataTransfer.files.length === 0) return; event.preventDefault(); void upload([...event.dataTransfer.files]); }}
       >
         <div className="row">
           <Button small icon="upload" onClick={() => picker.current?.click()}>Upload</Button>
           <input ref={picker} type="file" multiple hidden aria-label="Files to upload" onChange={(event) => { void upload([...(event.target.files ?? [])]); event.target.value = ""; }} />
           <Menu label="New" trigger={<><Icon name="plus" size={14} /> New</>} items={[{ label: "File", run: () => setDoing({ what: "new-file" }) }, { label: "Folder", run: () => setDoing({ what: "new-folder" }) }]} />
+          <Button small icon="search" onClick={() => startSearch(path)}>Search</Button>
           <IconButton label="Load again" icon="refresh" onClick={() => void folder.reload()} />
           <Checkbox label="Hidden" checked={hidden} onChange={(event) => setHidden(event.target.checked)} />
           {state.git && <Badge title={`${state.git.root}\n${plural(state.git.files.length, "change")}`}>{state.git.branch ?? state.git.commit?.slice(0, 8) ?? "git"}</Badge>}
@@ -141,11 +208,13 @@ function Browser({ path, file }: { path: string; file: string | undefined }) {
         {state.phase === "ready" && entries.length === 0 && <Empty icon="files" title={filter === "" ? "The folder is empty" : "No name fits"}>{filter === "" && "Drop files here to upload them."}</Empty>}
         {entries.length > 0 && <List entries={entries} marks={state.marks} unsaved={unsaved} chosen={file} items={items} />}
         {state.more && <p className="small soft">Only the first {state.entries.length} entries are shown.</p>}
-      </section>
-      {file && <FileView key={file} path={file} changed={changed} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
+      </section>}
+      {file && <Splitter pane={listPane} label="Width of the folder" />}
+      {file && <FileView key={file} path={file} changed={changed} line={spot.line} place={spot.place} onPlace={(at) => { const { line: _, ...rest } = query; router.go("files", [], { replace: true, query: { ...rest, path: file, at } }); }} gitMark={state.marks.get(baseName(file))} onClose={() => { if (unsaved.get(file)?.dirty) toasts.show(`${baseName(file)} is not saved. What you wrote is kept here.`); go(path); }} />}
       {doing?.what === "new-folder" && <Naming title="New folder" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.mkdir(join(path, name)))} onDone={() => void folder.reload()} />}
       {doing?.what === "new-file" && <Naming title="New file" action="Make" onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.write(join(path, name), "", { onlyNew: true }))} onDone={(name) => { void folder.reload(); go(join(path, name)); }} />}
       {doing?.what === "rename" && <Naming title={`Rename ${doing.entry.name}`} action="Rename" name={doing.entry.name} onClose={() => setDoing(undefined)} onName={async (name) => void (await gateway.client.fs.move(doing.entry.path, join(path, name)))} onDone={(name) => { drafts.move(doing.entry.path, join(path, name)); void folder.reload(); if (file === doing.entry.path) go(join(path, name)); }} />}
+      {doing?.what === "move" && <Moving entry={doing.entry} folders={[parentOf(path), ...state.entries.filter((e) => e.type === "directory" && e.path !== doing.entry.path).map((e) => e.path)]} onClose={() => setDoing(undefined)} />}
       {doing?.what === "delete" && (
         <Confirm
           title={`Delete ${doing.entry.name}?`} action="Delete" onClose={() => setDoing(undefined)}
@@ -176,7 +245,7 @@ function List({ entries, marks, unsaved, chosen, items }: { entries: readonly En
           const e = entries[item.index]!;
           const mark = marks.get(e.name);
           return (
-            <li key={e.path} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }} aria-setsize={entries.length} aria-posinset={item.index + 1}>
+            <li key={e.path} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }} onDragStart={(event) => { event.dataTransfer.setData(dragged, e.path); event.dataTransfer.effectAllowed = "move"; }} {...(e.type === "directory" ? takes(e.path) : {})} aria-setsize={entries.length} aria-posinset={item.index + 1}>
               <a href={hrefOfFile(e.path)} aria-current={e.path === chosen ? "true" : undefined} title={e.error ?? (e.target ? `${e.name} → ${e.target}` : e.name)}>
                 <Icon name={icons[e.type]} size={14} />
                 <span className="clip grow">{e.name}{e.type === "directory" && "/"}</span>
@@ -191,6 +260,33 @@ function List({ entries, marks, unsaved, chosen, items }: { entries: readonly En
         })}
       </ul>
     </div>
+  );
+}
+
+/** Moves a file or a folder into another folder, without a pointer. */
+function Moving({ entry, folders, onClose }: { entry: Entry; folders: readonly string[]; onClose: () => void }) {
+  const [folder, setFolder] = useState(parentOf(entry.path));
+  const [error, setError] = useState<string>();
+  const [busy, setBusy] = useState(false);
+  const listId = useId();
+  const submit = async () => {
+    setBusy(true);
+    try {
+      await moveTo(entry.path, folder);
+      onClose();
+    } catch (problem) {
+      setError(messageOf(problem));
+      setBusy(false);
+    }
+  };
+  const same = folder === "" || folder.replace(/\/+$/, "") === parentOf(entry.path);
+  return (
+    <Dialog title={`Move ${entry.name}`} onClose={onClose} footer={<><Button onClick={onClose}>Cancel</Button><Button tone="primary" busy={busy} disabled={same} onClick={() => void submit()}>Move</Button></>}>
+      <form onSubmit={(event) => { event.preventDefault(); if (!same) void submit(); }}>
+        <Field label="To the folder" hint="Or drag it onto a folder, or onto a part of the path above." {...(error ? { error } : {})}>{(p) => <Input {...p} className="mono" list={listId} autoFocus value={folder} onChange={(event) => { setFolder(event.target.value); setError(undefined); }} />}</Field>
+        <datalist id={listId}>{folders.map((f) => <option key={f} value={f} />)}</datalist>
+      </form>
+    </Dialog>
   );
 }
 

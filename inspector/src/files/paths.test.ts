@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { badName, crumbs, endings, join, parentOf, pictureType, textOf, withCRLF, withLF } from "./paths.js";
+import { badName, crumbs, endings, join, parentOf, pictureType, textOf, wholeLines, withCRLF, withLF } from "./paths.js";
 import { marksOf } from "./folder.js";
 
 test("paths", () => {
@@ -31,4 +31,30 @@ test("git's findings belong to the entries of a folder", () => {
   expect(Object.fromEntries(marksOf(git as never, "/r"))).toEqual({ a: "M", d: "•", new: "?", staged: "M" });
   expect(Object.fromEntries(marksOf(git as never, "/r/d"))).toEqual({ x: "A" });
   expect(marksOf(undefined, "/r").size).toBe(0);
+});
+
+test("a part of a file is cut to whole lines, or to whole characters where a line is longer", () => {
+  const whole = new TextEncoder().encode("eins\nzwölf\n漢漢漢😀 ohne Ende");
+  // However it is cut, the parts follow one another and none is broken.
+  for (let length = 6; length <= whole.length; length++) {
+    let text = "";
+    let at = 0;
+    for (let turns = 0; at < whole.length && turns < 100; turns++) {
+      const part = whole.subarray(at, Math.min(whole.length, at + length));
+      const { from, to } = wholeLines(part, true, at + part.length === whole.length);
+      const said = textOf(part.subarray(from, to));
+      expect(said, `${length} bytes from ${at} on`).toBeDefined();
+      text += said;
+      expect(to).toBeGreaterThan(0);
+      at += to;
+    }
+    expect(text).toBe(new TextDecoder().decode(whole));
+  }
+  // Somewhere in the middle, it begins with the next line.
+  for (let at = 1; at < whole.length - 1; at++) {
+    const part = whole.subarray(at);
+    const { from, to } = wholeLines(part, false, true);
+    const said = textOf(part.subarray(from, to))!;
+    expect(said).toBe(at < 5 ? "zwölf\n漢漢漢😀 ohne Ende" : at < 12 ? "漢漢漢😀 ohne Ende" : new TextDecoder().decode(part).replace(/^\ufffd+/, ""));
+  }
 });

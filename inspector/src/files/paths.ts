@@ -49,3 +49,27 @@ export function endings(text: string): "lf" | "crlf" | "mixed" {
 
 export const withLF = (text: string) => text.replaceAll("\r\n", "\n");
 export const withCRLF = (text: string) => withLF(text).replaceAll("\n", "\r\n");
+
+/**
+ * The whole lines of a part of a file; where a line is longer than the part, whole characters of UTF-8.
+ * `begins` says that the part begins with a line or goes on with one, `last` that the file ends with it.
+ */
+export function wholeLines(part: Uint8Array, begins: boolean, last: boolean): { readonly from: number; readonly to: number } {
+  let from = 0;
+  const newline = begins ? -1 : part.indexOf(10);
+  if (newline >= 0 && newline + 1 < part.length) from = newline + 1;
+  else while (from < Math.min(3, part.length) && (part[from]! & 0xc0) === 0x80) from++;
+  let to = part.length;
+  if (!last) {
+    const newline = part.lastIndexOf(10);
+    if (newline >= from) to = newline + 1;
+    else {
+      let begin = to;
+      while (begin > Math.max(from, to - 4) && (part[begin - 1]! & 0xc0) === 0x80) begin--;
+      const lead = part[begin - 1] ?? 0;
+      const length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+      if (begin > from && length > to - begin + 1) to = begin - 1;
+    }
+  }
+  return { from, to };
+}

@@ -40,6 +40,7 @@ const paths = {
   pin: "M5.5 2.5h5M6.5 2.5v4l-2 2.500h7l-2-2.500v-4M8 9v4.500",
   history: "M3 8a5 5 0 101.500-3.500L3 6M3 3v3h3M8 5.500V8l2 1.500",
   panel: "M2.5 3.5h11v9h-11zM9.5 3.5v9",
+  side: "M2.5 3.5h11v9h-11zM6.500 3.5v9",
   up: "M4 10l4-4 4 4",
   play: "M5 3.5l7.5 4.5L5 12.5z",
 } as const;

@@ -1,9 +1,10 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
+import { flushSync } from "react-dom";
 import type { Child, SessionInfo } from "sandbox-agent";
 import { titleOfChild } from "../conversation/Subagent.js";
 import { useShortcut } from "../app/shortcuts.js";
-import { Button, Input, LinkButton, Select } from "../kit/controls.js";
+import { Button, IconButton, Input, LinkButton, Select } from "../kit/controls.js";
 import { Menu } from "../kit/dialog.js";
 import { Icon } from "../kit/icons.js";
 import { Dot, Notice } from "../kit/show.js";
@@ -72,7 +73,10 @@ export function SessionList({ current, child }: { current: string | undefined; c
   });
   useEffect(() => virtual.measure(), [virtual, lines]);
 
-  useShortcut({ keys: "/", what: "Search the sessions", group: "Sessions", run: () => filter.current?.focus() });
+  useShortcut({ keys: "/", what: "Search the sessions", group: "Sessions", run: () => {
+    flushSync(() => settings.change({ list: true }));
+    filter.current?.focus();
+  } });
   const step = (direction: number) => {
     const shown = lines.flatMap((l) => (l.info && !l.child ? [l.info] : []));
     const at = shown.findIndex((s) => s.sessionId === current);
@@ -98,6 +102,7 @@ export function SessionList({ current, child }: { current: string | undefined; c
             ]}
           />
           <LinkButton href="#/sessions/new" tone="primary" small icon="plus">New</LinkButton>
+          <IconButton className="hide-list" label="Hide the list" icon="side" onClick={() => settings.change({ list: false })} />
         </div>
         <div className="row nowrap">
           <Input ref={filter} type="search" aria-label="Search the sessions" placeholder="Search" value={search} onChange={(event) => setSearch(event.target.value)} />

@@ -1,9 +1,10 @@
-import { Suspense, lazy } from "react";
+import { Suspense, lazy, type CSSProperties } from "react";
 import type { AreaProps } from "../areas.js";
 import { useShortcut } from "../app/shortcuts.js";
-import { LinkButton } from "../kit/controls.js";
+import { IconButton, LinkButton } from "../kit/controls.js";
+import { Splitter, usePane } from "../kit/splitter.js";
 import { Empty, Kbd } from "../kit/show.js";
-import { router, sessions } from "../state/page.js";
+import { router, sessions, settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
 import { ConversationView } from "../conversation/ConversationView.js";
 import { SessionList } from "./SessionList.js";
@@ -13,14 +14,20 @@ import "../conversation/conversation.css";
 const NewSession = lazy(() => import("./NewSession.js"));
 const Elsewhere = lazy(() => import("./Elsewhere.js"));
 
+const listPane = { name: "sessions", standard: 320, min: 220, max: 560 } as const;
+
 /** `#/sessions`, `#/sessions/new`, `#/sessions/elsewhere`, `#/sessions/ID`, `#/sessions/ID/CHILD` for one of its subagents. */
 export default function Sessions({ route }: AreaProps) {
   const [place, child] = route.parts;
   const empty = useSelected(sessions, (s) => s.loaded && s.sessions.length === 0);
   useShortcut({ keys: "n", what: "New session", group: "Sessions", run: () => router.go("sessions", ["new"]) });
+  const list = useSelected(settings, (s) => s.list);
+  const width = usePane(listPane);
+  useShortcut({ keys: "b", what: "Hide or show the list", group: "Sessions", run: () => settings.change({ list: !list }) });
   return (
-    <div className={`split-view ${place ? "inside" : ""}`}>
+    <div className={`split-view ${place ? "inside" : ""} ${list ? "" : "alone"}`} style={{ "--pane": `${width}px` } as CSSProperties}>
       <SessionList current={place} child={child} />
+      {list ? <Splitter pane={listPane} label="Width of the list" /> : <div className="split-rail"><IconButton label="Show the list" icon="side" onClick={() => settings.change({ list: true })} /></div>}
       <div className="split-main">
         <Suspense fallback={<div className="area-wait" role="status">Loading…</div>}>
           {place === "new" ? <NewSession key={JSON.stringify(route.query)} query={route.query} />

@@ -20,7 +20,7 @@ export function hrefOf(area: string, parts: readonly string[] = [], query: Recor
 }
 
 /** A file or folder of the gateway's machine. */
-export const hrefOfFile = (path: string) => hrefOf("files", [], { path });
+export const hrefOfFile = (path: string, line?: number | null) => hrefOf("files", [], { path, ...(line ? { line: String(line) } : {}) });
 
 function decode(part: string): string {
   try {

@@ -12,10 +12,14 @@ export interface Settings {
   readonly group: "time" | "folder";
   /** Whether the browser tells of what agents ask and end, while the page is out of sight. */
   readonly notify: boolean;
+  /** Widths of parts of the page that a person has chosen, in pixels. */
+  readonly panes: Readonly<Record<string, number>>;
+  /** Whether the list of sessions stands beside what is open, where there is room for both. */
+  readonly list: boolean;
 }
 
 const key = "sandbox-agent:settings";
-const standard: Settings = { theme: "system", diff: "unified", letters: true, group: "time", notify: false };
+const standard: Settings = { theme: "system", diff: "unified", letters: true, group: "time", notify: false, panes: {}, list: true };
 
 /** Settings, kept in the browser. Without storage they last as long as the page. */
 export class SettingsStore extends Store<Settings> {
@@ -36,7 +40,9 @@ export class SettingsStore extends Store<Settings> {
 function read(storage: Pick<Storage, "getItem"> | undefined): Partial<Settings> {
   try {
     const value: unknown = JSON.parse(storage?.getItem(key) ?? "{}");
-    return typeof value === "object" && value !== null ? (value as Partial<Settings>) : {};
+    if (typeof value !== "object" || value === null) return {};
+    const { panes, ...rest } = value as Partial<Settings>;
+    return { ...rest, ...(typeof panes === "object" && panes !== null ? { panes: Object.fromEntries(Object.entries(panes).filter(([, width]) => Number.isFinite(width))) } : {}) };
   } catch {
     return {};
   }
