@@ -125,8 +125,10 @@ func serveConfigOf(c *cli.Context) (serveConfig, error) {
 		return cfg, cmdline.Usagef(c, "--nats-replicas %d: use 1 to 5", cfg.replicas)
 	case (cfg.tlsCert == "") != (cfg.tlsKey == ""):
 		return cfg, cmdline.Usagef(c, "--tls-cert and --tls-key are needed together")
-	case cfg.copyBytes < 0 || cfg.bundleBytes < 0:
-		return cfg, cmdline.Usagef(c, "--replica-bytes and --bundle-bytes cannot be negative")
+	case cfg.copyBytes < 0:
+		return cfg, cmdline.Usagef(c, "--replica-bytes cannot be negative")
+	case cfg.bundleBytes < 0:
+		return cfg, cmdline.Usagef(c, "--bundle-bytes cannot be negative")
 	case c.Duration("node-loss-after") < leastLossGrace:
 		return cfg, cmdline.Usagef(c, "--node-loss-after must be at least %v: nodes whose connection breaks need that long to join again", leastLossGrace)
 	case cfg.maxConnections < 1:
