@@ -161,14 +161,12 @@ func TestWatch_Overflow(t *testing.T) {
 	<-ready
 	put(t, dir+"/first", "")
 	<-busy
-	for i := range queued/2 + 2000 { // each is told twice: created, removed
-		name := fmt.Sprintf("%s/%d", dir, i)
-		if err := os.Mkdir(name, 0o755); err != nil {
+	from, to := dir+"/first", dir+"/second"
+	for range queued/2 + 2000 { // each is told twice: gone, and come
+		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		from, to = to, from
 	}
 	close(free)
 	select {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -491,16 +492,15 @@ func TestOpen_EveryPrefix(t *testing.T) {
 			if zeros {
 				b = append(b, make([]byte, int64(len(data))-n)...)
 			}
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			disk := newFaultDisk(nil) // that does not fail
+			disk.files[path] = &faultFile{cache: slices.Clone(b)}
 			want := uint64(0)
 			for end, last := range ends {
 				if end <= n {
 					want = max(want, last)
 				}
 			}
-			l, err := Open(path, Options{Sync: SyncNever})
+			l, err := Open(path, Options{Sync: SyncNever, disk: disk})
 			if err != nil {
 				if n < int64(len(versionLine)) && errors.Is(err, ErrFormat) {
 					continue // not even its version is there, and it is not empty
@@ -541,7 +541,7 @@ func TestOpen_EveryPrefix(t *testing.T) {
 				continue
 			}
 			// It is no different when it is opened again.
-			again := openTrimmed(t, path, Options{Sync: SyncNever})
+			again := openTrimmed(t, path, Options{Sync: SyncNever, disk: disk})
 			if again.Last() != seq || again.Append(Update, Everyone, []byte(`{}`)) != seq+1 {
 				t.Fatalf("%d bytes: opened again the last is %d", n, again.Last())
 			}
