@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
 // longLog returns a log of n entries, in turns of 500: words, and a command that says more
@@ -34,12 +35,16 @@ func longLog(n int) []version.Entry {
 // A long replay is the conversation that was told live, for who has nothing of it and for
 // who has the beginning already.
 func TestView_LongReplay(t *testing.T) {
-	log := longLog(100_000)
+	turns := 40
+	if agentcache.IsLong() {
+		turns = 200
+	}
+	log := longLog(turns * 500)
 	live, replayed := newConversation(), newConversation()
 	for _, f := range read(log, 0) {
 		live.two([]byte(f))
 	}
-	for _, f := range read(log[:10_000], 0) {
+	for _, f := range read(log[:len(log)/10], 0) {
 		replayed.two([]byte(f))
 	}
 	for _, f := range read(log, len(log)) {
@@ -49,7 +54,7 @@ func TestView_LongReplay(t *testing.T) {
 	if diff := cmp.Diff(live, replayed); diff != "" {
 		t.Errorf("(-live +replay):\n%.4000s", diff)
 	}
-	if n, d := len(live.Items), live.Terminals["c200"]; n != 600 || d.Command != "make" || len(d.Output) < 400 {
+	if n, d := len(live.Items), live.Terminals[fmt.Sprint("c", turns)]; n != 3*turns || d.Command != "make" || len(d.Output) < 400 {
 		t.Errorf("%d messages and calls, and the last terminal is %+v", n, d)
 	}
 }
