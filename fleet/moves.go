@@ -113,6 +113,9 @@ func (h *Hub) underWay(m *store.Moving) bool {
 
 // moveSession moves a session to another node.
 func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error {
+	if err := h.movesSessions(); err != nil {
+		return err
+	}
 	s, state, err := h.sessionOf(r, c)
 	if err != nil {
 		return err
@@ -133,8 +136,19 @@ func (h *Hub) moveSession(w http.ResponseWriter, r *http.Request, c call) error 
 	return writeJSON(w, http.StatusOK, got)
 }
 
+// movesSessions says why this hub moves none, nil when it does.
+func (h *Hub) movesSessions() error {
+	if h.o.Replicate {
+		return nil
+	}
+	return problem.New(problem.NotSupported, "this hub was started with --no-replicas: it does not know the sessions of its nodes, and moves none")
+}
+
 // Move implements [relay.Fleet].
 func (n nodes) Move(ctx context.Context, t store.Token, id string, o relay.Destination) (any, error) {
+	if err := n.h.movesSessions(); err != nil {
+		return nil, err
+	}
 	s, state, err := n.h.findSession(t, id, "", 0)
 	if err != nil {
 		return nil, err
@@ -319,35 +333,73 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 			out.Checksums = sums
 		}
 	}
+	ctx, flow := newFlow(ctx)
+	defer flow.end()
 	body, err := from.ExportSession(ctx, m.line.Session, out)
 	if err != nil {
-		return runtime.Imported{}, during(err, "%s does not give it", m.from)
+		return runtime.Imported{}, flow.during(err, "%s does not give it", m.from)
 	}
 	defer body.Close()
-	whole := &watched{r: body}
-	got, err := to.ImportSession(ctx, whole, in)
-	if whole.err != nil { // why the other node has refused a part of it
-		return got, problem.Wrap(problem.NodeOffline, whole.err, "%s did not give all of it", m.from)
+	flow.r = body
+	got, err := to.ImportSession(ctx, flow, in)
+	if flow.err != nil && ctx.Err() == nil { // why the other node has refused a part of it
+		return got, problem.Wrap(problem.NodeOffline, flow.err, "%s did not give all of it", m.from)
 	}
 	if err != nil {
-		return got, during(err, "%s does not take it", m.to)
+		return got, flow.during(err, "%s does not take it", m.to)
 	}
 	return got, nil
 }
 
-// watched notes why a body could not be read to its end.
-type watched struct {
-	r   io.Reader
-	err error
+// flow is what passes from one node to another. One in which nothing moves is ended: as long as it
+// is exported the session is closed. It notes why it could not be read to its end.
+type flow struct {
+	r      io.Reader
+	err    error
+	cancel context.CancelCauseFunc
+	ctx    context.Context
+	stall  *time.Timer
+}
+
+const (
+	flowStall  = time.Minute     // without a byte
+	flowSettle = 5 * time.Minute // for the node that takes it, when all has come: it writes files, and asks its agent
+)
+
+func newFlow(ctx context.Context) (context.Context, *flow) {
+	f := &flow{}
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	f.stall = time.AfterFunc(flowStall, func() {
+		f.cancel(problem.New(problem.Unavailable, "nothing has passed between the nodes for long"))
+	})
+	return f.ctx, f
 }
 
 // Read implements io.Reader.
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.r.Read(p)
-	if err != nil && err != io.EOF {
-		w.err = err
+func (f *flow) Read(p []byte) (int, error) {
+	f.stall.Reset(flowStall)
+	n, err := f.r.Read(p)
+	switch err {
+	case nil:
+	case io.EOF:
+		f.stall.Reset(flowSettle)
+	default:
+		f.err = err
 	}
 	return n, err
+}
+
+// during is [during], with why the flow was ended if it was.
+func (f *flow) during(err error, format string, args ...any) error {
+	if p, ok := errors.AsType[*problem.Error](context.Cause(f.ctx)); ok {
+		err = p
+	}
+	return during(err, format, args...)
+}
+
+func (f *flow) end() {
+	f.stall.Stop()
+	f.cancel(nil)
 }
 
 // depart has the node close the session, and note where it went. From here on the move goes on

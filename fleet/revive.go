@@ -215,20 +215,22 @@ func (l *logParts) flush() error {
 func (m *move) send(ctx context.Context, to *client.Client, p *packed) (runtime.Imported, error) {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, flow := newFlow(ctx)
+	defer flow.end()
+	flow.r = r
 	go func() {
 		err := p.write(ctx, w)
 		_ = w.CloseWithError(err)
 		written <- err
 	}()
-	got, err := to.ImportSession(ctx, r, client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Closed: true, Replace: true})
-	cancel()
+	got, err := to.ImportSession(ctx, flow, client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Closed: true, Replace: true})
+	if err != nil {
+		err = flow.during(err, "%s does not take it", m.to)
+	}
+	flow.end()
 	_ = r.Close()
-	if failed := <-written; err != nil && failed != nil && !errors.Is(failed, io.ErrClosedPipe) && !errors.Is(failed, context.Canceled) {
+	if failed := <-written; err != nil && flow.err != nil && !errors.Is(failed, io.ErrClosedPipe) {
 		return got, during(failed, "it could not be put together")
 	}
-	if err != nil {
-		return got, during(err, "%s does not take it", m.to)
-	}
-	return got, nil
+	return got, err
 }

@@ -1,0 +1,199 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// hubPrompt has a session say something by the hub's own address; "" for a new one, at a node.
+func (f *fleet) hubPrompt(session, text string) string {
+	f.t.Helper()
+	args := []string{"prompt", "--endpoint", f.url, "--agent", "mock", text}
+	if session != "" {
+		args = []string{"prompt", "--endpoint", f.url, "--session", session, text}
+	}
+	cmd := exec.CommandContext(f.t.Context(), filepath.Join(buildDir, "sandbox-agent"), args...)
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TOKEN="+f.admin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		f.t.Fatalf("%s: %v\n%s", text, err, out)
+	}
+	return string(out)
+}
+
+// movedSession is what the hub says of a session that may have moved.
+type movedSession struct {
+	SessionID, Node, State string
+	EventCount             uint64
+	Replica                struct{ LastSeq, Missing, Bundle uint64 }
+	Moves                  *struct {
+		Term   uint64
+		To     string
+		Before []struct {
+			Node                    string
+			LastSeq, Missing, Extra uint64
+		}
+	}
+}
+
+func (f *fleet) session(id string) (s movedSession) {
+	f.t.Helper()
+	f.get("/v2/sessions/"+id, &s)
+	return s
+}
+
+// The node of a session is killed while an editor is connected to the hub, and its disk is lost. The
+// session goes on at another one, by the command, and the editor with it.
+func TestMove_NodeIsKilled(t *testing.T) {
+	f := startHub(t)
+	node := f.startNode("one", "")
+	e := startEditor(t, f.url, f.admin)
+	id := e.session()
+	e.prompt(id, "echo first")
+	e.response(func() {})
+	f.await("what the agent keeps is there", func() bool {
+		s := f.session(id)
+		return s.EventCount > 0 && s.Replica.Bundle == s.EventCount && s.Replica.Missing == 0
+	})
+	if out, code := f.try("session", "move", id); code == 0 || !strings.Contains(out, "no other node") {
+		t.Errorf("with nowhere to go: %d %s", code, out)
+	}
+	f.startNode("two", "")
+	node.kill(syscall.SIGKILL)
+	if err := os.RemoveAll(node.line[slices.Index(node.line, "--data-dir")+1]); err != nil {
+		t.Fatal(err)
+	}
+	f.says(`msg="a node is gone"`, 1)
+	out := f.command("session", "move", id)
+	if !strings.Contains(out, "from one to two") {
+		t.Errorf("it said %s", out)
+	}
+	chunks := 0
+	e.prompt(id, "echo second")
+	if end := e.response(func() { chunks++ }); end.Result.StopReason != "end_turn" || chunks == 0 {
+		t.Errorf("the editor got %s %s after %d chunks", end.Result.StopReason, end.Error, chunks)
+	}
+	if out := f.hubPrompt(id, "echo third"); !strings.Contains(out, "third") {
+		t.Errorf("another client got %s", out)
+	}
+	f.await("the new node's copy is whole", func() bool {
+		s := f.session(id)
+		return s.Node == "two" && s.Replica.Missing == 0 && s.Moves != nil && s.Moves.Term == 2 && len(s.Moves.Before) == 1 && s.Moves.Before[0].Node == "one" && s.Moves.Before[0].Missing == 0
+	})
+	all := f.command("session", "transcript", id)
+	for _, text := range []string{"first", "second", "third"} {
+		if strings.Count(all, "\n"+text) != 1 {
+			t.Errorf("%q is not in the transcript once:\n%s", text, all)
+		}
+	}
+}
+
+// A session goes to another node with its files, and back with what was changed there.
+func TestMove_WithItsFiles(t *testing.T) {
+	f := startHub(t)
+	f.startNode("one", "")
+	f.startNode("two", "")
+	here, there := t.TempDir(), filepath.Join(t.TempDir(), "there")
+	if err := os.WriteFile(filepath.Join(here, "a.txt"), []byte("from one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "sandbox-agent"), "prompt", "--endpoint", f.node("one"), "--cwd", here, "echo first")
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TOKEN="+f.admin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f.await("the session is known", func() bool { return len(f.sessions("")) == 1 && f.sessions("")[0].EventCount > 0 })
+	id := f.sessions("")[0].SessionID
+	if out, code := f.try("session", "move", id, "--to", "two", "--cwd", there); code == 0 || !strings.Contains(out, "stays at one") {
+		t.Errorf("without its files and a directory: %d %s", code, out)
+	}
+	out := f.command("session", "move", id, "--to", "two", "--cwd", there, "--workspace")
+	if b, err := os.ReadFile(filepath.Join(there, "a.txt")); err != nil || string(b) != "from one\n" || !strings.Contains(out, there) {
+		t.Errorf("%s: %q, %v", out, b, err)
+	}
+	if err := os.WriteFile(filepath.Join(there, "b.txt"), []byte("from two\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.command("session", "move", id, "--to", "one", "--cwd", here, "--workspace")
+	if b, err := os.ReadFile(filepath.Join(here, "b.txt")); err != nil || string(b) != "from two\n" {
+		t.Errorf("back came %q, %v", b, err)
+	}
+	if out := f.hubPrompt(id, "echo home"); !strings.Contains(out, "home") {
+		t.Errorf("%s", out)
+	}
+}
+
+// The hub is killed while sessions are moved to and fro and prompted. Afterwards each is at one node,
+// open, with all that was said, once and in order.
+func TestMove_HubIsKilled(t *testing.T) {
+	f := startHub(t)
+	one := f.startNode("one", "")
+	two := f.startNode("two", "")
+	f.hubPrompt("", "echo said 0")
+	f.await("the session is known", func() bool { return len(f.sessions("")) == 1 && f.sessions("")[0].EventCount > 0 })
+	id := f.sessions("")[0].SessionID
+	const rounds = 3
+	for i := range rounds {
+		to := []string{"one", "two"}[i%2]
+		if f.session(id).Node == to {
+			to = map[string]string{"one": "two", "two": "one"}[to]
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cmd := exec.CommandContext(ctx, filepath.Join(buildDir, "sandbox-hub"), "session", "move", id, "--to", to)
+		cmd.Env = append(os.Environ(), "SANDBOX_HUB_ENDPOINT="+f.url, "SANDBOX_HUB_TOKEN="+f.admin)
+		ended := make(chan error, 1)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { ended <- cmd.Wait() }()
+		over := false
+		f.await("the move has begun, or is done", func() bool {
+			select {
+			case <-ended:
+				over = true
+			default:
+			}
+			return over || i%2 == 0 && f.session(id).Moves != nil && f.session(id).Moves.To != ""
+		})
+		f.kill(syscall.SIGKILL)
+		cancel()
+		if !over {
+			<-ended
+		}
+		f.start()
+		one.says("joined the hub", i+2)
+		two.says("joined the hub", i+2)
+		f.hasJoined("one")
+		f.hasJoined("two")
+		f.hubPrompt(id, fmt.Sprintf("echo said %d", i+1))
+	}
+	open := 0
+	for _, name := range []string{"one", "two"} {
+		var s struct{ State string }
+		f.get("/nodes/"+name+"/v2/sessions/"+id, &s)
+		if s.State != "closed" {
+			open++
+		}
+	}
+	if open != 1 {
+		t.Errorf("it is open at %d nodes", open)
+	}
+	f.await("all is copied", func() bool { s := f.session(id); return s.Replica.Missing == 0 && s.EventCount > 0 })
+	all := f.command("session", "transcript", id)
+	at := -1
+	for i := range rounds + 1 {
+		text := fmt.Sprintf("\nsaid %d", i)
+		next := strings.Index(all, text)
+		if next <= at || strings.Count(all, text) != 1 {
+			t.Errorf("%q stands at %d and %d times:\n%s", text, next, strings.Count(all, text), all)
+		}
+		at = next
+	}
+}
