@@ -1,6 +1,6 @@
 // A real gateway in a process of its own.
 import { spawn, type ChildProcess } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -24,6 +24,17 @@ export class Gateway {
     prepare(g.dir);
     await g.#launch("0");
     return g;
+  }
+
+  /** With the mock agent in both versions of ACP: `mock` and `mock2`. */
+  static async startWithBoth(): Promise<Gateway> {
+    return Gateway.startWith((dir) => {
+      const data = join(dir, "data");
+      mkdirSync(data, { recursive: true });
+      const program = process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent";
+      const args = ["mock-agent", "--acp", "2", "--state-dir", mkdtempSync(join(dir, "mock-"))];
+      writeFileSync(join(data, "agents.toml"), `[agents.mock2]\ncommand = ${JSON.stringify(program)}\nargs = ${JSON.stringify(args)}\nacp = 2\n`);
+    });
   }
 
   get rpc(): string {

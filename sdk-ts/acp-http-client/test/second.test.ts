@@ -1,9 +1,7 @@
 // Version 2 of the protocol on our stream: against the server of the official SDK, and the
 // gateway with an agent of either version.
-import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createNodeHttpHandler, createNodeWebSocketUpgradeHandler } from "@agentclientprotocol/sdk/experimental/node";
 import { AcpServer } from "@agentclientprotocol/sdk/experimental/server";
 import { agent, agentProtocolRouter, client, methods, type SessionUpdate } from "@agentclientprotocol/sdk/experimental/v2/unstable";
@@ -98,13 +96,7 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
   const address = http.address();
   urls.set("the SDK's own server", `http://127.0.0.1:${typeof address === "object" && address ? address.port : 0}/acp`);
-  gateway = await Gateway.startWith((dir) => {
-    const data = join(dir, "data");
-    mkdirSync(data, { recursive: true });
-    const program = process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent";
-    const state = mkdtempSync(join(dir, "mock-"));
-    writeFileSync(join(data, "agents.toml"), `[agents.mock2]\ncommand = ${JSON.stringify(program)}\nargs = ["mock-agent", "--acp", "2", "--state-dir", ${JSON.stringify(state)}]\nacp = 2\n`);
-  });
+  gateway = await Gateway.startWithBoth();
   urls.set("the gateway, an agent of version 1", `${gateway.rpc}?agent=mock`);
   urls.set("the gateway, an agent of version 2", `${gateway.rpc}?agent=mock2`);
 });

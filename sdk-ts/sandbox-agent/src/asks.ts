@@ -1,6 +1,6 @@
-import type { RequestPermissionRequest, RequestPermissionResponse } from "@agentclientprotocol/sdk/unstable";
 import type { Answer, PermissionHandler, QuestionHandler, QuestionRequest, QuestionResponse } from "./extensions.js";
 import { metaOf } from "./meta.js";
+import type { Acp, AcpVersion } from "./versions.js";
 
 /** Asks that are remembered, those without an answer included. */
 const maxKept = 1024;
@@ -10,13 +10,13 @@ const maxKept = 1024;
  * client may answer it, or a handler that is set later. One that is asked again on a
  * new connection is not shown again.
  */
-export class Asks {
-  #permission: PermissionHandler | undefined;
+export class Asks<V extends AcpVersion> {
+  #permission: PermissionHandler<V> | undefined;
   #question: QuestionHandler | undefined;
   #waiting = new Set<() => void>(); // asks without a handler
   #running = new Map<string, { answer: Promise<unknown>; controller: AbortController }>();
 
-  onPermission(handler: PermissionHandler): () => void {
+  onPermission(handler: PermissionHandler<V>): () => void {
     this.#permission = handler;
     this.#retry();
     return () => {
@@ -43,11 +43,12 @@ export class Asks {
     for (const go of [...this.#waiting]) go();
   }
 
-  permission(request: RequestPermissionRequest, signal: AbortSignal, closing: () => boolean): Promise<RequestPermissionResponse> {
-    const cancelled: RequestPermissionResponse = { outcome: { outcome: "cancelled" } };
+  permission(request: Acp<V, "RequestPermissionRequest">, signal: AbortSignal, closing: () => boolean): Promise<Acp<V, "RequestPermissionResponse">> {
+    type Response = Acp<V, "RequestPermissionResponse">;
+    const cancelled = { outcome: { outcome: "cancelled" } } as Response;
     return this.#ask(request, signal, closing, cancelled, async (inner) => {
       const answer = await this.#permission?.(request, { signal: inner });
-      return typeof answer === "string" ? { outcome: { outcome: "selected", optionId: answer } } : answer;
+      return typeof answer === "string" ? { outcome: { outcome: "selected", optionId: answer } } as Response : answer;
     });
   }
 

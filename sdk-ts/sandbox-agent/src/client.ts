@@ -1,36 +1,41 @@
-import { methods, type ClientCapabilities, type ContentBlock, type CreateElicitationRequest, type CreateElicitationResponse, type InitializeResponse, type PromptResponse, type SessionNotification, type SessionUpdate, type ListSessionsRequest, type ListSessionsResponse, type SetSessionConfigOptionRequest, type SetSessionConfigOptionResponse, type AuthenticateRequest, type AuthenticateResponse } from "@agentclientprotocol/sdk/unstable";
 import { AcpRpcError, Backoff, ConnectionLostError, type AcpStreamOptions, type ConnectionState, type Envelope, type RetryOptions, type WebSocketConstructor } from "acp-http-client";
 import { Api, type RequestOptions, type Token } from "./api.js";
+import { Activity } from "./activity.js";
 import { Asks } from "./asks.js";
-import { open, type Connection } from "./connection.js";
+import { open, type Connection, type Speak } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { Listeners } from "./events.js";
 import type { Files } from "./files.js";
 import { ENDED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionStorage, type Unparsed } from "./extensions.js";
+import { speakFirst } from "./first.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
+import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
 import { Prompts, type TurnEnded } from "./prompts.js";
 import { Session, type SessionResult } from "./session.js";
 import type { Turn } from "./turn.js";
+import type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
 
 /** How to reach a gateway. */
-export interface SandboxAgentClientOptions {
+export interface SandboxAgentClientOptions<V extends AcpVersion = 1> {
   /** The gateway's address, such as `http://127.0.0.1:2468`. */
   baseUrl: string | URL;
   /** The gateway's token, or a function that is asked for it; with `refused` it is asked for a new one. */
   token?: Token;
   /** The agent of sessions that name none. */
   agent?: string;
+  /** The version of ACP to speak. Default 1. */
+  acpVersion?: V;
   /** Connects at once; without it, methods reject until `connect()`. Default true. */
   autoConnect?: boolean;
-  /** How ACP travels. Default `http`, in web pages `websocket`: browsers allow few HTTP connections. */
+  /** How ACP travels. Default `http`, in web pages `websocket`: browsers allow few HTTP connections. `inline` is of version 1. */
   transport?: "http" | "inline" | "websocket";
   /** Says who the client is. */
   clientInfo?: { name: string; version: string };
   /** What the client offers to agents beyond what this class does. */
-  capabilities?: ClientCapabilities;
+  capabilities?: Acp<V, "ClientCapabilities">;
   /** Fills in forms that agents send. */
-  onElicitation?: (request: CreateElicitationRequest, context: { signal: AbortSignal }) => Promise<CreateElicitationResponse>;
+  onElicitation?: (request: Acp<V, "CreateElicitationRequest">, context: { signal: AbortSignal }) => Promise<Acp<V, "CreateElicitationResponse">>;
   /** A lost connection is replaced, and sessions and prompts carry on. Default true. */
   reconnect?: boolean;
   retry?: RetryOptions;
@@ -48,8 +53,13 @@ export interface SandboxAgentClientOptions {
 interface Attached {
   readonly cwd: string;
   readonly params: Record<string, unknown>; // mcpServers, additionalDirectories, _meta
-  after: number; // the newest event seen
+  readonly position: Position;
+  readonly activity: Activity | undefined; // in version 2
+  opening: boolean; // in version 2: the client has asked to open it, and was not told the state, which ends what was
 }
+
+/** Subagents whose session is known, of all sessions; what others say may come twice when the connection breaks. */
+const maxChildren = 4096;
 
 /**
  * A client of one gateway: its agents by ACP, its machine by HTTP.
@@ -57,16 +67,20 @@ interface Attached {
  * ACP methods have the protocol's names. What belongs to the gateway alone is typed
  * and put in its place in `_meta`. One client has one ACP connection.
  */
-export class SandboxAgentClient implements AsyncDisposable {
+export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDisposable {
   /** The HTTP API beside ACP: agents, files, processes. It needs no connection. */
   readonly api: Api;
-  readonly #options: SandboxAgentClientOptions;
+  /** The version of ACP that the client speaks. */
+  readonly acpVersion: V;
+  readonly #options: SandboxAgentClientOptions<V>;
   readonly #url: string;
   readonly #ended = new AbortController();
-  readonly #asks = new Asks();
-  readonly #prompts = new Prompts();
+  readonly #asks = new Asks<V>();
+  readonly #prompts: Prompts;
   readonly #attached = new Map<string, Attached>();
-  readonly #updates = new Listeners<SessionNotification>();
+  readonly #children = new Map<string, string>(); // the session that a subagent belongs to, by the subagent's
+  readonly #updates = new Listeners<Acp<V, "SessionNotification">>();
+  readonly #activities = new Listeners<Activity>();
   readonly #endings = new Listeners<SessionEnded>();
   readonly #storages = new Listeners<SessionStorage>();
   readonly #turnEndings = new Listeners<TurnEnded>();
@@ -74,13 +88,17 @@ export class SandboxAgentClient implements AsyncDisposable {
   readonly #progress = new Listeners<InstallProgress>();
   readonly #states = new Listeners<ConnectionState>();
   #state: ConnectionState = "idle";
-  #connection: Promise<Connection> | undefined;
-  #live: Connection | undefined;
+  #connection: Promise<Connection<V>> | undefined;
+  #live: Connection<V> | undefined;
   #lastError: Error | undefined;
   #arrivals: (() => void)[] = []; // of who waits for an event
   #attempts = new AbortController(); // aborted by disconnect
 
-  constructor(options: SandboxAgentClientOptions) {
+  constructor(options: SandboxAgentClientOptions<V>) {
+    this.acpVersion = options.acpVersion ?? (1 as V);
+    if (this.acpVersion !== 1 && this.acpVersion !== 2) throw new TypeError(`acpVersion is 1 or 2, not ${String(this.acpVersion)}`);
+    if (this.acpVersion === 2 && options.transport === "inline") throw new TypeError("the inline transport is of version 1 of ACP: use http or websocket");
+    this.#prompts = new Prompts(this.acpVersion);
     this.#options = options;
     const base = new URL(options.baseUrl);
     this.#url = new URL("v2/rpc", base.href.endsWith("/") ? base : `${base.href}/`).href;
@@ -135,7 +153,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** Opens the connection. Rejects with {@link AlreadyConnectedError} if there is one. */
-  async connect(): Promise<InitializeResponse> {
+  async connect(): Promise<Acp<V, "InitializeResponse">> {
     if (this.#connection !== undefined) throw new AlreadyConnectedError();
     this.#setState("connecting");
     const connection = (this.#connection = this.#open());
@@ -144,7 +162,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** What the gateway said of itself and the agent. */
-  async initialized(): Promise<InitializeResponse> {
+  async initialized(): Promise<Acp<V, "InitializeResponse">> {
     return (await this.#connected()).hello;
   }
 
@@ -156,6 +174,7 @@ export class SandboxAgentClient implements AsyncDisposable {
     this.#setState("idle");
     this.#prompts.failAll(new NotConnectedError());
     this.#attached.clear();
+    this.#children.clear();
     const attempts = this.#attempts;
     this.#attempts = new AbortController();
     await live?.stream.close();
@@ -173,11 +192,14 @@ export class SandboxAgentClient implements AsyncDisposable {
     this.#states.emit(state);
   }
 
+  get #transport(): "http" | "inline" | "websocket" {
+    return this.#options.transport ?? (typeof document === "undefined" ? "http" : "websocket");
+  }
+
   #streamOptions(): AcpStreamOptions {
     const o = this.#options;
-    const transport = o.transport ?? (typeof document === "undefined" ? "http" : "websocket");
     return {
-      transport,
+      transport: this.#transport,
       headers: (ask) => this.api.headers(ask.refused),
       retry: o.retry ?? {},
       signal: this.#attempts.signal,
@@ -190,19 +212,21 @@ export class SandboxAgentClient implements AsyncDisposable {
     };
   }
 
-  async #open(): Promise<Connection> {
+  async #open(): Promise<Connection<V>> {
     const o = this.#options;
     const options = this.#streamOptions();
     const protocols = options.transport === "websocket" && !o.WebSocket ? await this.api.protocols() : undefined;
-    let live: Connection | undefined;
-    const connection = (live = await open(this.#url, protocols ? { ...options, protocols, headers: {} } : options, {
+    let live: Connection<V> | undefined;
+    const speak = (this.acpVersion === 2 ? (await import("./second.js")).speakSecond : speakFirst) as unknown as Speak<V>;
+    const connection = (live = await open(this.acpVersion, speak, this.#url, protocols ? { ...options, protocols, headers: {} } : options, {
       ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
       agent: o.agent,
-      capabilities: o.capabilities ?? {},
+      capabilities: o.capabilities ?? ({} as Acp<V, "ClientCapabilities">),
     }, {
       update: (params) => this.#update(params),
       notice: (method, params) => this.#notice(method, params),
       answered: (promptId) => this.#prompts.answered(promptId),
+      opened: (params, result) => this.#opened(params, result),
       permission: (params, signal) => this.#asks.permission(params, signal, () => live?.stream.state === "closed"),
       question: (params, signal) => this.#asks.question(params, signal, () => live?.stream.state === "closed"),
       elicitation: o.onElicitation && ((params, signal) => o.onElicitation!(params, { signal })),
@@ -214,7 +238,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** There is no connection any more, and none is being made. */
-  #failed(connection: Promise<Connection>, error: Error | undefined): void {
+  #failed(connection: Promise<Connection<V>>, error: Error | undefined): void {
     if (this.#connection !== connection) return;
     this.#connection = undefined;
     this.#lastError = error;
@@ -223,7 +247,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** A connection has ended that nobody closed. */
-  #lost(connection: Connection): void {
+  #lost(connection: Connection<V>): void {
     if (this.#live !== connection) return;
     this.#live = undefined;
     const error = connection.stream.error;
@@ -239,14 +263,14 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** A new connection, attached to the sessions of the old one right where that ended. */
-  async #reopen(): Promise<Connection> {
+  async #reopen(): Promise<Connection<V>> {
     const connection = await this.#openAgain();
     await Promise.all([...this.#attached].map(async ([sessionId, a]) => {
       try {
-        await connection.acp.agent.request(methods.agent.session.resume, withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.after }) as never);
+        await connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after: a.position.goOn(a.opening) }));
       } catch (error) {
         if (connection.stream.error) throw connection.stream.error;
-        this.#attached.delete(sessionId); // it was deleted, or has ended, meanwhile
+        this.#left(sessionId); // it was deleted, or has ended, meanwhile
         this.#prompts.failOf(sessionId, mapped(error));
       }
     })).catch(() => {}); // the connection was lost again, and is opened again
@@ -254,7 +278,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** Opens a connection on a network that may break in the middle of it. */
-  async #openAgain(): Promise<Connection> {
+  async #openAgain(): Promise<Connection<V>> {
     const backoff = new Backoff(this.#options.retry ?? {}, this.#attempts.signal);
     for (;;) {
       try {
@@ -267,7 +291,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** The connection, when there is one that lives. */
-  async #connected(): Promise<Connection> {
+  async #connected(): Promise<Connection<V>> {
     for (;;) {
       const wanted = this.#connection;
       if (wanted === undefined) throw new NotConnectedError(this.#lastError ? { cause: this.#lastError } : undefined);
@@ -286,7 +310,7 @@ export class SandboxAgentClient implements AsyncDisposable {
       signal?.throwIfAborted();
       const connection = await abortable(this.#connected(), signal);
       try {
-        return await connection.acp.agent.request<T>(method, params, signal ? { cancellationSignal: signal, stopWaitingOnCancel: true } : {});
+        return await connection.agent.request<T>(method, params, signal ? { cancellationSignal: signal, stopWaitingOnCancel: true } : {});
       } catch (error) {
         signal?.throwIfAborted();
         if (connection.stream.state === "closed") {
@@ -300,108 +324,140 @@ export class SandboxAgentClient implements AsyncDisposable {
 
 
   /** Makes a session. */
-  async newSession(params: NewSessionParams, options?: RequestOptions): Promise<Session> {
+  async newSession(params: NewSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const request = withMeta({ mcpServers: [], ...params });
-    const result = await this.#request<SessionResult>(methods.agent.session.new, request, false, options);
+    const result = await this.#request<SessionResult<V>>("session/new", request, false, options);
     return this.#session(result.sessionId, params, result, 0);
   }
 
   /** Opens a session and replays its conversation, to `onUpdate` and `Session.onUpdate` of an object made before. */
-  async loadSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
-    return this.#openSession(methods.agent.session.load, params, options);
+  async loadSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
+    return this.#openSession("session/load", params, options);
   }
 
   /** Opens a session without a replay, or right after an event. */
-  async resumeSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
-    return this.#openSession(methods.agent.session.resume, params, options);
+  async resumeSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
+    return this.#openSession("session/resume", params, options);
   }
 
-  async #openSession(method: string, params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
+  async #openSession(method: string, params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const { after, ...rest } = params;
     const cwd = params.cwd ?? (await this.api.session(params.sessionId).then((s) => s.cwd, () => "/"));
     const known = this.#attached.get(params.sessionId);
-    if (known && method === methods.agent.session.load) known.after = after ?? 0; // what comes again is wanted again
-    const request = withMeta({ mcpServers: [], ...rest, cwd }, after === undefined ? {} : { after });
-    this.#attached.set(params.sessionId, { cwd, params: kept(rest), after: after ?? 0 });
+    const load = method === "session/load"; // what comes again is wanted again
+    const replay = load && this.acpVersion === 2 ? { replayFrom: { type: "start" } } : {};
+    const request = withMeta({ mcpServers: [], ...rest, cwd, ...replay }, after === undefined ? {} : { after });
+    const attached = this.#attach(params.sessionId, cwd, kept(rest), after ?? 0, load ? undefined : known?.activity);
+    attached.opening = this.acpVersion === 2;
     try {
-      const result = await this.#request<SessionResult>(method, request, false, options);
+      const result = await this.#request<SessionResult<V>>(load && this.acpVersion === 2 ? "session/resume" : method, request, false, options);
       const { seq, replayedSeq } = metaOf(result);
-      if (typeof replayedSeq === "number") await this.#seen(params.sessionId, replayedSeq);
+      if (this.acpVersion === 2) await this.#until(() => this.#attached.get(params.sessionId) !== attached || !attached.opening);
+      else if (typeof replayedSeq === "number") await this.#until(() => (this.#attached.get(params.sessionId)?.position.after ?? replayedSeq) >= replayedSeq);
       return this.#session(params.sessionId, { ...rest, cwd }, result, after ?? (typeof seq === "number" ? seq : 0));
     } catch (error) {
-      if (known) this.#attached.set(params.sessionId, known);
-      else this.#attached.delete(params.sessionId);
+      if (known) this.#attached.set(params.sessionId, load && this.acpVersion === 1 ? { ...known, position: attached.position } : known);
+      else this.#left(params.sessionId);
       throw error;
     }
   }
 
-  /** Resolves when the session's event has come, or cannot come any more. */
-  async #seen(sessionId: string, seq: number): Promise<void> {
+  /** Resolves when it is so, which an update makes it, or cannot become so on this connection any more. */
+  async #until(so: () => boolean): Promise<void> {
     const live = this.#live;
-    while (live !== undefined && live === this.#live && (this.#attached.get(sessionId)?.after ?? seq) < seq) {
+    while (live !== undefined && live === this.#live && !so()) {
       await Promise.race([new Promise<void>((resolve) => this.#arrivals.push(resolve)), live.stream.closed]);
     }
   }
 
   /** Makes a session that begins with another's conversation. */
-  async forkSession(params: OpenSessionParams, options?: RequestOptions): Promise<Session> {
+  async forkSession(params: OpenSessionParams<V>, options?: RequestOptions): Promise<Session<V>> {
     const cwd = params.cwd ?? (await this.api.session(params.sessionId)).cwd ?? "/";
-    const result = await this.#request<SessionResult>(methods.agent.session.fork, withMeta({ mcpServers: [], ...params, cwd }), false, options);
+    const result = await this.#request<SessionResult<V>>("session/fork", withMeta({ mcpServers: [], ...params, cwd }), false, options);
     const { seq } = metaOf(result); // what was said before is not new
     return this.#session(result.sessionId, { ...params, cwd }, result, typeof seq === "number" ? seq : 0);
   }
 
-  #session(sessionId: string, params: { cwd: string }, result: SessionResult, after: number): Session {
+  #session(sessionId: string, params: { cwd: string }, result: SessionResult<V>, after: number): Session<V> {
     const known = this.#attached.get(sessionId);
-    this.#attached.set(sessionId, { cwd: params.cwd, params: kept(params), after: Math.max(after, known?.after ?? 0) });
-    return new Session(this, sessionId, result);
+    // In version 2 it was noted where the response came, between the updates around it.
+    const position = known && (this.acpVersion === 2 || known.position.after >= after) ? known.position : new Position(this.acpVersion, after);
+    this.#attached.set(sessionId, { cwd: params.cwd, params: kept(params), position, activity: known?.activity ?? this.#newActivity(sessionId), opening: known?.opening ?? false });
+    return new Session<V>(this, sessionId, result);
   }
 
-  listSessions(params: ListSessionsRequest = {}, options?: RequestOptions): Promise<ListSessionsResponse> {
-    return this.#request(methods.agent.session.list, params, true, options);
+  #attach(sessionId: string, cwd: string, params: Record<string, unknown>, after: number, activity = this.#newActivity(sessionId)): Attached {
+    const attached = { cwd, params, position: new Position(this.acpVersion, after), activity, opening: false };
+    this.#attached.set(sessionId, attached);
+    return attached;
+  }
+
+  #newActivity(sessionId: string): Activity | undefined {
+    return this.acpVersion === 2 ? new Activity(sessionId) : undefined;
+  }
+
+  /** Takes the response to a request that makes or opens a session, where it came. */
+  #opened(params: Record<string, unknown>, result: Record<string, unknown>): void {
+    if (this.acpVersion === 1) return;
+    const sessionId = String(result.sessionId ?? params.sessionId);
+    if (this.#attached.has(sessionId)) return;
+    const { seq } = metaOf(result);
+    // Where sessions have streams of their own, what a new one has to say comes now.
+    const before = this.#transport === "websocket" || "sessionId" in params;
+    this.#attach(sessionId, String(params.cwd), {}, before && typeof seq === "number" ? seq : 0); // the rest is noted later
+  }
+
+  /** The client is attached to the session no more. */
+  #left(sessionId: string): void {
+    this.#attached.delete(sessionId);
+    for (const [child, of] of this.#children) if (of === sessionId) this.#children.delete(child);
+  }
+
+  listSessions(params: Acp<V, "ListSessionsRequest"> = {} as Acp<V, "ListSessionsRequest">, options?: RequestOptions): Promise<Acp<V, "ListSessionsResponse">> {
+    return this.#request("session/list", params, true, options);
   }
 
   /** Ends the agent's part of a session; load or resume opens it again. */
   async closeSession(sessionId: string, options?: RequestOptions): Promise<void> {
-    await this.#request(methods.agent.session.close, { sessionId }, true, options);
-    this.#attached.delete(sessionId);
+    await this.#request("session/close", { sessionId }, true, options);
+    this.#left(sessionId);
   }
 
   /** Removes a session and its log. */
   async deleteSession(sessionId: string, options?: RequestOptions): Promise<void> {
-    await this.#request(methods.agent.session.delete, { sessionId }, true, options);
-    this.#attached.delete(sessionId);
+    await this.#request("session/delete", { sessionId }, true, options);
+    this.#left(sessionId);
   }
 
   /** Gets no more of a session, which goes on. */
   async detachSession(sessionId: string, options?: RequestOptions): Promise<void> {
     await this.#request("_sandboxagent/session/detach", { sessionId }, true, options);
-    this.#attached.delete(sessionId);
+    this.#left(sessionId);
   }
 
   /** Ends a session for good; its events can still be read. */
   async terminateSession(sessionId: string, options?: RequestOptions): Promise<{ terminated: boolean; alreadyEnded: boolean; reason?: string; terminatedBy?: string }> {
     const result = await this.#request<{ terminated: boolean; alreadyEnded: boolean }>("_sandboxagent/session/terminate", { sessionId }, true, options);
-    this.#attached.delete(sessionId);
+    this.#left(sessionId);
     return result;
   }
 
 
   /** Sends a prompt. The result can be awaited, and iterated for the updates. */
-  prompt(params: { sessionId: string; prompt: string | ContentBlock[]; _meta?: Record<string, unknown>; signal?: AbortSignal }): Turn {
+  prompt(params: { sessionId: string; prompt: string | Acp<V, "ContentBlock">[]; _meta?: Record<string, unknown>; signal?: AbortSignal }): Turn<V> {
     const { signal, prompt, ...rest } = params;
-    const blocks: ContentBlock[] = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
+    const blocks = typeof prompt === "string" ? [{ type: "text", text: prompt }] : prompt;
     const turn = this.#prompts.add(rest.sessionId, () => this.cancel(rest.sessionId), {
       oneByOne: this.#options.transport === "inline",
-      startAfter: this.#attached.get(rest.sessionId)?.after ?? 0,
-      after: () => this.#attached.get(rest.sessionId)?.after ?? 0,
+      startAfter: this.#attached.get(rest.sessionId)?.position.after ?? 0,
+      after: () => this.#attached.get(rest.sessionId)?.position.after ?? 0,
       send: async (promptId, onSent) => {
         const connection = await this.#connected();
         const request = withMeta({ ...rest, prompt: blocks }, { promptId });
         try {
-          const response = connection.acp.agent.request<PromptResponse>(methods.agent.session.prompt, request);
+          const response = connection.agent.request("session/prompt", request);
           onSent();
-          return { response: await response };
+          return { response: await response, lost: connection.stream.closed };
         } catch (error) {
           if (connection.stream.state === "closed") {
             await connection.stream.closed;
@@ -424,26 +480,38 @@ export class SandboxAgentClient implements AsyncDisposable {
         turn.then(done, done);
       }
     }
-    return turn;
+    return turn as unknown as Turn<V>;
   }
 
-  /** Asks the agent to end the session's running turn, and drops those that wait. */
+  /** Asks the agent to end the session's running turn, and drops those that wait. In version 2 the session may be a subagent's. */
   async cancel(sessionId: string): Promise<void> {
     await this.#prompts.settleBeforeCancel(sessionId);
     const connection = await this.#connected();
-    await connection.acp.agent.notify(methods.agent.session.cancel, { sessionId });
+    await connection.agent.notify("session/cancel", { sessionId });
   }
 
-  async setSessionMode(sessionId: string, modeId: string, options?: RequestOptions): Promise<void> {
-    await this.#request(methods.agent.session.setMode, { sessionId, modeId }, true, options);
+  /** Ends one call of the agent alone, where the call says that it can be: in version 2. */
+  async cancelToolCall(sessionId: string, toolCallId: string, options?: RequestOptions): Promise<void> {
+    await this.#request("tool_call/cancel", { sessionId, toolCallId }, true, options);
   }
 
-  setSessionConfigOption(params: SetSessionConfigOptionRequest, options?: RequestOptions): Promise<SetSessionConfigOptionResponse> {
-    return this.#request(methods.agent.session.setConfigOption, params, true, options);
+  /** Ends one command, where it says that it can be: in version 2. */
+  async cancelTerminal(sessionId: string, terminalId: string, options?: RequestOptions): Promise<void> {
+    await this.#request("terminal/cancel", { sessionId, terminalId }, true, options);
   }
 
-  authenticate(params: AuthenticateRequest, options?: RequestOptions): Promise<AuthenticateResponse> {
-    return this.#request(methods.agent.authenticate, params, false, options);
+  /** Chooses a mode. In version 2 modes are the values of an option, whose id is `configId`. */
+  async setSessionMode(sessionId: string, modeId: string, options?: RequestOptions, configId = "mode"): Promise<void> {
+    if (this.acpVersion === 2) await this.#request("session/set_config_option", { sessionId, configId, type: "id", value: modeId }, true, options);
+    else await this.#request("session/set_mode", { sessionId, modeId }, true, options);
+  }
+
+  setSessionConfigOption(params: Acp<V, "SetSessionConfigOptionRequest">, options?: RequestOptions): Promise<Acp<V, "SetSessionConfigOptionResponse">> {
+    return this.#request("session/set_config_option", params, true, options);
+  }
+
+  authenticate(params: Acp<V, "AuthenticateRequest">, options?: RequestOptions): Promise<Acp<V, "AuthenticateResponse">> {
+    return this.#request(this.acpVersion === 2 ? "auth/login" : "authenticate", params, false, options);
   }
 
   /** Sends any request of ACP or an extension. */
@@ -475,7 +543,7 @@ export class SandboxAgentClient implements AsyncDisposable {
   }
 
   /** Answers permission requests. The newest handler counts; without one they wait, also for other clients. */
-  onPermission(handler: PermissionHandler): () => void {
+  onPermission(handler: PermissionHandler<V>): () => void {
     return this.#asks.onPermission(handler);
   }
 
@@ -484,9 +552,26 @@ export class SandboxAgentClient implements AsyncDisposable {
     return this.#asks.onQuestion(handler);
   }
 
-  /** Tells of the updates of all attached sessions. */
-  onUpdate(listener: (notification: SessionNotification) => void): () => void {
+  /** Tells of the updates of all attached sessions, and of their subagents'. */
+  onUpdate(listener: (notification: Acp<V, "SessionNotification">) => void): () => void {
     return this.#updates.add(listener);
+  }
+
+  /** Tells of the updates of one kind: in version 2 states are `state_update`, subagents `subagent_update`. */
+  on<K extends UpdateKind<V>>(kind: K, listener: (update: UpdateOf<V, K>, sessionId: string) => void): () => void {
+    return this.#updates.add(({ sessionId, update }) => {
+      if (update.sessionUpdate === kind) listener(update as UpdateOf<V, K>, sessionId);
+    });
+  }
+
+  /** What a session is doing, its subagents and its commands: in version 2, of sessions that the client is attached to. */
+  activity(sessionId: string): Acp<V, "Activity"> | undefined {
+    return this.#attached.get(sessionId)?.activity as Acp<V, "Activity"> | undefined;
+  }
+
+  /** Tells when the activity of a session has changed: in version 2. */
+  onActivity(listener: (activity: Activity) => void): () => void {
+    return this.#activities.add(listener);
   }
 
   onSessionEnded(listener: (ended: SessionEnded) => void): () => void {
@@ -515,18 +600,32 @@ export class SandboxAgentClient implements AsyncDisposable {
   /** Notes how far the session has come; false for what came before the connection was replaced. */
   #fresh(params: { sessionId?: string }): boolean {
     const seq = metaOf(params).seq;
-    const attached = params.sessionId === undefined ? undefined : this.#attached.get(params.sessionId);
+    const attached = params.sessionId === undefined ? undefined : this.#of(params.sessionId);
     if (attached === undefined || typeof seq !== "number") return true;
-    if (seq <= attached.after) return false;
-    attached.after = seq;
+    if (!attached.position.fresh(seq)) return false;
+    if (attached.opening && isState(params) && params.sessionId === attached.activity?.sessionId) {
+      attached.opening = false;
+      attached.position.whole();
+    }
     for (const arrived of this.#arrivals.splice(0)) arrived();
     return true;
   }
 
-  #update(params: SessionNotification): void {
+  /** The session that an event belongs to: a subagent's are its session's. */
+  #of(sessionId: string): Attached | undefined {
+    return this.#attached.get(sessionId) ?? this.#attached.get(this.#children.get(sessionId) ?? "");
+  }
+
+  #update(params: Acp<V, "SessionNotification">): void {
+    const { sessionId, update } = params;
     if (!this.#fresh(params)) return;
-    this.#prompts.update(params.sessionId, params.update as SessionUpdate);
+    const attached = this.acpVersion === 2 ? this.#of(sessionId) : undefined;
+    const child = update.sessionUpdate === "subagent_update" && "sessionId" in update ? String(update.sessionId) : undefined;
+    if (attached && child !== undefined && this.#children.size < maxChildren) this.#children.set(child, this.#children.get(sessionId) ?? sessionId);
+    const changed = attached?.activity?.take(sessionId, update as Acp<2, "SessionUpdate">);
+    this.#prompts.update(sessionId, update);
     this.#updates.emit(params);
+    if (changed && attached?.activity) this.#activities.emit(attached.activity);
   }
 
   #notice(method: string, params: unknown): void {
@@ -555,6 +654,10 @@ export class SandboxAgentClient implements AsyncDisposable {
 function kept(params: object): Record<string, unknown> {
   const { sessionId: _, cwd: __, requestedSessionId: ___, after: ____, handover: _____, ...rest } = params as Record<string, unknown>;
   return { mcpServers: [], ...rest };
+}
+
+function isState(params: object): boolean {
+  return "update" in params && (params.update as { sessionUpdate?: unknown } | undefined)?.sessionUpdate === "state_update";
 }
 
 /** Errors of the protocol, without the official SDK's class around them. */

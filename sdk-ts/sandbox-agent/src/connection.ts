@@ -1,50 +1,64 @@
-import { client, methods, PROTOCOL_VERSION, type ClientCapabilities, type ClientConnection, type CreateElicitationRequest, type CreateElicitationResponse, type InitializeResponse, type RequestPermissionRequest, type RequestPermissionResponse, type SessionNotification, type AnyMessage, type Stream } from "@agentclientprotocol/sdk/unstable";
+import type { AnyMessage, Stream } from "@agentclientprotocol/sdk/unstable";
 import { createAcpStream, type AcpStream, type AcpStreamOptions } from "acp-http-client";
-import { QUESTION, type QuestionRequest, type QuestionResponse } from "./extensions.js";
+import { ProtocolVersionError } from "./errors.js";
+import type { QuestionRequest, QuestionResponse } from "./extensions.js";
 import { META, metaOf } from "./meta.js";
+import type { Acp, AcpVersion } from "./versions.js";
 
-/** Who takes what the gateway sends. `update`, `notice` and `answered` are called in the order of the wire. */
-export interface Inbound {
-  update(params: SessionNotification): void;
+/** Who takes what the gateway sends. What returns nothing is called in the order of the wire. */
+export interface Inbound<V extends AcpVersion> {
+  update(params: Acp<V, "SessionNotification">): void;
   notice(method: string, params: unknown): void;
-  /** The prompt was answered: updates that follow belong to the next. */
+  /** The prompt was answered: in version 1 updates that follow belong to the next. */
   answered(promptId: string): void;
-  permission(params: RequestPermissionRequest, signal: AbortSignal): Promise<RequestPermissionResponse>;
+  /** A session was made or opened. */
+  opened(params: Record<string, unknown>, result: Record<string, unknown>): void;
+  permission(params: Acp<V, "RequestPermissionRequest">, signal: AbortSignal): Promise<Acp<V, "RequestPermissionResponse">>;
   question(params: QuestionRequest, signal: AbortSignal): Promise<QuestionResponse>;
-  elicitation?: ((params: CreateElicitationRequest, signal: AbortSignal) => Promise<CreateElicitationResponse>) | undefined;
+  elicitation?: ((params: Acp<V, "CreateElicitationRequest">, signal: AbortSignal) => Promise<Acp<V, "CreateElicitationResponse">>) | undefined;
+}
+
+/** The official SDK's connection of either version, as far as it is used here. */
+export interface Agent {
+  request<T>(method: string, params: unknown, options?: { cancellationSignal?: AbortSignal; stopWaitingOnCancel?: boolean }): Promise<T>;
+  notify(method: string, params: unknown): Promise<void>;
 }
 
 /** One ACP connection, initialized. */
-export interface Connection {
+export interface Connection<V extends AcpVersion> {
   readonly stream: AcpStream;
-  readonly acp: ClientConnection;
-  readonly hello: InitializeResponse;
+  readonly agent: Agent;
+  readonly hello: Acp<V, "InitializeResponse">;
 }
 
-export interface Introduction {
+export interface Introduction<V extends AcpVersion> {
   readonly name: string;
   readonly version: string;
   readonly agent: string | undefined;
-  readonly capabilities: ClientCapabilities;
+  readonly capabilities: Acp<V, "ClientCapabilities">;
 }
+
+/** Connects the official SDK of a version to the stream, and initializes. */
+export type Speak<V extends AcpVersion> = (stream: Stream, intro: Introduction<V>, inbound: Inbound<V>) => Promise<{ agent: Agent; hello: Acp<V, "InitializeResponse"> }>;
+
+/** The methods that make or open a session. */
+const opening = new Set(["session/new", "session/load", "session/resume", "session/fork"]);
 
 /**
  * Takes notifications off the stream as they come. The SDK runs handlers whenever it
  * gets to them; whether an update belongs before or behind a response would be lost.
  */
-function tap(stream: AcpStream, inbound: Inbound): Stream {
-  const prompts = new Map<unknown, string>(); // by request id
+function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbound<V>, otherVersion: (offered: unknown) => void): Stream {
+  const asked = new Map<unknown, (result: unknown) => void>(); // by request id
   const incoming = new TransformStream<AnyMessage, AnyMessage>({
     transform(message, controller) {
       if ("method" in message) {
-        if (!("id" in message) && message.method === methods.client.session.update) return inbound.update(message.params as SessionNotification);
+        if (!("id" in message) && message.method === "session/update") return inbound.update(message.params as Acp<V, "SessionNotification">);
         if (!("id" in message) && message.method.startsWith(NOTICES)) return inbound.notice(message.method, message.params);
-      } else if (prompts.size > 0) {
-        const prompt = prompts.get(message.id);
-        if (prompt !== undefined) {
-          prompts.delete(message.id);
-          inbound.answered(prompt);
-        }
+      } else if (asked.size > 0) {
+        const answered = asked.get(message.id);
+        asked.delete(message.id);
+        answered?.("result" in message ? message.result : undefined);
       }
       controller.enqueue(message);
     },
@@ -52,9 +66,21 @@ function tap(stream: AcpStream, inbound: Inbound): Stream {
   const writer = stream.writable.getWriter();
   const writable = new WritableStream<AnyMessage>({
     async write(message) {
-      if ("method" in message && "id" in message && message.method === methods.agent.session.prompt) {
+      if ("method" in message && "id" in message) {
+        if (message.method === "initialize") {
+          asked.set(message.id, (result) => {
+            const offered = (result as { protocolVersion?: unknown } | undefined)?.protocolVersion;
+            if (offered !== undefined && offered !== version) otherVersion(offered);
+          });
+        }
         const { promptId } = metaOf(message.params);
-        if (typeof promptId === "string") prompts.set(message.id, promptId);
+        if (message.method === "session/prompt" && typeof promptId === "string") asked.set(message.id, () => inbound.answered(promptId));
+        if (opening.has(message.method)) {
+          const params = message.params as Record<string, unknown>;
+          asked.set(message.id, (result) => {
+            if (typeof result === "object" && result !== null) inbound.opened(params, result as Record<string, unknown>);
+          });
+        }
       }
       await writer.write(message);
     },
@@ -67,31 +93,19 @@ function tap(stream: AcpStream, inbound: Inbound): Stream {
 /** What the methods of the gateway's own notifications begin with. The SDK would take those for mistakes that it does not know. */
 const NOTICES = "_sandboxagent/";
 
+/** What a client of this package asks the gateway for beyond ACP. */
+export const wishes = { [META]: { eventIds: true, turns: true, requestQuestion: true } };
+
 /** Connects and initializes. The official SDK does the protocol, over our stream. */
-export async function open(url: string, options: AcpStreamOptions, intro: Introduction, inbound: Inbound): Promise<Connection> {
+export async function open<V extends AcpVersion>(version: V, speak: Speak<V>, url: string, options: AcpStreamOptions, intro: Introduction<V>, inbound: Inbound<V>): Promise<Connection<V>> {
   const stream = createAcpStream(url, options);
-  const app = client({ name: intro.name })
-    .onRequest(methods.client.session.requestPermission, ({ params, signal }) => inbound.permission(params, signal))
-    .onRequest(QUESTION, (params) => params as QuestionRequest, ({ params, signal }) => inbound.question(params, signal));
-  if (inbound.elicitation) {
-    const answer = inbound.elicitation;
-    app.onRequest(methods.client.elicitation.create, ({ params, signal }) => answer(params, signal));
-  }
-  const acp = app.connect(tap(stream, inbound));
+  let mismatch: ProtocolVersionError | undefined; // the SDK takes what another version says for damaged
   try {
-    const hello = await acp.agent.request(methods.agent.initialize, {
-      protocolVersion: PROTOCOL_VERSION,
-      clientInfo: { name: intro.name, version: intro.version },
-      clientCapabilities: {
-        ...intro.capabilities,
-        ...(inbound.elicitation ? { elicitation: { form: {}, url: {} } } : {}),
-        _meta: { ...intro.capabilities._meta, [META]: { eventIds: true, turns: true, requestQuestion: true } },
-      },
-      ...(intro.agent === undefined ? {} : { _meta: { [META]: { agent: intro.agent } } }),
-    });
-    return { stream, acp, hello };
+    const spoken = await speak(tap(stream, version, inbound, (offered) => (mismatch = new ProtocolVersionError(version, offered))), intro, inbound);
+    if (mismatch) throw mismatch;
+    return { stream, ...spoken };
   } catch (error) {
     await stream.close();
-    throw stream.error ?? error;
+    throw mismatch ?? stream.error ?? error;
   }
 }

@@ -9,6 +9,15 @@ export class NotConnectedError extends Error {
   }
 }
 
+/** The gateway does not speak the version of ACP that the client was made for. */
+export class ProtocolVersionError extends Error {
+  override readonly name = "ProtocolVersionError";
+
+  constructor(readonly wanted: number, readonly offered: unknown) {
+    super(`the gateway speaks version ${String(offered)} of ACP, not ${wanted}: leave acpVersion out`);
+  }
+}
+
 /** `connect()` was called on a client that is connected already. */
 export class AlreadyConnectedError extends Error {
   override readonly name = "AlreadyConnectedError";

@@ -1,5 +1,5 @@
-import type { RequestPermissionRequest, RequestPermissionResponse } from "@agentclientprotocol/sdk/unstable";
 import type { components } from "./api.gen.js";
+import type { Acp, AcpVersion } from "./versions.js";
 
 /** One question of an agent to the user. */
 export interface Question {
@@ -64,10 +64,10 @@ export interface ModelList {
 }
 
 /** Answers permission requests: with an option's id, with a whole response, or with undefined to leave it to others. */
-export type PermissionHandler = (
-  request: RequestPermissionRequest,
+export type PermissionHandler<V extends AcpVersion = 1> = (
+  request: Acp<V, "RequestPermissionRequest">,
   context: { /** Aborts when somebody else answered or the turn was cancelled. */ readonly signal: AbortSignal },
-) => Answer<string | RequestPermissionResponse>;
+) => Answer<string | Acp<V, "RequestPermissionResponse">>;
 
 /** Answers questions, or leaves them to others with undefined. */
 export type QuestionHandler = (request: QuestionRequest, context: { readonly signal: AbortSignal }) => Answer<QuestionResponse>;

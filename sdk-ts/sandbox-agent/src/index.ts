@@ -6,6 +6,8 @@
 export { SandboxAgentClient, type SandboxAgentClientOptions } from "./client.js";
 export { Session, type Unsupported } from "./session.js";
 export { Turn, type TurnResult } from "./turn.js";
+export { Activity, type Command, type Subagent } from "./activity.js";
+export type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
 export type { TurnEnded } from "./prompts.js";
 export { Api, type Agent, type ApiOptions, type Child, type ImportedSession, type InstallResult, type RequestOptions, type SessionChange, type SessionEvent, type SessionInfo, type Token } from "./api.js";
 export { Files, type FileChange, type FileContent, type FileEntry } from "./files.js";

@@ -9,9 +9,10 @@ import { accessSync, constants, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 import { delimiter, isAbsolute, join, resolve as resolvePath } from "node:path";
 import { SandboxAgentClient as Client, type SandboxAgentClientOptions } from "./client.js";
+import type { AcpVersion } from "./versions.js";
 
 /** How to start a gateway. */
-export interface StartOptions extends Omit<SandboxAgentClientOptions, "baseUrl" | "token"> {
+export interface StartOptions<V extends AcpVersion = 1> extends Omit<SandboxAgentClientOptions<V>, "baseUrl" | "token"> {
   /** The program; otherwise `SANDBOX_AGENT_BIN`, the platform's package, then PATH. */
   binary?: string;
   /** 0, the default, takes a free port. */
@@ -28,6 +29,9 @@ export interface StartOptions extends Omit<SandboxAgentClientOptions, "baseUrl" 
   /** Gets what the gateway writes to its log. */
   onLog?: (text: string) => void;
 }
+
+/** What of it concerns the gateway alone. */
+type GatewayOptions = Omit<StartOptions, keyof SandboxAgentClientOptions>;
 
 export * from "./index.js";
 
@@ -83,7 +87,7 @@ interface Shared extends LocalGateway {
 const running: Map<string, Promise<Shared>> = ((globalThis as Record<symbol, unknown>)[Symbol.for("sandbox-agent.local")] ??= new Map()) as Map<string, Promise<Shared>>;
 
 /** Where the gateway keeps its data; nothing when it keeps none, or nobody can tell. */
-function dataDirOf({ dataDir, args = [], env = process.env }: StartOptions): string | undefined {
+function dataDirOf({ dataDir, args = [], env = process.env }: GatewayOptions): string | undefined {
   if (args.some((a) => /^--?ephemeral(=true)?$/.test(a)) || /^(1|t|true)$/i.test(env.SANDBOX_AGENT_EPHEMERAL ?? "")) return undefined;
   const home = env.HOME ?? env.USERPROFILE;
   const base = env.XDG_DATA_HOME && isAbsolute(env.XDG_DATA_HOME) ? env.XDG_DATA_HOME : home && join(home, ".local", "share");
@@ -103,16 +107,16 @@ function dataDirOf({ dataDir, args = [], env = process.env }: StartOptions): str
  * One data directory has one gateway: a second `start()` of this process attaches to
  * the first one's, which ends when the last of its clients has stopped.
  */
-export class SandboxAgentClient extends Client {
+export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
   readonly #leave: () => Promise<void>;
 
-  private constructor(options: SandboxAgentClientOptions, readonly gateway: LocalGateway, leave: () => Promise<void>) {
+  private constructor(options: SandboxAgentClientOptions<V>, readonly gateway: LocalGateway, leave: () => Promise<void>) {
     super(options);
     this.#leave = leave;
   }
 
   /** Starts a gateway and waits until it answers. */
-  static async start(options: StartOptions = {}): Promise<SandboxAgentClient> {
+  static async start<V extends AcpVersion = 1>(options: StartOptions<V> = {}): Promise<SandboxAgentClient<V>> {
     const { binary, port, host, dataDir, args, env, startTimeoutMs, onLog, ...clientOptions } = options;
     const key = dataDirOf(options);
     const how = JSON.stringify([binary, port || 0, host, args ?? [], env]);
@@ -144,7 +148,7 @@ export class SandboxAgentClient extends Client {
  * The gateway that runs for a data directory, or a new one, which others find from
  * that moment on. One that ends is waited for.
  */
-async function gatewayFor(options: StartOptions, key: string | undefined, how: string): Promise<Shared> {
+async function gatewayFor(options: GatewayOptions, key: string | undefined, how: string): Promise<Shared> {
   if (key === undefined) return spawnGateway(options, how);
   for (let other = running.get(key); other; other = running.get(key)) {
     const found = await other.catch(() => undefined); // why it failed is told to who started it
@@ -157,7 +161,7 @@ async function gatewayFor(options: StartOptions, key: string | undefined, how: s
   return begun;
 }
 
-async function spawnGateway(options: StartOptions, how: string): Promise<Shared> {
+async function spawnGateway(options: GatewayOptions, how: string): Promise<Shared> {
   const { binary, port = 0, host = "127.0.0.1", dataDir, args = [], env = process.env, startTimeoutMs = 15_000, onLog } = options;
   const program = binary ?? findBinary(env);
   const token = randomBytes(24).toString("base64url");

@@ -1,4 +1,4 @@
-import type { McpServer } from "@agentclientprotocol/sdk/unstable";
+import type { Acp, AcpVersion } from "./versions.js";
 
 /** Where the gateway's own fields stand in `_meta`. */
 export const META = "sandboxagent.dev";
@@ -69,16 +69,16 @@ export function metaOf(value: unknown): Record<string, unknown> {
 }
 
 /** What makes a session. */
-export interface NewSessionParams extends SessionMetadata {
+export interface NewSessionParams<V extends AcpVersion = 1> extends SessionMetadata {
   /** An absolute path on the gateway's machine. */
   cwd: string;
-  mcpServers?: McpServer[];
+  mcpServers?: Acp<V, "McpServer">[];
   additionalDirectories?: string[];
   _meta?: Record<string, unknown>;
 }
 
 /** What opens a session again. */
-export interface OpenSessionParams extends Omit<NewSessionParams, "requestedSessionId" | "cwd"> {
+export interface OpenSessionParams<V extends AcpVersion = 1> extends Omit<NewSessionParams<V>, "requestedSessionId" | "cwd"> {
   sessionId: string;
   /** Needed for sessions that the gateway does not know, such as those of a terminal. */
   cwd?: string;

@@ -1,9 +1,10 @@
-import type { PromptResponse, SessionUpdate } from "@agentclientprotocol/sdk/unstable";
+import type { PromptResponse } from "@agentclientprotocol/sdk/unstable";
 import type { components } from "./api.gen.js";
 import { AcpRpcError, TurnInterruptedError } from "./errors.js";
 import { TURN_ENDED } from "./extensions.js";
 import { metaOf } from "./meta.js";
-import { Turn } from "./turn.js";
+import { Turn, type TurnEnd } from "./turn.js";
+import type { Acp, AcpVersion } from "./versions.js";
 
 /** How a turn ended that was not asked for on this connection. */
 export interface TurnEnded {
@@ -24,7 +25,7 @@ interface Wire {
   /** The newest event of the session so far. */
   after(): number;
   /** Calls `onSent` when the request is on its way: what is sent then comes after it. */
-  send(promptId: string, onSent: () => void): Promise<{ response: PromptResponse } | { lost: true }>;
+  send(promptId: string, onSent: () => void): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
   /** Resolves when there is a connection again, rejects when there will be none. */
   connected(): Promise<void>;
   /** Resolves when the present connection is lost. */
@@ -36,27 +37,37 @@ interface Wire {
 interface Prompt {
   readonly id: string;
   readonly sessionId: string;
-  readonly turn: Turn;
+  readonly turn: Turn<AcpVersion>;
   done: boolean;
   waits: boolean; // for the prompt before it; it was not sent
   withdrawn: boolean; // while it waited
   readonly sent: Promise<void>;
-  outcome: TurnEnded | undefined; // told on a later connection than it was asked on
+  begun: boolean; // it was answered, or found among the events
+  response: unknown; // of version 2
+  ending: TurnEnded | undefined; // told in version 2, where the state that ends the turn comes before it or behind it
+  idle: boolean; // the session's state was told to be so since the last message of a person
+  outcome: TurnEnded | undefined; // told on a later connection than it was asked on, in version 2 always
   tell: () => void; // wakes who waits for outcome
 }
 
-/** The prompts on their way, also across connections. */
+/**
+ * The prompts on their way, also across connections. In version 1 the response to a prompt
+ * ends its turn. In version 2 it says that the turn has begun, and the end is told: by the
+ * gateway's own notification, which names the prompt, and by the session's state.
+ */
 export class Prompts {
+  constructor(private readonly version: AcpVersion) {}
+
   readonly #open = new Map<string, Prompt>();
   readonly #order = new Map<string, Prompt[]>(); // by session, oldest first
   readonly #prefix = crypto.randomUUID();
   #count = 0;
 
-  add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn {
+  add(sessionId: string, cancel: () => Promise<void>, wire: Wire): Turn<AcpVersion> {
     let onSent = () => {};
     const prompt: Prompt = {
-      id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn(sessionId, cancel),
-      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), outcome: undefined, tell: () => {},
+      id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, cancel),
+      done: false, waits: false, withdrawn: false, sent: new Promise((resolve) => (onSent = resolve)), begun: false, response: undefined, ending: undefined, idle: false, outcome: undefined, tell: () => {},
     };
     this.#open.set(prompt.id, prompt);
     const queue = this.#order.get(sessionId) ?? [];
@@ -65,7 +76,7 @@ export class Prompts {
     const before = wire.oneByOne ? queue.at(-2) : undefined;
     prompt.waits = before !== undefined;
     void this.#run(prompt, wire, before, onSent).finally(onSent).then(
-      (response) => this.#finish(prompt, () => prompt.turn.end(response)),
+      (end) => this.#finish(prompt, () => prompt.turn.end(end)),
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
     return prompt.turn;
@@ -89,21 +100,35 @@ export class Prompts {
   /** The response is here, if not yet handed on: updates are the next prompt's. */
   answered(promptId: string): void {
     const prompt = this.#open.get(promptId);
-    if (prompt) this.#leaveOrder(prompt);
+    if (prompt === undefined) return;
+    prompt.begun = true;
+    if (this.version === 1) this.#leaveOrder(prompt);
   }
 
   /** Gives an update to the session's oldest prompt. */
-  update(sessionId: string, update: SessionUpdate): void {
-    this.#order.get(sessionId)?.[0]?.turn.push(update);
+  update(sessionId: string, update: Acp<AcpVersion, "SessionUpdate">): void {
+    const prompt = this.#order.get(sessionId)?.[0];
+    if (prompt === undefined) return;
+    prompt.turn.push(update);
+    if (update.sessionUpdate === "user_message") prompt.idle = false;
+    if (update.sessionUpdate !== "state_update" || !("stopReason" in update)) return;
+    prompt.idle = true;
+    if (prompt.ending) this.#told(prompt, prompt.ending);
+  }
+
+  #told(prompt: Prompt, outcome: TurnEnded): void {
+    prompt.outcome = outcome;
+    this.#leaveOrder(prompt);
+    prompt.tell();
   }
 
   /** Takes the end of a turn that was asked for on an earlier connection; false when it is somebody else's. */
   ended(ended: TurnEnded): boolean {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
     if (prompt === undefined) return false;
-    prompt.outcome = ended;
-    this.#leaveOrder(prompt);
-    prompt.tell();
+    // In version 2 the session's state may follow, unless the prompt never began.
+    if (this.version === 1 || prompt.idle || ended.error && !prompt.begun) this.#told(prompt, ended);
+    else prompt.ending = ended;
     return true;
   }
 
@@ -122,16 +147,35 @@ export class Prompts {
     await Promise.all(queue.filter((p) => !p.waits).map((p) => p.sent));
   }
 
-  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined, onSent: () => void): Promise<PromptResponse> {
+  async #run(prompt: Prompt, wire: Wire, before: Prompt | undefined, onSent: () => void): Promise<TurnEnd> {
     if (before) await before.turn.then(() => {}, () => {});
-    if (prompt.withdrawn) return { stopReason: "cancelled" };
+    if (prompt.withdrawn) return endOf({ stopReason: "cancelled" });
     prompt.waits = false;
     for (;;) {
-      const sent = await wire.send(prompt.id, onSent);
-      if ("response" in sent) return sent.response;
+      const sent = await wire.send(prompt.id, onSent).catch((error: unknown) => {
+        if (this.version === 2 && error instanceof AcpRpcError && error.code === cancelled) return undefined;
+        throw error;
+      });
+      if (sent === undefined) return { stopReason: "cancelled", response: undefined };
+      if ("response" in sent) {
+        if (this.version === 1) return endOf(sent.response as PromptResponse);
+        prompt.response = sent.response;
+        const end = await Promise.race([this.#outcome(prompt), sent.lost]);
+        if (end) return { ...endOf(settle(end)), response: prompt.response };
+      }
       const found = await this.#afterLoss(prompt, wire);
-      if (found !== "send again") return settle(found);
+      if (found === "send again" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
+      if (found === "send again") continue;
+      if (this.version === 1) return endOf(settle(found));
+      if (found.error?.code === cancelled && prompt.response === undefined) return { stopReason: "cancelled", response: undefined };
+      return { ...endOf(settle(found)), response: prompt.response };
     }
+  }
+
+  /** The prompt's end, when it is told; undefined when it ended otherwise. */
+  async #outcome(prompt: Prompt): Promise<TurnEnded | undefined> {
+    while (!prompt.outcome && !prompt.done) await new Promise<void>((resolve) => (prompt.tell = resolve));
+    return prompt.outcome;
   }
 
   /** Finds out, on a later connection, what became of the prompt. */
@@ -141,15 +185,17 @@ export class Prompts {
       const lost = wire.lost().catch(() => {});
       const look = (async () => {
         if (prompt.outcome) return prompt.outcome;
+        if (prompt.ending) return this.#outcome(prompt); // the state comes
         const state = await wire.state();
         const found = await findPrompt(prompt.id, wire);
-        // What the stream has not brought yet it will bring, behind the turn's updates.
-        if (found.ended && found.seq <= wire.after()) return found.ended;
-        if (!found.received) return "send again" as const;
-        if (found.ended || state === "running" || state === "waiting") {
-          while (!prompt.outcome && !prompt.done) await new Promise<void>((resolve) => (prompt.tell = resolve));
-          return prompt.outcome;
+        if (found.received && this.version === 2) {
+          prompt.begun = true;
+          prompt.response ??= { messageId: `sa.${found.begun}` };
         }
+        // What the stream has not brought yet it will bring, behind the turn's updates.
+        if (found.ended && found.seq <= wire.after() && !prompt.ending) return found.ended;
+        if (!found.received) return "send again" as const;
+        if (found.ended || state === "running" || state === "waiting") return this.#outcome(prompt);
         throw new TurnInterruptedError(prompt.sessionId);
       })();
       const verdict = await Promise.race([look, lost.then(() => "lost" as const)]).catch(async (error: unknown) => {
@@ -165,20 +211,21 @@ export class Prompts {
 }
 
 /** Looks for the prompt, and its end, in the session's events. */
-async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; ended?: TurnEnded; seq: number }> {
+async function findPrompt(id: string, wire: Wire): Promise<{ received: boolean; begun: number; ended?: TurnEnded; seq: number }> {
   let received = false;
+  let begun = 0; // the event that it is
   for (let after = wire.startAfter; ; ) {
     const page = await wire.events(after);
     for (const event of page.events) {
       after = event.seq;
       const message = event.message as { method?: string; params?: unknown } | undefined;
-      if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) received = true;
+      if (message?.method === "session/prompt" && metaOf(message.params).promptId === id) [received, begun] = [true, event.seq];
       if (message?.method === TURN_ENDED) {
         const ended = message.params as TurnEnded;
-        if (ended.promptId === id) return { received: true, ended, seq: event.seq };
+        if (ended.promptId === id) return { received: true, begun, ended, seq: event.seq };
       }
     }
-    if (!page.hasMore) return { received, seq: 0 };
+    if (!page.hasMore) return { received, begun, seq: 0 };
   }
 }
 
@@ -187,3 +234,8 @@ function settle(ended: TurnEnded): PromptResponse {
   const { code, message, data } = ended.error ?? { code: -32603, message: "the turn ended without a result", data: undefined };
   throw new AcpRpcError(code, message, data);
 }
+
+const endOf = (response: PromptResponse): TurnEnd => ({ stopReason: response.stopReason, usage: response.usage, response });
+
+/** The code of the error of a prompt of version 2 that was cancelled before it began. */
+const cancelled = -32800;

@@ -1,10 +1,10 @@
-import type { ContentBlock, NewSessionResponse, SessionConfigOption, SessionUpdate, SetSessionConfigOptionResponse } from "@agentclientprotocol/sdk/unstable";
 import type { SandboxAgentClient } from "./client.js";
 import { metaOf } from "./meta.js";
 import type { Turn } from "./turn.js";
+import type { Acp, AcpVersion } from "./versions.js";
 
 /** What the gateway answers when it makes or opens a session. */
-export type SessionResult = NewSessionResponse & { sessionId: string };
+export type SessionResult<V extends AcpVersion = 1> = Acp<V, "NewSessionResponse"> & { sessionId: string };
 
 /** A field that an agent could not honour. */
 export interface Unsupported {
@@ -13,7 +13,7 @@ export interface Unsupported {
 }
 
 /** One session that the client is attached to. */
-export class Session implements AsyncDisposable {
+export class Session<V extends AcpVersion = 1> implements AsyncDisposable {
   /** The agent of the session. */
   readonly agent: string | undefined;
   /** What was asked for and had no effect. */
@@ -22,7 +22,7 @@ export class Session implements AsyncDisposable {
   readonly continuity: "native" | "replayed" | "fresh" | undefined;
 
   /** @internal */
-  constructor(private readonly client: SandboxAgentClient, readonly id: string, /** The gateway's own answer. */ readonly result: SessionResult) {
+  constructor(private readonly client: SandboxAgentClient<V>, readonly id: string, /** The gateway's own answer. */ readonly result: SessionResult<V>) {
     const meta = metaOf(result);
     this.agent = meta.agent as string | undefined;
     this.continuity = meta.continuity as Session["continuity"];
@@ -30,12 +30,17 @@ export class Session implements AsyncDisposable {
   }
 
   /** Modes, models and thought levels, as the agent offered them when the session was opened. */
-  get configOptions(): readonly SessionConfigOption[] {
+  get configOptions(): readonly Acp<V, "SessionConfigOption">[] {
     return this.result.configOptions ?? [];
   }
 
+  /** What the session is doing, its subagents and its commands: in version 2, of sessions that the client is attached to. */
+  get activity(): Acp<V, "Activity"> | undefined {
+    return this.client.activity(this.id);
+  }
+
   /** Sends a prompt. Await it for the result, iterate it for the updates. */
-  prompt(prompt: string | ContentBlock[], options: { signal?: AbortSignal; _meta?: Record<string, unknown> } = {}): Turn {
+  prompt(prompt: string | Acp<V, "ContentBlock">[], options: { signal?: AbortSignal; _meta?: Record<string, unknown> } = {}): Turn<V> {
     return this.client.prompt({ sessionId: this.id, prompt, ...options });
   }
 
@@ -44,17 +49,17 @@ export class Session implements AsyncDisposable {
   }
 
   setMode(modeId: string): Promise<void> {
-    return this.client.setSessionMode(this.id, modeId);
+    return this.client.setSessionMode(this.id, modeId, {}, modeOption(this.configOptions));
   }
 
-  setConfigOption(configId: string, value: string): Promise<SetSessionConfigOptionResponse> {
-    return this.client.setSessionConfigOption({ sessionId: this.id, configId, value });
+  setConfigOption(configId: string, value: string): Promise<Acp<V, "SetSessionConfigOptionResponse">> {
+    return this.client.setSessionConfigOption({ sessionId: this.id, configId, value, ...(this.client.acpVersion === 2 ? { type: "id" } : {}) } as unknown as Acp<V, "SetSessionConfigOptionRequest">);
   }
 
   /** Tells of every update of the session, those of other clients' turns too. */
-  onUpdate(listener: (update: SessionUpdate) => void): () => void {
+  onUpdate(listener: (update: Acp<V, "SessionUpdate">) => void): () => void {
     return this.client.onUpdate(({ sessionId, update }) => {
-      if (sessionId === this.id) listener(update as SessionUpdate);
+      if (sessionId === this.id) listener(update as Acp<V, "SessionUpdate">);
     });
   }
 
@@ -70,4 +75,10 @@ export class Session implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
+}
+
+/** The option that is the mode, in version 2, where modes are options. */
+function modeOption(options: readonly { id?: unknown; configId?: unknown; category?: unknown }[]): string {
+  const option = options.find(({ category }) => category === "mode");
+  return typeof option?.configId === "string" ? option.configId : "mode";
 }

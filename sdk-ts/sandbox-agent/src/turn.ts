@@ -1,14 +1,21 @@
-import type { PromptResponse, SessionUpdate, StopReason } from "@agentclientprotocol/sdk/unstable";
+import type { Acp, AcpVersion } from "./versions.js";
 
 /** How a turn ended. */
-export interface TurnResult {
-  readonly stopReason: StopReason;
+export interface TurnResult<V extends AcpVersion = 1> {
+  readonly stopReason: Acp<V, "StopReason">;
   /** What the agent said in the turn, without its thoughts. */
   readonly text: string;
   /** Tokens, when the agent tells. */
-  readonly usage: PromptResponse["usage"];
+  readonly usage: Acp<V, "Usage">;
   /** The agent's own response. */
-  readonly response: PromptResponse;
+  readonly response: Acp<V, "PromptResponse">;
+}
+
+/** What a turn is ended with. */
+export interface TurnEnd {
+  readonly stopReason: string;
+  readonly usage?: unknown;
+  readonly response: unknown;
 }
 
 /** Updates kept for an iterator that is slow or has not begun. */
@@ -23,18 +30,18 @@ const maxKept = 100_000;
  * const { stopReason, text } = await turn;
  * ```
  */
-export class Turn implements PromiseLike<TurnResult>, AsyncIterable<SessionUpdate> {
-  readonly #result: Promise<TurnResult>;
-  #resolve!: (result: TurnResult) => void;
+export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>>, AsyncIterable<Acp<V, "SessionUpdate">> {
+  readonly #result: Promise<TurnResult<V>>;
+  #resolve!: (result: TurnResult<V>) => void;
   #reject!: (error: unknown) => void;
-  #updates: SessionUpdate[] = [];
+  #updates: Acp<V, "SessionUpdate">[] = [];
   #missed = false;
-  #text = "";
+  readonly #said = new Map<string, string>(); // by message; version 1 tells none apart
   #done = false;
   #error: unknown;
   #wake: (() => void) | undefined;
 
-  constructor(readonly sessionId: string, private readonly onCancel: () => Promise<void>) {
+  constructor(private readonly version: V, readonly sessionId: string, private readonly onCancel: () => Promise<void>) {
     this.#result = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -42,8 +49,8 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<SessionUpdat
     this.#result.catch(() => {}); // who iterates is told by the iterator
   }
 
-  then<A = TurnResult, B = never>(
-    onFulfilled?: ((value: TurnResult) => A | PromiseLike<A>) | null,
+  then<A = TurnResult<V>, B = never>(
+    onFulfilled?: ((value: TurnResult<V>) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     return this.#result.then(onFulfilled, onRejected);
@@ -55,7 +62,7 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<SessionUpdat
   }
 
   /** The turn's updates, once: they are not kept for a second iteration. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<SessionUpdate, void, undefined> {
+  async *[Symbol.asyncIterator](): AsyncGenerator<Acp<V, "SessionUpdate">, void, undefined> {
     for (;;) {
       const batch = this.#updates;
       this.#updates = [];
@@ -71,18 +78,27 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<SessionUpdat
   }
 
   /** @internal */
-  push(update: SessionUpdate): void {
-    if (update.sessionUpdate === "agent_message_chunk" && update.content.type === "text") this.#text += update.content.text;
+  push(update: Acp<V, "SessionUpdate">): void {
+    this.#hear(update as Spoken);
     if (this.#updates.length >= maxKept) this.#missed = true;
     else if (!this.#missed) this.#updates.push(update);
     this.#wake?.();
   }
 
   /** @internal */
-  end(response: PromptResponse): void {
+  end({ stopReason, usage, response }: TurnEnd): void {
     this.#done = true;
-    this.#resolve({ stopReason: response.stopReason, text: this.#text, usage: response.usage, response });
+    this.#resolve({ stopReason, text: [...this.#said.values()].join(""), usage, response } as TurnResult<V>);
     this.#wake?.();
+  }
+
+  #hear({ sessionUpdate, messageId, content }: Spoken): void {
+    if (sessionUpdate !== "agent_message_chunk" && sessionUpdate !== "agent_message") return;
+    const message = this.version === 1 ? "" : (messageId ?? "");
+    const blocks = Array.isArray(content) ? content : content ? [content] : [];
+    const text = blocks.map((block) => (block.type === "text" ? block.text : "")).join("");
+    if (sessionUpdate === "agent_message_chunk") this.#said.set(message, (this.#said.get(message) ?? "") + text);
+    else if (content !== undefined) this.#said.set(message, text); // all that there is of it
   }
 
   /** @internal */
@@ -92,4 +108,16 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<SessionUpdat
     this.#reject(error);
     this.#wake?.();
   }
+}
+
+/** An update of either version, as far as it says what the agent says. */
+interface Spoken {
+  readonly sessionUpdate: string;
+  readonly messageId?: string | null;
+  readonly content?: Block | readonly Block[] | null;
+}
+
+interface Block {
+  readonly type: string;
+  readonly text: string;
 }

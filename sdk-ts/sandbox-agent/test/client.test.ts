@@ -1,20 +1,28 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { AcpRpcError, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionChange, type SessionUpdate } from "sandbox-agent";
+import { type Acp, AcpRpcError, type AcpVersion, AlreadyConnectedError, NotConnectedError, ProblemError, SandboxAgentClient, type SandboxAgentClientOptions, type SessionChange, type SessionUpdate } from "sandbox-agent";
 import { WebSocket } from "ws";
 import { Gateway } from "../../test/gateway.js";
 
 let gateway: Gateway;
-beforeAll(async () => void (gateway = await Gateway.start()));
+beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
 afterAll(() => gateway.stop());
 
-const transports = [{ transport: "http" }, { transport: "inline" }, { transport: "websocket", WebSocket: WebSocket as never }] as const;
+const ws = WebSocket as never;
+const variants = [
+  { acpVersion: 1, agent: "mock", transport: "http" },
+  { acpVersion: 1, agent: "mock", transport: "inline" },
+  { acpVersion: 1, agent: "mock", transport: "websocket", WebSocket: ws },
+  { acpVersion: 2, agent: "mock", transport: "http" },
+  { acpVersion: 2, agent: "mock2", transport: "http" },
+  { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: ws },
+] as const;
 
-function connect(options: Partial<SandboxAgentClientOptions> = {}): SandboxAgentClient {
-  return new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock", ...options });
+function connect<V extends AcpVersion = 1>(options: Partial<SandboxAgentClientOptions<V>> = {}): SandboxAgentClient<V> {
+  return new SandboxAgentClient<V>({ baseUrl: gateway.url, agent: "mock", ...options });
 }
 
-const textOf = (updates: SessionUpdate[]) =>
-  updates.flatMap((u) => (u.sessionUpdate === "agent_message_chunk" && u.content.type === "text" ? [u.content.text] : [])).join("");
+const textOf = (updates: Acp<AcpVersion, "SessionUpdate">[]) =>
+  updates.flatMap((u) => (u.sessionUpdate === "agent_message_chunk" && "content" in u ? [(u.content as { text: string }).text] : [])).join("");
 
 test("the connection's states: methods need one, and there is one only", async () => {
   const c = connect({ autoConnect: false });
@@ -45,14 +53,14 @@ test("an agent that is not there", async () => {
   await c.disconnect();
 });
 
-describe.each(transports)("$transport", (options) => {
+describe.each(variants)("version $acpVersion, $agent, $transport", (options) => {
   test("a turn is awaited, iterated, or both", async () => {
-    await using c = connect(options);
+    await using c = connect<AcpVersion>(options);
     const session = await c.newSession({ cwd: "/tmp" });
-    expect(session.agent).toBe("mock");
+    expect(session.agent).toBe(options.agent);
     expect(await session.prompt("echo one")).toMatchObject({ stopReason: "end_turn", text: "one" });
     const turn = session.prompt("stream 2000 10");
-    const updates: SessionUpdate[] = [];
+    const updates: Acp<AcpVersion, "SessionUpdate">[] = [];
     for await (const update of turn) updates.push(update);
     const { text } = await turn;
     expect(updates.filter((u) => u.sessionUpdate === "agent_message_chunk")).toHaveLength(2000);
@@ -69,7 +77,7 @@ describe.each(transports)("$transport", (options) => {
   });
 
   test("cancel by method, by turn and by signal", async () => {
-    await using c = connect(options);
+    await using c = connect<AcpVersion>(options);
     const session = await c.newSession({ cwd: "/tmp" });
     const one = session.prompt("slow");
     await session.cancel();
@@ -93,12 +101,12 @@ describe.each(transports)("$transport", (options) => {
   });
 
   test("permissions and questions, answered while the prompt is pending", async () => {
-    await using c = connect(options);
+    await using c = connect<AcpVersion>(options);
     const session = await c.newSession({ cwd: "/tmp" });
     const asked: string[] = [];
     c.onPermission((request) => {
       asked.push(request.sessionId);
-      return "allow";
+      return "allow_once";
     });
     expect((await session.prompt("permission")).stopReason).toBe("end_turn");
     expect(asked).toEqual([session.id]);
@@ -107,8 +115,8 @@ describe.each(transports)("$transport", (options) => {
     expect(text).not.toBe("");
     // Without a handler here another client's answer counts.
     const off = c.onPermission(() => undefined);
-    await using other = connect(options);
-    other.onPermission(() => "allow");
+    await using other = connect<AcpVersion>(options);
+    other.onPermission(() => "allow_once");
     await other.resumeSession({ sessionId: session.id });
     expect((await session.prompt("permission")).stopReason).toBe("end_turn");
     off();
@@ -116,7 +124,7 @@ describe.each(transports)("$transport", (options) => {
     await other.disconnect();
     const turn = session.prompt("permission");
     await expect.poll(async () => (await c.pendingRequests(session.id)).pending).toHaveLength(1);
-    c.onPermission(() => "allow");
+    c.onPermission(() => "allow_once");
     expect((await turn).stopReason).toBe("end_turn");
   });
 });

@@ -5,19 +5,27 @@ import { Gateway } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
 
 let gateway: Gateway;
-beforeAll(async () => void (gateway = await Gateway.start()));
+beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
 afterAll(() => gateway.stop());
 
-const transports = [{ transport: "http" }, { transport: "inline" }, { transport: "websocket", WebSocket: WebSocket as never }] as const;
+const ws = WebSocket as never;
+const variants = [
+  { acpVersion: 1, agent: "mock", transport: "http" },
+  { acpVersion: 1, agent: "mock", transport: "inline" },
+  { acpVersion: 1, agent: "mock", transport: "websocket", WebSocket: ws },
+  { acpVersion: 2, agent: "mock", transport: "http" },
+  { acpVersion: 2, agent: "mock2", transport: "http" },
+  { acpVersion: 2, agent: "mock2", transport: "websocket", WebSocket: ws },
+] as const;
 const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-describe.each(transports)("$transport", (options) => {
+describe.each(variants)("version $acpVersion, $agent, $transport", (options) => {
   test("200 cuts at random moments: every update once, every turn its end, every question its answer", async () => {
     const proxy = await Proxy.to(gateway.port);
-    await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+    await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
     c.onPermission(async () => {
       await wait(Math.random() * 10);
-      return "allow";
+      return "allow_once";
     });
     const sessions = await Promise.all([c.newSession({ cwd: "/tmp" }), c.newSession({ cwd: "/tmp" }), c.newSession({ cwd: "/tmp" })]);
     let cutting = true;
@@ -30,8 +38,13 @@ describe.each(transports)("$transport", (options) => {
     let turns = 0;
     await Promise.all(sessions.map(async (session) => {
       let all = 0;
-      session.onUpdate((u) => void (all += u.sessionUpdate === "agent_message_chunk" ? 1 : 0));
+      let ends = 0; // told in version 2
+      session.onUpdate((u) => {
+        if (u.sessionUpdate === "agent_message_chunk") all++;
+        if (u.sessionUpdate === "state_update" && "stopReason" in u) ends++;
+      });
       let want = 0;
+      let mine = 0;
       for (; proxy.cuts < 200 || turns < 6; turns++) {
         const n = 1 + Math.floor(Math.random() * 200);
         want += n;
@@ -41,6 +54,8 @@ describe.each(transports)("$transport", (options) => {
         const before = all;
         expect((await session.prompt("permission")).stopReason).toBe("end_turn");
         want += all - before;
+        expect(ends % 2, "one end of each turn is told").toBe(0);
+        if (options.acpVersion === 2) expect(ends).toBe((mine += 2));
       }
     }));
     cutting = false;
@@ -49,13 +64,13 @@ describe.each(transports)("$transport", (options) => {
   });
 
   test("a gateway that is killed in mid-turn: the session goes on with what it had", async () => {
-    const own = await Gateway.start();
-    await using c = new SandboxAgentClient({ baseUrl: own.url, agent: "mock", ...options, retry: { firstDelayMs: 10, maxDelayMs: 100 } });
+    const own = await Gateway.startWithBoth();
+    await using c = new SandboxAgentClient({ baseUrl: own.url, ...options, retry: { firstDelayMs: 10, maxDelayMs: 100 } });
     const states: string[] = [];
     c.onState((s) => states.push(s));
     const session = await c.newSession({ cwd: "/tmp" });
     const numbers: string[] = [];
-    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && u.content.type === "text" && numbers.push(u.content.text)));
+    session.onUpdate((u) => void (u.sessionUpdate === "agent_message_chunk" && numbers.push((u.content as { text: string }).text)));
     expect((await session.prompt("echo before")).text).toBe("before");
     const turn = session.prompt("slow");
     for await (const u of turn) if (u.sessionUpdate === "agent_message_chunk") break;
@@ -81,7 +96,7 @@ describe.each(transports)("$transport", (options) => {
 
   test("a turn that ends while the client is away is found ended", async () => {
     const proxy = await Proxy.to(gateway.port);
-    await using c = new SandboxAgentClient({ baseUrl: proxy.url, agent: "mock", ...options, retry: { firstDelayMs: 20, maxDelayMs: 50 } });
+    await using c = new SandboxAgentClient({ baseUrl: proxy.url, ...options, retry: { firstDelayMs: 20, maxDelayMs: 50 } });
     const session = await c.newSession({ cwd: "/tmp" });
     const turn = session.prompt("stream 3000 50");
     for await (const _ of turn) break;
