@@ -220,6 +220,8 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 		s.noteTurnEndLocked(t, nil, failure)
 	default:
 		outcome = observe.OutcomeOfTurn(res)
+		s.rec.noteTurn(time.Now(), outcome.Usage)
+		s.unsaved = true
 		frame = t.req.Rewritten(res)
 		s.noteTurnEndLocked(t, res.Result(), res.Err())
 	}
