@@ -31,7 +31,7 @@ func session(id string) runtime.SessionInfo {
 	return runtime.SessionInfo{
 		ID: id, Agent: "mock", AgentSessionID: "native-" + id, Cwd: "/w", State: runtime.StateEnded, Continuity: runtime.ContinuityNative,
 		CreatedAt: when, UpdatedAt: when, EventCount: 2, Metadata: []byte(`{"a":"<b>"}`),
-		Gist: "<g>", Cost: &runtime.Cost{Amount: 0.5, Currency: "USD"}, Match: &runtime.Match{Seq: 1, Text: "w"},
+		Gist: "<g>", Cost: &runtime.Cost{Amount: 0.5, Currency: "USD"}, Usage: []runtime.Use{{Day: "2026-03-04", Model: "m", Turns: 1, InputTokens: 2, OutputTokens: 3, CachedReadTokens: 4, CachedWriteTokens: 5, ThoughtTokens: 6, Cost: &runtime.Cost{Amount: 0.5, Currency: "USD"}}}, Match: &runtime.Match{Seq: 1, Text: "w"},
 		Children: []runtime.Child{{ID: "s1.t", Parent: "s1", Call: "t", Title: "<c>", State: runtime.StateRunning}},
 		Ended:    &runtime.EndInfo{Reason: "agent_process_exited", TerminatedBy: "agent", ExitCode: &code, Stderr: &runtime.StderrInfo{Tail: "no"}, At: when},
 	}

@@ -30,9 +30,27 @@ function compressed(): Plugin {
   };
 }
 
+/** Kinds of diagrams, and a library for formulas in them, that weigh more than they are used. */
+const notDrawn = /^(?:katex|cytoscape|cytoscape-fcose|cytoscape-cose-bilkent)$|\/(?:architectureDiagram|mindmap-definition|c4Diagram|sankeyDiagram|blockDiagram|wardleyDiagram|ishikawaDiagram|vennDiagram|cynefinDiagram|cose-bilkent|swimlanes(?:Diagram)?|infoDiagram|railroadDiagram|ebnfDiagram|abnfDiagram|pegDiagram|usecaseDiagram)-\w+\.mjs$/;
+
+/** Leaves out diagrams of these kinds: who draws one is told so. */
+function fewerDiagrams(): Plugin {
+  const instead = "\0not-drawn";
+  return {
+    name: "fewer-diagrams",
+    enforce: "pre",
+    apply: "build",
+    resolveId: (id, from) => (from?.includes("/mermaid/") && notDrawn.test(id) ? instead : null),
+    load: (id) => (id === instead ? 'throw new Error("diagrams of this kind are not drawn here");\nexport const diagram = undefined;\nexport default undefined;' : null),
+  };
+}
+
+/** Where modules are that are needed for diagrams only. */
+const ofDiagrams = /\/(?:mermaid|@mermaid-js|d3(?:-[\w-]+)?|dagre-d3-es|khroma|roughjs|stylis|dayjs|dompurify|langium|chevrotain(?:-allstar)?|@chevrotain|vscode-[\w-]+|lodash-es|es-toolkit|internmap|delaunator|robust-predicates|@braintree|@iconify|ts-dedent)\//;
+
 export default defineConfig({
   base: "./", // the gateway may stand behind a proxy, at any path
-  plugins: [react(), compressed()],
+  plugins: [react(), fewerDiagrams(), compressed()],
   resolve: {
     alias: {
       "sandbox-agent": resolve(sdk, "sandbox-agent/src/index.ts"),
@@ -46,6 +64,12 @@ export default defineConfig({
     assetsInlineLimit: 0, // the page's policy allows files only
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 1000,
+    rolldownOptions: {
+      output: {
+        // Diagrams are a part of their own, so that what the page weighs without them can be seen and tested.
+        chunkFileNames: (chunk) => (chunk.moduleIds.length > 0 && chunk.moduleIds.every((id) => ofDiagrams.test(id) || id.startsWith("\0")) && chunk.moduleIds.some((id) => ofDiagrams.test(id)) ? "assets/diagrams/[name]-[hash].js" : "assets/[name]-[hash].js"),
+      },
+    },
   },
   server: {
     // The gateway takes requests of its own page only.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -85,11 +86,22 @@ func TestChanges_TellOfEverythingThatAListShows(t *testing.T) {
 	}
 	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + native + `","update":{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":0.25,"currency":"USD"}}}}`)
 	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + native + `","update":{"sessionUpdate":"session_info_update","title":"Titled"}}}`)
-	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	a.conn().result(p, `{"stopReason":"end_turn","usage":{"totalTokens":15,"inputTokens":10,"outputTokens":5,"thoughtTokens":2,"cachedReadTokens":7}}`)
 	tc.until(id)
 	c := f.until("titled and paid", func(c SessionChange) bool {
-		return c.SessionID == s && c.Session.Title == "Titled" && c.Session.Cost != nil
+		return c.SessionID == s && c.Session.Title == "Titled" && c.Session.Cost != nil && len(c.Session.Usage) > 0 && c.Session.Usage[0].Turns > 0
 	})
+	if len(c.Session.Usage) != 1 {
+		t.Fatalf("usage %+v", c.Session.Usage)
+	}
+	use := c.Session.Usage[0]
+	if _, err := time.Parse(time.DateOnly, use.Day); err != nil || *use.Cost != (Cost{Amount: 0.25, Currency: "USD"}) {
+		t.Errorf("usage %+v, cost %+v: %v", use, use.Cost, err)
+	}
+	use.Day, use.Cost = "", nil
+	if use != (Use{Turns: 1, InputTokens: 10, OutputTokens: 5, ThoughtTokens: 2, CachedReadTokens: 7}) {
+		t.Errorf("usage %+v", use)
+	}
 	if *c.Session.Cost != (Cost{Amount: 0.25, Currency: "USD"}) {
 		t.Errorf("cost %+v", c.Session.Cost)
 	}

@@ -17,6 +17,7 @@ type (
 	ProcessInfo = agents.ProcessInfo
 	StderrInfo  = agents.Stderr
 	Cost        = session.Cost
+	Use         = session.Use
 	Child       = session.Child
 	Match       = session.Match
 	Retention   = session.Retention

@@ -60,7 +60,12 @@ func schemas() openapi3.Schemas {
 				runtime.ChangeReset, runtime.ChangeSession, runtime.ChangeDeleted, runtime.ChangeCurrent),
 			"sessionId": text("With session and deleted."), "session": ref("Session"),
 		}, "sessionId", "session")},
-		"Cost":  {Value: object(fields{"amount": {Value: openapi3.NewFloat64Schema()}, "currency": text("As ISO 4217 names it.")})},
+		"Cost": {Value: object(fields{"amount": {Value: openapi3.NewFloat64Schema()}, "currency": text("As ISO 4217 names it.")})},
+		"Use": {Value: object(fields{
+			"day": text("As 2026-03-04, of UTC."), "model": text("Absent when it is not known."), "turns": number("That the agent has ended."),
+			"inputTokens": number("These and the others as the agent counts them."), "outputTokens": number(none), "cachedReadTokens": number(none), "cachedWriteTokens": number(none), "thoughtTokens": number(none),
+			"cost": ref("Cost"),
+		}, "model", "cachedReadTokens", "cachedWriteTokens", "thoughtTokens", "cost")},
 		"Match": {Value: object(fields{"seq": number("Of the event, 0 for the title."), "text": text("The words, with what is around them.")})},
 		"Child": {Value: object(fields{
 			"sessionId": text("A subagent of the session: its updates and requests have this id, in the log of the session. The newest 256 are listed."), "parentSessionId": text("The session, or another child of it."),
@@ -79,8 +84,9 @@ func schemas() openapi3.Schemas {
 			"clients":           number("Attached connections."), "pending": number("Open permission requests and questions."),
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
+			"usage":    list("Use"),
 			"children": list("Child"),
-		}, "title", "model", "ended", "metadata", "gist", "cost", "match", "children", "oldestSeq", "historyIncomplete")},
+		}, "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "oldestSeq", "historyIncomplete")},
 		"ImportedSession": {Value: object(fields{
 			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
 		})},

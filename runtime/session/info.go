@@ -64,6 +64,7 @@ type Info struct {
 	Metadata          json.RawMessage `json:"metadata,omitempty"` // what clients set
 	Gist              string          `json:"gist,omitempty"`     // how the first prompt begins
 	Cost              *Cost           `json:"cost,omitempty"`     // so far, absent as long as the agent has not said
+	Usage             []Use           `json:"usage,omitempty"`    // by day and model, as far as it was counted
 	Children          []Child         `json:"children,omitempty"` // its newest subagents, at most 256
 	Match             *Match          `json:"match,omitempty"`    // where a search has found its words
 }
@@ -115,7 +116,7 @@ func (s *Session) Info() Info {
 		ID: s.id, Agent: s.rec.Agent, AgentSessionID: s.rec.AgentSessionID, Title: s.rec.Title, Cwd: s.rec.Cwd,
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
 		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
-		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost,
+		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost, Usage: slices.Clone(s.rec.Usage),
 		Children: s.childrenLocked(),
 	}
 }

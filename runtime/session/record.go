@@ -38,6 +38,7 @@ type record struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 	Cost       *Cost           `json:"cost,omitempty"`
 	CostSaid   float64         `json:"costSaid,omitempty"` // the sum that the agent said last
+	Usage      []Use           `json:"usage,omitempty"`    // by day and model, the newest last; at most maxUse
 	// Subagents are the newest subagents of the session; at most maxListed.
 	Subagents []version.Subagent `json:"subagents,omitempty"`
 	// LeftAt is when the process that worked for the session last let go of it.

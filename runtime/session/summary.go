@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -121,13 +122,13 @@ func (s *Session) noteCostLocked(update json.RawMessage) {
 	if !ok {
 		return
 	}
-	now := Cost{Amount: said, Currency: currency}
+	now, more := Cost{Amount: said, Currency: currency}, said
 	if was := s.rec.Cost; was != nil && was.Currency == currency {
-		more := said - s.rec.CostSaid
-		if more < 0 {
+		if more = said - s.rec.CostSaid; more < 0 {
 			more = said
 		}
 		now.Amount = was.Amount + more
 	}
+	s.rec.noteCost(time.Now(), Cost{Amount: more, Currency: currency})
 	s.rec.Cost, s.rec.CostSaid, s.unsaved = &now, said, true
 }

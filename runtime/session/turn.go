@@ -218,6 +218,8 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 	default:
 		outcome = observe.OutcomeOfTurn(res)
 		end = *res
+		s.rec.noteTurn(time.Now(), outcome.Usage)
+		s.unsaved = true
 	}
 	s.noteTurnEndLocked(t, &end)
 	if t.named != nil {

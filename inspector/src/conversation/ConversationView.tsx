@@ -34,7 +34,7 @@ const Review = lazy(() => import("./Review.js"));
 const LoginCard = lazy(() => import("./LoginCard.js"));
 
 /** One session: what was said, what is asked, and where to answer. */
-export function ConversationView({ id, child }: { id: string; child: string | undefined }) {
+export default function ConversationView({ id, child }: { id: string; child: string | undefined }) {
   const generation = useSelected(gateway, (g) => g.generation);
   const forgotten = useStore(conversations.forgotten);
   const conversation = useMemo(() => conversations.open(id), [id, generation, forgotten]);

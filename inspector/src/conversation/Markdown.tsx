@@ -1,20 +1,31 @@
-import { Lexer, type MarkedToken, type Token, type Tokens } from "marked";
+import { Marked, type MarkedToken, type Token, type Tokens } from "marked";
 import { Fragment, memo, useMemo, type ReactNode } from "react";
 import { Code } from "./Code.js";
+import { Diagram } from "./Diagram.js";
+import { Maths } from "./Maths.js";
+import { mathsInMarkdown, type MathsToken } from "./formulas.js";
 import type { CutCode } from "./segments.js";
+
+const parser = new Marked({ gfm: true, breaks: false }).use(mathsInMarkdown);
 
 /**
  * Markdown as elements of the page, made from the parser's tokens: no HTML of an agent
  * gets into the page, so there is none to sanitise. HTML in the text is shown as text.
  */
 export const Markdown = memo(function Markdown({ text, begun, cut, growing }: { text: string; begun?: CutCode | undefined; cut?: CutCode | undefined; growing?: boolean }) {
-  const tokens = useMemo(() => Lexer.lex(text, { gfm: true, breaks: false }), [text]);
+  const tokens = useMemo(() => parser.lexer(text), [text]);
   const last = tokens.length - 1;
   return (
     <div className="markdown">
       {tokens.map((token, i) => {
         const whole = (i === 0 ? begun : undefined) ?? (i === last ? cut : undefined);
-        return <Fragment key={i}>{token.type === "code" ? <Code code={(token as Tokens.Code).text} language={(token as Tokens.Code).lang} whole={whole} growing={growing === true && i === last} /> : block(token as MarkedToken)}</Fragment>;
+        const code = token.type === "code" ? (token as Tokens.Code) : undefined;
+        // What is still being written is shown as it is written.
+        if (code && !whole && !(growing === true && i === last)) {
+          if (languageIs(code, "mermaid")) return <Diagram key={i} source={code.text} />;
+          if (languageIs(code, "math")) return <p key={i}><Maths tex={code.text} display raw={code.text} /></p>;
+        }
+        return <Fragment key={i}>{code ? <Code code={code.text} language={code.lang} whole={whole} growing={growing === true && i === last} /> : block(token as MarkedToken)}</Fragment>;
       })}
     </div>
   );
@@ -47,9 +58,13 @@ function block(token: MarkedToken): ReactNode {
     case "text":
       return "tokens" in token && token.tokens ? inline(token.tokens) : decode(token.text);
     default:
-      return inlineOne(token);
+      return isMaths(token) ? <p>{maths(token)}</p> : inlineOne(token);
   }
 }
+
+const languageIs = (code: Tokens.Code, language: string) => code.lang?.trim().toLowerCase() === language && code.text.trim() !== "";
+const isMaths = (token: Token): token is MathsToken => token.type === "maths";
+const maths = (token: MathsToken) => <Maths tex={token.tex} display={token.display} raw={token.raw} />;
 
 function list(token: Tokens.List): ReactNode {
   const items = token.items.map((item, i) => (
@@ -96,7 +111,7 @@ function inlineOne(token: MarkedToken): ReactNode {
     case "escape":
       return "tokens" in token && token.tokens ? inline(token.tokens) : decode(token.text);
     default:
-      return decode(token.raw);
+      return isMaths(token) ? maths(token) : decode((token as Token).raw);
   }
 }
 

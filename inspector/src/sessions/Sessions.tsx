@@ -6,11 +6,11 @@ import { Splitter, usePane } from "../kit/splitter.js";
 import { Empty, Kbd } from "../kit/show.js";
 import { router, sessions, settings } from "../state/page.js";
 import { useSelected } from "../state/store.js";
-import { ConversationView } from "../conversation/ConversationView.js";
 import { SessionList } from "./SessionList.js";
 import "./sessions.css";
 import "../conversation/conversation.css";
 
+const ConversationView = lazy(() => import("../conversation/ConversationView.js"));
 const NewSession = lazy(() => import("./NewSession.js"));
 const Elsewhere = lazy(() => import("./Elsewhere.js"));
 

@@ -58,6 +58,7 @@ __all__ = [
     "Stderr",
     "Support",
     "TerminalFrame",
+    "Use",
     "Verification",
     "Version",
 ]
@@ -466,6 +467,7 @@ class Session(TypedDict):
     state: Literal['idle', 'running', 'waiting', 'dormant', 'closed', 'ended']
     title: NotRequired[str]
     updatedAt: str
+    usage: NotRequired[list[Use]]
 
 
 class SessionChange(TypedDict):
@@ -509,6 +511,18 @@ class TerminalFrame(TypedDict):
     signal: NotRequired[str]
     type: Literal['ready', 'missed', 'exit', 'error', 'input', 'resize', 'signal']
     written: NotRequired[int]
+
+
+class Use(TypedDict):
+    cachedReadTokens: NotRequired[int]
+    cachedWriteTokens: NotRequired[int]
+    cost: NotRequired[Cost]
+    day: str
+    inputTokens: int
+    model: NotRequired[str]
+    outputTokens: int
+    thoughtTokens: NotRequired[int]
+    turns: int
 
 
 class Verification(TypedDict):

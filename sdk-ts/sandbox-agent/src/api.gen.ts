@@ -1614,6 +1614,7 @@ export interface components {
             title?: string;
             /** Format: date-time */
             updatedAt: string;
+            usage?: components["schemas"]["Use"][];
         };
         SessionChange: {
             /**
@@ -1703,6 +1704,31 @@ export interface components {
              * @description Of ready: where what was there already ends. A screen that shows what comes before it does not answer it.
              */
             written?: number;
+        };
+        Use: {
+            /** Format: int64 */
+            cachedReadTokens?: number;
+            /** Format: int64 */
+            cachedWriteTokens?: number;
+            cost?: components["schemas"]["Cost"];
+            /** @description As 2026-03-04, of UTC. */
+            day: string;
+            /**
+             * Format: int64
+             * @description These and the others as the agent counts them.
+             */
+            inputTokens: number;
+            /** @description Absent when it is not known. */
+            model?: string;
+            /** Format: int64 */
+            outputTokens: number;
+            /** Format: int64 */
+            thoughtTokens?: number;
+            /**
+             * Format: int64
+             * @description That the agent has ended.
+             */
+            turns: number;
         };
         Verification: {
             /** @description Whose signature, or whose checksum. */
