@@ -16,6 +16,7 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsCloseCommand(std),
 			sessionsTerminateCommand(std),
 			sessionsDeleteCommand(std),
+			sessionsReportCommand(std),
 			sessionsExportCommand(std),
 			sessionsImportCommand(std),
 			sessionsHandoffCommand(std),
