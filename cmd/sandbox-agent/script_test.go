@@ -91,7 +91,7 @@ func timeoutCancelsTheTurn(t *testing.T, speaks string) {
 			t.Errorf("%s: exit %d, want %d\n%s", text, code, exitTimeUp, errOut)
 		}
 		id := strings.TrimPrefix(regexp.MustCompile(`session [\w-]+`).FindString(errOut), "session ")
-		if _, events, _ := tool(t, "", "sessions", "events", id); !strings.Contains(events, "session/cancel") || (text == "slow") != strings.Contains(events, `"cancelled"`) {
+		if _, events, _ := tool(t, "", "sessions", "events", "--json", id); !strings.Contains(events, "session/cancel") || (text == "slow") != strings.Contains(events, `"cancelled"`) {
 			t.Errorf("%s goes on:\n%s", text, events)
 		}
 	}
