@@ -18,7 +18,7 @@ import (
 // plain matches the tests that run without the race detector in the normal tier:
 // those that start real agents, whose time is the agents' own, and those that move
 // much data through code that smaller tests run with it.
-const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.+` +
+const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAgent_KeepsTheContract.*` +
 	`|TestRun_BrokenAdapters|TestRun_CorrectAdapter` +
 	`|TestContent_16MiBPrompt|TestContent_LargeChunks|TestFiles_LargeFileInLittleMemory|TestFiles_ManySmallFiles|TestInstallCLI_RealNPM` +
 	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly)$`
