@@ -576,3 +576,50 @@ func TestLoad_SaysUpToWhereItWasShown(t *testing.T) {
 	apart.close()
 	<-shown
 }
+
+// A fork that is made in the middle of a turn has no part in what goes on there: the calls
+// that are open are the other session's, and end in the fork.
+func TestFork_AmidACall(t *testing.T) {
+	a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"resume":{},"fork":{}}}`, shared: make(chan sent, 64)}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	s := tc.session()
+	turn := tc.request("session/prompt", prompt(s, "x"))
+	p := a.nextOf(t, "session/prompt")
+	call := func(id, kind, status string) {
+		p.to.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + p.m.Session() + `","update":{"sessionUpdate":"` + kind + `","toolCallId":"` + id + `","title":"` + id + `","status":"` + status + `"}}}`)
+	}
+	call("done", "tool_call", "in_progress")
+	call("done", "tool_call_update", "completed")
+	call("runs", "tool_call", "in_progress")
+	call("waits", "tool_call", "pending")
+	for range 4 {
+		tc.next()
+	}
+	id := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/tmp"}`)
+	a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"forked"}`)
+	before, res := tc.until(id)
+	if len(before) > 0 {
+		t.Errorf("the fork replays %d messages", len(before))
+	}
+	states := func(session string) string {
+		t.Helper()
+		ended := map[string]string{}
+		before, _ := tc.until(tc.request("session/load", `{"sessionId":"`+session+`","cwd":"/tmp","mcpServers":[]}`))
+		for _, m := range before {
+			if id := rawjson.MemberString(m.Update(), "toolCallId"); id != "" {
+				ended[id] = rawjson.MemberString(m.Update(), "status")
+			}
+		}
+		return fmt.Sprint(ended)
+	}
+	if got := states(rawjson.MemberString(res.Result(), "sessionId")); got != "map[done:completed runs:failed waits:failed]" {
+		t.Errorf("the fork has %s", got)
+	}
+	if got := states(s); got != "map[done:completed runs:in_progress waits:pending]" {
+		t.Errorf("what was forked has %s", got)
+	}
+	call("runs", "tool_call_update", "completed")
+	call("waits", "tool_call_update", "completed")
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+}

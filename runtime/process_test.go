@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -486,4 +488,61 @@ func TestReopen_ChoicesAreMadeAgain(t *testing.T) {
 func withID(a *fakeAgent) *fakeAgent {
 	a.id = "fake"
 	return a
+}
+
+// A process that does not answer gets no more sessions: neither when one could not be
+// closed there, nor when one could not be made. Others go to a new process at once, also
+// for a client that stays connected; the old one goes when its sessions have gone.
+func TestProcess_HangsAndIsReplaced(t *testing.T) {
+	for _, how := range []string{"close", "new"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{}}}`}
+				var hangs atomic.Bool
+				var first atomic.Pointer[fakeConn]
+				a.handle = func(c *fakeConn, m acp.Message) {
+					first.CompareAndSwap(nil, c)
+					if hangs.Load() && c == first.Load() {
+						return
+					}
+					switch m.Method() {
+					case acp.MethodSessionNew:
+						c.newSession(m)
+					case acp.MethodSessionClose:
+						c.result(m, `{}`)
+					}
+				}
+				r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 20 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = r.Shutdown(context.Background()) }()
+				tc, other := connect(t, r, ""), connect(t, r, "")
+				s := tc.session()
+				hangs.Store(true)
+				if how == "close" {
+					tc.call("session/close", `{"sessionId":"`+s+`"}`)
+				} else if e := tc.callErr("session/new", `{"cwd":"/tmp","mcpServers":[]}`); !strings.Contains(e.Message, "answer") {
+					t.Errorf("the session that was not made: %v", e)
+				}
+				for _, one := range []*testClient{tc, other, tc} {
+					if one.session() == "" {
+						t.Error("no session was made")
+					}
+				}
+				if n := a.opened(); n != 2 {
+					t.Errorf("%d processes were started, want 2", n)
+				}
+				if how == "new" {
+					tc.call("session/close", `{"sessionId":"`+s+`"}`)
+				}
+				time.Sleep(5 * time.Minute) // nobody needs the first one
+				if n := len(r.agents.Find("fake").Processes()); n != 1 {
+					t.Errorf("%d processes live, want 1", n)
+				}
+				tc.close()
+				other.close()
+			})
+		})
+	}
 }

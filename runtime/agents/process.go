@@ -316,7 +316,10 @@ func (p *Process) expect(timeout time.Duration, k *pending) (id int64, err error
 	id = p.lastID
 	p.pending[id] = k
 	if timeout > 0 {
-		k.timer = awake.AfterFunc(timeout, func() { p.fail(id, ErrRequestTimeout) })
+		k.timer = awake.AfterFunc(timeout, func() {
+			p.Retire() // it may hang: who asks next is better off with another one
+			p.fail(id, ErrRequestTimeout)
+		})
 	}
 	return id, nil
 }

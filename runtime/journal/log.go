@@ -69,12 +69,20 @@ type Options struct {
 	// is not known. A file that ends before it has lost entries, and readers are told.
 	Reached uint64
 
+	// Bound is the number up to which numbers may have been given beyond that: none of
+	// them is given again, whatever the file says. See [Log.Reserved].
+	Bound uint64
+
 	// Damage returns the message that readers are given in the place of
 	// entries that cannot be read; nil makes a plain object.
 	Damage func(first, last uint64) []byte
 
 	// Echo returns the message that shows a block of a prompt.
 	Echo func(block []byte) []byte
+
+	// ReservedMore is called when the log has reserved numbers: [Log.Reserved] is another
+	// one. It must not wait, nor use the log; nil for nothing.
+	ReservedMore func()
 
 	// Trouble is called when the file stops taking entries, with the reason,
 	// and with nil when it takes them again. It may use the log.
@@ -153,7 +161,7 @@ func Open(path string, o Options) (*Log, error) {
 			f, err = takeOver(o.disk, o.Old, path, o.about())
 		}
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && o.Reached == 0:
+		case errors.Is(err, fs.ErrNotExist) && o.Reached == 0 && o.Bound == 0:
 			return l, nil
 		case errors.Is(err, fs.ErrNotExist):
 			f, err = o.disk.Create(path)
@@ -167,7 +175,7 @@ func Open(path string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	t, err := readTail(f)
-	if err == nil && t.last < o.Reached {
+	if err == nil && (t.last < o.Reached || t.size == 0 && o.Bound > 0) {
 		t, err = noteLost(f, t, &o)
 	}
 	if err == nil && !t.closed && o.Sync != SyncNever {
@@ -190,6 +198,9 @@ func Open(path string, o Options) (*Log, error) {
 	l.start, l.size, l.cut, l.wroteOut = t.start, t.size, t.cut, t.size&^4095
 	l.folder = t.closed // renamed in its place, perhaps, by a program that was killed
 	l.next, l.bound, l.total = t.next, t.bound, t.total
+	if o.Bound > t.bound { // the file is older, or has lost its end
+		l.next = max(l.next, o.Bound+1)
+	}
 	l.appended, l.visible = t.last, t.last
 	return l, nil
 }
@@ -198,6 +209,9 @@ func Open(path string, o Options) (*Log, error) {
 // and returns how it ends then.
 func noteLost(f file, t tail, o *Options) (tail, error) {
 	reached := max(o.Reached, t.next-1) // as many may have been given
+	if o.Bound > t.bound {
+		reached = max(reached, o.Bound)
+	}
 	b := appendBeginning(nil, o.about(), reached+1, reached, o.disk.Boot())
 	if t.size > 0 {
 		b = appendBlock(nil, header{kind: lost, first: t.last + 1, bound: reached, skipped: t.last - t.total, boot: o.disk.Boot()}, nil)
@@ -301,6 +315,17 @@ func (l *Log) Oldest() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.oldestLocked()
+}
+
+// Reserved returns the number up to which numbers may be given before it is another one, 0
+// when none are reserved. Who keeps it elsewhere gives it to Open as the Bound.
+func (l *Log) Reserved() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.reserved {
+		return 0
+	}
+	return l.bound
 }
 
 // Err returns why the newest entries are not in the file, nil when they are.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -134,4 +135,71 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A log is killed, and its file lost to some point, or wholly. Who keeps elsewhere how far
+// it may have gone has no number given twice, and is told of all that was lost.
+func TestOpen_KnowsHowFarNumbersWent(t *testing.T) {
+	const path = "log"
+	disk := newFaultDisk(nil) // that does not fail
+	var kept uint64           // what somebody keeps, as of a moment that numbers were reserved
+	var l *Log
+	reserved := false
+	open := func(o Options) *Log {
+		t.Helper()
+		o.Sync, o.disk, o.ReservedMore = SyncNever, disk, func() { reserved = true }
+		l, err := Open(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	var reached uint64
+	l = open(Options{})
+	for i := range 3000 {
+		if i == 200 { // closed in good order, and opened again
+			reached = l.Last()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l = open(Options{Reached: reached})
+		}
+		if _, err := l.AppendFlush(Update, Everyone, frame(i)); err != nil {
+			t.Fatal(err)
+		}
+		if reserved {
+			reserved, kept = false, l.Reserved()
+		}
+	}
+	given := l.Last()
+	whole := slices.Clone(disk.files[path].cache)
+	for at := 0; at <= len(whole); at += 1 + len(whole)/500 {
+		disk.files[path] = &faultFile{cache: slices.Clone(whole[:at])}
+		if at == 0 {
+			delete(disk.files, path)
+		}
+		again := open(Options{Reached: reached, Bound: kept})
+		seq, err := again.AppendFlush(Update, Everyone, []byte(`{}`))
+		if err != nil || seq <= given {
+			t.Fatalf("%d of %d bytes are left: %d is given behind %d, %v", at, len(whole), seq, given, err)
+		}
+		if again.Last() < seq || len(readAllKinds(t, again)) == 0 {
+			t.Fatalf("%d bytes: the last is %d", at, again.Last())
+		}
+		_ = again.Close()
+	}
+	// What was closed in good order has no gap.
+	disk.files[path] = &faultFile{cache: slices.Clone(whole)}
+	again := open(Options{Reached: reached, Bound: kept})
+	last, err := again.AppendFlush(Update, Everyone, []byte(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept = again.Reserved()
+	if err := again.Close(); err != nil || again.Reserved() != 0 {
+		t.Fatalf("%v, %d are reserved", err, again.Reserved())
+	}
+	if seq, err := open(Options{Reached: last, Bound: kept}).AppendFlush(Update, Everyone, []byte(`{}`)); err != nil || seq != last+1 {
+		t.Errorf("behind %d comes %d, %v", last, seq, err)
+	}
 }

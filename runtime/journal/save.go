@@ -144,7 +144,8 @@ func (l *Log) saveLocked() error {
 			return err
 		}
 		if !l.reserved || h.bound > l.bound {
-			l.bound, l.reserved, l.due = h.bound, true, l.due || l.o.Sync != SyncNever
+			l.due = l.due || l.o.Sync != SyncNever
+			l.reserveLocked(h.bound)
 		}
 		b.saved.bytes, b.saved.entries = len(b.buf), len(b.refs)
 		l.unsaved = slices.Delete(l.unsaved, 0, 1)
@@ -157,6 +158,14 @@ func (l *Log) saveLocked() error {
 	}
 	l.writeOutLocked()
 	return nil
+}
+
+// reserveLocked notes that numbers up to bound are reserved.
+func (l *Log) reserveLocked(bound uint64) {
+	l.bound, l.reserved = bound, true
+	if l.o.ReservedMore != nil {
+		l.o.ReservedMore()
+	}
 }
 
 // savedLocked is how many entries the file has.
@@ -315,7 +324,7 @@ func (l *Log) Begin() error {
 	if err := l.writeLocked(h, make([]byte, headerSize)); err != nil {
 		return err
 	}
-	l.bound, l.reserved = h.bound, true
+	l.reserveLocked(h.bound)
 	if l.o.Sync == SyncNever {
 		return nil
 	}

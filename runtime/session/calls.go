@@ -51,13 +51,19 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 	}
 	x.flush = true
 	for _, id := range open {
-		ended := rawjson.Object{}.String("ended", reason).End()
-		update := rawjson.Object{}.String("sessionUpdate", "tool_call_update").String("toolCallId", id).String("status", "failed").
-			Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, ended).End()).End()
-		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
-		s.Log().Append(journal.Update, journal.Everyone, n.Frame())
+		n := s.failCall(id, reason, journal.Everyone)
 		s.noteSubagentLocked(&n)
 	}
+}
+
+// failCall writes that a call has ended because nobody works on it.
+func (s *Session) failCall(id, reason string, to journal.Recipient) acp.Message {
+	ended := rawjson.Object{}.String("ended", reason).End()
+	update := rawjson.Object{}.String("sessionUpdate", "tool_call_update").String("toolCallId", id).String("status", "failed").
+		Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, ended).End()).End()
+	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
+	s.Log().Append(journal.Update, to, n.Frame())
+	return n
 }
 
 // EndLostCalls ends the calls, and the turn, that an earlier gateway left open when it was

@@ -98,6 +98,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 		s.LacksHistory()
 	}
 	cur := from.Log().Cursor(oldest - 1)
+	var running calls // in the other session, which goes on with them
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {
@@ -113,6 +114,9 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 					m = m.For(version.Two, s.quoted) // of a child, which keeps its id
 				}
 				s.append(e.Kind, journal.Except(maker), &m)
+				if isCall(&m) {
+					running.note(m.Update())
+				}
 				if isCall(&m) && e.Kind.IsUpdate() {
 					s.noteSubagent(&m)
 				}
@@ -120,6 +124,11 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 		}
 		s.Flush()
 	}
+	for _, id := range running.take() {
+		n := s.failCall(id, "the call goes on in the session that this one was made from", journal.Except(maker))
+		s.noteSubagent(&n)
+	}
+	s.Flush()
 }
 
 // Needs returns what a process needs to be for the session's sake.

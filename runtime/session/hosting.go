@@ -392,6 +392,9 @@ func (s *Session) release(l *link, goal life) {
 	if err != nil {
 		s.log.Warn("agent did not let go of the session", "delete", goal == deleted, "err", err)
 	}
+	if l != nil && ctx.Err() != nil { // it may hang, and is no good to others then
+		l.p.Retire()
+	}
 	// What the agent does not know, or cannot delete, it does not keep back.
 	refused, ok := errors.AsType[*acp.Error](err)
 	if !ok || goal != deleted || refused.Code == acp.CodeMethodNotFound || refused.Code == acp.CodeResourceNotFound {

@@ -115,7 +115,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
 		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
-		Reached: s.reached, About: func() []byte { return s.set.store.about(s.id) },
+		Reached: s.reached, Bound: s.bound, ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: func() []byte { return s.set.store.about(s.id) },
 	}
 	if s.set.store.dir == "" {
 		o.Memory = 64 << 20 // it is all there is

@@ -46,6 +46,9 @@ type record struct {
 	// LastSeq is the newest event of the log when the record was written: a log that ends
 	// before it has lost some.
 	LastSeq uint64 `json:"lastSeq,omitempty"`
+	// BoundSeq is the number up to which the log may have given numbers since, 0 when it
+	// was closed in good order.
+	BoundSeq uint64 `json:"boundSeq,omitempty"`
 	// Incomplete says that the agent's own record has what the log has not.
 	Incomplete bool `json:"incomplete,omitempty"`
 
@@ -126,7 +129,7 @@ func (s *Session) save() {
 	}
 	s.unsaved = false
 	if l := s.logp.Load(); l != nil {
-		s.rec.LastSeq = max(s.rec.LastSeq, l.Last())
+		s.rec.LastSeq, s.rec.BoundSeq = max(s.rec.LastSeq, l.Last()), l.Reserved()
 	}
 	rec := s.rec
 	s.mu.Unlock()
@@ -141,7 +144,7 @@ func (s *Session) save() {
 // noteEnd has the record know how far the log goes.
 func (s *Session) noteEnd() {
 	s.mu.Lock()
-	if l := s.logp.Load(); l != nil && s.rec.LastSeq < l.Last() {
+	if l := s.logp.Load(); l != nil && (s.rec.LastSeq < l.Last() || s.rec.BoundSeq != l.Reserved()) {
 		s.unsaved = true
 	}
 	s.mu.Unlock()

@@ -39,6 +39,7 @@ type Session struct {
 	early     atomic.Pointer[summary] // of what the log had when it was opened; nil where the record has it
 	whole     bool                    // the record has it
 	reached   uint64                  // the newest event of the log when the gateway started, as the record knows it
+	bound     uint64                  // and up to which number more may have been given
 
 	mu         sync.Mutex
 	m          machine
@@ -71,7 +72,7 @@ var _ viewer.Session = (*Session)(nil)
 func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
-		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
 	}
 	switch {
 	case rec.Ended != nil:

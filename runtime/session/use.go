@@ -48,8 +48,10 @@ func (rec *record) noteCost(now time.Time, more Cost) {
 }
 
 // use returns the day's use of the model that the session works with, with room for a
-// currency, "" for any.
+// currency, "" for any. It is one of a list of its own: who was given the one before, as
+// who writes the record down, keeps that.
 func (rec *record) use(now time.Time, currency string) *Use {
+	rec.Usage = slices.Clone(rec.Usage)
 	day, model := now.UTC().Format(time.DateOnly), ModelsOf(rec.ConfigOptions).Current
 	for i := range rec.Usage {
 		u := &rec.Usage[i]
