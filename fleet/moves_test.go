@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -592,4 +593,61 @@ func TestMove_DiskIsLost(t *testing.T) {
 		t.Errorf("loaded: %q", got)
 	}
 	h.await("it is there", func() bool { return h.session(s).State == runtime.StateIdle })
+}
+
+// What the hub has of a session whose node is away is a file that any gateway imports.
+func TestExport_WithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	source := &meddler{box: newBox(t)}
+	n := h.join("one", h.joinToken(), nil, source)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/"+s+"/export", adminToken, nil); status != http.StatusConflict || !strings.Contains(string(body), "/nodes/one/v2/sessions/"+s+"/export") {
+		t.Errorf("while the node is there: %d %s", status, body)
+	}
+	bare := c.session("one") // nothing is said in it, and nothing is kept
+	h.knows(bare, "one", 0)
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	c.says(s, "second") // the hub hears that there is more, and is not given it
+	h.await("something is missing", func() bool { return h.session(s).Replica.Missing > 0 })
+	c.stop()
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/"+bare+"/export", adminToken, nil); status != http.StatusServiceUnavailable || kindOf(body) != "unavailable" {
+		t.Errorf("one of which there is nothing: %d %s", status, body)
+	}
+	status, file := h.ask(http.MethodGet, "/v2/sessions/"+s+"/export", adminToken, nil)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, file)
+	}
+	elsewhere := httptest.NewServer(newBox(t))
+	defer elsewhere.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, elsewhere.URL+"/v2/sessions/import", bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/zstd")
+	resp, err := plain.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated || err != nil || !strings.Contains(string(b), "which the hub does not have") {
+		t.Fatalf("%s %s", resp.Status, b)
+	}
+	there := dial(t, elsewhere.URL, "")
+	there.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	there.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	there.says(s, "third")
+	if got := there.heard(s); !slices.Equal(got, []string{"first", "third"}) {
+		t.Errorf("it has %q", got)
+	}
 }
