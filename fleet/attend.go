@@ -140,7 +140,7 @@ func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 		if had == nil || had.Node != a.node || a.h.underWay(had.Moving) {
 			return nil, errOther
 		}
-		if to != "" && to != a.node {
+		if had.Other(to) != nil { // a node says what it likes: it went where it was to go, or nowhere
 			return handOver(*had, to, here.EventCount, false, 0, ""), nil
 		}
 		next := *had

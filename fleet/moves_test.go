@@ -651,3 +651,41 @@ func TestExport_WithoutTheNode(t *testing.T) {
 		t.Errorf("it has %q", got)
 	}
 }
+
+// Clients of version 2 of the protocol go on as others do, over each transport's own stream.
+func TestMove_VersionTwo(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	two := dial(t, h.url, adminToken)
+	two.must("initialize", `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`)
+	two.must("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	for i, node := range []string{"two", "one", "two"} {
+		h.move(s, fleet.MoveRequest{Node: node})
+		text := fmt.Sprintf("then %d", i)
+		two.must("session/prompt", prompt(s, "echo "+text))
+		for _, one := range []*client{c, two} {
+			one.next(0, text, func(m *acp.Message) bool {
+				return m.Session() == s && string(m.UpdateKind()) == "agent_message_chunk" && strings.Contains(string(m.Frame()), text)
+			})
+		}
+		two.next(0, "that it is idle", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), `"idle"`) })
+	}
+	two.mu.Lock()
+	defer two.mu.Unlock()
+	for i := range 3 {
+		text, n := fmt.Sprintf("then %d", i), 0
+		for _, m := range two.got {
+			if string(m.UpdateKind()) == "agent_message_chunk" && strings.Contains(string(m.Frame()), text) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%q came %d times", text, n)
+		}
+	}
+}

@@ -110,8 +110,11 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	}
 	if bundle == nil {
 		why := "no turn of it had ended yet"
-		if s.BundleTrouble != "" {
+		switch {
+		case s.BundleTrouble != "":
 			why = s.BundleTrouble
+		case !h.o.Bundles:
+			why = "it was started with --no-bundles"
 		}
 		return nil, problem.New(problem.Unavailable, "%s does not give it, and the hub has nothing of what the agent keeps of session %s (%s): it can be read, and goes on when the node is back with it", s.Node, s.Session, why)
 	}
