@@ -668,12 +668,13 @@ func TestMove_VersionTwo(t *testing.T) {
 		h.move(s, fleet.MoveRequest{Node: node})
 		text := fmt.Sprintf("then %d", i)
 		two.must("session/prompt", prompt(s, "echo "+text))
+		at := 0
 		for _, one := range []*client{c, two} {
-			one.next(0, text, func(m *acp.Message) bool {
+			_, at = one.next(0, text, func(m *acp.Message) bool {
 				return m.Session() == s && string(m.UpdateKind()) == "agent_message_chunk" && strings.Contains(string(m.Frame()), text)
 			})
 		}
-		two.next(0, "that it is idle", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), `"idle"`) })
+		two.next(at, "that it is idle", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), `"idle"`) })
 	}
 	two.mu.Lock()
 	defer two.mu.Unlock()
