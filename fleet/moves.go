@@ -51,8 +51,10 @@ type Moved struct {
 	Continuity runtime.Continuity `json:"continuity"`
 	LastSeq    uint64             `json:"lastSeq"` // the last event that went along
 	// Missing is how many events the node that it left had told of that did not go along, at most.
-	Missing uint64   `json:"missing"`
-	LeftOut []string `json:"leftOut"` // what it has not there
+	Missing uint64 `json:"missing"`
+	// Remembered is, of a session whose node was away, the event up to which its agent knows it.
+	Remembered uint64   `json:"rememberedSeq,omitempty"`
+	LeftOut    []string `json:"leftOut"` // what it has not there
 }
 
 // move is a session on its way from one node to another. Its steps, and who has the session

@@ -539,6 +539,9 @@ func TestMove_NodeDiesInATurn(t *testing.T) {
 	h.awaitState("one", fleet.StateOffline)
 	missing := h.session(s).Replica.Missing
 	got := h.move(s, fleet.MoveRequest{Node: "two"})
+	if got.Remembered == 0 || got.Remembered > got.LastSeq {
+		t.Errorf("the agent knows the session up to event %d of %d", got.Remembered, got.LastSeq)
+	}
 	if got.Missing == 0 || got.Missing != missing {
 		t.Errorf("%d events are missing, and it says %+v", missing, got)
 	}

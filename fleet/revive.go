@@ -64,11 +64,12 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 		return Moved{}, during(err, "session %s is complete at %s, closed, and that could not be noted", m.line.Session, m.to)
 	}
 	m.h.log.Info("a session has moved from a node that is away", "session", m.line.Session, "from", m.from, "to", m.to, "last_seq", p.last, "missing", p.missing, "by", m.caller.ID)
-	out, _ := m.arrived(ctx, to, got)
 	if err := m.open(ctx, got.Session); err != nil {
-		return out, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
+		return Moved{}, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
 	}
-	return m.arrived(ctx, to, got)
+	out, err := m.arrived(ctx, to, got)
+	out.Remembered = p.remembered
+	return out, err
 }
 
 // packing returns a folder for what an agent keeps, until remove is called.
@@ -93,6 +94,9 @@ type packed struct {
 	manifest runtime.Manifest
 	last     uint64 // the last event that there is
 	missing  uint64 // that the node had told of behind it
+	// remembered is the session's newest event when what its agent keeps was read: it knows nothing of
+	// what came behind.
+	remembered uint64
 }
 
 // pack looks at what the hub has of a session; the bundle is unpacked into dir.
@@ -129,7 +133,7 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, 
 	}
 	m.WithoutLog, m.Workspace = false, false
 	p := &packed{h: h, s: s, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
-	p.missing = max(s.Info.EventCount, p.last) - p.last
+	p.missing, p.remembered = max(s.Info.EventCount, p.last)-p.last, m.LastSeq
 	return p, nil
 }
 
@@ -206,7 +210,8 @@ func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 		return parts.flush()
 	}
 	notice := acp.NewNotification(relay.MethodMoved, rawjson.Object{}.String("sessionId", p.s.Session).String("from", p.s.Node).String("node", p.to).
-		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).End())
+		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).
+		Raw("rememberedSeq", fmt.Append(nil, p.remembered)).End())
 	if err := parts.add(runtime.Event{Seq: p.manifest.LastSeq, Time: time.Now(), Direction: runtime.FromAgent, Message: notice.Frame()}); err != nil {
 		return err
 	}

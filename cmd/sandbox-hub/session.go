@@ -264,6 +264,9 @@ is not moved: wait, or cancel what it does. When a move fails the session stays 
 			if got.Missing > 0 {
 				fmt.Fprintf(std.err, "%d events are missing behind event %d: %s was not there to give them\n", got.Missing, got.LastSeq, got.From)
 			}
+			if got.Remembered > 0 && got.Remembered < got.LastSeq {
+				fmt.Fprintf(std.err, "its agent knows the session up to event %d of %d: what came behind was not kept in time\n", got.Remembered, got.LastSeq)
+			}
 			if len(got.LeftOut) > 0 {
 				fmt.Fprintf(std.err, "not taken over: %s\n", cmdline.Printable(strings.Join(got.LeftOut, ", ")))
 			}
