@@ -3,18 +3,22 @@ package fleet
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 const (
 	maxBundling = 4               // bundles that a hub fetches at one time; more wait
-	attendAgain = 5 * time.Second // what failed is tried again
+	bundleEvery = 2 * time.Second // of one session: turns that follow each other closely do not pay for it each
+	attendTick  = time.Second
+	attendAgain = 5 // ticks until what failed is tried again
 	tellBound   = 30 * time.Second
 )
 
@@ -29,13 +33,16 @@ type attendant struct {
 
 	mu    sync.Mutex
 	due   map[string]store.ReplicaID // by session: what was noted last of each; bounded as sessions are
+	soon  map[string]store.ReplicaID // that were fetched just now, and have changed since
 	later map[string]store.ReplicaID // that have failed
+
+	fetched map[string]awake.Moment // when sessions were, lately; of the goroutine that runs
 }
 
 func (h *Hub) newAttendant(node string) *attendant {
 	return &attendant{
 		h: h, node: node, api: h.gateway(node, "hub"), wake: make(chan struct{}, 1),
-		due: map[string]store.ReplicaID{}, later: map[string]store.ReplicaID{},
+		due: map[string]store.ReplicaID{}, soon: map[string]store.ReplicaID{}, later: map[string]store.ReplicaID{}, fetched: map[string]awake.Moment{},
 	}
 }
 
@@ -43,6 +50,7 @@ func (h *Hub) newAttendant(node string) *attendant {
 func (a *attendant) noted(id store.ReplicaID) {
 	a.mu.Lock()
 	a.due[id.Session] = id
+	delete(a.soon, id.Session)
 	delete(a.later, id.Session)
 	a.mu.Unlock()
 	a.wakeUp()
@@ -57,27 +65,44 @@ func (a *attendant) wakeUp() {
 
 // run looks after sessions until ctx ends.
 func (a *attendant) run(ctx context.Context) {
-	again := time.NewTicker(attendAgain)
-	defer again.Stop()
-	for ctx.Err() == nil {
-		id, ok := a.next()
-		if ok {
-			if !a.attend(ctx, id) {
-				a.mu.Lock()
-				if _, news := a.due[id.Session]; !news {
-					a.later[id.Session] = id
-				}
-				a.mu.Unlock()
-			}
+	tick := time.NewTicker(attendTick)
+	defer tick.Stop()
+	for ticks := 1; ctx.Err() == nil; {
+		if id, ok := a.next(); ok {
+			a.postpone(id, a.attend(ctx, id))
 			continue
 		}
 		select {
 		case <-a.wake:
-		case <-again.C:
-			a.retry()
+		case <-tick.C:
+			ticks++
+			a.again(ticks%attendAgain == 0)
 		case <-ctx.Done():
 		}
 	}
+}
+
+// When a session is looked at again.
+type when int
+
+const (
+	whenNoted when = iota // that it has changed
+	whenSoon
+	whenLater // as it has failed
+)
+
+// postpone has a session looked at again that has not changed meanwhile.
+func (a *attendant) postpone(id store.ReplicaID, w when) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, news := a.due[id.Session]; news || w == whenNoted {
+		return
+	}
+	if w == whenSoon {
+		a.soon[id.Session] = id
+		return
+	}
+	a.later[id.Session] = id
 }
 
 func (a *attendant) next() (store.ReplicaID, bool) {
@@ -90,23 +115,31 @@ func (a *attendant) next() (store.ReplicaID, bool) {
 	return store.ReplicaID{}, false
 }
 
-func (a *attendant) retry() {
+// again has sessions looked at that were postponed, those that have failed only if all are.
+func (a *attendant) again(all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, r := range a.later {
-		a.due[id] = r
-		delete(a.later, id)
+	maps.Copy(a.due, a.soon)
+	clear(a.soon)
+	if all {
+		maps.Copy(a.due, a.later)
+		clear(a.later)
+	}
+	for id, at := range a.fetched {
+		if at.Ago() > bundleEvery {
+			delete(a.fetched, id)
+		}
 	}
 	if len(a.due) > 0 {
 		a.wakeUp()
 	}
 }
 
-// attend does what is due for a session; false asks to do it again later.
-func (a *attendant) attend(ctx context.Context, id store.ReplicaID) bool {
+// attend does what is due for a session.
+func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 	s := a.h.o.Store.Session(id)
 	if s == nil || s.Gone != nil {
-		return true
+		return whenNoted
 	}
 	var err error
 	switch o := a.h.o.Store.Owner(store.LineOf(s.Info)); {
@@ -119,10 +152,13 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) bool {
 	default:
 		return a.bundle(ctx, s)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err == nil {
+		return whenNoted
+	}
+	if ctx.Err() == nil {
 		a.h.log.Warn("a session that others have too is not settled yet", "session", s.Session, "node", a.node, "err", err)
 	}
-	return err == nil
+	return whenLater
 }
 
 // errOther says that the record of a session's owner is not what it seemed to be.
@@ -140,7 +176,7 @@ func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 		if had == nil || had.Node != a.node || a.h.underWay(had.Moving) {
 			return nil, errOther
 		}
-		if to != "" && to != a.node {
+		if had.Other(to) != nil { // a node says what it likes: it went where it was to go, or nowhere
 			return handOver(*had, to, here.EventCount, false, 0, ""), nil
 		}
 		next := *had
@@ -196,23 +232,27 @@ var resting = map[runtime.State]bool{runtime.StateIdle: true, runtime.StateDorma
 
 // bundle keeps what the agent keeps of a session, if that is newer than what is there. A session
 // that works is told of again when it rests.
-func (a *attendant) bundle(ctx context.Context, s *store.Session) bool {
+func (a *attendant) bundle(ctx context.Context, s *store.Session) when {
 	if !a.h.o.Bundles || !resting[s.Info.State] || s.Info.EventCount <= s.Bundled {
-		return true
+		return whenNoted
+	}
+	if at, lately := a.fetched[s.Session]; lately && at.Ago() < bundleEvery {
+		return whenSoon
 	}
 	select {
 	case a.h.bundling <- struct{}{}:
 		defer func() { <-a.h.bundling }()
 	case <-ctx.Done():
-		return true
+		return whenNoted
 	}
 	b, err := a.fetch(ctx, s)
 	if ctx.Err() != nil {
-		return true
+		return whenNoted
 	}
+	a.fetched[s.Session] = awake.Now()
 	p, _ := errors.AsType[*problem.Error](err)
 	if p != nil && p.Kind == problem.Conflict { // it works again
-		return true
+		return whenNoted
 	}
 	trouble := ""
 	if err != nil {
@@ -237,7 +277,10 @@ func (a *attendant) bundle(ctx context.Context, s *store.Session) bool {
 		a.h.log.Warn("that a bundle was kept could not be noted", "session", s.Session, "err", noted)
 	}
 	// What a node refuses it refuses again; the rest may pass.
-	return noted == nil && (err == nil || p != nil && p.Kind != problem.TooManyRequests && p.Kind != problem.Unavailable && p.Kind != problem.NodeOffline)
+	if noted == nil && (err == nil || p != nil && p.Kind != problem.TooManyRequests && p.Kind != problem.Unavailable && p.Kind != problem.NodeOffline) {
+		return whenNoted
+	}
+	return whenLater
 }
 
 const maxTrouble = 500 // bytes

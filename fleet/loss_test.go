@@ -82,3 +82,29 @@ func TestParseOnLoss(t *testing.T) {
 		}
 	}
 }
+
+// Two hubs see that a node is lost. One of them moves its session, once.
+func TestOnLoss_TwoHubs(t *testing.T) {
+	shared := store.Options{URL: natsServer(t), Advertise: advertised}
+	does := fleet.Options{Replicate: true, Bundles: true, OnLoss: []fleet.OnLoss{{}}, LossGrace: 100 * time.Millisecond}
+	one, two := startHubThat(t, "one", shared, does), startHubThat(t, "two", shared, does)
+	n := one.join("lost", one.joinToken(), nil, newBox(t))
+	two.boxAt(two.url, "spare", nil)
+	one.awaitState("spare", fleet.StateOnline)
+	c := one.hello(adminToken)
+	s := c.session("lost")
+	c.says(s, "first")
+	one.bundled(s, "lost")
+	two.knows(s, "lost", 1)
+	n.leave()
+	<-n.done
+	c.next(0, "that it has moved", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/moved" })
+	c.says(s, "second")
+	one.await("the record of the node that has it", func() bool { return one.session(s).Node == "spare" })
+	if moves := one.session(s).Moves; moves == nil || moves.Term != 2 || len(moves.Before) != 1 || moves.To != "" {
+		t.Errorf("%+v", moves)
+	}
+	if got := c.heard(s); !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("the client heard %q", got)
+	}
+}

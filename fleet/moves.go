@@ -51,8 +51,10 @@ type Moved struct {
 	Continuity runtime.Continuity `json:"continuity"`
 	LastSeq    uint64             `json:"lastSeq"` // the last event that went along
 	// Missing is how many events the node that it left had told of that did not go along, at most.
-	Missing uint64   `json:"missing"`
-	LeftOut []string `json:"leftOut"` // what it has not there
+	Missing uint64 `json:"missing"`
+	// Remembered is, of a session whose node was away, the event up to which its agent knows it.
+	Remembered uint64   `json:"rememberedSeq,omitempty"`
+	LeftOut    []string `json:"leftOut"` // what it has not there
 }
 
 // move is a session on its way from one node to another. Its steps, and who has the session
@@ -101,14 +103,22 @@ func (h *Hub) endMove(id string) {
 	delete(h.moving.ids, id)
 }
 
+// longMove is how long another hub is taken to be doing a move: one that could not note its end would
+// be waited for as long as it runs. To take one for dead that is not does no harm: what the node that
+// has the session says decides.
+const longMove = 30 * time.Minute
+
 // underWay reports whether somebody is still doing a move.
 func (h *Hub) underWay(m *store.Moving) bool {
-	if m == nil || !h.o.Store.HubLives(m.Hub) {
+	switch {
+	case m == nil || !h.o.Store.HubLives(m.Hub):
 		return false
+	case m.Hub != h.o.Store.Hub():
+		return time.Since(m.Since) < longMove
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return m.Hub != h.o.Store.Hub() || h.moving.ids[m.ID]
+	return h.moving.ids[m.ID]
 }
 
 // moveSession moves a session to another node.
@@ -274,7 +284,7 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 		return Moved{}, m.giveUp(ctx, during(err, "ask %s", m.from))
 	}
 	// A move that nobody has finished may have come to its third step.
-	if went := nodeIn(here); went != "" && went != m.to {
+	if went := nodeIn(here); went != m.to && m.h.o.Store.Owner(m.line).Other(went) != nil {
 		if m.finish(ctx, went, here.EventCount, "") == nil {
 			return Moved{}, problem.New(problem.Conflict, "session %s went to %s before, and that move was finished now: move it again", here.ID, went).With("node", went)
 		}

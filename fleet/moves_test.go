@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -538,6 +539,9 @@ func TestMove_NodeDiesInATurn(t *testing.T) {
 	h.awaitState("one", fleet.StateOffline)
 	missing := h.session(s).Replica.Missing
 	got := h.move(s, fleet.MoveRequest{Node: "two"})
+	if got.Remembered == 0 || got.Remembered > got.LastSeq {
+		t.Errorf("the agent knows the session up to event %d of %d", got.Remembered, got.LastSeq)
+	}
 	if got.Missing == 0 || got.Missing != missing {
 		t.Errorf("%d events are missing, and it says %+v", missing, got)
 	}
@@ -592,4 +596,100 @@ func TestMove_DiskIsLost(t *testing.T) {
 		t.Errorf("loaded: %q", got)
 	}
 	h.await("it is there", func() bool { return h.session(s).State == runtime.StateIdle })
+}
+
+// What the hub has of a session whose node is away is a file that any gateway imports.
+func TestExport_WithoutTheNode(t *testing.T) {
+	h := startCopier(t)
+	source := &meddler{box: newBox(t)}
+	n := h.join("one", h.joinToken(), nil, source)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/"+s+"/export", adminToken, nil); status != http.StatusConflict || !strings.Contains(string(body), "/nodes/one/v2/sessions/"+s+"/export") {
+		t.Errorf("while the node is there: %d %s", status, body)
+	}
+	bare := c.session("one") // nothing is said in it, and nothing is kept
+	h.knows(bare, "one", 0)
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	c.says(s, "second") // the hub hears that there is more, and is not given it
+	h.await("something is missing", func() bool { return h.session(s).Replica.Missing > 0 })
+	c.stop()
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	if status, body := h.ask(http.MethodGet, "/v2/sessions/"+bare+"/export", adminToken, nil); status != http.StatusServiceUnavailable || kindOf(body) != "unavailable" {
+		t.Errorf("one of which there is nothing: %d %s", status, body)
+	}
+	status, file := h.ask(http.MethodGet, "/v2/sessions/"+s+"/export", adminToken, nil)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, file)
+	}
+	elsewhere := httptest.NewServer(newBox(t))
+	defer elsewhere.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, elsewhere.URL+"/v2/sessions/import", bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/zstd")
+	resp, err := plain.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated || err != nil || !strings.Contains(string(b), "which the hub does not have") {
+		t.Fatalf("%s %s", resp.Status, b)
+	}
+	there := dial(t, elsewhere.URL, "")
+	there.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	there.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	there.says(s, "third")
+	if got := there.heard(s); !slices.Equal(got, []string{"first", "third"}) {
+		t.Errorf("it has %q", got)
+	}
+}
+
+// Clients of version 2 of the protocol go on as others do, over each transport's own stream.
+func TestMove_VersionTwo(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	two := dial(t, h.url, adminToken)
+	two.must("initialize", `{"protocolVersion":2,"info":{"name":"test","version":"1"},"capabilities":{}}`)
+	two.must("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	for i, node := range []string{"two", "one", "two"} {
+		h.move(s, fleet.MoveRequest{Node: node})
+		text := fmt.Sprintf("then %d", i)
+		two.must("session/prompt", prompt(s, "echo "+text))
+		at := 0
+		for _, one := range []*client{c, two} {
+			_, at = one.next(0, text, func(m *acp.Message) bool {
+				return m.Session() == s && string(m.UpdateKind()) == "agent_message_chunk" && strings.Contains(string(m.Frame()), text)
+			})
+		}
+		two.next(at, "that it is idle", func(m *acp.Message) bool { return m.Session() == s && strings.Contains(string(m.Frame()), `"idle"`) })
+	}
+	two.mu.Lock()
+	defer two.mu.Unlock()
+	for i := range 3 {
+		text, n := fmt.Sprintf("then %d", i), 0
+		for _, m := range two.got {
+			if string(m.UpdateKind()) == "agent_message_chunk" && strings.Contains(string(m.Frame()), text) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%q came %d times", text, n)
+		}
+	}
 }

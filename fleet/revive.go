@@ -42,19 +42,16 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 	if err := m.claim(ctx); err != nil {
 		return Moved{}, err
 	}
-	dir, err := os.MkdirTemp("", "sandbox-hub-move-")
-	if err != nil {
-		return Moved{}, m.giveUp(ctx, fmt.Errorf("make a folder for what its agent keeps: %w", err))
-	}
-	defer func() {
-		if err := os.RemoveAll(dir); err != nil {
-			m.h.log.Warn("a folder of a move is left", "folder", dir, "err", err)
-		}
-	}()
-	p, err := m.h.pack(ctx, s, dir, m.to)
+	dir, remove, err := m.h.packing()
 	if err != nil {
 		return Moved{}, m.giveUp(ctx, err)
 	}
+	defer remove()
+	p, err := m.h.pack(ctx, s, dir)
+	if err != nil {
+		return Moved{}, m.giveUp(ctx, err)
+	}
+	p.goesOn(m.to)
 	to := m.h.gateway(m.to, m.caller.ID)
 	got, err := m.send(ctx, to, p)
 	if err != nil {
@@ -67,29 +64,49 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 		return Moved{}, during(err, "session %s is complete at %s, closed, and that could not be noted", m.line.Session, m.to)
 	}
 	m.h.log.Info("a session has moved from a node that is away", "session", m.line.Session, "from", m.from, "to", m.to, "last_seq", p.last, "missing", p.missing, "by", m.caller.ID)
-	out, _ := m.arrived(ctx, to, got)
 	if err := m.open(ctx, got.Session); err != nil {
-		return out, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
+		return Moved{}, during(err, "session %s is at %s, with all that the hub had of it, and could not be opened there: try again with session/load, or move it to another node", m.line.Session, m.to)
 	}
-	return m.arrived(ctx, to, got)
+	out, err := m.arrived(ctx, to, got)
+	out.Remembered = p.remembered
+	return out, err
+}
+
+// packing returns a folder for what an agent keeps, until remove is called.
+func (h *Hub) packing() (dir string, remove func(), err error) {
+	dir, err = os.MkdirTemp("", "sandbox-hub-session-")
+	if err != nil {
+		return "", nil, problem.Wrap(problem.Unavailable, err, "the hub has no place for what the agent keeps of the session")
+	}
+	return dir, func() {
+		if err := os.RemoveAll(dir); err != nil {
+			h.log.Warn("a folder for a session is left", "folder", dir, "err", err)
+		}
+	}, nil
 }
 
 // packed is a session that is put together from what the hub has.
 type packed struct {
 	h        *Hub
 	s        *store.Session
-	to       string
-	files    fs.FS // of the bundle
+	to       string // the node to which it goes, "" for none
+	files    fs.FS  // of the bundle
 	manifest runtime.Manifest
 	last     uint64 // the last event that there is
 	missing  uint64 // that the node had told of behind it
+	// remembered is the session's newest event when what its agent keeps was read: it knows nothing of
+	// what came behind.
+	remembered uint64
 }
 
 // pack looks at what the hub has of a session; the bundle is unpacked into dir.
-func (h *Hub) pack(ctx context.Context, s *store.Session, dir, to string) (*packed, error) {
+func (h *Hub) pack(ctx context.Context, s *store.Session, dir string) (*packed, error) {
 	end, err := h.o.Store.End(ctx, s.ReplicaID)
 	if err != nil {
 		return nil, unreadable(ctx, err)
+	}
+	if end.Last == 0 {
+		return nil, problem.New(problem.Unavailable, "the hub has no event of session %s", s.Session)
 	}
 	bundle, body, err := h.o.Store.Bundle(ctx, s.ReplicaID)
 	if err != nil {
@@ -97,10 +114,13 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir, to string) (*pack
 	}
 	if bundle == nil {
 		why := "no turn of it had ended yet"
-		if s.BundleTrouble != "" {
+		switch {
+		case s.BundleTrouble != "":
 			why = s.BundleTrouble
+		case !h.o.Bundles:
+			why = "it was started with --no-bundles"
 		}
-		return nil, problem.New(problem.Unavailable, "%s is away, and the hub has nothing of what the agent keeps of session %s (%s): it can be read, and goes on when the node is back", s.Node, s.Session, why)
+		return nil, problem.New(problem.Unavailable, "%s does not give it, and the hub has nothing of what the agent keeps of session %s (%s): it can be read, and goes on when the node is back with it", s.Node, s.Session, why)
 	}
 	defer body.Close()
 	contents, err := parcel.Unpack(body, dir, bundleLimits, nil)
@@ -112,10 +132,16 @@ func (h *Hub) pack(ctx context.Context, s *store.Session, dir, to string) (*pack
 		return nil, problem.New(problem.ArchiveRefused, "what the node has given as that of session %s is of another one", s.Session)
 	}
 	m.WithoutLog, m.Workspace = false, false
-	p := &packed{h: h, s: s, to: to, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
-	p.missing = max(s.Info.EventCount, p.last) - p.last
-	p.manifest.LastSeq = max(s.Info.EventCount, p.last, m.LastSeq) + leap
+	p := &packed{h: h, s: s, files: os.DirFS(dir), manifest: m, last: max(end.Last, s.Through)}
+	p.missing, p.remembered = max(s.Info.EventCount, p.last)-p.last, m.LastSeq
 	return p, nil
+}
+
+// goesOn has the events of the session at its next node be numbered on behind all that may be lost,
+// and one of them tell of that.
+func (p *packed) goesOn(to string) {
+	p.to = to
+	p.manifest.LastSeq = max(p.s.Info.EventCount, p.last, p.manifest.LastSeq) + leap
 }
 
 // write writes the session as a gateway exports it.
@@ -161,7 +187,8 @@ func (p *packed) putFile(w *parcel.Writer, name string) error {
 	return err
 }
 
-// putLog puts the events that the replica has, and behind them one that says what became of the rest.
+// putLog puts the events that the replica has, and behind them, if the session goes on, one that says
+// what became of the rest.
 func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 	parts := &logParts{w: w}
 	for l, err := range replica.Lines(ctx, p.h.o.Store, p.s.ReplicaID, 0) {
@@ -179,8 +206,12 @@ func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 			return err
 		}
 	}
+	if p.to == "" {
+		return parts.flush()
+	}
 	notice := acp.NewNotification(relay.MethodMoved, rawjson.Object{}.String("sessionId", p.s.Session).String("from", p.s.Node).String("node", p.to).
-		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).End())
+		Raw("lastSeq", fmt.Append(nil, p.last)).Raw("missing", fmt.Append(nil, p.missing)).
+		Raw("rememberedSeq", fmt.Append(nil, p.remembered)).End())
 	if err := parts.add(runtime.Event{Seq: p.manifest.LastSeq, Time: time.Now(), Direction: runtime.FromAgent, Message: notice.Frame()}); err != nil {
 		return err
 	}

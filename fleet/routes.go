@@ -53,6 +53,7 @@ func Routes() []Route {
 		{Method: post, Path: "/v2/sessions/{id}/move", Kind: client, Scope: drive, serve: (*Hub).moveSession},
 		{Method: get, Path: "/v2/sessions/{id}/events", Kind: client, Scope: read, serve: (*Hub).getEvents},
 		{Method: get, Path: "/v2/sessions/{id}/transcript", Kind: client, Scope: read, serve: (*Hub).getTranscript},
+		{Method: get, Path: "/v2/sessions/{id}/export", Kind: client, Scope: drive, serve: (*Hub).exportSession},
 		{Method: get, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).listTokens},
 		{Method: post, Path: "/v2/tokens", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).createToken},
 		{Method: del, Path: "/v2/tokens/{id}", Kind: client, Scope: admin, Everywhere: true, serve: (*Hub).revokeToken},

@@ -374,8 +374,8 @@ func (h *Hub) findSession(t store.Token, id, node string, epoch uint64) (*store.
 		if !t.For(s.Node, labels) {
 			continue
 		}
-		better := found == nil || rank(is) > rank(state)
-		same := found != nil && rank(is) == rank(state)
+		better := found == nil || h.rank(s, is) > h.rank(found, state)
+		same := found != nil && h.rank(s, is) == h.rank(found, state)
 		if better || same && found.Node == s.Node && s.Epoch > found.Epoch {
 			found, state = s, is
 		}
@@ -396,14 +396,17 @@ func (h *Hub) findSession(t store.Token, id, node string, epoch uint64) (*store.
 	return found, state, nil
 }
 
-// rank orders sessions of one id by their states: the one that a node has, what the hub has of one
-// that is gone, what others have of one that went elsewhere.
-func rank(state runtime.State) int {
-	switch state {
-	case SessionMoved:
+// rank orders sessions of one id: the one that a record says is its owner's, those that nodes have,
+// what the hub has of one that is gone, what others have of one that went elsewhere.
+func (h *Hub) rank(s *store.Session, state runtime.State) int {
+	o := h.o.Store.Owner(store.LineOf(s.Info))
+	switch {
+	case state == SessionMoved:
 		return 0
-	case SessionGone:
+	case state == SessionGone:
 		return 1
+	case o != nil && o.Term > 1 && o.Node == s.Node:
+		return 3
 	}
 	return 2
 }

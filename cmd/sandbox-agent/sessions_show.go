@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -102,24 +99,10 @@ func sessionTranscript(c *cli.Context, std stdio, id string) error {
 	return saveBody(std, body, c.String("output"), "the transcript")
 }
 
-// saveBody writes what a gateway sends to a file, or to the standard output for "" and -.
+// saveBody writes an answer to a file, or to the standard output.
 func saveBody(std stdio, body io.Reader, file, what string) error {
-	if file == "" || file == "-" {
-		_, err := io.Copy(std.out, body)
+	return cmdline.Save(file, what, std.out, std.err, func(to io.Writer) error {
+		_, err := io.Copy(to, body)
 		return err
-	}
-	// Beside it first, so that a part never stands where a whole is expected.
-	out, err := os.CreateTemp(filepath.Dir(file), ".sandbox-agent-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", what, err)
-	}
-	_, err = io.Copy(out, body)
-	if err = errors.Join(err, out.Close()); err == nil {
-		err = os.Rename(out.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s to %s: %w", what, file, err), os.Remove(out.Name()))
-	}
-	fmt.Fprintf(std.err, "wrote %s\n", file)
-	return nil
+	})
 }

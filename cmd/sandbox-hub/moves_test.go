@@ -65,12 +65,19 @@ func TestMove_NodeIsKilled(t *testing.T) {
 	if out, code := f.try("session", "move", id); code == 0 || !strings.Contains(out, "no other node") {
 		t.Errorf("with nowhere to go: %d %s", code, out)
 	}
-	f.startNode("two", "")
 	node.kill(syscall.SIGKILL)
+	f.says(`msg="a node is gone"`, 1)
+	file := filepath.Join(t.TempDir(), "session.tar.zst")
+	if out := f.command("session", "export", id, "-o", file); !strings.Contains(out, "wrote") {
+		t.Errorf("export: %s", out)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	f.startNode("two", "")
 	if err := os.RemoveAll(node.line[slices.Index(node.line, "--data-dir")+1]); err != nil {
 		t.Fatal(err)
 	}
-	f.says(`msg="a node is gone"`, 1)
 	out := f.command("session", "move", id)
 	if !strings.Contains(out, "from one to two") {
 		t.Errorf("it said %s", out)

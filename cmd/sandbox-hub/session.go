@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -20,9 +21,9 @@ import (
 func sessionCommand(std stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "session",
-		Usage: "list, show, move and remove sessions, and write transcripts of them",
+		Usage: "list, show, move, export and remove sessions, and write transcripts of them",
 		Subcommands: []*cli.Command{
-			sessionListCommand(std), sessionShowCommand(std), sessionTranscriptCommand(std), sessionMoveCommand(std), sessionRemoveCommand(std),
+			sessionListCommand(std), sessionShowCommand(std), sessionTranscriptCommand(std), sessionMoveCommand(std), sessionExportCommand(std), sessionRemoveCommand(std),
 		},
 	}
 }
@@ -263,10 +264,33 @@ is not moved: wait, or cancel what it does. When a move fails the session stays 
 			if got.Missing > 0 {
 				fmt.Fprintf(std.err, "%d events are missing behind event %d: %s was not there to give them\n", got.Missing, got.LastSeq, got.From)
 			}
+			if got.Remembered > 0 && got.Remembered < got.LastSeq {
+				fmt.Fprintf(std.err, "its agent knows the session up to event %d of %d: what came behind was not kept in time\n", got.Remembered, got.LastSeq)
+			}
 			if len(got.LeftOut) > 0 {
 				fmt.Fprintf(std.err, "not taken over: %s\n", cmdline.Printable(strings.Join(got.LeftOut, ", ")))
 			}
 			return nil
+		}),
+	}
+}
+
+func sessionExportCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "export",
+		Usage:     "write what the hub has of a session into one file, for `sandbox-agent sessions import`",
+		ArgsUsage: "SESSION",
+		Description: `For a session whose node is away or gone: one whose node is there is exported there, with
+sandbox-agent sessions export. The file has the session's events as far as they were copied,
+and what its agent kept when its last turn ended. Nothing is taken out of them.`,
+		Flags: withTimeout(moveTimeout, oneFlags(
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE`, - is the standard output"},
+		)),
+		Action: onSession(func(ctx context.Context, c *cli.Context, hub *client.Client, id client.SessionID) error {
+			if c.String("output") == "" {
+				return cmdline.Usagef(c, "name the file with -o FILE, or -o - for the standard output")
+			}
+			return cmdline.Save(c.String("output"), "the session", std.out, std.err, func(to io.Writer) error { return hub.ExportSession(ctx, id, to) })
 		}),
 	}
 }
