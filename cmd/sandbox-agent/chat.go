@@ -16,6 +16,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 )
 
@@ -30,13 +31,17 @@ Enter sends, Alt-Enter and Ctrl-J begin a new line. What is sent while the agent
 waits for its turn. Escape cancels what the agent does. Permissions and questions are
 answered with their numbers. Shift-Tab takes the next mode, Ctrl-O offers models, Ctrl-S
 sessions to go to, Ctrl-T shows and hides thoughts and the details of tools, PgUp and
-PgDn scroll, Ctrl-C leaves. For scripts there is prompt.`,
+PgDn scroll, Ctrl-C leaves. For scripts there is prompt.
+
+With --acp 2 the gateway is spoken to in version 2 of the protocol, which also tells what
+commands print while they run, what subagents do, and what goes on in the background.`,
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "agent", Usage: "agent for the new session, if not the gateway's default"},
 			&cli.StringFlag{Name: "session", Usage: "go on with this session"},
 			&cli.StringFlag{Name: "cwd", Usage: "directory of the new session", Value: "."},
 			&cli.StringFlag{Name: "model", Usage: "model of the new session"},
 			&cli.StringFlag{Name: "mode", Usage: "mode of the new session"},
+			versionFlag(),
 			retryFlag(10*time.Minute),
 		),
 		Action: func(c *cli.Context) error {
@@ -54,6 +59,10 @@ PgDn scroll, Ctrl-C leaves. For scripts there is prompt.`,
 			if err != nil {
 				return err
 			}
+			speaks, err := versionOf(c)
+			if err != nil {
+				return err
+			}
 			session := c.String("session")
 			if session != "" && (c.IsSet("agent") || c.IsSet("cwd") || c.IsSet("model") || c.IsSet("mode")) {
 				return cmdline.Usagef(c, "--session goes on with a session: its agent, directory, model and mode cannot be chosen")
@@ -62,7 +71,7 @@ PgDn scroll, Ctrl-C leaves. For scripts there is prompt.`,
 			if err != nil {
 				return err
 			}
-			o := chatOptions{target: t, session: session, agent: c.String("agent"), cwd: cwd, retry: max(c.Duration("retry"), 1), own: object{}}
+			o := chatOptions{target: t, acp: speaks, session: session, agent: c.String("agent"), cwd: cwd, retry: max(c.Duration("retry"), 1), own: object{}}
 			for _, name := range []string{"model", "mode"} {
 				if v := c.String(name); v != "" {
 					o.own[name] = v
@@ -80,6 +89,7 @@ func file(stream any) *os.File {
 
 type chatOptions struct {
 	target              target
+	acp                 int // version of the protocol
 	session, agent, cwd string
 	own                 object // members of _meta of a new session
 	retry               time.Duration
@@ -115,19 +125,21 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 		o.agent = agent
 	}
 	var began atomic.Bool // the screen shows what comes; what comes before are answers to requests of this function
+	ends := newTurnEnds() // of version 2
 	receive := func(_ *link, m acp.Message) {
+		ends.note(m)
 		if began.Load() || !news.receive(m) {
 			send(m.Clone())
 		}
 	}
-	l, err := dialLastingLink(ctx, o.target, o.retry, func(s string) { send(chatNote(s)) }, nil, receive)
+	l, err := dialLastingLink(ctx, o.target, o.retry, func(s string) { send(chatNote(s)) }, ends.fail, receive)
 	if err != nil {
 		return err
 	}
 	defer l.closeWithin(goodbye)
 	defer cancel() // first: the reader may wait for the screen
-	c := &chatSession{link: l, target: o.target, ctx: ctx, id: o.session}
-	if _, err := l.initialize(ctx, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
+	c := &chatSession{link: l, ends: ends, target: o.target, ctx: ctx, id: o.session, acp: o.acp}
+	if _, err := l.initializeAs(ctx, o.acp, o.agent, object{"requestQuestion": true, "installProgress": true, "turns": true}); err != nil {
 		return err
 	}
 	news.end()
@@ -147,6 +159,8 @@ func runChat(ctx context.Context, o chatOptions, std stdio, in, out *os.File) er
 // changed by the screen's loop only.
 type chatSession struct {
 	link   *link
+	ends   *turnEnds // of version 2
+	acp    int       // version of the protocol
 	target target
 	ctx    context.Context // ends with the chat
 	id     string
@@ -162,7 +176,11 @@ func (c *chatSession) open(o chatOptions) chatOpened {
 		if err != nil {
 			return chatOpened{err: err}
 		}
-		res, err := c.link.call(c.ctx, acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}})
+		method, params := acp.MethodSessionLoad, object{"sessionId": o.session, "cwd": cwd, "mcpServers": []any{}}
+		if c.acp == acpversion.Two {
+			method, params["replayFrom"] = acp.MethodSessionResume, object{"type": "start"}
+		}
+		res, err := c.link.call(c.ctx, method, params)
 		return chatOpened{o.session, agent, cwd, res, err}
 	}
 	own := maps.Clone(o.own)
@@ -181,6 +199,7 @@ type (
 		id     string // of the session that it was about
 		result json.RawMessage
 		err    error
+		choice int // which choice it was
 	}
 )
 
@@ -190,20 +209,33 @@ func (c *chatSession) request(what, method string, params object) tea.Cmd {
 	params["sessionId"] = id
 	return func() tea.Msg {
 		res, err := c.link.call(c.ctx, method, params)
-		return chatDone{what, id, res, err}
+		return chatDone{what: what, id: id, result: res, err: err}
+	}
+}
+
+// prompt sends a prompt; the end of its turn comes as a chatDone.
+func (c *chatSession) prompt(params object) tea.Cmd {
+	if c.acp != acpversion.Two {
+		return c.request("prompt", acp.MethodSessionPrompt, params)
+	}
+	id := c.id
+	params["sessionId"] = id
+	return func() tea.Msg {
+		reason, err := c.link.promptTwo(c.ctx, c.ends, id, params, func() {})
+		return chatDone{what: "prompt", id: id, result: rawjson.Object{}.String("stopReason", reason).End(), err: err}
 	}
 }
 
 func (c *chatSession) cancel() tea.Cmd {
 	id := c.id
 	return func() tea.Msg {
-		return chatDone{"cancel", id, nil, c.link.notify(c.ctx, acp.MethodSessionCancel, object{"sessionId": id})}
+		return chatDone{what: "cancel", id: id, err: c.link.notify(c.ctx, acp.MethodSessionCancel, object{"sessionId": id})}
 	}
 }
 
 func (c *chatSession) reply(id acp.ID, result any) tea.Cmd {
 	session := c.id
 	return func() tea.Msg {
-		return chatDone{"answer", session, nil, c.link.reply(c.ctx, id, result)}
+		return chatDone{what: "answer", id: session, err: c.link.reply(c.ctx, id, result)}
 	}
 }

@@ -132,12 +132,16 @@ func (t *chatTool) update(u json.RawMessage) {
 	for _, c := range rawjson.Elements(content) {
 		switch rawjson.MemberString(c, "type") {
 		case "diff":
+			if _, two := rawjson.Member(c, "changes"); two {
+				parts = append(parts, chatPatch(c))
+				break
+			}
 			parts = append(parts, chatDiff(c))
 		case "content":
 			if text := cmdline.Printable(rawjson.MemberString(c, "content", "text")); text != "" {
 				parts = append(parts, text)
 			}
-		case "terminal":
+		case "terminal": // its output takes this place in version 2
 			parts = append(parts, "terminal "+rawjson.MemberString(c, "terminalId"))
 		}
 	}
@@ -147,6 +151,11 @@ func (t *chatTool) update(u json.RawMessage) {
 // chatDiff shows what an edit changes: without what is the same at both ends.
 func chatDiff(c json.RawMessage) string {
 	before, after := diffLines(rawjson.MemberString(c, "oldText")), diffLines(rawjson.MemberString(c, "newText"))
+	return strings.Join(append([]string{cmdline.Printable(rawjson.MemberString(c, "path"))}, chatChange(before, after)...), "\n")
+}
+
+// chatChange shows two texts without what is the same at both ends.
+func chatChange(before, after []string) (out []string) {
 	same := 0
 	for same < len(before) && same < len(after) && before[same] == after[same] {
 		same++
@@ -157,7 +166,6 @@ func chatDiff(c json.RawMessage) string {
 	}
 	const around = 2 // lines that are the same
 	from := max(same-around, 0)
-	out := []string{cmdline.Printable(rawjson.MemberString(c, "path"))}
 	for _, l := range before[from:same] {
 		out = append(out, "  "+l)
 	}
@@ -170,7 +178,7 @@ func chatDiff(c json.RawMessage) string {
 	for _, l := range after[len(after)-end : min(len(after)-end+around, len(after))] {
 		out = append(out, "  "+l)
 	}
-	return strings.Join(out, "\n")
+	return out
 }
 
 func diffLines(text string) []string {

@@ -14,6 +14,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	acpversion "sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/adapters/install"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -41,10 +42,12 @@ type chatModel struct {
 	asks    []*chatAsk            // the first is shown
 	picker  *chatPicker           // nil when nothing is chosen
 	configs []chatConfig
+	choices int // that were made
 	status  string
 	usage   string
 	details bool
-	failed  error // why the chat ended
+	failed  error       // why the chat ended
+	second  *chatSecond // of version 2
 
 	input         textarea.Model
 	log           viewport.Model
@@ -65,7 +68,7 @@ func newChatModel(s *chatSession, o chatOptions, events <-chan tea.Msg, dark boo
 	in.FocusedStyle.CursorLine = in.FocusedStyle.Base
 	in.KeyMap.InsertNewline.SetKeys("alt+enter", "ctrl+j")
 	in.Focus()
-	return &chatModel{session: s, o: o, events: events, styles: newChatStyles(dark), tools: map[string]*chatEntry{}, input: in, log: viewport.New(80, 20), status: "opening the session", width: 80, height: 24}
+	return &chatModel{session: s, o: o, events: events, styles: newChatStyles(dark), tools: map[string]*chatEntry{}, second: newChatSecond(), input: in, log: viewport.New(80, 20), status: "opening the session", width: 80, height: 24}
 }
 
 // chatOpened is the end of opening a session; chatBatch are messages in their order.
@@ -176,12 +179,13 @@ func (m *chatModel) done(msg chatDone) tea.Cmd {
 	if msg.what != "prompt" {
 		if msg.err != nil {
 			m.note(msg.what + ": " + msg.err.Error())
-		} else if msg.what == "choose" {
+		} else if msg.what == "choose" && msg.choice == m.choices { // an older one does not know of the newest
 			m.readConfigs(msg.result)
 		}
 		return nil
 	}
 	m.running, m.leaving, m.plan = false, false, nil
+	m.second.echo = ""
 	switch reason := rawjson.MemberString(msg.result, "stopReason"); {
 	case msg.err != nil:
 		r := describe(msg.err)
@@ -204,8 +208,11 @@ func (m *chatModel) next() tea.Cmd {
 	text := m.queue[0]
 	m.queue = m.queue[1:]
 	m.running = true
+	if m.o.acp == acpversion.Two {
+		m.second.echo = cmdline.Printable(text)
+	}
 	m.entries = append(m.entries, &chatEntry{kind: "user", text: cmdline.Printable(text)}) // the gateway tells other clients only
-	return m.session.request("prompt", acp.MethodSessionPrompt, object{"prompt": []any{object{"type": "text", "text": text}}})
+	return m.session.prompt(object{"prompt": []any{object{"type": "text", "text": text}}})
 }
 
 // receive takes a message of the gateway, or a note about the connection.
@@ -232,19 +239,23 @@ func (m *chatModel) receive(msg tea.Msg) {
 		m.withdraw(acp.ID(id))
 	case m.session.id == "":
 		m.early = append(m.early, f) // of the session whose id is on its way
-	case f.Session() != m.session.id:
+	case !m.ours(f.Session()):
 	case f.IsRequest():
 		m.ask(f)
 	case f.Method() == "_sandboxagent/session/turn_ended":
 		m.busy = false
 	default:
-		if u := f.Update(); u != nil {
+		switch u := f.Update(); {
+		case u == nil:
+		case m.o.acp == acpversion.Two:
+			m.showTwo(f.Session(), u)
+		default:
 			m.show(u)
 		}
 	}
 }
 
-// show takes a session update.
+// show takes a session update of version 1, or one that both versions have.
 func (m *chatModel) show(u json.RawMessage) {
 	text := cmdline.Printable(rawjson.MemberString(u, "content", "text"))
 	switch kind := rawjson.MemberString(u, "sessionUpdate"); kind {
@@ -259,30 +270,11 @@ func (m *chatModel) show(u json.RawMessage) {
 	case "agent_thought_chunk":
 		m.grow("thought", text)
 	case "tool_call", "tool_call_update":
-		id := rawjson.MemberString(u, "toolCallId")
-		e := m.tools[id]
-		if e == nil {
-			e = &chatEntry{kind: "tool", tool: &chatTool{id: id, status: "pending"}}
-			m.tools[id] = e
-			m.entries = append(m.entries, e)
-		}
+		e := m.toolEntry(rawjson.MemberString(u, "toolCallId"), u)
 		e.tool.update(u)
 		e.as = chatLook{}
 	case "plan":
-		if m.plan == nil {
-			m.plan = &chatEntry{kind: "plan"}
-			m.entries = append(m.entries, m.plan)
-		}
-		entries, _ := rawjson.Member(u, "entries")
-		lines := []string{"Plan"}
-		for _, e := range rawjson.Elements(entries) {
-			mark := map[string]string{"completed": "☑", "in_progress": "▶"}[rawjson.MemberString(e, "status")]
-			if mark == "" {
-				mark = "☐"
-			}
-			lines = append(lines, "  "+mark+" "+cmdline.OneLine(rawjson.MemberString(e, "content")))
-		}
-		m.plan.text, m.plan.as = strings.Join(lines, "\n"), chatLook{}
+		m.showPlan(u)
 	case "current_mode_update":
 		for i := range m.configs {
 			if m.configs[i].what == "mode" {
@@ -304,6 +296,40 @@ func (m *chatModel) show(u json.RawMessage) {
 	case "notice":
 		m.note(cmdline.OneLine(rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description")))
 	}
+}
+
+// toolEntry returns the entry of a call, by the key that it is known by.
+func (m *chatModel) toolEntry(key string, u json.RawMessage) *chatEntry {
+	e := m.tools[key]
+	if e == nil {
+		e = &chatEntry{kind: "tool", tool: &chatTool{id: rawjson.MemberString(u, "toolCallId"), status: "pending"}}
+		m.tools[key] = e
+		m.entries = append(m.entries, e)
+	}
+	return e
+}
+
+// showPlan shows the plan of the turn.
+func (m *chatModel) showPlan(plan json.RawMessage) {
+	if m.plan == nil {
+		m.plan = &chatEntry{kind: "plan"}
+		m.entries = append(m.entries, m.plan)
+	}
+	entries, _ := rawjson.Member(plan, "entries")
+	lines := []string{"Plan"}
+	for _, e := range rawjson.Elements(entries) {
+		mark := map[string]string{"completed": "☑", "in_progress": "▶"}[rawjson.MemberString(e, "status")]
+		if mark == "" {
+			mark = "☐"
+		}
+		lines = append(lines, "  "+mark+" "+cmdline.OneLine(rawjson.MemberString(e, "content")))
+	}
+	for _, other := range []string{"uri", "content"} { // plans of version 2 that are a file or a text
+		if v := rawjson.MemberString(plan, other); v != "" {
+			lines = append(lines, cmdline.Printable(v))
+		}
+	}
+	m.plan.text, m.plan.as = strings.Join(lines, "\n"), chatLook{}
 }
 
 // grow adds text to the last entry when that is of the kind, else as a new one.
@@ -329,7 +355,11 @@ func (m *chatModel) readConfigs(res json.RawMessage) {
 	if list := rawjson.Elements(options); ok && len(list) > 0 {
 		m.configs = nil
 		for _, o := range list {
-			c := chatConfig{what: rawjson.MemberString(o, "category"), id: rawjson.MemberString(o, "id"), current: rawjson.MemberString(o, "currentValue")}
+			id := rawjson.MemberString(o, "id")
+			if id == "" { // version 2
+				id = rawjson.MemberString(o, "configId")
+			}
+			c := chatConfig{what: rawjson.MemberString(o, "category"), id: id, current: rawjson.MemberString(o, "currentValue")}
 			if c.what == "" {
 				c.what = c.id
 			}
@@ -368,13 +398,22 @@ func (m *chatModel) config(what string) *chatConfig {
 // choose asks the gateway for another mode or model.
 func (m *chatModel) choose(c *chatConfig, value string) tea.Cmd {
 	c.current = value
-	if c.id != "" {
-		return m.session.request("choose", acp.MethodSessionSetConfigOption, object{"configId": c.id, "value": value})
+	m.choices++
+	method, params := acp.MethodSessionSetModel, object{"modelId": value}
+	switch {
+	case m.o.acp == acpversion.Two:
+		method, params = acp.MethodSessionSetConfigOption, object{"configId": c.id, "type": "id", "value": value}
+	case c.id != "":
+		method, params = acp.MethodSessionSetConfigOption, object{"configId": c.id, "value": value}
+	case c.what == "mode":
+		method, params = acp.MethodSessionSetMode, object{"modeId": value}
 	}
-	if c.what == "mode" {
-		return m.session.request("choose", acp.MethodSessionSetMode, object{"modeId": value})
+	request, choice := m.session.request("choose", method, params), m.choices
+	return func() tea.Msg {
+		done, _ := request().(chatDone)
+		done.choice = choice
+		return done
 	}
-	return m.session.request("choose", acp.MethodSessionSetModel, object{"modelId": value})
 }
 
 // offerSessions shows the sessions that the gateway has.
@@ -397,13 +436,14 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 			return nil
 		}
 		m.entries, m.tools, m.plan, m.asks, m.queue, m.configs = nil, map[string]*chatEntry{}, nil, nil, nil, nil
+		m.second = newChatSecond()
 		m.open, m.running, m.busy, m.usage, m.status = false, false, false, "", "opening the session"
 		m.session.id = id // what comes from now on is of that one
 		s := *m.session
 		return func() tea.Msg {
 			// One that cannot be left is gone, or the load fails as well.
 			_, _ = s.link.call(s.ctx, "_sandboxagent/session/detach", object{"sessionId": old})
-			return s.open(chatOptions{session: id})
+			return s.open(chatOptions{session: id, acp: m.o.acp})
 		}
 	}
 	m.picker = p

@@ -129,6 +129,9 @@ func (m *chatModel) statusLine() string {
 	if m.usage != "" {
 		parts = append(parts, m.usage)
 	}
+	if m.second.behind != "" {
+		parts = append(parts, "in the background: "+m.second.behind)
+	}
 	parts = append(parts, m.session.cwd)
 	return m.styles.dim.Render(cmdline.Shorten(cmdline.OneLine(strings.Join(parts, " · ")), max(m.width-1, 10)))
 }

@@ -97,9 +97,17 @@ func (k *talk) ends() {
 
 func TestChat(t *testing.T) {
 	t.Parallel()
-	g := startGateway(t, "--default-agent", "mock")
-	for _, size := range []pty.Winsize{{Rows: 24, Cols: 80}, {Rows: 50, Cols: 200}} {
-		k := startTalk(t, g, size, "--cwd", t.TempDir())
+	g := withAgentOfTwo(t, "--default-agent", "mock")
+	for _, c := range []struct {
+		size pty.Winsize
+		args []string
+	}{
+		{pty.Winsize{Rows: 24, Cols: 80}, nil},
+		{pty.Winsize{Rows: 50, Cols: 200}, nil},
+		{pty.Winsize{Rows: 24, Cols: 80}, []string{"--acp", "2"}},
+		{pty.Winsize{Rows: 50, Cols: 200}, []string{"--acp", "2", "--agent", "mock2"}},
+	} {
+		k := startTalk(t, g, c.size, append(c.args, "--cwd", t.TempDir())...)
 		k.sees(`ready · mock`)
 		k.types("hello\r")
 		k.sees(`mock agent`)
@@ -142,17 +150,50 @@ func TestChat(t *testing.T) {
 	}
 }
 
+// In version 2 a chat shows what version 1 does not say.
+func TestChat_VersionTwoShowsMore(t *testing.T) {
+	t.Parallel()
+	g := withAgentOfTwo(t, "--default-agent", "mock")
+	k := startTalk(t, g, pty.Winsize{Rows: 40, Cols: 120}, "--acp", "2", "--agent", "mock2", "--cwd", t.TempDir())
+	k.sees(`ready · mock2`)
+	k.types("shell\r")
+	k.sees(`(?s)✓ Run count.*one.*two`)
+	k.types("child-permission\r")
+	k.sees(`(?s)subagent Look around.*1 Allow`)
+	k.types("1")
+	k.sees(`(?s)✓ subagent Look around.*permission: allow_once.*The child is done`)
+	k.types("upsert\r")
+	k.sees(`(?s)The final text\.`)
+	k.types("notice\r")
+	k.sees(`warning: The disk is nearly full \(1 % is left\)`)
+	k.types("compaction\r")
+	k.sees(`the conversation was compacted`)
+	k.types("background 1000\r")
+	k.sees(`in the background: tick`)
+	k.types("echo meanwhile\r")
+	k.sees(`meanwhile`)
+	k.types("\x03")
+	k.sees(`the session lives on`)
+	k.ends()
+}
+
 // A chat shows what another client does in its session, answers for it, and goes
 // from one session to another.
 func TestChat_Attaches(t *testing.T) {
 	t.Parallel()
+	for _, speaks := range []string{"1", "2"} {
+		t.Run("version "+speaks, func(t *testing.T) { attaches(t, speaks) })
+	}
+}
+
+func attaches(t *testing.T, speaks string) {
 	g := startGateway(t, "--default-agent", "mock")
 	other := connect(t, g, wsocket, options{agent: "mock"})
 	session := other.newSession()
 	if r := other.prompt(session, "echo before the chat"); r != "end_turn" {
 		t.Fatal(r)
 	}
-	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--session", session)
+	k := startTalk(t, g, pty.Winsize{Rows: 30, Cols: 100}, "--acp", speaks, "--session", session)
 	k.sees(`before the chat`)
 	turn := make(chan string, 1)
 	go func() { turn <- other.prompt(session, "permission") }()

@@ -78,9 +78,7 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 	}
 	receive := func(l *link, m acp.Message) {
 		answered := answers.receive(ctx, l, m)
-		if m.Session() == session {
-			ends.note(m)
-		}
+		ends.note(m)
 		switch {
 		case raw:
 			if ours.Load() || !m.IsResponse() {
@@ -103,11 +101,13 @@ func rpcCall(c *cli.Context, std stdio, method string, params json.RawMessage) e
 		res, l, err = rpcInitialize(ctx, c, params, func(l *link, m acp.Message) { ours.Store(true); receive(l, m) })
 	} else if l, params, err = openRPC(ctx, c, params, receive); err == nil {
 		ours.Store(true)
+		done := ends.expect(session)
+		defer done()
 		res, err = l.call(ctx, method, params)
 	}
 	stopReason := rawjson.MemberString(res, "stopReason")
 	if err == nil && speaks == acpversion.Two && method == acp.MethodSessionPrompt {
-		stopReason, err = ends.of(ctx, l, rawjson.MemberString(res, "messageId"))
+		stopReason, err = ends.of(ctx, l, session, rawjson.MemberString(res, "messageId"))
 	}
 	if l != nil {
 		l.close()

@@ -140,8 +140,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 		}
 		t.o.agent = agent
 	}
-	gone := func(_ string, why *acp.Error) { t.ends.fail(why) } // it has one session
-	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, gone, t.receive)
+	link, err := dialLastingLink(ctx, o.target, o.retry, t.view.note, t.ends.fail, t.receive)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -164,12 +163,7 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	t.mu.Lock()
 	t.running = true
 	t.mu.Unlock()
-	wait, err := link.send(ctx, acp.MethodSessionPrompt, object{"sessionId": t.session, "prompt": prompt})
-	close(t.sent)
-	if err != nil {
-		return err
-	}
-	reason, err := t.ended(ctx, wait)
+	reason, err := t.prompted(ctx, object{"sessionId": t.session, "prompt": prompt})
 	t.view.end()
 	if err != nil {
 		return err
@@ -177,21 +171,19 @@ func (t *turn) run(ctx context.Context, signals <-chan os.Signal) error {
 	return t.outcome(reason)
 }
 
-// ended waits for the end of the turn, with what waits for the answer to its prompt, and
-// returns its stop reason. In version 2 a prompt that was cancelled before it began is
-// answered with an error.
-func (t *turn) ended(ctx context.Context, wait func(context.Context) (json.RawMessage, error)) (string, error) {
-	res, err := wait(ctx)
-	if t.o.acp != acpversion.Two {
-		return rawjson.MemberString(res, "stopReason"), err
+// prompted sends the prompt, waits for the end of its turn, and returns the stop reason.
+func (t *turn) prompted(ctx context.Context, params object) (string, error) {
+	sent := func() { close(t.sent) }
+	if t.o.acp == acpversion.Two {
+		return t.link.promptTwo(ctx, t.ends, t.session, params, sent)
 	}
-	if failure, ok := errors.AsType[*acp.Error](err); ok && failure.Code == acp.CodeCancelled {
-		return string(schema.StopReasonCancelled), nil
-	}
+	wait, err := t.link.send(ctx, acp.MethodSessionPrompt, params)
+	sent()
 	if err != nil {
 		return "", err
 	}
-	return t.ends.of(ctx, t.link, rawjson.MemberString(res, "messageId"))
+	res, err := wait(ctx)
+	return rawjson.MemberString(res, "stopReason"), err
 }
 
 const (
@@ -402,8 +394,8 @@ func (t *turn) receive(link *link, m acp.Message) {
 	}
 	if u != nil && own {
 		t.pay(u)
-		t.ends.note(m)
 	}
+	t.ends.note(m)
 	switch {
 	case m.IsRequest():
 		m := m.Clone()

@@ -3,22 +3,29 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
-// turnEnds knows how the turns of a session have ended in version 2 of the protocol, where
-// the answer to a prompt says that it has begun, and the session's state says the rest. note
-// is called by one goroutine.
+// turnEnds knows how turns have ended in version 2 of the protocol, where the answer to a
+// prompt says that it has begun, and the session's state says the rest. Sessions are known
+// while somebody waits for a turn of theirs. note is called by one goroutine.
 type turnEnds struct {
-	wake chan struct{} // holds a token when something has ended
+	mu       sync.Mutex
+	sessions map[string]*sessionEnds
+}
 
-	mu    sync.Mutex
-	open  []string           // messages of people since a turn ended last
-	ended map[string]turnEnd // by the message that the turn began with
-	gone  *acp.Error         // why the session is told of no more; nil while it is
+// sessionEnds are the ends of a session's turns.
+type sessionEnds struct {
+	waiting int                // who waits for one
+	open    []string           // messages of people since a turn ended last
+	ended   map[string]turnEnd // by the message that the turn began with
+	gone    *acp.Error         // why the session is told of no more; nil while it is
+	news    chan struct{}      // closed and replaced when something has ended
 }
 
 // turnEnd is how a turn has ended.
@@ -27,11 +34,29 @@ type turnEnd struct {
 	err        *acp.Error // of a turn that failed
 }
 
-func newTurnEnds() *turnEnds {
-	return &turnEnds{wake: make(chan struct{}, 1), ended: map[string]turnEnd{}}
+func newTurnEnds() *turnEnds { return &turnEnds{sessions: map[string]*sessionEnds{}} }
+
+// expect is called before a prompt is sent, and the result when its end is known or nobody
+// waits for it any more.
+func (e *turnEnds) expect(session string) (done func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.sessions[session]
+	if s == nil {
+		s = &sessionEnds{ended: map[string]turnEnd{}, news: make(chan struct{})}
+		e.sessions[session] = s
+	}
+	s.waiting++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if s.waiting--; s.waiting == 0 {
+			delete(e.sessions, session)
+		}
+	}
 }
 
-// note takes a message of the session; those of its subagents are of other sessions.
+// note takes every message. Those of a subagent are of its own session, and end no turn.
 func (e *turnEnds) note(m acp.Message) {
 	kind := string(m.UpdateKind())
 	if kind != "user_message" && kind != "state_update" {
@@ -40,8 +65,12 @@ func (e *turnEnds) note(m acp.Message) {
 	u := m.Update()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	s := e.sessions[m.Session()]
+	if s == nil {
+		return
+	}
 	if kind == "user_message" {
-		e.open = append(e.open, rawjson.MemberString(u, "messageId"))
+		s.open = append(s.open, rawjson.MemberString(u, "messageId"))
 		return
 	}
 	end := turnEnd{stopReason: rawjson.MemberString(u, "stopReason")}
@@ -54,23 +83,36 @@ func (e *turnEnds) note(m acp.Message) {
 			end.err = acp.Errorf(acp.CodeInternal, "the turn failed: %s", failure)
 		}
 	}
-	for _, message := range e.open {
-		e.ended[message] = end
+	for _, message := range s.open {
+		s.ended[message] = end
 	}
-	e.open = nil
-	select {
-	case e.wake <- struct{}{}:
-	default:
+	s.open = nil
+	s.tell()
+}
+
+// fail ends the turns of a session that is told of no more.
+func (e *turnEnds) fail(session string, why *acp.Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.sessions[session]; s != nil {
+		s.gone = why
+		s.tell()
 	}
 }
 
-// of waits for the end of the turn that the message began. The error of a turn that failed is
-// an *acp.Error, as that of a request.
-func (e *turnEnds) of(ctx context.Context, l *link, message string) (stopReason string, err error) {
+func (s *sessionEnds) tell() {
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// of waits for the end of the turn that the message began, of a session that one is expected
+// of. The error of a turn that failed is an *acp.Error, as that of a request.
+func (e *turnEnds) of(ctx context.Context, l *link, session, message string) (stopReason string, err error) {
 	for {
 		e.mu.Lock()
-		end, ok := e.ended[message]
-		gone := e.gone
+		s := e.sessions[session]
+		end, ok := s.ended[message]
+		gone, news := s.gone, s.news
 		e.mu.Unlock()
 		switch {
 		case ok && end.err != nil:
@@ -81,7 +123,7 @@ func (e *turnEnds) of(ctx context.Context, l *link, message string) (stopReason 
 			return "", gone
 		}
 		select {
-		case <-e.wake:
+		case <-news:
 		case <-l.ended:
 			return "", l.err
 		case <-ctx.Done():
@@ -90,13 +132,21 @@ func (e *turnEnds) of(ctx context.Context, l *link, message string) (stopReason 
 	}
 }
 
-// fail ends all turns that have not ended: the session is told of no more.
-func (e *turnEnds) fail(why *acp.Error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.gone = why
-	select {
-	case e.wake <- struct{}{}:
-	default:
+// promptTwo sends a prompt in version 2 and waits for its end. One that was cancelled before
+// it began has ended so, too.
+func (l *link) promptTwo(ctx context.Context, ends *turnEnds, session string, params any, sent func()) (stopReason string, err error) {
+	defer ends.expect(session)()
+	wait, err := l.send(ctx, acp.MethodSessionPrompt, params)
+	sent()
+	if err != nil {
+		return "", err
 	}
+	res, err := wait(ctx)
+	if failure, ok := errors.AsType[*acp.Error](err); ok && failure.Code == acp.CodeCancelled {
+		return string(schema.StopReasonCancelled), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return ends.of(ctx, l, session, rawjson.MemberString(res, "messageId"))
 }

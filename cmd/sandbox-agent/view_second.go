@@ -137,16 +137,9 @@ func (v *view) updateTwo(u json.RawMessage, sub string) {
 	case "terminal_update", "terminal_output_chunk":
 		v.terminalLocked(u, sub)
 	case "notice":
-		severity, description := rawjson.MemberString(u, "severity"), rawjson.MemberString(u, "description")
-		if severity == "" || severity == "info" {
-			severity = "notice"
-		}
-		if description != "" {
-			description = " (" + description + ")"
-		}
-		v.lineLocked(severity + ": " + rawjson.MemberString(u, "title") + description)
+		v.lineLocked(noticeLine(u))
 	case "compaction_update":
-		v.compactionLocked(u)
+		v.lineLocked(compactionLine(u))
 	case "subagent_update":
 		v.subagentLocked(u)
 	case "state_update":
@@ -250,15 +243,27 @@ func (v *view) terminalLocked(u json.RawMessage, sub string) {
 	}
 }
 
-func (v *view) compactionLocked(u json.RawMessage) {
-	switch status := rawjson.MemberString(u, "status"); status {
-	case "in_progress":
-		v.lineLocked("compacting the conversation")
-	case "completed":
-		v.lineLocked("the conversation was compacted")
-	default:
-		v.lineLocked(strings.TrimSuffix("the conversation was not compacted: "+rawjson.MemberString(u, "error", "message"), ": "))
+// noticeLine is a notice as one line.
+func noticeLine(u json.RawMessage) string {
+	severity, description := rawjson.MemberString(u, "severity"), rawjson.MemberString(u, "description")
+	if severity == "" || severity == "info" {
+		severity = "notice"
 	}
+	if description != "" {
+		description = " (" + description + ")"
+	}
+	return severity + ": " + rawjson.MemberString(u, "title") + description
+}
+
+// compactionLine is what has become of a compaction.
+func compactionLine(u json.RawMessage) string {
+	switch rawjson.MemberString(u, "status") {
+	case "in_progress":
+		return "compacting the conversation"
+	case "completed":
+		return "the conversation was compacted"
+	}
+	return strings.TrimSuffix("the conversation was not compacted: "+rawjson.MemberString(u, "error"), ": ")
 }
 
 // subagentLocked shows that a subagent begins to work, and that it ends.

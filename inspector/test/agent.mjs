@@ -107,6 +107,18 @@ const plays = {
     plan("completed", "in_progress", "pending");
     return plays.wait(turn);
   },
+  // Says what else there is to say: a notice, and compactions that end well and badly.
+  async remarks({ update }) {
+    const compaction = (id, rest) => update({ sessionUpdate: "compaction_update", compactionId: id, ...rest });
+    update({ sessionUpdate: "notice", severity: "warning", title: "The model is busy", description: "It is asked again." });
+    compaction("one", { status: "in_progress" });
+    update({ sessionUpdate: "compaction_summary_chunk", compactionId: "one", content: { type: "text", text: "They " } });
+    update({ sessionUpdate: "compaction_summary_chunk", compactionId: "one", content: { type: "text", text: "talked." } });
+    compaction("one", { status: "completed", _meta: { "sandboxagent.dev": { tokens: { before: 90_000, after: 8000 } } } });
+    compaction("two", { status: "in_progress" });
+    compaction("two", { status: "failed", error: "There is too little to sum up." });
+    return { stopReason: "end_turn" };
+  },
   // It minds no cancel.
   async deaf({ say }) {
     say("I do not listen");

@@ -1,12 +1,13 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { SandboxAgentClient } from "sandbox-agent";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, desktop, inaccessible, newSession, picture, settled, storyAgent, theme, World } from "./world.js";
+import { chat, desktop, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
-  world = await World.start(["--no-token", ...storyAgent]);
+  world = await World.startWithBoth(["--no-token", ...storyAgent]);
 });
 afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
@@ -80,6 +81,46 @@ test("a session is made, its turns stream, and everything they show is there", a
   await page.getByRole("navigation", { name: "Path" }).locator('[aria-current="page"]').getByText(path!.split("/").at(-1)!, { exact: true }).waitFor();
   // A folder without git answers so, which browsers note.
   expect(world.complaints.filter((c) => !c.includes("status of 409"))).toEqual([]);
+});
+
+test("what an agent says beside the conversation: a notice, and what becomes of compactions", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "story", prompt: "remarks" });
+  const log = page.getByRole("log");
+  await log.getByText("The model is busy").waitFor();
+  await log.getByText("The conversation was compacted, from 90k to 8k tokens").waitFor();
+  await log.getByText("The conversation was not compacted").waitFor();
+  expect(await log.getByText("Compacting the conversation").count()).toBe(0); // it is the same row
+  await log.getByRole("status").filter({ hasText: "from 90k" }).getByText("Details").click();
+  await log.getByText("They talked.").waitFor();
+  expect(await inaccessible(page)).toEqual([]);
+  await page.reload(); // as it is replayed
+  await log.getByText("The conversation was compacted, from 90k to 8k tokens").waitFor();
+  await log.getByText("The conversation was not compacted").waitFor();
+});
+
+test("what goes on in the background is shown until it ends", async () => {
+  const page = await world.open();
+  const id = await newSession(page, { agent: "mock2", prompt: "background 1000" });
+  const background = page.getByRole("region", { name: "In the background" });
+  await background.getByText("Run tick").waitFor();
+  await settled(page);
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await picture(page, `background-${name}`);
+  }
+  await page.setViewportSize(phone);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
+  await page.reload(); // as it is replayed
+  await background.getByText("Run tick").waitFor();
+  // Another client, of the other version, ends it.
+  await using other = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock2", acpVersion: 2 });
+  const session = await other.loadSession({ sessionId: id });
+  const [work] = session.activity?.background ?? [];
+  await other.cancelTerminal(id, (work as { terminalId: string }).terminalId);
+  await page.getByRole("log").getByText("The command in the background is cancelled.").waitFor();
+  await background.waitFor({ state: "detached" });
 });
 
 test("a large difference is found without holding up the page, and one that is too large is named", async () => {

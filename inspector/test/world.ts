@@ -30,6 +30,11 @@ export class World {
     return new World(gateway, await launch());
   }
 
+  /** With the mock agent in both versions of ACP: `mock` and `mock2`. */
+  static async startWithBoth(args: readonly string[]): Promise<World> {
+    return new World(await Gateway.startWithBoth(args), await launch());
+  }
+
   /** The page's address in this gateway. */
   url(hash = ""): string {
     return `${this.gateway.url}/ui/${hash}`;

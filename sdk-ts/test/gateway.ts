@@ -19,22 +19,22 @@ export class Gateway {
   }
 
   /** As start, with files that are there before the gateway is. */
-  static async startWith(prepare: (dir: string) => void): Promise<Gateway> {
-    const g = new Gateway(["--no-token"], {});
+  static async startWith(prepare: (dir: string) => void, args: readonly string[] = ["--no-token"]): Promise<Gateway> {
+    const g = new Gateway(args, {});
     prepare(g.dir);
     await g.#launch("0");
     return g;
   }
 
   /** With the mock agent in both versions of ACP: `mock` and `mock2`. */
-  static async startWithBoth(): Promise<Gateway> {
+  static async startWithBoth(args?: readonly string[]): Promise<Gateway> {
     return Gateway.startWith((dir) => {
       const data = join(dir, "data");
       mkdirSync(data, { recursive: true });
       const program = process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent";
       const args = ["mock-agent", "--acp", "2", "--state-dir", mkdtempSync(join(dir, "mock-"))];
       writeFileSync(join(data, "agents.toml"), `[agents.mock2]\ncommand = ${JSON.stringify(program)}\nargs = ${JSON.stringify(args)}\nacp = 2\n`);
-    });
+    }, args);
   }
 
   get rpc(): string {

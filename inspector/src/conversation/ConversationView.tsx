@@ -10,7 +10,7 @@ import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
-import type { PlanItem, Row, UserItem } from "./items.js";
+import type { PlanItem, Row, ToolItem, UserItem } from "./items.js";
 import { authRequired } from "../login/codes.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
@@ -176,6 +176,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
         }
       />}
       <div className="dock">
+        {state.phase === "live" && state.background.length > 0 && <Background items={state.background} />}
         {state.running && asks.length === 0 && <Working conversation={conversation} />}
         {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <Suspense fallback={null}><LoginCard conversation={conversation} reason={last.error} /></Suspense>}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
@@ -340,6 +341,26 @@ function Working({ conversation }: { conversation: Conversation }) {
         {deaf && <span className="soft small">The session stays, and can go on.</span>}
       </div>
     </>
+  );
+}
+
+/** What goes on in the background that is listed; of more it is said how many. */
+const shownBackground = 5;
+
+/** What the agent does though its turn is over. */
+function Background({ items }: { items: readonly ToolItem[] }) {
+  return (
+    <section className="background" aria-label="In the background">
+      <span className="soft small">In the background</span>
+      <ul>
+        {items.slice(0, shownBackground).map((item) => (
+          <li key={item.id}>
+            <span className="dot busy" /> <span className="clip">{item.title || item.tool}</span>
+          </li>
+        ))}
+      </ul>
+      {items.length > shownBackground && <span className="soft small">and {items.length - shownBackground} more</span>}
+    </section>
   );
 }
 

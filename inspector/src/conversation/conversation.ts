@@ -4,7 +4,7 @@ import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
-import type { Row } from "./items.js";
+import type { Row, ToolItem } from "./items.js";
 import { Transcript, type Command, type Usage } from "./transcript.js";
 import type { Remark } from "./remarks.js";
 
@@ -41,6 +41,8 @@ export interface ConversationState {
   readonly options: readonly ConfigOption[];
   readonly commands: readonly Command[];
   readonly usage: Usage | undefined;
+  /** What the agent does though no turn waits for it. */
+  readonly background: readonly ToolItem[];
   readonly title: string | undefined;
   /** What was asked for when it was made and had no effect. */
   readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
@@ -74,7 +76,7 @@ export const maxQueue = 64;
 
 const empty: ConversationState = {
   phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
-  usage: undefined, title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, earlier: 0, loadingEarlier: false,
+  usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, earlier: 0, loadingEarlier: false,
 };
 
 class Rows extends Store<RowsVersion> {
@@ -314,8 +316,8 @@ export class Conversation extends Store<ConversationState> {
     this.schedule(() => {
       this.#scheduled = false;
       const t = this.#transcript;
-      const { usage, commands, title } = this.get();
-      if (t.usage !== usage || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, commands: t.commands, title: t.title ?? title });
+      const { usage, background, commands, title } = this.get();
+      if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
       if (t.configOptions !== this.#seenOptions || t.modeId !== this.#seenMode) {
         const options = t.configOptions === this.#seenOptions ? this.get().options : optionsOf(t.configOptions, undefined, undefined);
         this.#seenOptions = t.configOptions;

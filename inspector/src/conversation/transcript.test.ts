@@ -46,6 +46,41 @@ test("a call is changed in its place, also when its update comes late or first",
   expect(t.rows[2]?.item).toMatchObject({ title: "Unannounced", status: "in_progress" });
 });
 
+const compaction = (update: object) => ({ sessionUpdate: "compaction_update", compactionId: "c", ...update }) as unknown as SessionUpdate;
+const piece = (text: string) => ({ sessionUpdate: "compaction_summary_chunk", compactionId: "c", content: { type: "text", text } }) as unknown as SessionUpdate;
+
+test("a compaction is one row, whatever becomes of it", () => {
+  const note = (...updates: SessionUpdate[]) => {
+    const t = play(compaction({ status: "in_progress" }), say("meanwhile"), ...updates);
+    expect(kinds(t)).toEqual(["note", "text"]);
+    return t.rows[0]?.item;
+  };
+  expect(note()).toMatchObject({ title: "Compacting the conversation" });
+  expect(note(piece("They "), piece("talked."), compaction({ status: "completed" }))).toMatchObject({ tone: "info", title: "The conversation was compacted", detail: "They talked." });
+  expect(note(piece("They"), compaction({ status: "completed", summary: [{ type: "text", text: "All of it" }] }))).toMatchObject({ detail: "All of it" });
+  expect(note(compaction({ status: "completed", _meta: { "sandboxagent.dev": { tokens: { before: 90_000, after: 8000 } } } }))).toMatchObject({ title: "The conversation was compacted, from 90k to 8k tokens" });
+  expect(note(compaction({ status: "failed", error: "Too short" }))).toMatchObject({ tone: "warn", title: "The conversation was not compacted", detail: "Too short" });
+  expect(note(compaction({ status: "cancelled" }))).toMatchObject({ title: "The compaction was stopped" });
+  // The next one is another row.
+  expect(kinds(play(compaction({ status: "completed" }), compaction({ status: "in_progress" })))).toEqual(["note", "note"]);
+});
+
+test("calls that run when their turn ends go on in the background", () => {
+  const call = (toolCallId: string, status: string) => ({ sessionUpdate: "tool_call", toolCallId, title: toolCallId, status }) as SessionUpdate;
+  const t = play(user("hi"), call("runs", "in_progress"), call("waits", "pending"), call("done", "completed"), child(call("inner", "in_progress"), "runs"));
+  const background = () => t.background.map((item) => item.id);
+  expect(background()).toEqual([]); // the turn waits for it
+  t.endTurn({ result: { stopReason: "end_turn" } }, 2000);
+  expect(background()).toEqual(["runs"]);
+  t.apply(user("more"), 3000);
+  t.apply(call("second", "in_progress"), 3000);
+  expect(background()).toEqual(["runs"]); // of the turn before
+  t.apply({ sessionUpdate: "tool_call_update", toolCallId: "runs", title: "Renamed" }, 3000);
+  expect(t.background[0]?.title).toBe("Renamed");
+  t.apply({ sessionUpdate: "tool_call_update", toolCallId: "runs", status: "failed" }, 4000);
+  expect(background()).toEqual([]);
+});
+
 test("words that a subagent's call shows are among what the subagent did, once", () => {
   const said = (text: string, all: string) => ({
     sessionUpdate: "tool_call_update", toolCallId: "p", content: [{ type: "content", content: { type: "text", text: all } }],

@@ -1,5 +1,6 @@
 import { META, type ContentBlock, type PromptResponse, type SessionUpdate, type ToolCall, type ToolCallUpdate } from "sandbox-agent";
 import type { Asked, ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolContent, ToolItem, ToolStatus } from "./items.js";
+import { count } from "../kit/text.js";
 import { Segments } from "./segments.js";
 
 export interface Command {
@@ -46,8 +47,14 @@ export class Transcript {
   #last: Item | undefined;
   #lastRow = -1; // of the last item's first row
   #plan: { item: PlanItem; row: number } | undefined; // of this turn
+  readonly #compactions = new Map<string, { item: NoteItem; row: number; summary: string }>(); // that have not ended
+  readonly #running = new Set<string>(); // calls of the agent itself that are in progress
+  readonly #left = new Set<string>(); // those of them whose turn is over
   #turnBegan: number | undefined;
   #made = 0;
+
+  /** What goes on though the turn that began it is over; another list whenever it changes. */
+  background: readonly ToolItem[] = [];
 
   get empty(): boolean {
     return this.rows.length === 0;
@@ -109,6 +116,8 @@ export class Transcript {
     const tookMs = at >= this.#turnBegan ? at - this.#turnBegan : undefined;
     this.#turnBegan = undefined;
     this.#plan = undefined;
+    for (const id of this.#running) this.#left.add(id);
+    this.#showBackground();
     this.#add({ kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: result?.stopReason, error: error?.message, code: error?.code, usage: result?.usage });
   }
 
@@ -236,8 +245,14 @@ export class Transcript {
       rawInput: update.rawInput ?? before.rawInput,
       rawOutput: update.rawOutput ?? before.rawOutput,
     };
+    if (ended) this.#running.delete(item.id);
+    else if (status === "in_progress" && item.parent === undefined) this.#running.add(item.id);
     if (known) {
       this.#changed(item);
+      if (this.#left.has(item.id)) {
+        if (ended) this.#left.delete(item.id);
+        this.#showBackground();
+      }
       if (words) this.#childText(item.id, words.thought ? "thought" : "text", { type: "text", text: words.text }, words.messageId, at);
       return;
     }
@@ -291,14 +306,60 @@ export class Transcript {
     this.#plan = { item, row: this.rows.length - 1 };
   }
 
-  #other(update: { sessionUpdate: string; title?: unknown; description?: unknown; severity?: unknown; status?: unknown }, at: number): void {
+  #showBackground(): void {
+    this.background = [...this.#left].flatMap((id) => this.#tools.get(id)?.item ?? []);
+  }
+
+  /** One row from a compaction's begin to its end. */
+  #compaction(update: Compaction, at: number): void {
+    const known = this.#compactions.get(update.compactionId);
+    const summary = update.sessionUpdate === "compaction_summary_chunk" ? (known?.summary ?? "") + textOf(update.content)
+      : update.summary ? update.summary.map(textOf).join("") : (known?.summary ?? "");
+    const status = update.status ?? "in_progress";
+    const before: NoteItem = known?.item ?? { kind: "note", key: this.#key("note"), at, tone: "info", title: "", detail: undefined };
+    const ended = status === "completed" || status === "failed" || status === "cancelled";
+    const item: NoteItem = {
+      ...before,
+      tone: status === "failed" ? "warn" : "info",
+      title: !ended ? "Compacting the conversation" : status === "completed" ? `The conversation was compacted${tokensOf(update)}` : status === "failed" ? "The conversation was not compacted" : "The compaction was stopped",
+      detail: (status === "failed" && update.error ? update.error : summary) || undefined,
+    };
+    if (known) {
+      this.rows[known.row] = { ...this.rows[known.row]!, item };
+      if (this.#last?.key === item.key) this.#last = item;
+    } else this.#add(item);
+    if (ended) this.#compactions.delete(update.compactionId);
+    else this.#compactions.set(update.compactionId, { item, row: known?.row ?? this.rows.length - 1, summary });
+  }
+
+  #other(update: { sessionUpdate: string; title?: unknown; description?: unknown; severity?: unknown }, at: number): void {
     if (update.sessionUpdate === "notice") {
       this.note(update.severity === "error" ? "bad" : update.severity === "warning" ? "warn" : "info", String(update.title), update.description === undefined ? undefined : String(update.description), at);
-    } else if (update.sessionUpdate === "compaction_update") {
-      this.note("info", update.status === "completed" ? "The conversation was compacted" : "Compacting the conversation", undefined, at);
+    } else if (update.sessionUpdate === "compaction_update" || update.sessionUpdate === "compaction_summary_chunk") {
+      this.#compaction(update as Compaction, at);
     }
     // Kinds that are newer than this page are on the Wire.
   }
+}
+
+/** What is told of a compaction. */
+interface Compaction {
+  readonly sessionUpdate: string;
+  readonly compactionId: string;
+  readonly status?: string;
+  readonly error?: string | null;
+  readonly summary?: readonly ContentBlock[] | null;
+  readonly content?: ContentBlock;
+  readonly _meta?: Record<string, unknown> | null;
+}
+
+const textOf = (block: ContentBlock | undefined) => (block?.type === "text" ? block.text : "");
+
+/** How much there was before and after it, where the agent tells. */
+function tokensOf(update: Compaction): string {
+  const { before, after } = (ownOf(update).tokens ?? {}) as { before?: unknown; after?: unknown };
+  if (typeof before !== "number") return "";
+  return typeof after === "number" ? `, from ${count(before)} to ${count(after)} tokens` : ` from ${count(before)} tokens`;
 }
 
 /** What stands where an agent has lost its memory. */

@@ -490,7 +490,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     await connection.agent.notify("session/cancel", { sessionId });
   }
 
-  /** Ends one call of the agent alone, where the call says that it can be: in version 2. */
+  /** Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`. */
   async cancelToolCall(sessionId: string, toolCallId: string, options?: RequestOptions): Promise<void> {
     await this.#request("tool_call/cancel", { sessionId, toolCallId }, true, options);
   }

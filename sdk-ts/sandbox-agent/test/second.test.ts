@@ -1,4 +1,5 @@
 // What the client has of version 2 of ACP alone. What both versions have is in client.test.ts and recovery.test.ts.
+import { resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ProtocolVersionError, SandboxAgentClient, type Acp, type SandboxAgentClientOptions } from "sandbox-agent";
 import { SandboxAgentClient as LocalClient } from "sandbox-agent/local";
@@ -8,7 +9,9 @@ import { Gateway } from "../../test/gateway.js";
 type Update = Acp<2, "SessionUpdate">;
 
 let gateway: Gateway;
-beforeAll(async () => void (gateway = await Gateway.startWithBoth()));
+/** An agent that sends a form. */
+const story = `story=${process.execPath} ${resolve(import.meta.dirname, "../../../inspector/test/agent.mjs")}`;
+beforeAll(async () => void (gateway = await Gateway.startWithBoth(["--no-token", "--agent-command", story])));
 afterAll(() => gateway.stop());
 
 function connect(options: Partial<SandboxAgentClientOptions<2>> = {}): SandboxAgentClient<2> {
@@ -154,6 +157,21 @@ test("what goes on in the background is known, and can be ended by itself", asyn
   expect(await unprompted).toBe("The command in the background is cancelled.");
   await expect.poll(() => session.activity?.background).toEqual([]);
   expect(session.activity?.command(terminalId)?.exitStatus).toMatchObject({ signal: "SIGTERM" });
+});
+
+test("a form is filled in", async () => {
+  const asked: unknown[] = [];
+  await using c = connect({
+    agent: "story",
+    onElicitation: async (request) => {
+      asked.push(request.message, "mode" in request ? request.mode : undefined, "sessionId" in request ? request.sessionId : undefined);
+      return { action: "accept", content: { region: "eu", replicas: 2 } };
+    },
+  });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const { text } = await session.prompt("form");
+  expect(asked).toEqual(["Where should it be **deployed**?", "form", session.id]);
+  expect(JSON.parse(text.replace("form: ", ""))).toEqual({ action: "accept", content: { region: "eu", replicas: 2 } });
 });
 
 test("a call can be cancelled by itself", async () => {
