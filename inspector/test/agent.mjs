@@ -38,6 +38,12 @@ const plays = {
     update({ sessionUpdate: "usage_update", used: 48_200, size: 200_000, cost: { amount: 0.1834, currency: "USD" } });
     return { stopReason: "end_turn", usage: { totalTokens: 2345, inputTokens: 2000, outputTokens: 345 } };
   },
+  // use INPUT OUTPUT CACHED THOUGHT COST: a turn that uses this; the cost is that of the session.
+  async use({ update, say }, input, output, cached, thought, cost) {
+    update({ sessionUpdate: "usage_update", used: 1000, size: 200_000, cost: { amount: Number(cost), currency: "USD" } });
+    say("used");
+    return { stopReason: "end_turn", usage: { totalTokens: Number(input) + Number(output), inputTokens: Number(input), outputTokens: Number(output), cachedReadTokens: Number(cached), thoughtTokens: Number(thought) } };
+  },
   // rewrite N all|half: a file of N lines of which all, or every second one, become others.
   async rewrite({ update }, count, which) {
     const text = (word) => Array.from({ length: Number(count) }, (_, i) => `${which === "all" || i % 2 === 0 ? word : "same"} ${i}`).join("\n");
