@@ -8,6 +8,7 @@ import { authRequired } from "../login/codes.js";
 import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
+import { McpServers } from "./McpServers.js";
 import { noWishes, requestOf, type Wishes } from "./wishes.js";
 
 interface Choice {
@@ -188,7 +189,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
             <Field label="Behind the agent’s own system prompt" optional hint={without("appendSystemPrompt")}>{(props) => <TextArea {...props} value={wishes.appendSystemPrompt} onChange={(e) => set({ appendSystemPrompt: e.target.value })} />}</Field>
             <Field label="Folders with skills" optional error={problems.skills} hint={without("skills") ?? "One path on each line."}>{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.skills} onChange={(e) => set({ skills: e.target.value })} />}</Field>
             <Field label="Further folders" optional error={problems.directories} hint={without("additionalDirectories") ?? "That the agent may work in, one path on each line."}>{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.directories} onChange={(e) => set({ directories: e.target.value })} />}</Field>
-            <Field label="MCP servers" optional error={problems.mcp} hint={without("mcpServers") ?? "JSON, as in a .mcp.json file."}>{(props) => <TextArea {...props} className="mono" rows={4} placeholder={'{"mcpServers": {"docs": {"command": "docs-server", "args": []}}}'} value={wishes.mcp} onChange={(e) => set({ mcp: e.target.value })} />}</Field>
+            <McpServers servers={wishes.mcp} error={problems.mcp} hint={without("mcpServers")} onChange={(mcp) => set({ mcp })} />
             <Field label="Environment" optional error={problems.env} hint="NAME=VALUE on each line. It is kept with the session: no place for secrets.">{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.env} onChange={(e) => set({ env: e.target.value })} />}</Field>
             <Checkbox label="A process of its own" hint="Otherwise sessions of an agent share one." checked={wishes.own} onChange={(e) => set({ own: e.target.checked })} />
           </div>
