@@ -67,6 +67,7 @@ test("MCP servers have a form, which takes what a file has", async () => {
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await servers.getByRole("alert").getByText("Server “docs”: “KEY” is not NAME=VALUE.").waitFor();
   await docs.getByLabel("Variables").fill("KEY=a=b");
+  expect(await servers.getByRole("alert").count()).toBe(0);
   // What a file has comes into the form.
   await servers.getByRole("button", { name: "Paste JSON" }).click();
   await servers.getByLabel("Servers as JSON").fill("{");
