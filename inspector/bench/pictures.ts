@@ -38,6 +38,7 @@ const areas: Record<string, { hash?: string; ready(page: Page): Promise<unknown>
   agents: { hash: "#/agents/claude", ready: (page) => page.getByRole("article").waitFor() },
   matrix: { hash: "#/agents?view=matrix", ready: (page) => page.getByRole("table").waitFor() },
   files: { ready: (page) => page.getByText("return a / b").waitFor() },
+  usage: { hash: "#/usage", ready: (page) => page.getByRole("region", { name: "By agent" }).waitFor() },
   processes: { hash: "#/processes", ready: (page) => page.getByRole("heading", { name: "Processes" }).waitFor() },
   terminal: { hash: "#/terminal", ready: async (page) => {
     await page.getByRole("main").getByRole("button", { name: "New terminal" }).first().click();

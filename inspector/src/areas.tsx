@@ -24,6 +24,7 @@ export const areas: readonly Area[] = [
   { id: "inbox", title: "Inbox", icon: "inbox", letter: "i", component: lazy(() => import("./inbox/Inbox.js")) },
   { id: "wire", title: "Wire", icon: "wire", letter: "w", component: lazy(() => import("./wire/Wire.js")) },
   { id: "agents", title: "Agents", icon: "agents", letter: "a", component: lazy(() => import("./agents/Agents.js")) },
+  { id: "usage", title: "Usage", icon: "usage", letter: "u", component: lazy(() => import("./usage/Usage.js")) },
   { id: "files", title: "Files", icon: "files", letter: "f", component: lazy(() => import("./files/Files.js")) },
   { id: "processes", title: "Processes", icon: "processes", letter: "p", component: lazy(() => import("./processes/Processes.js")) },
   { id: "terminal", title: "Terminal", icon: "terminal", letter: "t", component: lazy(() => import("./terminal/Terminal.js")) },

@@ -12,6 +12,7 @@ const ask = (method, params) => new Promise((resolve) => {
   send({ id, method, params });
 });
 const cancelled = new Set();
+const given = new Map(); // MCP servers, by session
 
 const plays = {
   async story({ update }) {
@@ -37,6 +38,17 @@ const plays = {
     update({ sessionUpdate: "available_commands_update", availableCommands: [{ name: "review", description: "Looks at the changes" }, { name: "story", description: "Tells all", input: { hint: "topic" } }] });
     update({ sessionUpdate: "usage_update", used: 48_200, size: 200_000, cost: { amount: 0.1834, currency: "USD" } });
     return { stopReason: "end_turn", usage: { totalTokens: 2345, inputTokens: 2000, outputTokens: 345 } };
+  },
+  // Says which MCP servers it was given.
+  async mcp({ sessionId, say }) {
+    say(`\`\`\`json\n${JSON.stringify(given.get(sessionId))}\n\`\`\``);
+    return { stopReason: "end_turn" };
+  },
+  // use INPUT OUTPUT CACHED THOUGHT COST: a turn that uses this; the cost is that of the session.
+  async use({ update, say }, input, output, cached, thought, cost) {
+    update({ sessionUpdate: "usage_update", used: 1000, size: 200_000, cost: { amount: Number(cost), currency: "USD" } });
+    say("used");
+    return { stopReason: "end_turn", usage: { totalTokens: Number(input) + Number(output), inputTokens: Number(input), outputTokens: Number(output), cachedReadTokens: Number(cached), thoughtTokens: Number(thought) } };
   },
   // rewrite N all|half: a file of N lines of which all, or every second one, become others.
   async rewrite({ update }, count, which) {
@@ -138,10 +150,12 @@ const plays = {
 };
 
 const requests = {
-  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: process.env.STORY_LOGIN ? [{ id: "story-login", name: "Story login", _meta: { "sandboxagent.dev": { command: [process.env.STORY_LOGIN_COMMAND, "--now"] } } }] : [] }),
-  "session/new": () => {
+  initialize: () => ({ protocolVersion: 1, agentCapabilities: { loadSession: false, mcpCapabilities: { http: true, sse: true }, promptCapabilities: { image: true, embeddedContext: true } }, authMethods: process.env.STORY_LOGIN ? [{ id: "story-login", name: "Story login", _meta: { "sandboxagent.dev": { command: [process.env.STORY_LOGIN_COMMAND, "--now"] } } }] : [] }),
+  "session/new": ({ mcpServers }) => {
     if (process.env.STORY_LOGIN && !existsSync(process.env.STORY_LOGIN)) throw { code: -32000, message: "authentication required: nobody is logged in; run `story-login`", data: { reason: "nobody is logged in" } };
-    return { sessionId: `story-${process.pid}-${next++}` };
+    const sessionId = `story-${process.pid}-${next++}`;
+    given.set(sessionId, mcpServers);
+    return { sessionId };
   },
   async "session/prompt"({ sessionId, prompt }) {
     cancelled.delete(sessionId);

@@ -2,11 +2,11 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { chat, connected, inaccessible, newSession, picture, settled, theme, World, type Page } from "./world.js";
+import { chat, connected, inaccessible, newSession, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
 
 let world: World;
 beforeAll(async () => {
-  world = await World.start();
+  world = await World.start(["--no-token", ...storyAgent]);
 });
 afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => world?.stop());
@@ -46,6 +46,53 @@ test("the form is filled from what the agent reports, and says what cannot be", 
   await page.getByText("Not everything that was asked for had an effect").waitFor();
   await expect.poll(() => page.getByRole("combobox", { name: "Model", exact: true }).inputValue()).toBe("mock-large");
   await page.getByRole("complementary", { name: "Sessions" }).locator(`a[href$="${id}"]`).waitFor();
+});
+
+test("MCP servers have a form, which takes what a file has", async () => {
+  const page = await world.open("#/sessions/new?agent=story");
+  await connected(page);
+  const form = page.locator(".new-session");
+  await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await form.getByText(/^More/).click();
+  const servers = form.getByRole("group", { name: /^MCP servers/ });
+  await servers.getByRole("button", { name: "Add a server" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("docs"); // its name is written next
+  const docs = servers.getByRole("group", { name: "MCP docs" });
+  await docs.getByLabel("Arguments").fill("--port\n80 80");
+  await docs.getByLabel("Variables").fill("KEY");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await servers.getByRole("alert").getByText("Server “docs”: A command is needed.").waitFor();
+  await docs.getByLabel("Command").fill("docs-server");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await servers.getByRole("alert").getByText("Server “docs”: “KEY” is not NAME=VALUE.").waitFor();
+  await docs.getByLabel("Variables").fill("KEY=a=b");
+  expect(await servers.getByRole("alert").count()).toBe(0);
+  // What a file has comes into the form.
+  await servers.getByRole("button", { name: "Paste JSON" }).click();
+  await servers.getByLabel("Servers as JSON").fill("{");
+  await servers.getByRole("button", { name: "Take over" }).click();
+  await servers.getByText(/^This is not JSON/).waitFor();
+  await servers.getByLabel("Servers as JSON").fill('{"mcpServers": {"web": {"url": "https://example.com/mcp", "headers": {"X-Key": "v"}}, "gone": {"command": "x"}}}');
+  await servers.getByRole("button", { name: "Take over" }).click();
+  await servers.getByRole("button", { name: "Remove gone" }).click();
+  const web = servers.getByRole("group", { name: "MCP web" });
+  expect(await web.getByLabel("Address").inputValue()).toBe("https://example.com/mcp");
+  for (const name of ["light", "dark"] as const) {
+    await theme(page, name);
+    expect(await inaccessible(page)).toEqual([]);
+    await servers.evaluate((e) => e.scrollIntoView());
+    await picture(page, `mcp-form-${name}`);
+  }
+  await page.setViewportSize({ width: 390, height: 844 });
+  expect(await inaccessible(page)).toEqual([]);
+  await picture(page, "mcp-form-phone");
+  expect(await page.locator(".split-main").evaluate((e) => e.scrollWidth)).toBeLessThanOrEqual(390);
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.getByRole("textbox", { name: "Prompt", exact: true }).waitFor();
+  await chat(page, "mcp");
+  await log(page).getByText('[{"name":"docs","command":"docs-server","args":["--port","80 80"],"env":[{"name":"KEY","value":"a=b"}]},{"type":"http","name":"web","url":"https://example.com/mcp","headers":[{"name":"X-Key","value":"v"}]}]').waitFor();
 });
 
 test("a session is forked, closed, opened again, ended and deleted", async () => {

@@ -8,6 +8,7 @@ import { authRequired } from "../login/codes.js";
 import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
+import { McpServers } from "./McpServers.js";
 import { noWishes, requestOf, type Wishes } from "./wishes.js";
 
 interface Choice {
@@ -85,6 +86,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
   const [problems, setProblems] = useState<Partial<Record<keyof Wishes, string>>>({});
   const [problem, setProblem] = useState<Explanation & { readonly login?: boolean }>();
   const [keys, setKeys] = useState(noKeys);
+  const [more, setMore] = useState(false);
   const said = useRef<HTMLDivElement>(null);
   const first = useRef<HTMLFormElement>(null);
   useEffect(() => {
@@ -121,6 +123,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
     event.preventDefault();
     const { params, problems: found } = requestOf(wishes);
     setProblems(found);
+    if (Object.keys(found).some((p) => p !== "cwd")) setMore(true); // what is wrong is in sight, and stays so while it is mended
     setProblem(undefined);
     if (!params) return;
     setBusy(true);
@@ -180,7 +183,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
             <p className="hint">Sent to the agent of this session alone. This page has it in memory as long as it is open; neither the browser nor the gateway keeps it. After the gateway was started again, the session asks for it again.</p>
           </div>
         </details>
-        <details className="more" open={Object.keys(problems).some((p) => p !== "cwd") || undefined}>
+        <details className="more" open={more} onToggle={(event) => setMore(event.currentTarget.open)}>
           <summary>More: title, instructions, skills, MCP servers, environment</summary>
           <div className="stack">
             <Field label="Title" optional>{(props) => <Input {...props} value={wishes.title} onChange={(e) => set({ title: e.target.value })} />}</Field>
@@ -188,7 +191,10 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
             <Field label="Behind the agent’s own system prompt" optional hint={without("appendSystemPrompt")}>{(props) => <TextArea {...props} value={wishes.appendSystemPrompt} onChange={(e) => set({ appendSystemPrompt: e.target.value })} />}</Field>
             <Field label="Folders with skills" optional error={problems.skills} hint={without("skills") ?? "One path on each line."}>{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.skills} onChange={(e) => set({ skills: e.target.value })} />}</Field>
             <Field label="Further folders" optional error={problems.directories} hint={without("additionalDirectories") ?? "That the agent may work in, one path on each line."}>{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.directories} onChange={(e) => set({ directories: e.target.value })} />}</Field>
-            <Field label="MCP servers" optional error={problems.mcp} hint={without("mcpServers") ?? "JSON, as in a .mcp.json file."}>{(props) => <TextArea {...props} className="mono" rows={4} placeholder={'{"mcpServers": {"docs": {"command": "docs-server", "args": []}}}'} value={wishes.mcp} onChange={(e) => set({ mcp: e.target.value })} />}</Field>
+            <McpServers servers={wishes.mcp} error={problems.mcp} hint={without("mcpServers")} onChange={(mcp) => {
+              set({ mcp });
+              setProblems(({ mcp: _, ...rest }) => rest); // until it is tried again
+            }} />
             <Field label="Environment" optional error={problems.env} hint="NAME=VALUE on each line. It is kept with the session: no place for secrets.">{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.env} onChange={(e) => set({ env: e.target.value })} />}</Field>
             <Checkbox label="A process of its own" hint="Otherwise sessions of an agent share one." checked={wishes.own} onChange={(e) => set({ own: e.target.checked })} />
           </div>

@@ -1,7 +1,7 @@
 import { AcpRpcError, ProblemError } from "sandbox-agent";
 import { describe, expect, test } from "vitest";
 import { matches } from "../sessions/sessions-store.js";
-import { noWishes, readMcp, requestOf } from "../sessions/wishes.js";
+import { newServer, noWishes, readMcp, requestOf, serverOf, serversIn, type ServerWish } from "../sessions/wishes.js";
 import { emptyForm, fieldsOf, formContent } from "../inbox/form.js";
 import { age, bytes, count, money, relativeTo } from "../kit/text.js";
 import { explain, explainAddress, explainSilence } from "./explain.js";
@@ -46,14 +46,21 @@ describe("explanations name the flag", () => {
 
 describe("a new session", () => {
   test("the form is the request", () => {
-    expect(requestOf({ ...noWishes, agent: "mock", cwd: " /w ", model: "m", env: "A=1\nB=x=y", skills: "/s", own: true, mcp: '{"mcpServers":{"d":{"command":"run","env":{"K":"v"}},"w":{"url":"https://x"}}}' }).params).toEqual({
+    expect(requestOf({ ...noWishes, agent: "mock", cwd: " /w ", model: "m", env: "A=1\nB=x=y", skills: "/s", own: true, mcp: serversIn('{"mcpServers":{"d":{"command":"run","env":{"K":"v"}},"w":{"url":"https://x"}}}') as ServerWish[] }).params).toEqual({
       agent: "mock", cwd: "/w", model: "m", env: { A: "1", B: "x=y" }, skills: { paths: ["/s"] }, isolation: "session",
       mcpServers: [{ name: "d", command: "run", args: [], env: [{ name: "K", value: "v" }] }, { type: "http", name: "w", url: "https://x", headers: [] }],
     });
   });
   test("what is wrong is said by field", () => {
-    expect(Object.keys(requestOf({ ...noWishes, cwd: "here", env: "novalue", skills: "rel", mcp: "{" }).problems).sort()).toEqual(["cwd", "env", "mcp", "skills"]);
+    expect(Object.keys(requestOf({ ...noWishes, cwd: "here", env: "novalue", skills: "rel", mcp: [newServer()] }).problems).sort()).toEqual(["cwd", "env", "mcp", "skills"]);
     expect(readMcp('{"x":{}}')).toContain("neither");
+    // What a file says comes into the form, and out of it again.
+    const text = '[{"name":"a","command":"run","args":["x y","--z"],"env":[{"name":"K","value":"v=w"}]},{"type":"sse","name":"b","url":"https://x/y","headers":[{"name":"Authorization","value":"Bearer: t"}]}]';
+    expect((serversIn(text) as ServerWish[]).map(serverOf)).toEqual(JSON.parse(text));
+    for (const [bad, why] of [["{", "not JSON"], ["{}", "no server"], ["[1]", "an object"], ['{"a":null}', "an object"], ["[]", "no server"]] as const) expect(serversIn(bad), bad).toContain(why);
+    expect([newServer({ name: "x" }), newServer({ name: "x", command: "y", env: "no" }), newServer({ name: "x", kind: "http", url: "ftp://x" }), newServer({ name: "x", kind: "http", url: "http://x", headers: "no" })].map(serverOf).every((r) => typeof r === "string")).toBe(true);
+    const twice = requestOf({ ...noWishes, cwd: "/w", mcp: [newServer({ name: "x", command: "a" }), newServer({ name: " x", command: "b" })] });
+    expect([twice.params, twice.problems.mcp]).toEqual([undefined, "Server “x”: There is another server with the name x."]);
   });
 });
 
