@@ -86,6 +86,7 @@ func (r *Runtime) Connect(ctx context.Context, m acp.Message, o acp.ConnectOptio
 	if err != nil {
 		return nil, acp.Reply{}, err
 	}
+	p.Reserve()
 	c.process.Store(p)
 	c.Touch()
 	r.mu.Lock()
@@ -167,7 +168,7 @@ func (c *Client) Close() {
 	delete(c.r.clients, c.ID())
 	c.r.mu.Unlock()
 	if p := c.process.Swap(nil); p != nil {
-		p.Release()
+		p.Unreserve()
 	}
 	if c.onClose != nil {
 		c.onClose(c.ID())
@@ -218,10 +219,11 @@ func (c *Client) restart(ctx context.Context) (*agents.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Reserve()
 	if c.Closed() {
-		p.Release()
+		p.Unreserve()
 	} else if old := c.process.Swap(p); old != nil {
-		old.Release()
+		old.Unreserve()
 	}
 	return p, nil
 }

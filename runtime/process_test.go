@@ -546,3 +546,43 @@ func TestProcess_HangsAndIsReplaced(t *testing.T) {
 		})
 	}
 }
+
+// An agent that ignores cancel and answers everything else ends with the session that it
+// works for, though its client stays connected.
+func TestProcess_DeafWhileItsClientStays(t *testing.T) {
+	for _, how := range []string{"session/close", "session/delete", "_sandboxagent/session/terminate"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{},"delete":{}}}`}
+				a.handle = func(c *fakeConn, m acp.Message) {
+					switch m.Method() {
+					case acp.MethodSessionNew:
+						c.newSession(m)
+					case acp.MethodSessionClose, acp.MethodSessionDelete:
+						c.result(m, `{}`)
+					}
+				}
+				r, err := New(Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = r.Shutdown(context.Background()) }()
+				tc := connect(t, r, "")
+				s := tc.session()
+				turn := tc.request("session/prompt", prompt(s, "x"))
+				synctest.Wait()
+				ended := tc.request(how, `{"sessionId":"`+s+`"}`)
+				tc.until(turn)
+				tc.until(ended)
+				time.Sleep(time.Minute)
+				if n := len(r.agents.Find("fake").Processes()); n != 0 {
+					t.Errorf("%d processes live on", n)
+				}
+				if tc.session() == "" || a.opened() != 2 {
+					t.Errorf("%d processes were started", a.opened())
+				}
+				tc.close()
+			})
+		})
+	}
+}

@@ -59,16 +59,17 @@ type Process struct {
 	turnover atomic.Uint64 // grows when a route is taken away or replaced; mu guards the change
 	retired  atomic.Bool   // it is given no more sessions
 
-	mu      sync.Mutex
-	state   state
-	cause   error // why it is ending
-	holds   int   // connections, sessions and callers that need it
-	idleAt  awake.Moment
-	lastID  int64
-	pending map[int64]*pending
-	routes  map[string]Receiver // by the JSON token of the agent's session id
-	early   early
-	hosted  map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
+	mu       sync.Mutex
+	state    state
+	cause    error // why it is ending
+	holds    int   // connections, sessions and callers that need it
+	reserved int   // of them those of connections, for sessions that are to come
+	idleAt   awake.Moment
+	lastID   int64
+	pending  map[int64]*pending
+	routes   map[string]Receiver // by the JSON token of the agent's session id
+	early    early
+	hosted   map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
 }
 
 // Capabilities is what the agent said in initialize, as far as the gateway acts on it.
@@ -153,6 +154,30 @@ func (p *Process) Release() {
 	p.releaseLocked()
 }
 
+// Reserve makes of a hold one for sessions that are to come: it does not keep a process
+// that has retired. Unreserve undoes the hold.
+func (p *Process) Reserve() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reserved++
+}
+
+// Unreserve undoes a hold that Reserve was called for.
+func (p *Process) Unreserve() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reserved--
+	p.releaseLocked()
+}
+
+// neededLocked reports whether somebody needs the process.
+func (p *Process) neededLocked() bool {
+	if p.retired.Load() {
+		return p.holds > p.reserved
+	}
+	return p.holds > 0
+}
+
 func (p *Process) releaseLocked() {
 	p.holds--
 	p.idleAt = awake.Now()
@@ -209,7 +234,7 @@ func (p *Process) endUnused() bool {
 	for _, k := range p.pending {
 		owes = owes || !k.dropped
 	}
-	if p.state != running || p.holds > 0 || owes || p.idleAt.Ago() <= linger {
+	if p.state != running || p.neededLocked() || owes || p.idleAt.Ago() <= linger {
 		p.mu.Unlock()
 		return false
 	}

@@ -128,10 +128,21 @@ func TestProcess_UnusedOnesEnd(t *testing.T) {
 			t.Errorf("the request ended with %v", err)
 		}
 		again, err := a.Process(t.Context(), needs)
-		if err != nil || again != p {
-			t.Fatalf("another process was started: %v", err)
+		if err != nil || again == p {
+			t.Fatalf("a process that does not answer was given again: %v", err)
 		}
-		again.Release()
+		set.EndUnused()
+		if p.Alive() {
+			t.Error("a process that does not answer lives on without need")
+		}
+		p = again
+		again.Reserve() // for a connection
+		time.Sleep(time.Minute)
+		set.EndUnused()
+		if !p.Alive() {
+			t.Error("a process was ended that a connection is to use")
+		}
+		again.Unreserve()
 		set.EndUnused()
 		if !p.Alive() {
 			t.Error("a process was ended that was needed a moment ago")

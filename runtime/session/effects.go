@@ -165,7 +165,9 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 	case giveUpStart:
 		s.giveUp()
 	case retireProcess:
-		eff.link.p.Retire()
+		if eff.link != nil {
+			eff.link.p.Retire()
+		}
 	case release:
 		x.then(func() { s.set.o.Tasks.Go(func() { s.release(eff.link, eff.goal) }) })
 	case runRequest:

@@ -223,8 +223,8 @@ func (m *machine) on(e event) []effect {
 		if t := m.turn; t != nil && e.turn == t && (m.life == stopping || t.phase == cancelling && m.hosting == serving) {
 			m.do(effect{do: failCalls, reason: "the agent did not end the call when it was cancelled"})
 			m.end(t, nil, e.err)
+			m.do(effect{do: retireProcess, link: m.link}) // it may be deaf to others, too
 			if m.life == open {
-				m.do(effect{do: retireProcess, link: m.link})
 				m.release()
 			}
 			m.proceed()
