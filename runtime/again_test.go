@@ -151,3 +151,50 @@ func TestTurn_AskedAgainLate(t *testing.T) {
 		t.Errorf("forgotten: %q", got)
 	}
 }
+
+// A prompt that an earlier gateway has taken is not run again by the next one: who asks is
+// told how it ended, or that it was interrupted.
+func TestTurn_AskedAgainAfterAKill(t *testing.T) {
+	a, dir := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}, t.TempDir()
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	ask := func(tc *testClient, name string) acp.ID {
+		return tc.request("session/prompt", namedPrompt(s, name, "x"))
+	}
+	answer := func(text string) { a.conn().result(a.conn().next(t, "session/prompt"), text) }
+	done := ask(tc, "done")
+	answer(`{"stopReason":"max_tokens"}`)
+	tc.until(done)
+	failed := ask(tc, "failed")
+	p := a.conn().next(t, "session/prompt")
+	a.conn().send(`{"jsonrpc":"2.0","id":` + string(p.ID()) + `,"error":{"code":-32000,"message":"no"}}`)
+	tc.until(failed)
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.State == "idle" })
+	ask(tc, "cut")
+	a.conn().next(t, "session/prompt")
+	a.conn().chunk("native-1", "tick")
+	tc.next()
+
+	after := t.TempDir()
+	copyDir(t, after, dir)
+	b := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	next := newRuntime(t, after, b)
+	again := connect(t, next, "")
+	again.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+	for name, want := range map[string]string{"done": `"max_tokens"`, "failed": `"no"`, "cut": "interrupted"} {
+		if _, res := again.until(ask(again, name)); !strings.Contains(string(res.Frame()), want) {
+			t.Errorf("%s is answered with %s", name, res.Frame())
+		}
+	}
+	if n := b.opened(); n > 1 {
+		t.Errorf("%d processes were started", n)
+	}
+	// Another one runs.
+	id := ask(again, "new")
+	b.conn().result(b.conn().next(t, "session/resume"), `{}`)
+	b.conn().result(b.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	if _, res := again.until(id); !strings.Contains(string(res.Frame()), "end_turn") {
+		t.Errorf("the new one is answered with %s", res.Frame())
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 )
 
 // A log that cannot be opened refuses work with the reason, and is opened when
@@ -244,5 +245,37 @@ func TestLog_OfANewerVersion(t *testing.T) {
 	tc.call("session/delete", `{"sessionId":"`+s+`"}`)
 	if _, err := os.Stat(filepath.Join(dir, "sessions", s)); !os.IsNotExist(err) {
 		t.Errorf("of the deleted session there is something left: %v", err)
+	}
+}
+
+// The record of a session is lost whose agent has said something before it answered
+// session/new, as Claude Code does. Its log has a copy: the session is there, and has the
+// mode that it was made with.
+func TestRecord_LostOfAnAgentThatSpeaksFirst(t *testing.T) {
+	early := &fakeAgent{id: "fake"}
+	early.handle = func(c *fakeConn, m acp.Message) {
+		if m.Method() == acp.MethodSessionNew {
+			c.chunk("native-1", "hello") // the first message of its session
+			c.newSession(m)
+		}
+	}
+	dir := t.TempDir()
+	r := openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(early), DefaultAgent: "fake"})
+	tc := connect(t, r, "")
+	s := rawjson.MemberString([]byte(tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"title":"mine"}}}`)), "sessionId")
+	waitFor(t, r, s, func(i SessionInfo) bool { return i.EventCount > 0 })
+	after := t.TempDir()
+	copyDir(t, after, dir) // as it is after a kill
+	records, err := filepath.Glob(filepath.Join(after, "sessions", "*", "session.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("%q, %v", records, err)
+	}
+	if err := os.Truncate(records[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	next := openRuntime(t, Options{DataDir: after, Adapters: adaptersOf(&fakeAgent{id: "fake"}), DefaultAgent: "fake"})
+	info, err := next.Session(s)
+	if err != nil || info.Title != "mine" || info.Cwd != "/tmp" {
+		t.Errorf("it is %+v, %v", info, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // ownerFile holds the mark of the gateway that uses a data directory.
@@ -28,13 +29,29 @@ func TakeOver(dataDir string) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return fmt.Errorf("note this gateway: %w", err)
 	}
-	// The mark is written anew, not in place: a torn one would match nothing.
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, []byte(owner+"\n"), 0o600); err != nil {
-		return fmt.Errorf("note this gateway: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := noteOwner(path, []byte(owner+"\n"), len(b)); err != nil {
 		return fmt.Errorf("note this gateway: %w", err)
 	}
 	return nil
+}
+
+// noteOwner writes a mark anew, not in place: a torn one would match nothing. On a full
+// disk it is written over the one that is there, if that has the same length: people need
+// the gateway to make room.
+func noteOwner(path string, mark []byte, there int) error {
+	tmp := path + ".tmp"
+	err := os.WriteFile(tmp, mark, 0o600)
+	if err == nil {
+		return os.Rename(tmp, path)
+	}
+	_ = os.Remove(tmp)
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || there != len(mark) {
+		return err
+	}
+	f, ferr := os.OpenFile(path, os.O_WRONLY, 0)
+	if ferr != nil {
+		return errors.Join(err, ferr)
+	}
+	_, ferr = f.WriteAt(mark, 0)
+	return errors.Join(ferr, f.Close())
 }

@@ -83,6 +83,9 @@ func describe(program, name string, p platform, version string, packages []npmPa
 	}
 	for _, n := range packages {
 		c := library(n.Name, n.Version, "pkg:npm/"+strings.Replace(n.Name, "@", "%40", 1)+"@"+n.Version)
+		if n.License == "" {
+			n.License = unnamed[n.Name]
+		}
 		if n.License != "" {
 			c.Licenses = []license{{n.License}}
 		}
@@ -109,6 +112,9 @@ func describe(program, name string, p platform, version string, packages []npmPa
 	}
 	return b.Bytes(), nil
 }
+
+// unnamed are licenses of packages whose manifest names none, by what their license file says.
+var unnamed = map[string]string{"khroma": "MIT"}
 
 func library(name, version, purl string) component {
 	return component{Type: "library", Ref: purl, Name: name, Version: version, PURL: purl}

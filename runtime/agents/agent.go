@@ -68,6 +68,13 @@ func (b *Backoff) failed() {
 	b.notUntil = time.Now().Add(min(backoffFirst<<min(b.failures-1, 10), backoffMax))
 }
 
+// worked forgets the failures: a process has done what it is for.
+func (b *Backoff) worked() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures, b.notUntil = 0, time.Time{}
+}
+
 // died counts the death of a process that had lived for so long. The first early
 // one is met by an immediate restart.
 func (b *Backoff) died(after time.Duration) {

@@ -154,6 +154,14 @@ func (p *Process) Release() {
 	p.releaseLocked()
 }
 
+// Worked says that the agent has ended a turn well: if its process dies later, the next one
+// is started at once.
+func (p *Process) Worked() {
+	if b := p.needs.Backoff; b != nil {
+		b.worked()
+	}
+}
+
 // Reserve makes of a hold one for sessions that are to come: it does not keep a process
 // that has retired. Unreserve undoes the hold.
 func (p *Process) Reserve() {

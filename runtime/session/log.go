@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"slices"
@@ -67,16 +68,20 @@ func (s *Session) Writable() error {
 // Keep writes down a session that was just made, so that nothing of it is lost
 // once somebody knows of it.
 func (s *Session) Keep() error {
+	s.saving.Lock() // when the agent has said something, another writes it, too
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
-	if err := s.set.store.save(rec, s.set.o.Fsync != "never"); err != nil {
+	err := s.set.store.save(rec, s.set.o.Fsync != "never")
+	s.saving.Unlock()
+	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the session cannot be kept")
 	}
 	l, err := s.openLog()
 	if err == nil {
 		err = l.Begin()
 	}
+	s.born.Store(nil)
 	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the log of the session cannot be made")
 	}
@@ -115,7 +120,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
 		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
-		Reached: s.reached, Bound: s.bound, ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: func() []byte { return s.set.store.about(s.id) },
+		Reached: s.reached, Bound: s.bound, ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: s.aboutLog,
 	}
 	if s.set.store.dir == "" {
 		o.Memory = 64 << 20 // it is all there is
@@ -127,6 +132,26 @@ func (s *Session) logOptions() journal.Options {
 		o.Sync = journal.SyncNever
 	}
 	return o
+}
+
+// aboutLog returns the record as the log keeps it, so that it can be made again. The agent
+// may say something before it is on the disk.
+func (s *Session) aboutLog() []byte {
+	if b := s.set.store.about(s.id); b != nil {
+		return b
+	}
+	rec := s.born.Load()
+	if rec == nil {
+		return nil
+	}
+	about := *rec
+	about.Version = recordVersion
+	b, err := json.Marshal(about)
+	if err != nil {
+		s.log.Warn("copy the session's record to its log", "err", err)
+		return nil
+	}
+	return b
 }
 
 // damaged is the notification that clients get in the place of entries that the

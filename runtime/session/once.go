@@ -6,6 +6,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -35,6 +36,72 @@ func (t *turn) readName() {
 	}
 	blocks, _ := rawjson.Member(t.prompt.Params(), "prompt")
 	t.named = &named{name: bytes.Clone(name), sum: sha256.Sum256(blocks), turn: t}
+}
+
+// recalled bounds how far back the log is read for prompts that an earlier gateway has
+// taken.
+const recalled = 5_000 // entries
+
+// recallNamed has the prompts be known that an earlier gateway has taken: once, before the
+// first one with a name.
+func (s *Session) recallNamed() {
+	s.recall.Do(func() {
+		if s.madeHere {
+			return
+		}
+		log := s.Log()
+		cur := log.Cursor(max(log.Oldest(), log.Last()-min(log.Last(), recalled)) - 1)
+		var known machine
+		for {
+			batch, err := cur.Next(nil, 256<<10)
+			if err != nil {
+				s.log.Warn("look for prompts in the log", "err", err)
+			}
+			if err != nil || len(batch) == 0 {
+				break
+			}
+			for _, e := range batch {
+				if e.Kind != journal.Client && e.Kind != journal.TurnEnd {
+					continue
+				}
+				if m, err := acp.Parse(e.Frame); err == nil {
+					known.recallEntry(e.Seq, &m)
+				}
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.m.named = append(known.named, s.m.named...)
+		s.m.named = s.m.named[max(0, len(s.m.named)-maxNamed):]
+	})
+}
+
+// recallEntry takes a prompt, or the end of one, from the log.
+func (m *machine) recallEntry(seq uint64, e *acp.Message) {
+	if e.Method() == acp.MethodSessionPrompt {
+		t := &turn{prompt: *e}
+		if t.readName(); t.named != nil {
+			n := t.named
+			n.seq = seq
+			interrupted := acp.NewError("0", acp.Errorf(acp.CodeInternal, "the turn was interrupted: the gateway was started anew"))
+			n.over(&interrupted) // unless its end follows
+			m.remember(t)
+		}
+		return
+	}
+	name, _ := rawjson.Member(e.Params(), "promptId")
+	for _, n := range m.named {
+		if !bytes.Equal(n.name, name) {
+			continue
+		}
+		if failure, ok := rawjson.Member(e.Params(), "error"); ok {
+			end := acp.NewErrorRaw("0", failure)
+			n.over(&end)
+		} else if result, ok := rawjson.Member(e.Params(), "result"); ok {
+			end := acp.NewResult("0", result)
+			n.over(&end)
+		}
+	}
 }
 
 // before returns the prompt that t repeats, nil if it repeats none.

@@ -38,6 +38,9 @@ type Session struct {
 	lostCalls sync.Once               // of EndLostCalls
 	early     atomic.Pointer[summary] // of what the log had when it was opened; nil where the record has it
 	whole     bool                    // the record has it
+	madeHere  bool                    // by this gateway, since it started
+	recall    sync.Once               // of prompts that an earlier gateway has taken
+	born      atomic.Pointer[record]  // of a session that was just made, until its record is on disk
 	reached   uint64                  // the newest event of the log when the gateway started, as the record knows it
 	bound     uint64                  // and up to which number more may have been given
 
@@ -73,6 +76,10 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
 		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+	}
+	if h == starting {
+		s.madeHere = true
+		s.born.Store(&rec)
 	}
 	switch {
 	case rec.Ended != nil:

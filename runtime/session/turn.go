@@ -50,7 +50,9 @@ var cancelledResult = []byte(`{"stopReason":"cancelled"}`)
 func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Message, n agents.Needs) {
 	s.EndLostCalls()
 	t := &turn{req: req, needs: n, prompt: m.Clone(), stale: s.overtaken(), span: observe.NoSpan{}}
-	t.readName()
+	if t.readName(); t.named != nil {
+		s.recallNamed()
+	}
 	t.held = len(t.prompt.Frame())
 	s.set.prompts.Count(t.held) // what is there already; at the bound no more arrives
 	req.OnWithdraw(func(context.Context) { s.handle(event{kind: withdrawn, turn: t}) })
@@ -109,6 +111,9 @@ func (s *Session) giveLocked(t *turn, l *link) error {
 	id, err := l.p.Prompt(l.native,
 		func(id acp.ID) acp.Message { return observe.WithTrace(prompt.Rewritten(id, native), t.span) },
 		func(res *acp.Message, err error) {
+			if err == nil && res.Err() == nil {
+				l.p.Worked()
+			}
 			if err == nil && !l.p.OwnLogin() {
 				l.p.Agent().LearnAuth(acp.MethodSessionPrompt, res.Err())
 			}
