@@ -718,3 +718,37 @@ func TestDelete_AgentThatStartsSlowly(t *testing.T) {
 		})
 	}
 }
+
+// What a client asks for on one connection happens in that order, also when others ask
+// beside it: a session that is closed and loaded again is open.
+func TestClose_AndLoadAtOnce(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true,"sessionCapabilities":{"close":{},"resume":{}}}`}
+	a.handle = func(c *fakeConn, m acp.Message) {
+		switch m.Method() {
+		case acp.MethodSessionNew:
+			c.newSession(m)
+		case acp.MethodSessionClose, acp.MethodSessionLoad, acp.MethodSessionResume:
+			c.result(m, `{}`)
+		case acp.MethodSessionPrompt:
+			c.result(m, `{"stopReason":"end_turn"}`)
+		}
+	}
+	r := newRuntime(t, t.TempDir(), a)
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	for range 60 {
+		s := other.session()
+		about := `{"sessionId":"` + s + `","cwd":"/tmp","mcpServers":[]}`
+		closed := tc.request("session/close", about)
+		loaded := tc.request("session/load", about)
+		beside := other.request("session/load", about)
+		for open := 2; open > 0; { // the answers travel beside each other
+			if m := tc.next(); m.IsResponse() && (m.ID() == closed || m.ID() == loaded) {
+				open--
+			}
+		}
+		other.until(beside)
+		if _, res := tc.until(tc.request("session/prompt", prompt(s, "x"))); res.Err() != nil {
+			t.Fatalf("the session that was loaded takes no prompt: %s", res.Frame())
+		}
+	}
+}

@@ -59,8 +59,9 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 		c.Detach(s)
 		q.Result(nil, []byte("{}"))
 	case "_sandboxagent/session/terminate":
+		terminated := s.BeginTerminate("client")
 		c.r.tasks.Go(func() {
-			already, end, err := s.Terminate(c.r.ctx, "client")
+			already, end, err := terminated(c.r.ctx)
 			if err != nil {
 				q.Fail(nil, err)
 				return

@@ -141,7 +141,8 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 		}
 	case acp.MethodSessionClose:
 		if s := c.sessionOf(q, m); s != nil {
-			c.r.tasks.Go(func() { c.closeSession(q, s) })
+			closed := s.BeginClose() // before the client's next request, such as a load
+			c.r.tasks.Go(func() { c.closeSession(q, s, closed) })
 		}
 	case acp.MethodSessionDelete:
 		if m.HasSession() && c.r.sessions.Find(m.Session()) == nil {
@@ -149,7 +150,8 @@ func (c *Client) request(ctx context.Context, m *acp.Message, sink chan acp.Repl
 			return
 		}
 		if s := c.sessionOf(q, m); s != nil {
-			c.r.tasks.Go(func() { q.Finish(nil, s.Delete(c.r.ctx)) })
+			deleted := s.BeginDelete()
+			c.r.tasks.Go(func() { q.Finish(nil, deleted(c.r.ctx)) })
 		}
 	case acp.MethodSessionFork:
 		if s := c.sessionOf(q, m); s != nil {

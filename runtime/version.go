@@ -155,8 +155,8 @@ func (c *Client) raise(q *viewer.Request, id string) {
 
 // closeSession closes a session for the client. In version 2 the client is told nothing
 // of it after the answer.
-func (c *Client) closeSession(q *viewer.Request, s *session.Session) {
-	err := s.Close(c.r.ctx)
+func (c *Client) closeSession(q *viewer.Request, s *session.Session, closed func(context.Context) error) {
+	err := closed(c.r.ctx)
 	if err == nil {
 		c.awaitEnd(s)
 		if c.Capabilities().Two() {

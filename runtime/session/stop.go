@@ -13,33 +13,49 @@ import (
 )
 
 // Close ends the session's work and gives its process back. Open opens it again.
-func (s *Session) Close(ctx context.Context) error {
-	_, err := s.stop(ctx, closed, "")
-	return err
+func (s *Session) Close(ctx context.Context) error { return s.BeginClose()(ctx) }
+
+// BeginClose begins to close the session: what a client asks for next meets a session that
+// stops. The function returned waits until it is closed.
+func (s *Session) BeginClose() (await func(ctx context.Context) error) {
+	stopped := s.beginStop(closed, "")
+	return func(ctx context.Context) error {
+		_, err := stopped(ctx)
+		return err
+	}
 }
 
-// Terminate ends the session for good; its events stay readable. already says that
-// it had ended before.
-func (s *Session) Terminate(ctx context.Context, by string) (already bool, end EndInfo, err error) {
-	already, err = s.stop(ctx, ended, by)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rec.Ended != nil {
-		end = *s.rec.Ended
+// BeginTerminate begins to end the session for good; its events stay readable. already says
+// that it had ended before.
+func (s *Session) BeginTerminate(by string) (await func(ctx context.Context) (already bool, end EndInfo, err error)) {
+	stopped := s.beginStop(ended, by)
+	return func(ctx context.Context) (already bool, end EndInfo, err error) {
+		already, err = stopped(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.rec.Ended != nil {
+			end = *s.rec.Ended
+		}
+		return already, end, err
 	}
-	return already, end, err
 }
 
 // Delete ends the session and removes everything of it.
-func (s *Session) Delete(ctx context.Context) error {
-	already, err := s.stop(ctx, deleted, "")
-	if already {
-		return notFound(s.id)
+func (s *Session) Delete(ctx context.Context) error { return s.BeginDelete()(ctx) }
+
+// BeginDelete is to Delete as BeginClose is to Close.
+func (s *Session) BeginDelete() (await func(ctx context.Context) error) {
+	stopped := s.beginStop(deleted, "")
+	return func(ctx context.Context) error {
+		already, err := stopped(ctx)
+		if already {
+			return notFound(s.id)
+		}
+		return err
 	}
-	return err
 }
 
-func (s *Session) stop(ctx context.Context, goal life, by string) (already bool, err error) {
+func (s *Session) beginStop(goal life, by string) (await func(ctx context.Context) (already bool, err error)) {
 	s.EndLostCalls()
 	type result struct {
 		already bool
@@ -47,11 +63,13 @@ func (s *Session) stop(ctx context.Context, goal life, by string) (already bool,
 	}
 	ch := make(chan result, 1)
 	s.handle(event{kind: stopped, goal: goal, by: by, done: func(already bool, err error) { ch <- result{already, err} }})
-	select {
-	case r := <-ch:
-		return r.already, r.err
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
+	return func(ctx context.Context) (already bool, err error) {
+		select {
+		case r := <-ch:
+			return r.already, r.err
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
 	}
 }
 
