@@ -198,3 +198,20 @@ func TestTurn_AskedAgainAfterAKill(t *testing.T) {
 		t.Errorf("the new one is answered with %s", res.Frame())
 	}
 }
+
+// An answer that is too large to be kept is not given again; the prompt is not run either.
+func TestTurn_AskedAgainForALargeAnswer(t *testing.T) {
+	a := &fakeAgent{}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	large := `{"stopReason":"end_turn","_meta":{"x":"` + strings.Repeat("x", 20<<10) + `"}}`
+	id := tc.request("session/prompt", namedPrompt(s, "p", "x"))
+	a.conn().result(a.conn().next(t, "session/prompt"), large)
+	if _, res := tc.until(id); string(res.Result()) != large {
+		t.Fatalf("answered with %.200s", res.Frame())
+	}
+	if e := tc.callErr("session/prompt", namedPrompt(s, "p", "x")); !strings.Contains(e.Message, "it is in the session's log") {
+		t.Errorf("asked again: %v", e)
+	}
+}

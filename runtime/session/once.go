@@ -157,7 +157,7 @@ func (s *Session) joinLocked(t *turn, x *after) {
 }
 
 // maxEnd is how large an answer may be that is kept for who asks again.
-const maxEnd = 64 << 10
+const maxEnd = 16 << 10
 
 // over keeps how the prompt ended.
 func (n *named) over(end *acp.Message) {
