@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
+import { connected, inaccessible, phone, picture, storyAgent, theme, World, type Page } from "./world.js";
 
 const token = "inspector-Secret-4711";
 
@@ -49,7 +49,7 @@ let world: World;
 let registry: Registry;
 beforeAll(async () => {
   registry = await Registry.start();
-  world = await World.start(["--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
+  world = await World.start([...storyAgent, "--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
 });
 afterAll(async () => {
   await world?.stop();
@@ -145,6 +145,66 @@ test("everything that goes over the wire is seen, searched, copied and exported 
   await page.getByRole("button", { name: "Pause" }).click();
   await page.getByRole("button", { name: "Clear" }).click();
   await page.getByText("Nothing is recorded").waitFor();
+});
+
+test("frames are held against the schema, sent again, and compared", async () => {
+  const page = await at("#/wire");
+  const list = page.getByRole("listbox", { name: "Traffic" });
+  const entry = page.getByRole("region", { name: "Entry" });
+  const search = page.getByRole("searchbox", { name: "Search" });
+  const params = page.getByRole("textbox", { name: "Params" });
+  await page.getByRole("button", { name: "Send a request" }).click();
+  const ask = async (method: string, value: object) => {
+    await page.getByRole("combobox", { name: "Method" }).fill(method);
+    await params.fill(JSON.stringify(value));
+    await page.keyboard.press("Control+Enter");
+  };
+  await ask("session/new", { cwd: "/tmp", mcpServers: [], _meta: { "sandboxagent.dev": { agent: "story" } } });
+  const { sessionId } = JSON.parse((await page.getByLabel("Result").textContent()) ?? "") as { sessionId: string };
+  await ask("session/prompt", { sessionId, prompt: [{ type: "text", text: "wrong" }] });
+  await page.getByLabel("Result").getByText("stopReason").waitFor();
+  await page.keyboard.press("Escape");
+  // Of all that went over the wire one frame is wrong, and says where.
+  await page.getByRole("radio", { name: "ACP" }).check();
+  await list.getByText("1 violation of the schema").waitFor({ state: "attached" });
+  expect(await page.locator(".wire-wrong").count()).toBe(1);
+  await list.getByRole("option", { name: /usage_update/ }).click();
+  await entry.getByText("1 violation of the schema of version").waitFor();
+  await entry.getByText("/params/update/used").waitFor();
+  await entry.getByText("is a string, and has to be an integer").waitFor();
+  await bothThemes(page, "wire-violation");
+  // A prompt is sent again, changed; the dialog says what that does.
+  await search.fill('"method":"session/prompt"');
+  await list.getByRole("option").click();
+  await entry.getByText("It fits the schema of version").waitFor();
+  await entry.getByText(/first update after .* answered after/).or(entry.getByText(/answered after/)).first().waitFor();
+  await entry.getByRole("button", { name: "Send again" }).click();
+  const dialog = page.getByRole("dialog", { name: "Send a request again" });
+  await dialog.getByText("It starts another turn").waitFor();
+  expect(JSON.parse(await params.inputValue())).toEqual({ sessionId, prompt: [{ type: "text", text: "wrong" }] });
+  await bothThemes(page, "wire-again");
+  await params.fill((await params.inputValue()).replace("wrong", "changed"));
+  await page.keyboard.press("Control+Enter");
+  await dialog.getByLabel("Result").waitFor();
+  await page.keyboard.press("Escape");
+  // Two entries are compared.
+  await expect.poll(() => list.getByRole("option").count()).toBe(2);
+  await entry.getByRole("button", { name: "Compare with" }).click();
+  await entry.getByText("Choose another entry in the list.").waitFor();
+  await list.getByRole("option").last().click();
+  const comparison = page.getByRole("region", { name: "Comparison" });
+  await comparison.locator(".del").getByText('"text": "wrong"').waitFor();
+  await comparison.locator(".add").getByText('"text": "changed"').waitFor();
+  await bothThemes(page, "wire-compare");
+  await comparison.getByRole("button", { name: "Swap" }).click();
+  await comparison.locator(".add").getByText('"text": "wrong"').waitFor();
+  await comparison.getByRole("button", { name: "Stop comparing" }).click();
+  await entry.waitFor();
+  // What cannot be sent again says why.
+  await search.fill('"method":"initialize"');
+  await list.getByRole("option").first().click();
+  await entry.getByText("A connection is initialized once.").waitFor();
+  expect(await entry.getByRole("button", { name: "Send again" }).count()).toBe(0);
 });
 
 test("an agent is installed before everybody's eyes, and removed", async () => {

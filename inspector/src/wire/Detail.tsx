@@ -1,20 +1,23 @@
 import { useState } from "react";
 import { Button, CopyButton, IconButton, Segmented } from "../kit/controls.js";
 import { Json } from "../kit/json.js";
-import { Badge } from "../kit/show.js";
-import { bytes } from "../kit/text.js";
+import { Badge, Notice } from "../kit/show.js";
+import { bytes, duration, plural } from "../kit/text.js";
 import { gateway } from "../state/page.js";
 import { useStore } from "../state/store.js";
 import { asCurl } from "./export.js";
+import { replayOf } from "./methods.js";
 import { rawOf, type Row } from "./rows.js";
+import type { Finding } from "./schema.js";
 
-/** One entry, whole. */
-export function Detail({ row, onClose, onGo }: { row: Row; onClose: () => void; onGo: (n: number) => void }) {
+/** One entry, whole. `findings` is what the schema says of it, when that is known. */
+export function Detail({ row, findings, comparing, onClose, onGo, onCompare, onReplay }: { row: Row; findings: readonly Finding[] | undefined; /** It waits for another entry to be compared with. */ comparing: boolean; onClose: () => void; onGo: (n: number) => void; onCompare: () => void; onReplay: () => void }) {
   const [form, setForm] = useState<"pretty" | "raw">("pretty");
   const { endpoint, hasToken, agent } = useStore(gateway);
   const raw = rawOf(row);
   const curl = asCurl(row.entry, endpoint, hasToken, agent);
   const { entry } = row;
+  const replay = entry.kind === "frame" && row.sent ? replayOf(row.kind, row.title) : undefined;
   return (
     <section className="wire-detail" aria-label="Entry">
       <header className="row">
@@ -25,20 +28,41 @@ export function Detail({ row, onClose, onGo }: { row: Row; onClose: () => void; 
         <Badge tone={row.failed ? "bad" : "plain"}>{row.kind}</Badge>
         <span className="soft">{row.sent ? "sent" : "received"} {new Date(entry.at).toISOString()}{entry.kind === "frame" ? ` · ${entry.envelope.via} · ${bytes(raw.length)}` : ""}</span>
         {entry.kind === "frame" && entry.envelope.eventId !== undefined && <span className="soft">event {entry.envelope.eventId}</span>}
+        {row.firstUpdateMs !== undefined && <span className="soft">first update after {duration(row.firstUpdateMs)}</span>}
+        {row.answeredMs !== undefined && <span className="soft">answered after {duration(row.answeredMs)}</span>}
       </div>
       <div className="row">
         <Segmented small label="Form" value={form} onChange={setForm} options={[{ value: "pretty", label: "Pretty" }, { value: "raw", label: "Raw" }]} />
         <CopyButton text={entry.kind === "frame" ? raw : JSON.stringify(entry.request)} label="Copy as JSON" />
         {curl !== undefined && <CopyButton text={curl} label="Copy as curl" />}
         {row.partner !== undefined && <Button small tone="quiet" icon="wire" onClick={() => onGo(row.partner!)}>{row.kind === "response" ? "Its request" : "Its response"}</Button>}
+        {replay && "does" in replay && <Button small tone="quiet" icon="send" onClick={onReplay}>Send again…</Button>}
+        <Button small tone="quiet" icon="review" aria-pressed={comparing} onClick={onCompare}>Compare with…</Button>
         {row.session !== undefined && <a className="button quiet small" href={`#/sessions/${encodeURIComponent(row.session)}`}>Its session</a>}
       </div>
+      {comparing && <Notice tone="info"><p>Choose another entry in the list.</p></Notice>}
+      {replay && "not" in replay && <p className="small soft">{replay.not}</p>}
+      <Findings findings={findings} version={row.version} />
       <div className="wire-content">
         {entry.kind === "frame"
           ? form === "pretty" ? <Json value={entry.envelope.message} label="Message" /> : <pre className="json raw" tabIndex={0} aria-label="Message">{raw}</pre>
           : <Http form={form} exchange={entry.request} />}
       </div>
     </section>
+  );
+}
+
+/** What the protocol's schema says of a frame. */
+function Findings({ findings, version }: { findings: readonly Finding[] | undefined; version: number }) {
+  if (findings === undefined) return null;
+  const wrong = findings.filter((f) => f.wrong);
+  if (findings.length === 0) return <p className="small soft">It fits the schema of version {version} of ACP.</p>;
+  return (
+    <Notice tone={wrong.length > 0 ? "warn" : "info"} still title={wrong.length > 0 ? `${plural(wrong.length, "violation")} of the schema of version ${version} of ACP` : `Newer than the schema of version ${version} of ACP, which is legal`}>
+      <ul className="wire-findings">
+        {findings.map((f, i) => <li key={i}><code>{f.path === "" ? "the frame" : f.path}</code> {f.says}</li>)}
+      </ul>
+    </Notice>
   );
 }
 

@@ -2,8 +2,11 @@ import type { Envelope } from "sandbox-agent";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Traffic } from "../state/traffic.js";
 import { asCurl, capture, withoutSecrets } from "./export.js";
-import { draftOf, knownMethods, parseParams } from "./methods.js";
+import { comparable } from "./compare.js";
+import { draftOf, knownMethods, paramsAgain, parseParams, replayOf } from "./methods.js";
 import { WireRows } from "./rows.js";
+import type { Schema } from "./schema.js";
+import { Violations } from "./violations.js";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
@@ -29,8 +32,8 @@ test("responses carry the name of their request, also when ids are used twice", 
   say("received", { method: "session/update", params: { sessionId: "S", update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text: "hi" } } } });
   say("received", { id: "1", error: { code: -32000, message: "log in first" } });
   expect(titles()).toEqual([
-    "> request session/new", "< request session/request_permission rm -r", "> response session/request_permission result", "< response session/new result",
-    "> request session/prompt", "< notification session/update agent_message_chunk: hi", "< response session/prompt log in first",
+    "> request session/new", "< request session/request_permission rm -r", "> response session/request_permission result \u00b7 200 ms", "< response session/new result \u00b7 600 ms",
+    "> request session/prompt", "< notification session/update agent_message_chunk: hi", "< response session/prompt log in first \u00b7 400 ms",
   ]);
   const [first, ask, answer, made] = rows.get().rows;
   expect([first!.partner, made!.partner, ask!.partner, answer!.partner]).toEqual([made!.n, first!.n, answer!.n, ask!.n]);
@@ -119,4 +122,74 @@ test("every method has a draft that is JSON", () => {
   expect(draftOf("session/load", "S", "/w")).toContain('"/w"');
   expect(parseParams("{")).toHaveProperty("error");
   expect(parseParams("7")).toHaveProperty("error");
+});
+
+test("a request knows how long it took to the first update, and to its answer", () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "session/prompt", params: { sessionId: "A" } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "user_message", messageId: "m" } } });
+  say("received", { method: "session/update", params: { sessionId: "B", update: { sessionUpdate: "agent_message_chunk" } } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "agent_message_chunk" } } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "agent_message_chunk" } } });
+  say("received", { id: 1, result: {} });
+  expect(rows.get().rows[0]).toMatchObject({ firstUpdateMs: 600, answeredMs: 1000 });
+});
+
+test("each frame is of the version that its connection came to", () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "initialize", params: { protocolVersion: 2 } });
+  say("received", { id: 1, result: { protocolVersion: 1 } });
+  say("sent", { id: 2, method: "session/list" });
+  say("sent", { id: 1, method: "initialize", params: { protocolVersion: 2 } });
+  say("received", { id: 1, result: { protocolVersion: 2 } });
+  expect(rows.get().rows.map((r) => r.version)).toEqual([2, 1, 1, 2, 2]);
+});
+
+test("two frames are compared by their members, not by the order of those", () => {
+  const [a, b] = comparable({ x: 1, list: [{ p: 1, q: 2 }], y: { c: 1, d: 2 } }, { y: { d: 2, c: 1 }, list: [{ q: 2, p: 1 }], x: 1 });
+  expect(b).toBe(a);
+  const [before, after] = comparable({ a: 1, b: 2 }, { c: 3, a: 1 });
+  expect([before, after]).toEqual(['{\n  "a": 1,\n  "b": 2\n}\n', '{\n  "a": 1,\n  "c": 3\n}\n']);
+});
+
+test("what is sent again says what it does, and is not taken for the same prompt", () => {
+  expect(replayOf("request", "session/prompt")).toEqual({ does: expect.stringContaining("another turn") as string });
+  expect(replayOf("notification", "session/cancel")).toEqual({ does: expect.stringContaining("runs now") as string });
+  expect(replayOf("request", "_my/own")).toEqual({ does: expect.stringContaining("a new request") as string });
+  for (const [kind, method] of [["response", "session/request_permission"], ["request", "initialize"], ["notification", "$/cancel_request"]] as const) expect(replayOf(kind, method), method).toHaveProperty("not");
+  expect(JSON.parse(paramsAgain({ sessionId: "S", _meta: { "sandboxagent.dev": { promptId: "p", agent: "x" }, own: 1 } }))).toEqual({ sessionId: "S", _meta: { own: 1, "sandboxagent.dev": { agent: "x" } } });
+  expect(JSON.parse(paramsAgain({ sessionId: "S", _meta: { "sandboxagent.dev": { promptId: "p" } } }))).toEqual({ sessionId: "S" });
+});
+
+test("frames in sight are checked, once, and what has left it before is not", async () => {
+  const { rows, say } = world();
+  for (let i = 0; i < 120; i++) say("sent", { id: i, method: "session/list" });
+  const seen: unknown[] = [];
+  let loads = 0;
+  const violations = new Violations(async () => {
+    loads++;
+    return { check: ({ message }: { message: { id: number } }) => (seen.push(message.id), message.id % 2 ? [] : [{ path: "/x", says: "is wrong", wrong: true }]) } as unknown as Schema;
+  });
+  const all = rows.get().rows;
+  violations.want(all);
+  violations.want(all.slice(100)); // scrolled on, before the schema was loaded
+  await vi.runAllTimersAsync();
+  expect(seen).not.toContain(60);
+  expect(violations.of(all[118]!)).toHaveLength(1);
+  expect(violations.of(all[119]!)).toEqual([]);
+  expect(violations.of(all[60]!)).toBeUndefined();
+  const before = seen.length;
+  violations.want(all.slice(100));
+  await vi.runAllTimersAsync();
+  expect([seen.length, loads]).toEqual([before, 1]);
+});
+
+test("without its schema nothing is checked, and the page says why", async () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "session/list" });
+  const violations = new Violations(() => Promise.reject(new Error("offline")));
+  violations.want(rows.get().rows);
+  await vi.runAllTimersAsync();
+  expect(violations.problem).toContain("offline");
+  expect(violations.of(rows.get().rows[0]!)).toBeUndefined();
 });
