@@ -13,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // Session describes one session.
@@ -79,6 +80,22 @@ func roomIn(ctx context.Context) func(bytes int) error {
 // Events returns up to limit events after a sequence number; 0 means 100. They are fewer
 // when they are large. Its memory is that of the share of ctx.
 func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int) (events []Event, hasMore bool, err error) {
+	return r.page(ctx, id, after, limit, func(*session.Session) (showing, error) { return asLogged, nil })
+}
+
+// showing adds to events what an entry is shown as.
+type showing func(e journal.Entry, events []Event) []Event
+
+// asLogged shows what the log has. What an agent said in version 2 is there in version 1, too.
+func asLogged(e journal.Entry, events []Event) []Event {
+	if e.Kind == journal.Second {
+		return events
+	}
+	return append(events, event(e))
+}
+
+// page returns what entries after one are shown as: all of an entry or nothing.
+func (r *Runtime) page(ctx context.Context, id string, after uint64, limit int, begin func(*session.Session) (showing, error)) (events []Event, hasMore bool, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return nil, false, noSession(id)
@@ -92,37 +109,46 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 	if err := s.Readable(); err != nil {
 		return nil, false, err
 	}
-	events = []Event{}
 	s.EndLostCalls()
+	show, err := begin(s)
+	if err != nil {
+		return nil, false, err
+	}
+	events = []Event{}
 	l := s.Log()
 	cur := l.Cursor(after)
 	cur.Room = roomIn(ctx)
-	for held := 0; len(events) < limit && held < pageBytes && ctx.Err() == nil; {
+	for held := 0; len(events) < limit && (held < pageBytes || len(events) == 0) && ctx.Err() == nil; {
 		batch, err := cur.Next(nil, 64<<10)
-		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
-			return nil, false, p
-		}
 		if err != nil {
-			return nil, false, s.ReadProblem(err)
+			return nil, false, readProblem(s, err)
 		}
 		if len(batch) == 0 {
 			return events, false, nil
 		}
 		for _, e := range batch {
-			if len(events) == limit {
+			if len(events) >= limit {
 				break
 			}
 			held += len(e.Frame)
-			if e.Kind == journal.Second {
-				continue
+			before := len(events)
+			events = show(e, events)
+			for _, ev := range events[before:] {
+				if err := cur.Room(EventBytes(ev.Message)); err != nil {
+					return nil, false, err
+				}
 			}
-			if err := cur.Room(EventBytes(e.Frame)); err != nil {
-				return nil, false, err
-			}
-			events = append(events, event(e))
 		}
 	}
 	return events, len(events) > 0 && events[len(events)-1].Seq < l.Last(), context.Cause(ctx)
+}
+
+// readProblem returns what is told of an error of a cursor: that of its room is one already.
+func readProblem(s *session.Session, err error) error {
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return p
+	}
+	return s.ReadProblem(err)
 }
 
 // FollowEvents yields the session's events after a sequence number, waiting for
@@ -156,11 +182,7 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 				if ctx.Err() != nil {
 					return
 				}
-				if p, ok := errors.AsType[*problem.Error](err); ok { // of room
-					yield(Event{}, p)
-					return
-				}
-				yield(Event{}, s.ReadProblem(err))
+				yield(Event{}, readProblem(s, err))
 				return
 			}
 			if e.Kind == journal.Second {
