@@ -6,7 +6,7 @@ import { Json } from "../kit/json.js";
 import { Notice } from "../kit/show.js";
 import { messageOf } from "../state/explain.js";
 import { gateway, traffic } from "../state/page.js";
-import { draftOf, knownMethods, paramsAgain, parseParams, replayOf } from "./methods.js";
+import { draftOf, methodsOf, paramsAgain, parseParams, replayOf } from "./methods.js";
 import { objectOf, type Row } from "./rows.js";
 
 /** The newest session and folder that went over the wire: what a person most likely means. */
@@ -29,13 +29,15 @@ export function Send({ again, onClose }: { again?: Row | undefined; onClose: () 
   const [touched, setTouched] = useState(again !== undefined);
   const [state, setState] = useState<{ busy: boolean; result?: { value: unknown }; error?: unknown }>({ busy: false });
   const [{ session, cwd }] = useState(newest);
+  const version: number = gateway.client.acpVersion;
+  const knownMethods = methodsOf(version);
   const parsed = parseParams(text);
   const known = knownMethods.find((m) => m.name === method);
-  const replay = again && again.title === method ? replayOf(again.kind, method) : undefined;
+  const replay = again && again.title === method ? replayOf(again.kind, method, version) : undefined;
   const removed = text.includes('"(removed)"'); // credentials are kept nowhere
   const choose = (name: string) => {
     setMethod(name);
-    if (!touched && knownMethods.some((m) => m.name === name)) setText(draftOf(name, session, cwd || "/"));
+    if (!touched && knownMethods.some((m) => m.name === name)) setText(draftOf(name, session, cwd || "/", version));
   };
   const send = async () => {
     if (!("params" in parsed) || method === "" || removed) return;
@@ -53,7 +55,7 @@ export function Send({ again, onClose }: { again?: Row | undefined; onClose: () 
       footer={<><Button onClick={onClose}>Close</Button><Button tone="primary" icon="send" busy={state.busy} disabled={method === "" || "error" in parsed || removed} onClick={() => void send()}>Send</Button></>}
     >
       {replay && "does" in replay && <Notice tone={known?.again === undefined ? "info" : "warn"}><p>{replay.does}</p></Notice>}
-      <Field label="Method" hint={known?.about ?? "One of ACP, of an extension, or of the agent."}>
+      <Field label="Method" hint={known?.about ?? `One of version ${version} of ACP, of an extension, or of the agent.`}>
         {(p) => <Input {...p} list="wire-methods" value={method} onChange={(event) => choose(event.target.value)} placeholder="session/list" autoFocus />}
       </Field>
       <datalist id="wire-methods">{knownMethods.map((m) => <option key={m.name} value={m.name}>{m.about}</option>)}</datalist>

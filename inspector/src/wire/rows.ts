@@ -23,6 +23,8 @@ export interface Row {
   /** Of a request: how long after it the first update of its session came, and its answer. */
   firstUpdateMs?: number;
   answeredMs?: number;
+  /** In version 2 a prompt is answered when its turn begins: how long after it the turn's end came. */
+  endedMs?: number;
 }
 
 export interface Filter {
@@ -50,6 +52,7 @@ export class WireRows extends Store<WireState> {
   #all: Row[] = [];
   #open = new Map<string, Row>(); // requests without a response, by direction and id
   #silent = new Map<string, Row>(); // requests whose session has had no update since, by session
+  #turns = new Map<string, Row>(); // prompts of version 2 whose turn has not ended, by session
   #seen = -1;
   #sessions = new Set<string>();
   #version = 1; // of the connection, as its initialize came to
@@ -80,7 +83,7 @@ export class WireRows extends Store<WireState> {
     const first = entries[0]?.n ?? Number.POSITIVE_INFINITY;
     if ((this.#all[0]?.n ?? first) < first) {
       this.#all = this.#all.filter((row) => row.n >= first);
-      for (const rows of [this.#open, this.#silent]) for (const [key, row] of rows) if (row.n < first) rows.delete(key);
+      for (const rows of [this.#open, this.#silent, this.#turns]) for (const [key, row] of rows) if (row.n < first) rows.delete(key);
     }
     for (let i = firstAfter(entries, this.#seen); i < entries.length; i++) {
       const entry = entries[i]!;
@@ -137,15 +140,20 @@ export class WireRows extends Store<WireState> {
     };
     if (message.id !== undefined) this.#open.set(keyOf(sent, message.id), row);
     if (sent && session !== undefined && message.id !== undefined && begins.has(method)) this.#silent.set(session, row);
-    if (!sent && session !== undefined && method === "session/update" && !ofPersons.has(String(objectOf(params.update).sessionUpdate))) this.#heard(session, entry.at);
+    if (sent && session !== undefined && method === "session/prompt" && this.#version === 2) this.#turns.set(session, row);
+    if (!sent && session !== undefined && method === "session/update") this.#heard(session, objectOf(params.update), entry.at);
     return row;
   }
 
   /** The agent says something: so long it took since it was asked. */
-  #heard(session: string, at: number): void {
+  #heard(session: string, update: Message, at: number): void {
+    if (update.sessionUpdate === "state_update" && typeof update.stopReason === "string") {
+      const prompt = this.#turns.get(session);
+      if (prompt && this.#turns.delete(session)) prompt.endedMs = at - prompt.entry.at;
+    }
+    if (ofPersons.has(String(update.sessionUpdate))) return;
     const asked = this.#silent.get(session);
-    if (!asked || !this.#silent.delete(session)) return;
-    asked.firstUpdateMs = at - asked.entry.at;
+    if (asked && this.#silent.delete(session)) asked.firstUpdateMs = at - asked.entry.at;
   }
 }
 
@@ -166,12 +174,12 @@ function noteOf(params: Message): string {
   const update = objectOf(params.update);
   if (typeof update.sessionUpdate === "string") {
     const content = objectOf(update.content);
-    const text = typeof content.text === "string" ? content.text : typeof update.title === "string" ? update.title : "";
+    const text = [content.text, update.title, update.stopReason, update.state].find((one) => typeof one === "string") as string | undefined ?? "";
     return text === "" ? update.sessionUpdate : `${update.sessionUpdate}: ${text.slice(0, 120)}`;
   }
   if (typeof params.methodId === "string") return params.methodId;
-  const call = objectOf(params.toolCall);
-  return typeof call.title === "string" ? call.title : "";
+  const title = params.title ?? objectOf(params.toolCall).title;
+  return typeof title === "string" ? title : "";
 }
 
 function passes(row: Row, f: Filter): boolean {

@@ -1,9 +1,9 @@
 import type { Envelope } from "sandbox-agent";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Traffic } from "../state/traffic.js";
-import { asCurl, capture, withoutSecrets } from "./export.js";
+import { asCall, asCurl, capture, withoutSecrets } from "./export.js";
 import { comparable } from "./compare.js";
-import { draftOf, knownMethods, paramsAgain, parseParams, replayOf } from "./methods.js";
+import { draftOf, methodsOf, paramsAgain, parseParams, replayOf } from "./methods.js";
 import { WireRows } from "./rows.js";
 import type { Schema } from "./schema.js";
 import { Violations } from "./violations.js";
@@ -113,13 +113,21 @@ test("curl: quotes stay quotes, and the token is a variable", () => {
   const curl = asCurl(entry, "http://127.0.0.1:1", true)!;
   expect(curl).toContain(`"Authorization: Bearer $SANDBOX_AGENT_TOKEN"`);
   expect(asCurl(entry, "http://127.0.0.1:1", true, "mock")).toContain('"_meta":{"sandboxagent.dev":{"agent":"mock"}}'); // the default of the gateway may not be installed
+  expect(asCall(message, "http://127.0.0.1:1", "mock")).toContain(`sandbox-agent rpc call --acp 2 --endpoint 'http://127.0.0.1:1' --agent 'mock' 'session/prompt' '{"prompt":[{"type":"text","text":"it'\\''s`);
+  expect(asCall({ method: "session/cancel", params: {} }, "http://127.0.0.1:1")).toContain("rpc notify");
+  expect(asCall({ id: 1, result: {} }, "http://127.0.0.1:1")).toBeUndefined();
   expect(curl).toContain(`it'\\''s \`x\` $(y)`);
   expect(asCurl({ ...entry, envelope: { ...entry.envelope, direction: "received" } }, "http://127.0.0.1:1", true)).toBeUndefined();
 });
 
 test("every method has a draft that is JSON", () => {
-  for (const { name } of knownMethods) expect(parseParams(draftOf(name, "S", "/w")), name).toHaveProperty("params");
-  expect(draftOf("session/load", "S", "/w")).toContain('"/w"');
+  for (const version of [1, 2]) {
+    expect(new Set(methodsOf(version).map((m) => m.name)).size, "each once").toBe(methodsOf(version).length);
+    for (const { name } of methodsOf(version)) expect(parseParams(draftOf(name, "S", "/w", version)), name).toHaveProperty("params");
+  }
+  expect(draftOf("session/load", "S", "/w", 1)).toContain('"/w"');
+  expect(draftOf("session/resume", "S", "/w", 2)).toContain("replayFrom");
+  expect(draftOf("session/load", "S", "/w", 2)).toBe("{}"); // version 2 has none
   expect(parseParams("{")).toHaveProperty("error");
   expect(parseParams("7")).toHaveProperty("error");
 });
@@ -133,6 +141,14 @@ test("a request knows how long it took to the first update, and to its answer", 
   say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "agent_message_chunk" } } });
   say("received", { id: 1, result: {} });
   expect(rows.get().rows[0]).toMatchObject({ firstUpdateMs: 600, answeredMs: 1000 });
+  expect(rows.get().rows[0]).not.toHaveProperty("endedMs");
+  // In version 2 the answer comes when the turn begins.
+  say("sent", { id: 2, method: "initialize", params: { protocolVersion: 2 } });
+  say("sent", { id: 3, method: "session/prompt", params: { sessionId: "A" } });
+  say("received", { id: 3, result: { messageId: "m" } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "state_update", state: "idle" } } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "state_update", state: "idle", stopReason: "end_turn" } } });
+  expect(rows.get().rows.find((r) => r.title === "session/prompt" && r.version === 2)).toMatchObject({ answeredMs: 200, endedMs: 600 });
 });
 
 test("each frame is of the version that its connection came to", () => {
@@ -153,10 +169,10 @@ test("two frames are compared by their members, not by the order of those", () =
 });
 
 test("what is sent again says what it does, and is not taken for the same prompt", () => {
-  expect(replayOf("request", "session/prompt")).toEqual({ does: expect.stringContaining("another turn") as string });
-  expect(replayOf("notification", "session/cancel")).toEqual({ does: expect.stringContaining("runs now") as string });
-  expect(replayOf("request", "_my/own")).toEqual({ does: expect.stringContaining("a new request") as string });
-  for (const [kind, method] of [["response", "session/request_permission"], ["request", "initialize"], ["notification", "$/cancel_request"]] as const) expect(replayOf(kind, method), method).toHaveProperty("not");
+  expect(replayOf("request", "session/prompt", 2)).toEqual({ does: expect.stringContaining("another turn") as string });
+  expect(replayOf("notification", "session/cancel", 1)).toEqual({ does: expect.stringContaining("runs now") as string });
+  expect(replayOf("request", "_my/own", 1)).toEqual({ does: expect.stringContaining("a new request") as string });
+  for (const [kind, method] of [["response", "session/request_permission"], ["request", "initialize"], ["notification", "$/cancel_request"]] as const) expect(replayOf(kind, method, 1), method).toHaveProperty("not");
   expect(JSON.parse(paramsAgain({ sessionId: "S", _meta: { "sandboxagent.dev": { promptId: "p", agent: "x" }, own: 1 } }))).toEqual({ sessionId: "S", _meta: { own: 1, "sandboxagent.dev": { agent: "x" } } });
   expect(JSON.parse(paramsAgain({ sessionId: "S", _meta: { "sandboxagent.dev": { promptId: "p" } } }))).toEqual({ sessionId: "S" });
 });
