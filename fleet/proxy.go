@@ -108,7 +108,7 @@ func withhold(h http.Header) {
 			h.Del(name)
 		}
 	}
-	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip", headerFor} {
+	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip", headerFor, control.HeaderStored} {
 		h.Del(name)
 	}
 }
