@@ -23,9 +23,9 @@ type view struct {
 	last   uint64
 }
 
-// follow reads the events of a session at a gateway until the stream ends, or enough is told that
-// it has seen n.
-func (v *view) follow(t *testing.T, gateway *program, session string, n int, enough func()) {
+// follow reads the events of a session at a gateway until the stream ends. Each n events it does
+// the next of what it is given.
+func (v *view) follow(t *testing.T, gateway *program, session string, n int, then ...func()) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/v2/sessions/%s/events?after=%d", gateway.url, session, v.last), nil)
 	if err != nil {
 		t.Error(err)
@@ -56,8 +56,9 @@ func (v *view) follow(t *testing.T, gateway *program, session string, n int, eno
 			t.Errorf("event %d was shown behind event %d", e.Seq, v.last)
 		}
 		v.events[e.Seq], v.last = string(ev.Data), e.Seq
-		if seen++; seen == n {
-			enough()
+		if seen++; seen%n == 0 && len(then) > 0 {
+			then[0]()
+			then = then[1:]
 		}
 	}
 }
@@ -84,8 +85,9 @@ func (f *fleet) stored(session string) map[uint64]string {
 	return out
 }
 
-// A sandbox is killed, and its disk goes with it, at any moment of a stream. All that its clients
-// were shown is at the hub, byte for byte. One that comes back with its disk shows the rest.
+// A sandbox is killed, and its disk goes with it, at any moment of a stream, once after the hub was
+// killed, too. All that its clients were shown is at the hub, byte for byte. A sandbox that comes back with
+// its disk shows the rest.
 func TestSync_NothingSeenIsLost(t *testing.T) {
 	f := startHub(t)
 	dice := rand.New(rand.NewPCG(rand.Uint64(), 0))
@@ -117,14 +119,20 @@ func TestSync_NothingSeenIsLost(t *testing.T) {
 		})
 		seen := &view{events: map[uint64]string{}}
 		last := round == rounds-1
-		seen.follow(t, node, session, 1+dice.IntN(10_000), func() {
+		vanish := func() {
 			node.kill(syscall.SIGKILL)
-			if !last {
-				if err := os.RemoveAll(dir); err != nil {
-					t.Error(err)
-				}
+			if last {
+				return
 			}
-		})
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		}
+		then := []func(){vanish}
+		if round == 1 {
+			then = []func(){func() { f.kill(syscall.SIGKILL); f.start() }, vanish}
+		}
+		seen.follow(t, node, session, 1+dice.IntN(10_000), then...)
 		if last {
 			node.start()
 			f.says(`msg="a node has joined" node=`+name, 2)
