@@ -399,7 +399,8 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	case <-e.news: // due says the same
 	default:
 	}
-	return outcome{err: err}
+	// The node may have told of more when nobody asked for it any more, and that was noted only.
+	return outcome{more: e.info != nil && e.gone == here && told(e.info) > e.through, err: err}
 }
 
 // noteNews writes what the node tells of a session that is attended into its record, until ctx

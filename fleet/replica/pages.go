@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	maxChange = 1 << 20 // bytes of one change of the list of sessions
+	maxChange    = 1 << 20 // bytes of one change of the list of sessions
+	changeBuffer = 1 << 10 // of what is read of it at once; one is kept for each node
 
 	maxEvent    = 80 << 20 // bytes of an event; what agents say in one line may have 64 MiB
 	usualEvent  = 1 << 20  // one with more waits for its turn among those of all nodes
@@ -60,7 +61,7 @@ func (f *Follower) changes(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	dec := sse.NewDecoder(resp.Body, maxChange)
+	dec := sse.NewDecoderSize(resp.Body, maxChange, changeBuffer)
 	for {
 		ev, err := dec.Next()
 		if err != nil {
