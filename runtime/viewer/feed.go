@@ -215,9 +215,9 @@ func (c *Client) deliverResponses(f *Feed, upTo uint64) {
 	c.whenShown(f.session, upTo, func() { c.postResponses(f, pos, upTo) })
 }
 
-// postResponses is deliverResponses when the log shows them.
+// postResponses is deliverResponses when they may be shown: the log shows them, or was deleted.
 func (c *Client) postResponses(f *Feed, pos, upTo uint64) {
-	for cur := f.log.Cursor(pos); cur.After() < upTo; {
+	for cur := f.log.Whole(pos); cur.After() < upTo; {
 		batch, err := cur.Next(nil, 64<<10)
 		if err != nil || len(batch) == 0 {
 			return
