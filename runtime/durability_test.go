@@ -185,7 +185,7 @@ func TestSync_StartedAgain(t *testing.T) {
 		t.Errorf("it shows %d events, want %d, and holds %d back: %v", info.EventCount, shown, info.Unstored, err)
 	}
 	events, _, err := again.Events(t.Context(), s, 0, 1000)
-	if err != nil || uint64(len(events)) != shown || strings.Contains(fmt.Sprintf("%s", events[len(events)-1].Message), "hidden") {
+	if err != nil || uint64(len(events)) != shown || strings.Contains(string(events[len(events)-1].Message), "hidden") {
 		t.Errorf("it gives %d events: %v", len(events), err)
 	}
 	k = &keeper{t: t, r: again, stored: k.stored, events: k.events}
