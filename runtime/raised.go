@@ -21,7 +21,7 @@ func (r *Runtime) RaisedEvents(ctx context.Context, id string, after uint64, lim
 	events, hasMore, err = r.page(ctx, id, after, limit, func(s *session.Session) (showing, error) {
 		log = s.Log()
 		if past = r.readings.take(log, after); past == nil {
-			past = &reading{view: version.NewView(s.BesideLog())}
+			past = &reading{view: version.NewView(s.BesideLog()), told: after}
 			if err := past.upTo(ctx, s, after); err != nil {
 				return nil, err
 			}
@@ -37,6 +37,7 @@ func (r *Runtime) RaisedEvents(ctx context.Context, id string, after uint64, lim
 // reading is how far somebody has read a session in version 2.
 type reading struct {
 	view *version.View
+	told uint64 // the last entry that was an event; those behind it up to at were none
 	at   uint64 // entries up to here were read
 	out  version.Frames
 }
@@ -71,6 +72,10 @@ func (p *reading) step(e journal.Entry) {
 
 // show adds an entry: what it is by itself, and then what follows from it.
 func (p *reading) show(e journal.Entry, events []Event) []Event {
+	if e.Seq <= p.at {
+		return events // the page before has read it, and it is no event
+	}
+	before := len(events)
 	follows := Event{Seq: e.Seq, Time: e.Time().UTC(), Direction: FromGateway}
 	switch e.Kind {
 	case journal.Update, journal.Second:
@@ -90,6 +95,9 @@ func (p *reading) show(e journal.Entry, events []Event) []Event {
 		follows.Message = slices.Clone(p.out.At(i))
 		events = append(events, follows)
 	}
+	if len(events) > before {
+		p.told = e.Seq
+	}
 	return events
 }
 
@@ -104,12 +112,12 @@ type readings struct {
 	all map[*journal.Log]*reading
 }
 
-// take returns the reading that has come to an entry, which is the caller's from then on.
+// take returns the reading that goes on behind an entry, which is the caller's from then on.
 func (r *readings) take(log *journal.Log, at uint64) *reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.all[log]
-	if p == nil || p.at != at {
+	if p == nil || at < p.told || at > p.at {
 		return nil
 	}
 	delete(r.all, log)

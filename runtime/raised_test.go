@@ -95,7 +95,7 @@ func TestRaisedEvents_AreWhatAClientWasTold(t *testing.T) {
 	}
 }
 
-// Those who read on one behind the other do not have the log read from its beginning.
+// Of so many sessions how far somebody has read them is kept.
 func TestRaisedEvents_ReadOn(t *testing.T) {
 	a := &fakeAgent{}
 	r := newRuntime(t, t.TempDir(), a)
