@@ -71,6 +71,20 @@ test("the state is what the session says, in each window and after a reload", as
   for (const one of [page, other]) await state(one, "idle").waitFor();
 });
 
+test("what goes on in the background is ended alone", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "mock2", prompt: "background 1000" });
+  const background = page.getByRole("region", { name: "In the background" });
+  await state(page, "idle").waitFor();
+  await bothThemes(page, "background-stop");
+  await page.setViewportSize(phone);
+  await picture(page, "background-stop-phone");
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(phone.width);
+  await background.getByRole("button", { name: "Stop Run tick" }).click();
+  await log(page).getByText("The command in the background is cancelled.").waitFor();
+  await background.waitFor({ state: "detached" });
+});
+
 test("a message that is replaced, a terminal, a notice and a compaction are there once, however one comes to them", async () => {
   const own = await World.startWithBoth(["--no-token"]);
   try {

@@ -176,7 +176,7 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
         }
       />}
       <div className="dock">
-        {state.phase === "live" && state.background.length > 0 && <Background items={state.background} />}
+        {state.phase === "live" && state.background.length > 0 && <Background conversation={conversation} items={state.background} />}
         {(state.running || state.doing === "running") && asks.length === 0 && <Working conversation={conversation} />}
         {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <Suspense fallback={null}><LoginCard conversation={conversation} reason={last.error} /></Suspense>}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
@@ -351,7 +351,7 @@ function Working({ conversation }: { conversation: Conversation }) {
 const shownBackground = 5;
 
 /** What the agent does though its turn is over. */
-function Background({ items }: { items: readonly BackgroundItem[] }) {
+function Background({ conversation, items }: { conversation: Conversation; items: readonly BackgroundItem[] }) {
   return (
     <section className="background" aria-label="In the background">
       <span className="soft small">In the background</span>
@@ -359,6 +359,7 @@ function Background({ items }: { items: readonly BackgroundItem[] }) {
         {items.slice(0, shownBackground).map((item) => (
           <li key={item.key}>
             <span className="dot busy" /> <span className="clip">{item.title}</span>
+            {item.stop && <IconButton label={`Stop ${item.title}`} icon="stop" size={14} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stopOne(item.stop!))} />}
           </li>
         ))}
       </ul>

@@ -5,7 +5,7 @@ import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
-import type { BackgroundItem, Row } from "./items.js";
+import type { BackgroundItem, Row, Stop } from "./items.js";
 import { modeOption, Raise, raiseOptions, type Ending, type Told } from "./raise.js";
 import type { Remark } from "./remarks.js";
 import { Transcript, type Command, type Doing, type Usage } from "./transcript.js";
@@ -441,6 +441,14 @@ export class Conversation extends Store<ConversationState> {
     if (!this.get().running && this.get().doing === "idle") return;
     this.patch({ stopping: true, held: this.get().queue.length > 0 });
     await this.#client?.cancel(this.id);
+  }
+
+  /** Ends something that goes on in the background, and nothing else. */
+  async stopOne(stop: Stop): Promise<void> {
+    const client = this.#client;
+    if (stop.kind === "terminal") await client?.cancelTerminal(this.id, stop.terminalId);
+    else if (stop.kind === "tool_call") await client?.cancelToolCall(this.id, stop.toolCallId);
+    else await client?.cancel(stop.sessionId);
   }
 
   /** Ends the process of an agent that does not stop, and takes the session up again. */

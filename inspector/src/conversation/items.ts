@@ -52,6 +52,8 @@ export interface ToolItem {
   readonly rawOutput: unknown;
   readonly parent: string | undefined;
   readonly children: readonly ChildItem[];
+  /** Whether it can be ended by itself. */
+  readonly cancellable: boolean;
   /** What a person was asked about it. */
   readonly asked: Asked | undefined;
 }
@@ -86,7 +88,15 @@ export interface Usage {
 export interface BackgroundItem {
   readonly key: string;
   readonly title: string;
+  /** What ends it alone; undefined where nothing does. */
+  readonly stop: Stop | undefined;
 }
+
+/** Something that can be ended by itself, as the protocol names it. */
+export type Stop =
+  | { readonly kind: "tool_call"; readonly toolCallId: string }
+  | { readonly kind: "terminal"; readonly terminalId: string }
+  | { readonly kind: "subagent"; readonly sessionId: string };
 
 /** The end of a turn. */
 export interface TurnItem {

@@ -7,6 +7,7 @@ interface Terminal {
   readonly calls: Set<string>; // that show it
   decoder: TextDecoder;
   exitCode: number | undefined;
+  cancellable: boolean;
 }
 
 /** Terminals that are known; the newest. Of older ones what they have shown stays. */
@@ -21,6 +22,11 @@ export class Terminals {
 
   command(terminalId: string): string | undefined {
     return this.#all.get(terminalId)?.command;
+  }
+
+  /** Whether it can be ended by itself. */
+  cancellable(name: string): boolean {
+    return this.#all.get(name)?.cancellable ?? false;
   }
 
   /** The calls that show it. */
@@ -45,7 +51,7 @@ export class Terminals {
   take(name: string, update: Update): Iterable<string> {
     let terminal = this.#all.get(name);
     if (!terminal) {
-      terminal = { command: undefined, text: "", calls: this.#shownBy.get(name) ?? new Set(), decoder: new TextDecoder(), exitCode: undefined };
+      terminal = { command: undefined, text: "", calls: this.#shownBy.get(name) ?? new Set(), decoder: new TextDecoder(), exitCode: undefined, cancellable: false };
       this.#shownBy.delete(name);
       this.#all.set(name, terminal);
       bound(this.#all);
@@ -58,6 +64,7 @@ export class Terminals {
         terminal.decoder = new TextDecoder();
         write(terminal, update.output?.data);
       }
+      if (update.capabilities !== undefined) terminal.cancellable = update.capabilities?.cancel != null;
       if (update.exitStatus !== undefined) terminal.exitCode = update.exitStatus?.exitCode ?? undefined;
     }
     return terminal.calls;

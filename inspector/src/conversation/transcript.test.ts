@@ -134,6 +134,16 @@ test("what goes on in the background has the names of its calls, subagents and c
   expect(names()).toEqual([]);
   t.apply(state("idle", { stopReason: "end_turn", background }), 2000);
   expect(names()).toEqual(["Build", "Review", "npm test", "newer"]);
+  // What can be ended by itself says so, and may say otherwise later.
+  expect(t.background.map((item) => item.stop)).toEqual([undefined, undefined, undefined, undefined]);
+  const can = { capabilities: { cancel: {} } };
+  t.apply(call("runs", can), 2500);
+  t.apply({ sessionUpdate: "terminal_update", terminalId: "T", ...can }, 2500);
+  t.apply({ sessionUpdate: "subagent_update", sessionId: "S.sub", ...can }, 2500);
+  t.apply(state("idle", { background }), 2500);
+  expect(t.background.map((item) => item.stop)).toEqual([{ kind: "tool_call", toolCallId: "runs" }, { kind: "subagent", sessionId: "S.sub" }, { kind: "terminal", terminalId: "T" }, undefined]);
+  t.apply(call("runs", { capabilities: null }), 2600);
+  expect(t.background[0]!.stop).toBeUndefined();
   t.apply(call("runs", { title: "Renamed" }), 3000);
   expect(names()[0]).toBe("Renamed");
   t.apply(state("idle"), 4000);

@@ -1,6 +1,6 @@
 import type { ContentBlock } from "sandbox-agent";
 import { count } from "../kit/text.js";
-import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanEntry, PlanItem, Row, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
+import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanEntry, PlanItem, Row, Stop, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
 import { Segments } from "./segments.js";
 import { Terminals } from "./terminals.js";
 import { blocksOf, contentsOf, nameIn, ownOf, type Background, type Plan, type Update } from "./updates.js";
@@ -52,6 +52,7 @@ export class Transcript {
   #tools = new Map<string, { item: ToolItem; row: number }>(); // row of the outermost call
   readonly #asked = new Map<string, Asked>(); // by tool call, which may come later
   readonly #children = new Map<string, string>(); // the call of a subagent, by its session
+  readonly #stoppable = new Set<string>(); // subagents that can be ended by themselves
   readonly #made = new Set<string>(); // calls that no agent has told of: they show a subagent
   readonly #terminals = new Terminals();
   #anew: { readonly kind: string; readonly id: string; readonly blocks: readonly ContentBlock[] } | undefined; // the message that was replaced last: what follows of it goes on there
@@ -389,7 +390,7 @@ export class Transcript {
     const known = this.#tools.get(id);
     const before: ToolItem = known?.item ?? {
       kind: "tool", key: this.#key("tool"), at, endedAt: undefined, id, title: "", tool: "other", status: "pending",
-      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentCall, children: [], asked: this.#asked.get(id),
+      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentCall, children: [], cancellable: false, asked: this.#asked.get(id),
     };
     const status = update.status === undefined ? before.status : statusOf(update.status);
     const ended = status !== "pending" && status !== "in_progress";
@@ -403,6 +404,7 @@ export class Transcript {
       locations: patched(update.locations, before.locations, []),
       rawInput: patched(update.rawInput, before.rawInput, undefined),
       rawOutput: patched(update.rawOutput, before.rawOutput, undefined),
+      cancellable: update.capabilities === undefined ? before.cancellable : update.capabilities?.cancel != null,
     };
     if (known) return this.#changed(item);
     const parent = item.parent === undefined ? undefined : this.#tools.get(item.parent);
@@ -444,7 +446,7 @@ export class Transcript {
   #changed(item: ToolItem): void {
     const known = this.#tools.get(item.id);
     if (!known) return;
-    const renamed = known.item.title !== item.title;
+    const renamed = known.item.title !== item.title || known.item.cancellable !== item.cancellable;
     known.item = item;
     if (renamed && this.#behind.length > 0) this.#showBackground();
     const parent = item.parent === undefined ? undefined : this.#tools.get(item.parent);
@@ -474,6 +476,7 @@ export class Transcript {
     for (const oldest of this.#children.keys()) {
       if (this.#children.size <= maxChildren) break;
       this.#children.delete(oldest);
+      this.#stoppable.delete(oldest);
     }
   }
 
@@ -483,6 +486,8 @@ export class Transcript {
     const { toolCallId } = ownOf(update);
     const call = this.#children.get(update.sessionId) ?? (typeof toolCallId === "string" ? nameIn(this.session, parentId, toolCallId) : update.sessionId);
     this.#child(update.sessionId, call);
+    if (update.capabilities?.cancel != null) this.#stoppable.add(update.sessionId);
+    else if (update.capabilities !== undefined) this.#stoppable.delete(update.sessionId);
     if (this.#tools.has(call) && !this.#made.has(call)) return; // the agent tells of the call itself
     const state = typeof update.state === "object" && update.state !== null ? update.state : undefined;
     this.#make({
@@ -531,7 +536,11 @@ export class Transcript {
       const call = work.toolCallId ?? shown ?? (work.sessionId === undefined ? undefined : this.#children.get(work.sessionId));
       const item = call === undefined ? undefined : this.#tools.get(call)?.item;
       const command = work.terminalId === undefined ? undefined : this.#terminals.command(work.terminalId);
-      return { key: call ?? work.terminalId ?? `${work.type}-${i}`, title: item?.title || command || item?.tool || names[work.type] || work.type };
+      const stop: Stop | undefined =
+        work.terminalId !== undefined ? (this.#terminals.cancellable(work.terminalId) ? { kind: "terminal", terminalId: work.terminalId } : undefined)
+        : work.sessionId !== undefined ? (this.#stoppable.has(work.sessionId) ? { kind: "subagent", sessionId: work.sessionId } : undefined)
+        : work.toolCallId !== undefined && item?.cancellable ? { kind: "tool_call", toolCallId: work.toolCallId } : undefined;
+      return { key: call ?? work.terminalId ?? `${work.type}-${i}`, stop, title: item?.title || command || item?.tool || names[work.type] || work.type };
     });
   }
 

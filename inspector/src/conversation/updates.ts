@@ -37,6 +37,8 @@ export interface Update {
   readonly error?: string | { readonly code?: number; readonly message?: string } | null;
   readonly usage?: Usage | null;
   readonly background?: readonly Background[] | null;
+  /** Of a call, a terminal, and a subagent: whether it can be ended by itself. */
+  readonly capabilities?: { readonly cancel?: unknown } | null;
   /** Of a subagent. */
   readonly sessionId?: string;
   readonly severity?: string;
