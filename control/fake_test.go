@@ -72,6 +72,14 @@ func (f *fake) Events(_ context.Context, id string, after uint64, limit int) ([]
 	return f.events(after, limit)
 }
 
+func (f *fake) RaisedEvents(ctx context.Context, id string, after uint64, limit int) ([]runtime.Event, bool, error) {
+	events, more, err := f.Events(ctx, id, after, limit)
+	for i := range events {
+		events[i].Message = []byte(`{"jsonrpc":"2.0","method":"two"}`)
+	}
+	return events, more, err
+}
+
 func (f *fake) FollowEvents(ctx context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {
 	return f.follow(ctx, after)
 }

@@ -23,6 +23,7 @@ type Sessions interface {
 	FollowSessions(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error]
 	Session(id string) (runtime.SessionInfo, error)
 	Events(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
+	RaisedEvents(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
 	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
 	CloseSession(ctx context.Context, id string) error
 	DeleteSession(ctx context.Context, id string) error

@@ -76,6 +76,14 @@ func (s *sessions) Events(_ context.Context, _ string, after uint64, limit int) 
 	return []runtime.Event{s.event(after + 1)}, limit == 1, nil
 }
 
+func (s *sessions) RaisedEvents(ctx context.Context, id string, after uint64, limit int) ([]runtime.Event, bool, error) {
+	events, more, err := s.Events(ctx, id, after, limit)
+	for i := range events {
+		events[i].Message = []byte(`{"jsonrpc":"2.0","method":"two"}`)
+	}
+	return events, more, err
+}
+
 func (s *sessions) FollowEvents(_ context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
 		if !yield(s.event(after+1), nil) || !yield(s.event(after+2), nil) {
@@ -142,6 +150,8 @@ func TestClient_Calls(t *testing.T) {
 	check("session", fake.info(), info, err)
 	events, err := c.Events(ctx, id, 1, 1)
 	check("events", client.EventPage{Events: []runtime.Event{fake.event(2)}, HasMore: true}, events, err)
+	raised, err := c.RaisedEvents(ctx, id, 1, 1)
+	check("events of version 2", `{"jsonrpc":"2.0","method":"two"}`, string(raised.Events[0].Message), err)
 	err = errors.Join(c.CloseSession(ctx, id), c.DeleteSession(ctx, id))
 	check("close and delete", []string{"close " + id, "delete " + id}, fake.called, err)
 	if doc, err := c.OpenAPI(ctx); err != nil || len(doc) < 1000 {

@@ -89,9 +89,9 @@ class Api:
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))
 
-    async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000) -> EventPage:
-        """One page of a session's log."""
-        return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
+    async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000, acp: Literal[1, 2] = 1) -> EventPage:
+        """One page of a session's log, in a version of ACP. In version 2 several events may have one number."""
+        return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit, "acp": acp}))
 
     async def session_transcript(
         self, session_id: str, *, format: Literal["markdown", "html", "jsonl", "handover"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False

@@ -88,9 +88,9 @@ class Api:
     def session(self, session_id: str) -> SessionInfo:
         return self._loop.run(self._it.session(session_id))
 
-    def session_events(self, session_id: str, *, after: int=0, limit: int=1000) -> EventPage:
-        """One page of a session's log."""
-        return self._loop.run(self._it.session_events(session_id, after=after, limit=limit))
+    def session_events(self, session_id: str, *, after: int=0, limit: int=1000, acp: Literal[1, 2]=1) -> EventPage:
+        """One page of a session's log, in a version of ACP. In version 2 several events may have one number."""
+        return self._loop.run(self._it.session_events(session_id, after=after, limit=limit, acp=acp))
 
     def session_transcript(self, session_id: str, *, format: Literal['markdown', 'html', 'jsonl', 'handover']='markdown', redact: Sequence[str]=(), thoughts: bool=False, keep_secrets: bool=False) -> str:
         """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""

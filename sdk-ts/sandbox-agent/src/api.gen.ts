@@ -6019,6 +6019,8 @@ export interface operations {
             query?: {
                 /** @description The sequence number to continue behind. */
                 after?: number;
+                /** @description The version of ACP that a page is in. In version 2 events are what clients of it are told: several may have one number, which are on one page then, also when that has more than limit. A stream is in version 1. */
+                acp?: number;
                 /** @description The most entries to return. */
                 limit?: number;
             };
