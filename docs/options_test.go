@@ -21,6 +21,7 @@ func TestSessions_OptionsOfAgents(t *testing.T) {
 	} {
 		_, row, _ := strings.Cut(page, "| `"+agent+"` | `")
 		row, _, _ = strings.Cut(row, "\n")
+		row, _, _ = strings.Cut(row, "; ") // behind it stand other names of these
 		var listed []string
 		for i, part := range strings.Split("`"+row, "`") {
 			if i%2 == 1 && part != "config" {

@@ -145,9 +145,9 @@ func (f *fleet) awaitMetric(name string, want float64, each func(now float64)) {
 // takes, and that all nodes are back soon after the hub was killed, and not all at once.
 func TestScale(t *testing.T) {
 	agentcache.Long(t, "minutes; a benchmark of package fleet measures the memory of nodes")
-	promised := t.Errorf
-	if raced() {
-		promised = t.Logf
+	nodes, promised := scaleNodes, t.Errorf
+	if raced() { // it cannot have more than 8,000 goroutines, and its figures are others
+		nodes, promised = scaleNodes/10, t.Logf
 	}
 	f := startHub(t, "--no-bundles")
 	file := filepath.Join(t.TempDir(), "join-token")
@@ -161,7 +161,7 @@ func TestScale(t *testing.T) {
 	empty, emptyProcess := f.memory()
 	ofNode := func() (used, resident float64) {
 		used, resident = f.memory()
-		return (used - empty) / scaleNodes, (resident - emptyProcess) / scaleNodes
+		return (used - empty) / float64(nodes), (resident - emptyProcess) / float64(nodes)
 	}
 	begin := make(chan struct{})
 	ctx, leave := context.WithCancel(context.Background())
@@ -169,7 +169,7 @@ func TestScale(t *testing.T) {
 	defer own.Wait()
 	defer leave()
 	began := time.Now()
-	for i := range scaleNodes {
+	for i := range nodes {
 		g := &scaled{name: fmt.Sprintf("node-%d", i), begin: begin}
 		joiner, err := join.New(join.Options{Hub: address, TokenFile: file, Name: g.name, Labels: map[string]string{"team": "a"}, Version: "test"})
 		if err != nil {
@@ -182,8 +182,8 @@ func TestScale(t *testing.T) {
 			_ = srv.Close()
 		})
 	}
-	f.awaitMetric("sandbox_hub_tunnels", scaleNodes, func(float64) {})
-	t.Logf("%d nodes have joined after %v", scaleNodes, time.Since(began).Round(time.Millisecond))
+	f.awaitMetric("sandbox_hub_tunnels", float64(nodes), func(float64) {})
+	t.Logf("%d nodes have joined after %v", nodes, time.Since(began).Round(time.Millisecond))
 	idle, resident := ofNode()
 	t.Logf("a node that does nothing takes %.0f KiB of the hub's memory, %.0f KiB of its process", idle/1024, resident/1024)
 	if idle > mostOfNode {
@@ -192,10 +192,10 @@ func TestScale(t *testing.T) {
 
 	began = time.Now()
 	close(begin)
-	f.awaitMetric("sandbox_hub_replicated_events_total", scaleNodes*scaleSessions*scaleEvents, func(float64) {})
+	f.awaitMetric("sandbox_hub_replicated_events_total", float64(nodes*scaleSessions*scaleEvents), func(float64) {})
 	took := time.Since(began)
 	idle, resident = ofNode()
-	t.Logf("%d sessions are copied after %v; just then a node with its %d takes %.0f KiB of the hub's memory, %.0f KiB of its process", scaleNodes*scaleSessions, took.Round(time.Millisecond), scaleSessions, idle/1024, resident/1024)
+	t.Logf("%d sessions are copied after %v; just then a node with its %d takes %.0f KiB of the hub's memory, %.0f KiB of its process", nodes*scaleSessions, took.Round(time.Millisecond), scaleSessions, idle/1024, resident/1024)
 	for _, query := range []string{"", "?node=node-7", "?sort=created&agent=mock", "?limit=1000", "?state=idle&label=team=a"} {
 		var times []time.Duration
 		for range 21 {
@@ -228,7 +228,7 @@ func TestScale(t *testing.T) {
 	began = time.Now()
 	perSecond := map[int]int{}
 	had := 0
-	f.awaitMetric("sandbox_hub_tunnels", scaleNodes, func(now float64) {
+	f.awaitMetric("sandbox_hub_tunnels", float64(nodes), func(now float64) {
 		perSecond[int(time.Since(began)/time.Second)] += int(now) - had
 		had = int(now)
 	})

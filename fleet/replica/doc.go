@@ -9,6 +9,10 @@
 // looked at. A store that is slow or takes nothing holds up the copies of a node, and neither
 // the node nor its clients.
 //
+// A session whose node shows its clients only what is stored is attended while something
+// happens in it: each request says up to where the store has it. Nothing is said to be stored
+// before the store has acknowledged it.
+//
 // A replica is a beginning of what the node has, in its order. What the node let go of before
 // it could be copied is marked as a gap. A node that says something else than it said before,
 // of the same numbers, gets a replica of a further epoch; the one before stays as it is.

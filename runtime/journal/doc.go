@@ -7,7 +7,9 @@
 // given, and after an end that was not in good order those that may have been
 // given are skipped. Otherwise they grow by one.
 //
-// Readers see an entry only when the file has it. While the file takes nothing
+// Readers see an entry only when the file has it; those of a log that is held, when
+// [Log.Confirm] has said that another place has it, too. [Log.Whole] reads all that the
+// file has. While the file takes nothing
 // the log keeps what is appended, tries again each second, and [Log.Room] holds
 // back whoever appends; nothing is shown meanwhile. A log never turns to memory
 // by itself. Appending never waits for readers: a reader is a [Cursor], a
