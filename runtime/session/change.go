@@ -86,6 +86,11 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 				c.fields = append(c.fields, name)
 			}
 			continue
+		case includeRaw:
+			if s.set.store.dir == "" && string(v) == "true" {
+				c.missing = append(c.missing, Unsupported{name, noFiles})
+				continue
+			}
 		case "agent":
 			if a := textOf(v); a != rec.Agent {
 				c.missing = append(c.missing, Unsupported{name, "it is a session of agent " + rec.Agent})

@@ -97,6 +97,10 @@ class Api:
         """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
         return self._loop.run(self._it.session_transcript(session_id, format=format, redact=redact, thoughts=thoughts, keep_secrets=keep_secrets))
 
+    def session_raw(self, session_id: str) -> str:
+        """What was recorded of a session with `include_raw`, in the agent's own language: a JSON object on each line."""
+        return self._loop.run(self._it.session_raw(session_id))
+
     def export_session(self, session_id: str, *, redact: Sequence[str]=(), keep_secrets: bool=False, workspace: bool=False) -> Iterator[bytes]:
         """All of a session in one file, as it comes, for `import_session` of another gateway.
 
@@ -513,12 +517,12 @@ class SandboxAgent:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
         return self._loop.run(self._it.request(method, params))
 
-    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, agent_specific: Mapping[str, Any] | None=None, meta: Mapping[str, Any] | None=None) -> Session:
+    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, agent_specific: Mapping[str, Any] | None=None, include_raw: bool | None=None, meta: Mapping[str, Any] | None=None) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
         `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
-        with the first prompt. `meta` has further members of `_meta["sandboxagent.dev"]`."""
-        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, agent_specific=agent_specific, meta=meta)))
+        with the first prompt. `include_raw` records what the agent and the gateway say to each other, for `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`."""
+        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, agent_specific=agent_specific, include_raw=include_raw, meta=meta)))
 
     def load_session(self, session_id: str, *, cwd: str | None=None, after: int | None=None, mcp_servers: Sequence[McpServer]=(), meta: Mapping[str, Any] | None=None) -> Session:
         """Opens a session and replays its conversation, to the listeners of `on_update`."""
