@@ -59,10 +59,18 @@ func (s *Server) getEvents(c echo.Context) error {
 	}
 	_, ctx, end := s.share(c)
 	defer end()
+	if stored := r.Header.Get(HeaderStored); stored != "" {
+		return s.eventsToStore(c, ctx, id, stored, after, limit)
+	}
 	events, hasMore, err := s.o.Sessions.Events(ctx, id, after, limit)
 	if err != nil {
 		return err
 	}
+	return writeEvents(c, events, hasMore, nil)
+}
+
+// writeEvents answers with a page of events. upTo is nil but for who stores them.
+func writeEvents(c echo.Context, events []runtime.Event, hasMore bool, upTo *uint64) error {
 	size := 64
 	for _, ev := range events {
 		size += len(ev.Message) + 128
@@ -76,6 +84,9 @@ func (s *Server) getEvents(c echo.Context) error {
 	}
 	b = append(b, `],"hasMore":`...)
 	b = strconv.AppendBool(b, hasMore)
+	if upTo != nil {
+		b = strconv.AppendUint(append(b, `,"upTo":`...), *upTo, 10)
+	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	return writeDocument(c, append(b, "}\n"...))
 }

@@ -22,14 +22,19 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
-const published = "../docs/openapi.json"
-
 func TestOpenAPI_Committed(t *testing.T) {
-	want, err := openapi.JSON()
+	committed(t, openapi.JSON, "openapi_gen.json", "../docs/openapi.json")
+	committed(t, openapi.HubJSON, "../fleet/openapi_gen.json", "../docs/hub-openapi.json")
+}
+
+// committed compares, or with -update writes, the files that have a document.
+func committed(t *testing.T, document func() ([]byte, error), files ...string) {
+	t.Helper()
+	want, err := document()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"openapi_gen.json", published} {
+	for _, name := range files {
 		if *update {
 			if err := os.WriteFile(name, want, 0o644); err != nil {
 				t.Fatal(err)

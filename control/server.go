@@ -38,6 +38,7 @@ var _ Sessions = (*runtime.Runtime)(nil)
 type Options struct {
 	Sessions  Sessions
 	Travel    Travel      // nil when sessions stay on this server
+	Copies    Copies      // nil when no hub copies the sessions of this server
 	Installer Installer   // nil when this server installs nothing
 	Files     *fs.Service // nil when this server gives no access to files
 	// Processes runs programs for clients; nil when this server does not. It

@@ -57,6 +57,7 @@ type operation struct {
 	}
 	RequestBody *body
 	Responses   map[string]body
+	Access      struct{ Token, Scope, Nodes string } `json:"x-access"` // of a hub
 }
 
 type body struct {
@@ -79,9 +80,11 @@ type schema struct {
 	AdditionalProperties json.RawMessage
 }
 
-func readAPI(t *testing.T) api {
+func readAPI(t *testing.T) api { return readDocument(t, "openapi.json") }
+
+func readDocument(t *testing.T, name string) api {
 	t.Helper()
-	b, err := os.ReadFile("openapi.json")
+	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +116,25 @@ var areas = map[string]string{
 	"files":    "Files of the gateway's machine, see [Files](/files).", "processes": "Programs on the gateway's machine, see [Processes](/processes).",
 }
 
+var hubAreas = map[string]string{
+	"acp":      "The Agent Client Protocol with all nodes in one connection, see [All nodes in one connection](/fleet#all-nodes-in-one-connection).",
+	"hub":      "The hub itself.",
+	"nodes":    "The gateways that have joined. What a node itself serves is below `/nodes/NAME/`, as [its own API](/http-api) has it.",
+	"sessions": "What the hub has of the sessions of its nodes, see [Sessions without their node](/fleet#sessions-without-their-node).",
+	"tokens":   "Who may use the hub, see [Tokens](/fleet#tokens).",
+}
+
 func TestGenerated_HTTPAPI(t *testing.T) {
-	a := readAPI(t)
+	generated(t, "http-api.mdx", "endpoints", endpoints(t, readAPI(t), areas))
+}
+
+func TestGenerated_HubAPI(t *testing.T) {
+	generated(t, "hub-api.mdx", "endpoints", endpoints(t, readDocument(t, "hub-openapi.json"), hubAreas))
+}
+
+// endpoints is a document as a page shows it.
+func endpoints(t *testing.T, a api, areas map[string]string) string {
+	t.Helper()
 	var b strings.Builder
 	for _, tag := range a.Tags {
 		if areas[tag.Name] == "" {
@@ -139,13 +159,32 @@ func TestGenerated_HTTPAPI(t *testing.T) {
 		b.WriteString("</Accordion>\n")
 	}
 	b.WriteString("</AccordionGroup>\n")
-	generated(t, "http-api.mdx", "endpoints", b.String())
+	return b.String()
+}
+
+// access says in words which tokens an operation of a hub accepts, "" for one of a gateway.
+func (op operation) access() string {
+	nodes := map[string]string{
+		"any": "It shows what is of the nodes that the token is for.", "this": "The token must be for the node.", "all": "The token must be for all nodes.",
+	}
+	switch op.Access.Token {
+	case "":
+		return ""
+	case "none":
+		return "Needs no token."
+	case "client":
+		return "Needs a token with the scope `" + op.Access.Scope + "`. " + nodes[op.Access.Nodes]
+	}
+	return "Needs a token of the kind `" + op.Access.Token + "`."
 }
 
 func writeOperation(b *strings.Builder, path, method string, op operation) {
 	fmt.Fprintf(b, "<Accordion title=\"%s %s\" description=\"%s\">\n\n", method, path, attr(op.Summary))
 	if op.Description != "" {
 		fmt.Fprintf(b, "%s\n\n", mdx(op.Description))
+	}
+	if access := op.access(); access != "" {
+		fmt.Fprintf(b, "%s\n\n", access)
 	}
 	for _, p := range op.Parameters {
 		writeField(b, "ParamField "+p.In, p.Name, p.Schema, p.Required, p.Description)

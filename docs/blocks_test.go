@@ -16,13 +16,14 @@ import (
 // languages are those of blocks, each with whether somebody checks them.
 var languages = map[string]string{
 	"sh": "run or checked here", "bash": "run or checked here",
-	"ts":     "compiled and run by sdk-ts/sandbox-agent/test/examples.test.ts",
-	"python": "run by sdk-py/tests/test_package.py",
-	"json":   "parsed here, frames by the protocol's schema",
-	"jsonl":  "the same, line by line",
-	"go":     "a bridge, held to the contract here",
-	"html":   "opened in a browser by sdk-ts/sandbox-agent/test/chatpage.test.ts",
-	"toml":   "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
+	"ts":      "compiled and run by sdk-ts/sandbox-agent/test/examples.test.ts",
+	"python":  "run by sdk-py/tests/test_package.py",
+	"json":    "parsed here, frames by the protocol's schema",
+	"jsonl":   "the same, line by line",
+	"go":      "a bridge, held to the contract here",
+	"html":    "opened in a browser by sdk-ts/sandbox-agent/test/chatpage.test.ts",
+	"mermaid": "drawn by inspector/test/rendering.test.ts",
+	"toml":    "settings", "lua": "settings of an editor", "elisp": "settings of an editor",
 	"dockerfile": "lines of an image", "http": "headers", "yaml": "settings", "nginx": "settings", "caddy": "settings", "xml": "settings", "promql": "a query", "ini": "settings", "text": "output",
 	"": "output",
 }

@@ -110,6 +110,37 @@ func TestParse(t *testing.T) {
 	}
 }
 
+var image = regexp.MustCompile(`src="/(images/[^"]+)" alt="[^"]+"`)
+
+// Pictures that pages show are there, small enough to be kept, and all are shown.
+func TestImages(t *testing.T) {
+	shown := map[string]bool{}
+	for _, p := range pages(t) {
+		found := image.FindAllStringSubmatch(p.text, -1)
+		if n := strings.Count(p.text, "<img "); n != len(found) {
+			t.Errorf("%s has %d pictures, of which %d have the form src=\"/images/...\" alt=\"...\"", p.name, n, len(found))
+		}
+		for _, m := range found {
+			shown[m[1]] = true
+			if info, err := os.Stat(m[1]); err != nil || info.Size() > 100<<10 || info.Size() < 1<<10 {
+				t.Errorf("%s: %s is no picture of up to 100 KiB: %v", p.name, m[1], err)
+			}
+		}
+	}
+	files, err := filepath.Glob("images/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !shown[filepath.ToSlash(f)] {
+			t.Errorf("no page shows %s", f)
+		}
+	}
+	if len(files) == 0 {
+		t.Error("there are no pictures")
+	}
+}
+
 func TestNavigation(t *testing.T) {
 	b, err := os.ReadFile("docs.json")
 	if err != nil {

@@ -19,6 +19,9 @@ type carrier struct {
 // RoundTrip implements [http.RoundTripper].
 func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l := c.h.links.get(c.node); l != nil {
+		if r.Body == nil { // what is sent is little; what is read in large pieces needs no buffer
+			return l.own.RoundTrip(r)
+		}
 		return l.carrier.RoundTrip(r)
 	}
 	p, ok := c.h.peerOf(c.node)

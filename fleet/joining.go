@@ -19,23 +19,28 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
 )
 
-// join serves the tunnel of a gateway, as long as it lasts.
+// join opens the tunnel of a gateway. It is held when the request was answered: what a request takes is
+// too much for a thousand of them.
 func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 	if h.isDraining() {
 		return errEnding
 	}
-	hello, held, err := h.admit(r, c.token)
+	hello, admitted, err := h.admit(r, c.token)
 	if err != nil {
 		h.metrics.joins.WithLabelValues("refused").Inc()
 		return err
 	}
 	leave := sync.OnceFunc(func() {
-		// Also when the request's own context has ended.
-		if err := h.o.Store.Leave(context.WithoutCancel(r.Context()), held); err != nil {
+		if err := h.o.Store.Leave(context.Background(), admitted); err != nil {
 			h.log.Warn("a node is gone, and that could not be noted", "node", hello.Name, "err", err)
 		}
 	})
-	defer leave()
+	held := false
+	defer func() {
+		if !held {
+			leave()
+		}
+	}()
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // origins were checked
 		Subprotocols:       []string{tunnel.Subprotocol},
@@ -51,28 +56,33 @@ func (h *Hub) join(w http.ResponseWriter, r *http.Request, c call) error {
 		return nil
 	}
 	h.metrics.joins.WithLabelValues("joined").Inc()
-	l := h.newLink(hello.Name, t, held.Revision())
+	l := h.newLink(hello.Name, t, admitted.Revision())
 	if h.o.Replicate {
 		l.attendant = h.newAttendant(hello.Name)
 		l.follower = replica.New(replica.Options{
-			Store: h.o.Store, Node: held.Node(), Carrier: l.carrier, Share: h.copies, Logger: h.log,
+			Store: h.o.Store, Node: admitted.Node(), Carrier: l.own, Share: h.copies, Logger: h.log,
 			Copied: func(events int) { h.metrics.copied.Add(float64(events)) },
 			Noted:  l.attendant.noted,
 		})
 	}
-	h.hold(l, c, leave)
+	held = true
+	over, token := c.over, c.token.ID
+	h.serving.Go(func() { // it is not waited for yet: this request is being served
+		defer leave()
+		h.hold(l, over, token, leave)
+	})
 	return nil
 }
 
-// hold keeps a link until its tunnel ends, or must end. Then what goes through it ends, and
-// leave notes that the node is gone before it is shown so.
-func (h *Hub) hold(l *link, c call, leave func()) {
+// hold keeps a link until its tunnel ends, or must end, as when over is closed. Then what goes through it
+// ends, and leave notes that the node is gone before it is shown so.
+func (h *Hub) hold(l *link, over <-chan struct{}, token string, leave func()) {
 	broke := problem.New(problem.NodeOffline, "the connection to %s broke while it was used", l.name)
 	if !h.links.add(l) {
 		l.close(broke)
 		return // a later one is there already
 	}
-	h.log.Info("a node has joined", "node", l.name, "token", c.token.ID)
+	h.log.Info("a node has joined", "node", l.name, "token", token)
 	var own sync.WaitGroup
 	if l.follower != nil {
 		own.Go(func() { l.follower.Run(l.ctx) })
@@ -83,7 +93,7 @@ func (h *Hub) hold(l *link, c call, leave func()) {
 	case <-l.tunnel.Done():
 	case <-l.ctx.Done():
 		why = context.Cause(l.ctx).Error()
-	case <-c.over:
+	case <-over:
 		why = "its token was revoked or has expired"
 	case <-h.stop.Done():
 		why = "the hub is shutting down"
@@ -140,7 +150,8 @@ type link struct {
 	tunnel    *tunnel.Tunnel
 	revision  uint64 // of the record with which it came: a later one is newer
 	proxy     *httputil.ReverseProxy
-	carrier   *http.Transport
+	carrier   *http.Transport   // of requests of clients
+	own       *http.Transport   // of the hub's own requests: of each node one is open all the time
 	follower  *replica.Follower // nil when nothing is copied
 	attendant *attendant        // nil likewise
 
@@ -154,14 +165,19 @@ type link struct {
 func (h *Hub) newLink(name string, t *tunnel.Tunnel, revision uint64) *link {
 	l := &link{name: name, tunnel: t, revision: revision, users: map[string]int{}}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
-	l.carrier = &http.Transport{
+	l.carrier, l.own = newCarrier(t, copyBuffer), newCarrier(t, ownBuffer)
+	l.proxy = h.newProxy(l)
+	return l
+}
+
+// newCarrier returns what sends requests through a tunnel. Each of its streams has two buffers.
+func newCarrier(t *tunnel.Tunnel, buffer int) *http.Transport {
+	return &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return t.Open(ctx) },
 		DisableCompression: true, // bodies pass as they are
 		MaxIdleConns:       idleStreams, MaxIdleConnsPerHost: idleStreams, IdleConnTimeout: idleTimeout,
-		ReadBufferSize: copyBuffer, WriteBufferSize: copyBuffer, MaxResponseHeaderBytes: maxHeader,
+		ReadBufferSize: buffer, WriteBufferSize: buffer, MaxResponseHeaderBytes: maxHeader,
 	}
-	l.proxy = h.newProxy(l)
-	return l
 }
 
 // close ends the tunnel and what goes through it.
@@ -169,6 +185,7 @@ func (l *link) close(why error) {
 	l.end(why)
 	_ = l.tunnel.Close() // fails when it has ended
 	l.carrier.CloseIdleConnections()
+	l.own.CloseIdleConnections()
 }
 
 // enter counts a request of a token until leave is called.

@@ -3,13 +3,16 @@ package fleet_test
 import (
 	"fmt"
 	"net/http"
-	"runtime"
+	goruntime "runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
+	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 // BenchmarkIdleNode says what an idle node costs a hub: the memory of a thousand
@@ -54,8 +57,28 @@ func BenchmarkIdleNode(b *testing.B) {
 
 // inUse is the memory of the heap and of stacks, in bytes.
 func inUse() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// BenchmarkListSessions says how long a page of the list takes of 10,000 sessions of 1,000 nodes.
+func BenchmarkListSessions(b *testing.B) {
+	h := startHub(b)
+	for i := range 10_000 {
+		at := begun.Add(time.Duration(i) * time.Second)
+		id := store.ReplicaID{Node: fmt.Sprintf("node-%d", i%1000), Session: fmt.Sprintf("session-%d", i), Epoch: 1}
+		info := runtime.SessionInfo{ID: id.Session, Agent: "mock", Title: "about " + id.Session, Cwd: "/work", State: runtime.StateIdle, CreatedAt: at, UpdatedAt: at, EventCount: 5}
+		if err := h.store.UpdateSession(b.Context(), id, func(*store.Session) *store.Session {
+			return &store.Session{Labels: map[string]string{"team": "a"}, Info: info, Through: 5}
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if list := h.list(adminToken, "").Sessions; len(list) != 100 {
+			b.Fatalf("%d sessions", len(list))
+		}
+	}
 }

@@ -22,7 +22,9 @@ const (
 	idleStreams = 16               // of a tunnel, kept for the next requests
 	idleTimeout = 30 * time.Second // of such a stream; less than the gateway's own
 	copyBuffer  = 32 << 10         // bytes
-	maxHeader   = 64 << 10         // bytes of the headers of an answer; one with more counts as none
+	// ownBuffer is small: there are many nodes, and what comes of most is nothing.
+	ownBuffer = 2 << 10  // bytes
+	maxHeader = 64 << 10 // bytes of the headers of an answer; one with more counts as none
 	// clientShare bounds the requests and streams of one token at one node, so that a
 	// client leaves room for others. More are refused.
 	clientShare = tunnel.MaxStreams / 2
@@ -108,7 +110,7 @@ func withhold(h http.Header) {
 			h.Del(name)
 		}
 	}
-	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip", headerFor} {
+	for _, name := range []string{"Origin", "Referer", "Cookie", "Proxy-Authorization", "X-Real-Ip", headerFor, control.HeaderStored} {
 		h.Del(name)
 	}
 }

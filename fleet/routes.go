@@ -43,6 +43,7 @@ func Routes() []Route {
 		{Method: get, Path: "/v2/health", Open: true, serve: (*Hub).getHealth},
 		{Method: get, Path: "/v2/ready", Open: true, serve: (*Hub).getReady},
 		{Method: get, Path: "/v2/version", Kind: client, Scope: read, serve: (*Hub).getVersion},
+		{Method: get, Path: "/v2/openapi.json", Kind: client, Scope: read, serve: (*Hub).getOpenAPI},
 		{Method: get, Path: tunnel.Path, Kind: store.KindJoin, serve: (*Hub).join},
 		{Method: get, Path: "/v2/nodes", Kind: client, Scope: read, serve: (*Hub).listNodes},
 		{Method: get, Path: "/v2/nodes/{name}", Kind: client, Scope: read, OfNode: true, serve: (*Hub).getNode},

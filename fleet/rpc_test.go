@@ -27,6 +27,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // box has a real gateway with the mock agent join as a node.
@@ -43,18 +44,21 @@ func (h *hub) boxAt(address, name string, labels map[string]string) *node {
 }
 
 // newBox is a real gateway with the mock agent.
-func newBox(t testing.TB) http.Handler {
+func newBox(t testing.TB) http.Handler { return newBoxOf(t, session.Async) }
+
+// newBoxOf is one whose sessions have a durability.
+func newBoxOf(t testing.TB, d session.Durability) http.Handler {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: t.TempDir(), Version: "test"})
+	rt, err := runtime.New(runtime.Options{Adapters: []adapters.Adapter{mock.New(exe)}, DefaultAgent: "mock", DataDir: t.TempDir(), Stored: true, Durability: d, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rpc := acphttp.New(rt, acphttp.Options{})
-	api := control.New(control.Options{Sessions: rt, Travel: rt, RPC: rpc, Version: "test"})
+	api := control.New(control.Options{Sessions: rt, Travel: rt, Copies: rt, RPC: rpc, Version: "test"})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

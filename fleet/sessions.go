@@ -265,7 +265,7 @@ func (h *Hub) sessionPage(ctx context.Context, t store.Token, f sessionFilter) (
 		state runtime.State
 		at    sessionCursor
 	}
-	var rows []row
+	var rows []*row // they are sorted
 	for _, s := range h.o.Store.Sessions() {
 		if f.node != "" && s.Node != f.node || f.agent != "" && s.Info.Agent != f.agent || f.cwd != "" && s.Info.Cwd != f.cwd {
 			continue
@@ -282,10 +282,10 @@ func (h *Hub) sessionPage(ctx context.Context, t store.Token, f sessionFilter) (
 			at.Time = s.Info.UpdatedAt
 		}
 		if f.from == nil || at.compare(*f.from) > 0 {
-			rows = append(rows, row{s, state, at})
+			rows = append(rows, &row{s, state, at})
 		}
 	}
-	slices.SortFunc(rows, func(a, b row) int { return a.at.compare(b.at) })
+	slices.SortFunc(rows, func(a, b *row) int { return a.at.compare(b.at) })
 	if f.words != "" {
 		select {
 		case h.searching <- struct{}{}:

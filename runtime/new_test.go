@@ -43,6 +43,8 @@ func TestNew_Refused(t *testing.T) {
 		meta, says string
 		code       int64
 	}{
+		{`"durability":"sync"`, "has joined no hub", acp.CodeInvalidParams},
+		{`"durability":7`, "must be async or sync, not 7", acp.CodeInvalidParams},
 		{`"handover":""`, "must be a text that is not empty", acp.CodeInvalidParams},
 		{`"handover":7`, "must be a text that is not empty, not 7", acp.CodeInvalidParams},
 		{`"handover":"` + most + `y"`, fmt.Sprint(session.MaxHandover, " are the most"), acp.CodeInvalidParams},

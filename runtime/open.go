@@ -66,6 +66,9 @@ func (c *Client) newSession(ctx context.Context, q *viewer.Request, m *acp.Messa
 // newSessionOf makes a session of an agent.
 func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Message, a *agents.Agent, cwd string) {
 	n, err := c.needsFor(a, cwd, m.Meta())
+	if err == nil {
+		err = c.r.sessions.CheckDurability(m.Meta())
+	}
 	if err != nil {
 		q.Fail(nil, err)
 		return
@@ -211,9 +214,12 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 			q.Fail(s, acp.Errorf(acp.CodeMethodNotFound, "agent %s cannot fork sessions", p.Agent().ID()))
 			return
 		}
-		upTo, n := s.Log().Last(), s.ForkFrom()
+		upTo, n := s.Log().Saved(), s.ForkFrom()
 		if cwd := rawjson.MemberString(own.Params(), "cwd"); cwd != "" {
 			n.Cwd, n.Setup = cwd, session.Setup(own.Params())
+		}
+		if s.Held() { // the fork begins with what nobody may be shown yet
+			n.Setup = rawjson.SetMember(n.Setup, []byte(`"sync"`), "_meta", acp.MetaKey, "durability")
 		}
 		asked, _ := rawjson.Member(n.Setup, "_meta")
 		shown, created := shownTo(p, &own), p.Creating()
@@ -334,8 +340,9 @@ func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session
 	switch {
 	case given:
 		n, err := strconv.ParseUint(string(raw), 10, 64)
-		if err != nil || n > last {
-			q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].after must be a sequence number of the session, 0 to %d`, acp.MetaKey, last))
+		// Who was shown more before the gateway was started again is right: the hub has it.
+		if most := s.Log().Saved(); err != nil || n > most {
+			q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, `_meta["%s"].after must be a sequence number of the session, 0 to %d`, acp.MetaKey, most))
 			return
 		}
 		after = n
@@ -398,6 +405,9 @@ func (c *Client) openForeign(q *viewer.Request, m *acp.Message) {
 func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agent) {
 	id := m.Session()
 	n, err := c.needsFor(a, rawjson.MemberString(m.Params(), "cwd"), m.Meta())
+	if err == nil {
+		err = c.r.sessions.CheckDurability(m.Meta())
+	}
 	if err != nil {
 		q.Fail(nil, err)
 		return
@@ -463,7 +473,7 @@ func (c *Client) openForeignOf(q *viewer.Request, m *acp.Message, a *agents.Agen
 			fail(err)
 			return
 		}
-		last := max(replayed, s.Log().Last()) // what was replayed may not be visible yet
+		last := max(replayed, s.Log().Saved()) // what was replayed may not be visible yet
 		if result := s.Describe(withUnsupported(res, missing)); c.Shape() == acp.Inline {
 			q.ResultBehind(s, last, result)
 		} else {

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // Session describes one session.
@@ -110,37 +112,100 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 	if err := s.Readable(); err != nil {
 		return nil, false, err
 	}
-	events = []Event{}
 	s.EndLostCalls()
 	l := s.Log()
-	cur := l.Cursor(after)
+	events, upTo, err := readEvents(ctx, s, l.Cursor(after), limit)
+	return events, len(events) > 0 && upTo < l.Last(), err
+}
+
+// readEvents returns up to limit events from where the cursor is, and the entry up to which
+// the log was read for them: not all entries are events.
+func readEvents(ctx context.Context, s *session.Session, cur *journal.Cursor, limit int) (events []Event, upTo uint64, err error) {
+	events, upTo = []Event{}, cur.After()
 	cur.Room = roomIn(ctx)
 	for held := 0; len(events) < limit && held < pageBytes && ctx.Err() == nil; {
 		batch, err := cur.Next(nil, 64<<10)
 		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
-			return nil, false, p
+			return nil, 0, p
 		}
 		if err != nil {
-			return nil, false, s.ReadProblem(err)
+			return nil, 0, s.ReadProblem(err)
 		}
 		if len(batch) == 0 {
-			return events, false, nil
+			break
 		}
 		for _, e := range batch {
 			if len(events) == limit {
 				break
 			}
 			held += len(e.Frame)
-			if e.Kind == journal.Second {
+			if upTo = e.Seq; e.Kind == journal.Second {
 				continue
 			}
 			if err := cur.Room(EventBytes(e.Frame)); err != nil {
-				return nil, false, err
+				return nil, 0, err
 			}
 			events = append(events, event(e))
 		}
 	}
-	return events, len(events) > 0 && events[len(events)-1].Seq < l.Last(), context.Cause(ctx)
+	return events, upTo, context.Cause(ctx)
+}
+
+// EventsToStore is Events for who copies sessions into the store of the gateway's hub, and says
+// that it has the session up to the entry stored. Of a session whose durability is sync clients
+// are shown that then, and who copies is given the rest, too. If there is nothing behind after it
+// is waited for, up to the time given. upTo is the entry up to which the page goes.
+func (r *Runtime) EventsToStore(ctx context.Context, id string, after, stored uint64, limit int, wait time.Duration) (events []Event, upTo uint64, hasMore bool, err error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, 0, false, noSession(id)
+	}
+	if limit < 1 || limit > maxPage {
+		return nil, 0, false, problem.New(problem.InvalidRequest, "limit must be 1 to %d", maxPage)
+	}
+	if err := s.Readable(); err != nil {
+		return nil, 0, false, err
+	}
+	s.EndLostCalls()
+	l := s.Log()
+	if s.Held() {
+		s.Attend(stored)
+		if !r.awaitSaved(ctx, s, l, after, wait) {
+			s.Unattended()
+			return []Event{}, after, false, context.Cause(ctx)
+		}
+	}
+	events, upTo, err = readEvents(ctx, s, l.Whole(after), limit)
+	if err != nil && s.Held() {
+		s.Unattended()
+	}
+	return events, upTo, err == nil && upTo < l.Saved(), err
+}
+
+// awaitSaved waits until the log has something behind an entry that it has, and reports whether
+// it does. In the place of a log that has lost that entry others are asked for.
+func (r *Runtime) awaitSaved(ctx context.Context, s *session.Session, l *journal.Log, after uint64, wait time.Duration) bool {
+	if l.Saved() != after || wait <= 0 {
+		return l.Saved() > after
+	}
+	wake := make(chan struct{}, 1)
+	defer l.Watch(wake)()
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	for l.Saved() <= after {
+		select {
+		case <-wake:
+		case <-late.C:
+			return l.Saved() > after
+		case <-ctx.Done():
+			return false
+		case <-s.Gone():
+			return false
+		case <-r.ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // FollowEvents yields the session's events after a sequence number, waiting for

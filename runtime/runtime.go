@@ -66,7 +66,11 @@ type Options struct {
 	LogMemory int64
 	// Memory has room for prompts that wait, for messages that an agent does not take yet,
 	// and for answers with events while they are made; nil has room for all.
-	Memory          *memory.Bound
+	Memory *memory.Bound
+	// Stored says that a hub stores what happens in sessions; Durability is that of sessions
+	// that ask for none, "" for async. See session.Durability.
+	Stored          bool
+	Durability      session.Durability
 	Retention       session.Retention
 	ConnectionGrace time.Duration // a connection without stream or request ends; 0: 60 s
 
@@ -143,7 +147,7 @@ func New(o Options) (*Runtime, error) {
 		StateDir: stateDir, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Connection: r.fromAgent, Ended: r.processEnded,
 	}); err == nil {
 		r.sessions, err = session.NewSet(session.Options{
-			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, LogMemory: o.LogMemory, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
+			Agents: r.agents, DataDir: dir, Fsync: o.Fsync, MinFree: o.MinFree, LogFiles: o.LogFiles, LogMemory: o.LogMemory, Stored: o.Stored, Durability: o.Durability, HostTools: o.HostTools, RequestTimeout: o.RequestTimeout, TurnIdleTimeout: o.TurnIdleTimeout,
 			Life: r.ctx, Observer: o.Observer, Logger: o.Logger, Tasks: &r.tasks, Memory: o.Memory, Readers: r.readers, Left: o.Left,
 		})
 	}

@@ -191,10 +191,19 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 // is left open is only looked at before and behind, which disturbs nobody.
 func hold(ctx context.Context, s *session.Session, open bool) (still func() error, again func(), err error) {
 	if !open {
-		again, err = s.Still(ctx)
-		return func() error { return nil }, again, err
+		if again, err = s.Still(ctx); err != nil {
+			return nil, nil, err
+		}
+		if err := s.AwaitStored(ctx); err != nil {
+			again()
+			return nil, nil, err
+		}
+		return func() error { return nil }, again, nil
 	}
 	before, err := s.Resting()
+	if err == nil {
+		err = s.AwaitStored(ctx)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -169,5 +169,5 @@ func (c *Client) closeSession(q *viewer.Request, s *session.Session, closed func
 // awaitEnd waits until the client was told how what went on in a session has ended: the
 // answer to what has ended it comes behind that, though it is not in the log.
 func (c *Client) awaitEnd(s *session.Session) {
-	c.AwaitEntry(c.r.ctx, s, s.Log().Last(), replayBound)
+	c.AwaitEntry(c.r.ctx, s, s.Log().Saved(), replayBound)
 }

@@ -58,8 +58,12 @@ type Decoder struct {
 }
 
 // NewDecoder returns a decoder of r that refuses events over limit bytes.
-func NewDecoder(r io.Reader, limit int) *Decoder {
-	return &Decoder{r: bufio.NewReaderSize(r, 32<<10), max: limit}
+func NewDecoder(r io.Reader, limit int) *Decoder { return NewDecoderSize(r, limit, 32<<10) }
+
+// NewDecoderSize is NewDecoder with a buffer of about size bytes: for who has many streams on
+// which little comes.
+func NewDecoderSize(r io.Reader, limit, size int) *Decoder {
+	return &Decoder{r: bufio.NewReaderSize(r, size), max: limit}
 }
 
 // Next returns the next event. At the end of the stream it returns io.EOF.

@@ -22,6 +22,7 @@ type launch struct {
 	servers map[string]any
 	skills  []string // folders with a SKILL.md
 	own     settings // of agentSpecific
+	rules   []rule   // of agentSpecific; they go before those of settings
 	labels  []string
 }
 
@@ -94,8 +95,15 @@ func (l *launch) specific() {
 				delete(l.own, setAllowAll)
 				l.Cannot("agentSpecific.amp.settings."+setAllowAll, "say permissionMode bypass instead")
 			}
+		case "permissionRules":
+			if json.Unmarshal(v, &l.rules) != nil || slices.ContainsFunc(l.rules, func(r rule) bool {
+				return bridge.Text(r["tool"]) == "" || !slices.Contains([]string{"allow", "ask", "reject", "delegate"}, bridge.Text(r["action"]))
+			}) {
+				l.rules = nil
+				l.Cannot("agentSpecific.amp.permissionRules", `it is a list of {"tool", "action": "allow", "ask", "reject" or "delegate"}, as in amp.permissions of amp's settings`)
+			}
 		default:
-			l.Cannot("agentSpecific.amp."+name, "it is none of mode, labels, settings")
+			l.Cannot("agentSpecific.amp."+name, "it is none of mode, labels, permissionRules, settings")
 		}
 		if err != nil {
 			l.Cannot("agentSpecific.amp."+name, "%v", err)

@@ -125,7 +125,11 @@ func TestLive_SettingsStayTheUsers(t *testing.T) {
 	r := &schema.NewSessionRequest{Cwd: w.Cwd, MCPServers: []schema.MCPServer{{HTTP: &schema.MCPServerHTTP{
 		Name: "far", URL: "http://127.0.0.1:9/mcp", Headers: []schema.HTTPHeader{{Name: "Authorization", Value: "Bearer hidden-in-a-file"}},
 	}}}}
+	r.Meta = map[string]json.RawMessage{acp.MetaKey: json.RawMessage(`{"agentSpecific":{"amp":{"permissionRules":[{"tool":"Bash","matches":{"cmd":"ls -l"},"action":"reject","message":"no list here"}]}}}`)}
 	id := schema.SessionID(rawjson.MemberString(c.Must(acp.MethodSessionNew, r), "sessionId"))
+	if _, got := c.Turn(id, "run ls -l"); asked(c, 0) != 0 || calls(got)["Bash"] != schema.ToolCallStatusFailed || !strings.Contains(c.Quote(), "no list here") {
+		t.Errorf("the session's rule, before the user's: asked %d times, %v", asked(c, 0), calls(got))
+	}
 	if _, got := c.Turn(id, "run ls -a"); asked(c, 0) != 1 || calls(got)["Bash"] != schema.ToolCallStatusCompleted {
 		t.Errorf("the user's rule that asks: asked %d times, %v", asked(c, 0), calls(got))
 	}

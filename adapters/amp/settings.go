@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -132,7 +133,7 @@ func (l *launch) write(path string, own settings, delegate string) error {
 	bypass := l.permit == permitBypass
 	s[setAllowAll], s[setUpdates] = json.RawMessage(fmt.Sprint(bypass)), quoted("disabled")
 	if !bypass {
-		rules, err := schema.Encode(rulesOf(l.permit, s.rules(), delegate))
+		rules, err := schema.Encode(rulesOf(l.permit, slices.Concat(l.rules, s.rules()), delegate))
 		if err != nil {
 			return fmt.Errorf("write amp's settings: %w", err)
 		}

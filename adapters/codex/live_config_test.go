@@ -235,7 +235,7 @@ func liveInstructionsSkillsDirectories(t *testing.T, w *world) {
 	own, _ := schema.Encode(map[string]any{
 		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "skills": map[string]any{"paths": []string{filepath.Join(w.Home, "skills")}},
 		"additionalDirectories": []string{extra}, "permissionMode": "write",
-		"agentSpecific": map[string]any{"codex": map[string]any{"config": map[string]any{"model_reasoning_effort": "low"}, "nope": 1}},
+		"agentSpecific": map[string]any{"codex": map[string]any{"config": map[string]any{"model_reasoning_effort": "low"}, "nope": 1, "replaceSystemPrompt": "IN ITS PLACE"}},
 	})
 	c := w.open(schema.ClientCapabilities{}, nil)
 	result := c.NewResult(string(own))
@@ -251,7 +251,7 @@ func liveInstructionsSkillsDirectories(t *testing.T, w *world) {
 		t.Errorf("a further folder: %v\n%s", err, c.Quote())
 	}
 	r := w.last()
-	for _, s := range []string{"CONFIGURED", "PROJECT RULES", "APPENDED", "does demos", "FROM AGENTS"} {
+	for _, s := range []string{"CONFIGURED", "PROJECT RULES", "APPENDED", "does demos", "FROM AGENTS", "IN ITS PLACE"} {
 		if !bytes.Contains(r.Body, []byte(s)) {
 			t.Errorf("the model was not told %s", s)
 		}

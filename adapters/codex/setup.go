@@ -126,10 +126,16 @@ func (s *setup) specific() {
 				continue
 			}
 			maps.Copy(s.config, more)
+		case name == "replaceSystemPrompt":
+			if _, both := members["baseInstructions"]; both {
+				s.Cannot("agentSpecific.codex.replaceSystemPrompt", "it is another name of baseInstructions, which is used")
+				continue
+			}
+			s.params["baseInstructions"] = members[name]
 		case slices.Contains(direct, name):
 			s.params[name] = members[name]
 		default:
-			s.Cannot("agentSpecific.codex."+name, "it is none of config, %s", strings.Join(direct, ", "))
+			s.Cannot("agentSpecific.codex."+name, "it is none of config, replaceSystemPrompt, %s", strings.Join(direct, ", "))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package opencode
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -69,12 +70,12 @@ func liveWishes(t *testing.T, w *world) {
 	more, skills := t.TempDir(), t.TempDir()
 	w.Write(filepath.Join(more, "a.txt"), "MORE\n", 0o600)
 	w.Write(filepath.Join(skills, "demo/SKILL.md"), "---\nname: demo\ndescription: does demos\n---\nBODY\n", 0o600)
-	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": {"external_directory": "ask"}}`, 0o600)
+	w.Write(filepath.Join(w.Cwd, "opencode.json"), `{"permission": {"external_directory": "ask"}, "agent": {"reviewer": {"mode": "primary", "description": "reviews", "prompt": "YOU REVIEW"}}}`, 0o600)
 	c := w.open(schema.ClientCapabilities{}, nil)
 	own, _ := json.Marshal(map[string]any{
 		"instructions": "PROJECT RULES", "appendSystemPrompt": "APPENDED", "additionalDirectories": []string{more},
 		"skills": map[string]any{"paths": []string{skills}}, "permissionMode": "nope",
-		"agentSpecific": map[string]any{"opencode": map[string]any{"permission": []rule{{"bash", "rm *", "deny"}}, "x": 1}},
+		"agentSpecific": map[string]any{"opencode": map[string]any{"permission": []rule{{"bash", "rm *", "deny"}}, "customAgent": "reviewer", "x": 1}},
 	})
 	r := c.NewResult(string(own))
 	id := schema.SessionID(rawjson.MemberString(r, "sessionId"))
@@ -82,11 +83,18 @@ func liveWishes(t *testing.T, w *world) {
 	if list := rawjson.Elements(raw); len(list) != 2 {
 		t.Errorf("unsupported are %s", raw)
 	}
+	if mode, _ := rawjson.Member(r, "modes", "currentModeId"); string(mode) != `"reviewer"` {
+		t.Errorf("the mode is %s", mode)
+	}
+	none := c.NewResult(`{"agentSpecific":{"opencode":{"customAgent":"nobody"}}}`)
+	if !bytes.Contains(none, []byte(`there is no agent \"nobody\"`)) || !bytes.Contains(none, []byte(`"currentModeId":"build"`)) {
+		t.Errorf("of an agent that there is not: %s", none)
+	}
 	if _, got := c.Turn(id, "read "+filepath.Join(more, "a.txt")); !strings.Contains(bridgetest.Said(got), "MORE") {
 		t.Errorf("said %q", bridgetest.Said(got))
 	}
 	body := string(w.last().Body)
-	for _, part := range []string{"PROJECT RULES", "APPENDED", "does demos", filepath.Join(skills, "demo/SKILL.md")} {
+	for _, part := range []string{"YOU REVIEW", "PROJECT RULES", "APPENDED", "does demos", filepath.Join(skills, "demo/SKILL.md")} {
 		if !strings.Contains(body, part) {
 			t.Errorf("the model is not told %q", part)
 		}

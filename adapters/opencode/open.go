@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -138,7 +139,11 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	if i.Model != nil && model == "" {
 		model, variant = i.Model.Provider+"/"+i.Model.ID, i.Model.Variant
 	}
-	s.set.pick(bridge.FirstOf(mode, i.Agent), model, variant)
+	if o.up.agent != "" && !s.set.hasMode(o.up.agent) {
+		o.up.Cannot("agentSpecific.opencode.customAgent", "there is no agent %q that sessions can use; there are %s", o.up.agent, strings.Join(s.set.modeNames(), ", "))
+		o.up.agent = ""
+	}
+	s.set.pick(bridge.FirstOf(mode, o.up.agent, i.Agent), model, variant)
 	s.tr.usage.costs[i.ID] = i.Cost
 	if made {
 		s.keep(func(r *record) { r.Made = true })

@@ -50,6 +50,14 @@ func (s *settings) hasMode(name string) bool {
 	return slices.ContainsFunc(s.modes, func(m mode) bool { return m.Name == name })
 }
 
+func (s *settings) modeNames() []string {
+	var out []string
+	for _, m := range s.modes {
+		out = append(out, m.Name)
+	}
+	return out
+}
+
 func (s *settings) state() *schema.SessionModeState {
 	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(s.mode), AvailableModes: []schema.SessionMode{}}
 	for _, m := range s.modes {

@@ -20,6 +20,7 @@ type setup struct {
 	grant   grant
 	texts   []string // that every prompt adds to the system prompt
 	skills  []bridge.Skill
+	agent   string // of OpenCode's configuration, with which a new session begins; "" for its usual one
 	servers []mcpServer
 }
 
@@ -124,8 +125,15 @@ func (s *setup) findSkills() {
 // specific takes agentSpecific.opencode.
 func (s *setup) specific(members map[string]json.RawMessage) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if name != "permission" {
-			s.Cannot("agentSpecific.opencode."+name, "there is none but permission")
+		switch name {
+		case "permission":
+		case "customAgent":
+			if json.Unmarshal(members[name], &s.agent) != nil {
+				s.Cannot("agentSpecific.opencode.customAgent", "it is the name of an agent of OpenCode's configuration")
+			}
+			continue
+		default:
+			s.Cannot("agentSpecific.opencode."+name, "it is none of customAgent, permission")
 			continue
 		}
 		var rules []rule

@@ -125,7 +125,7 @@ func serve(ctx context.Context, cfg serverConfig, signals <-chan os.Signal, std 
 		return err
 	}
 	api := control.New(control.Options{
-		Sessions: gw.runtime, Travel: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Memory: gw.messages,
+		Sessions: gw.runtime, Travel: gw.runtime, Copies: gw.runtime, Installer: gw.installer, Files: gw.files, Processes: gw.served, RPC: gw.rpc, UI: gw.ui, Guard: cfg.guard(), Version: version, Memory: gw.messages,
 		Metrics: told.Handler(), Observer: told.HTTP(), LogRequests: cfg.logRequests, Logger: log,
 	})
 	silent := &silentConns{open: map[net.Conn]bool{}}

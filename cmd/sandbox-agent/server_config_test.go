@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // configOf is what the server command makes of its arguments.
@@ -43,7 +44,7 @@ func TestServerConfig_Standard(t *testing.T) {
 		host: "127.0.0.1", port: "2468", dataDir: "/data/sandbox-agent", fsync: "turn", minFree: 64 << 20, maxMemory: defaultMemory(), maxIdleMemory: defaultMemory(), acpVersions: []int{1, 2},
 		requestTimeout: 120 * time.Second, idleTimeout: 30 * time.Minute, unattachedTimeout: time.Minute, backgroundTimeout: 24 * time.Hour, maxBody: 32 << 20,
 		commands: map[string][]string{}, log: cmdline.Log{Level: slog.LevelInfo},
-		install: install.Options{DataDir: "/data/sandbox-agent"},
+		install: install.Options{DataDir: "/data/sandbox-agent"}, join: joinConfig{durability: session.Async},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(serverConfig{}, joinConfig{})); diff != "" {
 		t.Errorf("configuration differs (-want +got):\n%s", diff)

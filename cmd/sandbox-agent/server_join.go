@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/fleet/join"
 	"sandboxagent.dev/sandbox-agent/fleet/tunnel"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // joinFlags are those of a gateway that joins a hub.
@@ -28,6 +30,7 @@ func joinFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "join-insecure", Usage: "join over http a hub that is not on this machine", EnvVars: env("JOIN_INSECURE")},
 		&cli.StringFlag{Name: "node-name", Usage: "name of the node (default: the machine's host name)", EnvVars: env("NODE_NAME")},
 		&cli.StringSliceFlag{Name: "label", Usage: "label of the node, as `NAME=VALUE`; may be repeated", EnvVars: env("LABEL")},
+		&cli.StringFlag{Name: "durability", Usage: "when clients are shown what happens in sessions that ask for nothing else: async is when it is in the gateway's file, sync when the hub has stored it, too", Value: string(session.Async), EnvVars: env("DURABILITY")},
 	}
 }
 
@@ -36,14 +39,18 @@ type joinConfig struct {
 	hub             *url.URL
 	tokenFile, name string
 	labels          map[string]string
+	durability      session.Durability
 }
 
 func joinConfigOf(c *cli.Context) (joinConfig, error) {
-	cfg := joinConfig{tokenFile: c.String("join-token-file"), name: c.String("node-name")}
+	cfg := joinConfig{tokenFile: c.String("join-token-file"), name: c.String("node-name"), durability: session.Durability(c.String("durability"))}
+	if !slices.Contains(session.Durabilities, cfg.durability) {
+		return cfg, cmdline.Usagef(c, "--durability must be async or sync, not %q", cfg.durability)
+	}
 	address := c.String("join")
 	if address == "" {
-		for _, name := range []string{"join-token-file", "join-insecure", "node-name", "label"} {
-			if c.IsSet(name) {
+		for _, name := range []string{"join-token-file", "join-insecure", "node-name", "label", "durability"} {
+			if c.IsSet(name) && !(name == "durability" && cfg.durability == session.Async) {
 				return cfg, cmdline.Usagef(c, "--%s says how to join a hub: give its address with --join", name)
 			}
 		}

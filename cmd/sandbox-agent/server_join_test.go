@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,8 @@ func TestServer_JoinIsChecked(t *testing.T) {
 	}{
 		{"no hub", []string{"--label", "a=b"}, "give its address with --join", cmdline.ExitUsage},
 		{"no hub, a name", []string{"--node-name", "box"}, "give its address with --join", cmdline.ExitUsage},
+		{"no hub, what needs one", []string{"--durability", "sync"}, "give its address with --join", cmdline.ExitUsage},
+		{"no durability", append(slices.Clone(good), "--durability", "full"), "must be async or sync", cmdline.ExitUsage},
 		{"no token", []string{"--join", "http://127.0.0.1:1"}, "--join-token-file", cmdline.ExitUsage},
 		{"no address", []string{"--join", "hub.example", "--join-token-file", token}, "is not the http or https address", cmdline.ExitUsage},
 		{"a password in the address", []string{"--join", "https://me:pw@hub.example", "--join-token-file", token}, "password", cmdline.ExitUsage},

@@ -87,6 +87,8 @@ func openGateway(cfg serverConfig, told *telemetry.Telemetry, log *slog.Logger) 
 		MaxUnread:         cfg.maxMemory / 4,
 		LogMemory:         cfg.maxMemory / 8,
 		Memory:            messages,
+		Stored:            cfg.join.hub != nil,
+		Durability:        cfg.join.durability,
 		Retention:         cfg.retention,
 		Observer:          told.Runtime(),
 		Logger:            log,

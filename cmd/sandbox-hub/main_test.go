@@ -39,10 +39,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// raced reports whether the tests, and so the programs, look for data races, which costs them memory
+// and time.
+func raced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
 // binaries builds the hub and the gateway once, as the tests were built.
 var binaries = sync.OnceValue(func() error {
 	args := []string{"build", "-o", buildDir + "/"}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if raced() {
 		args = append(args, "-race")
 	}
 	out, err := exec.CommandContext(context.Background(), "go", append(args, ".", "../sandbox-agent")...).CombinedOutput()

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"io"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,10 +24,30 @@ import (
 type wire struct {
 	ln net.Listener
 
-	mu   sync.Mutex
-	to   string
-	open map[net.Conn]bool
-	own  sync.WaitGroup
+	mu    sync.Mutex
+	to    string
+	rough bool // bytes come late, and in pieces of any size
+	open  map[net.Conn]bool
+	own   sync.WaitGroup
+}
+
+// roughly copies like a bad network.
+func roughly(to io.Writer, from io.Reader) {
+	b := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(b[:1+mathrand.IntN(len(b))])
+		if mathrand.IntN(20) == 0 {
+			time.Sleep(time.Duration(mathrand.IntN(int(30 * time.Millisecond))))
+		}
+		if n > 0 {
+			if _, failed := to.Write(b[:n]); failed != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 func newWire(t *testing.T, to string) *wire {
@@ -58,7 +79,10 @@ func (w *wire) addr() string { return w.ln.Addr().String() }
 func (w *wire) pass(c net.Conn) {
 	defer c.Close()
 	w.mu.Lock()
-	to := w.to
+	to, transfer := w.to, func(to io.Writer, from io.Reader) { _, _ = io.Copy(to, from) }
+	if w.rough {
+		transfer = roughly
+	}
 	w.mu.Unlock()
 	var d net.Dialer
 	up, err := d.Dial("tcp", to)
@@ -70,8 +94,8 @@ func (w *wire) pass(c net.Conn) {
 	w.open[c], w.open[up] = true, true
 	w.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(up, c); _ = up.Close() })
-	both.Go(func() { _, _ = io.Copy(c, up); _ = c.Close() })
+	both.Go(func() { transfer(up, c); _ = up.Close() })
+	both.Go(func() { transfer(c, up); _ = c.Close() })
 	both.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,4 +187,11 @@ func selfSigned(t *testing.T, name string) (certFile, keyFile string) {
 		}
 	}
 	return certFile, keyFile
+}
+
+// leads reports whether new connections go to an address.
+func (w *wire) leads(to string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to == to
 }

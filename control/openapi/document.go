@@ -1,5 +1,5 @@
-// Package openapi describes the HTTP API of package control as an OpenAPI
-// document. It is used when the document is generated and tested; what the
+// Package openapi describes the HTTP API of package control, and that of a hub, as
+// OpenAPI documents. It is used when the document is generated and tested; what the
 // server serves is the generated file, because the libraries behind this
 // package take longer to load than the whole server takes to start.
 package openapi
@@ -18,8 +18,10 @@ import (
 const apiVersion = "2.0.0"
 
 // Build returns the document.
-func Build() (*openapi3.T, error) {
-	doc := document()
+func Build() (*openapi3.T, error) { return checked(document()) }
+
+// checked returns a document whose references were found.
+func checked(doc *openapi3.T) (*openapi3.T, error) {
 	if err := openapi3.NewLoader().ResolveRefsIn(doc, nil); err != nil {
 		return nil, fmt.Errorf("build openapi document: %w", err)
 	}
@@ -30,8 +32,9 @@ func Build() (*openapi3.T, error) {
 }
 
 // JSON returns the document as it is published.
-func JSON() ([]byte, error) {
-	doc, err := Build()
+func JSON() ([]byte, error) { return encoded(Build()) }
+
+func encoded(doc *openapi3.T, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +54,8 @@ type operation struct {
 	body         *openapi3.RequestBody
 	responses    map[int]*openapi3.Response
 	problems     []problem.Kind
-	open         bool // needs no token
+	open         bool    // needs no token
+	access       *Access // of an operation of a hub
 }
 
 func document() *openapi3.T {
@@ -90,6 +94,9 @@ func (op operation) build(tag string) *openapi3.Operation {
 	}
 	for _, p := range op.params {
 		o.AddParameter(p)
+	}
+	if op.access != nil {
+		o.Extensions = map[string]any{AccessExtension: op.access}
 	}
 	if op.body != nil {
 		o.RequestBody = &openapi3.RequestBodyRef{Value: op.body}

@@ -9,6 +9,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // schemas returns the API's types. A test compares them with the Go types that
@@ -84,9 +85,11 @@ func schemas() openapi3.Schemas {
 			"clients":           number("Attached connections."), "pending": number("Open permission requests and questions."),
 			"ended": ref("End"), "metadata": anything("What clients set."),
 			"gist": text("How the first prompt begins."), "cost": ref("Cost"), "match": ref("Match"),
-			"usage":    list("Use"),
-			"children": list("Child"),
-		}, "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "oldestSeq", "historyIncomplete")},
+			"usage":      list("Use"),
+			"children":   list("Child"),
+			"durability": enum("sync: clients are shown an event when the store of the gateway's hub has it. Absent for async.", session.Sync),
+			"unstored":   number("Events of such a session that the store does not have yet. Nobody is shown them, and eventCount does not count them."),
+		}, "durability", "unstored", "title", "model", "ended", "metadata", "gist", "cost", "usage", "match", "children", "oldestSeq", "historyIncomplete")},
 		"ImportedSession": {Value: object(fields{
 			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
 		})},

@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 const (
@@ -19,24 +20,26 @@ const (
 	pages      = 32        // of one session, until another one has its turn
 )
 
-// copy brings the replica of a session up to what the node has. More says that it stopped before,
-// to let others have their turn.
-func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionInfo) (more bool, err error) {
+// copy brings the replica of a session up to what the node has.
+func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionInfo) (out outcome) {
 	rec, err := f.record(ctx, e, info)
 	if err != nil {
-		return false, err
+		return outcome{err: err}
 	}
-	copied := true
-	if info.EventCount != rec.Through {
-		more, copied, err = f.pull(ctx, e, rec, info.EventCount)
+	copied, more, held := true, false, info.Durability == session.Sync
+	// A session that waits to be stored is asked also when there is nothing: it is told so.
+	waits := held && (info.Unstored > 0 || rec.Through == 0)
+	if told(&info) != rec.Through || waits {
+		more, copied, err = f.pull(ctx, e, rec, told(&info), held)
+		waits = held
 	}
 	if !copied {
 		f.log.Warn("a node has another history of a session than before; the one before is kept beside it", "session", info.ID, "epoch", rec.Epoch)
 		if err := f.retire(ctx, rec.ReplicaID); err != nil {
-			return false, err
+			return outcome{err: err}
 		}
 		_, err := f.begin(ctx, e, info)
-		return true, err
+		return outcome{more: true, err: err}
 	}
 	// Also when the node is gone meanwhile: what it has said is what is known.
 	noted := f.update(context.WithoutCancel(ctx), rec, info, err)
@@ -46,8 +49,12 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.through = rec.Through
-	return more, errors.Join(err, noted)
+	return outcome{more: more, attend: waits && !more, err: errors.Join(err, noted)}
 }
+
+// told returns the number of the newest event that a node has told of. Of a session that is held
+// it has more than its clients are shown.
+func told(info *runtime.SessionInfo) uint64 { return info.EventCount + info.Unstored }
 
 // record returns what the store has of a session, with a new epoch when there is no replica of
 // it. The caller may change it.
@@ -85,7 +92,7 @@ func (f *Follower) begin(ctx context.Context, e *followed, info runtime.SessionI
 		return nil, err
 	}
 	e.epochs = append(e.epochs, rec.Epoch)
-	e.known, e.checked, e.from = false, false, 0
+	e.known, e.checked, e.from, e.read = false, false, 0, 0
 	return rec, nil
 }
 
@@ -146,13 +153,13 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 		}
 		e.epochs = slices.DeleteFunc(e.epochs, func(n uint64) bool { return n == epoch })
 	}
-	e.known, e.checked, e.from = false, false, 0
+	e.known, e.checked, e.from, e.read = false, false, 0, 0
 	return nil
 }
 
 // pull copies events until the replica has what the node had when its newest event was numbered
 // target. Copied is false when the node has another history than the replica; then nothing is.
-func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, target uint64) (more, copied bool, err error) {
+func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, target uint64, held bool) (more, copied bool, err error) {
 	if !e.known {
 		if e.at, err = f.o.Store.End(ctx, rec.ReplicaID); err != nil {
 			return false, true, err
@@ -160,20 +167,16 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 		e.known = true
 	}
 	if at := min(target, e.at.Last); at > 0 && (!e.checked || target < e.at.Last) {
-		if same, err := f.agrees(ctx, rec.ReplicaID, at); err != nil || !same {
+		if same, err := f.agrees(ctx, rec.ReplicaID, at, held); err != nil || !same {
 			return false, err != nil, err
 		}
 	}
-	e.checked, more = true, target > e.at.Last
+	e.checked, more = true, target > max(e.at.Last, e.read)
 	for range pages {
 		if !more {
 			break
 		}
-		more, err = f.copyPage(ctx, e, rec.ReplicaID)
-		if oldest, expired := letGo(err); expired && oldest > max(e.at.Last, e.from)+1 {
-			more, err, e.from = true, nil, oldest-1
-		}
-		if err != nil {
+		if more, _, err = f.copyPage(ctx, e, rec.ReplicaID, wanted{held: held}); err != nil {
 			break
 		}
 	}
@@ -194,9 +197,20 @@ func letGo(err error) (oldest uint64, ok bool) {
 	return uint64(n), is && n >= 1
 }
 
-// copyPage copies one page of events.
-func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID) (more bool, err error) {
-	from, count := max(e.at.Last, e.from), 0
+// copyPage copies the next page of events. Any says that there was something new.
+func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID, w wanted) (more, any bool, err error) {
+	more, any, err = f.copyNext(ctx, e, id, w)
+	if oldest, expired := letGo(err); expired && oldest > max(e.at.Last, e.from)+1 {
+		e.from = oldest - 1
+		return true, true, nil
+	}
+	return more, any, err
+}
+
+// copyNext is copyPage when the node has not let go of what comes next.
+func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID, w wanted) (more, any bool, err error) {
+	from, count := max(e.at.Last, e.from, e.read), 0
+	w.after, w.stored, w.limit = from, from, e.limit
 	batch := store.Batch{Gap: e.from > e.at.Last}
 	write := func() error {
 		next, err := f.o.Store.Append(ctx, id, e.at, batch)
@@ -207,7 +221,7 @@ func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID
 		return nil
 	}
 	newest := from
-	size, more, err := f.page(ctx, id.Session, from, e.limit, func(ev event) error {
+	a, err := f.page(ctx, id.Session, w, func(ev event) error {
 		if ev.seq <= newest {
 			return badAnswer("event %d stands behind event %d", ev.seq, newest)
 		}
@@ -232,21 +246,25 @@ func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID
 	}
 	f.o.Copied(count)
 	if err != nil {
-		return more, err
+		return a.more, count > 0, err
 	}
-	if count == 0 && more {
-		return false, badAnswer("it has more events than it gives")
+	any = count > 0 || w.held && a.upTo > from
+	if !any && a.more {
+		return false, false, badAnswer("it has more events than it gives")
+	}
+	if w.held {
+		e.read = max(e.read, a.upTo)
 	}
 	if count > 0 {
-		e.limit = int(min(mostPage, max(1, fullPage*int64(count)/max(1, size))))
+		e.limit = int(min(mostPage, max(1, fullPage*int64(count)/max(1, a.size))))
 	}
-	return more, nil
+	return a.more, any, nil
 }
 
 // agrees reports whether the node and the replica say the same of an event.
-func (f *Follower) agrees(ctx context.Context, id store.ReplicaID, seq uint64) (bool, error) {
+func (f *Follower) agrees(ctx context.Context, id store.ReplicaID, seq uint64, held bool) (bool, error) {
 	var own *event
-	_, _, err := f.page(ctx, id.Session, seq-1, 1, func(ev event) error {
+	_, err := f.page(ctx, id.Session, wanted{after: seq - 1, limit: 1, held: held}, func(ev event) error {
 		if own == nil {
 			own = &ev
 		}

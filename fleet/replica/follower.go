@@ -19,6 +19,11 @@ const (
 	ofNode = 4  // sessions of one node that are copied at one time
 	atOnce = 32 // of all nodes of a hub
 
+	// attention is how long a session is attended in which nothing happens. Of more than
+	// mostAttended of a node each is asked whenever the node tells of it, and not attended.
+	attention    = 5 * time.Second
+	mostAttended = 64
+
 	againAfter  = 5 * time.Second  // what failed is tried again
 	longestWait = 30 * time.Second // between attempts to hear of a node's sessions
 	noteBound   = 5 * time.Second  // for what is noted when a node is gone
@@ -60,6 +65,7 @@ type Follower struct {
 	sessions map[string]*followed // by id; at most store.MaxSessionsOfNode that the node has
 	due      []string             // sessions that have news and are not being copied, each once
 	round    int                  // of being told of all sessions
+	attended int                  // sessions that are attended
 	refused  int                  // sessions beyond the bound, in this round
 }
 
@@ -80,7 +86,11 @@ type followed struct {
 	known   bool
 	checked bool   // the node says the same of that event
 	from    uint64 // the node has let go of events up to this one
+	read    uint64 // the node has looked at its log up to there; what it gave of that is in the replica
 	limit   int    // events of a page
+
+	attending bool          // see attend
+	news      chan struct{} // has one when something is due of a session that is attended
 
 	through uint64 // see store.Session
 }
@@ -133,16 +143,46 @@ func (f *Follower) Run(ctx context.Context) {
 		if !enter(ctx, turns) {
 			break
 		}
+		t := &turn{f: f, ctx: ctx, ofNode: turns}
 		own.Go(func() {
-			defer func() { <-turns }()
-			if enter(ctx, f.o.Share.turns) {
-				defer func() { <-f.o.Share.turns }()
-				f.serve(ctx, id)
+			if !t.enterRest() {
+				return
 			}
+			out := f.serve(ctx, id)
+			t.leave()
+			if out.attend {
+				out = f.attend(ctx, t, id)
+			}
+			f.served(ctx, id, out)
 		})
 	}
 	own.Wait()
 	f.note()
+}
+
+// turn is the right to copy something, which few have at one time.
+type turn struct {
+	f      *Follower
+	ctx    context.Context
+	ofNode chan struct{}
+}
+
+// enter waits for the turn. Leave gives it up.
+func (t *turn) enter() bool { return enter(t.ctx, t.ofNode) && t.enterRest() }
+
+// enterRest waits for it when there is room among those of the node; there is none taken when it
+// fails.
+func (t *turn) enterRest() bool {
+	if !enter(t.ctx, t.f.o.Share.turns) {
+		<-t.ofNode
+		return false
+	}
+	return true
+}
+
+func (t *turn) leave() {
+	<-t.f.o.Share.turns
+	<-t.ofNode
 }
 
 // enter waits for room in a semaphore; false when ctx has ended before.
@@ -160,8 +200,8 @@ func (f *Follower) Behind() (n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.sessions {
-		if e.info != nil && e.gone == here && e.info.EventCount > e.through {
-			n += e.info.EventCount - e.through
+		if e.info != nil && e.gone == here && told(e.info) > e.through {
+			n += told(e.info) - e.through
 		}
 	}
 	return n
@@ -170,7 +210,7 @@ func (f *Follower) Behind() (n uint64) {
 func (f *Follower) entryLocked(id string) *followed {
 	e := f.sessions[id]
 	if e == nil {
-		e = &followed{limit: firstPage}
+		e = &followed{limit: firstPage, news: make(chan struct{}, 1)}
 		f.sessions[id] = e
 	}
 	return e
@@ -221,9 +261,12 @@ func (f *Follower) markLocked(id string, e *followed) {
 		return
 	}
 	e.due = true
-	if !e.busy {
+	switch {
+	case !e.busy:
 		f.due = append(f.due, id)
 		f.wakeUp()
+	case e.attending:
+		e.news <- struct{}{} // it has room: due was not set
 	}
 }
 
@@ -258,22 +301,34 @@ func (f *Follower) retry() {
 	}
 }
 
+// outcome is how it went to do what was due for a session.
+type outcome struct {
+	more   bool // is due
+	attend bool // it waits to be attended
+	err    error
+}
+
 // serve does what is due for a session.
-func (f *Follower) serve(ctx context.Context, id string) {
+func (f *Follower) serve(ctx context.Context, id string) outcome {
 	f.mu.Lock()
 	e := f.sessions[id]
 	info, gone := e.info, e.gone
 	f.mu.Unlock()
-	var more bool
-	var err error
 	switch {
 	case gone != here:
-		err = f.depart(ctx, id, e, gone)
+		return outcome{err: f.depart(ctx, id, e, gone)}
 	case info != nil:
-		more, err = f.copy(ctx, e, *info)
+		return f.copy(ctx, e, *info)
 	}
+	return outcome{}
+}
+
+// served notes how it went, and has the session be looked at again if something is due.
+func (f *Follower) served(ctx context.Context, id string, out outcome) {
+	err := out.err
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	e := f.sessions[id]
 	e.busy = false
 	had := e.failed
 	if e.failed = ""; err != nil && ctx.Err() == nil {
@@ -283,15 +338,101 @@ func (f *Follower) serve(ctx context.Context, id string) {
 			f.log.Warn("a session could not be copied", "session", id, "err", err)
 		}
 	}
-	if gone != here && err == nil && !e.due && len(e.epochs) == 0 {
+	if e.gone != here && err == nil && !e.due && len(e.epochs) == 0 {
 		delete(f.sessions, id)
 		return
 	}
 	if e.due {
 		f.due = append(f.due, id)
 		f.wakeUp()
-	} else if more && e.failed == "" {
+	} else if out.more && e.failed == "" {
 		f.markLocked(id, e)
+	}
+}
+
+// attend follows a session whose node shows its clients only what is stored: each request for
+// what comes next says what is, and waits. It returns when nothing came for a time: then the node
+// tells of the session when there is something. It is called without a turn.
+func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.mu.Lock()
+	e := f.sessions[id]
+	e.attending = true
+	f.attended++
+	wait := attention
+	if f.attended > mostAttended {
+		wait = 0
+	}
+	if e.due {
+		e.news <- struct{}{}
+	}
+	f.mu.Unlock()
+	var noting sync.WaitGroup
+	noting.Go(func() { f.noteNews(ctx, cancel, id, e) })
+	var err error
+	for any := true; any && err == nil && ctx.Err() == nil; {
+		entered := false
+		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), wanted{held: true, wait: wait, room: func() error {
+			if entered = t.enter(); !entered {
+				return context.Cause(t.ctx)
+			}
+			return nil
+		}})
+		if entered {
+			t.leave()
+		}
+		f.mu.Lock()
+		e.through = max(e.through, e.at.Last, e.read)
+		f.mu.Unlock()
+	}
+	if err != nil && ctx.Err() != nil { // it was interrupted
+		err, e.known = nil, false
+	}
+	cancel()
+	noting.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.attending = false
+	f.attended--
+	select {
+	case <-e.news: // due says the same
+	default:
+	}
+	// The node may have told of more when nobody asked for it any more, and that was noted only.
+	return outcome{more: e.info != nil && e.gone == here && told(e.info) > e.through, err: err}
+}
+
+// noteNews writes what the node tells of a session that is attended into its record, until ctx
+// ends. It interrupts if that is not enough.
+func (f *Follower) noteNews(ctx context.Context, interrupt func(), id string, e *followed) {
+	for {
+		select {
+		case <-e.news:
+		case <-ctx.Done():
+			return
+		}
+		f.mu.Lock()
+		info, gone, through := e.info, e.gone, e.through
+		r := f.replica(id, e.last())
+		had := f.o.Store.Session(r)
+		if gone != here || info == nil || had == nil || !had.Info.CreatedAt.Equal(info.CreatedAt) {
+			f.mu.Unlock()
+			interrupt()
+			return
+		}
+		e.due = false
+		f.mu.Unlock()
+		rec := *had
+		rec.Through = max(rec.Through, through)
+		if err := f.update(ctx, &rec, *info, nil); err != nil {
+			f.mu.Lock()
+			e.due = true
+			f.mu.Unlock()
+			interrupt()
+			return
+		}
+		f.o.Noted(r)
 	}
 }
 

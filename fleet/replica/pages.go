@@ -14,11 +14,13 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/sse"
+	"sandboxagent.dev/sandbox-agent/control"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
 const (
-	maxChange = 1 << 20 // bytes of one change of the list of sessions
+	maxChange    = 1 << 20 // bytes of one change of the list of sessions
+	changeBuffer = 1 << 10 // of what is read of it at once; one is kept for each node
 
 	maxEvent    = 80 << 20 // bytes of an event; what agents say in one line may have 64 MiB
 	usualEvent  = 1 << 20  // one with more waits for its turn among those of all nodes
@@ -35,12 +37,12 @@ const (
 var errLost = errors.New("the node did not answer")
 
 // ask sends a GET to the node and returns an answer that is no error. The path is escaped.
-func (f *Follower) ask(ctx context.Context, accept, path string, query url.Values) (*http.Response, error) {
+func (f *Follower) ask(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	req.Header.Set("Accept", accept)
+	req.Header = header
 	resp, err := f.o.Carrier.RoundTrip(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
@@ -54,12 +56,12 @@ func (f *Follower) ask(ctx context.Context, accept, path string, query url.Value
 
 // changes follows the list of sessions from its beginning until it ends, which is an error.
 func (f *Follower) changes(ctx context.Context) error {
-	resp, err := f.ask(ctx, sse.ContentType, "/v2/sessions/changes", nil)
+	resp, err := f.ask(ctx, "/v2/sessions/changes", nil, http.Header{"Accept": {sse.ContentType}})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	dec := sse.NewDecoder(resp.Body, maxChange)
+	dec := sse.NewDecoderSize(resp.Body, maxChange, changeBuffer)
 	for {
 		ev, err := dec.Next()
 		if err != nil {
@@ -82,60 +84,101 @@ type event struct {
 	line []byte
 }
 
-// page asks for the events of a session behind after and gives each one to take. It returns how
-// many bytes they had, and whether there are more.
-func (f *Follower) page(ctx context.Context, id string, after uint64, limit int, take func(event) error) (size int64, more bool, err error) {
+// wanted says which events are asked for.
+type wanted struct {
+	after uint64
+	limit int
+	// held are those of a session whose node shows its clients only what is stored, and
+	// stored up to where it is: what comes behind is wanted, too.
+	held   bool
+	stored uint64
+	wait   time.Duration // for the next one of such a session
+	// room is asked before the answer is read; nil when there is room.
+	room func() error
+}
+
+func (w *wanted) query() url.Values {
+	return url.Values{"after": {strconv.FormatUint(w.after, 10)}, "limit": {strconv.Itoa(w.limit)}}
+}
+
+func (w *wanted) header() http.Header {
+	h := http.Header{"Accept": {"application/json"}}
+	if w.held {
+		h.Set(control.HeaderStored, strconv.FormatUint(w.stored, 10))
+	}
+	if w.wait > 0 {
+		h.Set("Prefer", "wait="+strconv.Itoa(int(w.wait/time.Second)))
+	}
+	return h
+}
+
+// answered is what a node says of the events that it has given.
+type answered struct {
+	size int64  // bytes
+	more bool   // there are more
+	upTo uint64 // what was looked at for them; 0 when the node does not say
+}
+
+// page asks for events of a session and gives each one to take.
+func (f *Follower) page(ctx context.Context, id string, w wanted, take func(event) error) (a answered, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageBound)
 	defer cancel()
 	still := time.AfterFunc(stall, cancel)
 	defer still.Stop()
-	resp, err := f.ask(ctx, "application/json", "/v2/sessions/"+url.PathEscape(id)+"/events",
-		url.Values{"after": {strconv.FormatUint(after, 10)}, "limit": {strconv.Itoa(limit)}})
+	resp, err := f.ask(ctx, "/v2/sessions/"+url.PathEscape(id)+"/events", w.query(), w.header())
 	if err != nil {
-		return 0, false, err
+		return a, err
 	}
 	defer resp.Body.Close()
+	if w.room != nil {
+		still.Stop() // the wait is not the node's
+		if err := w.room(); err != nil {
+			return a, err
+		}
+	}
 	body := &gauge{r: resp.Body, ctx: ctx, still: still, large: f.o.Share.large}
 	defer body.release()
 	dec := json.NewDecoder(body)
 	if err := expect(dec, '{'); err != nil {
-		return 0, false, err
+		return a, err
 	}
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return size, false, unread(err)
+			return a, unread(err)
 		}
 		switch name {
 		case "events":
 			if err := expect(dec, '['); err != nil {
-				return 0, false, err
+				return a, err
 			}
 			for dec.More() {
 				ev, err := nextEvent(dec)
 				if err != nil {
-					return size, false, err
+					return a, err
 				}
-				size += int64(len(ev.line))
+				a.size += int64(len(ev.line))
 				if err := take(ev); err != nil {
-					return size, false, err
+					return a, err
 				}
 				body.release()
 			}
 			if err := expect(dec, ']'); err != nil {
-				return size, false, err
+				return a, err
 			}
 		case "hasMore":
-			err = dec.Decode(&more)
+			err = dec.Decode(&a.more)
+		case "upTo":
+			err = dec.Decode(&a.upTo)
 		default:
 			var other json.RawMessage
 			err = dec.Decode(&other)
 		}
 		if err != nil {
-			return size, false, unread(err)
+			return a, unread(err)
 		}
 	}
-	return size, more, expect(dec, '}')
+	return a, expect(dec, '}')
 }
 
 func expect(dec *json.Decoder, d json.Delim) error {

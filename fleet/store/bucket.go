@@ -36,6 +36,7 @@ type bucket[T any] struct {
 
 	mu      sync.Mutex
 	records map[string]record[T]
+	there   int           // records that are not gone
 	moved   chan struct{} // closed and replaced with each change
 }
 
@@ -104,6 +105,12 @@ func (b *bucket[T]) take(key string, r record[T]) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if known.revision > 0 && !known.gone {
+		b.there--
+	}
+	if !r.gone {
+		b.there++
+	}
 	if r.gone && !own {
 		delete(b.records, key)
 	} else {
@@ -146,7 +153,11 @@ func (b *bucket[T]) all() []T {
 	return out
 }
 
-func (b *bucket[T]) len() int { return len(b.all()) }
+func (b *bucket[T]) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.there
+}
 
 // news returns a channel that is closed when a record changes.
 func (b *bucket[T]) news() <-chan struct{} {

@@ -88,6 +88,9 @@ func (o Owner) With(other Other) *Owner {
 
 // Owner returns who has a session, nil when it has never been moved.
 func (s *Store) Owner(l Line) *Owner {
+	if s.owners.len() == 0 {
+		return nil // and no key is made: a list asks this of each session
+	}
 	r, _ := s.owners.get(l.key())
 	return r.value
 }

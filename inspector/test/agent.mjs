@@ -15,9 +15,11 @@ const cancelled = new Set();
 const given = new Map(); // MCP servers, by session
 
 const plays = {
-  async story({ update }) {
+  /** `story plain` is for pictures: without what only tests look for. */
+  async story({ update }, how) {
+    const plain = how === "plain";
     update({ sessionUpdate: "agent_thought_chunk", content: { type: "text", text: "**Looking** at what there is.\n\nThe tests come first." } });
-    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: story } });
+    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: plain ? story.replace(/<script>.*/, "") : story } });
     update({ sessionUpdate: "tool_call", toolCallId: "run", title: "npm test", kind: "execute", status: "in_progress", rawInput: { command: "npm test" } });
     update({
       sessionUpdate: "tool_call_update", toolCallId: "run", status: "completed", rawOutput: { exitCode: 1 },
@@ -34,7 +36,7 @@ const plays = {
     words("The review ", "The review ");
     words("found nothing.", "The review found nothing.");
     update({ sessionUpdate: "tool_call_update", toolCallId: "sub", status: "completed" });
-    update({ sessionUpdate: "agent_message_chunk", content: { type: "image", mimeType: "image/png", data: pixel } });
+    if (!plain) update({ sessionUpdate: "agent_message_chunk", content: { type: "image", mimeType: "image/png", data: pixel } });
     update({ sessionUpdate: "available_commands_update", availableCommands: [{ name: "review", description: "Looks at the changes" }, { name: "story", description: "Tells all", input: { hint: "topic" } }] });
     update({ sessionUpdate: "usage_update", used: 48_200, size: 200_000, cost: { amount: 0.1834, currency: "USD" } });
     return { stopReason: "end_turn", usage: { totalTokens: 2345, inputTokens: 2000, outputTokens: 345 } };

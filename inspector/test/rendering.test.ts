@@ -1,4 +1,6 @@
 // Formulas and diagrams of agents: they are shown, and do nothing else.
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { chat, inaccessible, newSession, phone, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
 
@@ -102,6 +104,23 @@ test("diagrams are drawn in both themes, shown large, and have their source", as
   expect(await inaccessible(small)).toEqual([]);
   await picture(small, "diagrams-phone");
   expect(await small.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+});
+
+test("the diagrams of the documentation are drawn", async () => {
+  const docs = join(import.meta.dirname, "../../docs");
+  const diagrams = readdirSync(docs).filter((name) => name.endsWith(".mdx"))
+    .flatMap((name) => [...readFileSync(join(docs, name), "utf8").matchAll(/^```mermaid\n(.*?)\n```$/gms)].map((match) => ({ name, text: match[1]! })));
+  expect(diagrams.length).toBeGreaterThan(2);
+  const page = await world.open();
+  await newSession(page, { agent: "story" });
+  const drawn = log(page).locator(".diagram, .diagram-source").last();
+  for (const [i, { name, text }] of diagrams.entries()) {
+    await say(page, `${fence("mermaid", text)}\n\nend of ${i}, in ${name}`);
+    await log(page).getByText(`end of ${i}, in ${name}`, { exact: true }).waitFor();
+    await drawn.locator("img").or(drawn.getByText("This diagram cannot be drawn")).waitFor();
+    expect([name, await drawn.locator("img").count()]).toEqual([name, 1]);
+    await picture(page, `documentation-${i}`);
+  }
 });
 
 const script = "window.taken=1";

@@ -28,6 +28,7 @@ var ErrEnded = errors.New("ended while it stood still, for the memory that it he
 type Bound struct {
 	most   int64 // bytes; 0 is no bound
 	used   atomic.Int64
+	spare  atomic.Int64 // taken of what is kept for small messages, beside used
 	wanted atomic.Int64 // by those who wait for room
 
 	mu     sync.Mutex
@@ -45,7 +46,7 @@ func NewBound(most int64) *Bound {
 func (b *Bound) Fits(n int) bool { return b.most <= 0 || int64(n) <= b.limit(int64(n)) }
 
 // Used returns how many bytes are taken.
-func (b *Bound) Used() int64 { return b.used.Load() }
+func (b *Bound) Used() int64 { return b.used.Load() + b.spare.Load() }
 
 // Share is what one holder has of a bound. A nil Share has no bound. Take is for one
 // goroutine at a time; the others are safe for concurrent use.
@@ -53,6 +54,7 @@ type Share struct {
 	b    *Bound
 	end  func()
 	held atomic.Int64
+	kept atomic.Int64 // the part of held that is of the bound's spare
 	come atomic.Int64 // bytes that it has moved
 	wait atomic.Bool  // for room
 	over atomic.Bool  // end was called
@@ -105,8 +107,7 @@ func (s *Share) Take(ctx context.Context, n int) error {
 	if b.most > 0 {
 		want = max(min(want, b.limit(want)-s.held.Load()), 0)
 	}
-	if b.take(want) {
-		s.held.Add(want)
+	if s.take(want) {
 		return nil
 	}
 	return s.await(ctx, want)
@@ -117,11 +118,7 @@ func (s *Share) Try(n int) bool {
 	if s == nil {
 		return true
 	}
-	if s.over.Load() || !s.b.take(int64(n)) {
-		return false
-	}
-	s.held.Add(int64(n))
-	return true
+	return !s.over.Load() && s.take(int64(n))
 }
 
 // Count takes n bytes that are in memory already, whether there is room or not.
@@ -133,20 +130,31 @@ func (s *Share) Count(n int) {
 }
 
 // limit is what may be taken when n bytes of it are. Large messages leave a quarter to
-// small ones, which may have another quarter beside the bound: what turned out to be larger
-// than it was taken for, see [Share.Count], must not keep them out.
+// small ones.
 func (b *Bound) limit(n int64) int64 {
 	if n > small {
 		return b.most - b.most/4
 	}
-	return b.most + b.most/4
+	return b.most
 }
 
-func (b *Bound) take(n int64) bool {
+// take takes n bytes if there is room for them. Small messages have another quarter beside
+// the bound, for themselves: what turned out to be larger than it was taken for, see
+// [Share.Count], does not keep them out, however much it is.
+func (s *Share) take(n int64) bool {
+	b := s.b
 	if b.used.Add(n) > b.limit(n) && b.most > 0 {
 		b.used.Add(-n)
-		return false
+		if n > small {
+			return false
+		}
+		if b.spare.Add(n) > b.most/4 {
+			b.spare.Add(-n)
+			return false
+		}
+		s.kept.Add(n)
 	}
+	s.held.Add(n)
 	return true
 }
 
@@ -165,8 +173,7 @@ func (s *Share) await(ctx context.Context, n int64) error {
 		b.mu.Lock()
 		room := b.room
 		b.mu.Unlock()
-		if b.take(n) {
-			s.held.Add(n)
+		if s.take(n) {
 			return nil
 		}
 		select {
@@ -229,7 +236,7 @@ func (s *Share) Give(n int) {
 		held := s.held.Load()
 		give := min(held, int64(n))
 		if s.held.CompareAndSwap(held, held-give) {
-			s.b.give(give)
+			s.back(give)
 			return
 		}
 	}
@@ -238,15 +245,25 @@ func (s *Share) Give(n int) {
 // GiveAll gives everything back that it holds.
 func (s *Share) GiveAll() {
 	if s != nil {
-		s.b.give(s.held.Swap(0))
+		s.back(s.held.Swap(0))
 	}
 }
 
-func (b *Bound) give(n int64) {
+// back gives n bytes, which held has no more, to where they were taken from.
+func (s *Share) back(n int64) {
 	if n == 0 {
 		return
 	}
-	b.used.Add(-n)
+	b := s.b
+	for {
+		kept := s.kept.Load()
+		spare := min(kept, n)
+		if s.kept.CompareAndSwap(kept, kept-spare) {
+			b.spare.Add(-spare)
+			b.used.Add(spare - n)
+			break
+		}
+	}
 	if b.wanted.Load() == 0 {
 		return
 	}

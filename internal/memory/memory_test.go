@@ -100,10 +100,45 @@ func TestTake_WhereMoreIsCounted(t *testing.T) {
 			s, _ := holder(t, b, 0)
 			s.Count(2 << 20)
 		}
-		if err := b.Open(nil).Take(t.Context(), 1); err != nil {
+		if err := b.Open(nil).Take(t.Context(), 2*small); err != nil {
 			t.Errorf("there is no room: %v", err)
 		}
 		synctest.Wait()
+	})
+}
+
+// Whatever was counted without asking, and whoever moves, a small message waits for nobody:
+// it has room of its own, which comes back to where it was taken from.
+func TestTake_SmallOnesHaveTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBound(most)
+		large := b.Open(nil)
+		large.Count(10 * most)
+		little, another := b.Open(nil), b.Open(nil)
+		for range most / 4 / small {
+			if !little.Try(small) {
+				t.Fatal("a small one has no room")
+			}
+		}
+		if another.Try(1) {
+			t.Error("more was given than is kept for small ones")
+		}
+		got := make(chan error)
+		go func() { got <- another.Take(t.Context(), small) }()
+		synctest.Wait()
+		little.Give(small)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		little.GiveAll()
+		another.Close()
+		if used := b.Used(); used != 10*most {
+			t.Errorf("%d bytes are taken, want %d", used, 10*most)
+		}
+		large.Close()
+		if used := b.Used(); used != 0 {
+			t.Errorf("%d bytes are taken at the end", used)
+		}
 	})
 }
 

@@ -43,6 +43,18 @@ func makeRelease(ctx context.Context, o options, progress io.Writer) (err error)
 			}
 		}
 	}
+	if err := os.Remove(filepath.Join(staged, "page.json")); err != nil {
+		return fmt.Errorf("remove the list of packages: %w", err)
+	}
+	for _, p := range o.platforms {
+		if err := archive(o, p, staged); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(progress, "the packages for npm")
+	if err := packNPM(ctx, o, staged); err != nil {
+		return err
+	}
 	script, err := os.ReadFile(filepath.Join(o.root, "install.sh"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(staged, "install.sh"), script, 0o755)
@@ -50,11 +62,17 @@ func makeRelease(ctx context.Context, o options, progress io.Writer) (err error)
 	if err != nil {
 		return fmt.Errorf("copy the installer: %w", err)
 	}
-	if err := os.Remove(filepath.Join(staged, "page.json")); err != nil {
-		return fmt.Errorf("remove the list of packages: %w", err)
+	if err := provenance(ctx, o, staged); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(staged, notesFile), []byte(o.notes), 0o644); err != nil {
+		return fmt.Errorf("write the notes: %w", err)
 	}
 	return land(staged, out, progress)
 }
+
+// notesFile has what has changed, for the page of the release.
+const notesFile = "notes.md"
 
 // npmPackage is a package whose code is in the page.
 type npmPackage struct {
@@ -136,7 +154,7 @@ func land(staged, out string, progress io.Writer) error {
 		}
 	}
 	for _, e := range old { // programs of a former release are not part of this one
-		ours := slices.ContainsFunc(programs, func(name string) bool { return strings.HasPrefix(e.Name(), name+"-") })
+		ours := slices.ContainsFunc(append([]string{"acp-http-client"}, programs...), func(name string) bool { return strings.HasPrefix(e.Name(), name+"-") })
 		if ours && !slices.Contains(names, e.Name()) {
 			if err := os.Remove(filepath.Join(out, e.Name())); err != nil {
 				return fmt.Errorf("remove a file of a former release: %w", err)

@@ -2,10 +2,16 @@
 //
 //	sandbox-agent-OS-ARCH            a static program for each platform, with the page in it
 //	sandbox-agent-OS-ARCH.cdx.json   what is in it, as CycloneDX 1.6
-//	install.sh                       what installs one of them
+//	sandbox-agent-VERSION-OS-ARCH.tar.gz  both programs of a platform in an archive
+//	*.tgz                            the packages for npm: one for each platform, and the two that people install
+//	install.sh                       what installs one of the programs
+//	provenance.intoto.json           what they were made of, as a statement of in-toto
+//	notes.md                         what has changed, from CHANGELOG.md
 //	SHA256SUMS                       checksums of all of them
 //
-// It publishes nothing. The same sources and the same versions of Go and Node give
+// With --publish it publishes them, and the image of examples/docker: a draft of the release
+// first, the release last, so that nobody sees half of one. With --dry-run it says what is
+// missing for that, and each command. The same sources and the same versions of Go and Node give
 // the same bytes, wherever the sources lie: nothing in the files tells a path, a
 // time or a machine.
 //

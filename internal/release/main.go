@@ -42,6 +42,9 @@ type options struct {
 	out       string
 	root      string // of the repository
 	platforms []platform
+	notes     string // what has changed
+	dryRun    bool   // say how it would be published
+	publish   bool
 }
 
 var versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
@@ -50,7 +53,9 @@ func parse(args []string, usage io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.StringVar(&o.version, "version", "", "version of the release, such as 1.2.3 or v1.2.3")
+	flags.StringVar(&o.version, "version", "", "version of the release, such as 1.2.3 or v1.2.3; without it the newest of CHANGELOG.md")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "make everything, and say what is missing for publishing it and how it would be published")
+	flags.BoolVar(&o.publish, "publish", false, "make everything and publish it: GitHub, npm, the image")
 	flags.StringVar(&o.out, "out", "dist", "folder for the files")
 	flags.StringVar(&o.root, "root", ".", "root of the repository")
 	flags.Func("platform", "make this one only, such as linux/amd64; may be repeated", func(s string) error {
@@ -67,8 +72,14 @@ func parse(args []string, usage io.Writer) (options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("%q is not a flag: flags begin with --", flags.Arg(0))
 	}
-	if o.version = strings.TrimPrefix(o.version, "v"); !versionPattern.MatchString(o.version) {
+	if o.dryRun && o.publish {
+		return o, errors.New("--dry-run and --publish exclude one another")
+	}
+	if o.version = strings.TrimPrefix(o.version, "v"); o.version != "" && !versionPattern.MatchString(o.version) {
 		return o, fmt.Errorf("--version %q is not a version: use three numbers, such as 1.2.3 or 1.2.3-rc.1", o.version)
+	}
+	if o.publish && len(o.platforms) > 0 {
+		return o, errors.New("--publish publishes all platforms: leave --platform out")
 	}
 	if len(o.platforms) == 0 {
 		o.platforms = platforms
@@ -84,5 +95,13 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return makeRelease(ctx, o, progress)
+	changed, err := changesOf(o.root, o.version)
+	if err != nil {
+		return err
+	}
+	o.version, o.notes = changed.version, changed.text
+	if err := makeRelease(ctx, o, progress); err != nil || !o.dryRun && !o.publish {
+		return err
+	}
+	return publish(ctx, o, o.out, progress)
 }

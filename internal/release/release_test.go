@@ -59,7 +59,7 @@ func madeFiles() (names []string) {
 // made is a release, made once for all tests.
 var made = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(scratch, "dist")
-	args := []string{"run", "./internal/release", "--version", "v1.2.3", "--out", out}
+	args := []string{"run", "./internal/release", "--out", out}
 	for _, p := range madeFor {
 		args = append(args, "--platform", strings.Replace(p, "-", "/", 1))
 	}
@@ -86,15 +86,30 @@ func release(t *testing.T) string {
 	return dir
 }
 
+// newest is the version that a release has that is not told one.
+func newest(t *testing.T) string {
+	t.Helper()
+	c, err := changesOf(root, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.version
+}
+
 func TestRelease_Files(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short runs leave out what takes many seconds")
 	}
 	dir := release(t)
-	want := []string{"SHA256SUMS", "install.sh"}
+	version := newest(t)
+	want := []string{"SHA256SUMS", "acp-http-client-" + version + ".tgz", "install.sh", "notes.md", "provenance.intoto.json", "sandbox-agent-" + version + ".tgz"}
 	for _, name := range madeFiles() {
 		want = append(want, name, name+".cdx.json")
 	}
+	for _, p := range madeFor {
+		want = append(want, "sandbox-agent-"+version+"-"+p+".tar.gz", "sandbox-agent-"+strings.Replace(p, "amd", "x", 1)+"-"+version+".tgz")
+	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, names(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -112,6 +127,26 @@ func TestRelease_Files(t *testing.T) {
 	}
 	if diff := cmp.Diff(want[1:], listed); diff != "" {
 		t.Errorf("checksums (-want +got):\n%s", diff)
+	}
+	var origin struct {
+		Subject []struct {
+			Name   string
+			Digest struct{ SHA256 string }
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, provenanceFile))
+	if err != nil || json.Unmarshal(b, &origin) != nil || len(origin.Subject) != len(want)-3 { // not itself, the notes and the checksums
+		t.Errorf("where %d files come from: %v\n%s", len(want)-3, err, b)
+	}
+	for _, one := range origin.Subject {
+		if sum, err := checksum(filepath.Join(dir, one.Name)); err != nil || sum != one.Digest.SHA256 {
+			t.Errorf("%s: %s, %v, and by its origin %s", one.Name, sum, err, one.Digest.SHA256)
+		}
+	}
+	packed, err := exec.CommandContext(t.Context(), "tar", "-tzf", filepath.Join(dir, "sandbox-agent-"+version+"-linux-amd64.tar.gz")).CombinedOutput()
+	top := "sandbox-agent-" + version + "-linux-amd64/"
+	if want := strings.Join([]string{"sandbox-agent", "sandbox-hub", "LICENSE", "README.md", "CHANGELOG.md", ""}, "\n"); err != nil || strings.ReplaceAll(string(packed), top, "") != want {
+		t.Errorf("the archive has %s, %v", packed, err)
 	}
 	page, err := os.ReadFile(filepath.Join(root, "inspector/dist/index.html"))
 	if err != nil {
@@ -156,13 +191,13 @@ func TestRelease_Reproducible(t *testing.T) {
 		linkTree(t, filepath.Join(root, d, "node_modules"), filepath.Join(copied, d, "node_modules"))
 	}
 	out := filepath.Join(t.TempDir(), "dist")
-	cmd := exec.CommandContext(t.Context(), "go", "run", "./internal/release", "--version", "1.2.3", "--platform", "linux/amd64", "--out", out)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./internal/release", "--platform", "linux/amd64", "--out", out)
 	cmd.Dir = copied
 	cmd.Env = append(os.Environ(), "GOCACHE="+filepath.Join(t.TempDir(), "cache"), "TZ=Pacific/Auckland", "GOFLAGS=-p=2")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}
-	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-linux-amd64.cdx.json", "sandbox-hub-linux-amd64", "install.sh"} {
+	for _, name := range []string{"sandbox-agent-linux-amd64", "sandbox-agent-linux-amd64.cdx.json", "sandbox-hub-linux-amd64", "sandbox-agent-" + newest(t) + "-linux-amd64.tar.gz", "sandbox-agent-" + newest(t) + ".tgz", "install.sh"} {
 		want, err := checksum(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +305,7 @@ func TestSBOM_IsComplete(t *testing.T) {
 				t.Errorf("%s: %s is a tool, and not in the page", name, p)
 			}
 		}
-		if self := doc.Metadata.Component; self.Version != "1.2.3" || len(self.Hashes) != 1 {
+		if self := doc.Metadata.Component; self.Version != newest(t) || len(self.Hashes) != 1 {
 			t.Errorf("%s describes itself as %+v", name, self)
 		} else if sum, err := checksum(filepath.Join(dir, name)); err != nil || sum != self.Hashes[0].Content {
 			t.Errorf("%s: %s, %v, described as %s", name, sum, err, self.Hashes[0].Content)
@@ -309,11 +344,12 @@ func TestRelease_ReplacesAFormerOne(t *testing.T) {
 
 func TestParse_Refuses(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                                     "is not a version",
 		"--version 1.2":                        "is not a version",
 		"--version 1.2.3;rm":                   "is not a version",
 		"--version 1.2.3 --platform plan9/arm": "use one of",
 		"--version 1.2.3 now":                  "is not a flag",
+		"--dry-run --publish":                  "exclude one another",
+		"--publish --platform linux/amd64":     "publishes all platforms",
 	} {
 		if _, err := parse(strings.Fields(line), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q in it", line, err, want)

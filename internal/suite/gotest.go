@@ -28,6 +28,7 @@ type goRun struct {
 	name     string
 	args     []string
 	packages []string
+	computes bool // more than it waits
 }
 
 // ofRepository are packages whose tests look at the repository and at what is
@@ -51,11 +52,10 @@ const ofHub = "./cmd/sandbox-hub"
 
 // goRuns are what the tier consists of. The long tier has the race detector
 // everywhere. More tests with real agents begin than the machine has processors,
-// since most of them wait: for their turn, for the agent, for the disk. The package
-// that takes longest begins first, so that none runs alone at the end.
+// since most of them wait: for their turn, for the agent, for the disk.
 func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	if s.long {
-		return []goRun{{"long", []string{"-race", "-timeout", "3h"}, []string{"./..."}}}, nil
+		return []goRun{{name: "long", args: []string{"-race", "-timeout", "3h"}, packages: []string{"./..."}}}, nil
 	}
 	list := program(ctx, ".", "go", "list", "-f", "{{.ImportPath}}", "./...")
 	out, err := list.Output()
@@ -68,10 +68,10 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		})
 	})
 	return []goRun{
-		{"with agents", []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, withAgents},
-		{"end to end", []string{"-skip", plain, "-timeout", "40m"}, append([]string{endToEnd, ofHub}, sequential...)},
-		{"with the race detector", []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, concurrent},
-		{"of the repository", []string{"-timeout", "20m", "-p", "1"}, ofRepository},
+		{name: "with agents", args: []string{"-run", plain, "-timeout", "40m", "-parallel", "8", "-p", "3"}, packages: withAgents},
+		{name: "end to end", args: []string{"-skip", plain, "-timeout", "40m"}, packages: append([]string{endToEnd, ofHub}, sequential...)},
+		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", "40m", "-p", "2"}, packages: concurrent, computes: true},
+		{name: "of the repository", args: []string{"-timeout", "20m", "-p", "1"}, packages: ofRepository, computes: true},
 	}, nil
 }
 

@@ -124,8 +124,14 @@ func (s *suite) all(ctx context.Context) error {
 	verb := func(name string) {
 		s.part(name, func() (usage, error) { return s.command(ctx, ".", nil, s.task, name) })
 	}
-	// It writes files that the others read.
-	verb("generate:check")
+	// The first of them writes files that the others of the run read. On an empty machine it
+	// compiles while the others wait for the network.
+	var prepared sync.WaitGroup
+	for _, name := range []string{"generate:check", "node:deps", "python:deps"} {
+		prepared.Go(func() { verb(name) })
+	}
+	prepared.Wait()
+	verb("inspector:build")
 	built, remove, err := s.build(ctx)
 	if err != nil {
 		return err
@@ -135,23 +141,25 @@ func (s *suite) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Three things at a time, those that take longest first. The first of Go's runs
-	// takes as long as all others together: it waits for agents most of the time, and
-	// the others fill that time.
-	var parts []func()
+	// Three things at a time. Those that wait begin first: for agents, browsers, sockets.
+	// Those that compute fill what they leave of the processors, and come last, since they
+	// use all of it when nothing else runs any more.
+	var waiting, computing []func()
 	for _, run := range goRuns {
-		parts = append(parts, func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) })
+		part := func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
+		if run.computes {
+			computing = append(computing, part)
+		} else {
+			waiting = append(waiting, part)
+		}
 	}
 	for _, dir := range s.node {
-		parts = append(parts, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
+		waiting = append(waiting, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
 	}
-	parts = append(
-		parts,
-		func() {
-			s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
-		},
-		func() { verb("lint") },
-	)
+	waiting = append(waiting, func() {
+		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
+	})
+	parts := append(append(waiting, computing...), func() { verb("lint") })
 	next := make(chan func())
 	var workers sync.WaitGroup
 	for range 3 {

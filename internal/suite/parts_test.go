@@ -44,7 +44,7 @@ func TestGoTest_EveryFailureFailsIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			files(t, map[string]string{"go.mod": "module p\n", "p_test.go": top + tt.code})
 			s := suite{out: io.Discard}
-			_, err := s.goTest(t.Context(), goRun{"it", []string{"-skip", "_Left"}, []string{"./..."}})
+			_, err := s.goTest(t.Context(), goRun{name: "it", args: []string{"-skip", "_Left"}, packages: []string{"./..."}})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}

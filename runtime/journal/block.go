@@ -125,10 +125,10 @@ func (l *Log) dropLocked(most int, may func(b *block) bool) {
 	}
 }
 
-// memoryLocked appends to dst the cursor's next entries from memory, until the
+// memoryLocked appends to dst the cursor's next entries from memory, up to last or until the
 // batch holds limit bytes, and pins their blocks. ok is false when the next
 // entry is not in memory.
-func (l *Log) memoryLocked(dst []Entry, c *Cursor, limit int) (_ []Entry, ok bool) {
+func (l *Log) memoryLocked(dst []Entry, c *Cursor, last uint64, limit int) (_ []Entry, ok bool) {
 	if len(l.blocks) == 0 || c.after+1 < l.blocks[0].first {
 		return dst, false
 	}
@@ -138,14 +138,14 @@ func (l *Log) memoryLocked(dst []Entry, c *Cursor, limit int) (_ []Entry, ok boo
 	}
 	for seq := c.after + 1; i < len(l.blocks); i++ {
 		b := l.blocks[i]
-		if seq > l.visible || limit <= 0 {
+		if seq > last || limit <= 0 {
 			return dst, true
 		}
 		b.pins++
 		c.pinned = append(c.pinned, b)
 		seq = max(seq, b.first) // numbers that no entry has
 		for j := int(seq - b.first); j < len(b.refs); j++ {
-			if seq > l.visible || limit <= 0 {
+			if seq > last || limit <= 0 {
 				return dst, true
 			}
 			e := b.entry(j)

@@ -17,6 +17,7 @@ type Cursor struct {
 
 	log   *Log
 	after uint64
+	whole bool // see Log.Whole
 
 	prompt prompt   // that was shown last
 	file   *reading // its place in the file, nil while memory has what comes next
@@ -36,13 +37,25 @@ func (c *Cursor) unpinLocked() {
 // Cursor returns a cursor whose first entry is the one after seq.
 func (l *Log) Cursor(after uint64) *Cursor { return &Cursor{log: l, after: after} }
 
+// Whole returns a cursor that reads all that the file has. It is for who owns the log, and
+// for who copies it: what it gives may be held back from readers still.
+func (l *Log) Whole(after uint64) *Cursor { return &Cursor{log: l, after: after, whole: true} }
+
+// lastLocked returns the newest entry that the cursor comes to.
+func (c *Cursor) lastLocked() uint64 {
+	if c.whole {
+		return c.log.saved
+	}
+	return c.log.visible
+}
+
 // After returns the sequence number of the entry read last.
 func (c *Cursor) After() uint64 { return c.after }
 
 // Seek moves the cursor so that its next entry is the one after seq.
 func (c *Cursor) Seek(after uint64) { c.after, c.file = after, nil }
 
-// Next appends the next visible entries to dst, at least one if there is one,
+// Next appends the next entries to dst, at least one if there is one to be seen,
 // and stops when they hold about limit bytes. Entries are valid until the next
 // call. The error is a *TruncatedError when entries are no longer kept; those
 // that are damaged come as one entry of the kind Damage.
@@ -62,7 +75,8 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 	for {
 		l.mu.Lock()
 		c.unpinLocked()
-		if c.after >= l.visible {
+		last := c.lastLocked()
+		if c.after >= last {
 			l.mu.Unlock()
 			c.file = nil // it may hold a large block
 			return dst, nil
@@ -73,7 +87,7 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 			return dst, err
 		}
 		n := len(dst)
-		if out, ok := l.memoryLocked(dst, c, limit); ok {
+		if out, ok := l.memoryLocked(dst, c, last, limit); ok {
 			l.mu.Unlock()
 			if len(out) > n {
 				c.after, c.file = out[len(out)-1].Seq, nil
@@ -93,11 +107,11 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 		if c.file == nil || c.file.version != l.version {
 			c.file = &reading{walk: walk{room: c.Room}, version: l.version, start: l.start, log: l}
 		}
-		r, visible := c.file, l.visible
+		r := c.file
 		r.f, r.end = l.file, l.size
 		l.mu.Unlock()
 		// Reading holds no lock: what the file has up to end never changes.
-		out, err := r.entries(dst, c.after, visible, limit)
+		out, err := r.entries(dst, c.after, last, limit)
 		if errors.Is(err, os.ErrClosed) { // released meanwhile
 			c.file = nil
 			continue
@@ -125,7 +139,7 @@ type reading struct {
 }
 
 // entries appends the entries after a number, which the file has.
-func (r *reading) entries(dst []Entry, after, visible uint64, limit int) ([]Entry, error) {
+func (r *reading) entries(dst []Entry, after, last uint64, limit int) ([]Entry, error) {
 	if !r.placed {
 		off, err := seek(r.f, r.start, r.end, after)
 		if err != nil {
@@ -137,9 +151,9 @@ func (r *reading) entries(dst []Entry, after, visible uint64, limit int) ([]Entr
 	if len(r.lines) == 0 {
 		r.decoded = r.decoded[:0]
 	}
-	for limit > 0 && after < visible {
+	for limit > 0 && after < last {
 		if len(r.lines) == 0 {
-			damage, err := r.block(&after, visible)
+			damage, err := r.block(&after, last)
 			if damage != nil {
 				dst = append(dst, *damage)
 				limit -= damage.size()
@@ -159,6 +173,9 @@ func (r *reading) entries(dst []Entry, after, visible uint64, limit int) ([]Entr
 		}
 		line, rest := cutLine(r.lines)
 		e, _ := parseLine(line) // block has parsed it
+		if e.Seq > last {
+			return dst, nil // and no entry has that number
+		}
 		r.lines = rest
 		if e.Seq <= after {
 			continue
@@ -172,11 +189,11 @@ func (r *reading) entries(dst []Entry, after, visible uint64, limit int) ([]Entr
 
 // block makes the lines of the next block current. It returns an entry for what
 // was damaged before it, or instead of it.
-func (r *reading) block(after *uint64, visible uint64) (*Entry, error) {
+func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
 	p, err := r.next()
-	if err == io.EOF && r.bad && *after < visible {
+	if err == io.EOF && r.bad && *after < last {
 		r.bad = false
-		return r.damaged(*after+1, visible), nil
+		return r.damaged(*after+1, last), nil
 	}
 	if err != nil {
 		return nil, err

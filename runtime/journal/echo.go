@@ -63,7 +63,7 @@ func (c *Cursor) prompted(before []Entry, seq uint64) error {
 		}
 	}
 	if found.Seq == 0 {
-		one, err := c.log.Cursor(seq-1).next(nil, 1)
+		one, err := c.log.Whole(seq-1).next(nil, 1)
 		if err != nil && !errors.Is(err, ErrTruncated) {
 			return err
 		}

@@ -69,6 +69,10 @@ type Options struct {
 	// is not known. A file that ends before it has lost entries, and readers are told.
 	Reached uint64
 
+	// Held has readers wait for another place, too, which Confirm tells of: beyond Reached
+	// they see an entry when both the file and that place have it.
+	Held bool
+
 	// Bound is the number up to which numbers may have been given beyond that: none of
 	// them is given again, whatever the file says. See [Log.Reserved].
 	Bound uint64
@@ -119,7 +123,8 @@ type Log struct {
 	unsaved  []*block  // blocks with bytes the file does not have yet
 	next     uint64    // sequence number of the next append
 	appended uint64    // newest entry
-	visible  uint64    // newest entry that readers may see
+	saved    uint64    // newest entry that the file has
+	visible  uint64    // newest entry that readers may see; the same, unless the log is held
 	total    uint64    // entries, without the numbers that were skipped
 	expired  uint64    // newest entry that was let go; 0 for none
 	fresh    uint64    // entries that readers do not see yet
@@ -129,7 +134,7 @@ type Log struct {
 	watchers []chan<- struct{}
 	closed   bool
 	given    int64 // time of the newest entry that was appended since Open, in ms
-	shown    int64 // and of the newest that readers see
+	kept     int64 // and of the newest that the file has
 	refused  error // why nothing can be written or read, ever
 	retrying bool
 	stop     chan struct{} // closed by Close
@@ -201,7 +206,10 @@ func Open(path string, o Options) (*Log, error) {
 	if o.Bound > t.bound { // the file is older, or has lost its end
 		l.next = max(l.next, o.Bound+1)
 	}
-	l.appended, l.visible = t.last, t.last
+	l.appended, l.saved, l.visible = t.last, t.last, t.last
+	if o.Held {
+		l.visible = min(t.last, o.Reached)
+	}
 	return l, nil
 }
 
@@ -303,6 +311,32 @@ func (l *Log) Last() uint64 {
 	return l.visible
 }
 
+// Saved returns the newest sequence number that the file has. It is more than Last while
+// the log is held, and nothing else.
+func (l *Log) Saved() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.saved
+}
+
+// Closed is closed when Close is called.
+func (l *Log) Closed() <-chan struct{} { return l.stop }
+
+// Held reports whether readers wait for Confirm; see [Options].
+func (l *Log) Held() bool { return l.o.Held }
+
+// Confirm says that the other place has what the file has, up to an entry: readers see it.
+// What the file does not have is not confirmed by that.
+func (l *Log) Confirm(upTo uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if upTo = min(upTo, l.saved); upTo <= l.visible {
+		return
+	}
+	l.visible = upTo
+	l.wakeLocked()
+}
+
 // Appended returns the newest sequence number, visible or not.
 func (l *Log) Appended() uint64 {
 	l.mu.Lock()
@@ -359,8 +393,8 @@ func (l *Log) Room(stop <-chan struct{}) {
 	}
 }
 
-// Watch makes every Flush that shows something send to wake, without waiting;
-// use a channel with room for one. The returned function ends it.
+// Watch makes every Flush that saves something, and every Confirm that shows something, send
+// to wake, without waiting; use a channel with room for one. The returned function ends it.
 func (l *Log) Watch(wake chan<- struct{}) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -370,6 +404,15 @@ func (l *Log) Watch(wake chan<- struct{}) (stop func()) {
 		defer l.mu.Unlock()
 		if i := slices.Index(l.watchers, wake); i >= 0 {
 			l.watchers = slices.Delete(l.watchers, i, i+1)
+		}
+	}
+}
+
+func (l *Log) wakeLocked() {
+	for _, w := range l.watchers {
+		select {
+		case w <- struct{}{}:
+		default: // it has a wake-up pending
 		}
 	}
 }

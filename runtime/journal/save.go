@@ -20,8 +20,8 @@ const (
 	looseUpTo = 256 << 20 // bytes of a file that is written anew for it
 )
 
-// Flush writes what was appended since the last Flush to the file and shows it
-// to readers. When the file does not take it, nothing is shown, the error is
+// Flush writes what was appended since the last Flush to the file and, unless the log is
+// held, shows it to readers. When the file does not take it, nothing is shown, the error is
 // returned, and the log tries again by itself.
 func (l *Log) Flush() error {
 	l.mu.Lock()
@@ -55,13 +55,11 @@ func (l *Log) flushLocked() error {
 	}
 	l.saveErr = nil
 	l.evictLocked()
-	l.visible, l.total, l.fresh, l.shown = l.appended, l.total+l.fresh, 0, l.given
-	for _, w := range l.watchers {
-		select {
-		case w <- struct{}{}:
-		default: // it has a wake-up pending
-		}
+	l.saved, l.total, l.fresh, l.kept = l.appended, l.total+l.fresh, 0, l.given
+	if !l.o.Held {
+		l.visible = l.saved
 	}
+	l.wakeLocked()
 	return nil
 }
 

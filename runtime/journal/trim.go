@@ -182,7 +182,7 @@ func readExpired(f io.ReaderAt, start, end int64) (uint64, error) {
 // OldestTime returns when the oldest entry that is kept was appended, the zero time for
 // an empty log.
 func (l *Log) OldestTime() (time.Time, error) {
-	first, err := l.Cursor(cmp.Or(l.Oldest(), 1)-1).Next(nil, 1)
+	first, err := l.Whole(cmp.Or(l.Oldest(), 1)-1).Next(nil, 1)
 	if err != nil || len(first) == 0 {
 		return time.Time{}, err
 	}
@@ -190,14 +190,14 @@ func (l *Log) OldestTime() (time.Time, error) {
 }
 
 // NewestTime returns the time of the newest entry that was appended since the log was
-// opened and that readers see, as the entry has it; the zero time for none.
+// opened and that the file has, as the entry has it; the zero time for none.
 func (l *Log) NewestTime() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shown == 0 {
+	if l.kept == 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(l.shown)
+	return time.UnixMilli(l.kept)
 }
 
 // Size returns the bytes of the file, or of memory for a log without one.

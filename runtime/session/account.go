@@ -321,7 +321,7 @@ func lastPair(l, r []past, best [][]int32, whole bool) (i, j int) {
 func (s *Session) account() (a account, whole bool, err error) {
 	log := s.Log()
 	whole = log.Oldest() <= 1
-	cur := log.Cursor(log.Oldest() - 1)
+	cur := log.Whole(log.Oldest() - 1)
 	echoes := 0 // that repeat the last prompt; others are all that a fork has of prompts
 	for {
 		batch, err := cur.Next(nil, 256<<10)

@@ -104,6 +104,10 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 	if err := old.replaceableBy(&rec, seen.last); err != nil {
 		return nil, nil, err
 	}
+	rec.LastSeq = seen.last // it was shown where it comes from
+	if log != nil {
+		log.Confirm(seen.last)
+	}
 	if !seen.answered { // there is nothing to know
 		rec.Imported, rec.Continuity = false, ContinuityNative
 	}

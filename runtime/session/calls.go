@@ -81,7 +81,7 @@ func (s *Session) EndLostCalls() {
 		var none version.Frames
 		turns := version.NewView(version.About{Session: s.id})
 		log := s.Log()
-		cur := log.Cursor(log.Oldest() - 1)
+		cur := log.Whole(log.Oldest() - 1)
 		for {
 			batch, err := cur.Next(nil, 256<<10)
 			if err != nil {
@@ -138,8 +138,8 @@ func (s *Session) endLostTurnLocked(x *after) {
 func (s *Session) endsClean() bool {
 	const looked = 64
 	log := s.Log()
-	last := log.Last()
-	batch, err := log.Cursor(max(log.Oldest()-1, last-min(last, looked))).Next(nil, 1<<20)
+	last := log.Saved()
+	batch, err := log.Whole(max(log.Oldest()-1, last-min(last, looked))).Next(nil, 1<<20)
 	if err != nil {
 		return false
 	}

@@ -91,6 +91,11 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 				c.missing = append(c.missing, Unsupported{name, noFiles})
 				continue
 			}
+		case "durability":
+			if is := s.set.durability(rec.Setup); Durability(textOf(v)) != is {
+				c.missing = append(c.missing, Unsupported{name, "it is chosen when a session is made, and is " + string(is)})
+			}
+			continue
 		case "agent":
 			if a := textOf(v); a != rec.Agent {
 				c.missing = append(c.missing, Unsupported{name, "it is a session of agent " + rec.Agent})

@@ -117,6 +117,7 @@ type shown struct {
 	subagents        *version.Subagent // the first of a list that is replaced and never changed in place
 	options          *byte             // of texts that are replaced and never changed in place
 	metadata         *byte
+	unstored         bool // there is something for the store, and nobody waits for it
 }
 
 func (s *Session) shownLocked() shown {
@@ -127,7 +128,7 @@ func (s *Session) shownLocked() shown {
 	}
 	return shown{
 		subagents: subagents, state: s.stateLocked(), pending: pending, clients: clients, title: s.rec.Title, gist: s.rec.Gist, continuity: s.rec.Continuity, ended: s.rec.Ended,
-		options: begin(s.rec.ConfigOptions), metadata: begin(s.rec.Metadata),
+		options: begin(s.rec.ConfigOptions), metadata: begin(s.rec.Metadata), unstored: s.wantsStore(),
 	}
 }
 

@@ -97,7 +97,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 	if oldest > 1 {
 		s.LacksHistory()
 	}
-	cur := from.Log().Cursor(oldest - 1)
+	cur := from.Log().Whole(oldest - 1)
 	var running calls // in the other session, which goes on with them
 	for cur.After() < upTo {
 		batch, err := cur.Next(nil, 256<<10)
@@ -166,7 +166,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		set.trouble.set(s.id, nil) // there is no such session
 		return nil, nil, 0, err
 	}
-	kept := s.Log().Last()
+	kept := s.Log().Saved()
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
 	if l.replaying && p.Agent().Info().Record {
 		l.merge = s.newMerge(true)

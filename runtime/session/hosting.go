@@ -205,7 +205,7 @@ func (s *Session) hasAnswers() bool {
 	if s.Log().Oldest() > 1 {
 		return true // what is gone had answers
 	}
-	cur := s.Log().Cursor(0)
+	cur := s.Log().Whole(0)
 	for {
 		batch, err := cur.Next(nil, 256<<10)
 		if err != nil || len(batch) == 0 {

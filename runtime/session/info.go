@@ -67,6 +67,11 @@ type Info struct {
 	Usage             []Use           `json:"usage,omitempty"`    // by day and model, as far as it was counted
 	Children          []Child         `json:"children,omitempty"` // its newest subagents, at most 256
 	Match             *Match          `json:"match,omitempty"`    // where a search has found its words
+	// Durability is Sync, or absent for Async.
+	Durability Durability `json:"durability,omitempty"`
+	// Unstored is how many events the gateway has that its hub has not stored yet. Nobody is
+	// shown them, and EventCount does not count them.
+	Unstored uint64 `json:"unstored,omitempty"`
 }
 
 // Cost is what a session has cost.
@@ -99,6 +104,10 @@ func (s *Session) Active() time.Time {
 
 // Info describes the session.
 func (s *Session) Info() Info {
+	durability, unstored := Durability(""), s.unstored() // first: together they are not less than what the file has
+	if s.Held() {
+		durability = Sync
+	}
 	last, oldest := s.Log().Last(), s.Log().Oldest()
 	updated := time.UnixMilli(s.active.Load()).UTC()
 	s.mu.Lock()
@@ -117,7 +126,7 @@ func (s *Session) Info() Info {
 		Model: ModelsOf(s.rec.ConfigOptions).Current, State: s.stateLocked(), Continuity: s.rec.Continuity,
 		CreatedAt: s.rec.CreatedAt, UpdatedAt: updated, EventCount: last, OldestSeq: oldest, HistoryIncomplete: incomplete, Clients: clients, Pending: pending,
 		Ended: s.rec.Ended, Metadata: s.rec.Metadata, Gist: gist, Cost: cost, Usage: slices.Clone(s.rec.Usage),
-		Children: s.childrenLocked(),
+		Children: s.childrenLocked(), Durability: durability, Unstored: unstored,
 	}
 }
 
@@ -231,8 +240,9 @@ func (s *Session) Pending() []Pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := []Pending{}
+	last := s.Log().Last()
 	for _, a := range s.openAsksLocked() {
-		if a.ForPerson() {
+		if a.ForPerson() && (a.seq <= last || !s.Held()) {
 			out = append(out, Pending{a.ID, a.seq, a.at.UTC(), a.Method, rawjson.SetMember(a.Params, s.quoted, "sessionId")})
 		}
 	}

@@ -62,7 +62,7 @@ func (s *Session) Writable() error {
 	if err := s.Log().Err(); err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the log of session %s cannot be written now", s.id)
 	}
-	return nil
+	return s.storeTrouble()
 }
 
 // Keep writes down a session that was just made, so that nothing of it is lost
@@ -91,7 +91,7 @@ func (s *Session) Keep() error {
 	if of != nil {
 		s.record(of.p)
 	}
-	return nil
+	return s.awaitKnown()
 }
 
 // openLog is called with the session's lock held, too.
@@ -109,8 +109,8 @@ func (s *Session) openLog() (*journal.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last := l.Last(); last > 0 {
-		if newest, err := l.Cursor(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
+	if last := l.Saved(); last > 0 {
+		if newest, err := l.Whole(last-1).Next(nil, 1); err == nil && len(newest) > 0 {
 			s.active.Store(newest[0].Time().UnixMilli())
 		}
 		if !s.whole {
@@ -126,7 +126,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
 		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Echo: s.echo, Trouble: s.logTrouble,
-		Reached: s.reached, Bound: s.bound, ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: s.aboutLog,
+		Reached: s.reached, Bound: s.bound, Held: s.Held(), ReservedMore: func() { s.set.o.Tasks.Go(s.noteEnd) }, About: s.aboutLog,
 	}
 	if s.set.store.dir == "" {
 		o.Memory = 64 << 20 // it is all there is
@@ -169,14 +169,15 @@ func (s *Session) damaged(first, last uint64) []byte {
 	return m.Frame()
 }
 
-// Flush shows what was appended. When the file does not take it, it is shown
-// later: logTrouble is told.
+// Flush shows what was appended, or has it stored first. When the file does not take it, it
+// is shown later: logTrouble is told.
 func (s *Session) Flush() {
 	log := s.Log()
-	before := log.Last()
-	if log.Flush() != nil || log.Last() == before {
+	before := log.Saved()
+	if log.Flush() != nil || log.Saved() == before {
 		return
 	}
+	s.noteSaved()
 	if at := log.NewestTime(); !at.IsZero() { // as it is read after a restart
 		s.active.Store(at.UnixMilli())
 	}

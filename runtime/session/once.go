@@ -50,7 +50,7 @@ func (s *Session) recallNamed() {
 			return
 		}
 		log := s.Log()
-		cur := log.Cursor(max(log.Oldest(), log.Last()-min(log.Last(), recalled)) - 1)
+		cur := log.Whole(max(log.Oldest(), log.Saved()-min(log.Saved(), recalled)) - 1)
 		var known machine
 		for {
 			batch, err := cur.Next(nil, 256<<10)

@@ -44,6 +44,7 @@ type Session struct {
 	born      atomic.Pointer[record]  // of a session that was just made, until its record is on disk
 	reached   uint64                  // the newest event of the log when the gateway started, as the record knows it
 	bound     uint64                  // and up to which number more may have been given
+	storing   *storing                // nil unless the session's durability is Sync
 
 	mu         sync.Mutex
 	m          machine
@@ -78,6 +79,9 @@ func newSession(set *Set, rec record, h hosting) *Session {
 	s := &Session{
 		set: set, id: rec.ID, quoted: rawjson.AppendQuoted(nil, rec.ID), log: set.o.Logger.With("session", rec.ID), rec: rec, m: machine{id: rec.ID, hosting: h},
 		whole: rec.Gist != "" && rec.Cost != nil, reached: rec.LastSeq, bound: rec.BoundSeq, creator: journal.Nobody, asks: map[int64]*ask{}, feeds: map[*viewer.Feed]struct{}{}, giveUp: func() {}, gone: make(chan struct{}),
+	}
+	if set.durability(rec.Setup) == Sync {
+		s.storing = &storing{known: make(chan struct{})}
 	}
 	if h == starting {
 		s.madeHere = true

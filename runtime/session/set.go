@@ -41,6 +41,11 @@ type Options struct {
 	Tasks    *agents.Tasks // run the work that nobody waits for
 	Memory   *memory.Bound // of prompts that wait
 
+	// Stored says that a hub stores what happens in sessions, so that they can be Sync;
+	// Durability is that of sessions that ask for none, "" for Async.
+	Stored     bool
+	Durability Durability
+
 	// LogMemory bounds in bytes what all logs together hold in memory; 0: each has its own
 	// bound only.
 	LogMemory int64

@@ -35,7 +35,7 @@ var setupFields = []string{
 // knownFields are all fields of _meta["sandboxagent.dev"] that a request that sets up a
 // session can have.
 var knownFields = slices.Concat(setupFields, []string{
-	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation", "handover", includeRaw,
+	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation", "handover", "durability", includeRaw,
 })
 
 // unknownFields lists those that there are not, with the nearest that there is.

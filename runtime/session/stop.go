@@ -225,6 +225,7 @@ func (s *Session) tellReleased(reason string) {
 // Tidy gives back what an idle session holds: its process, and its log's memory sooner.
 func (s *Session) Tidy(b Bounds) {
 	s.announceActivity()
+	s.tellStore()
 	silent := s.silent()
 	passed := func(bound time.Duration) bool { return bound > 0 && silent > bound }
 	s.mu.Lock()

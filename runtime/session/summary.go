@@ -29,7 +29,7 @@ const (
 // summarize looks at the beginning and the end of a log.
 func summarize(l *journal.Log) *summary {
 	sum := new(summary)
-	first, _ := l.Cursor(l.Oldest()-1).Next(nil, summaryBytes)
+	first, _ := l.Whole(l.Oldest()-1).Next(nil, summaryBytes)
 	for _, e := range first {
 		if m, err := acp.Parse(e.Frame); err == nil && sum.gist == "" {
 			switch {
@@ -41,7 +41,7 @@ func summarize(l *journal.Log) *summary {
 			}
 		}
 	}
-	end := l.Cursor(max(l.Oldest()-1, l.Last()-min(l.Last(), summaryEntries)))
+	end := l.Whole(max(l.Oldest()-1, l.Saved()-min(l.Saved(), summaryEntries)))
 	for {
 		batch, err := end.Next(nil, summaryBytes)
 		if err != nil || len(batch) == 0 {

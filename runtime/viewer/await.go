@@ -68,7 +68,7 @@ func (c *Client) awaitEntry(ctx context.Context, s Session, seq uint64, stall ti
 // client does not read.
 func (c *Client) AwaitAll(ctx context.Context) {
 	c.awaitProgress(ctx, stallBound, func() bool {
-		return !slices.ContainsFunc(c.feeds, func(f *Feed) bool { return f.stop != nil && f.written < f.log.Last() })
+		return !slices.ContainsFunc(c.feeds, func(f *Feed) bool { return f.stop != nil && f.written < f.log.Saved() })
 	})
 }
 

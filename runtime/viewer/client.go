@@ -23,6 +23,7 @@ type Client struct {
 	unread *Unread
 	used   atomic.Int64 // unix ms of the last request
 	done   chan struct{}
+	later  sync.WaitGroup // those that wait in whenShown
 
 	mu       sync.Mutex
 	shape    acp.Shape
@@ -119,6 +120,7 @@ func (c *Client) Close() bool {
 		st.end()
 	}
 	close(c.done)
+	c.later.Wait()
 	return true
 }
 

@@ -108,8 +108,11 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 		s.Leave(f)
 		return true // nobody is told any more
 	}
-	f.since = f.log.Appended()
 	old := c.feedLocked(s)
+	f.since = f.log.Appended()
+	if old != nil && f.log.Held() {
+		f.since = f.log.Last() // those behind it nobody was given
+	}
 	if old == nil {
 		c.feeds = append(c.feeds, f)
 	} else {
@@ -209,7 +212,12 @@ func (c *Client) deliverResponses(f *Feed, upTo uint64) {
 		return // they travel beside the stream
 	}
 	f.session.Flush()
-	for cur := f.log.Cursor(pos); cur.After() < upTo; {
+	c.whenShown(f.session, upTo, func() { c.postResponses(f, pos, upTo) })
+}
+
+// postResponses is deliverResponses when they may be shown: the log shows them, or was deleted.
+func (c *Client) postResponses(f *Feed, pos, upTo uint64) {
+	for cur := f.log.Whole(pos); cur.After() < upTo; {
 		batch, err := cur.Next(nil, 64<<10)
 		if err != nil || len(batch) == 0 {
 			return

@@ -72,7 +72,9 @@ func (st *Stream) catchUp(f *Feed, pos uint64) error {
 // readOn reads entries up to one without showing them.
 func (st *Stream) readOn(p *pastView, log *journal.Log, upTo uint64) error {
 	const batch = 256 << 10
-	for cur := st.cursor(log, p.at); p.at < upTo; {
+	cur := log.Whole(p.at) // nothing of it is shown
+	cur.Room = st.room
+	for p.at < upTo {
 		entries, err := cur.Next(nil, batch)
 		if gone, ok := errors.AsType[*journal.TruncatedError](err); ok && gone.Oldest > p.at+1 {
 			p.at = gone.Oldest - 1 // given up meanwhile: what is left is read

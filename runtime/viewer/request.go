@@ -139,9 +139,9 @@ func (q *Request) Record(s Session, frame []byte, timedOut bool, outcome observe
 		q.span.End(outcome)
 		switch {
 		case q.sink != nil:
-			q.sink <- rep
+			c.whenShown(s, rep.Seq, func() { q.sink <- rep })
 		case !attached:
-			c.Post(journal.Response, frame)
+			c.whenShown(s, rep.Seq, func() { c.Post(journal.Response, frame) })
 		}
 	}
 }

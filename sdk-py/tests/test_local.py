@@ -68,3 +68,31 @@ asyncio.run(main())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert gone(pid)
+
+
+@asynchronous
+async def test_a_second_start_on_one_data_directory_attaches_to_the_first(tmp_path: pathlib.Path) -> None:
+    shared = tmp_path / "shared"
+    async with await start(agent="mock", data_dir=str(shared)) as first:
+        assert (shared / "started.json").stat().st_mode & 0o777 == 0o600
+        async with await start(agent="mock", data_dir=str(shared)) as second:
+            assert (second.url, second.token, second.pid) == (first.url, first.token, first.pid)
+            session = await second.new_session(cwd=str(tmp_path))
+            assert (await session.prompt("echo together")).text == "together"
+        assert [s["sessionId"] for s in (await first.api.sessions())["sessions"]] == [session.id]  # it is the first one's, and still there
+        with pytest.raises(StartError, match="with other args"):
+            await start(data_dir=str(shared), args=["--log-level", "debug"])
+        os.kill(first.pid, signal.SIGKILL)
+        assert gone(first.pid)
+        # What it has left behind leads nowhere.
+        async with await start(agent="mock", data_dir=str(shared)) as own:
+            assert own.pid != first.pid
+    # Whoever was started by something else is not attached to.
+    foreign = subprocess.Popen([find_binary(), "server", "--no-token", "--port", "0", "--data-dir", str(tmp_path / "foreign")], stderr=subprocess.PIPE)
+    try:
+        assert foreign.stderr is not None and foreign.stderr.readline()
+        with pytest.raises(StartError, match=f"in use by another process .process {foreign.pid}"):
+            await start(data_dir=str(tmp_path / "foreign"))
+    finally:
+        foreign.kill()
+        foreign.wait()

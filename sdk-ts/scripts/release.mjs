@@ -1,11 +1,12 @@
 // Makes the npm packages of a release: one per platform with the gateway's program,
 // then acp-http-client and sandbox-agent, which names the platforms' as optional.
 //
-//   node scripts/release.mjs --version 1.2.3 [--out DIR] [--platform linux-x64 ...] [--publish]
+//   node scripts/release.mjs --version 1.2.3 [--out DIR] [--platform linux-x64 ...] [--programs DIR]
 //
-// Without --publish everything is done but the publishing.
+// With --programs they are taken from there, as ./task release names them; it calls this,
+// and publishes. Without, they are built.
 import { execFileSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 
@@ -18,7 +19,7 @@ const { values } = parseArgs({
     version: { type: "string" },
     out: { type: "string", default: join(root, "release") },
     platform: { type: "string", multiple: true, default: all },
-    publish: { type: "boolean", default: false },
+    programs: { type: "string" },
   },
 });
 if (!/^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$/.test(values.version ?? "")) fail("--version must be a version, such as 1.2.3");
@@ -30,7 +31,7 @@ function fail(message) {
 }
 
 // The program would be built all the same, and answer 404 at /ui/.
-if (!existsSync(resolve(root, "../inspector/dist/index.html"))) fail("the page is not built, which the program serves: run ./task inspector:build first");
+if (!values.programs && !existsSync(resolve(root, "../inspector/dist/index.html"))) fail("the page is not built, which the program serves: run ./task inspector:build first");
 
 const out = resolve(values.out);
 const staged = join(out, "packages");
@@ -44,7 +45,11 @@ for (const platform of values.platform) {
   const [os, cpu] = platform.split("-");
   const dir = join(staged, platform);
   mkdirSync(join(dir, "bin"), { recursive: true });
-  execFileSync("go", ["build", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", join(dir, "bin/sandbox-agent"), "./cmd/sandbox-agent"], {
+  const program = join(dir, "bin/sandbox-agent");
+  if (values.programs) {
+    cpSync(join(values.programs, `sandbox-agent-${goNames[os]}-${goNames[cpu]}`), program);
+    chmodSync(program, 0o755);
+  } else execFileSync("go", ["build", "-trimpath", "-buildvcs=false", "-ldflags", `-s -w -X main.version=${values.version}`, "-o", program, "./cmd/sandbox-agent"], {
     cwd: resolve(root, ".."), stdio: "inherit", env: { ...process.env, CGO_ENABLED: "0", GOOS: goNames[os], GOARCH: goNames[cpu] },
   });
   writePackage(dir, {
@@ -74,6 +79,5 @@ for (const dir of packages) {
   const [packed] = JSON.parse(execFileSync("npm", ["pack", "--json", "--pack-destination", out], { cwd: dir, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }));
   const file = join(out, packed.filename);
   console.log(`${packed.name}@${packed.version}  ${packed.files.length} files  ${statSync(file).size} bytes`);
-  if (values.publish) execFileSync("npm", ["publish", file, "--access", "public", "--provenance"], { stdio: "inherit" });
 }
-console.log(values.publish ? "published" : `nothing was published; the packages are in ${out}`);
+console.log(`nothing was published; the packages are in ${out}`);

@@ -454,6 +454,7 @@ class Session(TypedDict):
     cost: NotRequired[Cost]
     createdAt: str
     cwd: str
+    durability: NotRequired[Literal['sync']]
     ended: NotRequired[End]
     eventCount: int
     gist: NotRequired[str]
@@ -466,6 +467,7 @@ class Session(TypedDict):
     sessionId: str
     state: Literal['idle', 'running', 'waiting', 'dormant', 'closed', 'ended']
     title: NotRequired[str]
+    unstored: NotRequired[int]
     updatedAt: str
     usage: NotRequired[list[Use]]
 

@@ -277,17 +277,20 @@ class SandboxAgent:
         permission_mode: Literal["default", "readonly", "write", "bypass"] | None = None, instructions: str | None = None,
         append_system_prompt: str | None = None, mcp_servers: Sequence[McpServer] = (), mcp: Mapping[str, Any] | None = None,
         additional_directories: Sequence[str] | None = None, env: Mapping[str, str] | None = None, credentials: Mapping[str, Any] | None = None,
-        requested_session_id: str | None = None, handover: str | None = None, agent_specific: Mapping[str, Any] | None = None, include_raw: bool | None = None, meta: Mapping[str, Any] | None = None,
+        requested_session_id: str | None = None, handover: str | None = None, durability: Literal["async", "sync"] | None = None,
+        agent_specific: Mapping[str, Any] | None = None, include_raw: bool | None = None, meta: Mapping[str, Any] | None = None,
     ) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
         `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
-        with the first prompt. `include_raw` records what the agent and the gateway say to each other, for `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`.
+        with the first prompt. `durability` says when clients are shown an event: "async" when it is in the gateway's file, "sync" when the
+        store of the gateway's hub has it, too. `include_raw` records what the agent and the gateway say to each other, for
+        `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`.
         """
         own = {
             "agent": agent, "title": title, "model": model, "mode": mode, "variant": variant, "permissionMode": permission_mode, "instructions": instructions,
             "appendSystemPrompt": append_system_prompt, "mcp": mcp, "env": env, "credentials": credentials, "requestedSessionId": requested_session_id,
-            "handover": handover, "agentSpecific": agent_specific, "includeRaw": include_raw, **(meta or {}),
+            "handover": handover, "durability": durability, "agentSpecific": agent_specific, "includeRaw": include_raw, **(meta or {}),
         }
         params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": [*additional_directories]} if additional_directories else {})}
         params = _with_meta(params, **own)

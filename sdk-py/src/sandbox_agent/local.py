@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -11,13 +12,18 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+import httpx
 
 from .client import SandboxAgent
 from .errors import StartError
 
 MAX_LOG = 1000  # lines of the log that are kept for an error
 PATIENCE = 20.0  # seconds for a gateway to end in order
+OTHERS = 1.5  # seconds for who has the data directory to say how its gateway is reached
 
 
 def find_binary(env: Mapping[str, str] | None = None) -> str:
@@ -29,37 +35,133 @@ def find_binary(env: Mapping[str, str] | None = None) -> str:
     return program
 
 
-class LocalSandboxAgent(SandboxAgent):
-    """A client with a gateway of its own, which ends with the client, and at the latest with this process."""
+@dataclass(frozen=True)
+class Left:
+    """What who has started a gateway leaves in its data directory, for others of the same user."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, token: str, drain: asyncio.Task[None], **options: Any) -> None:
+    url: str
+    token: str
+    pid: int
+    args: list[str]
+
+    @staticmethod
+    def file(data_dir: Path) -> Path:
+        return data_dir / "started.json"
+
+    @classmethod
+    def find(cls, data_dir: Path) -> Left | None:
+        try:
+            return cls(**json.loads(cls.file(data_dir).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None  # it has not come so far, or was not started by this package
+
+    def leave(self, data_dir: Path) -> None:
+        file = self.file(data_dir)
+        half = file.with_name(f"{file.name}.{os.getpid()}")  # nobody reads half of it
+        try:
+            with open(os.open(half, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as f:
+                json.dump(asdict(self), f)
+            half.replace(file)
+        except OSError:
+            pass  # the gateway is there all the same; others are told that the directory is in use
+
+    async def answers(self) -> bool:
+        try:
+            async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
+                return (await http.get(f"{self.url}/v2/ready", headers={"authorization": f"Bearer {self.token}"})).is_success
+        except httpx.HTTPError:
+            return False
+
+
+def data_dir_of(data_dir: str | None, args: Sequence[str], env: Mapping[str, str]) -> Path | None:
+    """Where the gateway keeps its data; nothing when it keeps none, or nobody can tell."""
+    if any(re.fullmatch("--?ephemeral(=true)?", a) for a in args) or re.fullmatch("1|t|true", env.get("SANDBOX_AGENT_EPHEMERAL", ""), re.I):
+        return None
+    if not (found := data_dir or env.get("SANDBOX_AGENT_DATA_DIR")):
+        base = env.get("XDG_DATA_HOME", "")
+        if not os.path.isabs(base):
+            if not (home := env.get("HOME") or env.get("USERPROFILE")):
+                return None
+            base = os.path.join(home, ".local", "share")
+        found = os.path.join(base, "sandbox-agent")
+    return Path(found).resolve()
+
+
+@dataclass
+class Own:
+    """A gateway that this client has started."""
+
+    process: asyncio.subprocess.Process
+    drain: asyncio.Task[None]
+    data_dir: Path | None
+
+    async def end(self) -> None:
+        if self.data_dir and (left := Left.find(self.data_dir)) and left.pid == self.process.pid:
+            Left.file(self.data_dir).unlink(missing_ok=True)  # before the directory is another's
+        await end(self.process)
+        await self.drain
+
+
+class LocalSandboxAgent(SandboxAgent):
+    """A client with a gateway on this machine.
+
+    A gateway that it has started ends with it, and at the latest with this process. One data directory has one
+    gateway: who comes second uses that of the first, which the first one ends.
+    """
+
+    def __init__(self, own: Own | None, url: str, token: str, pid: int, **options: Any) -> None:
         super().__init__(url, token=token, **options)
         self.url: str = url
         self.token: str = token
-        self.pid: int = process.pid
-        self._process, self._drain = process, drain
+        self.pid: int = pid
+        self._own = own
 
     async def aclose(self) -> None:
-        """Ends the connection, the gateway and its agents."""
+        """Ends the connection, and the gateway with its agents if this client has started it."""
         await super().aclose()
-        await end(self._process)
-        await self._drain
+        if self._own:
+            await self._own.end()
 
 
 async def start(
     *, agent: str | None = None, binary: str | None = None, data_dir: str | None = None, host: str = "127.0.0.1", port: int = 0,
     args: Sequence[str] = (), env: Mapping[str, str] | None = None, timeout: float = 15.0, on_log: Callable[[str], None] | None = None, **options: Any,
 ) -> LocalSandboxAgent:
-    """Starts a gateway and waits until it answers.
+    """Starts a gateway and waits until it answers, or uses the one that has the data directory.
 
     The program is `binary`, `SANDBOX_AGENT_BIN`, or in PATH. `args` are further arguments of
     `sandbox-agent server`, `env` its environment instead of this process's own, `options` those of the client.
     """
     environment = dict(os.environ if env is None else env)
     program = binary or find_binary(environment)
-    token = secrets.token_urlsafe(24)
-    environment["SANDBOX_AGENT_TOKEN"] = token  # arguments can be read by everybody
+    where = data_dir_of(data_dir, args, environment)
     line = ["server", "--end-with-stdin", "--host", host, "--port", str(port), *(["--data-dir", data_dir] if data_dir else []), *args]
+    clock = asyncio.get_running_loop().time
+    late = clock() + OTHERS
+    while True:
+        try:
+            own, url, token = await spawn(program, line, environment, timeout, on_log, where)
+        except StartError as e:
+            if where is None or "in use by another process" not in e.log:
+                raise
+            left = Left.find(where)
+            if left and await left.answers():
+                if left.args != list(args):
+                    raise StartError(f"a gateway uses the data directory {where} already, with other args: give both the same, or another data_dir") from None
+                return LocalSandboxAgent(None, left.url, left.token, left.pid, agent=agent, **options)
+            if clock() > late:
+                raise
+            await asyncio.sleep(0.2)
+            continue
+        if where:
+            Left(url, token, own.process.pid, list(args)).leave(where)
+        return LocalSandboxAgent(own, url, token, own.process.pid, agent=agent, **options)
+
+
+async def spawn(program: str, line: Sequence[str], env: Mapping[str, str], timeout: float, on_log: Callable[[str], None] | None, where: Path | None) -> tuple[Own, str, str]:
+    """Starts a gateway; returns its address and its token, too."""
+    token = secrets.token_urlsafe(24)
+    environment = {**env, "SANDBOX_AGENT_TOKEN": token}  # arguments can be read by everybody
     try:
         # Its input ends with this process, and the gateway with its input.
         process = await asyncio.create_subprocess_exec(program, *line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -99,7 +201,7 @@ async def start(
         await end(process)
         await draining
         raise
-    return LocalSandboxAgent(process, url, token, draining, agent=agent, **options)
+    return Own(process, draining, where), url, token
 
 
 async def end(process: asyncio.subprocess.Process) -> None:

@@ -517,12 +517,14 @@ class SandboxAgent:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
         return self._loop.run(self._it.request(method, params))
 
-    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, agent_specific: Mapping[str, Any] | None=None, include_raw: bool | None=None, meta: Mapping[str, Any] | None=None) -> Session:
+    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, durability: Literal['async', 'sync'] | None=None, agent_specific: Mapping[str, Any] | None=None, include_raw: bool | None=None, meta: Mapping[str, Any] | None=None) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
         `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
-        with the first prompt. `include_raw` records what the agent and the gateway say to each other, for `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`."""
-        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, agent_specific=agent_specific, include_raw=include_raw, meta=meta)))
+        with the first prompt. `durability` says when clients are shown an event: "async" when it is in the gateway's file, "sync" when the
+        store of the gateway's hub has it, too. `include_raw` records what the agent and the gateway say to each other, for
+        `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`."""
+        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, durability=durability, agent_specific=agent_specific, include_raw=include_raw, meta=meta)))
 
     def load_session(self, session_id: str, *, cwd: str | None=None, after: int | None=None, mcp_servers: Sequence[McpServer]=(), meta: Mapping[str, Any] | None=None) -> Session:
         """Opens a session and replays its conversation, to the listeners of `on_update`."""
@@ -637,7 +639,7 @@ class LocalSandboxAgent(SandboxAgent):
 
 
 def start(*, agent: str | None=None, binary: str | None=None, data_dir: str | None=None, host: str='127.0.0.1', port: int=0, args: Sequence[str]=(), env: Mapping[str, str] | None=None, timeout: float=15.0, on_log: Callable[[str], None] | None=None, **options: Any) -> LocalSandboxAgent:
-    """Starts a gateway and waits until it answers.
+    """Starts a gateway and waits until it answers, or uses the one that has the data directory.
 
     The program is `binary`, `SANDBOX_AGENT_BIN`, or in PATH. `args` are further arguments of
     `sandbox-agent server`, `env` its environment instead of this process's own, `options` those of the client.

@@ -1600,6 +1600,11 @@ export interface components {
             /** Format: date-time */
             createdAt: string;
             cwd: string;
+            /**
+             * @description sync: clients are shown an event when the store of the gateway's hub has it. Absent for async.
+             * @enum {string}
+             */
+            durability?: "sync";
             ended?: components["schemas"]["End"];
             /**
              * Format: int64
@@ -1632,6 +1637,11 @@ export interface components {
             state: "idle" | "running" | "waiting" | "dormant" | "closed" | "ended";
             /** @description For people. */
             title?: string;
+            /**
+             * Format: int64
+             * @description Events of such a session that the store does not have yet. Nobody is shown them, and eventCount does not count them.
+             */
+            unstored?: number;
             /** Format: date-time */
             updatedAt: string;
             usage?: components["schemas"]["Use"][];

@@ -5,7 +5,7 @@
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { accessSync, constants, realpathSync } from "node:fs";
+import { accessSync, constants, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { delimiter, isAbsolute, join, resolve as resolvePath } from "node:path";
 import { SandboxAgentClient as Client, type SandboxAgentClientOptions } from "./client.js";
@@ -74,9 +74,11 @@ export interface LocalGateway {
   readonly pid: number;
 }
 
-/** A gateway of this process, and how many clients use it. */
+/** A gateway that clients of this process use, and how many of them. */
 interface Shared extends LocalGateway {
-  readonly child: ChildProcess;
+  /** Nothing where another process has started it, and ends it. */
+  readonly child?: ChildProcess;
+  readonly dataDir?: string;
   readonly how: string;
   users: number;
   /** Settles when it has ended, once nobody uses it any more. */
@@ -105,7 +107,8 @@ function dataDirOf({ dataDir, args = [], env = process.env }: GatewayOptions): s
  * and at the latest with this process, however that ends.
  *
  * One data directory has one gateway: a second `start()` of this process attaches to
- * the first one's, which ends when the last of its clients has stopped.
+ * the first one's, which ends when the last of its clients has stopped. A `start()` of another
+ * process attaches, too; the gateway still ends with the process that has started it.
  */
 export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
   readonly #leave: () => Promise<void>;
@@ -121,11 +124,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> extends Client<V> {
     const key = dataDirOf(options);
     const how = JSON.stringify([binary, port || 0, host, args ?? [], env]);
     const used = await gatewayFor(options, key, how);
-    if (used.how !== how) throw new StartError(`a gateway of this process uses the data directory ${key} already, with other options: give both the same, or another dataDir`, "");
+    if (used.child && used.how !== how) throw new StartError(`a gateway of this process uses the data directory ${key} already, with other options: give both the same, or another dataDir`, "");
     used.users++;
     let left = false;
     const leave = async () => {
-      if (!left && --used.users === 0) used.leaving = end(used.child);
+      if (!left && --used.users === 0) used.leaving = end(used);
       left = true;
       await used.leaving;
     };
@@ -153,12 +156,72 @@ async function gatewayFor(options: GatewayOptions, key: string | undefined, how:
   for (let other = running.get(key); other; other = running.get(key)) {
     const found = await other.catch(() => undefined); // why it failed is told to who started it
     await found?.leaving;
-    if (found && !found.leaving && found.child.exitCode === null && found.child.signalCode === null) return found;
+    if (found && !found.leaving && (found.child ? found.child.exitCode === null && found.child.signalCode === null : await answers(found))) return found;
     if (running.get(key) === other) running.delete(key);
   }
-  const begun = spawnGateway(options, how);
+  const begun = ownOrOther(options, how, key);
   running.set(key, begun); // nothing is awaited between the look and this
   return begun;
+}
+
+/** What a process that has started a gateway leaves in its data directory, for others of the same user. */
+interface Left extends LocalGateway {
+  readonly args: readonly string[];
+}
+
+const leftIn = (dataDir: string) => join(dataDir, "started.json");
+
+/** How long a process that has the data directory may take to say how to reach its gateway. */
+const patienceMs = 1_500;
+
+/** A gateway of its own, or that of another process which has the data directory. */
+async function ownOrOther(options: GatewayOptions, how: string, dataDir: string): Promise<Shared> {
+  const { args = [] } = options;
+  const deadline = performance.now() + patienceMs;
+  for (;;) {
+    try {
+      const own = await spawnGateway(options, how);
+      leave(dataDir, { url: own.url, token: own.token, pid: own.pid, args });
+      return { ...own, dataDir };
+    } catch (error) {
+      if (!(error instanceof StartError) || !error.log.includes("in use by another process")) throw error;
+      const left = look(dataDir);
+      if (left && await answers(left)) {
+        if (JSON.stringify(left.args) !== JSON.stringify(args)) throw new StartError(`a gateway of another process uses the data directory ${dataDir} already, with other args: give both the same, or another dataDir`, "");
+        return { url: left.url, token: left.token, pid: left.pid, how, users: 0 };
+      }
+      if (performance.now() > deadline) throw error;
+      await new Promise((later) => setTimeout(later, 200));
+    }
+  }
+}
+
+function leave(dataDir: string, left: Left): void {
+  const file = leftIn(dataDir);
+  try {
+    // Nobody reads half of it, and nobody else reads it at all.
+    writeFileSync(`${file}.${process.pid}`, JSON.stringify(left), { mode: 0o600 });
+    renameSync(`${file}.${process.pid}`, file);
+  } catch {
+    // The gateway is there all the same; others are told that the directory is in use.
+  }
+}
+
+function look(dataDir: string): Left | undefined {
+  try {
+    return JSON.parse(readFileSync(leftIn(dataDir), "utf8")) as Left;
+  } catch {
+    return undefined; // it has not come so far, or was not started by this package
+  }
+}
+
+/** Whether the gateway is there, and takes the token. */
+async function answers({ url, token }: LocalGateway): Promise<boolean> {
+  try {
+    return (await fetch(`${url}/v2/ready`, { headers: { authorization: `Bearer ${token}` }, signal: AbortSignal.timeout(2_000) })).ok;
+  } catch {
+    return false;
+  }
 }
 
 async function spawnGateway(options: GatewayOptions, how: string): Promise<Shared> {
@@ -181,7 +244,7 @@ async function spawnGateway(options: GatewayOptions, how: string): Promise<Share
     const url = await listening(child, () => log, startTimeoutMs);
     return { url, token, pid: child.pid ?? 0, child, how, users: 0 };
   } catch (error) {
-    await end(child);
+    await end({ child });
     throw error;
   }
 }
@@ -212,8 +275,10 @@ function listening(child: ChildProcess, log: () => string, ms: number): Promise<
   });
 }
 
-/** Ends the process: it is asked to, and after a while made to. */
-async function end(child: ChildProcess): Promise<void> {
+/** Ends the process, if it is this one's: it is asked to, and after a while made to. */
+async function end({ child, dataDir }: Pick<Shared, "child" | "dataDir">): Promise<void> {
+  if (!child) return;
+  if (dataDir && look(dataDir)?.pid === child.pid) rmSync(leftIn(dataDir), { force: true }); // before the directory is another's
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   child.kill("SIGTERM");

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -78,18 +78,55 @@ test("gateways without a directory of their own are not shared", async () => {
   await Promise.all([a.stop(), b.stop()]);
 });
 
-test("a gateway ends with the process that started it, also when that is killed", async () => {
-  const script = join(dir, "parent.mjs");
+/** Another process, which has started a gateway and says where it is. */
+async function elsewhere(options: object): Promise<{ readonly gateway: { url: string; token: string; pid: number }; end(signal: NodeJS.Signals): void }> {
+  const script = join(mkdtempSync(join(dir, "parent-")), "parent.mjs");
   writeFileSync(script, `
     import { SandboxAgentClient } from ${JSON.stringify(new URL("../dist/local.js", import.meta.url).href)};
-    const client = await SandboxAgentClient.start({ dataDir: ${JSON.stringify(join(dir, "three"))}, agent: "mock" });
+    const client = await SandboxAgentClient.start(${JSON.stringify(options)});
     await client.newSession({ cwd: "/tmp" });
-    console.log(client.gateway.pid);
+    console.log(JSON.stringify(client.gateway));
     setInterval(() => {}, 1000);
   `);
   const parent = spawn(process.execPath, [script], { stdio: ["ignore", "pipe", "inherit"] });
-  const pid = await new Promise<number>((resolve) => parent.stdout.once("data", (chunk: Buffer) => resolve(Number(chunk.toString()))));
-  expect(alive(pid)).toBe(true);
-  parent.kill("SIGKILL");
-  await gone(pid);
+  const said = await new Promise<string>((resolve) => parent.stdout.once("data", (chunk: Buffer) => resolve(chunk.toString())));
+  return { gateway: JSON.parse(said), end: (signal) => parent.kill(signal) };
+}
+
+test("a start of another process on one data directory attaches, too, and outlives nothing", async () => {
+  const dataDir = join(dir, "of two");
+  const other = await elsewhere({ dataDir, agent: "mock" });
+  const [client, another] = await Promise.all([SandboxAgentClient.start({ dataDir, agent: "mock" }), SandboxAgentClient.start({ dataDir, agent: "mock" })]);
+  expect(client.gateway).toEqual(other.gateway);
+  expect(another.gateway).toEqual(other.gateway);
+  expect((await client.api.sessions()).sessions.length).toBe(1);
+  expect((await (await client.newSession({ cwd: dir })).prompt("echo together")).text).toBe("together");
+  expect(statSync(join(dataDir, "started.json")).mode & 0o777).toBe(0o600);
+  await client.stop();
+  expect((await another.api.health()).status).toBe("ok");
+  await another.stop();
+  expect(alive(other.gateway.pid)).toBe(true); // it is the other process's
+  await expect(SandboxAgentClient.start({ dataDir, agent: "mock", args: ["--log-level", "debug"] })).rejects.toThrow("of another process uses the data directory");
+  // Killed, it leaves what it has said. Who comes then has a gateway of its own.
+  other.end("SIGKILL");
+  await gone(other.gateway.pid);
+  const own = await SandboxAgentClient.start({ dataDir, agent: "mock" });
+  expect((await own.api.sessions()).sessions.length).toBe(2);
+  await own.stop();
+  expect(existsSync(join(dataDir, "started.json"))).toBe(false);
+});
+
+test("a gateway that was not started by this package is not attached to", async () => {
+  const dataDir = join(dir, "foreign");
+  const server = spawn(findBinary(), ["server", "--no-token", "--port", "0", "--data-dir", dataDir], { stdio: ["ignore", "ignore", "pipe"] });
+  await new Promise<void>((resolve) => server.stderr.once("data", () => resolve()));
+  await expect(SandboxAgentClient.start({ dataDir })).rejects.toThrow(`in use by another process (process ${server.pid})`);
+  server.kill();
+});
+
+test("a gateway ends with the process that started it, also when that is killed", async () => {
+  const parent = await elsewhere({ dataDir: join(dir, "three"), agent: "mock" });
+  expect(alive(parent.gateway.pid)).toBe(true);
+  parent.end("SIGKILL");
+  await gone(parent.gateway.pid);
 });

@@ -1,0 +1,269 @@
+package fleet_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/control"
+	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
+)
+
+// syncBox is a gateway whose sessions are sync, as a node and at an address of its own. While
+// stuck is set, what the hub asks for to store it is not answered.
+type syncBox struct {
+	*node
+	url   string
+	stuck atomic.Bool
+	freed chan struct{} // closed when those that are stuck go on
+}
+
+func (h *hub) syncBox(name string) *syncBox {
+	h.t.Helper()
+	b := &syncBox{freed: make(chan struct{})}
+	box := newBoxOf(h.t, session.Sync)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(control.HeaderStored) != "" && b.stuck.Load() {
+			select {
+			case <-b.freed:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		box.ServeHTTP(w, r)
+	})
+	srv := httptest.NewServer(handler)
+	h.t.Cleanup(srv.Close)
+	b.url = srv.URL
+	b.node = h.join(name, h.joinToken(), nil, handler)
+	return b
+}
+
+// seqOf returns the number of the event that a message is, 0 for none.
+func seqOf(m *acp.Message) uint64 {
+	raw, _ := rawjson.Member(m.Meta(), acp.MetaKey, "seq")
+	n, _ := strconv.ParseUint(string(raw), 10, 64)
+	return n
+}
+
+const numbered = `{"protocolVersion":1,"clientCapabilities":{"_meta":{"sandboxagent.dev":{"notices":true,"eventIds":true}}}}`
+
+// Whenever a client is shown an event, the hub has it, also those that stand before it. That
+// there is a session at all is one of the things that it has.
+func TestSync_ShownWhenStored(t *testing.T) {
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	if !slices.ContainsFunc(h.store.Sessions(), func(r *store.Session) bool { return r.Session == s }) {
+		t.Fatal("a client knows a session that the hub does not")
+	}
+	id := store.ReplicaID{Node: "box", Session: s, Epoch: 1}
+	stored := func(seq uint64) {
+		t.Helper()
+		end, err := h.store.End(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end.Last < seq {
+			t.Fatalf("event %d was shown, and the hub has them up to %d", seq, end.Last)
+		}
+	}
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "stream 300 20") + `}`)
+	at, last := 0, uint64(0)
+	for n := range 300 {
+		m, i := c.next(at, "a piece", func(m *acp.Message) bool { return string(m.UpdateKind()) == "agent_message_chunk" })
+		at = i + 1
+		seq := seqOf(m)
+		if n > 0 && seq != last+1 {
+			t.Fatalf("event %d stands behind event %d", seq, last)
+		}
+		last = seq
+		stored(seq)
+	}
+	if m := c.response("7"); m.Err() != nil {
+		t.Fatalf("%s", m.Frame())
+	}
+	stored(last + 1) // the answer
+	if list := h.list(adminToken, "").Sessions; len(list) != 1 || list[0].Durability != session.Sync {
+		t.Errorf("the list: %+v", list)
+	}
+	// Who asks the gateway for more than is shown gets nothing by it.
+	resp := h.open(http.MethodGet, "/nodes/box/v2/sessions/"+s+"/events", adminToken, nil)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("a page of events: %s", resp.Status)
+	}
+}
+
+// While the hub does not store it nothing is shown, to nobody and by no way. Clients are told, and
+// it comes whole when the hub has it.
+func TestSync_HubDoesNotStore(t *testing.T) {
+	t.Parallel() // it waits for ten seconds
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "echo before"))
+	shown := func() string {
+		t.Helper()
+		resp, err := plain.RoundTrip(must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v2/sessions/"+s, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body := make([]byte, 64<<10)
+		n, _ := resp.Body.Read(body)
+		return string(body[:n])
+	}
+	h.await("all of it is stored", func() bool { return !strings.Contains(shown(), "unstored") })
+	b.stuck.Store(true)
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "echo meanwhile") + `}`)
+	h.await("the gateway has what is not shown", func() bool { return strings.Contains(shown(), `"unstored"`) && strings.Contains(shown(), `"idle"`) })
+	storage, _ := c.next(0, "that the hub does not store it", func(m *acp.Message) bool { return m.Method() == "_sandboxagent/session/storage" })
+	if !strings.Contains(string(storage.Frame()), `"writable":false`) || !strings.Contains(string(storage.Frame()), "durability is sync") {
+		t.Errorf("the client is told %s", storage.Frame())
+	}
+	if m := c.call("session/prompt", prompt(s, "echo more")); errorKind(m) != "unavailable" {
+		t.Errorf("a prompt meanwhile: %s", m.Frame())
+	}
+	other := dial(t, b.url, "")
+	other.must("initialize", numbered)
+	other.must("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+	for _, path := range []string{"/events", "/transcript", "/events?after=0&limit=1000"} {
+		resp, err := plain.RoundTrip(must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v2/sessions/"+s+path, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, 256<<10)
+		n, _ := resp.Body.Read(body)
+		resp.Body.Close()
+		if text := string(body[:n]); !strings.Contains(text, "before") || strings.Contains(text, "meanwhile") {
+			t.Errorf("%s shows %s", path, text)
+		}
+	}
+	for i, who := range []*client{c, other} {
+		who.mu.Lock()
+		for _, m := range who.got {
+			if strings.Contains(string(m.Frame()), "meanwhile") {
+				t.Errorf("client %d was shown %s", i, m.Frame())
+			}
+		}
+		who.mu.Unlock()
+	}
+	b.stuck.Store(false)
+	close(b.freed)
+	if m := c.response("7"); m.Err() != nil {
+		t.Errorf("the prompt: %s", m.Frame())
+	}
+	for i, who := range []*client{c, other} {
+		who.next(0, fmt.Sprintf("what client %d was not shown", i), func(m *acp.Message) bool {
+			return string(m.UpdateKind()) == "agent_message_chunk" && strings.Contains(string(m.Frame()), "meanwhile")
+		})
+	}
+	c.next(0, "that the hub stores it", func(m *acp.Message) bool {
+		return m.Method() == "_sandboxagent/session/storage" && strings.Contains(string(m.Frame()), `"writable":true`)
+	})
+	c.must("session/prompt", prompt(s, "echo after"))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Nobody but the hub can say that something is stored.
+func TestSync_OthersCannotConfirm(t *testing.T) {
+	h := startCopier(t)
+	b := h.syncBox("box")
+	c := dial(t, b.url, "")
+	c.must("initialize", numbered)
+	s := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[]}`), "sessionId")
+	c.must("session/prompt", prompt(s, "echo one"))
+	ask := func(url, token string) (int, string) {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v2/sessions/"+s+"/events?after=0", nil))
+		req.Header.Set(control.HeaderStored, "1000")
+		req.Header.Set("Prefer", "wait=30")
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := plain.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body := make([]byte, 64<<10)
+		n, _ := resp.Body.Read(body)
+		return resp.StatusCode, string(body[:n])
+	}
+	if status, body := ask(b.url, ""); status != http.StatusForbidden || kindOf([]byte(body)) != "permission_denied" {
+		t.Errorf("at the gateway: %d %s", status, body)
+	}
+	if status, body := ask(h.url+"/nodes/box", adminToken); status != http.StatusOK || strings.Contains(body, "upTo") {
+		t.Errorf("through the hub: %d %s", status, body)
+	}
+}
+
+// What a session asks for is what it gets, and it is told when it cannot have it.
+func TestSync_OfASession(t *testing.T) {
+	h := startCopier(t)
+	h.box("box", nil)
+	c := h.hello(adminToken)
+	made := rawjson.MemberString(c.must("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"durability":"sync"}}}`), "sessionId")
+	c.must("session/prompt", prompt(made, "echo x"))
+	h.await("the hub says so", func() bool { return h.session(made).Durability == session.Sync && h.session(made).Unstored == 0 })
+	usual := c.session("box")
+	if d := h.session(usual).Durability; d != "" {
+		t.Errorf("a session that asks for nothing is %s", d)
+	}
+	if m := c.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"durability":"full"}}}`); m.Err() == nil || !strings.Contains(m.Err().Message, "async or sync") {
+		t.Errorf("a durability that there is not: %s", m.Frame())
+	}
+	loaded := c.must("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"durability":"async"}}}`, made))
+	if !strings.Contains(string(loaded), "it is chosen when a session is made, and is sync") {
+		t.Errorf("a load with another one: %s", loaded)
+	}
+	h.syncBox("other")
+	if status, body := h.ask(http.MethodPost, "/v2/sessions/"+made+"/move", adminToken, fleet.MoveRequest{Node: "other"}); status != http.StatusOK {
+		t.Errorf("it moves: %d %s", status, body)
+	}
+	c.must("session/prompt", prompt(made, "echo there"))
+	if s := h.session(made); s.Node != "other" || s.Durability != session.Sync {
+		t.Errorf("it is at %s, and %s", s.Node, s.Durability)
+	}
+}
+
+// BenchmarkDurability says what it costs to be shown what is stored: a turn of one line, and one
+// of 2,000.
+func BenchmarkDurability(b *testing.B) {
+	for _, d := range session.Durabilities {
+		for _, text := range []string{"echo x", "stream 2000 20"} {
+			b.Run(fmt.Sprintf("%s/%s", d, strings.Fields(text)[0]), func(b *testing.B) {
+				h := startCopier(b)
+				h.join("box", h.joinToken(), nil, newBoxOf(b, d))
+				c := h.hello(adminToken)
+				s := c.session("box")
+				c.must("session/prompt", prompt(s, "echo x"))
+				for b.Loop() {
+					c.mu.Lock()
+					c.got = c.got[:0]
+					c.mu.Unlock()
+					c.must("session/prompt", prompt(s, text))
+				}
+			})
+		}
+	}
+}
