@@ -219,3 +219,46 @@ func TestRedacted(t *testing.T) {
 		}
 	}
 }
+
+// Each agent takes what it was seen to take.
+func TestChoices(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	past := at.Add(-time.Hour)
+	env := func(name, provider string, kind Kind) Credential {
+		return Credential{Provider: provider, Kind: kind, Source: name}
+	}
+	key, token, login := env("ANTHROPIC_API_KEY", "anthropic", APIKey), env("ANTHROPIC_AUTH_TOKEN", "anthropic", OAuth), env("CLAUDE_CODE_OAUTH_TOKEN", "anthropic", OAuth)
+	in := func(agent, provider, file string) Credential {
+		return Credential{Provider: provider, Agent: agent, Kind: OAuth, Source: file}
+	}
+	expired := in("claude", "anthropic", "old")
+	expired.ExpiresAt = &past
+	for _, tt := range []struct {
+		name  string
+		found []Credential
+		want  []Choice
+	}{
+		{"one each", []Credential{key, in("codex", "openai", "auth.json")}, nil},
+		{"all of Claude Code's", []Credential{key, login, token, in("claude", "anthropic", "login"), in("claude", "anthropic", ".claude.json")}, []Choice{
+			{"claude", "anthropic", "ANTHROPIC_AUTH_TOKEN", []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "login", ".claude.json"}},
+		}},
+		{"a key and a login", []Credential{key, in("claude", "anthropic", "login")}, []Choice{{"claude", "anthropic", "ANTHROPIC_API_KEY", []string{"login"}}}},
+		{"a login that has ended", []Credential{key, expired}, nil},
+		{"a key and a login of Codex", []Credential{env("OPENAI_API_KEY", "openai", APIKey), in("codex", "openai", "auth.json")}, []Choice{{"codex", "openai", "auth.json", []string{"OPENAI_API_KEY"}}}},
+		{"two that one file has", []Credential{in("codex", "openai", "auth.json"), in("codex", "openai", "auth.json")}, nil},
+		{"by provider", []Credential{key, env("GEMINI_API_KEY", "google", APIKey), in("opencode", "anthropic", "o"), in("pi", "google", "p")}, []Choice{
+			{"opencode", "anthropic", "o", []string{"ANTHROPIC_API_KEY"}}, {"pi", "google", "p", []string{"GEMINI_API_KEY"}},
+		}},
+		{"Amp", []Credential{env("AMP_API_KEY", "amp", APIKey), in("amp", "amp", "secrets.json")}, []Choice{{"amp", "amp", "AMP_API_KEY", []string{"secrets.json"}}}},
+		{"two variables of which no order is known", []Credential{env("GEMINI_API_KEY", "google", APIKey), env("GOOGLE_API_KEY", "google", APIKey)}, nil},
+	} {
+		if diff := cmp.Diff(tt.want, Choices(tt.found, at)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	for _, agent := range Agents() {
+		if _, ok := habits[agent]; !ok {
+			t.Errorf("what %s takes is not known", agent)
+		}
+	}
+}

@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"sandboxagent.dev/sandbox-agent/adapters/credentials"
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
@@ -134,10 +136,23 @@ func (in *Installer) checkAgent(ctx context.Context, p patient) []Check {
 		return []Check{{Name: "program", Status: CheckOK, Found: "part of this program"}}
 	}
 	c := in.checkProgram(ctx, p, i)
+	checks := append([]Check{c}, checkCredentials(p.agent)...)
 	if c.Status != CheckOK {
-		return append([]Check{c}, in.checkNeeds(ctx, p, nil)...)
+		return append(checks, in.checkNeeds(ctx, p, nil)...)
 	}
-	return append([]Check{c}, in.checkNeeds(ctx, p, &i)...)
+	return append(checks, in.checkNeeds(ctx, p, &i)...)
+}
+
+// checkCredentials says which of several credentials an agent takes, where it finds more
+// than one for the same provider.
+func checkCredentials(agent string) (checks []Check) {
+	found, _ := credentials.Find(credentials.Options{Agents: []string{agent}})
+	for _, c := range credentials.Choices(found, time.Now()) {
+		if c.Agent == agent {
+			checks = append(checks, Check{Name: "credentials", Status: CheckOK, Found: fmt.Sprintf("it takes %s, and not %s", c.Takes, strings.Join(c.Instead, ", "))})
+		}
+	}
+	return checks
 }
 
 // checkAbsent is about an agent that is not there.

@@ -68,6 +68,7 @@ func extractCommand(std stdio) *cli.Command {
 			if err != nil {
 				return err
 			}
+			choices := credentials.Choices(found, time.Now())
 			if !c.Bool("reveal") {
 				for i := range found {
 					found[i].Value = found[i].Redacted()
@@ -83,7 +84,8 @@ func extractCommand(std stdio) *cli.Command {
 				cmdline.WriteJSON(std.out, struct {
 					Credentials []credentials.Credential `json:"credentials"`
 					Problems    []credentials.Problem    `json:"problems"`
-				}{found, problems})
+					Choices     []credentials.Choice     `json:"choices,omitempty"`
+				}{found, problems, choices})
 				return nil
 			}
 			if len(found) == 0 {
@@ -95,6 +97,9 @@ func extractCommand(std stdio) *cli.Command {
 				rows = append(rows, []string{one.Provider, string(one.Kind), one.Value, expiry(&one, time.Now()), one.Source})
 			}
 			cmdline.Table(std.out, rows)
+			for _, one := range choices {
+				fmt.Fprintf(std.err, "%s takes %s, and not %s\n", one.Agent, one.Takes, strings.Join(one.Instead, ", "))
+			}
 			return nil
 		},
 	}
