@@ -34,7 +34,7 @@ const (
 )
 
 // getEvents returns a page of a session's events or, to who accepts an event
-// stream, all of them as they come.
+// stream, all of them as they come. Pages are in version 2 of ACP, too.
 func (s *Server) getEvents(c echo.Context) error {
 	id, err := pathParam(c, "id")
 	if err != nil {
@@ -44,12 +44,27 @@ func (s *Server) getEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	version, err := uintParam("acp", c.QueryParam("acp"), 1)
+	if err != nil {
+		return err
+	}
+	page := s.o.Sessions.Events
+	switch version {
+	case 1:
+	case 2:
+		page = s.o.Sessions.RaisedEvents
+	default:
+		return problem.New(problem.InvalidRequest, "acp is the version of ACP that events are in: 1 or 2, not %d", version)
+	}
 	r := c.Request()
 	if r.Method == http.MethodGet && strings.Contains(strings.ToLower(r.Header.Get("Accept")), sse.ContentType) {
 		if last := r.Header.Get("Last-Event-ID"); last != "" {
 			if after, err = uintParam("Last-Event-ID", last, 0); err != nil {
 				return err
 			}
+		}
+		if version != 1 {
+			return problem.New(problem.InvalidRequest, "a stream of events is in version 1 of ACP: read pages of version %d, or connect to /v2/rpc", version)
 		}
 		return s.streamEvents(c, id, after)
 	}
@@ -62,7 +77,7 @@ func (s *Server) getEvents(c echo.Context) error {
 	if stored := r.Header.Get(HeaderStored); stored != "" {
 		return s.eventsToStore(c, ctx, id, stored, after, limit)
 	}
-	events, hasMore, err := s.o.Sessions.Events(ctx, id, after, limit)
+	events, hasMore, err := page(ctx, id, after, limit)
 	if err != nil {
 		return err
 	}

@@ -180,6 +180,8 @@ func TestEvents_StreamRefusals(t *testing.T) {
 		{"no session", "/v2/sessions/nope/events", "", nil, 404},
 		{"bad id", "/v2/sessions/s1/events", "x", nil, 400},
 		{"bad after", "/v2/sessions/s1/events?after=x", "", nil, 400},
+		{"bad version", "/v2/sessions/s1/events?acp=3", "", nil, 400},
+		{"a stream of version 2", "/v2/sessions/s1/events?acp=2", "", nil, 400},
 		{"expired", "/v2/sessions/s1/events", "1", expired, 410},
 	}
 	for _, tt := range tests {

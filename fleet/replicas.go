@@ -75,6 +75,13 @@ func (h *Hub) getEvents(w http.ResponseWriter, r *http.Request, c call) error {
 		return problem.New(problem.NotSupported, "the hub gives pages of what it has: to follow a session, ask its node at /nodes/%s/v2/sessions/%s/events", s.Node, c.params["id"])
 	}
 	q := r.URL.Query()
+	version, err := numberParam(q, "acp", 1, 1, 2)
+	if err != nil {
+		return err
+	}
+	if version != 1 {
+		return problem.New(problem.NotSupported, "what the hub has is in version 1 of ACP: for version %d ask the session's node at /nodes/%s/v2/sessions/%s/events", version, s.Node, c.params["id"])
+	}
 	after, err := numberParam(q, "after", 0, 0, 1<<62)
 	if err != nil {
 		return err

@@ -175,7 +175,7 @@ func TestReplicas_WithoutTheNode(t *testing.T) {
 	for query, want := range map[string]int{
 		"/v2/sessions?limit=0": 400, "/v2/sessions?limit=1001": 400, "/v2/sessions?sort=up": 400, "/v2/sessions?state=lost": 400, "/v2/sessions?cursor=x": 400,
 		"/v2/sessions?label=a": 400, "/v2/sessions?q=" + strings.Repeat("a", 201): 400, "/v2/sessions/two?epoch=0": 400, "/v2/sessions/two?epoch=9": 404,
-		"/v2/sessions/two/events?after=-1": 400, "/v2/sessions/two/events?limit=0": 400, "/v2/sessions/two/transcript?format=pdf": 400,
+		"/v2/sessions/two/events?after=-1": 400, "/v2/sessions/two/events?limit=0": 400, "/v2/sessions/two/events?acp=3": 400, "/v2/sessions/two/events?acp=2": 501, "/v2/sessions/two/transcript?format=pdf": 400,
 		"/v2/sessions/two/transcript?thoughts=x": 400, "/v2/sessions/two/transcript?redact=(": 400, "/v2/sessions/none": 404,
 	} {
 		if status, body := h.ask(http.MethodGet, query, adminToken, nil); status != want {

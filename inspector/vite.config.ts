@@ -30,6 +30,28 @@ function compressed(): Plugin {
   };
 }
 
+/** The schemas of ACP as modules, without what only people read in them. */
+export function schemas(): Plugin {
+  const name = /^acp-schema:([12])$/;
+  const silent = new Set(["description", "title", "default", "discriminator"]);
+  const bare = (value: unknown, ofNames = false): unknown => {
+    if (Array.isArray(value)) return value.map((one) => bare(one));
+    if (typeof value !== "object" || value === null) return value;
+    const kept = Object.entries(value).filter(([key]) => ofNames || !silent.has(key));
+    return Object.fromEntries(kept.map(([key, one]) => [key, key === "const" || key === "enum" ? one : bare(one, !ofNames && (key === "properties" || key === "$defs"))]));
+  };
+  return {
+    name: "schemas",
+    resolveId: (id) => (name.test(id) ? `\0${id}` : null),
+    load(id) {
+      const version = name.exec(id.slice(1))?.[1];
+      if (id[0] !== "\0" || version === undefined) return null;
+      const file = resolve(sdk, `node_modules/@agentclientprotocol/sdk/schema/v${version}/schema.unstable.json`);
+      return `export default JSON.parse(${JSON.stringify(JSON.stringify(bare(JSON.parse(readFileSync(file, "utf8")))))});`;
+    },
+  };
+}
+
 /** Kinds of diagrams, and a library for formulas in them, that weigh more than they are used. */
 const notDrawn = /^(?:katex|cytoscape|cytoscape-fcose|cytoscape-cose-bilkent)$|\/(?:architectureDiagram|mindmap-definition|c4Diagram|sankeyDiagram|blockDiagram|wardleyDiagram|ishikawaDiagram|vennDiagram|cynefinDiagram|cose-bilkent|swimlanes(?:Diagram)?|infoDiagram|railroadDiagram|ebnfDiagram|abnfDiagram|pegDiagram|usecaseDiagram)-\w+\.mjs$/;
 
@@ -50,7 +72,7 @@ const ofDiagrams = /\/(?:mermaid|@mermaid-js|d3(?:-[\w-]+)?|dagre-d3-es|khroma|r
 
 export default defineConfig({
   base: "./", // the gateway may stand behind a proxy, at any path
-  plugins: [react(), fewerDiagrams(), compressed()],
+  plugins: [react(), schemas(), fewerDiagrams(), compressed()],
   resolve: {
     alias: {
       "sandbox-agent": resolve(sdk, "sandbox-agent/src/index.ts"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -24,6 +25,23 @@ func (r *Runtime) Session(id string) (SessionInfo, error) {
 		return SessionInfo{}, noSession(id)
 	}
 	return s.Info(), nil
+}
+
+// Raw returns what was recorded of what a session's agent and the gateway said to each other, in
+// the agent's own language: lines of JSON, the oldest first. The caller closes it.
+func (r *Runtime) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, noSession(id)
+	}
+	raw, err := s.Raw(ctx)
+	if err != nil {
+		return nil, problem.Wrap(problem.Unavailable, err, "the recording of session %s cannot be read", id)
+	}
+	if raw == nil {
+		return nil, problem.New(problem.NotFound, `nothing was recorded of the traffic of session %s: make or load it with _meta["%s"].includeRaw true`, id, acp.MetaKey).With("sessionId", id)
+	}
+	return raw, nil
 }
 
 // event is a log entry as the API shows it. It shares no memory with the log.
@@ -81,6 +99,22 @@ func roomIn(ctx context.Context) func(bytes int) error {
 // Events returns up to limit events after a sequence number; 0 means 100. They are fewer
 // when they are large. Its memory is that of the share of ctx.
 func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int) (events []Event, hasMore bool, err error) {
+	return r.page(ctx, id, after, limit, func(*session.Session) (showing, error) { return asLogged, nil })
+}
+
+// showing adds to events what an entry is shown as.
+type showing func(e journal.Entry, events []Event) []Event
+
+// asLogged shows what the log has. What an agent said in version 2 is there in version 1, too.
+func asLogged(e journal.Entry, events []Event) []Event {
+	if e.Kind == journal.Second {
+		return events
+	}
+	return append(events, event(e))
+}
+
+// page returns what entries after one are shown as: all of an entry or nothing.
+func (r *Runtime) page(ctx context.Context, id string, after uint64, limit int, begin func(*session.Session) (showing, error)) (events []Event, hasMore bool, err error) {
 	s := r.sessions.Find(id)
 	if s == nil {
 		return nil, false, noSession(id)
@@ -95,39 +129,41 @@ func (r *Runtime) Events(ctx context.Context, id string, after uint64, limit int
 		return nil, false, err
 	}
 	s.EndLostCalls()
+	show, err := begin(s)
+	if err != nil {
+		return nil, false, err
+	}
 	l := s.Log()
-	events, upTo, err := readEvents(ctx, s, l.Cursor(after), limit)
+	events, upTo, err := readEvents(ctx, s, l.Cursor(after), limit, show)
 	return events, len(events) > 0 && upTo < l.Last(), err
 }
 
-// readEvents returns up to limit events from where the cursor is, and the entry up to which
-// the log was read for them: not all entries are events.
-func readEvents(ctx context.Context, s *session.Session, cur *journal.Cursor, limit int) (events []Event, upTo uint64, err error) {
+// readEvents returns about limit events from where the cursor is, all that an entry is shown as or
+// nothing, and the entry up to which the log was read for them: not all entries are events.
+func readEvents(ctx context.Context, s *session.Session, cur *journal.Cursor, limit int, show showing) (events []Event, upTo uint64, err error) {
 	events, upTo = []Event{}, cur.After()
 	cur.Room = roomIn(ctx)
-	for held := 0; len(events) < limit && held < pageBytes && ctx.Err() == nil; {
+	for held := 0; len(events) < limit && (held < pageBytes || len(events) == 0) && ctx.Err() == nil; {
 		batch, err := cur.Next(nil, 64<<10)
-		if p, ok := errors.AsType[*problem.Error](err); ok { // of room
-			return nil, 0, p
-		}
 		if err != nil {
-			return nil, 0, s.ReadProblem(err)
+			return nil, 0, readProblem(s, err)
 		}
 		if len(batch) == 0 {
 			break
 		}
 		for _, e := range batch {
-			if len(events) == limit {
+			if len(events) >= limit {
 				break
 			}
 			held += len(e.Frame)
-			if upTo = e.Seq; e.Kind == journal.Second {
-				continue
+			upTo = e.Seq
+			before := len(events)
+			events = show(e, events)
+			for _, ev := range events[before:] {
+				if err := cur.Room(EventBytes(ev.Message)); err != nil {
+					return nil, 0, err
+				}
 			}
-			if err := cur.Room(EventBytes(e.Frame)); err != nil {
-				return nil, 0, err
-			}
-			events = append(events, event(e))
 		}
 	}
 	return events, upTo, context.Cause(ctx)
@@ -157,7 +193,7 @@ func (r *Runtime) EventsToStore(ctx context.Context, id string, after, stored ui
 			return []Event{}, after, false, context.Cause(ctx)
 		}
 	}
-	events, upTo, err = readEvents(ctx, s, l.Whole(after), limit)
+	events, upTo, err = readEvents(ctx, s, l.Whole(after), limit, asLogged)
 	if err != nil && s.Held() {
 		s.Unattended()
 	}
@@ -188,6 +224,14 @@ func (r *Runtime) awaitSaved(ctx context.Context, s *session.Session, l *journal
 		}
 	}
 	return true
+}
+
+// readProblem returns what is told of an error of a cursor: that of its room is one already.
+func readProblem(s *session.Session, err error) error {
+	if p, ok := errors.AsType[*problem.Error](err); ok {
+		return p
+	}
+	return s.ReadProblem(err)
 }
 
 // FollowEvents yields the session's events after a sequence number, waiting for
@@ -221,11 +265,7 @@ func (r *Runtime) FollowEvents(ctx context.Context, id string, after uint64) ite
 				if ctx.Err() != nil {
 					return
 				}
-				if p, ok := errors.AsType[*problem.Error](err); ok { // of room
-					yield(Event{}, p)
-					return
-				}
-				yield(Event{}, s.ReadProblem(err))
+				yield(Event{}, readProblem(s, err))
 				return
 			}
 			if e.Kind == journal.Second {

@@ -98,6 +98,7 @@ type Runtime struct {
 	unread     *viewer.Unread
 	closing    atomic.Bool
 	searching  chan struct{} // has room for the searches at one time
+	readings   readings
 
 	mu      sync.Mutex
 	clients map[string]*Client

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,11 +70,23 @@ func (s *sessions) Session(id string) (runtime.SessionInfo, error) {
 	return s.info(), nil
 }
 
+func (s *sessions) Raw(_ context.Context, id string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("raw of " + id)), nil
+}
+
 func (s *sessions) Events(_ context.Context, _ string, after uint64, limit int) ([]runtime.Event, bool, error) {
 	if after > 2 {
 		return nil, false, problem.New(problem.EventsExpired, "gone")
 	}
 	return []runtime.Event{s.event(after + 1)}, limit == 1, nil
+}
+
+func (s *sessions) RaisedEvents(ctx context.Context, id string, after uint64, limit int) ([]runtime.Event, bool, error) {
+	events, more, err := s.Events(ctx, id, after, limit)
+	for i := range events {
+		events[i].Message = []byte(`{"jsonrpc":"2.0","method":"two"}`)
+	}
+	return events, more, err
 }
 
 func (s *sessions) FollowEvents(_ context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {
@@ -142,6 +155,15 @@ func TestClient_Calls(t *testing.T) {
 	check("session", fake.info(), info, err)
 	events, err := c.Events(ctx, id, 1, 1)
 	check("events", client.EventPage{Events: []runtime.Event{fake.event(2)}, HasMore: true}, events, err)
+	raised, err := c.RaisedEvents(ctx, id, 1, 1)
+	check("events of version 2", `{"jsonrpc":"2.0","method":"two"}`, string(raised.Events[0].Message), err)
+	raw, err := c.Raw(ctx, id)
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(raw)
+		check("raw", "raw of "+id, string(text), errors.Join(err, raw.Close()))
+	}
+	check("raw", true, raw != nil, err)
 	err = errors.Join(c.CloseSession(ctx, id), c.DeleteSession(ctx, id))
 	check("close and delete", []string{"close " + id, "delete " + id}, fake.called, err)
 	if doc, err := c.OpenAPI(ctx); err != nil || len(doc) < 1000 {

@@ -29,7 +29,20 @@ type EventPage struct {
 // Events returns the events of a session that follow after, at most limit of
 // them; 0 leaves the number to the server.
 func (c *Client) Events(ctx context.Context, id string, after uint64, limit int) (EventPage, error) {
+	return c.events(ctx, id, 1, after, limit)
+}
+
+// RaisedEvents returns the same in version 2 of ACP: what clients of it are told. Several
+// may have one number, and are on one page then.
+func (c *Client) RaisedEvents(ctx context.Context, id string, after uint64, limit int) (EventPage, error) {
+	return c.events(ctx, id, 2, after, limit)
+}
+
+func (c *Client) events(ctx context.Context, id string, version int, after uint64, limit int) (EventPage, error) {
 	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
+	if version != 1 {
+		q.Set("acp", strconv.Itoa(version))
+	}
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}
@@ -52,6 +65,16 @@ func (c *Client) Transcript(ctx context.Context, id string, o TranscriptOptions)
 		q.Set("format", string(o.Format))
 	}
 	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "transcript"}, query: q, accept: "*/*"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Raw returns what was recorded of what a session's agent and the gateway said to each other, in
+// the agent's own language: a JSON object on each line. The caller closes it.
+func (c *Client) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "raw"}, accept: "*/*"})
 	if err != nil {
 		return nil, err
 	}

@@ -84,10 +84,19 @@ func operations() map[string][]operation {
 				params: []*openapi3.Parameter{
 					session,
 					query("after", "The sequence number to continue behind.", openapi3.NewInt64Schema().WithMin(0).WithDefault(0)),
+					query("acp", "The version of ACP that a page is in. In version 2 events are what clients of it are told: several may have one number, which are on one page then, also when that has more than limit. A stream is in version 1.", openapi3.NewInt64Schema().WithMin(1).WithMax(2).WithDefault(1)),
 					pageSize(),
 					header("Last-Event-ID", "The same as after, for event streams; it wins over after."),
 				},
 				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
+			},
+			{
+				method: get, path: "/v2/sessions/{id}/raw", id: "getSessionRaw", summary: "What a session's agent and the gateway said to each other",
+				description: `Of a session that was made or loaded with includeRaw in _meta["sandboxagent.dev"], in the agent's own language. Each line is a JSON object with time, from (gateway or agent) and line, which is cut where cutBytes says how much. A line with goneBytes says that so much of the beginning is not there any more, one with leftOut that so much came faster than it was written. What looks like a key was taken out.`,
+				params:      []*openapi3.Parameter{session},
+				responses: one(200, openapi3.NewResponse().WithDescription("The newest 8 to 16 MiB.").
+					WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{"application/x-ndjson"}))),
+				problems: []problem.Kind{problem.SessionNotFound, problem.NotFound, problem.TooManyRequests, problem.Unavailable},
 			},
 			transcriptOperation(session),
 			exportOperation(session),

@@ -27,6 +27,8 @@ export interface Place {
   readonly open: readonly ("page" | "terminal")[];
   /** The command that takes the sandbox away by hand. */
   readonly remove: string;
+  /** How long it stays, if not for the minutes above. */
+  readonly stays?: string;
 }
 
 /** A token for one sandbox; nobody else needs to know it. */
@@ -94,7 +96,7 @@ export async function job(place: Place, signal: AbortSignal): Promise<boolean> {
   await converse(client, session, signal);
   if (repository) await bringHome(client, cwd, signal);
   if (!keep) return false;
-  console.log(`\nThe sandbox stays for at most ${minutes} minutes. Come in:`);
+  console.log(`\nThe sandbox stays ${place.stays ?? `for at most ${minutes} minutes`}. Come in:`);
   if (place.open.includes("page")) console.log(`  ${place.url.replace(/\/$/, "")}/ui/#token=${place.token}`);
   if (place.open.includes("terminal")) console.log(`  SANDBOX_AGENT_TOKEN=${place.token} sandbox-agent chat --endpoint ${place.url} --session ${session.id}`);
   console.log(`  new SandboxAgentClient(${JSON.stringify({ baseUrl: place.url, token: place.token, headers: place.headers })}).loadSession({ sessionId: "${session.id}" })`);

@@ -133,6 +133,12 @@ const plays = {
     compaction("two", { status: "failed", error: "There is too little to sum up." });
     return { stopReason: "end_turn" };
   },
+  // Says something that the protocol's schema forbids.
+  async wrong({ update, say }) {
+    update({ sessionUpdate: "usage_update", used: "many", size: 200_000 });
+    say("wrong");
+    return { stopReason: "end_turn" };
+  },
   // It minds no cancel.
   async deaf({ say }) {
     say("I do not listen");

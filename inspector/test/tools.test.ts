@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connected, inaccessible, phone, picture, theme, World, type Page } from "./world.js";
+import { connected, inaccessible, phone, picture, storyAgent, theme, World, type Page } from "./world.js";
 
 const token = "inspector-Secret-4711";
 
@@ -49,7 +49,7 @@ let world: World;
 let registry: Registry;
 beforeAll(async () => {
   registry = await Registry.start();
-  world = await World.start(["--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
+  world = await World.start([...storyAgent, "--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
 });
 afterAll(async () => {
   await world?.stop();
@@ -87,7 +87,7 @@ test("everything that goes over the wire is seen, searched, copied and exported 
   expect(JSON.parse(await params.inputValue())).toEqual({ cwd: "/", mcpServers: [] });
   await params.fill("{");
   await dialog.getByText("This is not JSON").waitFor();
-  await params.fill(JSON.stringify({ cwd: "/tmp", mcpServers: [{ name: "m", command: "true", args: [], env: [{ name: "M_KEY", value: "hidden-4712" }] }] }));
+  await params.fill(JSON.stringify({ cwd: "/tmp", mcpServers: [{ type: "stdio", name: "m", command: "true", args: [], env: [{ name: "M_KEY", value: "hidden-4712" }] }] }));
   await dialog.getByRole("button", { name: "Send", exact: true }).click();
   const made = JSON.parse((await dialog.getByLabel("Result").textContent()) ?? "") as { sessionId: string };
   await bothThemes(page, "wire-send");
@@ -101,15 +101,16 @@ test("everything that goes over the wire is seen, searched, copied and exported 
   expect(JSON.parse(await params.inputValue())).toMatchObject({ sessionId: made.sessionId });
   await params.fill(JSON.stringify({ sessionId: made.sessionId, prompt: [{ type: "text", text: "stream 30 20" }] }));
   await page.keyboard.press("Control+Enter");
-  await dialog.getByLabel("Result").getByText("end_turn").waitFor();
+  await dialog.getByLabel("Result").getByText("messageId").waitFor(); // the turn has begun
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "detached" });
   // Search, then look at one.
-  await page.getByRole("searchbox", { name: "Search" }).fill("end_turn");
-  await expect.poll(() => list.getByRole("option").count()).toBe(1);
-  await list.getByRole("option").click();
+  await page.getByRole("searchbox", { name: "Search" }).fill('"stopReason":"end_turn"');
   const entry = page.getByRole("region", { name: "Entry" });
+  await list.getByRole("option", { name: /state_update: end_turn/ }).click();
   await entry.getByText('"end_turn"').waitFor();
+  await page.getByRole("searchbox", { name: "Search" }).fill('"messageId":"sa.');
+  await list.getByRole("option", { name: /received session.prompt result/ }).click();
   await bothThemes(page, "wire");
   await entry.getByRole("button", { name: "Its request" }).click();
   await entry.getByText("stream 30 20").waitFor();
@@ -117,12 +118,12 @@ test("everything that goes over the wire is seen, searched, copied and exported 
   await entry.getByRole("button", { name: "Copy as JSON" }).click();
   await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain('"method":"session/prompt"');
   // The command does what the page did.
-  await entry.getByRole("button", { name: "Copy as curl" }).click();
-  await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain("curl");
-  const curl = await page.evaluate(() => navigator.clipboard.readText());
-  expect(curl).not.toContain(token);
-  const answer = execFileSync("bash", ["-c", curl.replace("stream 30 20", "echo from curl")], { env: { ...process.env, SANDBOX_AGENT_TOKEN: token }, encoding: "utf8" });
-  expect(JSON.parse(answer)).toMatchObject({ result: { stopReason: "end_turn" } });
+  await entry.getByRole("button", { name: "Copy as a command" }).click();
+  await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain("sandbox-agent rpc call");
+  const command = await page.evaluate(() => navigator.clipboard.readText());
+  expect(command).not.toContain(token);
+  const answer = execFileSync("bash", ["-c", `sandbox-agent() { "$SANDBOX_AGENT_BIN" "$@"; }; ${command.replace("stream 30 20", "echo from a command").replace("rpc call", "rpc call --json")}`], { env: { ...process.env, SANDBOX_AGENT_TOKEN: token }, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  expect(JSON.parse(answer)).toMatchObject({ messageId: expect.stringContaining("sa.") as string });
   // The filters, and the keyboard.
   await page.getByRole("searchbox", { name: "Search" }).fill("");
   await page.getByRole("radio", { name: "HTTP" }).check();
@@ -145,6 +146,74 @@ test("everything that goes over the wire is seen, searched, copied and exported 
   await page.getByRole("button", { name: "Pause" }).click();
   await page.getByRole("button", { name: "Clear" }).click();
   await page.getByText("Nothing is recorded").waitFor();
+});
+
+test("frames are held against the schema, sent again, and compared", async () => {
+  const page = await at("#/wire");
+  const list = page.getByRole("listbox", { name: "Traffic" });
+  const entry = page.getByRole("region", { name: "Entry" });
+  const search = page.getByRole("searchbox", { name: "Search" });
+  const params = page.getByRole("textbox", { name: "Params" });
+  await page.getByRole("button", { name: "Send a request" }).click();
+  const ask = async (method: string, value: object) => {
+    await page.getByRole("combobox", { name: "Method" }).fill(method);
+    await params.fill(JSON.stringify(value));
+    await page.keyboard.press("Control+Enter");
+  };
+  await ask("session/new", { cwd: "/tmp", mcpServers: [], _meta: { "sandboxagent.dev": { agent: "story" } } });
+  const { sessionId } = JSON.parse((await page.getByLabel("Result").textContent()) ?? "") as { sessionId: string };
+  await ask("session/prompt", { sessionId, prompt: [{ type: "text", text: "wrong" }] });
+  await page.getByLabel("Result").getByText("messageId").waitFor();
+  await page.keyboard.press("Escape");
+  // Of all that went over the wire one frame is wrong, and says where.
+  await page.getByRole("radio", { name: "ACP" }).check();
+  await list.getByText("1 violation of the schema").waitFor({ state: "attached" });
+  expect(await page.locator(".wire-wrong").count()).toBe(1);
+  await list.getByRole("option", { name: /usage_update/ }).click();
+  await entry.getByText("1 violation of the schema of version").waitFor();
+  await entry.getByText("/params/update/used").waitFor();
+  await entry.getByText("is a string, and has to be an integer").waitFor();
+  await bothThemes(page, "wire-violation");
+  // The same in the other version, as the log has it.
+  await search.fill('"text":"wrong"');
+  await list.getByRole("option", { name: /agent_message_chunk/ }).click();
+  await entry.getByText('"messageId"').waitFor();
+  await entry.getByRole("radio", { name: "Version 1" }).check();
+  const first = entry.getByLabel("Message of version 1");
+  await first.getByText('"agent_message_chunk"').waitFor();
+  expect(await first.textContent()).not.toContain("messageId");
+  // A prompt is sent again, changed; the dialog says what that does.
+  await search.fill('"method":"session/prompt"');
+  await list.getByRole("option").click();
+  await entry.getByText("It fits the schema of version").waitFor();
+  await entry.getByText(/first update after .* answered after/).or(entry.getByText(/answered after/)).first().waitFor();
+  await entry.getByRole("button", { name: "Send again" }).click();
+  const dialog = page.getByRole("dialog", { name: "Send a request again" });
+  await dialog.getByText("It starts another turn").waitFor();
+  expect(JSON.parse(await params.inputValue())).toEqual({ sessionId, prompt: [{ type: "text", text: "wrong" }] });
+  await bothThemes(page, "wire-again");
+  await params.fill((await params.inputValue()).replace("wrong", "changed"));
+  await page.keyboard.press("Control+Enter");
+  await dialog.getByLabel("Result").waitFor();
+  await page.keyboard.press("Escape");
+  // Two entries are compared.
+  await expect.poll(() => list.getByRole("option").count()).toBe(2);
+  await entry.getByRole("button", { name: "Compare with" }).click();
+  await entry.getByText("Choose another entry in the list.").waitFor();
+  await list.getByRole("option").last().click();
+  const comparison = page.getByRole("region", { name: "Comparison" });
+  await comparison.locator(".del").getByText('"text": "wrong"').waitFor();
+  await comparison.locator(".add").getByText('"text": "changed"').waitFor();
+  await bothThemes(page, "wire-compare");
+  await comparison.getByRole("button", { name: "Swap" }).click();
+  await comparison.locator(".add").getByText('"text": "wrong"').waitFor();
+  await comparison.getByRole("button", { name: "Stop comparing" }).click();
+  await entry.waitFor();
+  // What cannot be sent again says why.
+  await search.fill('"method":"initialize"');
+  await list.getByRole("option").first().click();
+  await entry.getByText("A connection is initialized once.").waitFor();
+  expect(await entry.getByRole("button", { name: "Send again" }).count()).toBe(0);
 });
 
 test("an agent is installed before everybody's eyes, and removed", async () => {

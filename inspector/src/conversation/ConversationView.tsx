@@ -10,7 +10,7 @@ import { marksOf, nameOf } from "../sessions/marks.js";
 import { markItems, Rename } from "../sessions/Rename.js";
 import { AskCard } from "../inbox/AskCard.js";
 import { titleOf, type Ask } from "../state/inbox.js";
-import type { PlanItem, Row, ToolItem, UserItem } from "./items.js";
+import type { BackgroundItem, PlanItem, Row, UserItem } from "./items.js";
 import { authRequired } from "../login/codes.js";
 import { stateTone } from "../sessions/states.js";
 import { conversations, gateway, inbox, router, sessions, toasts } from "../state/page.js";
@@ -176,8 +176,8 @@ function Inside({ conversation, child }: { conversation: Conversation; child: st
         }
       />}
       <div className="dock">
-        {state.phase === "live" && state.background.length > 0 && <Background items={state.background} />}
-        {state.running && asks.length === 0 && <Working conversation={conversation} />}
+        {state.phase === "live" && state.background.length > 0 && <Background conversation={conversation} items={state.background} />}
+        {(state.running || state.doing === "running") && asks.length === 0 && <Working conversation={conversation} />}
         {last?.kind === "turn" && last.code === authRequired && state.phase === "live" && !state.running && <Suspense fallback={null}><LoginCard conversation={conversation} reason={last.error} /></Suspense>}
         {asks.map((ask, i) => <AskCard key={ask.id} ask={ask} cwd={info?.cwd} keys={i === 0} />)}
         <Queue conversation={conversation} onEdit={(w) => {
@@ -234,13 +234,16 @@ async function saveSession(id: string, title: string): Promise<void> {
   save(file, `${fileNameOf(title)}.tar.zst`);
 }
 
+/** What the page calls a session's states. */
+const states: Record<string, string | undefined> = { running: "running", requires_action: "waiting" };
+
 function Head({ conversation, title, onReview }: { conversation: Conversation; title: string; onReview: () => void }) {
   const state = useStore(conversation);
   const [asking, ask] = useState<"delete" | "terminate" | "rename" | "about">();
   const { info } = state;
   const forks = useForks(info?.agent);
   const id = conversation.id;
-  const shown = info && (state.running ? (info.pending > 0 ? "waiting" : "running") : info.state === "running" ? "idle" : info.state);
+  const shown = info && (state.phase === "live" ? (states[state.doing] ?? (state.running ? "running" : state.doing)) : info.state);
   const attempt = (what: string, run: () => Promise<unknown>) => void toasts.attempt(what, run);
   return (
     <header className="conversation-head">
@@ -256,7 +259,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
         )}
       </div>
       {shown && <Badge tone={stateTone(shown)}>{shown}</Badge>}
-      <IconButton label="Stop the turn" icon="stop" disabled={!state.running || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
+      <IconButton label="Stop the turn" icon="stop" disabled={(!state.running && state.doing === "idle") || state.stopping} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stop())} />
       {info && <IconButton label="Review the changes" icon="review" onClick={onReview} />}
       {info && <IconButton label="About this session" icon="panel" onClick={() => ask("about")} />}
       {asking === "about" && info && <Suspense fallback={null}><About conversation={conversation} info={info} onClose={() => ask(undefined)} /></Suspense>}
@@ -348,14 +351,15 @@ function Working({ conversation }: { conversation: Conversation }) {
 const shownBackground = 5;
 
 /** What the agent does though its turn is over. */
-function Background({ items }: { items: readonly ToolItem[] }) {
+function Background({ conversation, items }: { conversation: Conversation; items: readonly BackgroundItem[] }) {
   return (
     <section className="background" aria-label="In the background">
       <span className="soft small">In the background</span>
       <ul>
         {items.slice(0, shownBackground).map((item) => (
-          <li key={item.id}>
-            <span className="dot busy" /> <span className="clip">{item.title || item.tool}</span>
+          <li key={item.key}>
+            <span className="dot busy" /> <span className="clip">{item.title}</span>
+            {item.stop && <IconButton label={`Stop ${item.title}`} icon="stop" size={14} onClick={() => void toasts.attempt("It could not be stopped", () => conversation.stopOne(item.stop!))} />}
           </li>
         ))}
       </ul>

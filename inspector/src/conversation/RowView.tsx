@@ -114,6 +114,7 @@ function Thought({ item }: { item: TextItem }) {
 const steps: Record<string, string> = { pending: "to do", in_progress: "under way", completed: "done" };
 
 function Plan({ item }: { item: PlanItem }) {
+  if (item.entries.length === 0) return null; // it was taken back
   const done = item.entries.filter((e) => e.status === "completed").length;
   return (
     <section role="group" className="plan" aria-label="Plan">

@@ -1,20 +1,22 @@
 import { useMemo } from "react";
-import type { Child, SessionInfo } from "sandbox-agent";
+import type { SessionInfo } from "sandbox-agent";
 import { Button } from "../kit/controls.js";
 import { Badge, Empty } from "../kit/show.js";
+import { titleOfChild } from "../sessions/marks.js";
 import { stateTone } from "../sessions/states.js";
 import { toasts } from "../state/page.js";
 import { hrefOf } from "../state/router.js";
 import type { Conversation } from "./conversation.js";
 import type { Row, ToolItem } from "./items.js";
 import { ToolCall } from "./ToolCall.js";
+import { nameIn } from "./updates.js";
 
 /** One subagent of a session: what it was asked, said and did. */
 export function Subagent({ conversation, info, id, rows, version, earlier }: {
   conversation: Conversation; info: SessionInfo | undefined; id: string; rows: readonly Row[]; version: number; earlier: number;
 }) {
   const child = info?.children?.find((c) => c.sessionId === id);
-  const item = useMemo(() => child && toolWith(child.toolCallId, rows), [child, rows, version]);
+  const item = useMemo(() => info && child && (toolWith(nameIn(info.sessionId, child.parentSessionId, child.toolCallId), rows) ?? toolWith(child.sessionId, rows)), [info, child, rows, version]);
   if (!info) return <p className="area-wait" role="status">Reading the conversation…</p>;
   if (!child) return <Empty icon="sessions" title="No such subagent"><p>The session has none with this id, or had more than are kept. <a href={hrefOf("sessions", [info.sessionId])}>The whole session</a></p></Empty>;
   return (
@@ -32,8 +34,6 @@ export function Subagent({ conversation, info, id, rows, version, earlier }: {
     </div>
   );
 }
-
-export const titleOfChild = (child: Child): string => child.title || "Subagent";
 
 /** The call with the id, also one that a subagent has made. The newest is looked for first. */
 function toolWith(id: string, rows: readonly Row[]): ToolItem | undefined {

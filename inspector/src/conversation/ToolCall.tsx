@@ -13,7 +13,7 @@ import { HostTerminal } from "./HostTerminal.js";
 import { Output } from "./Output.js";
 
 const icons: Record<string, IconName> = { read: "read", edit: "edit", delete: "trash", move: "files", search: "search", execute: "terminal", think: "think", fetch: "globe", switch_mode: "sessions" };
-const states = { pending: "Waiting", in_progress: "Running", completed: "Done", failed: "Failed", rejected: "Rejected" } as const;
+const states = { pending: "Waiting", in_progress: "Running", completed: "Done", failed: "Failed", cancelled: "Stopped", rejected: "Rejected" } as const;
 
 /** Calls of a subagent that are shown at once; the newest. */
 const shownChildren = 30;
@@ -36,7 +36,7 @@ export const ToolCall = memo(function ToolCall({ item, cwd, asked, nested, whole
         {asked && <span className="badge warn">asks</span>}
         {answer && !asked && <span className="soft small tool-answer" title="What a person answered">{answer.name}</span>}
         <span className={`tool-state ${status}`}>
-          {item.status === "in_progress" ? <Spinner /> : item.status === "completed" ? <Icon name="check" size={14} /> : item.status === "failed" ? <Icon name={status === "rejected" ? "stop" : "close"} size={14} /> : null}
+          {item.status === "in_progress" ? <Spinner /> : item.status === "completed" ? <Icon name="check" size={14} /> : item.status === "failed" ? <Icon name={status === "rejected" ? "stop" : "close"} size={14} /> : item.status === "cancelled" ? <Icon name="stop" size={14} /> : null}
           <span className={item.status === "completed" ? "unseen" : ""}>{states[status]}</span>
         </span>
         {took !== undefined && took >= 1000 && <span className="soft small">{duration(took)}</span>}
@@ -87,6 +87,7 @@ const fence = /^(`{3,})([^\n`]*)\n([\s\S]*?)\n?\1\s*$/;
 function Content({ content, tool, cwd }: { content: ToolContent; tool: string; cwd: string | undefined }) {
   if (content.type === "diff") return <Diff path={relativeTo(content.path, cwd)} before={content.oldText ?? undefined} after={content.newText} />;
   if (content.type === "terminal") return <HostTerminal id={content.terminalId} />;
+  if (content.type === "output") return <Written content={content} />;
   const block = content.content;
   if (block.type !== "text") return <Block block={block} />;
   const fenced = fence.exec(block.text);
@@ -95,6 +96,17 @@ function Content({ content, tool, cwd }: { content: ToolContent; tool: string; c
   if (tool === "execute" || text.includes("\u001b[") || (fenced && (!language || /^(console|text|shell-session)$/.test(language)))) return <Output text={text} />;
   if (fenced) return <Code code={text} language={language} bare />;
   return tool === "read" || tool === "search" || text.length > 4000 ? <Output text={text} /> : <Markdown text={text} />;
+}
+
+/** What a command has written so far, and how it ended when that was not well. */
+function Written({ content: { text, exitCode } }: { content: Extract<ToolContent, { type: "output" }> }) {
+  if (text === "" && !exitCode) return null;
+  return (
+    <>
+      {text !== "" && <Output text={text} />}
+      {exitCode !== undefined && exitCode !== 0 && <p className="soft small">It ended with code {exitCode}.</p>}
+    </>
+  );
 }
 
 /** What went over the wire, for those who want to know. */

@@ -1,6 +1,8 @@
 import type { SessionEvent } from "sandbox-agent";
 import type { Ask } from "../state/inbox.js";
+import { forPerson, raisePermission } from "./raise.js";
 import type { Transcript } from "./transcript.js";
+import { askedCall, type PermissionParams } from "./updates.js";
 
 /** A request of an agent to a person, as it stands in the log. */
 export interface AskFrame {
@@ -9,43 +11,42 @@ export interface AskFrame {
   readonly params?: unknown;
 }
 
-interface PermissionParams {
-  readonly toolCall: { readonly toolCallId: string };
-  readonly options: readonly { readonly optionId: string; readonly kind: string; readonly name: string }[];
-}
-
-const methods = new Set(["session/request_permission", "_sandboxagent/session/request_question", "elicitation/create"]);
-
 const frameOf: Record<Ask["kind"], string> = { permission: "session/request_permission", question: "_sandboxagent/session/request_question", elicitation: "elicitation/create" };
 
 /** The request of an ask that this page was sent. */
 export const askFrame = (ask: Ask): AskFrame => ({ method: frameOf[ask.kind], params: ask.request });
 
 /** What a session's newest events say of an answer that another client gave. */
-export function answerIn(events: readonly SessionEvent[], ask: AskFrame): unknown {
+export function answerIn(events: readonly SessionEvent[], ask: AskFrame, first: boolean): unknown {
   const same = JSON.stringify(keyOf(ask));
-  const request = events.findLast((e) => e.direction === "agent" && (e.message as AskFrame).method === ask.method && JSON.stringify(keyOf(e.message as AskFrame)) === same);
+  const request = events.findLast((e) => e.direction === "agent" && (e.message as AskFrame).method === ask.method && JSON.stringify(keyOf(askOf(e.message as AskFrame, first))) === same);
   const id = (request?.message as AskFrame | undefined)?.id;
   const answer = request && events.find((e) => e.seq > request.seq && e.direction === "client" && (e.message as AskFrame).method === undefined && (e.message as AskFrame).id === id);
   return (answer?.message as { result?: unknown } | undefined)?.result;
 }
 
-const keyOf = ({ params }: AskFrame) => (params as Partial<PermissionParams>).toolCall?.toolCallId ?? (params as { questions?: unknown }).questions ?? (params as { message?: unknown }).message;
+const keyOf = ({ params }: AskFrame) => askedCall(params as PermissionParams, "") ?? (params as { questions?: unknown }).questions ?? (params as { message?: unknown }).message;
 
-export const isAsk = (method: string | undefined): boolean => method !== undefined && methods.has(method);
+/** A request of an agent to a person, as version 2 has it. */
+export const askOf = (frame: AskFrame, first: boolean): AskFrame => (first && frame.method === "session/request_permission" ? { ...frame, params: raisePermission(frame.params) } : frame);
+
+export const isAsk = (method: string | undefined): boolean => method !== undefined && forPerson.has(method);
 
 /** Shows that an agent asks something. */
 export function showAsk(transcript: Transcript, ask: AskFrame, at: number): void {
-  if (ask.method === "session/request_permission") transcript.asked((ask.params as PermissionParams).toolCall.toolCallId, at);
+  const call = ask.method === "session/request_permission" ? askedCall(ask.params as PermissionParams, transcript.session) : undefined;
+  if (call !== undefined) transcript.asked(call, at);
 }
 
 /** Shows what was answered; undefined when nobody knows. */
 export function showAnswer(transcript: Transcript, ask: AskFrame, result: unknown, at: number): void {
   if (ask.method === "session/request_permission") {
-    const { toolCall, options } = ask.params as PermissionParams;
+    const { title, options } = ask.params as PermissionParams;
+    const call = askedCall(ask.params as PermissionParams, transcript.session);
     const { outcome } = (result ?? {}) as { outcome?: { outcome?: string; optionId?: string } };
     const option = options.find((o) => o.optionId === outcome?.optionId);
-    transcript.answered(toolCall.toolCallId, option && { kind: option.kind, name: option.name }, at);
+    if (call !== undefined) transcript.answered(call, option && { kind: option.kind, name: option.name }, at);
+    else if (option) transcript.note("answer", `${title}: ${option.name}`, undefined, at);
     return;
   }
   const words = ask.method === "elicitation/create" ? formWords(result) : questionWords(ask.params, result);

@@ -1,12 +1,15 @@
-import { AcpRpcError, META, ProblemError, type ContentBlock, type PromptResponse, type SandboxAgentClient, type SessionInfo, type SessionUpdate, type Turn } from "sandbox-agent";
+import { AcpRpcError, META, ProblemError, TurnInterruptedError, type ContentBlock, type SessionInfo, type Turn } from "sandbox-agent";
 import type { Ask } from "../state/inbox.js";
 import { messageOf } from "../state/explain.js";
+import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { answerIn, askFrame, showAnswer, showAsk } from "./answers.js";
 import { firstPrompt, History, noteEnd } from "./history.js";
-import type { Row, ToolItem } from "./items.js";
-import { Transcript, type Command, type Usage } from "./transcript.js";
+import type { BackgroundItem, Row, Stop } from "./items.js";
+import { modeOption, Raise, raiseOptions, type Ending, type Told } from "./raise.js";
 import type { Remark } from "./remarks.js";
+import { Transcript, type Command, type Doing, type Usage } from "./transcript.js";
+import type { Update } from "./updates.js";
 
 /** An option of a session: mode, model, thought level, or one of the agent's own. */
 export interface ConfigOption {
@@ -29,7 +32,9 @@ export interface ConversationState {
   /** Why there is nothing to see. */
   readonly problem: string | undefined;
   readonly info: SessionInfo | undefined;
-  /** Whether the agent works on a prompt, of whomever. */
+  /** What the session does, as it says. */
+  readonly doing: Doing;
+  /** Whether a turn runs, of whomever: prompts wait for its end. */
   readonly running: boolean;
   /** Whether this page has asked to stop and the turn has not ended. */
   readonly stopping: boolean;
@@ -42,7 +47,7 @@ export interface ConversationState {
   readonly commands: readonly Command[];
   readonly usage: Usage | undefined;
   /** What the agent does though no turn waits for it. */
-  readonly background: readonly ToolItem[];
+  readonly background: readonly BackgroundItem[];
   readonly title: string | undefined;
   /** What was asked for when it was made and had no effect. */
   readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
@@ -75,7 +80,7 @@ const answerWindow = 200;
 export const maxQueue = 64;
 
 const empty: ConversationState = {
-  phase: "loading", problem: undefined, info: undefined, running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
+  phase: "loading", problem: undefined, info: undefined, doing: "idle", running: false, stopping: false, sent: 0, queue: [], held: false, options: [], commands: [],
   usage: undefined, background: [], title: undefined, unsupported: [], continuity: undefined, unwritable: undefined, earlier: 0, loadingEarlier: false,
 };
 
@@ -98,19 +103,27 @@ export class Conversation extends Store<ConversationState> {
   remarks: readonly Remark[] = [];
   /** Whether it was just made here: then writing goes on in it. */
   begun = false;
-  #transcript = new Transcript();
-  #client: SandboxAgentClient | undefined;
+  #transcript: Transcript;
+  #raise: Raise | undefined; // where the gateway speaks version 1
+  #client: Client | undefined;
   #off: (() => void)[] = [];
   #seq = 0; // of the newest event that is shown
+  #frames: readonly unknown[] = []; // what has come of the newest event; nothing where it was read whole
   #from = 0; // events up to here are not shown
-  #reading: { params: unknown; run: () => void }[] | undefined; // what comes while history is read
+  #reading: { run: () => void }[] | undefined; // what comes while history is read
   #scheduled = false;
   #nextWaiting = 1;
-  #own: Turn | undefined;
+  #own: Turn<2> | undefined;
   #opening = 0;
 
   constructor(readonly id: string, private readonly schedule: (run: () => void) => void = nextFrame) {
     super(empty);
+    this.#transcript = new Transcript(id);
+  }
+
+  /** Whether an update with this session's id belongs here: it is the session, or a subagent of it. */
+  has(sessionId: string): boolean {
+    return this.#transcript.has(sessionId);
   }
 
   /** The number of updates that were taken. */
@@ -119,11 +132,12 @@ export class Conversation extends Store<ConversationState> {
   }
 
   /** Begins to follow the session on a client; on another one later it goes on where it was. */
-  async open(client: SandboxAgentClient, fresh?: { readonly unsupported: ConversationState["unsupported"]; readonly result: unknown }): Promise<void> {
+  async open(client: Client, fresh?: { readonly unsupported: ConversationState["unsupported"]; readonly result: unknown }): Promise<void> {
     if (client === this.#client && this.get().phase !== "failed") return;
     const opening = ++this.#opening;
     this.#leave();
     this.#client = client;
+    this.#raise = raiseFor(client, this.id);
     this.#listen(client);
     if (fresh) this.patch({ unsupported: fresh.unsupported });
     try {
@@ -131,12 +145,11 @@ export class Conversation extends Store<ConversationState> {
       if (opening !== this.#opening) return;
       this.patch({ info, title: info.title || this.get().title, continuity: info.continuity });
       if (fresh && this.#seq === 0 && info.eventCount === 0) return this.#attached(client, fresh.result, undefined); // it is attached, and nothing was said
-      if (this.#seq === 0 || this.get().phase === "failed") await this.#read(client, info.eventCount, firstWindow);
-      else await this.#readOn(client);
+      await this.#read(client, info.eventCount, Math.max(firstWindow, this.#seq - this.#from));
       if (opening !== this.#opening) return;
       if (info.state === "closed" || info.state === "ended") {
         this.#caughtUp();
-        this.patch({ phase: "reading", running: false });
+        this.patch({ phase: "reading", running: false, doing: "idle" });
         return;
       }
       await this.#attach(client);
@@ -148,40 +161,44 @@ export class Conversation extends Store<ConversationState> {
     }
   }
 
-  async #attach(client: SandboxAgentClient): Promise<void> {
+  async #attach(client: Client): Promise<void> {
     const info = this.get().info;
     const session = await client.resumeSession({ sessionId: this.id, after: this.#seq, ...(info ? { cwd: info.cwd } : {}) });
     this.#attached(client, session.result, session.continuity);
   }
 
-  #attached(client: SandboxAgentClient, opened: unknown, continuity: string | undefined): void {
+  #attached(client: Client, opened: unknown, continuity: string | undefined): void {
     if (client !== this.#client) return;
     this.#caughtUp();
-    const result = opened as { configOptions?: unknown[]; modes?: ModeState; _meta?: Record<string, { turn?: string }> };
+    const result = opened as { configOptions?: unknown[]; modes?: Parameters<typeof raiseOptions>[1]; _meta?: Record<string, { turn?: string }> };
+    if (this.#raise) this.#show(this.#raise.opened({ ...result, running: result._meta?.[META]?.turn === "running" || this.#own !== undefined }));
     this.patch({
       phase: "live", problem: undefined, continuity: continuity ?? this.get().continuity, unwritable: undefined,
-      options: optionsOf(result.configOptions ?? this.#transcript.configOptions, result.modes, this.#transcript.modeId),
-      running: result._meta?.[META]?.turn === "running" || this.#own !== undefined,
+      options: optionsOf((this.#raise ? undefined : result.configOptions) ?? this.#transcript.configOptions),
     });
+    this.#settle();
     this.#changed();
     if (!this.get().running) this.#sendNext();
   }
 
   /** Reads the newest events; #reading holds what comes meanwhile. */
-  async #read(client: SandboxAgentClient, last: number, window: number): Promise<void> {
+  async #read(client: Client, last: number, window: number): Promise<void> {
     this.#reading ??= [];
     let after = Math.max(0, last - window);
-    const transcript = new Transcript();
-    const history = new History(transcript);
+    const transcript = new Transcript(this.id);
+    for (const child of this.get().info?.children ?? []) transcript.knows(child.sessionId, child.parentSessionId, child.toolCallId);
+    const raise = raiseFor(client, this.id);
+    const history = new History(transcript, raise);
+    const acp = client.acpVersion;
     let from = after;
     let first = true;
     let gone = 0; // events up to here the gateway does not keep
     for (;;) {
-      const page = await client.api.sessionEvents(this.id, { after, limit: pageSize }).catch((error: unknown) => {
+      const page = await client.api.sessionEvents(this.id, { after, limit: pageSize, acp }).catch((error: unknown) => {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;
         gone = oldest - 1;
-        return client.api.sessionEvents(this.id, { after: gone, limit: pageSize });
+        return client.api.sessionEvents(this.id, { after: gone, limit: pageSize, acp });
       });
       let events = page.events;
       if (first && after > 0) {
@@ -194,23 +211,13 @@ export class Conversation extends Store<ConversationState> {
       after = page.events.at(-1)?.seq ?? after;
       if (!page.hasMore || page.events.length === 0) break;
     }
+    if (client !== this.#client) return;
     this.#transcript = transcript;
+    this.#raise = raise;
     this.#seq = after;
+    this.#frames = [];
     this.#from = from;
     this.patch({ earlier: from > gone ? from : 0 });
-    this.#changed();
-  }
-
-  /** Reads what came since. */
-  async #readOn(client: SandboxAgentClient): Promise<void> {
-    this.#reading ??= [];
-    const history = new History(this.#transcript);
-    for (;;) {
-      const page = await client.api.sessionEvents(this.id, { after: this.#seq, limit: pageSize });
-      for (const event of page.events) history.add(event);
-      this.#seq = page.events.at(-1)?.seq ?? this.#seq;
-      if (!page.hasMore || page.events.length === 0) break;
-    }
     this.#changed();
   }
 
@@ -232,17 +239,20 @@ export class Conversation extends Store<ConversationState> {
   #caughtUp(): void {
     const waited = this.#reading ?? [];
     this.#reading = undefined;
-    for (const { params, run } of waited) this.#inOrder(params, run);
+    for (const { run } of waited) run();
   }
 
-  #listen(client: SandboxAgentClient): void {
+  #listen(client: Client): void {
     const mine = (params: { sessionId?: string }) => params.sessionId === this.id;
     this.#off = [
       client.onUpdate((n) => {
-        if (mine(n)) this.#inOrder(n, () => this.#update(n.update as SessionUpdate));
+        if (!this.#transcript.has(n.sessionId)) return;
+        const update = n.update as unknown as Update;
+        this.#inOrder(n, () => this.#show(this.#raise ? this.#raise.update(update, seqOf(n)) : [{ sessionId: n.sessionId, update }]), lasting(update));
       }),
       client.onTurnEnded((ended) => {
-        if (mine(ended)) this.#inOrder(ended, () => this.#ended(ended.result, ended.error));
+        const raise = this.#raise;
+        if (raise && mine(ended)) this.#inOrder(ended, () => this.#show(raise.ended(ended)));
       }),
       client.onSessionStorage((storage) => {
         if (mine(storage)) this.patch({ unwritable: storage.writable ? undefined : (storage.reason ?? "") });
@@ -258,34 +268,47 @@ export class Conversation extends Store<ConversationState> {
     ];
   }
 
-  /** Runs it unless the event is shown already, and behind what is being read. */
-  #inOrder(params: unknown, run: () => void): void {
+  /**
+   * Runs it unless it is shown already, and behind what is being read. An event can have
+   * several frames; those of before may come again when somebody attaches anew.
+   */
+  #inOrder(params: unknown, run: () => void, lasting = false): void {
     if (this.#reading) {
-      this.#reading.push({ params, run });
+      this.#reading.push({ run: () => this.#inOrder(params, run, lasting) });
       return;
     }
     const seq = seqOf(params);
     this.#transcript.place = seq;
-    if (seq !== undefined) {
-      if (seq <= this.#seq) return;
+    if (seq !== undefined && seq > this.#seq) {
       this.#seq = seq;
+      this.#frames = [params];
+    } else if (seq !== undefined && !lasting) {
+      if (seq < this.#seq || this.#frames.length === 0) return;
+      const text = JSON.stringify(params);
+      if (this.#frames.some((frame) => JSON.stringify(frame) === text)) return;
+      this.#frames = [...this.#frames, params];
     }
     run();
   }
 
-  #update(update: SessionUpdate): void {
-    if (update.sessionUpdate === "user_message_chunk" && !this.get().running) this.patch({ running: true });
+  #show(told: readonly Told[]): void {
     const { forgot } = this.#transcript;
-    this.#transcript.apply(update, Date.now());
+    const at = Date.now();
+    for (const { sessionId, update } of told) this.#transcript.apply(update, at, sessionId);
     if (this.#transcript.forgot > forgot) this.patch({ continuity: "fresh" });
+    this.#settle();
     this.#changed();
   }
 
-  #ended(result: PromptResponse | undefined, error: Failure | undefined): void {
-    this.#transcript.endTurn({ ...(result ? { result } : {}), ...(error ? { error } : {}) }, Date.now());
-    const smooth = result !== undefined && result.stopReason !== "cancelled";
-    this.patch({ running: false, stopping: false, held: this.get().queue.length > 0 && !smooth });
-    this.#changed();
+  /** Takes what the session does now. */
+  #settle(): void {
+    const t = this.#transcript;
+    const before = this.get();
+    const running = t.turnOpen || this.#own !== undefined;
+    if (running === before.running && t.doing === before.doing) return;
+    if (running || !before.running) return this.patch({ running, doing: t.doing });
+    const smooth = t.ending !== "cancelled" && t.ending !== "error";
+    this.patch({ running, doing: t.doing, stopping: false, held: before.queue.length > 0 && !smooth });
     if (smooth) this.#sendNext();
   }
 
@@ -293,7 +316,7 @@ export class Conversation extends Store<ConversationState> {
   asked(ask: Ask): void {
     this.#inOrder(undefined, () => {
       showAsk(this.#transcript, askFrame(ask), ask.at);
-      this.#changed();
+      this.#show(this.#raise?.asked(ask.id) ?? []);
     });
   }
 
@@ -302,11 +325,11 @@ export class Conversation extends Store<ConversationState> {
     const frame = askFrame(ask);
     const show = (result: unknown) => this.#inOrder(undefined, () => {
       showAnswer(this.#transcript, frame, result, Date.now());
-      this.#changed();
+      this.#show(this.#raise?.answered(ask.id) ?? []);
     });
     const client = this.#client;
     if (response !== undefined || !client) return show(response);
-    void client.api.sessionEvents(this.id, { after: Math.max(0, this.#seq - answerWindow), limit: pageSize }).then(({ events }) => show(answerIn(events, frame)), () => show(undefined));
+    void client.api.sessionEvents(this.id, { after: Math.max(0, this.#seq - answerWindow), limit: pageSize, acp: client.acpVersion }).then(({ events }) => show(answerIn(events, frame, this.#raise !== undefined)), () => show(undefined));
   }
 
   /** Tells of the rows, with the next frame. */
@@ -318,17 +341,14 @@ export class Conversation extends Store<ConversationState> {
       const t = this.#transcript;
       const { usage, background, commands, title } = this.get();
       if (t.usage !== usage || t.background !== background || t.commands !== commands || (t.title !== undefined && t.title !== title)) this.patch({ usage: t.usage, background: t.background, commands: t.commands, title: t.title ?? title });
-      if (t.configOptions !== this.#seenOptions || t.modeId !== this.#seenMode) {
-        const options = t.configOptions === this.#seenOptions ? this.get().options : optionsOf(t.configOptions, undefined, undefined);
+      if (t.configOptions !== this.#seenOptions) {
         this.#seenOptions = t.configOptions;
-        this.#seenMode = t.modeId;
-        if (this.get().phase === "live") this.patch({ options: withMode(options.length > 0 ? options : this.get().options, t.modeId) });
+        if (this.get().phase === "live") this.patch({ options: optionsOf(t.configOptions) });
       }
       this.rows.show(t.rows);
     });
   }
   #seenOptions: readonly unknown[] | undefined;
-  #seenMode: string | undefined;
 
   /** Asks the gateway how the session is. */
   async refresh(): Promise<void> {
@@ -348,7 +368,7 @@ export class Conversation extends Store<ConversationState> {
     const shut = info.state === "closed" || info.state === "ended";
     const over = this.get().phase === "live" && shut;
     if (this.get().phase === "reading" && !shut && this.#client) void this.#attach(this.#client).catch(() => {});
-    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, running: false, stopping: false } : {}) });
+    this.patch({ info, continuity: info.continuity, ...(info.title ? { title: info.title } : {}), ...(over ? { phase: "reading" as const, doing: "idle", running: false, stopping: false } : {}) });
   }
 
   /** Sends a prompt, now or when the running turn has ended. False when the queue is full. */
@@ -390,27 +410,45 @@ export class Conversation extends Store<ConversationState> {
     this.#transcript.place = undefined;
     this.#transcript.prompt(blocks, Date.now());
     this.#changed();
-    this.patch({ running: true, stopping: false, held: false });
-    const turn = client.prompt({ sessionId: this.id, prompt: [...blocks] });
+    this.patch({ stopping: false, held: false });
+    const turn = client.prompt({ sessionId: this.id, prompt: blocks as never });
     this.#own = turn;
-    const over = (result: PromptResponse | undefined, error: Failure | undefined) => {
+    this.#show(this.#raise?.begun() ?? []);
+    const over = (ending: Ending, interrupted = false) => {
       if (this.#own !== turn) return; // another connection follows the session now
-      this.#own = undefined;
       // Updates that came while the past was read belong before the end.
-      if (this.#reading) this.#reading.push({ params: undefined, run: () => this.#ended(result, error) });
-      else {
+      const run = () => {
+        this.#own = undefined;
         this.#transcript.place = undefined;
-        this.#ended(result, error);
-      }
+        if (this.#raise) this.#show(this.#raise.ended(ending));
+        else {
+          // The session tells of each turn's end, but not of a prompt that never began, nor of what was lost with a gateway.
+          if (this.#transcript.unconfirmed || (interrupted && this.#transcript.turnOpen)) this.#transcript.over(ending, Date.now());
+          this.#show([]);
+        }
+      };
+      if (this.#reading) this.#reading.push({ run });
+      else run();
     };
-    turn.then((done) => over(done.response, undefined), (error: unknown) => over(undefined, { message: messageOf(error), code: error instanceof AcpRpcError ? error.code : undefined }));
+    turn.then(
+      (done) => over({ result: { stopReason: done.stopReason, usage: done.usage ?? null } }),
+      (error: unknown) => over({ error: { message: messageOf(error), ...(error instanceof AcpRpcError ? { code: error.code } : {}) } }, error instanceof TurnInterruptedError),
+    );
   }
 
   /** Asks the agent to stop. */
   async stop(): Promise<void> {
-    if (!this.get().running) return;
+    if (!this.get().running && this.get().doing === "idle") return;
     this.patch({ stopping: true, held: this.get().queue.length > 0 });
     await this.#client?.cancel(this.id);
+  }
+
+  /** Ends something that goes on in the background, and nothing else. */
+  async stopOne(stop: Stop): Promise<void> {
+    const client = this.#client;
+    if (stop.kind === "terminal") await client?.cancelTerminal(this.id, stop.terminalId);
+    else if (stop.kind === "tool_call") await client?.cancelToolCall(this.id, stop.toolCallId);
+    else await client?.cancel(stop.sessionId);
   }
 
   /** Ends the process of an agent that does not stop, and takes the session up again. */
@@ -425,10 +463,11 @@ export class Conversation extends Store<ConversationState> {
     const before = this.get().options;
     this.patch({ options: before.map((o) => (o.id === option.id ? { ...o, current: value } : o)) });
     try {
-      if (option.id === modesOnly) await client.setSessionMode(this.id, String(value));
+      if (this.#raise?.hasMode && option.id === modeOption) await client.setSessionMode(this.id, String(value));
       else {
-        const result = await client.setSessionConfigOption((typeof value === "boolean" ? { sessionId: this.id, configId: option.id, type: "boolean", value } : { sessionId: this.id, configId: option.id, value }) as never);
-        if (Array.isArray(result.configOptions)) this.patch({ options: optionsOf(result.configOptions, undefined, undefined) });
+        const type = typeof value === "boolean" ? { type: "boolean" } : this.#raise ? {} : { type: "id" };
+        const { configOptions } = await client.setSessionConfigOption({ sessionId: this.id, configId: option.id, ...type, value } as never);
+        if (Array.isArray(configOptions)) this.patch({ options: optionsOf(this.#raise ? raiseOptions(configOptions, undefined) : configOptions) });
       }
     } catch (error) {
       this.patch({ options: before });
@@ -475,32 +514,17 @@ export class Conversation extends Store<ConversationState> {
   }
 }
 
-interface ModeState {
-  readonly currentModeId: string;
-  readonly availableModes: readonly { readonly id: string; readonly name: string; readonly description?: string | null }[];
-}
-
-/** The id that stands for the mode of agents that have modes and no option for it. */
-const modesOnly = "\u0000mode";
-
-export function optionsOf(raw: readonly unknown[] | undefined, modes: ModeState | undefined, modeId: string | undefined): ConfigOption[] {
-  const options: ConfigOption[] = [];
-  for (const value of raw ?? []) {
-    const o = value as { id?: string; name?: string; category?: string | null; description?: string | null; type?: string; currentValue?: string | boolean; options?: readonly (Choice | { options: readonly Choice[] })[] };
-    if (typeof o.id !== "string" || o.currentValue === undefined) continue;
+/** The options that a session tells of. */
+export function optionsOf(raw: readonly unknown[] | undefined): ConfigOption[] {
+  return (raw ?? []).flatMap((value): ConfigOption[] => {
+    const o = value as { configId?: string; name?: string; category?: string | null; description?: string | null; currentValue?: string | boolean; options?: readonly (Choice | { options: readonly Choice[] })[] };
+    if (typeof o.configId !== "string" || o.currentValue === undefined) return [];
     const choices = (o.options ?? []).flatMap((c) => ("options" in c ? c.options : [c]));
-    options.push({
-      id: o.id, name: o.name ?? o.id, category: o.category ?? undefined, description: o.description ?? undefined, current: o.currentValue,
+    return [{
+      id: o.configId, name: o.name ?? o.configId, category: o.category ?? undefined, description: o.description ?? undefined, current: o.currentValue,
       choices: choices.map((c) => ({ value: c.value, name: c.name, description: c.description ?? undefined })),
-    });
-  }
-  if (modes && modes.availableModes.length > 0 && !options.some((o) => o.category === "mode")) {
-    options.unshift({
-      id: modesOnly, name: "Mode", category: "mode", description: undefined, current: modeId ?? modes.currentModeId,
-      choices: modes.availableModes.map((m) => ({ value: m.id, name: m.name, description: m.description ?? undefined })),
-    });
-  }
-  return options;
+    }];
+  });
 }
 
 interface Choice {
@@ -509,10 +533,10 @@ interface Choice {
   readonly description?: string | null;
 }
 
-function withMode(options: readonly ConfigOption[], modeId: string | undefined): readonly ConfigOption[] {
-  if (modeId === undefined) return options;
-  return options.map((o) => (o.category === "mode" && o.choices.some((c) => c.value === modeId) ? { ...o, current: modeId } : o));
-}
+const raiseFor = (client: Client, session: string) => ((client.acpVersion as number) === 1 ? new Raise(session) : undefined);
+
+/** Whether an update says how things are now: told again it changes nothing. */
+const lasting = (update: Update) => update.sessionUpdate === "subagent_update" || (update.sessionUpdate === "state_update" && typeof update.stopReason !== "string");
 
 function seqOf(params: unknown): number | undefined {
   const meta = (params as { _meta?: Record<string, { seq?: unknown }> | null } | undefined)?._meta?.[META];

@@ -1,4 +1,5 @@
-import type { SandboxAgentClient, Session } from "sandbox-agent";
+import type { Session } from "sandbox-agent";
+import type { Client } from "../state/gateway.js";
 import { Store } from "../state/store.js";
 import { Conversation } from "./conversation.js";
 
@@ -16,10 +17,10 @@ export class Conversations {
   /** How many were let go on purpose: who shows one of them opens it anew. */
   readonly forgotten = new Count(0);
   readonly #all = new Map<string, Conversation>(); // the newest last
-  #client: SandboxAgentClient | undefined;
+  #client: Client | undefined;
 
   /** What is followed goes on with another client. */
-  use(client: SandboxAgentClient): void {
+  use(client: Client): void {
     if (client === this.#client) return;
     this.#client = client;
     for (const conversation of this.#all.values()) void conversation.open(client);
@@ -41,12 +42,17 @@ export class Conversations {
   }
 
   /** The same for a session that was just made. */
-  made(session: Session): Conversation {
+  made(session: Session<2>): Conversation {
     const conversation = new Conversation(session.id);
     conversation.begun = true;
     this.#all.set(session.id, conversation);
     if (this.#client) void conversation.open(this.#client, session);
     return this.open(session.id);
+  }
+
+  /** The session that is followed and has this id, or a subagent with it. */
+  homeOf(id: string): string | undefined {
+    return this.#all.has(id) ? id : [...this.#all.values()].find((c) => c.has(id))?.id;
   }
 
   peek(id: string): Conversation | undefined {

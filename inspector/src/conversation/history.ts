@@ -1,58 +1,36 @@
-import type { PromptResponse, SessionEvent, SessionUpdate } from "sandbox-agent";
-import { isAsk, showAnswer, showAsk, type AskFrame } from "./answers.js";
+import type { SessionEvent } from "sandbox-agent";
+import { askOf, isAsk, showAnswer, showAsk, type AskFrame } from "./answers.js";
+import type { Raise } from "./raise.js";
 import type { Transcript } from "./transcript.js";
+import type { Update } from "./updates.js";
 
 interface Frame {
   readonly id?: unknown;
   readonly method?: string;
-  readonly params?: { readonly update?: SessionUpdate; readonly result?: PromptResponse; readonly error?: { message: string; code?: number }; readonly data?: { reason?: string; message?: string; stderr?: { tail?: string } } };
-  readonly result?: { readonly stopReason?: string };
-  readonly error?: { readonly message: string; readonly code?: number };
+  readonly params?: { readonly sessionId?: string; readonly update?: Update; readonly data?: { reason?: string; message?: string; stderr?: { tail?: string } } };
+  readonly result?: unknown;
 }
 
-/**
- * Shows a session's events in a transcript. The log has both what clients sent and
- * what the gateway makes of it for the others; a prompt is shown once.
- */
+/** Shows a session's events in a transcript. Those of version 1 are brought into version 2 first. */
 export class History {
-  readonly #prompts = new Set<unknown>(); // ids of requests that are prompts
   readonly #asks = new Map<unknown, AskFrame>(); // requests of the agent that nobody has answered
 
-  constructor(private readonly transcript: Transcript) {}
+  constructor(private readonly transcript: Transcript, private readonly raise: Raise | undefined) {}
 
   add(event: SessionEvent): void {
     const frame = event.message as Frame;
     const at = Date.parse(event.time);
     this.transcript.place = event.seq;
-    switch (frame.method) {
-      case "session/update":
-        if (frame.params?.update) this.transcript.apply(frame.params.update, at);
-        return;
-      case "session/prompt":
-        this.#prompts.add(frame.id);
-        this.transcript.boundary();
-        return;
-      case "_sandboxagent/session/turn_ended":
-        this.transcript.endTurn({ ...(frame.params?.result ? { result: frame.params.result } : {}), ...(frame.params?.error ? { error: frame.params.error } : {}) }, at);
-        return;
-      case "_sandboxagent/session/ended":
-        noteEnd(this.transcript, frame.params?.data, at);
-        return;
-      case undefined:
-        if (event.direction === "client") {
-          const ask = this.#asks.get(frame.id);
-          if (!ask || !this.#asks.delete(frame.id)) return;
-          showAnswer(this.transcript, ask, frame.result, at);
-          return;
-        }
-        // The answer to a prompt; where it was told as turn_ended before, the turn is over already.
-        if (!this.#prompts.delete(frame.id)) return;
-        this.transcript.endTurn({ ...(frame.result?.stopReason ? { result: frame.result as PromptResponse } : {}), ...(frame.error ? { error: frame.error } : {}) }, at);
-        return;
-      default:
-        if (event.direction !== "agent" || !isAsk(frame.method)) return;
-        this.#asks.set(frame.id, frame as AskFrame);
-        showAsk(this.transcript, frame as AskFrame, at);
+    if (this.raise) for (const { sessionId, update } of this.raise.event(event)) this.transcript.apply(update, at, sessionId);
+    else if (frame.method === "session/update" && frame.params?.update) this.transcript.apply(frame.params.update, at, frame.params.sessionId);
+    if (frame.method === "_sandboxagent/session/ended") return noteEnd(this.transcript, frame.params?.data, at);
+    if (frame.method === undefined && event.direction === "client") {
+      const ask = this.#asks.get(frame.id);
+      if (ask && this.#asks.delete(frame.id)) showAnswer(this.transcript, ask, frame.result, at);
+    } else if (event.direction === "agent" && isAsk(frame.method)) {
+      const ask = askOf(frame, this.raise !== undefined);
+      this.#asks.set(frame.id, ask);
+      showAsk(this.transcript, ask, at);
     }
   }
 }

@@ -1,8 +1,13 @@
-import type { ContentBlock, PromptResponse, ToolCall } from "sandbox-agent";
+import type { ContentBlock } from "sandbox-agent";
 import type { Segments } from "./segments.js";
 
-export type ToolContent = NonNullable<ToolCall["content"]>[number];
-export type ToolStatus = NonNullable<ToolCall["status"]>;
+/** What a call shows. `output` is what a command has written in a terminal that the agent tells of. */
+export type ToolContent =
+  | { readonly type: "content"; readonly content: ContentBlock }
+  | { readonly type: "diff"; readonly path: string; readonly oldText: string | undefined; readonly newText: string }
+  | { readonly type: "terminal"; readonly terminalId: string }
+  | { readonly type: "output"; readonly terminalId: string; readonly text: string; readonly exitCode: number | undefined };
+export type ToolStatus = "pending" | "in_progress" | "completed" | "failed" | "cancelled";
 export interface PlanEntry {
   readonly content: string;
   readonly status: string;
@@ -14,9 +19,8 @@ export interface UserItem {
   readonly kind: "user";
   readonly key: string;
   readonly at: number;
+  readonly messageId: string | undefined;
   readonly blocks: readonly ContentBlock[];
-  /** This page sent it and has seen no sign of the agent since. */
-  readonly unconfirmed?: boolean;
 }
 
 /** What the agent says, or thinks. `segments` grows in place; `version` with it. */
@@ -48,6 +52,8 @@ export interface ToolItem {
   readonly rawOutput: unknown;
   readonly parent: string | undefined;
   readonly children: readonly ChildItem[];
+  /** Whether it can be ended by itself. */
+  readonly cancellable: boolean;
   /** What a person was asked about it. */
   readonly asked: Asked | undefined;
 }
@@ -69,6 +75,29 @@ export interface PlanItem {
   readonly entries: readonly PlanEntry[];
 }
 
+/** What a turn has used. */
+export interface Usage {
+  readonly totalTokens: number;
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly cachedReadTokens?: number | null;
+  readonly thoughtTokens?: number | null;
+}
+
+/** What goes on though no turn runs. */
+export interface BackgroundItem {
+  readonly key: string;
+  readonly title: string;
+  /** What ends it alone; undefined where nothing does. */
+  readonly stop: Stop | undefined;
+}
+
+/** Something that can be ended by itself, as the protocol names it. */
+export type Stop =
+  | { readonly kind: "tool_call"; readonly toolCallId: string }
+  | { readonly kind: "terminal"; readonly terminalId: string }
+  | { readonly kind: "subagent"; readonly sessionId: string };
+
 /** The end of a turn. */
 export interface TurnItem {
   readonly kind: "turn";
@@ -79,7 +108,7 @@ export interface TurnItem {
   readonly error: string | undefined;
   /** The error's code of JSON-RPC. */
   readonly code: number | undefined;
-  readonly usage: PromptResponse["usage"];
+  readonly usage: Usage | undefined;
 }
 
 /** Something the gateway or the page has to say. */

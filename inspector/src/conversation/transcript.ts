@@ -1,7 +1,9 @@
-import { META, type ContentBlock, type PromptResponse, type SessionUpdate, type ToolCall, type ToolCallUpdate } from "sandbox-agent";
-import type { Asked, ChildItem, Item, NoteItem, PlanItem, Row, TextItem, ToolContent, ToolItem, ToolStatus } from "./items.js";
+import type { ContentBlock } from "sandbox-agent";
 import { count } from "../kit/text.js";
+import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanEntry, PlanItem, Row, Stop, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
 import { Segments } from "./segments.js";
+import { Terminals } from "./terminals.js";
+import { blocksOf, contentsOf, nameIn, ownOf, type Background, type Plan, type Update } from "./updates.js";
 
 export interface Command {
   readonly name: string;
@@ -15,25 +17,28 @@ export interface Usage {
   readonly cost: { readonly amount: number; readonly currency: string } | undefined;
 }
 
-/** How a turn ended. */
-export interface TurnOutcome {
-  readonly result?: PromptResponse;
-  readonly error?: { readonly message: string; readonly code?: number | undefined };
-}
+/** What a session does. Later versions of the protocol may know other states. */
+export type Doing = "running" | "requires_action" | "idle" | (string & {});
 
-type Update = SessionUpdate & { _meta?: Record<string, unknown> | null };
+/** Subagents that are known; the newest. What others do is shown with the session's own. */
+const maxChildren = 4096;
 
 /**
- * A conversation as rows to show. It takes updates one after the other; each costs
- * time that does not depend on how many there were before. It knows no protocol
- * but the updates, and nothing of connections.
+ * A conversation as rows to show. It takes updates of version 2 of ACP, one after the
+ * other; each costs time that does not depend on how many there were before, except where
+ * a message is replaced that others follow. It knows nothing of connections.
+ *
+ * Messages and calls have ids: whatever is told again about one takes its place.
  */
 export class Transcript {
   /** Grows at its end; a row in it is replaced when it changes. */
   readonly rows: Row[] = [];
+  /** What the session does, as it was told last. */
+  doing: Doing = "idle";
+  /** Why the newest turn has ended. */
+  ending: string | undefined;
   usage: Usage | undefined;
   commands: readonly Command[] = [];
-  modeId: string | undefined;
   configOptions: readonly unknown[] | undefined;
   title: string | undefined;
   /** How often the agent was started anew and had forgotten what was said before. */
@@ -42,19 +47,27 @@ export class Transcript {
   updates = 0;
   /** Where in the session's log what is taken next stands: rows keep their keys when they are made anew. */
   place: number | undefined;
+  /** What goes on though no turn runs; another list whenever it changes. */
+  background: readonly BackgroundItem[] = [];
   #tools = new Map<string, { item: ToolItem; row: number }>(); // row of the outermost call
   readonly #asked = new Map<string, Asked>(); // by tool call, which may come later
+  readonly #children = new Map<string, string>(); // the call of a subagent, by its session
+  readonly #stoppable = new Set<string>(); // subagents that can be ended by themselves
+  readonly #made = new Set<string>(); // calls that no agent has told of: they show a subagent
+  readonly #terminals = new Terminals();
+  #anew: { readonly kind: string; readonly id: string; readonly blocks: readonly ContentBlock[] } | undefined; // the message that was replaced last: what follows of it goes on there
+  readonly #said = new Set<string>(); // kinds and ids of messages that have rows
   #last: Item | undefined;
   #lastRow = -1; // of the last item's first row
-  #plan: { item: PlanItem; row: number } | undefined; // of this turn
+  #own: { readonly key: string; readonly blocks: readonly ContentBlock[] } | undefined; // a prompt of this page that nobody has told of
+  readonly #plans = new Map<string, { item: PlanItem; row: number }>(); // of this turn
   readonly #compactions = new Map<string, { item: NoteItem; row: number; summary: string }>(); // that have not ended
-  readonly #running = new Set<string>(); // calls of the agent itself that are in progress
-  readonly #left = new Set<string>(); // those of them whose turn is over
+  #behind: readonly Background[] = [];
   #turnBegan: number | undefined;
-  #made = 0;
+  #count = 0; // of keys that are the page's own
 
-  /** What goes on though the turn that began it is over; another list whenever it changes. */
-  background: readonly ToolItem[] = [];
+  /** session is the id of what the updates without another one are of. */
+  constructor(readonly session = "") {}
 
   get empty(): boolean {
     return this.rows.length === 0;
@@ -65,25 +78,69 @@ export class Transcript {
     return this.#turnBegan !== undefined;
   }
 
-  apply(update: Update, at: number): void {
+  /** Whether the session has not told of a prompt of this page. */
+  get unconfirmed(): boolean {
+    return this.#own !== undefined;
+  }
+
+  /** Whether what is told of a session belongs to this one: it is the session, or a subagent of it. */
+  has(sessionId: string): boolean {
+    return sessionId === this.session || this.#children.has(sessionId) || sessionId.startsWith(`${this.session}.`);
+  }
+
+  /** Notes a subagent that was told of before what is read. */
+  knows(sessionId: string, parentId: string, toolCallId: string): void {
+    this.#children.set(sessionId, toolCallId === sessionId ? sessionId : nameIn(this.session, parentId, toolCallId));
+  }
+
+  apply(update: Update, at: number, sessionId = this.session): void {
     this.updates++;
+    const child = sessionId === this.session ? undefined : this.#callOf(sessionId, at);
     switch (update.sessionUpdate) {
+      case "user_message":
       case "user_message_chunk":
-        return this.#user(update.content, at);
-      case "agent_message_chunk":
-        return this.#text("text", update.content, update.messageId ?? undefined, at, parentOf(update));
-      case "agent_thought_chunk":
-        return this.#text("thought", update.content, update.messageId ?? undefined, at, parentOf(update));
-      case "tool_call":
-      case "tool_call_update":
-        return this.#tool(update, at);
-      case "plan":
-        return this.#showPlan(update.entries, at);
-      case "available_commands_update":
-        this.commands = update.availableCommands.map((c) => ({ name: c.name, description: c.description, hint: c.input && "hint" in c.input ? String(c.input.hint) : undefined }));
+        if (child === undefined) this.#user(update, at);
         return;
-      case "current_mode_update":
-        this.modeId = update.currentModeId;
+      case "agent_message":
+      case "agent_thought":
+        return this.#message(update.sessionUpdate === "agent_message" ? "text" : "thought", update, at, child);
+      case "agent_message_chunk":
+      case "agent_thought_chunk":
+        for (const block of blocksOf(update.content)) this.#text(update.sessionUpdate === "agent_message_chunk" ? "text" : "thought", block, update.messageId ?? undefined, at, child);
+        return;
+      case "tool_call_update":
+        return this.#told({ ...update, toolCallId: nameIn(this.session, sessionId, String(update.toolCallId)) }, at, child, sessionId);
+      case "tool_call_content_chunk":
+        return this.#more({ ...update, toolCallId: nameIn(this.session, sessionId, String(update.toolCallId)) }, at, child, sessionId);
+      case "terminal_update":
+      case "terminal_output_chunk":
+        return this.#terminal(update, sessionId);
+      case "plan_update":
+        if (child === undefined && update.plan) this.#plan(update.plan.planId, entriesOf(update.plan), at);
+        return;
+      case "plan_removed":
+        if (this.#plans.has(String(update.planId))) this.#plan(String(update.planId), [], at);
+        return;
+      case "subagent_update":
+        return this.#subagent(update, at, child, sessionId);
+      case "state_update":
+        if (child === undefined) this.#state(update, at);
+        return;
+      case "notice":
+        return this.note(update.severity === "error" ? "bad" : update.severity === "warning" ? "warn" : "info", String(update.title), update.description ?? undefined, at);
+      case "compaction_update":
+      case "compaction_summary_chunk":
+        return this.#compaction(update, at);
+      default:
+        if (child === undefined) this.#about(update, at);
+    }
+  }
+
+  /** What is told of the session itself. Kinds that are newer than this page are on the Wire. */
+  #about(update: Update, at: number): void {
+    switch (update.sessionUpdate) {
+      case "available_commands_update":
+        this.commands = (update.availableCommands ?? []).map((c) => ({ name: c.name, description: c.description ?? "", hint: c.input?.hint === undefined ? undefined : String(c.input.hint) }));
         return;
       case "config_option_update":
         this.configOptions = update.configOptions;
@@ -96,37 +153,45 @@ export class Transcript {
         }
         return;
       case "usage_update":
-        this.usage = { used: update.used, size: update.size, cost: update.cost ?? undefined };
-        return;
-      default:
-        return this.#other(update as { sessionUpdate: string }, at);
+        this.usage = { used: update.used ?? 0, size: update.size ?? 0, cost: update.cost ?? undefined };
     }
   }
 
-  /** A prompt of this page: the gateway does not tell who sent it. */
+  /** A prompt of this page, before the session tells of it. */
   prompt(blocks: readonly ContentBlock[], at: number): void {
     this.#beginTurn(at);
-    this.#add({ kind: "user", key: this.#key("user"), at, blocks, unconfirmed: true });
+    const key = this.#key("user");
+    this.#own = { key, blocks };
+    this.#add({ kind: "user", key, at, messageId: undefined, blocks });
+  }
+
+  /** A turn of this page is over, though the session has not told of its end. */
+  over({ result, error }: { readonly result?: { readonly stopReason?: string }; readonly error?: { readonly message?: string; readonly code?: number } }, at: number): void {
+    this.#own = undefined;
+    this.#endTurn(error ? { stopReason: "error", error } : { stopReason: result?.stopReason ?? "end_turn" }, at);
+  }
+
+  #state(update: Update, at: number): void {
+    if (typeof update.state === "string") this.doing = update.state;
+    this.#behind = update.background ?? [];
+    if (update.state === "idle" && typeof update.stopReason === "string") this.#endTurn(update, at);
+    else if (update.state === "idle" && !this.#own) this.#turnBegan = undefined; // nobody has seen how it ended
+    this.#showBackground();
   }
 
   /** The turn is over. A second word about the same end has no effect. */
-  endTurn({ result, error }: TurnOutcome, at: number): void {
+  #endTurn({ stopReason, error, usage }: Pick<Update, "stopReason" | "error" | "usage">, at: number): void {
     if (this.#turnBegan === undefined) return;
+    this.ending = stopReason ?? undefined;
     this.#settleLast();
     const tookMs = at >= this.#turnBegan ? at - this.#turnBegan : undefined;
     this.#turnBegan = undefined;
-    this.#plan = undefined;
-    for (const id of this.#running) this.#left.add(id);
-    this.#showBackground();
-    this.#add({ kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: result?.stopReason, error: error?.message, code: error?.code, usage: result?.usage });
-  }
-
-  /** Another prompt begins, whatever the rows say. */
-  boundary(): void {
-    if (this.#last?.kind === "user") {
-      this.#settleLast();
-      this.#last = undefined;
-    }
+    this.#plans.clear();
+    const failure = typeof error === "object" && error !== null ? error : undefined;
+    this.#add({
+      kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: stopReason ?? undefined, usage: usage ?? undefined,
+      error: stopReason === "error" ? (failure?.message ?? "The agent gave no reason.") : undefined, code: failure?.code,
+    });
   }
 
   /** A permission is asked for; what is waited for it is no work of the tool. */
@@ -143,8 +208,13 @@ export class Transcript {
 
   #setAsked(toolCallId: string, asked: Asked): void {
     this.#asked.set(toolCallId, asked);
-    const known = this.#tools.get(toolCallId);
-    if (known) this.#changed({ ...known.item, asked });
+    const known = this.#tools.get(toolCallId)?.item ?? this.#callOfChild(toolCallId);
+    if (known) this.#changed({ ...known, asked });
+  }
+
+  /** The newest call of a subagent with this id: version 1 asks for them in the session. */
+  #callOfChild(toolCallId: string): ToolItem | undefined {
+    return [...this.#tools.values()].findLast(({ item }) => item.id.endsWith(` ${toolCallId}`))?.item;
   }
 
   note(tone: NoteItem["tone"], title: string, detail: string | undefined, at: number): void {
@@ -152,13 +222,25 @@ export class Transcript {
   }
 
   #key(kind: string): string {
-    return this.place === undefined ? `${kind}-own-${this.#made++}` : `${kind}-${this.place}`;
+    return this.place === undefined ? `${kind}-own-${this.#count++}` : this.#free(`${kind}-${this.place}`);
   }
+
+  /** One place of the log may make several rows of a kind. */
+  #free(key: string): string {
+    if (this.#lastKey !== key) {
+      this.#lastKey = key;
+      this.#sameKey = 0;
+      return key;
+    }
+    return `${key}-${++this.#sameKey}`;
+  }
+  #lastKey = "";
+  #sameKey = 0;
 
   #beginTurn(at: number): void {
     this.#settleLast();
     this.#turnBegan = at;
-    this.#plan = undefined;
+    this.#plans.clear();
   }
 
   #add(item: Item): void {
@@ -171,10 +253,6 @@ export class Transcript {
   /** Nothing is added to the last item's text any more. */
   #settleLast(): void {
     const last = this.#last;
-    if (last?.kind === "user" && last.unconfirmed) {
-      const { unconfirmed: _, ...item } = last;
-      this.#replaceLast(item);
-    }
     if ((last?.kind === "text" || last?.kind === "thought") && !last.done) {
       last.segments.close();
       const item = { ...last, done: true, version: last.version + 1 };
@@ -183,26 +261,103 @@ export class Transcript {
     }
   }
 
-  #replaceLast(item: Item): void {
-    this.#last = item;
-    this.rows[this.#lastRow] = { ...this.rows[this.#lastRow]!, item };
+  /** Puts an item in the place of its former self, of which it has the key. */
+  #replace(row: number, item: Item): void {
+    this.rows[row] = { ...this.rows[row]!, item };
+    if (this.#last?.key === item.key) this.#last = item;
   }
 
-  #user(content: ContentBlock, at: number): void {
-    const last = this.#last;
-    if (last?.kind === "user") {
-      // On another connection the gateway tells us of our own prompt.
-      if (last.unconfirmed && last.blocks.some((b) => JSON.stringify(b) === JSON.stringify(content))) return;
-      return this.#replaceLast({ ...last, blocks: join(last.blocks, content) });
+  #user(update: Update, at: number): void {
+    const blocks = blocksOf(update.content);
+    const id = update.messageId ?? undefined;
+    const whole = update.sessionUpdate === "user_message";
+    const own = this.#own;
+    const wanted = own && blocks.length > 0 && blocks.every((b) => own.blocks.some((o) => JSON.stringify(o) === JSON.stringify(b)));
+    const row = wanted ? this.#rowOf((item) => item.key === own.key) : id !== undefined && this.#said.has(`user ${id}`) ? this.#rowOf((item) => item.kind === "user" && item.messageId === id) : -1;
+    if (id !== undefined) this.#said.add(`user ${id}`);
+    const before = row < 0 ? undefined : (this.rows[row]!.item as UserItem);
+    if (wanted && before) { // the session tells of this page's own prompt
+      if (whole) this.#own = undefined;
+      this.#turnBegan ??= at;
+      return this.#replace(row, { ...before, messageId: id });
     }
+    if (before) {
+      if (update.content === undefined || update.content === null) return;
+      return this.#replace(row, { ...before, blocks: whole ? blocks : blocks.reduce(join, before.blocks) });
+    }
+    if (this.#last?.kind === "user" && !whole && id === undefined) return this.#replace(this.#lastRow, { ...this.#last, blocks: blocks.reduce(join, this.#last.blocks) });
     this.#beginTurn(at);
-    this.#add({ kind: "user", key: this.#key("user"), at, blocks: [content] });
+    this.#add({ kind: "user", key: this.#key("user"), at, messageId: id, blocks });
+  }
+
+  /** The newest row of an item. */
+  #rowOf(is: (item: Item) => boolean): number {
+    return this.rows.findLastIndex((row) => is(row.item));
+  }
+
+  /** All that there is of a message. What goes on with what was shown is added to it. */
+  #message(kind: "text" | "thought", update: Update, at: number, child: string | undefined): void {
+    const id = update.messageId ?? undefined;
+    if (id === undefined || update.content === undefined) return;
+    const blocks = blocksOf(update.content);
+    if (child !== undefined) return this.#childMessage(child, kind, id, blocks, at);
+    const last = this.#last;
+    const known = this.#said.has(`${kind} ${id}`);
+    if (!known) return blocks.forEach((block) => this.#text(kind, block, id, at, undefined));
+    const text = blocks.every((b) => b.type === "text") ? blocks.map((b) => (b.type === "text" ? b.text : "")).join("") : undefined;
+    if (last?.kind === kind && last.messageId === id && !last.done && text !== undefined && last.blocks.length === 0 && text.startsWith(last.segments.whole)) {
+      const more = text.slice(last.segments.whole.length);
+      if (more !== "") this.#text(kind, { type: "text", text: more }, id, at, undefined);
+      return;
+    }
+    this.#rewrite(kind, id, blocks);
+    this.#anew = { kind, id, blocks };
+  }
+
+  /** Gives a message other words, where it stands. Its rows may become more or fewer. */
+  #rewrite(kind: "text" | "thought", id: string, blocks: readonly ContentBlock[]): void {
+    const is = (row: Row) => row.item.kind === kind && (row.item as TextItem).messageId === id;
+    const first = this.rows.findIndex(is);
+    if (first < 0) return;
+    const before = this.rows[first]!.item as TextItem;
+    let item: TextItem = { ...before, segments: new Segments(), blocks: [], version: before.version + 1 };
+    for (const block of blocks) item = grow(item, block).item;
+    if (item.done) item.segments.close();
+    const segments = kind === "thought" ? [-1] : Array.from({ length: Math.max(1, item.segments.all.length) }, (_, i) => i);
+    const written = segments.map((segment): Row => ({ key: segment <= 0 ? item.key : `${item.key}.${segment}`, item, segment }));
+    const rest = this.rows.slice(first).filter((row) => !is(row));
+    this.rows.length = first;
+    for (const row of [...written, ...rest]) this.rows.push(row);
+    if (this.#last?.key === item.key || (this.#last && is({ key: "", item: this.#last, segment: 0 }))) this.#last = item;
+    this.#findRows(first);
+  }
+
+  /** Rows from one on stand elsewhere now. */
+  #findRows(from: number): void {
+    const at = new Map<string, number>();
+    for (let i = from; i < this.rows.length; i++) if (this.rows[i]!.segment <= 0) at.set(this.rows[i]!.item.key, i);
+    const moved = (row: number, key: string) => (row < from ? row : (at.get(key) ?? row));
+    for (const tool of this.#tools.values()) tool.row = moved(tool.row, this.#outermost(tool.item).key);
+    for (const plan of this.#plans.values()) plan.row = moved(plan.row, plan.item.key);
+    for (const compaction of this.#compactions.values()) compaction.row = moved(compaction.row, compaction.item.key);
+    if (this.#last) this.#lastRow = moved(this.#lastRow, this.#last.key);
+  }
+
+  #outermost(item: ToolItem): ToolItem {
+    const parent = item.parent === undefined || item.parent === item.id ? undefined : this.#tools.get(item.parent)?.item;
+    return parent ? this.#outermost(parent) : item;
   }
 
   #text(kind: "text" | "thought", content: ContentBlock, messageId: string | undefined, at: number, parent: string | undefined): void {
-    if (parent !== undefined && this.#childText(parent, kind, content, messageId, at)) return;
+    if (parent !== undefined) return this.#childText(parent, kind, content, messageId, at);
     const last = this.#last;
+    const anew = this.#anew;
+    if (anew && anew.id === messageId && anew.kind === kind && (last?.kind !== kind || last.messageId !== messageId)) {
+      this.#anew = { ...anew, blocks: join(anew.blocks, content) };
+      return this.#rewrite(kind, anew.id, this.#anew.blocks);
+    }
     if (last?.kind !== kind || last.done || (messageId !== undefined && last.messageId !== undefined && last.messageId !== messageId)) {
+      if (messageId !== undefined) this.#said.add(`${kind} ${messageId}`);
       const item: TextItem = { kind, key: this.#key(kind), at, messageId, segments: new Segments(), blocks: [], version: 0, done: false };
       const { item: grown } = grow(item, content);
       this.#add(grown);
@@ -225,37 +380,33 @@ export class Transcript {
     }
   }
 
-  #tool(update: (ToolCall | ToolCallUpdate) & { _meta?: Record<string, unknown> | null }, at: number): void {
-    const known = this.#tools.get(update.toolCallId);
+  #told(update: Update, at: number, parentCall: string | undefined, sessionId: string): void {
+    this.#made.delete(String(update.toolCallId));
+    this.#tool(update, at, parentCall, sessionId);
+  }
+
+  #tool(update: Update, at: number, parentCall: string | undefined, sessionId = this.session): void {
+    const id = String(update.toolCallId);
+    const known = this.#tools.get(id);
     const before: ToolItem = known?.item ?? {
-      kind: "tool", key: this.#key("tool"), at, endedAt: undefined, id: update.toolCallId, title: "", tool: "other", status: "pending",
-      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentOf(update), children: [], asked: this.#asked.get(update.toolCallId),
+      kind: "tool", key: this.#key("tool"), at, endedAt: undefined, id, title: "", tool: "other", status: "pending",
+      content: [], locations: [], rawInput: undefined, rawOutput: undefined, parent: parentCall, children: [], cancellable: false, asked: this.#asked.get(id),
     };
-    const words = saidOf(update);
-    const status: ToolStatus = update.status ?? before.status;
-    const ended = status === "completed" || status === "failed";
+    const status = update.status === undefined ? before.status : statusOf(update.status);
+    const ended = status !== "pending" && status !== "in_progress";
     const item: ToolItem = {
       ...before,
-      title: update.title ?? before.title,
-      tool: update.kind ?? before.tool,
+      title: patched(update.title, before.title, ""),
+      tool: patched(update.kind, before.tool, "other"),
       status,
       endedAt: ended ? (before.endedAt ?? at) : undefined,
-      content: words !== undefined || !update.content ? before.content : withoutWords(update.content, before.children),
-      locations: (update.locations as ToolItem["locations"] | null | undefined) ?? before.locations,
-      rawInput: update.rawInput ?? before.rawInput,
-      rawOutput: update.rawOutput ?? before.rawOutput,
+      content: update.content === undefined ? before.content : this.#shown(sessionId, id, withoutWords(contentsOf(update.content), before.children)),
+      locations: patched(update.locations, before.locations, []),
+      rawInput: patched(update.rawInput, before.rawInput, undefined),
+      rawOutput: patched(update.rawOutput, before.rawOutput, undefined),
+      cancellable: update.capabilities === undefined ? before.cancellable : update.capabilities?.cancel != null,
     };
-    if (ended) this.#running.delete(item.id);
-    else if (status === "in_progress" && item.parent === undefined) this.#running.add(item.id);
-    if (known) {
-      this.#changed(item);
-      if (this.#left.has(item.id)) {
-        if (ended) this.#left.delete(item.id);
-        this.#showBackground();
-      }
-      if (words) this.#childText(item.id, words.thought ? "thought" : "text", { type: "text", text: words.text }, words.messageId, at);
-      return;
-    }
+    if (known) return this.#changed(item);
     const parent = item.parent === undefined ? undefined : this.#tools.get(item.parent);
     if (parent && item.parent !== item.id) {
       this.#tools.set(item.id, { item, row: parent.row });
@@ -266,55 +417,139 @@ export class Transcript {
     this.#tools.set(item.id, { item, row: this.rows.length - 1 });
   }
 
+  /** More of what a call shows. */
+  #more(update: Update, at: number, parentCall: string | undefined, sessionId: string): void {
+    const id = String(update.toolCallId);
+    if (!this.#tools.has(id)) this.#tool({ sessionUpdate: "tool_call_update", toolCallId: id }, at, parentCall);
+    const { item } = this.#tools.get(id)!;
+    this.#changed({ ...item, content: [...item.content, ...this.#shown(sessionId, id, contentsOf([update.content]))] });
+  }
+
+  /** What a call shows, with what is known of its terminals. */
+  #shown(sessionId: string, call: string, content: readonly ToolContent[]): readonly ToolContent[] {
+    return content.map((c) => (c.type === "terminal" ? this.#terminals.shown(nameIn(this.session, sessionId, c.terminalId), c.terminalId, call) : c));
+  }
+
+  #terminal(update: Update, sessionId: string): void {
+    const { terminalId } = update;
+    if (terminalId === undefined) return;
+    const name = nameIn(this.session, sessionId, terminalId);
+    for (const call of this.#terminals.take(name, update)) {
+      const item = this.#tools.get(call)?.item;
+      if (!item) continue;
+      this.#changed({ ...item, content: item.content.map((c) => ((c.type === "terminal" || c.type === "output") && c.terminalId === terminalId ? this.#terminals.shown(name, terminalId, call) : c)) });
+    }
+    if (this.#behind.some((b) => b.terminalId === terminalId)) this.#showBackground();
+  }
+
   /** Puts a call in the place of its former self, in its row and in its parents. */
   #changed(item: ToolItem): void {
     const known = this.#tools.get(item.id);
     if (!known) return;
+    const renamed = known.item.title !== item.title || known.item.cancellable !== item.cancellable;
     known.item = item;
+    if (renamed && this.#behind.length > 0) this.#showBackground();
     const parent = item.parent === undefined ? undefined : this.#tools.get(item.parent);
     if (parent && parent.row === known.row && item.parent !== item.id) {
       this.#changed({ ...parent.item, children: parent.item.children.map((c) => (c.kind === "tool" && c.id === item.id ? item : c)) });
       return;
     }
-    this.rows[known.row] = { ...this.rows[known.row]!, item };
-    if (this.#last?.key === item.key) this.#last = item;
+    this.#replace(known.row, item);
+  }
+
+  /** The call in which a subagent is shown. One that nobody has told of is shown in a call of its own. */
+  #callOf(sessionId: string, at: number): string {
+    const named = this.#children.get(sessionId) ?? (sessionId.startsWith(`${this.session}.`) ? sessionId.slice(this.session.length + 1) : sessionId);
+    this.#child(sessionId, named);
+    if (!this.#tools.has(named)) this.#make({ sessionUpdate: "tool_call_update", toolCallId: named, title: "Subagent", kind: "think", status: "in_progress" }, at, undefined);
+    return named;
+  }
+
+  /** Shows a subagent in a call that no agent has told of. */
+  #make(update: Update, at: number, parentCall: string | undefined): void {
+    this.#made.add(String(update.toolCallId));
+    this.#tool(update, at, parentCall);
+  }
+
+  #child(sessionId: string, call: string): void {
+    this.#children.set(sessionId, call);
+    for (const oldest of this.#children.keys()) {
+      if (this.#children.size <= maxChildren) break;
+      this.#children.delete(oldest);
+      this.#stoppable.delete(oldest);
+    }
+  }
+
+  /** A subagent begins, or does something else than before. */
+  #subagent(update: Update, at: number, parentCall: string | undefined, parentId: string): void {
+    if (update.sessionId === undefined) return;
+    const { toolCallId } = ownOf(update);
+    const call = this.#children.get(update.sessionId) ?? (typeof toolCallId === "string" ? nameIn(this.session, parentId, toolCallId) : update.sessionId);
+    this.#child(update.sessionId, call);
+    if (update.capabilities?.cancel != null) this.#stoppable.add(update.sessionId);
+    else if (update.capabilities !== undefined) this.#stoppable.delete(update.sessionId);
+    if (this.#tools.has(call) && !this.#made.has(call)) return; // the agent tells of the call itself
+    const state = typeof update.state === "object" && update.state !== null ? update.state : undefined;
+    this.#make({
+      sessionUpdate: "tool_call_update", toolCallId: call, kind: "think", ...(update.title === undefined ? (this.#tools.has(call) ? {} : { title: "Subagent" }) : { title: update.title }),
+      ...(state ? { status: state.state !== "idle" ? "in_progress" : state.stopReason === "error" ? "failed" : state.stopReason === "cancelled" ? "cancelled" : "completed" } : {}),
+    }, at, parentCall);
   }
 
   /** What a subagent says is shown in the call that started it. */
-  #childText(parentId: string, kind: "text" | "thought", content: ContentBlock, messageId: string | undefined, at: number): boolean {
+  #childText(parentId: string, kind: "text" | "thought", content: ContentBlock, messageId: string | undefined, at: number): void {
     const parent = this.#tools.get(parentId)?.item;
-    if (!parent) return false;
+    if (!parent) return;
     const last = parent.children.at(-1);
     const joins = last?.kind === kind && (messageId === undefined || last.messageId === messageId);
     const item: TextItem = joins ? last : { kind, key: this.#key(kind), at, messageId, segments: new Segments(), blocks: [], version: 0, done: false };
     const children: ChildItem[] = joins ? parent.children.slice(0, -1) : [...parent.children];
     children.push(grow(item, content).item);
     this.#changed({ ...parent, children });
-    return true;
   }
 
-  #showPlan(entries: PlanItem["entries"], at: number): void {
-    if (this.#plan) {
-      const item = { ...this.#plan.item, entries };
-      this.#plan.item = item;
-      this.rows[this.#plan.row] = { ...this.rows[this.#plan.row]!, item };
-      if (this.#last?.key === item.key) this.#last = item;
-      return;
+  #childMessage(parentId: string, kind: "text" | "thought", id: string, blocks: readonly ContentBlock[], at: number): void {
+    const parent = this.#tools.get(parentId)?.item;
+    const before = parent?.children.find((c) => c.kind === kind && c.messageId === id);
+    if (!parent || before?.kind !== kind) return blocks.forEach((block) => this.#childText(parentId, kind, block, id, at));
+    let item: TextItem = { ...before, segments: new Segments(), blocks: [], version: before.version + 1 };
+    for (const block of blocks) item = grow(item, block).item;
+    // Its other parts are in what was replaced.
+    this.#changed({ ...parent, children: parent.children.flatMap((c) => (c === before ? [item] : c.kind === kind && c.messageId === id ? [] : [c])) });
+  }
+
+  #plan(planId: string, entries: readonly PlanEntry[], at: number): void {
+    const known = this.#plans.get(planId);
+    if (known) {
+      known.item = { ...known.item, entries };
+      return this.#replace(known.row, known.item);
     }
     const item: PlanItem = { kind: "plan", key: this.#key("plan"), at, entries };
     this.#add(item);
-    this.#plan = { item, row: this.rows.length - 1 };
+    this.#plans.set(planId, { item, row: this.rows.length - 1 });
   }
 
   #showBackground(): void {
-    this.background = [...this.#left].flatMap((id) => this.#tools.get(id)?.item ?? []);
+    if (this.#behind.length === 0 && this.background.length === 0) return;
+    this.background = this.#behind.map((work, i): BackgroundItem => {
+      const [shown] = work.terminalId === undefined ? [] : this.#terminals.calls(work.terminalId);
+      const call = work.toolCallId ?? shown ?? (work.sessionId === undefined ? undefined : this.#children.get(work.sessionId));
+      const item = call === undefined ? undefined : this.#tools.get(call)?.item;
+      const command = work.terminalId === undefined ? undefined : this.#terminals.command(work.terminalId);
+      const stop: Stop | undefined =
+        work.terminalId !== undefined ? (this.#terminals.cancellable(work.terminalId) ? { kind: "terminal", terminalId: work.terminalId } : undefined)
+        : work.sessionId !== undefined ? (this.#stoppable.has(work.sessionId) ? { kind: "subagent", sessionId: work.sessionId } : undefined)
+        : work.toolCallId !== undefined && item?.cancellable ? { kind: "tool_call", toolCallId: work.toolCallId } : undefined;
+      return { key: call ?? work.terminalId ?? `${work.type}-${i}`, stop, title: item?.title || command || item?.tool || names[work.type] || work.type };
+    });
   }
 
   /** One row from a compaction's begin to its end. */
-  #compaction(update: Compaction, at: number): void {
-    const known = this.#compactions.get(update.compactionId);
-    const summary = update.sessionUpdate === "compaction_summary_chunk" ? (known?.summary ?? "") + textOf(update.content)
-      : update.summary ? update.summary.map(textOf).join("") : (known?.summary ?? "");
+  #compaction(update: Update, at: number): void {
+    const id = String(update.compactionId);
+    const known = this.#compactions.get(id);
+    const words = (blocks: readonly ContentBlock[]) => blocks.map((b) => (b.type === "text" ? b.text : "")).join("");
+    const summary = update.sessionUpdate === "compaction_summary_chunk" ? (known?.summary ?? "") + words(blocksOf(update.content)) : update.summary ? words(update.summary) : (known?.summary ?? "");
     const status = update.status ?? "in_progress";
     const before: NoteItem = known?.item ?? { kind: "note", key: this.#key("note"), at, tone: "info", title: "", detail: undefined };
     const ended = status === "completed" || status === "failed" || status === "cancelled";
@@ -322,41 +557,42 @@ export class Transcript {
       ...before,
       tone: status === "failed" ? "warn" : "info",
       title: !ended ? "Compacting the conversation" : status === "completed" ? `The conversation was compacted${tokensOf(update)}` : status === "failed" ? "The conversation was not compacted" : "The compaction was stopped",
-      detail: (status === "failed" && update.error ? update.error : summary) || undefined,
+      detail: (status === "failed" && typeof update.error === "string" ? update.error : summary) || undefined,
     };
-    if (known) {
-      this.rows[known.row] = { ...this.rows[known.row]!, item };
-      if (this.#last?.key === item.key) this.#last = item;
-    } else this.#add(item);
-    if (ended) this.#compactions.delete(update.compactionId);
-    else this.#compactions.set(update.compactionId, { item, row: known?.row ?? this.rows.length - 1, summary });
-  }
-
-  #other(update: { sessionUpdate: string; title?: unknown; description?: unknown; severity?: unknown }, at: number): void {
-    if (update.sessionUpdate === "notice") {
-      this.note(update.severity === "error" ? "bad" : update.severity === "warning" ? "warn" : "info", String(update.title), update.description === undefined ? undefined : String(update.description), at);
-    } else if (update.sessionUpdate === "compaction_update" || update.sessionUpdate === "compaction_summary_chunk") {
-      this.#compaction(update as Compaction, at);
-    }
-    // Kinds that are newer than this page are on the Wire.
+    if (known) this.#replace(known.row, item);
+    else this.#add(item);
+    if (ended) this.#compactions.delete(id);
+    else this.#compactions.set(id, { item, row: known?.row ?? this.rows.length - 1, summary });
   }
 }
 
-/** What is told of a compaction. */
-interface Compaction {
-  readonly sessionUpdate: string;
-  readonly compactionId: string;
-  readonly status?: string;
-  readonly error?: string | null;
-  readonly summary?: readonly ContentBlock[] | null;
-  readonly content?: ContentBlock;
-  readonly _meta?: Record<string, unknown> | null;
+/** A field of an update: what is not there stays, and null clears. */
+const patched = <T, U>(value: T | null | undefined, before: T | U, none: T | U): T | U => (value === undefined ? before : value === null ? none : value);
+
+function statusOf(status: string | null): ToolStatus {
+  switch (status) {
+    case "pending":
+    case "completed":
+    case "failed":
+    case "cancelled":
+      return status;
+    case null:
+      return "pending";
+    default:
+      return "in_progress"; // paused, or newer than this page
+  }
 }
 
-const textOf = (block: ContentBlock | undefined) => (block?.type === "text" ? block.text : "");
+const names: Record<string, string> = { tool_call: "A tool", terminal: "A command", subagent: "A subagent" };
+
+function entriesOf(plan: Plan): readonly PlanEntry[] {
+  if (plan.entries) return plan.entries;
+  const words = plan.content ?? plan.uri;
+  return words === undefined ? [] : [{ content: words, status: "pending" }];
+}
 
 /** How much there was before and after it, where the agent tells. */
-function tokensOf(update: Compaction): string {
+function tokensOf(update: Update): string {
   const { before, after } = (ownOf(update).tokens ?? {}) as { before?: unknown; after?: unknown };
   if (typeof before !== "number") return "";
   return typeof after === "number" ? `, from ${count(before)} to ${count(after)} tokens` : ` from ${count(before)} tokens`;
@@ -364,25 +600,6 @@ function tokensOf(update: Compaction): string {
 
 /** What stands where an agent has lost its memory. */
 const forgotten = "From here on the agent does not remember what was said above";
-
-/** What the gateway adds to an update. */
-function ownOf(update: { _meta?: Record<string, unknown> | null }): Record<string, unknown> {
-  const own = update._meta?.[META];
-  return typeof own === "object" && own !== null ? (own as Record<string, unknown>) : {};
-}
-
-/** The call of the subagent that an update belongs to. */
-function parentOf(update: { _meta?: Record<string, unknown> | null }): string | undefined {
-  const id = ownOf(update).parentToolCallId;
-  return typeof id === "string" ? id : undefined;
-}
-
-/** What a subagent has said, of which its call shows all. */
-function saidOf(update: { _meta?: Record<string, unknown> | null }): { text: string; messageId: string | undefined; thought: boolean } | undefined {
-  const said = ownOf(update).said as { text?: unknown; messageId?: unknown; thought?: unknown } | undefined;
-  if (typeof said?.text !== "string") return undefined;
-  return { text: said.text, messageId: typeof said.messageId === "string" ? said.messageId : undefined, thought: said.thought === true };
-}
 
 /** Content of a subagent's call, without the words that are among what it did. */
 function withoutWords(content: readonly ToolContent[], children: readonly ChildItem[]): readonly ToolContent[] {
@@ -401,7 +618,7 @@ function grow(item: TextItem, content: ContentBlock): { item: TextItem; from: nu
 }
 
 /** Texts that come one after the other are one text. */
-function join(blocks: readonly ContentBlock[], next: ContentBlock): ContentBlock[] {
+function join(blocks: readonly ContentBlock[], next: ContentBlock): readonly ContentBlock[] {
   const last = blocks.at(-1);
   if (last?.type === "text" && next.type === "text" && last.text.length < 100_000) return [...blocks.slice(0, -1), { ...last, text: last.text + next.text }];
   return [...blocks, next];

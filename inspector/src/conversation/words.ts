@@ -8,7 +8,7 @@ const ofBlock = (block: ContentBlock) => (block.type === "text" ? block.text : `
 export const promptText = (item: UserItem) => item.blocks.map(ofBlock).join("\n");
 
 function toolText(item: ToolItem): string {
-  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n${c.newText}` : c.type === "content" ? ofBlock(c.content) : ""));
+  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n${c.newText}` : c.type === "content" ? ofBlock(c.content) : c.type === "output" ? c.text : ""));
   return [item.title, ...content, ...item.children.map((child) => (child.kind === "tool" ? toolText(child) : child.segments.whole))].join("\n");
 }
 
@@ -41,7 +41,7 @@ function fenced(text: string, language = ""): string {
 }
 
 function toolMarkdown(item: ToolItem): string {
-  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n\n${fenced(c.newText)}` : c.type === "content" ? (c.content.type === "text" && !c.content.text.startsWith("```") ? fenced(c.content.text) : ofBlock(c.content)) : ""));
+  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n\n${fenced(c.newText)}` : c.type === "content" ? (c.content.type === "text" && !c.content.text.startsWith("```") ? fenced(c.content.text) : ofBlock(c.content)) : c.type === "output" && c.text !== "" ? fenced(c.text) : ""));
   return [`**${item.title || item.tool}** (${item.asked?.answer?.name ?? item.status})`, ...content.filter((c) => c !== "")].join("\n\n");
 }
 

@@ -1,4 +1,5 @@
-import type { components, SandboxAgentClient } from "sandbox-agent";
+import type { components } from "sandbox-agent";
+import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
 
@@ -25,7 +26,7 @@ export class Folder extends Store<FolderState> {
   #loading = false;
   #stale = false;
 
-  constructor(private readonly client: SandboxAgentClient, readonly path: string, private readonly hidden: boolean) {
+  constructor(private readonly client: Client, readonly path: string, private readonly hidden: boolean) {
     super({ entries: [], phase: "loading", error: "", more: false, git: undefined, marks: new Map() });
   }
 

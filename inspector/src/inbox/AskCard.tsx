@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState, type ReactNode } from "react";
+import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/controls.js";
 import { Icon } from "../kit/icons.js";
 import { Kbd } from "../kit/show.js";
@@ -6,6 +6,7 @@ import { relativeTo } from "../kit/text.js";
 import { Diff } from "../conversation/Diff.js";
 import { Markdown } from "../conversation/Markdown.js";
 import { Code } from "../conversation/Code.js";
+import { contentsOf } from "../conversation/updates.js";
 import type { Ask } from "../state/inbox.js";
 import { useShortcut } from "../app/shortcuts.js";
 import { useTyping } from "../app/typing.js";
@@ -32,24 +33,27 @@ const order = ["allow_once", "allow_always", "reject_once", "reject_always"];
 const optionKeys: Record<string, string> = { allow_once: "y", allow_always: "a", reject_once: "x", reject_always: "d" };
 
 function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission" }>; cwd: string | undefined; keys: boolean }) {
-  const { toolCall, options } = ask.request;
+  const { title, description, subject, options } = ask.request;
+  const toolCall = subject?.toolCall;
+  const content = useMemo(() => contentsOf(toolCall?.content), [toolCall]);
   const letters = useSelected(settings, (s) => s.letters);
   const sorted = options.toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
   const used = new Set<string>();
   const typing = useTyping();
   const choose = (optionId: string) => ask.answer({ outcome: { outcome: "selected", optionId } });
-  const command = commandOf(toolCall.rawInput);
+  const command = subject?.command ?? commandOf(toolCall?.rawInput);
   return (
     <>
-      <h2><Icon name="warning" /> Allow this? <span className="ask-title">{toolCall.title ?? toolCall.kind ?? "Use a tool"}</span></h2>
-      {toolCall.locations && toolCall.locations.length > 0 && <p className="soft small mono">{toolCall.locations.slice(0, 5).map((l) => relativeTo(l.path, cwd)).join(", ")}</p>}
-      {command && command !== toolCall.title && <Code code={command} language="bash" bare />}
+      <h2><Icon name="warning" /> Allow this? <span className="ask-title">{title}</span></h2>
+      {description && <Markdown text={description} />}
+      {toolCall?.locations && toolCall.locations.length > 0 && <p className="soft small mono">{toolCall.locations.slice(0, 5).map((l) => relativeTo(l.path, cwd)).join(", ")}</p>}
+      {command && command !== title && <Code code={command} language="bash" bare />}
       <div className="ask-content">
-        {toolCall.content?.map((c, i) => c.type === "diff"
-          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText ?? undefined} after={c.newText} />
+        {content.map((c, i) => c.type === "diff"
+          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText} after={c.newText} />
           : c.type === "content" && c.content.type === "text" ? <Markdown key={i} text={c.content.text} /> : null)}
       </div>
-      {!command && !toolCall.content?.length && toolCall.rawInput !== undefined && toolCall.rawInput !== null && (
+      {!command && content.length === 0 && toolCall?.rawInput !== undefined && toolCall.rawInput !== null && (
         <details className="raw"><summary>Input</summary><Code code={JSON.stringify(toolCall.rawInput, null, 2)} language="json" bare /></details>
       )}
       <div className="row">

@@ -1,4 +1,5 @@
 import { META, SandboxAgentClient, type Agent } from "sandbox-agent";
+import type { Client } from "../state/gateway.js";
 import { gateway, traffic } from "../state/page.js";
 
 /** A way to log in that an agent offers. */
@@ -12,13 +13,13 @@ export interface LoginMethod {
 
 /** A connection to one agent, for its login. Logins that wait for a browser end with it. */
 export class LoginConnection {
-  readonly #client: SandboxAgentClient;
+  readonly #client: Client;
   readonly #own: boolean;
 
   constructor(agent: string) {
     this.#own = agent === gateway.get().agent;
-    this.#client = this.#own ? gateway.client : new SandboxAgentClient({
-      baseUrl: gateway.get().endpoint, agent, autoConnect: false, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
+    this.#client = this.#own ? gateway.client : new SandboxAgentClient<2>({
+      acpVersion: gateway.client.acpVersion, baseUrl: gateway.get().endpoint, agent, autoConnect: false, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
     });
   }
 
@@ -26,16 +27,16 @@ export class LoginConnection {
     if (!this.#own) await this.#client.connect();
     const { authMethods } = await this.#client.initialized();
     return (authMethods ?? []).map((raw) => {
-      const m = raw as { id: string; name: string; description?: string | null; _meta?: Record<string, { command?: unknown }> | null };
+      const m = raw as { id?: string; methodId?: string; name: string; description?: string | null; _meta?: Record<string, { command?: unknown }> | null };
       const command = m._meta?.[META]?.command;
       const words = Array.isArray(command) && command.length > 0 && command.every((w) => typeof w === "string") ? (command as string[]) : undefined;
-      return { id: m.id, name: m.name, description: m.description ?? undefined, command: words };
+      return { id: m.methodId ?? m.id ?? "", name: m.name, description: m.description ?? undefined, command: words };
     });
   }
 
   /** Has the agent log in by itself. Returns what a person has to do, as far as it says so. */
   async authenticate(method: string): Promise<{ readonly address: string | undefined; readonly code: string | undefined }> {
-    const result = await this.#client.request<{ _meta?: Record<string, { login?: Record<string, unknown> }> | null } | null>("authenticate", { methodId: method });
+    const result = (await this.#client.authenticate({ methodId: method })) as { _meta?: Record<string, { login?: Record<string, unknown> }> | null } | null;
     const login = Object.entries(result?._meta?.[META]?.login ?? {});
     const found = (fits: (name: string, value: string) => boolean) => login.find(([name, value]) => typeof value === "string" && fits(name, value))?.[1] as string | undefined;
     return { address: found((_, value) => /^https?:/.test(value)), code: found((name) => /code$/i.test(name)) };

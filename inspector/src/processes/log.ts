@@ -1,11 +1,11 @@
 import type { Terminal as Xterm } from "@xterm/xterm";
-import type { SandboxAgentClient } from "sandbox-agent";
+import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
 import type { Feed } from "../terminal/Screen.js";
 
 /** The output of a program without a terminal, as it comes. */
 export class LogFeed implements Feed {
-  constructor(private readonly client: SandboxAgentClient, private readonly id: string, private readonly onEnd: () => void) {}
+  constructor(private readonly client: Client, private readonly id: string, private readonly onEnd: () => void) {}
 
   start(screen: Xterm): () => void {
     const control = new AbortController();

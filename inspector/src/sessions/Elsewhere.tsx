@@ -85,8 +85,8 @@ const maxPages = 10;
 /** Asks an agent, on a connection of its own where it is not that of the page. */
 async function list(agent: string, signal: AbortSignal): Promise<{ sessions: Found[]; incomplete: string | undefined }> {
   const own = agent === gateway.get().agent;
-  const client = own ? gateway.client : new SandboxAgentClient({
-    baseUrl: gateway.get().endpoint, agent, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
+  const client = own ? gateway.client : new SandboxAgentClient<2>({
+    acpVersion: gateway.client.acpVersion, baseUrl: gateway.get().endpoint, agent, fetch: traffic.fetch, onEnvelope: traffic.envelope, reconnect: false, ...(gateway.token === undefined ? {} : { token: gateway.token }),
   });
   try {
     const all: Found[] = [];

@@ -9,7 +9,7 @@ import { explain, type Explanation } from "../state/explain.js";
 import { conversations, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
-import { noWishes, requestOf, type Wishes } from "./wishes.js";
+import { noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
 
 interface Choice {
   readonly id: string;
@@ -131,7 +131,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
       // Better than the folder's name, which many sessions share; the agent may find another one.
       const gist = wishes.prompt.trim().split("\n")[0]?.slice(0, 80) ?? "";
       const credentials = credentialsOf(keys);
-      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, ...(credentials ? { credentials } : {}) });
+      const session = await gateway.client.newSession({ ...(gist === "" ? {} : { title: gist }), ...params, mcpServers: serversFor(gateway.client.acpVersion, params.mcpServers ?? []) as never, ...(credentials ? { credentials } : {}) });
       const conversation = conversations.made(session);
       if (wishes.prompt.trim() !== "") conversation.send([{ type: "text", text: wishes.prompt.trim() }]);
       router.go("sessions", [session.id], { replace: true });

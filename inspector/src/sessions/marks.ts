@@ -1,4 +1,4 @@
-import type { SessionInfo } from "sandbox-agent";
+import type { Child, SessionInfo } from "sandbox-agent";
 import { baseName } from "../kit/text.js";
 
 /** What people have put onto a session. It stands in the session's metadata at the gateway, so that every window sees it. */
@@ -58,3 +58,6 @@ function day(at: number, now: number): string {
   if (at >= start.getTime() - 6 * 86_400_000) return "This week";
   return "Earlier";
 }
+
+/** What a subagent is called. */
+export const titleOfChild = (child: Child): string => child.title || "Subagent";

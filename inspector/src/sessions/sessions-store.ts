@@ -1,4 +1,5 @@
-import type { Api, SandboxAgentClient, SessionInfo } from "sandbox-agent";
+import type { Api, SessionInfo } from "sandbox-agent";
+import type { Client } from "../state/gateway.js";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
 import { nameOf, withMarks, type Marks } from "./marks.js";
@@ -25,7 +26,7 @@ const hiddenMs = 15_000;
  * them, and of others, the gateway tells.
  */
 export class SessionsStore extends Store<SessionsState> {
-  #client: SandboxAgentClient | undefined;
+  #client: Client | undefined;
   #all = new Map<string, SessionInfo>();
   #position = 0;
   #cursor: string | undefined;
@@ -39,7 +40,7 @@ export class SessionsStore extends Store<SessionsState> {
     super({ sessions: [], loaded: false, problem: undefined, more: false });
   }
 
-  use(client: SandboxAgentClient): void {
+  use(client: Client): void {
     this.#over.abort();
     this.#over = new AbortController();
     this.#client = client;

@@ -42,6 +42,9 @@ export const noWishes: Wishes = {
 
 const lines = (text: string) => text.split("\n").map((l) => l.trim()).filter((l) => l !== "");
 
+/** Servers as a version of ACP has them: in version 1 those that are commands have no type. */
+export const serversFor = (acpVersion: number, servers: readonly McpServer[]): unknown[] => servers.map((s) => (acpVersion === 1 || "type" in s ? s : { type: "stdio", ...s }));
+
 /** The request that the form stands for, or what is wrong with it, by field. */
 export function requestOf(w: Wishes): { params?: NewSessionParams; problems: Partial<Record<keyof Wishes, string>> } {
   const problems: Partial<Record<keyof Wishes, string>> = {};

@@ -1,4 +1,4 @@
-import { Api, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
+import { Api, ProtocolVersionError, SandboxAgentClient, type Agent, type components, type SandboxAgentClientOptions } from "sandbox-agent";
 import { explain, explainAddress, explainSilence, withSlash, WrongVersion, type Explanation } from "./explain.js";
 import { Store } from "./store.js";
 import type { Traffic } from "./traffic.js";
@@ -25,20 +25,26 @@ export interface GatewayState extends Target {
 }
 
 type Storages = { readonly tab: Pick<Storage, "getItem" | "setItem" | "removeItem"> | undefined; readonly browser: Pick<Storage, "getItem" | "setItem" | "removeItem"> | undefined };
-type Elicit = NonNullable<SandboxAgentClientOptions["onElicitation"]>;
+type Elicit = NonNullable<SandboxAgentClientOptions<2>["onElicitation"]>;
+
+/**
+ * The page's client. It speaks version 2 of ACP, and version 1 where the gateway has no
+ * other: then `acpVersion` says so, and what it tells is brought into version 2.
+ */
+export type Client = SandboxAgentClient<2>;
 
 const targetKey = "sandbox-agent:target";
 const tokenKey = (endpoint: string) => `sandbox-agent:token:${new URL(endpoint).origin}`;
 
-/** The version of ACP that this page speaks. */
-const protocolVersion = 1;
+/** The versions of ACP that this page speaks, the best one first. */
+const versions = [2, 1] as const;
 
 /**
  * The page's one connection to a gateway. The token is in memory; where a person
  * asked for it also in a storage of the browser, by the gateway's address.
  */
 export class GatewayStore extends Store<GatewayState> {
-  #client: SandboxAgentClient | undefined;
+  #client: Client | undefined;
   #token: string | undefined;
   #attempt = 0;
   /** Answers forms of agents; set before connecting. */
@@ -55,7 +61,7 @@ export class GatewayStore extends Store<GatewayState> {
   }
 
   /** The client; there is one in every phase behind `connecting`. */
-  get client(): SandboxAgentClient {
+  get client(): Client {
     if (!this.#client) throw new Error("there is no connection yet");
     return this.#client;
   }
@@ -120,28 +126,11 @@ export class GatewayStore extends Store<GatewayState> {
       const version = await api.version();
       if (attempt !== this.#attempt) return;
       if (typeof version.version !== "string") throw new WrongVersion(`${endpoint} does not say which version it is: it is another program than sandbox-agent.`);
-      if (version.protocolVersion !== protocolVersion) throw new WrongVersion(`This page speaks version ${protocolVersion} of ACP, the gateway ${version.version} speaks ${version.protocolVersion}. Open the page that the gateway serves: ${new URL("ui/", withSlash(endpoint)).href}`);
+      if (!versions.some((v) => v === version.protocolVersion)) throw new WrongVersion(`This page speaks versions ${versions.toSorted().join(" and ")} of ACP, the gateway ${version.version} speaks ${version.protocolVersion}. Open the page that the gateway serves: ${new URL("ui/", withSlash(endpoint)).href}`);
       const agents = await api.agents();
       if (attempt !== this.#attempt) return;
       const agent = chooseAgent(agents, this.get().agent);
-      const client = new SandboxAgentClient({
-        ...options, baseUrl: endpoint, autoConnect: false, onEnvelope: this.traffic.envelope,
-        clientInfo: { name: "sandbox-agent-inspector", version: version.version },
-        capabilities: { session: { configOptions: { boolean: {} }, notices: {}, compaction: {} } },
-        retry: { giveUpAfterMs: 120_000 },
-        ...(agent === undefined ? {} : { agent }),
-        ...(this.onElicitation ? { onElicitation: this.onElicitation } : {}),
-      });
-      this.#client = client;
-      client.onState((state) => {
-        if (client !== this.#client) return;
-        if (state === "open") this.patch({ phase: "open", problem: undefined });
-        else if (state === "reconnecting") this.patch({ phase: "reconnecting" });
-        else if (state === "idle" && this.get().phase === "reconnecting") {
-          void client.initialized().catch((error: unknown) => this.patch({ phase: "failed", problem: explain((error as Error).cause ?? error, endpoint) }));
-        }
-      });
-      await client.connect();
+      const client = await this.#speak((acpVersion) => this.#newClient(acpVersion, { ...options, baseUrl: endpoint, clientInfo: { name: "sandbox-agent-inspector", version: version.version }, ...(agent === undefined ? {} : { agent }) }), () => attempt === this.#attempt);
       if (attempt !== this.#attempt) return void client.disconnect();
       this.patch({ phase: "open", problem: undefined, version, agents, agent, generation: this.get().generation + 1 });
       this.#keepTarget();
@@ -150,6 +139,39 @@ export class GatewayStore extends Store<GatewayState> {
       const problem = error instanceof TypeError ? explainSilence({ endpoint, pageOrigin: new URL(this.origin).origin, answers: await answers(endpoint) }) : explain(error, endpoint, this.#token !== undefined);
       if (attempt === this.#attempt) this.patch({ phase: "failed", problem });
     }
+  }
+
+  /** Connects a client of the best version that the gateway has, too. */
+  async #speak(make: (acpVersion: 1 | 2) => Client, wanted: () => boolean): Promise<Client> {
+    for (const acpVersion of versions) {
+      const client = make(acpVersion);
+      this.#client = client;
+      try {
+        await client.connect();
+        return client;
+      } catch (error) {
+        if (!(error instanceof ProtocolVersionError) || acpVersion === versions.at(-1) || !wanted()) throw error;
+      }
+    }
+    throw new Error("there is no version to speak");
+  }
+
+  #newClient(acpVersion: 1 | 2, options: Omit<SandboxAgentClientOptions<2>, "acpVersion">): Client {
+    const client: Client = new SandboxAgentClient<2>({
+      ...options, acpVersion: acpVersion as 2, autoConnect: false, onEnvelope: this.traffic.envelope, retry: { giveUpAfterMs: 120_000 },
+      // Version 2 has all of this without being asked.
+      ...(acpVersion === 1 ? { capabilities: { session: { configOptions: { boolean: {} }, notices: {}, compaction: {} } } as object } : {}),
+      ...(this.onElicitation ? { onElicitation: this.onElicitation } : {}),
+    });
+    client.onState((state) => {
+      if (client !== this.#client) return;
+      if (state === "open") this.patch({ phase: "open", problem: undefined });
+      else if (state === "reconnecting") this.patch({ phase: "reconnecting" });
+      else if (state === "idle" && this.get().phase === "reconnecting") {
+        void client.initialized().catch((error: unknown) => this.patch({ phase: "failed", problem: explain((error as Error).cause ?? error, this.get().endpoint) }));
+      }
+    });
+    return client;
   }
 
   #keepTarget(): void {

@@ -1,14 +1,18 @@
-import type { QuestionRequest, QuestionResponse, RequestPermissionRequest, RequestPermissionResponse, SandboxAgentClient, SandboxAgentClientOptions, SessionInfo } from "sandbox-agent";
+import type { Acp, QuestionRequest, QuestionResponse, SandboxAgentClientOptions, SessionInfo } from "sandbox-agent";
+import { raisePermission } from "../conversation/raise.js";
+import { askedCall, type PermissionParams } from "../conversation/updates.js";
+import type { Client } from "./gateway.js";
 import { Store } from "./store.js";
 
-type Elicit = NonNullable<SandboxAgentClientOptions["onElicitation"]>;
+type Elicit = NonNullable<SandboxAgentClientOptions<2>["onElicitation"]>;
+type PermissionResponse = Acp<2, "RequestPermissionResponse">;
 export type ElicitationRequest = Parameters<Elicit>[0];
 export type ElicitationResponse = Awaited<ReturnType<Elicit>>;
 
 interface Base {
   readonly id: number;
   readonly at: number;
-  /** Absent for what an agent asks outside of sessions, such as a login. */
+  /** The session in which it is asked, also when a subagent of it asks. Absent for what an agent asks outside of sessions, such as a login. */
   readonly sessionId: string | undefined;
   /** The tool call that waits for the answer. */
   readonly toolCallId: string | undefined;
@@ -16,7 +20,7 @@ interface Base {
 
 /** Something an agent wants of a person. It is gone when anybody has answered it. */
 export type Ask =
-  | (Base & { readonly kind: "permission"; readonly request: RequestPermissionRequest; answer(response: RequestPermissionResponse): void })
+  | (Base & { readonly kind: "permission"; readonly request: PermissionParams; answer(response: PermissionResponse): void })
   | (Base & { readonly kind: "question"; readonly request: QuestionRequest; answer(response: QuestionResponse): void })
   | (Base & { readonly kind: "elicitation"; readonly request: ElicitationRequest; answer(response: ElicitationResponse): void });
 
@@ -34,7 +38,7 @@ class Count extends Store<number> {
 export class Inbox extends Store<readonly Ask[]> {
   readonly count = new Count(0);
   #next = 1;
-  #client: SandboxAgentClient | undefined;
+  #client: Client | undefined;
   #off: (() => void)[] = [];
   readonly #attached = new Set<string>(); // by this inbox
   #attaching = new Set<string>();
@@ -43,27 +47,31 @@ export class Inbox extends Store<readonly Ask[]> {
   onAsk: ((ask: Ask) => void) | undefined;
   onAnswer: ((ask: Ask, response: unknown) => void) | undefined;
 
-  constructor(private readonly follows: (id: string) => boolean) {
+  /** home returns the session that a subagent is in, and other ids as they are. */
+  constructor(private readonly follows: (id: string) => boolean, private readonly home: (id: string) => string = (id) => id) {
     super([]);
   }
 
   /** Takes the asks of a client. */
-  use(client: SandboxAgentClient): void {
+  use(client: Client): void {
     if (client === this.#client) return;
     for (const off of this.#off) off();
     this.#client = client;
     this.#attached.clear();
     this.#change([]);
     this.#off = [
-      client.onPermission((request, { signal }) => this.#ask<RequestPermissionResponse>(signal, (base, answer) => ({ ...base, kind: "permission", request, sessionId: request.sessionId, toolCallId: request.toolCall.toolCallId, answer }))),
-      client.onQuestion((request, { signal }) => this.#ask<QuestionResponse>(signal, (base, answer) => ({ ...base, kind: "question", request, sessionId: request.sessionId, toolCallId: request.toolCallId, answer }))),
+      client.onPermission((params, { signal }) => {
+        const request = (client.acpVersion as number) === 1 ? raisePermission(params) : (params as unknown as PermissionParams);
+        return this.#ask<PermissionResponse>(signal, (base, answer) => ({ ...base, kind: "permission", request, sessionId: this.home(request.sessionId), toolCallId: askedCall(request, this.home(request.sessionId)), answer }));
+      }),
+      client.onQuestion((request, { signal }) => this.#ask<QuestionResponse>(signal, (base, answer) => ({ ...base, kind: "question", request, sessionId: this.home(request.sessionId), toolCallId: request.toolCallId, answer }))),
     ];
   }
 
   /** Takes forms; the client wants them from its beginning. */
   readonly elicit: Elicit = async (request, { signal }) => {
     const scope = request as { sessionId?: string; toolCallId?: string | null };
-    const response = await this.#ask<ElicitationResponse>(signal, (base, answer) => ({ ...base, kind: "elicitation", request, sessionId: scope.sessionId, toolCallId: scope.toolCallId ?? undefined, answer }));
+    const response = await this.#ask<ElicitationResponse>(signal, (base, answer) => ({ ...base, kind: "elicitation", request, sessionId: scope.sessionId === undefined ? undefined : this.home(scope.sessionId), toolCallId: scope.toolCallId ?? undefined, answer }));
     return response ?? { action: "cancel" };
   };
 
@@ -118,7 +126,7 @@ export class Inbox extends Store<readonly Ask[]> {
 export function titleOf(ask: Ask): string {
   switch (ask.kind) {
     case "permission":
-      return ask.request.toolCall.title ?? ask.request.toolCall.kind ?? "Use a tool";
+      return ask.request.title;
     case "question":
       return ask.request.questions.map((q) => q.question).join(" ");
     case "elicitation":

@@ -35,17 +35,19 @@ addEventListener("hashchange", () => {
 });
 
 /** Where the gateway is that serves this page: the page is at ui/ below it. */
-const home = new URL("..", location.href.replace(/[?#].*$/, "")).href.replace(/\/$/, "");
+const origin = new URL("..", location.href.replace(/[?#].*$/, "")).href.replace(/\/$/, "");
 
 export const router = new Router(window);
 export const settings = new SettingsStore(storage("localStorage"));
 export const traffic = new Traffic();
 export const toasts = new Toasts();
-export const gateway = new GatewayStore(home, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
+export const gateway = new GatewayStore(origin, { tab: storage("sessionStorage"), browser: storage("localStorage") }, traffic);
 export const conversations = new Conversations();
 export const sessions = new SessionsStore();
 export const drafts = new Drafts();
-export const inbox = new Inbox((id) => conversations.follows(id));
+/** The session that a subagent is in. */
+export const home = (id: string): string => conversations.homeOf(id) ?? sessions.get().sessions.find((s) => s.sessionId === id || s.children?.some((c) => c.sessionId === id) || id.startsWith(`${s.sessionId}.`))?.sessionId ?? id;
+export const inbox = new Inbox((id) => conversations.follows(id), home);
 export const notifier = new Notifier(settings, (id) => router.go(id === undefined ? "inbox" : "sessions", id === undefined ? [] : [id]));
 /** Requests of agents that wait for a person. */
 export const inboxCount = inbox.count;

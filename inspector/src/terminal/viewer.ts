@@ -1,10 +1,11 @@
-import { ProblemError, type SandboxAgentClient } from "sandbox-agent";
+import { ProblemError } from "sandbox-agent";
+import type { Client } from "../state/gateway.js";
 import type { Terminal as Xterm } from "@xterm/xterm";
 import { messageOf } from "../state/explain.js";
 import { Store } from "../state/store.js";
 import type { Feed } from "./Screen.js";
 
-type Terminal = Awaited<ReturnType<SandboxAgentClient["terminal"]>>;
+type Terminal = Awaited<ReturnType<Client["terminal"]>>;
 
 export interface ViewerState {
   readonly phase: "opening" | "open" | "reconnecting" | "ended" | "failed";
@@ -20,7 +21,7 @@ export class Viewer extends Store<ViewerState> implements Feed {
   #replaying = false;
   #size: { cols: number; rows: number } | undefined;
 
-  constructor(private readonly client: SandboxAgentClient, readonly id: string) {
+  constructor(private readonly client: Client, readonly id: string) {
     super({ phase: "opening", words: "" });
   }
 

@@ -6,7 +6,8 @@ import { Json } from "../kit/json.js";
 import { Notice } from "../kit/show.js";
 import { messageOf } from "../state/explain.js";
 import { gateway, traffic } from "../state/page.js";
-import { draftOf, knownMethods, parseParams } from "./methods.js";
+import { draftOf, methodsOf, paramsAgain, parseParams, replayOf } from "./methods.js";
+import { objectOf, type Row } from "./rows.js";
 
 /** The newest session and folder that went over the wire: what a person most likely means. */
 function newest(): { session: string; cwd: string } {
@@ -21,21 +22,25 @@ function newest(): { session: string; cwd: string } {
   return { session, cwd };
 }
 
-/** Sends any request over the page's connection. */
-export function Send({ onClose }: { onClose: () => void }) {
-  const [method, setMethod] = useState("");
-  const [text, setText] = useState("{}");
-  const [touched, setTouched] = useState(false);
+/** Sends any request over the page's connection; `again` is a recorded one to begin with. */
+export function Send({ again, onClose }: { again?: Row | undefined; onClose: () => void }) {
+  const [method, setMethod] = useState(again?.title ?? "");
+  const [text, setText] = useState(() => (again?.entry.kind === "frame" ? paramsAgain(objectOf(again.entry.envelope.message).params) : "{}"));
+  const [touched, setTouched] = useState(again !== undefined);
   const [state, setState] = useState<{ busy: boolean; result?: { value: unknown }; error?: unknown }>({ busy: false });
   const [{ session, cwd }] = useState(newest);
+  const version: number = gateway.client.acpVersion;
+  const knownMethods = methodsOf(version);
   const parsed = parseParams(text);
   const known = knownMethods.find((m) => m.name === method);
+  const replay = again && again.title === method ? replayOf(again.kind, method, version) : undefined;
+  const removed = text.includes('"(removed)"'); // credentials are kept nowhere
   const choose = (name: string) => {
     setMethod(name);
-    if (!touched && knownMethods.some((m) => m.name === name)) setText(draftOf(name, session, cwd || "/"));
+    if (!touched && knownMethods.some((m) => m.name === name)) setText(draftOf(name, session, cwd || "/", version));
   };
   const send = async () => {
-    if (!("params" in parsed) || method === "") return;
+    if (!("params" in parsed) || method === "" || removed) return;
     setState({ busy: true });
     try {
       if (known?.notification) await gateway.client.cancel((parsed.params as { sessionId: string }).sessionId);
@@ -46,14 +51,15 @@ export function Send({ onClose }: { onClose: () => void }) {
   };
   return (
     <Dialog
-      title="Send a request" onClose={onClose} wide
-      footer={<><Button onClick={onClose}>Close</Button><Button tone="primary" icon="send" busy={state.busy} disabled={method === "" || "error" in parsed} onClick={() => void send()}>Send</Button></>}
+      title={again ? "Send a request again" : "Send a request"} onClose={onClose} wide
+      footer={<><Button onClick={onClose}>Close</Button><Button tone="primary" icon="send" busy={state.busy} disabled={method === "" || "error" in parsed || removed} onClick={() => void send()}>Send</Button></>}
     >
-      <Field label="Method" hint={known?.about ?? "One of ACP, of an extension, or of the agent."}>
+      {replay && "does" in replay && <Notice tone={known?.again === undefined ? "info" : "warn"}><p>{replay.does}</p></Notice>}
+      <Field label="Method" hint={known?.about ?? `One of version ${version} of ACP, of an extension, or of the agent.`}>
         {(p) => <Input {...p} list="wire-methods" value={method} onChange={(event) => choose(event.target.value)} placeholder="session/list" autoFocus />}
       </Field>
       <datalist id="wire-methods">{knownMethods.map((m) => <option key={m.name} value={m.name}>{m.about}</option>)}</datalist>
-      <Field label="Params" {...("error" in parsed ? { error: parsed.error } : {})}>
+      <Field label="Params" {...("error" in parsed ? { error: parsed.error } : removed ? { error: "Credentials are not recorded: put them in the place of (removed), or take them out." } : {})}>
         {(p) => (
           <TextArea
             {...p} className="mono" rows={9} value={text} spellCheck={false}

@@ -10,12 +10,16 @@ import { plural } from "../kit/text.js";
 import { gateway, router, traffic } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { capture } from "./export.js";
+import { Comparison } from "./Comparison.js";
 import { Detail } from "./Detail.js";
 import { WireRows, type Row } from "./rows.js";
+import { loadSchema } from "./schemas.js";
 import { Send } from "./Send.js";
+import { Violations } from "./violations.js";
 import "./wire.css";
 
 const rows = new WireRows(traffic);
+const violations = new Violations(loadSchema);
 const rowHeight = 28;
 
 export default function Wire({ route }: AreaProps) {
@@ -23,13 +27,15 @@ export default function Wire({ route }: AreaProps) {
   const state = useStore(rows);
   const { filter } = state;
   const [paused, setPaused] = useState(traffic.paused);
-  const [sending, setSending] = useState(false);
+  const [sending, setSending] = useState<{ readonly again?: Row } | undefined>();
   const search = useRef<HTMLInputElement>(null);
   const endpoint = useSelected(gateway, (g) => g.endpoint);
   const chosen = route.parts[0] === undefined ? undefined : rows.row(Number(route.parts[0]));
-  const show = (n: number | undefined) => router.go("wire", n === undefined ? [] : [String(n)], { replace: true });
+  const first = route.query.with === undefined ? undefined : rows.row(Number(route.query.with));
+  const show = (n: number | undefined, other = route.query.with) => router.go("wire", n === undefined ? [] : [String(n)], { replace: true, ...(n === undefined || other === undefined ? {} : { query: { with: other } }) });
+  useStore(violations);
   useShortcut({ keys: "/", what: "Search", group: "Wire", run: () => search.current?.focus() });
-  useShortcut({ keys: "n", what: "Send a request", group: "Wire", run: () => setSending(true) });
+  useShortcut({ keys: "n", what: "Send a request", group: "Wire", run: () => setSending({}) });
 
   const exported = () => {
     const token = gateway.token;
@@ -47,7 +53,7 @@ export default function Wire({ route }: AreaProps) {
           lead={`Every message and every request of this page with ${endpoint}.`}
           actions={
             <>
-              <Button icon="send" onClick={() => setSending(true)}>Send a request</Button>
+              <Button icon="send" onClick={() => setSending({})}>Send a request</Button>
               <Button icon={paused ? "play" : "stop"} aria-pressed={paused} onClick={pause}>{paused ? "Record" : "Pause"}</Button>
               <Button icon="download" disabled={state.total === 0} title="As JSON lines, without secrets" onClick={exported}>Export</Button>
               <Button icon="trash" disabled={state.total === 0} onClick={() => { traffic.clear(); show(undefined); }}>Clear</Button>
@@ -65,6 +71,7 @@ export default function Wire({ route }: AreaProps) {
             </Select>
           )}
           <Checkbox label="Errors only" checked={filter.errors} onChange={(event) => rows.filter({ errors: event.target.checked })} />
+          {violations.problem !== undefined && <span className="bad-text small" role="alert">{violations.problem}</span>}
           <span className="soft small" role="status">
             {state.rows.length === state.total ? plural(state.total, "entry", "entries") : `${state.rows.length} of ${plural(state.total, "entry", "entries")}`}
             {state.dropped > 0 && `, ${state.dropped} older ones let go`}
@@ -72,15 +79,21 @@ export default function Wire({ route }: AreaProps) {
         </div>
       </div>
       <div className={`wire-split ${chosen ? "chosen" : ""}`}>
-        <List rows={state.rows} chosen={chosen?.n} onChoose={show} paused={paused} />
-        {chosen && <Detail key={chosen.n} row={chosen} onClose={() => show(undefined)} onGo={show} />}
+        <List rows={state.rows} chosen={chosen?.n} first={first?.n} onChoose={(n) => show(n)} paused={paused} />
+        {chosen && first && chosen !== first && <Comparison before={first} after={chosen} onSwap={() => show(first.n, String(chosen.n))} onClose={() => router.go("wire", [String(chosen.n)], { replace: true })} />}
+        {chosen && (!first || chosen === first) && (
+          <Detail
+            key={chosen.n} row={chosen} findings={violations.of(chosen)} comparing={first !== undefined} onClose={() => show(undefined)} onGo={show}
+            onCompare={() => (first ? router.go("wire", [String(chosen.n)], { replace: true }) : show(chosen.n, String(chosen.n)))} onReplay={() => setSending({ again: chosen })}
+          />
+        )}
       </div>
-      {sending && <Send onClose={() => setSending(false)} />}
+      {sending && <Send again={sending.again} onClose={() => setSending(undefined)} />}
     </div>
   );
 }
 
-function List({ rows: all, chosen, onChoose, paused }: { rows: readonly Row[]; chosen: number | undefined; onChoose: (n: number) => void; paused: boolean }) {
+function List({ rows: all, chosen, first, onChoose, paused }: { rows: readonly Row[]; chosen: number | undefined; /** What is compared with. */ first: number | undefined; onChoose: (n: number) => void; paused: boolean }) {
   const scroller = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   const virtual = useVirtualizer({ count: all.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, overscan: 12 });
@@ -88,6 +101,9 @@ function List({ rows: all, chosen, onChoose, paused }: { rows: readonly Row[]; c
     if (atEnd.current && all.length > 0) virtual.scrollToIndex(all.length - 1);
   }, [all.length, virtual]);
   const at = useMemo(() => all.findIndex((row) => row.n === chosen), [all, chosen]);
+  const inSight = virtual.getVirtualItems();
+  const [from, to] = [inSight[0]?.index ?? 0, inSight.at(-1)?.index ?? -1];
+  useEffect(() => violations.want([...(all[at] ? [all[at]] : []), ...all.slice(from, to + 1)]), [all, at, from, to]);
   if (all.length === 0) {
     return <Empty icon="wire" title={paused ? "Nothing is recorded" : "Nothing fits the filter"}>{paused ? "Press Record to see what follows." : "Change the filter, or use the page: all it sends and gets is listed here."}</Empty>;
   }
@@ -109,17 +125,21 @@ function List({ rows: all, chosen, onChoose, paused }: { rows: readonly Row[]; c
       }}
     >
       <div style={{ height: virtual.getTotalSize() }} role="presentation">
-        {virtual.getVirtualItems().map((item) => {
+        {inSight.map((item) => {
           const row = all[item.index]!;
+          const wrong = violations.of(row)?.filter((f) => f.wrong).length ?? 0;
           return (
             <div
               key={row.n} id={`wire-${row.n}`} role="option" aria-selected={row.n === chosen} aria-setsize={all.length} aria-posinset={item.index + 1}
-              className={`wire-row ${row.kind} ${row.failed ? "failed" : ""}`} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }}
+              className={`wire-row ${row.kind} ${row.failed ? "failed" : ""} ${row.n === first ? "first" : ""}`} style={{ transform: `translateY(${item.start}px)`, height: rowHeight }}
               onClick={() => onChoose(row.n)}
             >
               <span className="wire-time">{clock(row.entry.at)}</span>
               <span className={`wire-way ${row.sent ? "sent" : "received"}`} title={row.sent ? "sent" : "received"}><Icon name="send" size={12} /><span className="unseen">{row.sent ? "sent" : "received"}</span></span>
-              <span className="wire-title">{row.title}</span>
+              <span className="wire-title">
+                {wrong > 0 && <span className="wire-wrong" title={`${plural(wrong, "violation")} of the schema`}><Icon name="warning" size={12} /><span className="unseen">{plural(wrong, "violation")} of the schema</span></span>}
+                {row.title}
+              </span>
               <span className="wire-kind">{row.kind === "http" ? "" : row.kind}</span>
               <span className="wire-note">{row.note}</span>
             </div>

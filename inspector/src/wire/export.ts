@@ -62,6 +62,13 @@ function texts(bodies: Record<string, string | undefined>, known: readonly strin
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
 const bearer = `-H "Authorization: Bearer $SANDBOX_AGENT_TOKEN"`;
 
+/** The command that sends a request of version 2 once more; it takes the token from a variable. Plain HTTP has no short way to wait for its answer. */
+export function asCall(message: object, endpoint: string, agent?: string): string | undefined {
+  const { id, method, params } = message as { id?: unknown; method?: string; params?: unknown };
+  if (method === undefined || method === "initialize") return undefined;
+  return `sandbox-agent rpc ${id === undefined ? "notify" : "call"} --acp 2 --endpoint ${quoted(endpoint)}${agent === undefined ? "" : ` --agent ${quoted(agent)}`} ${quoted(method)} ${quoted(JSON.stringify(params ?? {}))}`;
+}
+
 /** Commands that send the same again. They take the token from a variable; undefined for what a client cannot send. */
 export function asCurl(entry: Passed, endpoint: string, hasToken: boolean, agent?: string): string | undefined {
   const token = hasToken ? ` ${bearer}` : "";

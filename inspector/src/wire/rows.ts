@@ -1,5 +1,6 @@
 import { Store } from "../state/store.js";
 import type { Passed, Traffic } from "../state/traffic.js";
+import { duration } from "../kit/text.js";
 
 export type Kind = "request" | "response" | "notification" | "http";
 
@@ -15,8 +16,15 @@ export interface Row {
   readonly note: string;
   readonly session: string | undefined;
   readonly failed: boolean;
+  /** The version of ACP that its connection speaks. */
+  readonly version: number;
   /** The request of a response, and the other way round. */
   partner: number | undefined;
+  /** Of a request: how long after it the first update of its session came, and its answer. */
+  firstUpdateMs?: number;
+  answeredMs?: number;
+  /** In version 2 a prompt is answered when its turn begins: how long after it the turn's end came. */
+  endedMs?: number;
 }
 
 export interface Filter {
@@ -43,8 +51,11 @@ type Message = Record<string, unknown>;
 export class WireRows extends Store<WireState> {
   #all: Row[] = [];
   #open = new Map<string, Row>(); // requests without a response, by direction and id
+  #silent = new Map<string, Row>(); // requests whose session has had no update since, by session
+  #turns = new Map<string, Row>(); // prompts of version 2 whose turn has not ended, by session
   #seen = -1;
   #sessions = new Set<string>();
+  #version = 1; // of the connection, as its initialize came to
 
   constructor(private readonly traffic: Traffic) {
     super({ rows: [], sessions: [], total: 0, dropped: 0, filter: everything });
@@ -72,7 +83,7 @@ export class WireRows extends Store<WireState> {
     const first = entries[0]?.n ?? Number.POSITIVE_INFINITY;
     if ((this.#all[0]?.n ?? first) < first) {
       this.#all = this.#all.filter((row) => row.n >= first);
-      for (const [key, row] of this.#open) if (row.n < first) this.#open.delete(key);
+      for (const rows of [this.#open, this.#silent, this.#turns]) for (const [key, row] of rows) if (row.n < first) rows.delete(key);
     }
     for (let i = firstAfter(entries, this.#seen); i < entries.length; i++) {
       const entry = entries[i]!;
@@ -93,7 +104,7 @@ export class WireRows extends Store<WireState> {
       const { method, url, status, error, tookMs } = entry.request;
       const { pathname, search } = new URL(url, "http://localhost");
       return {
-        n: entry.n, entry, kind: "http", sent: true, title: `${method} ${pathname}${search}`, session: undefined, partner: undefined,
+        n: entry.n, entry, kind: "http", sent: true, title: `${method} ${pathname}${search}`, session: undefined, partner: undefined, version: this.#version,
         note: error ?? (status === undefined ? waiting : `${status} · ${Math.round(tookMs ?? 0)} ms`),
         failed: error !== undefined || (status !== undefined && status >= 400),
       };
@@ -109,34 +120,66 @@ export class WireRows extends Store<WireState> {
       const request = this.#open.get(keyOf(!sent, message.id));
       this.#open.delete(keyOf(!sent, message.id));
       const failed = message.error !== undefined;
+      if (request?.title === "initialize") this.#version = versionOf(message.result) ?? this.#version;
+      const tookMs = request && entry.at - request.entry.at;
+      const said = failed ? String(objectOf(message.error).message) : typeof objectOf(message.result).stopReason === "string" ? String(objectOf(message.result).stopReason) : "result";
       const row: Row = {
-        n: entry.n, entry, kind: "response", sent, title: request?.title ?? "response", failed, partner: request?.n,
-        session: session ?? request?.session, note: failed ? String(objectOf(message.error).message) : typeof objectOf(message.result).stopReason === "string" ? String(objectOf(message.result).stopReason) : "result",
+        n: entry.n, entry, kind: "response", sent, title: request?.title ?? unknownRequest, failed, partner: request?.n, version: this.#version,
+        session: session ?? request?.session, note: tookMs === undefined ? said : `${said} · ${duration(tookMs)}`,
       };
-      if (request) request.partner = entry.n;
+      if (request) {
+        request.partner = entry.n;
+        request.answeredMs = tookMs!;
+      }
       return row;
     }
+    if (method === "initialize") this.#version = versionOf(params) ?? this.#version;
     const row: Row = {
       n: entry.n, entry, kind: message.id === undefined ? "notification" : "request", sent, title: method, session, failed: false, partner: undefined,
-      note: noteOf(params),
+      version: this.#version, note: noteOf(params),
     };
     if (message.id !== undefined) this.#open.set(keyOf(sent, message.id), row);
+    if (sent && session !== undefined && message.id !== undefined && begins.has(method)) this.#silent.set(session, row);
+    if (sent && session !== undefined && method === "session/prompt" && this.#version === 2) this.#turns.set(session, row);
+    if (!sent && session !== undefined && method === "session/update") this.#heard(session, objectOf(params.update), entry.at);
     return row;
+  }
+
+  /** The agent says something: so long it took since it was asked. */
+  #heard(session: string, update: Message, at: number): void {
+    if (update.sessionUpdate === "state_update" && typeof update.stopReason === "string") {
+      const prompt = this.#turns.get(session);
+      if (prompt && this.#turns.delete(session)) prompt.endedMs = at - prompt.entry.at;
+    }
+    if (ofPersons.has(String(update.sessionUpdate))) return;
+    const asked = this.#silent.get(session);
+    if (asked && this.#silent.delete(session)) asked.firstUpdateMs = at - asked.entry.at;
   }
 }
 
 const waiting = "waiting";
+/** The title of a response whose request nobody has seen. */
+export const unknownRequest = "response";
+/** Requests that updates follow. */
+const begins = new Set(["session/prompt", "session/load", "session/resume"]);
+/** Updates that tell what a person said, or that something began. */
+const ofPersons = new Set(["user_message", "user_message_chunk", "state_update"]);
+
+function versionOf(value: unknown): number | undefined {
+  const { protocolVersion } = objectOf(value);
+  return typeof protocolVersion === "number" ? protocolVersion : undefined;
+}
 
 function noteOf(params: Message): string {
   const update = objectOf(params.update);
   if (typeof update.sessionUpdate === "string") {
     const content = objectOf(update.content);
-    const text = typeof content.text === "string" ? content.text : typeof update.title === "string" ? update.title : "";
+    const text = [content.text, update.title, update.stopReason, update.state].find((one) => typeof one === "string") as string | undefined ?? "";
     return text === "" ? update.sessionUpdate : `${update.sessionUpdate}: ${text.slice(0, 120)}`;
   }
   if (typeof params.methodId === "string") return params.methodId;
-  const call = objectOf(params.toolCall);
-  return typeof call.title === "string" ? call.title : "";
+  const title = params.title ?? objectOf(params.toolCall).title;
+  return typeof title === "string" ? title : "";
 }
 
 function passes(row: Row, f: Filter): boolean {

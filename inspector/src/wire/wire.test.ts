@@ -1,9 +1,12 @@
 import type { Envelope } from "sandbox-agent";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Traffic } from "../state/traffic.js";
-import { asCurl, capture, withoutSecrets } from "./export.js";
-import { draftOf, knownMethods, parseParams } from "./methods.js";
+import { asCall, asCurl, capture, withoutSecrets } from "./export.js";
+import { comparable } from "./compare.js";
+import { draftOf, methodsOf, paramsAgain, parseParams, replayOf } from "./methods.js";
 import { WireRows } from "./rows.js";
+import type { Schema } from "./schema.js";
+import { Violations } from "./violations.js";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
@@ -29,8 +32,8 @@ test("responses carry the name of their request, also when ids are used twice", 
   say("received", { method: "session/update", params: { sessionId: "S", update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text: "hi" } } } });
   say("received", { id: "1", error: { code: -32000, message: "log in first" } });
   expect(titles()).toEqual([
-    "> request session/new", "< request session/request_permission rm -r", "> response session/request_permission result", "< response session/new result",
-    "> request session/prompt", "< notification session/update agent_message_chunk: hi", "< response session/prompt log in first",
+    "> request session/new", "< request session/request_permission rm -r", "> response session/request_permission result \u00b7 200 ms", "< response session/new result \u00b7 600 ms",
+    "> request session/prompt", "< notification session/update agent_message_chunk: hi", "< response session/prompt log in first \u00b7 400 ms",
   ]);
   const [first, ask, answer, made] = rows.get().rows;
   expect([first!.partner, made!.partner, ask!.partner, answer!.partner]).toEqual([made!.n, first!.n, answer!.n, ask!.n]);
@@ -110,13 +113,99 @@ test("curl: quotes stay quotes, and the token is a variable", () => {
   const curl = asCurl(entry, "http://127.0.0.1:1", true)!;
   expect(curl).toContain(`"Authorization: Bearer $SANDBOX_AGENT_TOKEN"`);
   expect(asCurl(entry, "http://127.0.0.1:1", true, "mock")).toContain('"_meta":{"sandboxagent.dev":{"agent":"mock"}}'); // the default of the gateway may not be installed
+  expect(asCall(message, "http://127.0.0.1:1", "mock")).toContain(`sandbox-agent rpc call --acp 2 --endpoint 'http://127.0.0.1:1' --agent 'mock' 'session/prompt' '{"prompt":[{"type":"text","text":"it'\\''s`);
+  expect(asCall({ method: "session/cancel", params: {} }, "http://127.0.0.1:1")).toContain("rpc notify");
+  expect(asCall({ id: 1, result: {} }, "http://127.0.0.1:1")).toBeUndefined();
   expect(curl).toContain(`it'\\''s \`x\` $(y)`);
   expect(asCurl({ ...entry, envelope: { ...entry.envelope, direction: "received" } }, "http://127.0.0.1:1", true)).toBeUndefined();
 });
 
 test("every method has a draft that is JSON", () => {
-  for (const { name } of knownMethods) expect(parseParams(draftOf(name, "S", "/w")), name).toHaveProperty("params");
-  expect(draftOf("session/load", "S", "/w")).toContain('"/w"');
+  for (const version of [1, 2]) {
+    expect(new Set(methodsOf(version).map((m) => m.name)).size, "each once").toBe(methodsOf(version).length);
+    for (const { name } of methodsOf(version)) expect(parseParams(draftOf(name, "S", "/w", version)), name).toHaveProperty("params");
+  }
+  expect(draftOf("session/load", "S", "/w", 1)).toContain('"/w"');
+  expect(draftOf("session/resume", "S", "/w", 2)).toContain("replayFrom");
+  expect(draftOf("session/load", "S", "/w", 2)).toBe("{}"); // version 2 has none
   expect(parseParams("{")).toHaveProperty("error");
   expect(parseParams("7")).toHaveProperty("error");
+});
+
+test("a request knows how long it took to the first update, and to its answer", () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "session/prompt", params: { sessionId: "A" } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "user_message", messageId: "m" } } });
+  say("received", { method: "session/update", params: { sessionId: "B", update: { sessionUpdate: "agent_message_chunk" } } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "agent_message_chunk" } } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "agent_message_chunk" } } });
+  say("received", { id: 1, result: {} });
+  expect(rows.get().rows[0]).toMatchObject({ firstUpdateMs: 600, answeredMs: 1000 });
+  expect(rows.get().rows[0]).not.toHaveProperty("endedMs");
+  // In version 2 the answer comes when the turn begins.
+  say("sent", { id: 2, method: "initialize", params: { protocolVersion: 2 } });
+  say("sent", { id: 3, method: "session/prompt", params: { sessionId: "A" } });
+  say("received", { id: 3, result: { messageId: "m" } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "state_update", state: "idle" } } });
+  say("received", { method: "session/update", params: { sessionId: "A", update: { sessionUpdate: "state_update", state: "idle", stopReason: "end_turn" } } });
+  expect(rows.get().rows.find((r) => r.title === "session/prompt" && r.version === 2)).toMatchObject({ answeredMs: 200, endedMs: 600 });
+});
+
+test("each frame is of the version that its connection came to", () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "initialize", params: { protocolVersion: 2 } });
+  say("received", { id: 1, result: { protocolVersion: 1 } });
+  say("sent", { id: 2, method: "session/list" });
+  say("sent", { id: 1, method: "initialize", params: { protocolVersion: 2 } });
+  say("received", { id: 1, result: { protocolVersion: 2 } });
+  expect(rows.get().rows.map((r) => r.version)).toEqual([2, 1, 1, 2, 2]);
+});
+
+test("two frames are compared by their members, not by the order of those", () => {
+  const [a, b] = comparable({ x: 1, list: [{ p: 1, q: 2 }], y: { c: 1, d: 2 } }, { y: { d: 2, c: 1 }, list: [{ q: 2, p: 1 }], x: 1 });
+  expect(b).toBe(a);
+  const [before, after] = comparable({ a: 1, b: 2 }, { c: 3, a: 1 });
+  expect([before, after]).toEqual(['{\n  "a": 1,\n  "b": 2\n}\n', '{\n  "a": 1,\n  "c": 3\n}\n']);
+});
+
+test("what is sent again says what it does, and is not taken for the same prompt", () => {
+  expect(replayOf("request", "session/prompt", 2)).toEqual({ does: expect.stringContaining("another turn") as string });
+  expect(replayOf("notification", "session/cancel", 1)).toEqual({ does: expect.stringContaining("runs now") as string });
+  expect(replayOf("request", "_my/own", 1)).toEqual({ does: expect.stringContaining("a new request") as string });
+  for (const [kind, method] of [["response", "session/request_permission"], ["request", "initialize"], ["notification", "$/cancel_request"]] as const) expect(replayOf(kind, method, 1), method).toHaveProperty("not");
+  expect(JSON.parse(paramsAgain({ sessionId: "S", _meta: { "sandboxagent.dev": { promptId: "p", agent: "x" }, own: 1 } }))).toEqual({ sessionId: "S", _meta: { own: 1, "sandboxagent.dev": { agent: "x" } } });
+  expect(JSON.parse(paramsAgain({ sessionId: "S", _meta: { "sandboxagent.dev": { promptId: "p" } } }))).toEqual({ sessionId: "S" });
+});
+
+test("frames in sight are checked, once, and what has left it before is not", async () => {
+  const { rows, say } = world();
+  for (let i = 0; i < 120; i++) say("sent", { id: i, method: "session/list" });
+  const seen: unknown[] = [];
+  let loads = 0;
+  const violations = new Violations(async () => {
+    loads++;
+    return { check: ({ message }: { message: { id: number } }) => (seen.push(message.id), message.id % 2 ? [] : [{ path: "/x", says: "is wrong", wrong: true }]) } as unknown as Schema;
+  });
+  const all = rows.get().rows;
+  violations.want(all);
+  violations.want(all.slice(100)); // scrolled on, before the schema was loaded
+  await vi.runAllTimersAsync();
+  expect(seen).not.toContain(60);
+  expect(violations.of(all[118]!)).toHaveLength(1);
+  expect(violations.of(all[119]!)).toEqual([]);
+  expect(violations.of(all[60]!)).toBeUndefined();
+  const before = seen.length;
+  violations.want(all.slice(100));
+  await vi.runAllTimersAsync();
+  expect([seen.length, loads]).toEqual([before, 1]);
+});
+
+test("without its schema nothing is checked, and the page says why", async () => {
+  const { rows, say } = world();
+  say("sent", { id: 1, method: "session/list" });
+  const violations = new Violations(() => Promise.reject(new Error("offline")));
+  violations.want(rows.get().rows);
+  await vi.runAllTimersAsync();
+  expect(violations.problem).toContain("offline");
+  expect(violations.of(rows.get().rows[0]!)).toBeUndefined();
 });

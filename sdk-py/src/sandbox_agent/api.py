@@ -89,9 +89,9 @@ class Api:
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))
 
-    async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000) -> EventPage:
-        """One page of a session's log."""
-        return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit}))
+    async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000, acp: Literal[1, 2] = 1) -> EventPage:
+        """One page of a session's log, in a version of ACP. In version 2 several events may have one number."""
+        return cast(EventPage, await self._json("GET", f"v2/sessions/{segment(session_id)}/events", {"after": after, "limit": limit, "acp": acp}))
 
     async def session_transcript(
         self, session_id: str, *, format: Literal["markdown", "html", "jsonl", "handover"] = "markdown", redact: Sequence[str] = (), thoughts: bool = False, keep_secrets: bool = False
@@ -99,6 +99,10 @@ class Api:
         """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
         query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
         return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
+
+    async def session_raw(self, session_id: str) -> str:
+        """What was recorded of a session with `include_raw`, in the agent's own language: a JSON object on each line."""
+        return (await self._request("GET", f"v2/sessions/{segment(session_id)}/raw")).text
 
     async def export_session(self, session_id: str, *, redact: Sequence[str] = (), keep_secrets: bool = False, workspace: bool = False) -> AsyncIterator[bytes]:
         """All of a session in one file, as it comes, for `import_session` of another gateway.

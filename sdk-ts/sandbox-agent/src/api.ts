@@ -3,6 +3,7 @@ import type { components, paths } from "./api.gen.js";
 import { Files, type FileContent } from "./files.js";
 import { Processes, type ProcessesOptions } from "./processes.js";
 import { readEvents } from "./stream.js";
+import type { AcpVersion } from "./versions.js";
 
 type Schemas = components["schemas"];
 export type Agent = Schemas["Agent"];
@@ -115,7 +116,8 @@ export class Api {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}`, {}, options);
   }
 
-  sessionEvents(id: string, query: { after?: number; limit?: number } = {}, options?: RequestOptions): Promise<Schemas["EventPage"]> {
+  /** A page of a session's events; with `acp: 2` as version 2 of ACP tells them, where several may have one number. */
+  sessionEvents(id: string, query: { after?: number; limit?: number; acp?: AcpVersion } = {}, options?: RequestOptions): Promise<Schemas["EventPage"]> {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}/events`, query, options);
   }
 
@@ -126,6 +128,11 @@ export class Api {
     options?: RequestOptions,
   ): Promise<string> {
     return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
+  }
+
+  /** What was recorded of a session with `includeRaw`, in the agent's own language: a JSON object on each line. */
+  async sessionRaw(id: string, options?: RequestOptions): Promise<string> {
+    return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/raw`, {}, options)).text();
   }
 
   /**

@@ -7,7 +7,6 @@ import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
 import { Listeners } from "./events.js";
 import type { Files } from "./files.js";
 import { ENDED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionStorage, type Unparsed } from "./extensions.js";
-import { speakFirst } from "./first.js";
 import { metaOf, withMeta, type NewSessionParams, type OpenSessionParams } from "./meta.js";
 import { Position } from "./position.js";
 import type { Processes } from "./processes.js";
@@ -217,7 +216,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     const options = this.#streamOptions();
     const protocols = options.transport === "websocket" && !o.WebSocket ? await this.api.protocols() : undefined;
     let live: Connection<V> | undefined;
-    const speak = (this.acpVersion === 2 ? (await import("./second.js")).speakSecond : speakFirst) as unknown as Speak<V>;
+    const speak = (this.acpVersion === 2 ? (await import("./second.js")).speakSecond : (await import("./first.js")).speakFirst) as unknown as Speak<V>;
     const connection = (live = await open(this.acpVersion, speak, this.#url, protocols ? { ...options, protocols, headers: {} } : options, {
       ...(o.clientInfo ?? { name: "sandbox-agent-sdk", version: "0.1.0" }),
       agent: o.agent,
