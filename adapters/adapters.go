@@ -178,6 +178,17 @@ type Options struct {
 	// Env is added to the environment of what is started, NAME=value.
 	Env         []string
 	Credentials Credentials
+	// Tap is told of what passes between the adapter and the agent's program; may be nil.
+	Tap Tap
+}
+
+// Tap is told of each line that goes to an agent's program, and of each that comes from it,
+// in the agent's own language and in the order of the wire: of an agent that is asked over
+// HTTP, a line is a request, an answer or an event. Its methods are safe for concurrent use,
+// do not wait, and do not keep the line.
+type Tap interface {
+	ToAgent(line []byte)
+	FromAgent(line []byte)
 }
 
 // Adapter opens connections to one kind of agent. Its methods are safe for

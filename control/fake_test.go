@@ -2,7 +2,9 @@ package control
 
 import (
 	"context"
+	"io"
 	"iter"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ type fake struct {
 	changes  func(ctx context.Context, after uint64) iter.Seq2[runtime.SessionChange, error]
 	events   func(after uint64, limit int) ([]runtime.Event, bool, error)
 	follow   func(ctx context.Context, after uint64) iter.Seq2[runtime.Event, error]
+	raw      string
 	closed   func(id string) error
 	deleted  func(id string) error
 	ready    error
@@ -78,6 +81,16 @@ func (f *fake) RaisedEvents(ctx context.Context, id string, after uint64, limit 
 		events[i].Message = []byte(`{"jsonrpc":"2.0","method":"two"}`)
 	}
 	return events, more, err
+}
+
+func (f *fake) Raw(_ context.Context, id string) (io.ReadCloser, error) {
+	if _, err := f.Session(id); err != nil {
+		return nil, err
+	}
+	if f.raw == "" {
+		return nil, problem.New(problem.NotFound, "nothing was recorded")
+	}
+	return io.NopCloser(strings.NewReader(f.raw)), nil
 }
 
 func (f *fake) FollowEvents(ctx context.Context, _ string, after uint64) iter.Seq2[runtime.Event, error] {

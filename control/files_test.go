@@ -29,7 +29,7 @@ import (
 )
 
 func init() {
-	for _, media := range []string{"application/x-tar", "text/x-diff"} {
+	for _, media := range []string{"application/x-tar", "application/x-ndjson", "text/x-diff"} {
 		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
 	}
 }

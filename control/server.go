@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"io"
 	iofs "io/fs"
 	"iter"
 	"log/slog"
@@ -24,6 +25,7 @@ type Sessions interface {
 	Session(id string) (runtime.SessionInfo, error)
 	Events(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
 	RaisedEvents(ctx context.Context, id string, after uint64, limit int) (events []runtime.Event, hasMore bool, err error)
+	Raw(ctx context.Context, id string) (io.ReadCloser, error)
 	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
 	CloseSession(ctx context.Context, id string) error
 	DeleteSession(ctx context.Context, id string) error
@@ -167,6 +169,7 @@ func (s *Server) routes() *echo.Echo {
 	e.DELETE("/v2/sessions/:id", s.deleteSession)
 	e.POST("/v2/sessions/:id/close", s.closeSession)
 	get("/v2/sessions/:id/events", s.getEvents)
+	get("/v2/sessions/:id/raw", s.getRaw)
 	get("/v2/sessions/:id/transcript", s.getTranscript)
 	e.GET("/v2/sessions/:id/export", s.travel(s.exportSession))
 	e.POST("/v2/sessions/:id/export", s.travel(s.exportSession))

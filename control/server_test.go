@@ -132,6 +132,7 @@ func TestAPI_Answers(t *testing.T) {
 			}
 			return []runtime.Event{event(after + 1), event(after + 2)}, limit == 2, nil
 		},
+		raw:     `{"from":"agent","line":"<x>"}` + "\n",
 		closed:  func(id string) error { calls = append(calls, "close "+id); return nil },
 		deleted: func(id string) error { calls = append(calls, "delete "+id); return nil },
 	}
@@ -163,6 +164,8 @@ func TestAPI_Answers(t *testing.T) {
 		{"GET", "/v2/sessions/s1/events?after=-1", "after", 400, "invalid_request"},
 		{"GET", "/v2/sessions/s1/events?after=99", "", 410, "events_expired"},
 		{"GET", "/v2/sessions/nope/events", "", 404, "session_not_found"},
+		{"GET", "/v2/sessions/s1/raw", "", 200, `{"from":"agent","line":"<x>"}`},
+		{"GET", "/v2/sessions/nope/raw", "", 404, "session_not_found"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.method+" "+tt.target, func(t *testing.T) {

@@ -50,6 +50,7 @@ var parity = map[string]reach{
 	"followSessions":       {"sessions watch", "api.followSessions", "Client.FollowSessions", "sessions"},
 	"getSession":           {"sessions show", "api.session", "Client.Session", "resume"},
 	"getSessionEvents":     {"sessions events", "api.sessionEvents", "Client.FollowEvents", "migration"},
+	"getSessionRaw":        {"sessions raw", "api.sessionRaw", "Client.Raw", "sessions"},
 	"getSessionTranscript": {"sessions show", "api.sessionTranscript", "Client.Transcript", "sessions"},
 	"exportSession":        {"sessions export", "api.exportSession", "Client.ExportSession", "travel"},
 	"exportSessionLacking": {"teleport", "- teleport is for gateways of one's own; a file for others is exportSession's", "Client.ExportSession", "travel"},
@@ -90,7 +91,7 @@ var parity = map[string]reach{
 // named are words of pages for paths that they write differently.
 var named = map[string]string{
 	"closeSession": "session/close", "deleteSession": "session/delete", "getSession": "GET /v2/sessions/ID",
-	"copyEntry": "`/copy`", "getGitDiff": "`/git/diff`", "getSessionEvents": "/v2/sessions/{id}/events",
+	"copyEntry": "`/copy`", "getGitDiff": "`/git/diff`", "getSessionEvents": "/v2/sessions/{id}/events", "getSessionRaw": "/v2/sessions/{id}/raw",
 }
 
 func TestParity(t *testing.T) {

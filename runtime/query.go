@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"path/filepath"
@@ -24,6 +25,23 @@ func (r *Runtime) Session(id string) (SessionInfo, error) {
 		return SessionInfo{}, noSession(id)
 	}
 	return s.Info(), nil
+}
+
+// Raw returns what was recorded of what a session's agent and the gateway said to each other, in
+// the agent's own language: lines of JSON, the oldest first. The caller closes it.
+func (r *Runtime) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, noSession(id)
+	}
+	raw, err := s.Raw(ctx)
+	if err != nil {
+		return nil, problem.Wrap(problem.Unavailable, err, "the recording of session %s cannot be read", id)
+	}
+	if raw == nil {
+		return nil, problem.New(problem.NotFound, `nothing was recorded of the traffic of session %s: make or load it with _meta["%s"].includeRaw true`, id, acp.MetaKey).With("sessionId", id)
+	}
+	return raw, nil
 }
 
 // event is a log entry as the API shows it. It shares no memory with the log.

@@ -56,6 +56,7 @@ type Manifest struct {
 const (
 	TravelRecord = "session/record.json"
 	TravelLog    = "session/log/"
+	TravelRaw    = "session/raw.ndjson"
 	TravelAgent  = "agent/"
 )
 
@@ -169,6 +170,11 @@ func (r *Runtime) ExportSession(ctx context.Context, id string, d *Departure) er
 	}
 	if !d.WithoutLog {
 		if err := putLog(ctx, s, m.LastSeq, d); err != nil {
+			return err
+		}
+	}
+	if !d.WithoutLog {
+		if err := putRaw(ctx, s, d); err != nil {
 			return err
 		}
 	}
@@ -313,6 +319,16 @@ func putLog(ctx context.Context, s *session.Session, last uint64, d *Departure) 
 		}
 	}
 	return flush()
+}
+
+// putRaw puts what was recorded of the agent's traffic, if anything was.
+func putRaw(ctx context.Context, s *session.Session, d *Departure) error {
+	raw, err := s.Raw(ctx)
+	if err != nil || raw == nil {
+		return err
+	}
+	defer func() { _ = raw.Close() }()
+	return d.Put(TravelRaw, &editedLines{r: bufio.NewReaderSize(raw, 256<<10), json: func(b []byte) []byte { return cleanJSON(b, d.Clean) }, text: d.Clean})
 }
 
 // withoutValues takes the values of variables and headers out of what a client has sent.
@@ -465,8 +481,13 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 		return Imported{}, err
 	}
 	defer done()
+	raw, err := rawOf(files)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer raw.Close()
 	s, leftOut, err := r.sessions.Import(session.Arrival{
-		ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Stage: stage,
+		Raw: raw.Reader, ID: m.SessionID, Record: record, Next: next, Cwd: cwd, Paths: move, Trusted: o.Trusted, Closed: o.Closed, Replace: o.Replace, Kept: o.Kept, Stage: stage,
 		Place: func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error) {
 			if nativeID != m.AgentSessionID {
 				return nil, problem.New(problem.ArchiveRefused, "the session's record and the manifest name different sessions of the agent")
@@ -482,6 +503,31 @@ func (r *Runtime) ImportSession(ctx context.Context, m Manifest, dir string, o I
 	slices.Sort(leftOut)
 	r.log.Info("session imported", "session", s.ID(), "agent", m.Agent, "from", m.Gateway)
 	return Imported{Session: s.Info(), LeftOut: slices.Compact(append([]string{}, leftOut...))}, nil
+}
+
+// recorded is a file that may be none.
+type recorded struct {
+	io.Reader // nil for none
+	file      fs.File
+}
+
+// Close closes the file, if there is one.
+func (r recorded) Close() {
+	if r.file != nil {
+		_ = r.file.Close()
+	}
+}
+
+// rawOf opens what was recorded of the agent's traffic, if anything was.
+func rawOf(files fs.FS) (recorded, error) {
+	f, err := files.Open(TravelRaw)
+	if errors.Is(err, fs.ErrNotExist) {
+		return recorded{}, nil
+	}
+	if err != nil {
+		return recorded{}, problem.Wrap(problem.ArchiveRefused, err, "what was recorded of the agent's traffic cannot be read")
+	}
+	return recorded{f, f}, nil
 }
 
 // movement is what the paths of the other machine are here.

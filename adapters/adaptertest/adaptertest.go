@@ -126,6 +126,7 @@ var contracts = []contract{
 	{"garbage-line-survived", []string{"Garbage", "Say"}, (*suite).garbageLineSurvived},
 	{"10-MiB-message", []string{"Echo", "Say"}, (*suite).largeMessage},
 	{"meta-preserved", []string{"Say"}, (*suite).metaPreserved},
+	{"tap-hears-both", []string{"Say"}, (*suite).tapHearsBoth},
 	{"concurrent-writes", nil, (*suite).concurrentWrites},
 	{"two-sessions-interleave", []string{"Run", "Say"}, (*suite).twoSessionsInterleave},
 	{"load", []string{"Say"}, (*suite).load},

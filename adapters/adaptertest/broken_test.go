@@ -205,6 +205,8 @@ var broken = []struct {
 	{"10-MiB-message", "cut", func(f *fake) {
 		f.prompts["echo"] = func(c *fakeConn, p *fakeTurn) { says(p.text[:len(p.text)-1])(c, p) }
 	}},
+	{"tap-hears-both", "nothing", func(f *fake) { f.deaf = true }},
+	{"tap-hears-both", "one side", func(f *fake) { f.mute = true }},
 	{"meta-preserved", "dropped", func(f *fake) {
 		f.prompts["say"] = func(c *fakeConn, p *fakeTurn) {
 			p.meta = nil

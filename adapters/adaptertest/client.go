@@ -39,6 +39,7 @@ type client struct {
 	cwd  string
 	rec  *acptest.Recorder
 	two  *acptest.Validator // of frames that are for clients of version 2
+	tap  *tap
 
 	work   sync.WaitGroup // the reader, and calls of the Conn
 	closed sync.Once
@@ -98,7 +99,7 @@ func (s *suite) drop(t testing.TB) {
 func (s *suite) openWith(t, owner testing.TB, stateDir, cwd string) *client {
 	t.Helper()
 	c := &client{
-		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner), two: acptest.NewFor(owner, 2),
+		s: s, ctx: context.WithoutCancel(owner.Context()), cwd: cwd, rec: acptest.NewRecorder(owner), two: acptest.NewFor(owner, 2), tap: &tap{},
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	c.use(t)
@@ -106,7 +107,7 @@ func (s *suite) openWith(t, owner testing.TB, stateDir, cwd string) *client {
 		c.cwd = s.Cwd
 	}
 	o := s.Options
-	o.StateDir, o.Logger = stateDir, discard
+	o.StateDir, o.Logger, o.Tap = stateDir, discard, c.tap
 	// Nothing ends it before the connection's end, so that only the contract about it
 	// depends on what its end does.
 	ctx, bound := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -34,6 +34,8 @@ type fake struct {
 	behind  func(c *fakeConn, p *fakeTurn, option string) // an answer behind the end of its turn
 	serve   func(command string)                          // starts an MCP server and waits for its end
 	left    func(c *fakeConn, session string, open []string)
+	deaf    bool // its tap is told of nothing
+	mute    bool // its tap is not told of what comes from the agent
 
 	release  chan struct{} // closed when the test is over
 	mu       sync.Mutex
@@ -62,16 +64,17 @@ func (f *fake) Info() adapters.Info {
 	return adapters.Info{ID: "fake", Name: "Fake", Features: row}
 }
 
-func (f *fake) Open(ctx context.Context, _ adapters.Options) (acp.Conn, error) {
+func (f *fake) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 	if err := f.open(ctx); err != nil {
 		return nil, err
 	}
-	return &fakeConn{fake: f, opened: ctx, wake: make(chan struct{}, 1), turns: map[string]*fakeTurn{}, asks: map[acp.ID]*fakeTurn{}}, nil
+	return &fakeConn{fake: f, tap: o.Tap, opened: ctx, wake: make(chan struct{}, 1), turns: map[string]*fakeTurn{}, asks: map[acp.ID]*fakeTurn{}}, nil
 }
 
 // fakeConn is a connection and the agent's process in one.
 type fakeConn struct {
 	*fake
+	tap    adapters.Tap
 	opened context.Context // Open's, which a broken adapter looks at
 
 	mu     sync.Mutex
@@ -103,6 +106,9 @@ func (c *fakeConn) Read(context.Context) (acp.Message, error) {
 			m := c.out[0]
 			c.out = c.out[1:]
 			c.mu.Unlock()
+			if !c.deaf && !c.mute {
+				c.tap.FromAgent(m.Frame())
+			}
 			return m, nil
 		}
 		end := c.end
@@ -124,6 +130,9 @@ func (c *fakeConn) Write(_ context.Context, m acp.Message) error {
 		return err
 	}
 	m = m.Clone()
+	if !c.deaf {
+		c.tap.ToAgent(m.Frame())
+	}
 	switch do, known := c.methods[m.Method()]; {
 	case m.IsResponse():
 		p := c.asks[m.ID()]

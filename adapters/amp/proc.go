@@ -65,7 +65,7 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 		<-old.ended
 	}
 	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.facts.version))
-	child, err := bridge.Start(ctx, process.Spec{Path: s.a.o.Program.Path, Args: args, Dir: s.cwd, Env: s.a.environ()})
+	child, err := bridge.Start(ctx, process.Spec{Path: s.a.o.Program.Path, Args: args, Dir: s.cwd, Env: s.a.environ()}, s.a.o.Tap)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (s *session) start(ctx context.Context, l *launch, args ...string) (_ *gree
 	l.args = append(l.args, args...)
 	s.child, err = bridge.Start(ctx, process.Spec{
 		Path: s.a.o.Program.Path, Args: slices.Concat(s.a.o.Program.Args, l.args), Dir: s.cwd, Env: s.a.environ(),
-	})
+	}, s.a.o.Tap)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func (a *agent) start(ctx context.Context) (_ *server, err error) {
 	}
 	probed := make(chan error, 1)
 	s.work.Go(func() { probed <- a.probe(ctx, env) })
-	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env})
+	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env}, a.o.Tap)
 	if err != nil {
 		s.work.Wait()
 		return nil, err

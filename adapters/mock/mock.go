@@ -49,5 +49,5 @@ func (a Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error)
 	if o.StateDir != "" {
 		args = append(args, "--state-dir", o.StateDir)
 	}
-	return native.Open(ctx, native.Command{Path: program, Args: args, Env: o.Env})
+	return native.Open(ctx, native.Command{Path: program, Args: args, Env: o.Env, Tap: o.Tap})
 }

@@ -26,6 +26,7 @@ type Command struct {
 	Args []string // without the program's name
 	Env  []string // added to the gateway's environment
 	Dir  string
+	Tap  adapters.Tap // is told of what passes; may be nil
 }
 
 // Spec describes an agent whose program an installer finds.
@@ -123,7 +124,7 @@ func (a *Agent) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 		c.Args = append(c.Args, a.spec.More...)
 		c.Env = append(slices.Clone(a.spec.Env), o.Program.Env...)
 	}
-	c.Env = append(slices.Clip(c.Env), o.Env...)
+	c.Env, c.Tap = append(slices.Clip(c.Env), o.Env...), o.Tap
 	for _, k := range []struct{ name, value string }{
 		{a.spec.Keys.APIKey, o.Credentials.APIKey}, {a.spec.Keys.OAuthToken, o.Credentials.OAuthToken}, {a.spec.Keys.BaseURL, o.Credentials.BaseURL},
 	} {
@@ -169,13 +170,14 @@ func start(ctx context.Context, c Command) (*conn, error) {
 	}
 	lines := ndjson.New(p.Stdout, p, p.Stdout.Close, 0)
 	lines.Waiting(p.Waiting)
-	return &conn{Conn: lines, proc: p}, nil
+	return &conn{Conn: lines, proc: p, tap: c.Tap}, nil
 }
 
 // conn is an ACP connection with a process behind it.
 type conn struct {
 	*ndjson.Conn
 	proc *process.Process
+	tap  adapters.Tap // may be nil
 
 	prompts sync.Map // where in its input a session's last prompt begins: by session
 }
@@ -196,6 +198,9 @@ func (c *conn) Write(ctx context.Context, m acp.Message) error {
 		c.prompts.Store(m.Session(), c.proc.Written())
 	case acp.MethodSessionClose, acp.MethodSessionDelete:
 		c.prompts.Delete(m.Session())
+	}
+	if c.tap != nil {
+		c.tap.ToAgent(m.Frame())
 	}
 	return c.Conn.Write(ctx, m)
 }
@@ -220,6 +225,9 @@ func (c *conn) Stderr() adapters.Stderr {
 func (c *conn) Read(ctx context.Context) (acp.Message, error) {
 	m, err := c.Conn.Read(ctx)
 	if err == nil {
+		if c.tap != nil {
+			c.tap.FromAgent(m.Frame())
+		}
 		return m, nil
 	}
 	if ctx.Err() != nil {

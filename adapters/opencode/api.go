@@ -80,12 +80,13 @@ func (s *server) send(ctx context.Context, method, path string, body, result any
 func (s *server) sendBy(way *http.Client, ctx context.Context, method, path string, body, result any) error {
 	what := method + " " + strings.SplitN(path, "?", 2)[0]
 	var content io.Reader
+	var sent []byte
 	if body != nil {
-		b, err := schema.Encode(body)
-		if err != nil {
+		var err error
+		if sent, err = schema.Encode(body); err != nil {
 			return fmt.Errorf("encode %s: %w", what, err)
 		}
-		content = bytes.NewReader(b)
+		content = bytes.NewReader(sent)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, s.base+path, content)
 	if err != nil {
@@ -95,6 +96,7 @@ func (s *server) sendBy(way *http.Client, ctx context.Context, method, path stri
 		r.Header.Set("Content-Type", "application/json")
 	}
 	r.SetBasicAuth(user, s.pass)
+	s.toServer(method, path, sent)
 	resp, err := way.Do(r)
 	if err != nil {
 		return s.broken(ctx, what, err)
@@ -104,6 +106,7 @@ func (s *server) sendBy(way *http.Client, ctx context.Context, method, path stri
 	if err != nil {
 		return s.broken(ctx, what, err)
 	}
+	s.fromServer(fmt.Sprintf("%d %s %s", resp.StatusCode, method, path), b)
 	if len(b) > maxBody {
 		return fmt.Errorf("opencode answers %s with more than %d bytes", what, maxBody)
 	}
@@ -123,6 +126,27 @@ func (s *server) sendBy(way *http.Client, ctx context.Context, method, path stri
 		return fmt.Errorf("read opencode's answer to %s: %w", what, err)
 	}
 	return nil
+}
+
+// toServer and fromServer tell the tap of a request, and of an answer or an event, as one
+// line each.
+func (s *server) toServer(method, path string, body []byte) {
+	if tap := s.a.o.Tap; tap != nil {
+		tap.ToAgent(line(method+" "+path, body))
+	}
+}
+
+func (s *server) fromServer(what string, body []byte) {
+	if tap := s.a.o.Tap; tap != nil {
+		tap.FromAgent(line(what, body))
+	}
+}
+
+func line(what string, body []byte) []byte {
+	if body = bytes.TrimSpace(body); len(body) == 0 {
+		return []byte(what)
+	}
+	return append([]byte(what+" "), body...)
 }
 
 // broken explains a connection that broke.

@@ -120,7 +120,7 @@ func (a *agent) startOnce(ctx context.Context, k kind) (*server, error) {
 		env = append(env, set...)
 	}
 	// Sessions name their directories; this one is for requests that do not.
-	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env, Dir: "/"})
+	s.child, err = bridge.Start(ctx, process.Spec{Path: a.o.Program.Path, Args: args, Env: env, Dir: "/"}, a.o.Tap)
 	if err != nil {
 		s.clean()
 		s.stop()

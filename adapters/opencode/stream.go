@@ -63,6 +63,7 @@ func (s *server) read(begun func()) error {
 		return fmt.Errorf("open the stream of events: %w", err)
 	}
 	r.SetBasicAuth(user, s.pass)
+	s.toServer(r.Method, r.URL.Path, nil)
 	resp, err := s.http.Do(r)
 	if err != nil {
 		return fmt.Errorf("open the stream of events: %w", err)
@@ -79,6 +80,7 @@ func (s *server) read(begun func()) error {
 		if err != nil {
 			return errors.Join(context.Cause(ctx), fmt.Errorf("read the stream of events: %w", err))
 		}
+		s.fromServer("event", frame.Data)
 		e, err := parse(frame.Data)
 		switch {
 		case err != nil:

@@ -47,8 +47,8 @@ type call struct {
 }
 
 // startProgram starts Pi. ctx bounds only the start of the process.
-func startProgram(ctx context.Context, spec process.Spec, p *program) error {
-	child, err := bridge.Start(ctx, spec)
+func startProgram(ctx context.Context, spec process.Spec, tap adapters.Tap, p *program) error {
+	child, err := bridge.Start(ctx, spec, tap)
 	if err != nil {
 		return err
 	}

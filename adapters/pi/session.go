@@ -118,7 +118,7 @@ func (s *session) run(ctx context.Context, args ...string) (*greeting, error) {
 	p.take = func(e *event) { s.take(p, e) }
 	err = startProgram(ctx, process.Spec{
 		Path: s.a.o.Program.Path, Args: slices.Concat(s.a.o.Program.Args, all, args), Dir: s.cwd, Env: s.a.environ(),
-	}, p)
+	}, s.a.o.Tap, p)
 	if err != nil {
 		return nil, err
 	}

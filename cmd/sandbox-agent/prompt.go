@@ -61,6 +61,7 @@ of that version: the last is the state_update that ends the turn.`,
 			&cli.StringFlag{Name: "mode", Usage: "mode to use"},
 			&cli.StringFlag{Name: "permission-mode", Usage: "what the new session's agent may do by itself: default, readonly, write or bypass"},
 			&cli.StringFlag{Name: "title", Usage: "title of the new session"},
+			&cli.BoolFlag{Name: "include-raw", Usage: "record what the new session's agent and the gateway say to each other, for bug reports; see sessions raw"},
 			&cli.StringFlag{Name: "instructions", Usage: "instructions for the new session's agent, or @ and a file with them"},
 			&cli.StringSliceFlag{Name: "mcp", Usage: "MCP server of the new session, as `NAME=COMMAND LINE`, NAME=URL or a JSON object; may be repeated"},
 			&cli.StringSliceFlag{Name: "env", Usage: "variable of the new session's agent, as `NAME=VALUE`; may be repeated"},
@@ -130,7 +131,7 @@ func promptOptionsOf(c *cli.Context, std stdio) (promptOptions, error) {
 		return o, err
 	}
 	if o.session != "" {
-		for _, name := range []string{"agent", "cwd", "permission-mode", "title", "instructions", "mcp", "env"} {
+		for _, name := range []string{"agent", "cwd", "permission-mode", "title", "instructions", "include-raw", "mcp", "env"} {
 			if c.IsSet(name) {
 				return o, cmdline.Usagef(c, "--session continues a session: its %s cannot be chosen, leave out --%s", name, name)
 			}

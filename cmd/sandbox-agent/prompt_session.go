@@ -35,6 +35,9 @@ func sessionOptionsOf(c *cli.Context) (sessionOptions, error) {
 	if title := c.String("title"); title != "" {
 		o.own["title"] = title
 	}
+	if c.Bool("include-raw") {
+		o.own["includeRaw"] = true
+	}
 	if text := c.String("instructions"); text != "" {
 		if file, ok := strings.CutPrefix(text, "@"); ok {
 			b, err := os.ReadFile(file)

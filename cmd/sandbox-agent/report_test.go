@@ -112,3 +112,48 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// What an agent and the gateway said to each other is printed, is in the report, and travels.
+func TestSessionsRaw(t *testing.T) {
+	url, _ := start(t, "--data-dir", t.TempDir())
+	t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+	_, _, errOut := tool(t, "", "prompt", "--agent", "mock", "--include-raw", "echo the word is heron")
+	id := sessionIn(errOut)
+	raw := func() string {
+		t.Helper()
+		code, out, errOut := tool(t, "", "sessions", "raw", id)
+		if code != cmdline.ExitOK || !strings.Contains(out, `\"session/prompt\"`) || !strings.Contains(out, `"from":"agent"`) {
+			t.Errorf("exit %d, %s%s", code, out, errOut)
+		}
+		return out
+	}
+	if out := raw(); !strings.Contains(out, "the word is heron") {
+		t.Error(out)
+	}
+	_, out, _ := tool(t, "", "sessions", "report", id, "-o", "-", "--redact", "her.n")
+	parts := unpackedReport(t, strings.NewReader(out), id+"-report")
+	if part := string(parts["raw.ndjson"]); !strings.Contains(part, "the word is [removed]") || strings.Contains(part, "heron") || strings.Contains(part, `"error"`) {
+		t.Errorf("the report: %s", part)
+	}
+	_, out, _ = tool(t, "", "sessions", "report", id, "-o", "-", "--events", "0")
+	if none := unpackedReport(t, strings.NewReader(out), id+"-report"); none["raw.ndjson"] != nil {
+		t.Errorf("--events 0: %s", none["raw.ndjson"])
+	}
+
+	file := filepath.Join(t.TempDir(), "session")
+	for _, args := range [][]string{
+		{"export", id, "-o", file, "--redact", "her.n"}, {"delete", id}, {"import", file},
+	} {
+		if code, out, errOut := tool(t, "", append([]string{"sessions"}, args...)...); code != cmdline.ExitOK {
+			t.Fatalf("%v: exit %d, %s%s", args, code, out, errOut)
+		}
+	}
+	if out := raw(); !strings.Contains(out, "the word is [removed]") || strings.Contains(out, "heron") {
+		t.Error(out)
+	}
+
+	_, _, errOut = tool(t, "", "prompt", "--agent", "mock", "echo nothing is recorded")
+	if code, out, errOut := tool(t, "", "sessions", "raw", sessionIn(errOut)); code != cmdline.ExitNotFound || out != "" || !strings.Contains(errOut, "includeRaw") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+}

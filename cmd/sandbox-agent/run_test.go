@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,8 +77,11 @@ func start(t *testing.T, args ...string) (url string, log *screen) {
 	ctx, cancel := context.WithCancel(context.Background())
 	log = newScreen()
 	done := make(chan int, 1)
+	if !slices.Contains(args, "--data-dir") {
+		args = append(args, "--ephemeral")
+	}
 	go func() {
-		done <- run(ctx, append([]string{"server", "--port", "0", "--ephemeral"}, args...), stdio{in: strings.NewReader(""), out: io.Discard, err: log})
+		done <- run(ctx, append([]string{"server", "--port", "0"}, args...), stdio{in: strings.NewReader(""), out: io.Discard, err: log})
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -12,6 +12,7 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsListCommand(std),
 			sessionsShowCommand(std),
 			sessionsEventsCommand(std),
+			sessionsRawCommand(std),
 			sessionsWatchCommand(std),
 			sessionsCloseCommand(std),
 			sessionsTerminateCommand(std),

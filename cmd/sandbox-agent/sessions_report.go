@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/control/client"
@@ -30,9 +32,10 @@ func sessionsReportCommand(std stdio) *cli.Command {
 		Usage:     "write one file about a session, to send along with a bug report",
 		ArgsUsage: "SESSION",
 		Description: "The file is a tar.gz with the versions of everything, what the doctor finds, the session,\n" +
-			"its agent with the end of what it wrote to its standard error, and the session's newest\n" +
-			"events. What looks like a key is taken out, and what --redact names. Prompts and answers are\n" +
-			"in the events: read the file before you send it, or leave them out with --events 0.",
+			"its agent with the end of what it wrote to its standard error, the session's newest events,\n" +
+			"and what was recorded of the agent's own traffic, if anything was. What looks like a key is\n" +
+			"taken out, and what --redact names. Prompts and answers are in the events and the traffic:\n" +
+			"read the file before you send it, or leave both out with --events 0.",
 		Flags: targetFlags(
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE`, - is the standard output (default: SESSION-report.tar.gz)"},
 			&cli.IntFlag{Name: "events", Usage: "so many of the newest events", Value: 500},
@@ -105,6 +108,7 @@ func (r *report) collect(ctx context.Context, events int) error {
 	if events > 0 {
 		newest, err := newestEvents(ctx, r.api, info, events)
 		r.events(newest, err)
+		r.raw(ctx)
 	}
 	return context.Cause(ctx)
 }
@@ -161,6 +165,28 @@ func (r *report) events(all []runtime.Event, failed error) {
 	r.put("events.ndjson", lines)
 }
 
+// raw puts what was recorded of the agent's traffic in a part, if anything was.
+func (r *report) raw(ctx context.Context) {
+	body, err := r.api.Raw(ctx, r.session)
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.NotFound {
+		return
+	}
+	var lines []byte
+	if err == nil {
+		defer body.Close()
+		in := bufio.NewReader(body)
+		for err == nil {
+			var line []byte
+			line, err = in.ReadBytes('\n')
+			lines = append(lines, r.cleaned(line)...)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		lines = append(append(lines, rawjson.Object{}.String("error", r.clean(err.Error())).End()...), '\n')
+	}
+	r.put("raw.ndjson", lines)
+}
+
 func (r *report) cleaned(b []byte) []byte {
 	return rawjson.EditStrings(b, func(_, text string) []rawjson.Edit {
 		if with := r.clean(text); with != text {
@@ -183,6 +209,8 @@ session.json   the session as the gateway tells of it
 agent.json     its agent: how it was installed, its processes, the end of their standard error
 doctor.json    what was checked on the gateway's machine
 events.ndjson  the session's newest events, one a line; prompts and answers are among them
+raw.ndjson     what the agent and the gateway said to each other in the agent's own language, if
+               that was recorded; prompts and answers are among it
 
 What looked like a key was replaced by %s.
 `

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,10 @@ func (s *sessions) Session(id string) (runtime.SessionInfo, error) {
 		return runtime.SessionInfo{}, problem.New(problem.SessionNotFound, "there is no session %q", id).With("sessionId", id)
 	}
 	return s.info(), nil
+}
+
+func (s *sessions) Raw(_ context.Context, id string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("raw of " + id)), nil
 }
 
 func (s *sessions) Events(_ context.Context, _ string, after uint64, limit int) ([]runtime.Event, bool, error) {
@@ -152,6 +157,13 @@ func TestClient_Calls(t *testing.T) {
 	check("events", client.EventPage{Events: []runtime.Event{fake.event(2)}, HasMore: true}, events, err)
 	raised, err := c.RaisedEvents(ctx, id, 1, 1)
 	check("events of version 2", `{"jsonrpc":"2.0","method":"two"}`, string(raised.Events[0].Message), err)
+	raw, err := c.Raw(ctx, id)
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(raw)
+		check("raw", "raw of "+id, string(text), errors.Join(err, raw.Close()))
+	}
+	check("raw", true, raw != nil, err)
 	err = errors.Join(c.CloseSession(ctx, id), c.DeleteSession(ctx, id))
 	check("close and delete", []string{"close " + id, "delete " + id}, fake.called, err)
 	if doc, err := c.OpenAPI(ctx); err != nil || len(doc) < 1000 {

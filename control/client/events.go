@@ -71,6 +71,16 @@ func (c *Client) Transcript(ctx context.Context, id string, o TranscriptOptions)
 	return resp.Body, nil
 }
 
+// Raw returns what was recorded of what a session's agent and the gateway said to each other, in
+// the agent's own language: a JSON object on each line. The caller closes it.
+func (c *Client) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v2", "sessions", id, "raw"}, accept: "*/*"})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // FollowEvents yields the events of a session that follow after, and then those
 // that come. It ends without an error when the server ends the stream; a pair
 // with an error is the last.

@@ -90,6 +90,14 @@ func operations() map[string][]operation {
 				},
 				responses: one(200, events), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.EventsExpired},
 			},
+			{
+				method: get, path: "/v2/sessions/{id}/raw", id: "getSessionRaw", summary: "What a session's agent and the gateway said to each other",
+				description: `Of a session that was made or loaded with includeRaw in _meta["sandboxagent.dev"], in the agent's own language. Each line is a JSON object with time, from (gateway or agent) and line, which is cut where cutBytes says how much. A line with goneBytes says that so much of the beginning is not there any more, one with leftOut that so much came faster than it was written. What looks like a key was taken out.`,
+				params:      []*openapi3.Parameter{session},
+				responses: one(200, openapi3.NewResponse().WithDescription("The newest 8 to 16 MiB.").
+					WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{"application/x-ndjson"}))),
+				problems: []problem.Kind{problem.SessionNotFound, problem.NotFound, problem.TooManyRequests, problem.Unavailable},
+			},
 			transcriptOperation(session),
 			exportOperation(session),
 			exportLackingOperation(session),

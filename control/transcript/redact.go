@@ -3,50 +3,24 @@ package transcript
 import (
 	"fmt"
 	"regexp"
-	"slices"
-	"strings"
-	"sync"
+
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // Removed stands where something was taken out.
-const Removed = "[removed]"
+const Removed = secret.Removed
 
 // MaxPatterns bounds how many patterns one transcript is made with.
 const MaxPatterns = 32
 
-// secret is a form that keys have. What one of them takes out without need is an unlucky
-// word in a transcript; what they miss is a key on a public page.
-type secret struct {
-	part string // of each text that matches: to look for it is much faster; "" for none
-	re   *regexp.Regexp
-}
-
-// secrets are made when they are first used.
-var secrets = sync.OnceValue(func() []secret {
-	return []secret{
-		{"sk-", regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`)},                                         // Anthropic, OpenAI, OpenRouter
-		{"sgamp_", regexp.MustCompile(`\bsgamp_[A-Za-z0-9_-]{16,}`)},                                   // Amp
-		{"_", regexp.MustCompile(`\b(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}`)},                          // GitHub
-		{"github_pat_", regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{20,}`)},                          // GitHub
-		{"glpat-", regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`)},                                   // GitLab
-		{"npm_", regexp.MustCompile(`\bnpm_[A-Za-z0-9]{30,}`)},                                         // npm
-		{"IA", regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`)},                                      // AWS
-		{"AIza", regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`)},                                       // Google
-		{"xox", regexp.MustCompile(`\bxox[abprs]-[A-Za-z0-9-]{10,}`)},                                  // Slack
-		{"eyJ", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`)}, // JSON web tokens
-		{"PRIVATE KEY-----", regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`)},
-		{":", regexp.MustCompile(`(?i)\b(authorization: *(bearer|basic) +)[^\s"']{8,}`)},
-	}
-})
-
 // all returns what is taken out: what looks like a key, unless keepSecrets, and what the
 // patterns match.
-func all(patterns []*regexp.Regexp, keepSecrets bool) (out []secret) {
+func all(patterns []*regexp.Regexp, keepSecrets bool) (out []secret.Form) {
 	if !keepSecrets {
-		out = slices.Clone(secrets())
+		out = secret.Forms()
 	}
 	for _, re := range patterns {
-		out = append(out, secret{re: re})
+		out = append(out, secret.Form{RE: re})
 	}
 	return out
 }
@@ -77,29 +51,22 @@ func Cleaner(patterns []*regexp.Regexp, keepSecrets bool) func(text string) stri
 	if len(taken) == 0 {
 		return nil
 	}
-	return func(text string) string {
-		for _, one := range taken {
-			if strings.Contains(text, one.part) {
-				text = one.re.ReplaceAllLiteralString(text, Removed)
-			}
-		}
-		return text
-	}
+	return secret.Cleaner(taken)
 }
 
 // redactor takes secrets out of whole texts: pieces of a message may each have half
 // of one.
 type redactor struct {
-	patterns []secret
+	patterns []secret.Form
 	found    int
 }
 
 func (r *redactor) text(s string) string {
 	for _, one := range r.patterns {
-		if !strings.Contains(s, one.part) {
+		if !one.In(s) {
 			continue
 		}
-		s = one.re.ReplaceAllStringFunc(s, func(string) string {
+		s = one.RE.ReplaceAllStringFunc(s, func(string) string {
 			r.found++
 			return Removed
 		})

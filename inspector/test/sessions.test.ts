@@ -1,5 +1,5 @@
 // What can be done with sessions beside talking: forking, closing, deleting, native ones.
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { chat, connected, inaccessible, newSession, picture, settled, storyAgent, theme, World, type Page } from "./world.js";
@@ -192,6 +192,34 @@ test("a prompt of before is sent again, in a copy, and in a session that knows w
   await page.getByRole("menuitem", { name: "New session from here" }).click();
   await expect.poll(() => prompt.inputValue()).toBe("echo the first words");
   expect(await page.getByRole("list", { name: "Attachments" }).count()).toBe(0);
+});
+
+test("what the agent itself says is recorded where somebody asks for it, and saved", async () => {
+  const page = await world.open("#/sessions/new");
+  await connected(page);
+  const form = page.locator(".new-session");
+  await form.getByLabel("Agent", { exact: true }).selectOption("story");
+  await form.getByLabel("Folder", { exact: true }).fill("/tmp");
+  await form.getByLabel("First prompt").fill("hello to be recorded");
+  await form.getByText("More: title").click();
+  await form.getByLabel("Record what the agent and the gateway say to each other").check();
+  await page.waitForFunction(() => !document.querySelector(".new-session [aria-busy=true]"));
+  await form.getByRole("button", { name: "Start", exact: true }).click();
+  await log(page).getByText("text: hello to be recorded").waitFor();
+  await settled(page);
+  const menu = page.getByRole("button", { name: "What can be done with this session" });
+  await menu.click();
+  const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: /^Save the recording/ }).click()]);
+  expect(saved.suggestedFilename()).toMatch(/\.ndjson$/);
+  const lines = readFileSync(await saved.path(), "utf8").trim().split("\n").map((line) => JSON.parse(line) as object);
+  expect(JSON.stringify(lines)).toContain("hello to be recorded");
+  expect(lines.length).toBeGreaterThan(3);
+  // One that records nothing says how to.
+  await newSession(page, { agent: "story", prompt: "hello" });
+  await settled(page);
+  await menu.click();
+  await page.getByRole("menuitem", { name: /^Save the recording/ }).click();
+  await page.getByText(/nothing was recorded of the traffic/).waitFor();
 });
 
 test("the list of sessions is made wider, hidden and shown, and stays so", async () => {

@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/traffic"
 )
 
 const (
@@ -254,6 +255,10 @@ func (p *Process) open(ctx context.Context, span observe.Span) error {
 	defer cancel()
 	o := a.options(n)
 	o.Program = program
+	if n.Raw {
+		p.raw = traffic.New(n.cleaner())
+		o.Tap = p.raw
+	}
 	conn, err := a.adapter.Open(ctx, o)
 	if err != nil {
 		n.Backoff.failed()

@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/internal/secret"
 )
 
 // Needs are what an agent process is started for. Those who need the same share
@@ -20,6 +22,7 @@ type Needs struct {
 	Credentials  adapters.Credentials
 	Version      string // of the agent's program; "" for whatever is there
 	Alone        bool   // a process that nobody shares
+	Raw          bool   // what passes between it and the gateway is recorded; it is alone then
 
 	// What follows does not distinguish processes.
 
@@ -76,7 +79,23 @@ func (n *Needs) Read(meta json.RawMessage) *acp.Error {
 			return bad("isolation", `"session" for a process of its own, or "agent" for one that sessions share; it is `+string(raw))
 		}
 	}
+	if raw, ok := rawjson.Member(own, "includeRaw"); ok && string(raw) != "null" {
+		switch string(raw) {
+		case "true":
+			n.Raw, n.Alone = true, true // of nobody else's session
+		case "false":
+		default:
+			return bad("includeRaw", "true, which records what the agent and the gateway say to each other, or false; it is "+string(raw))
+		}
+	}
 	return nil
+}
+
+// cleaner returns what takes out of the agent's traffic what looks like a key, the session's
+// own credentials, and the values of variables that are called keys.
+func (n *Needs) cleaner() func(text string) string {
+	values := secret.Values(slices.Concat(os.Environ(), n.Env))
+	return secret.Cleaner(secret.Forms(), append(values, n.Credentials.APIKey, n.Credentials.OAuthToken)...)
 }
 
 // Same reports whether the two may share a process.

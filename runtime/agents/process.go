@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
+	"sandboxagent.dev/sandbox-agent/runtime/traffic"
 )
 
 // Why processes are ended, and why requests get no answer of the agent.
@@ -47,7 +48,8 @@ type Process struct {
 	// Set before started is closed.
 	err   error // why the start failed
 	conn  acp.Conn
-	init  json.RawMessage // result of initialize
+	raw   *traffic.Recording // nil when nobody asked for one
+	init  json.RawMessage    // result of initialize
 	caps  Capabilities
 	since time.Time
 
@@ -106,6 +108,10 @@ func (p *Process) Capabilities() Capabilities { return p.caps }
 
 // Initialized returns the agent's answer to initialize.
 func (p *Process) Initialized() json.RawMessage { return p.init }
+
+// Raw returns the recording of what the process and the gateway say to each other, nil when
+// there is none. It ends with the process.
+func (p *Process) Raw() *traffic.Recording { return p.raw }
 
 // Alone reports whether nobody shares the process.
 func (p *Process) Alone() bool { return p.needs.Alone }
@@ -298,6 +304,9 @@ func (p *Process) leave() {
 	p.mu.Unlock()
 	p.agent.forget(p)
 	p.outbox.close()
+	if p.raw != nil {
+		p.raw.Close()
+	}
 	close(p.ended)
 }
 

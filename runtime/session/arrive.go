@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/paths"
+	"sandboxagent.dev/sandbox-agent/runtime/traffic"
 )
 
 // Arrival is a session that comes from another gateway.
@@ -34,6 +35,8 @@ type Arrival struct {
 	Stage string
 	// Kept are texts that are kept beside the session, by name; see [Session.Kept].
 	Kept map[string][]byte
+	// Raw is what was recorded of the agent's traffic; nil for nothing.
+	Raw io.Reader
 	// Place puts what the agent keeps where the agent looks for it; undo takes it away.
 	Place func(a *agents.Agent, nativeID string, n agents.Needs) (undo func() error, err error)
 }
@@ -82,6 +85,9 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 		}
 	}()
 	leftOut = rec.arrive(in)
+	if in.Raw != nil && set.store.dir == "" {
+		leftOut = append(leftOut, includeRaw)
+	}
 	seen := heard{}
 	var log *journal.Log
 	if set.store.dir == "" {
@@ -129,6 +135,11 @@ func (in *Arrival) restore(rec record, seen *heard) error {
 	stage := store{dir: in.Stage}
 	if err := stage.save(rec, false); err != nil {
 		return err
+	}
+	if in.Raw != nil {
+		if err := traffic.Restore(stage.path(rec.ID), in.Raw); err != nil {
+			return err
+		}
 	}
 	return journal.Restore(stage.logPath(rec.ID), stage.about(rec.ID), in.entries(seen))
 }

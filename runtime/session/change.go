@@ -86,6 +86,11 @@ func (s *Session) Asked(params json.RawMessage) (Change, error) {
 				c.fields = append(c.fields, name)
 			}
 			continue
+		case includeRaw:
+			if s.set.store.dir == "" && string(v) == "true" {
+				c.missing = append(c.missing, Unsupported{name, noFiles})
+				continue
+			}
 		case "durability":
 			if is := s.set.durability(rec.Setup); Durability(textOf(v)) != is {
 				c.missing = append(c.missing, Unsupported{name, "it is chosen when a session is made, and is " + string(is)})

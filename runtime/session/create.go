@@ -206,6 +206,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	set.enterLocked(s)
 	set.mu.Unlock()
 	s.change(func(*record) {})
+	s.record(p)
 	return s, res, replayed, nil
 }
 
@@ -217,6 +218,7 @@ func (s *Session) discard(keepFiles bool) {
 	s.handle(event{kind: discarded})
 	close(s.gone)
 	s.closeLog()
+	s.stopRaw()
 	if !keepFiles {
 		_ = s.set.store.remove(s.id)
 	}

@@ -245,6 +245,7 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 		l.merge = s.newMerge(p.Agent().Info().Record)
 	}
 	s.handle(event{kind: bound, attempt: attempt, link: l})
+	s.record(p)
 	if err := p.Bind(l.native, l); err != nil {
 		return nil, err
 	}
@@ -286,6 +287,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: acp.MethodSessionNew, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p}
+	s.record(p)
 	created := p.Creating()
 	res, err := p.AskThen(ctx, acp.MethodSessionNew, ServersFor(p.Agent().Info(), rec.Setup), func(res json.RawMessage, err error) {
 		defer created()

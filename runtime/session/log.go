@@ -85,6 +85,12 @@ func (s *Session) Keep() error {
 	if err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the log of the session cannot be made")
 	}
+	s.mu.Lock()
+	of := s.m.link
+	s.mu.Unlock()
+	if of != nil {
+		s.record(of.p)
+	}
 	return s.awaitKnown()
 }
 

@@ -18,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/traffic"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -68,6 +69,7 @@ type Session struct {
 	toldActive int64              // and active then
 	giveUp     func()             // ends the start in progress
 	backoff    agents.Backoff     // of a process that the session has alone
+	raw        *traffic.Recording // of the process that it had last; nil for none
 }
 
 var _ viewer.Session = (*Session)(nil)

@@ -35,7 +35,7 @@ var setupFields = []string{
 // knownFields are all fields of _meta["sandboxagent.dev"] that a request that sets up a
 // session can have.
 var knownFields = slices.Concat(setupFields, []string{
-	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation", "handover", "durability",
+	"agent", "requestedSessionId", "after", "title", "model", "variant", "mode", "mcp", "env", "credentials", "isolation", "handover", "durability", includeRaw,
 })
 
 // unknownFields lists those that there are not, with the nearest that there is.
@@ -124,6 +124,9 @@ func (s *Session) configure(ctx context.Context, l *link, meta json.RawMessage) 
 		default:
 			out = append(out, notTaken(l.p.Agent().ID(), f))
 		}
+	}
+	if s.set.store.dir == "" && rawjson.MemberBool(own, includeRaw) {
+		out = append(out, Unsupported{includeRaw, noFiles})
 	}
 	return append(out, unknownFields(members(own))...), nil
 }

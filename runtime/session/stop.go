@@ -111,6 +111,7 @@ func (s *Session) persist(durably bool) error {
 // remove removes what is left of a deleted session.
 func (s *Session) remove() error {
 	s.retire()
+	s.stopRaw()
 	s.saving.Lock() // a write of the record that is under way ends first
 	defer s.saving.Unlock()
 	return s.set.store.remove(s.id)

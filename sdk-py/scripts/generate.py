@@ -84,9 +84,11 @@ class Generator:
                 shared, needed = schema.get("properties", {}), schema.get("required", [])
                 kinds = []
                 for i, one in enumerate(schema[word]):
+                    if "not" in one:
+                        continue  # what a later version may add: nothing that a program could tell apart
                     if shared:
                         one = {**one, "properties": {**shared, **one.get("properties", {})}, "required": [*needed, *one.get("required", [])]}
-                    kinds.append(self.type(one, self.variant(name, one, i)))
+                    kinds.append(self.type(one, self.variant(name, one, i, shared)))
                 return union(kinds)
         if "allOf" in schema:
             return self.all_of(schema, name)
@@ -110,10 +112,23 @@ class Generator:
         target = self.definitions.get(refs[0], {})
         if not own:
             return refs[0]
+        if "anyOf" in target and "properties" in target:  # variants that differ in little: one class has the fields of all
+            fields = {**self.fields(target), **own}
+            return self.own(name, fields, {**schema, "required": [*schema.get("required", []), *target.get("required", [])]}, "TypedDict")
+        if "anyOf" in target:  # a union, of which each variant gets the fields
+            return self.type({"anyOf": target["anyOf"], "properties": own, "required": schema.get("required", [])}, name)
         if not self.is_object(target):
             return refs[0]
         fields = {k: v for k, v in own.items() if k not in target.get("properties", {})}
         return self.own(name, fields, schema, refs[0])
+
+    def fields(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The fields of an object and of what it is made of."""
+        found: dict[str, Any] = {}
+        for one in [*schema.get("allOf", []), *schema.get("anyOf", [])]:
+            found.update(self.fields(self.definitions[one["$ref"].rsplit("/", 1)[-1]] if "$ref" in one else one))
+        found.update(schema.get("properties", {}))
+        return found
 
     def own(self, name: str, fields: dict[str, Any], schema: dict[str, Any], base: str) -> str:
         """Makes a class that no definition is, and returns its name."""
@@ -124,10 +139,10 @@ class Generator:
         return name
 
     @staticmethod
-    def variant(name: str, schema: dict[str, Any], index: int) -> str:
-        """A name for a variant: the constant that tells it from the others."""
-        for field in schema.get("properties", {}).values():
-            if isinstance(field, dict) and isinstance(field.get("const"), str):
+    def variant(name: str, schema: dict[str, Any], index: int, shared: dict[str, Any]) -> str:
+        """A name for a variant: the constant that tells it from the others, which is none that they share."""
+        for key, field in schema.get("properties", {}).items():
+            if shared.get(key) != field and isinstance(field, dict) and isinstance(field.get("const"), str):
                 return name + upper(field["const"])
         return name + (upper(schema["title"]) if isinstance(schema.get("title"), str) else str(index + 1))
 
@@ -165,10 +180,12 @@ def comment(text: str) -> str:
 
 
 def modules() -> dict[pathlib.Path, str]:
-    schema = json.loads((ROOT / "acp/schema/v1.unstable.json").read_text())
+    one = json.loads((ROOT / "acp/schema/v1.unstable.json").read_text())
+    two = json.loads((ROOT / "acp/schema/v2.unstable.json").read_text())
     api = json.loads((ROOT / "docs/openapi.json").read_text())
     return {
-        PACKAGE / "acp_types.py": Generator(schema["$defs"], "The types of the Agent Client Protocol.", "the protocol's schema").module(),
+        PACKAGE / "acp_types.py": Generator(one["$defs"], "The types of the Agent Client Protocol, version 1.", "the protocol's schema").module(),
+        PACKAGE / "acp_types_v2.py": Generator(two["$defs"], "The types of the Agent Client Protocol, version 2.", "the protocol's schema").module(),
         PACKAGE / "api_types.py": Generator(api["components"]["schemas"], "The types of the gateway's HTTP API.", "the OpenAPI document").module(),
         PACKAGE / "sync.py": face(PACKAGE),
     }

@@ -89,11 +89,11 @@ def face(package: pathlib.Path) -> str:
 def collect(tree: ast.Module, imports: dict[str, set[str]]) -> None:
     """The names of types that signatures use."""
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module in ("acp_types", "api_types", "turn", "terminal", "api", "processes", "client"):
+        if isinstance(node, ast.ImportFrom) and node.module in ("activity", "versions", "api_types", "turn", "terminal", "api", "processes", "client"):
             for alias in node.names:
                 if alias.asname or alias.name not in TWINS:
                     imports.setdefault("." + node.module, set()).add(alias.name + (f" as {alias.asname}" if alias.asname else ""))
-    for name, module in (("TurnResult", ".turn"), ("TerminalExit", ".terminal"), ("Output", ".processes"), ("State", ".client"), ("UpdateListener", ".client"), ("NoticeListener", ".client"), ("Token", ".api"), ("Retry", "._backoff")):
+    for name, module in (("Activity", ".activity"), ("TurnResult", ".turn"), ("TerminalExit", ".terminal"), ("Output", ".processes"), ("State", ".client"), ("UpdateListener", ".client"), ("NoticeListener", ".client"), ("Token", ".api"), ("Retry", "._backoff")):
         imports.setdefault(module, set()).add(name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import os
 import pathlib
 import re
@@ -41,7 +42,15 @@ class Gateway:
         self.args = ["--no-token"] if args is None else args
         self.env = env or {}
         self.url = ""
+        self._describe()
         self.start("0")
+
+    def _describe(self) -> None:
+        """The mock agent is there in both versions of ACP: `mock` and `mock2`."""
+        line = ["mock-agent", "--acp", "2", "--state-dir", tempfile.mkdtemp(dir=self.dir)]
+        os.mkdir(self.dir + "/data")
+        with open(self.dir + "/data/agents.toml", "w", encoding="utf-8") as file:
+            file.write(f"[agents.mock2]\ncommand = {json.dumps(os.environ['SANDBOX_AGENT_BIN'])}\nargs = {json.dumps(line)}\nacp = 2\n")
 
     @property
     def port(self) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -168,6 +169,19 @@ async def test_a_transcript_is_for_people(gateway: Gateway) -> None:
         assert "## User" in await client.api.session_transcript(session.id)
         page = await client.api.session_transcript(session.id, format="html", redact=["her.n"])
         assert page.startswith("<!doctype html>") and "the word is [removed]" in page
+
+
+@asynchronous
+async def test_the_agents_own_traffic_is_recorded_for_who_asks(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp", include_raw=True)
+        await session.prompt("echo the word is heron")
+        lines = [json.loads(line) for line in (await client.api.session_raw(session.id)).splitlines()]
+        assert any(line["from"] == "gateway" and "the word is heron" in line["line"] for line in lines)
+        assert lines[-1]["from"] == "agent"
+        other = await client.new_session(cwd="/tmp")
+        with pytest.raises(ProblemError, match="nothing was recorded"):
+            await client.api.session_raw(other.id)
 
 
 @asynchronous

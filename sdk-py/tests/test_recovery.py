@@ -11,15 +11,17 @@ from sandbox_agent import Ask, ConnectionLostError, NotConnectedError, ProblemEr
 
 CUTS = 60
 QUICK = Retry(first=0.001, longest=0.02)
+SPOKEN = pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock"), (2, "mock2")])
 
 
+@SPOKEN
 @asynchronous
-async def test_cuts_at_random_moments_every_update_once_every_turn_its_end_every_question_its_answer(gateway: Gateway) -> None:
-    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=QUICK) as client:
+async def test_cuts_at_random_moments_every_update_once_every_turn_its_end_every_question_its_answer(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client:
 
         async def allow(ask: Ask) -> str:
             await asyncio.sleep(random.random() / 100)
-            return "allow"
+            return "allow_once"
 
         client.on_permission(allow)
         sessions = [await client.new_session(cwd="/tmp") for _ in range(3)]
@@ -40,11 +42,12 @@ async def test_cuts_at_random_moments_every_update_once_every_turn_its_end_every
         client.on_update(cut)
 
         async def working(session: Session) -> None:
-            got = want = turns = 0
+            got = want = turns = ends = 0
 
             def count(update: Any) -> None:
-                nonlocal got
+                nonlocal got, ends
                 got += update["sessionUpdate"] == "agent_message_chunk"
+                ends += update["sessionUpdate"] == "state_update" and "stopReason" in update
 
             session.on_update(count)
             while proxy.cuts < CUTS or turns < 2:
@@ -55,16 +58,18 @@ async def test_cuts_at_random_moments_every_update_once_every_turn_its_end_every
                 assert got == want, f"turn {turns} after {proxy.cuts} cuts"
                 assert "allow" in (await session.prompt("permission")).text
                 want = got
+                assert ends == (2 * turns if version == 2 else 0), "each turn's end is told once"
 
         await asyncio.gather(*(working(session) for session in sessions))
         assert proxy.cuts >= CUTS
 
 
+@SPOKEN
 @asynchronous
-async def test_a_gateway_that_is_killed_in_mid_turn_the_session_goes_on_with_what_it_had() -> None:
+async def test_a_gateway_that_is_killed_in_mid_turn_the_session_goes_on_with_what_it_had(version: Any, agent: str) -> None:
     own = Gateway()
     try:
-        async with SandboxAgent(own.url, agent="mock", retry=QUICK) as client:
+        async with SandboxAgent(own.url, agent=agent, acp_version=version, retry=QUICK) as client:
             states: list[str] = []
             client.on_state(states.append)
             session = await client.new_session(cwd="/tmp")
@@ -98,9 +103,10 @@ async def test_a_gateway_that_is_killed_in_mid_turn_the_session_goes_on_with_wha
         own.stop()
 
 
+@SPOKEN
 @asynchronous
-async def test_a_turn_that_ends_while_the_client_is_away_is_found_ended(gateway: Gateway) -> None:
-    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as direct:
+async def test_a_turn_that_ends_while_the_client_is_away_is_found_ended(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as direct:
         session = await client.new_session(cwd="/tmp")
         count = 0
 
@@ -121,9 +127,10 @@ async def test_a_turn_that_ends_while_the_client_is_away_is_found_ended(gateway:
         assert count == 3000
 
 
+@SPOKEN
 @asynchronous
-async def test_a_request_that_is_answered_while_the_client_is_away_is_over(gateway: Gateway) -> None:
-    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent="mock", retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+async def test_a_request_that_is_answered_while_the_client_is_away_is_over(gateway: Gateway, version: Any, agent: str) -> None:
+    async with Proxy(gateway.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
         session = await client.new_session(cwd="/tmp")
         await other.resume_session(session.id)
         turn = session.prompt("permission")

@@ -132,7 +132,7 @@ func TestConn_Untaken(t *testing.T) {
 		{"head -c 12 >/dev/null; echo read; exec sleep 600", false, false}, // a part of it
 		{"exec 0<&-; echo read; exec sleep 600", true, true},
 	} {
-		child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/sh", Args: []string{"-c", one.script}})
+		child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/sh", Args: []string{"-c", one.script}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func TestChild_EndsAlthoughSomebodyHoldsItsStdout(t *testing.T) {
 	c, err := bridge.Start(t.Context(), process.Spec{
 		Path: "/bin/sh", Env: os.Environ(),
 		Args: []string{"-c", "env -i setsid sh -c 'echo $$ >" + pidfile + "; exec sleep 1000' 2>/dev/null & read x; echo got $x; echo bye >&2; exit 4"},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 type Child struct {
 	*process.Process
 
+	tap     adapters.Tap // may be nil
 	lines   Lines
 	once    sync.Once
 	drained chan struct{} // closed when reading has ended
@@ -27,13 +28,14 @@ type Child struct {
 	mu sync.Mutex // orders writes
 }
 
-// Start starts a native process. ctx bounds only the start.
-func Start(ctx context.Context, s process.Spec) (*Child, error) {
+// Start starts a native process, of whose lines tap is told unless it is nil. ctx bounds only
+// the start.
+func Start(ctx context.Context, s process.Spec, tap adapters.Tap) (*Child, error) {
 	p, err := process.Start(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{Process: p, lines: NewLines(p.Stdout, 0), drained: make(chan struct{}), watched: make(chan struct{})}
+	c := &Child{Process: p, tap: tap, lines: NewLines(p.Stdout, 0), drained: make(chan struct{}), watched: make(chan struct{})}
 	go c.watch()
 	return c, nil
 }
@@ -64,8 +66,10 @@ func (c *Child) watch() {
 // ReadLine is [Lines.Next] of the process's stdout.
 func (c *Child) ReadLine() ([]byte, error) {
 	line, err := c.lines.Next()
-	if _, ok := errors.AsType[*ndjson.TooLongError](err); err != nil && !ok {
+	if _, ok := errors.AsType[*ndjson.TooLongError](err); err != nil && !ok { // with one too long comes its beginning
 		c.once.Do(func() { close(c.drained) })
+	} else if c.tap != nil {
+		c.tap.FromAgent(line)
 	}
 	return line, err
 }
@@ -99,6 +103,9 @@ var ErrUnwritten = errors.New("write to the agent process")
 func (c *Child) WriteLine(line []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.tap != nil {
+		c.tap.ToAgent(line)
+	}
 	if _, err := c.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}

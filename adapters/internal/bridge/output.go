@@ -18,7 +18,7 @@ const maxOutput = 1 << 20
 // kept it from running or ctx's. Short commands run by it and not by os/exec: the
 // gateway reaps every child that nobody has claimed, and os/exec claims none.
 func Output(ctx context.Context, s process.Spec) (string, error) {
-	c, err := Start(ctx, s)
+	c, err := Start(ctx, s, nil)
 	if err != nil {
 		return "", err
 	}

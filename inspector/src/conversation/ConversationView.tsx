@@ -234,6 +234,12 @@ async function saveSession(id: string, title: string): Promise<void> {
   save(file, `${fileNameOf(title)}.tar.zst`);
 }
 
+/** Gives a person what the agent and the gateway have said to each other, if the session records it. */
+async function saveRecording(id: string, title: string): Promise<void> {
+  const lines = await gateway.client.api.sessionRaw(id);
+  save(new Blob([lines], { type: "application/x-ndjson" }), `${fileNameOf(title)}.ndjson`);
+}
+
 /** What the page calls a session's states. */
 const states: Record<string, string | undefined> = { running: "running", requires_action: "waiting" };
 
@@ -274,6 +280,7 @@ function Head({ conversation, title, onReview }: { conversation: Conversation; t
           { label: "Save as a page", hint: "to share", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "html")) },
           { label: "Save as Markdown", run: () => attempt("It could not be saved", () => saveTranscript(id, title, "markdown")) },
           { label: "Save for another gateway", hint: "to go on there", run: () => attempt("It could not be saved", () => saveSession(id, title)) },
+          { label: "Save the recording", hint: "what the agent itself has said", run: () => attempt("There is no recording", () => saveRecording(id, title)) },
           { label: "Copy the link", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(location.href)) },
           { label: "Copy the id", run: () => attempt("It could not be copied", () => navigator.clipboard.writeText(id)) },
           { label: "Detach", hint: "it goes on", run: () => {

@@ -197,6 +197,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
             }} />
             <Field label="Environment" optional error={problems.env} hint="NAME=VALUE on each line. It is kept with the session: no place for secrets.">{(props) => <TextArea {...props} className="mono" rows={2} value={wishes.env} onChange={(e) => set({ env: e.target.value })} />}</Field>
             <Checkbox label="A process of its own" hint="Otherwise sessions of an agent share one." checked={wishes.own} onChange={(e) => set({ own: e.target.checked })} />
+            <Checkbox label="Record what the agent and the gateway say to each other" hint="For a report about an error: the newest 8 to 16 MiB, without keys. It is in the session’s menu." checked={wishes.record} onChange={(e) => set({ record: e.target.checked })} />
           </div>
         </details>
         {problem && (

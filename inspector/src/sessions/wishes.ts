@@ -33,11 +33,12 @@ export interface Wishes {
   readonly mcp: readonly ServerWish[];
   readonly directories: string;
   readonly own: boolean;
+  readonly record: boolean;
   readonly prompt: string;
 }
 
 export const noWishes: Wishes = {
-  agent: "", cwd: "", title: "", model: "", mode: "", variant: "", permissionMode: "", instructions: "", appendSystemPrompt: "", skills: "", env: "", mcp: [], directories: "", own: false, prompt: "",
+  agent: "", cwd: "", title: "", model: "", mode: "", variant: "", permissionMode: "", instructions: "", appendSystemPrompt: "", skills: "", env: "", mcp: [], directories: "", own: false, record: false, prompt: "",
 };
 
 const lines = (text: string) => text.split("\n").map((l) => l.trim()).filter((l) => l !== "");
@@ -79,6 +80,7 @@ export function requestOf(w: Wishes): { params?: NewSessionParams; problems: Par
       ...(Object.keys(env).length > 0 ? { env } : {}),
       ...(lines(w.directories).length > 0 ? { additionalDirectories: lines(w.directories) } : {}),
       ...(w.own ? { isolation: "session" as const } : {}),
+      ...(w.record ? { includeRaw: true } : {}),
     },
   };
 }

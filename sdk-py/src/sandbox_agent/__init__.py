@@ -8,10 +8,11 @@
 """
 
 from ._backoff import Retry
+from .activity import Activity, Command, Subagent
 from .api import Api
 from .asks import Ask
 from .client import SandboxAgent
-from .errors import ConnectionLostError, NotConnectedError, ProblemError, RpcError, SandboxAgentError, StartError, TurnInterruptedError
+from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError, SandboxAgentError, StartError, TurnInterruptedError
 from .files import Files
 from .local import LocalSandboxAgent, start
 from .processes import Output, Processes
@@ -20,6 +21,6 @@ from .terminal import Terminal, TerminalExit
 from .turn import Turn, TurnResult
 
 __all__ = [
-    "Api", "Ask", "ConnectionLostError", "Files", "LocalSandboxAgent", "NotConnectedError", "Output", "ProblemError", "Processes", "Retry", "RpcError",
-    "SandboxAgent", "SandboxAgentError", "Session", "StartError", "Terminal", "TerminalExit", "Turn", "TurnInterruptedError", "TurnResult", "start",
+    "Activity", "Api", "Ask", "Command", "ConnectionLostError", "Files", "LocalSandboxAgent", "NotConnectedError", "Output", "ProblemError", "Processes", "ProtocolVersionError",
+    "Retry", "RpcError", "SandboxAgent", "SandboxAgentError", "Session", "StartError", "Subagent", "Terminal", "TerminalExit", "Turn", "TurnInterruptedError", "TurnResult", "start",
 ]

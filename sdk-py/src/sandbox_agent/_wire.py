@@ -62,14 +62,14 @@ class Wire:
         self._receive = receive
         self._ended = ended
         self._last = 0
-        self._waiting: dict[int, tuple[asyncio.Future[Any], Callable[[], None] | None]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self.closed = asyncio.Event()
         self.error: Exception | None = None
         self._outgoing: asyncio.Lock = asyncio.Lock()  # keeps frames in the order of the calls
         self._reader = asyncio.ensure_future(self._read())
 
-    async def request(self, method: str, params: Any, answered: Callable[[], None] | None = None, sent: Callable[[], None] | None = None) -> Any:
-        """Sends a request and waits for its answer. `answered` is called in the order of the wire."""
+    async def request(self, method: str, params: Any, answered: Callable[[Any], None] | None = None, sent: Callable[[], None] | None = None) -> Any:
+        """Sends a request and waits for its answer. `answered` is called in the order of the wire, with the result, or None for an error."""
         self._last += 1
         number = self._last
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -141,7 +141,7 @@ class Wire:
         if future is None or future.done():
             return
         if answered:
-            answered()
+            answered(message.get("result"))
         error = message.get("error")
         if isinstance(error, dict):
             future.set_exception(RpcError(int(error.get("code", 0)), str(error.get("message", "")), error.get("data")))

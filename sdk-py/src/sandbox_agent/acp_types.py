@@ -1,4 +1,4 @@
-"""The types of the Agent Client Protocol.
+"""The types of the Agent Client Protocol, version 1.
 
 Generated from the protocol's schema by scripts/generate.py; not edited by hand.
 """
@@ -67,13 +67,12 @@ __all__ = [
     "ContentChunk",
     "Cost",
     "CreateElicitationRequest",
-    "CreateElicitationRequestOtherRequest",
-    "CreateElicitationRequestOtherSession",
+    "CreateElicitationRequestForm",
+    "CreateElicitationRequestUrl",
     "CreateElicitationResponse",
     "CreateElicitationResponseAccept",
     "CreateElicitationResponseCancel",
     "CreateElicitationResponseDecline",
-    "CreateElicitationResponseOther",
     "CreateTerminalRequest",
     "CreateTerminalResponse",
     "CurrentModeUpdate",
@@ -95,7 +94,6 @@ __all__ = [
     "ElicitationPropertySchemaBoolean",
     "ElicitationPropertySchemaInteger",
     "ElicitationPropertySchemaNumber",
-    "ElicitationPropertySchemaOther",
     "ElicitationPropertySchemaString",
     "ElicitationRequestScope",
     "ElicitationSchema",
@@ -126,7 +124,6 @@ __all__ = [
     "IdleStateUpdateMaxTokens",
     "IdleStateUpdateMaxTurnRequests",
     "IdleStateUpdateNone",
-    "IdleStateUpdateOther",
     "IdleStateUpdateRefusal",
     "ImageContent",
     "Implementation",
@@ -166,7 +163,6 @@ __all__ = [
     "MessageMcpResponseError",
     "MessageMcpResponseResult",
     "MultiSelectItems",
-    "MultiSelectItemsOther",
     "MultiSelectItemsString",
     "MultiSelectPropertySchema",
     "NewSessionRequest",
@@ -297,7 +293,7 @@ __all__ = [
     "SetSessionTitleRequest",
     "SetSessionTitleResponse",
     "StateUpdate",
-    "StateUpdateOther",
+    "StateUpdateIdle",
     "StateUpdateRequiresAction",
     "StateUpdateRunning",
     "StateUpdateUnknown",
@@ -694,11 +690,11 @@ class Cost(TypedDict):
 
 
 # Request from the agent to elicit structured user input.
-CreateElicitationRequest: TypeAlias = "Union[ElicitationFormMode, ElicitationUrlMode, Union[CreateElicitationRequestOtherSession, CreateElicitationRequestOtherRequest]]"
+CreateElicitationRequest: TypeAlias = "Union[CreateElicitationRequestForm, CreateElicitationRequestUrl]"
 
 
 # Response from the client to an elicitation request.
-CreateElicitationResponse: TypeAlias = "Union[CreateElicitationResponseAccept, CreateElicitationResponseDecline, CreateElicitationResponseCancel, CreateElicitationResponseOther]"
+CreateElicitationResponse: TypeAlias = "Union[CreateElicitationResponseAccept, CreateElicitationResponseDecline, CreateElicitationResponseCancel]"
 
 
 class CreateTerminalRequest(TypedDict):
@@ -795,7 +791,7 @@ ElicitationId: TypeAlias = "str"
 
 
 # Property schema for elicitation form fields.
-ElicitationPropertySchema: TypeAlias = "Union[ElicitationPropertySchemaString, ElicitationPropertySchemaNumber, ElicitationPropertySchemaInteger, ElicitationPropertySchemaBoolean, ElicitationPropertySchemaArray, ElicitationPropertySchemaOther]"
+ElicitationPropertySchema: TypeAlias = "Union[ElicitationPropertySchemaString, ElicitationPropertySchemaNumber, ElicitationPropertySchemaInteger, ElicitationPropertySchemaBoolean, ElicitationPropertySchemaArray]"
 
 
 class ElicitationRequestScope(TypedDict):
@@ -939,7 +935,7 @@ class HttpHeader(TypedDict):
 
 
 # The child is ready to process another prompt.
-IdleStateUpdate: TypeAlias = "Union[IdleStateUpdateEndTurn, IdleStateUpdateMaxTokens, IdleStateUpdateMaxTurnRequests, IdleStateUpdateRefusal, IdleStateUpdateCancelled, IdleStateUpdateError, IdleStateUpdateOther, IdleStateUpdateNone]"
+IdleStateUpdate: TypeAlias = "Union[IdleStateUpdateEndTurn, IdleStateUpdateMaxTokens, IdleStateUpdateMaxTurnRequests, IdleStateUpdateRefusal, IdleStateUpdateCancelled, IdleStateUpdateError, IdleStateUpdateNone]"
 
 
 class ImageContent(TypedDict):
@@ -1180,7 +1176,7 @@ MessageMcpResponse: TypeAlias = "Union[MessageMcpResponseResult, MessageMcpRespo
 
 
 # Items for a multi-select (array) property schema.
-MultiSelectItems: TypeAlias = "Union[MultiSelectItemsString, MultiSelectItemsOther, TitledMultiSelectItems]"
+MultiSelectItems: TypeAlias = "Union[MultiSelectItemsString, TitledMultiSelectItems]"
 
 
 class MultiSelectPropertySchema(TypedDict):
@@ -1855,7 +1851,7 @@ class SetSessionTitleResponse(TypedDict):
 
 
 # **UNSTABLE**
-StateUpdate: TypeAlias = "Union[StateUpdateRunning, IdleStateUpdate, StateUpdateRequiresAction, StateUpdateUnknown, StateUpdateOther]"
+StateUpdate: TypeAlias = "Union[StateUpdateRunning, StateUpdateIdle, StateUpdateRequiresAction, StateUpdateUnknown]"
 
 
 # Reasons why an agent stops processing a prompt turn.
@@ -2184,22 +2180,29 @@ class ContentBlockResource(EmbeddedResource):
     type: Literal['resource']
 
 
-class CreateElicitationRequestOtherSession(ElicitationSessionScope):
-    """Tied to a session, optionally to a specific tool call within that session."""
+class CreateElicitationRequestForm(TypedDict):
+    """Form-based elicitation where the client renders a form from the provided schema."""
 
+    sessionId: NotRequired[SessionId]
+    toolCallId: NotRequired[Union[ToolCallId, None]]
+    requestId: NotRequired[RequestId]
+    requestedSchema: ElicitationSchema
     message: str
     _meta: NotRequired[Union[dict[str, Any], None]]
-    mode: str
+    mode: Literal['form']
 
 
-class CreateElicitationRequestOtherRequest(ElicitationRequestScope):
-    """Tied to a specific JSON-RPC request outside of a session (e.g., during auth/configuration phases
-    before any session is started).
-    """
+class CreateElicitationRequestUrl(TypedDict):
+    """URL-based elicitation where the client directs the user to a URL."""
 
+    sessionId: NotRequired[SessionId]
+    toolCallId: NotRequired[Union[ToolCallId, None]]
+    requestId: NotRequired[RequestId]
+    elicitationId: ElicitationId
+    url: str
     message: str
     _meta: NotRequired[Union[dict[str, Any], None]]
-    mode: str
+    mode: Literal['url']
 
 
 class CreateElicitationResponseAccept(ElicitationAcceptAction):
@@ -2221,13 +2224,6 @@ class CreateElicitationResponseCancel(TypedDict):
 
     _meta: NotRequired[Union[dict[str, Any], None]]
     action: Literal['cancel']
-
-
-class CreateElicitationResponseOther(TypedDict):
-    """Custom or future elicitation action."""
-
-    _meta: NotRequired[Union[dict[str, Any], None]]
-    action: str
 
 
 class ElicitationFormModeSession(ElicitationSessionScope):
@@ -2272,12 +2268,6 @@ class ElicitationPropertySchemaArray(MultiSelectPropertySchema):
     """Multi-select array property."""
 
     type: Literal['array']
-
-
-class ElicitationPropertySchemaOther(TypedDict):
-    """Custom or future elicitation property schema."""
-
-    type: str
 
 
 class ElicitationUrlModeSession(ElicitationSessionScope):
@@ -2344,14 +2334,6 @@ class IdleStateUpdateError(ErrorStopReason):
     stopReason: Literal['error']
 
 
-class IdleStateUpdateOther(TypedDict):
-    """Custom or future stop reason."""
-
-    usage: NotRequired[Union[Usage, None]]
-    _meta: NotRequired[Union[dict[str, Any], None]]
-    stopReason: str
-
-
 class IdleStateUpdateNone(TypedDict):
     """No stop reason: `stopReason` is omitted or `null`."""
 
@@ -2396,12 +2378,6 @@ class MultiSelectItemsString(StringMultiSelectItems):
     """Multi-select string items with plain string values."""
 
     type: Literal['string']
-
-
-class MultiSelectItemsOther(TypedDict):
-    """Custom or future typed multi-select items."""
-
-    type: str
 
 
 class PlanUpdateContentItems(PlanItems):
@@ -2611,6 +2587,16 @@ class StateUpdateRunning(RunningStateUpdate):
     state: Literal['running']
 
 
+class StateUpdateIdle(TypedDict):
+    """The child is ready to process another prompt."""
+
+    stopReason: NotRequired[Union[str, None]]
+    error: NotRequired[Union[Error, None]]
+    usage: NotRequired[Union[Usage, None]]
+    _meta: NotRequired[Union[dict[str, Any], None]]
+    state: Literal['idle']
+
+
 class StateUpdateRequiresAction(RequiresActionStateUpdate):
     """Foreground work is blocked on user action."""
 
@@ -2621,12 +2607,6 @@ class StateUpdateUnknown(UnknownStateUpdate):
     """The Agent cannot currently determine foreground activity."""
 
     state: Literal['unknown']
-
-
-class StateUpdateOther(TypedDict):
-    """Custom or future state."""
-
-    state: str
 
 
 class ToolCallContentContent(Content):

@@ -100,6 +100,10 @@ class Api:
         query: Query = {"format": format, "redact": list(redact), "thoughts": thoughts, "keepSecrets": keep_secrets}
         return (await self._request("GET", f"v2/sessions/{segment(session_id)}/transcript", query)).text
 
+    async def session_raw(self, session_id: str) -> str:
+        """What was recorded of a session with `include_raw`, in the agent's own language: a JSON object on each line."""
+        return (await self._request("GET", f"v2/sessions/{segment(session_id)}/raw")).text
+
     async def export_session(self, session_id: str, *, redact: Sequence[str] = (), keep_secrets: bool = False, workspace: bool = False) -> AsyncIterator[bytes]:
         """All of a session in one file, as it comes, for `import_session` of another gateway.
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
 from ._wire import Wire
-from .acp_types import PermissionOption
 from .errors import ConnectionLostError, SandboxAgentError
+from .versions import PermissionOption
 
 MAX_ANSWERED = 1024  # answers kept, in case they have not arrived; the oldest leave
 
@@ -28,6 +28,7 @@ class Ask:
         self.method: str = method
         self.params: dict[str, Any] = params
         self.session_id: str = str(params.get("sessionId", ""))
+        """The session that asks: in version 2 of ACP a subagent's is its own."""
         self._wire: Wire | None = None
         self._id: Any = None
         self._answer: Any = None
@@ -41,8 +42,20 @@ class Ask:
     @property
     def title(self) -> str:
         """What a permission request is about."""
-        call = self.params.get("toolCall")
-        return str((call.get("title") if isinstance(call, dict) else None) or self.params.get("title") or "")
+        return str(self.params.get("title") or self.tool_call.get("title") or "")
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """What a permission request is for: its `type` is `tool_call`, `command`, or what a later version knows. Empty when the agent does not tell."""
+        if "toolCall" in self.params:  # version 1 knows nothing else
+            return {"type": "tool_call", "toolCall": self.params["toolCall"]}
+        return self.params.get("subject") or {}
+
+    @property
+    def tool_call(self) -> dict[str, Any]:
+        """The call that a permission request is for, in either version; empty when it is for something else."""
+        call: dict[str, Any] = self.subject.get("toolCall") or {}
+        return call
 
     @property
     def options(self) -> list[PermissionOption]:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ._backoff import Backoff, Retry
+from ._position import Position
+from ._prompts import TURN_ENDED, Prompts
 from ._wire import SUBPROTOCOL, Wire, dial
-from .acp_types import ContentBlock, McpServer, SessionUpdate
+from .activity import Activity
 from .api import Api, Token
 from .api_types import Session as SessionInfo
 from .asks import ELICITATION, PERMISSION, QUESTION, Ask, Asks, Handler
-from .errors import ConnectionLostError, NotConnectedError, ProblemError, RpcError, TurnInterruptedError
+from .errors import ConnectionLostError, NotConnectedError, ProblemError, ProtocolVersionError, RpcError
 from .files import Files
 from .processes import Processes
 from .session import META, Session, meta_of
 from .turn import Turn
+from .versions import AcpVersion, ContentBlock, McpServer, SessionUpdate
 
-TURN_ENDED = "_sandboxagent/session/turn_ended"
+MAX_CHILDREN = 4096  # subagents whose session is known, of all sessions; what others say may come twice when the connection breaks
 
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
@@ -33,19 +35,9 @@ class _Attached:
 
     cwd: str
     params: dict[str, Any]
-    after: int = 0  # the newest event seen
-
-
-@dataclass(eq=False)
-class _Prompt:
-    id: str
-    session_id: str
-    turn: Turn
-    params: dict[str, Any]
-    start_after: int  # the newest event of the session before it
-    sent: asyncio.Event = field(default_factory=asyncio.Event)
-    outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    position: Position
+    activity: Activity | None  # in version 2
+    opening: bool = False  # in version 2: the client has asked to open it, and was not told the state, which ends what was
 
 
 class SandboxAgent:
@@ -63,9 +55,15 @@ class SandboxAgent:
     def __init__(
         self, base_url: str, *, token: Token | None = None, agent: str | None = None, headers: Mapping[str, str] | None = None,
         reconnect: bool = True, retry: Retry = Retry(), client_info: Mapping[str, str] | None = None,
-        capabilities: Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, Any] | None = None, acp_version: AcpVersion = 1,
     ) -> None:
-        """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says."""
+        """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says.
+
+        `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages.
+        """
+        if acp_version not in (1, 2):
+            raise ValueError(f"acp_version is 1 or 2, not {acp_version!r}")
+        self.acp_version: AcpVersion = acp_version
         self.api: Api = Api(base_url, token, headers)
         self.fs: Files = Files(self.api)
         self.processes: Processes = Processes(self.api, retry)
@@ -79,14 +77,14 @@ class SandboxAgent:
         self._given_up: BaseException | None = None  # why there is no connection any more
         self._hello: dict[str, Any] = {}
         self._attached: dict[str, _Attached] = {}
-        self._prompts: dict[str, _Prompt] = {}
-        self._order: dict[str, list[_Prompt]] = {}  # by session, oldest first
-        self._names, self._count = str(uuid.uuid4()), 0
+        self._children: dict[str, str] = {}  # the session that a subagent belongs to, by the subagent's
+        self._prompts = Prompts(acp_version, self)
         self._arrived = asyncio.Event()  # an event of a session has come
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asks = Asks(self._spawn)
         self._updates: list[UpdateListener] = []
         self._notices: list[NoticeListener] = []
+        self._activities: list[Callable[[Activity], None]] = []
         self._states: list[Callable[[str], None]] = []
 
     # -- the connection
@@ -106,8 +104,9 @@ class SandboxAgent:
         connection, live = self._connection, self._live
         self._connection = self._live = None
         self._set_state("idle")
-        self._fail_prompts(NotConnectedError("the client was disconnected"))
+        self._prompts.fail_all(NotConnectedError("the client was disconnected"))
         self._attached.clear()
+        self._children.clear()
         if connection is not None and not connection.done():
             connection.cancel()
         if live is not None:
@@ -159,7 +158,7 @@ class SandboxAgent:
     def _gave_up(self, error: BaseException) -> None:
         self._connection, self._given_up = None, error
         self._set_state("idle")
-        self._fail_prompts(error)
+        self._prompts.fail_all(error)
 
     async def _open(self) -> Wire:
         url = self.api.base_url.replace("http", "ws", 1) + "/v2/rpc"
@@ -171,16 +170,17 @@ class SandboxAgent:
             socket = await dial(url, await self.api.headers(True), [SUBPROTOCOL])
         wire = Wire(socket, self._receive, self._lost)
         own = self._capabilities.get("_meta") or {}
+        capabilities = {**self._capabilities, "_meta": {**own, META: {**(own.get(META) or {}), "eventIds": True, "turns": True, "requestQuestion": True}}}
+        two = self.acp_version == 2
         try:
             self._hello = await wire.request("initialize", {
-                "protocolVersion": 1,
-                "clientInfo": self._info,
-                "clientCapabilities": {
-                    **self._capabilities,
-                    "_meta": {**own, META: {**(own.get(META) or {}), "eventIds": True, "turns": True, "requestQuestion": True}},
-                },
+                "protocolVersion": self.acp_version,
+                "info" if two else "clientInfo": self._info,
+                "capabilities" if two else "clientCapabilities": capabilities,
                 **({"_meta": {META: {"agent": self._agent}}} if self._agent else {}),
             })
+            if self._hello.get("protocolVersion") != self.acp_version:
+                raise ProtocolVersionError(self.acp_version, self._hello.get("protocolVersion"))
         except BaseException:
             await wire.close()
             raise
@@ -221,19 +221,18 @@ class SandboxAgent:
         attached = self._attached.get(session_id)
         if attached is None:
             return
-        asked = [ask for ask in self._asks.open() if ask.session_id == session_id]
+        asked = [ask for ask in self._asks.open() if self._of(ask.session_id) is attached]  # its subagents' too
         own = meta_of(attached.params)
         try:
-            await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.after}))
+            await wire.request("session/resume", _with_meta({**attached.params, "sessionId": session_id, "cwd": attached.cwd}, **{**own, "after": attached.position.go_on(attached.opening)}))
             if asked:
                 page = await wire.request("_sandboxagent/session/pending", {"sessionId": session_id})
                 self._asks.keep(asked, {one.get("seq") for one in page["pending"]})
         except ConnectionLostError:
             pass  # the next connection does it
         except RpcError as e:
-            self._attached.pop(session_id, None)  # it was deleted, or has ended, meanwhile
-            for prompt in list(self._order.get(session_id, [])):
-                self._finish(prompt, e)
+            self._left(session_id)  # it was deleted, or has ended, meanwhile
+            self._prompts.fail_of(session_id, e)
 
     async def _connected(self) -> Wire:
         """The connection, when there is one that lives."""
@@ -254,14 +253,17 @@ class SandboxAgent:
             if self._connection is wanted:
                 return wire
 
-    async def _request(self, method: str, params: Any, repeat: bool = False) -> Any:
+    def _goes_on(self) -> bool:
+        return self._connection is not None
+
+    async def _request(self, method: str, params: Any, repeat: bool = False, answered: Callable[[Any], None] | None = None) -> Any:
         """Sends an ACP request. With repeat it is sent again when the connection was lost in the middle."""
         while True:
             wire = await self._connected()
             try:
-                return await wire.request(method, params)
+                return await wire.request(method, params, answered)
             except ConnectionLostError:
-                if not repeat or self._connection is None:
+                if not repeat or not self._goes_on():
                     raise
 
     async def request(self, method: str, params: Any) -> Any:
@@ -276,23 +278,23 @@ class SandboxAgent:
         append_system_prompt: str | None = None, mcp_servers: Sequence[McpServer] = (), mcp: Mapping[str, Any] | None = None,
         additional_directories: Sequence[str] | None = None, env: Mapping[str, str] | None = None, credentials: Mapping[str, Any] | None = None,
         requested_session_id: str | None = None, handover: str | None = None, durability: Literal["async", "sync"] | None = None,
-        agent_specific: Mapping[str, Any] | None = None, meta: Mapping[str, Any] | None = None,
+        agent_specific: Mapping[str, Any] | None = None, include_raw: bool | None = None, meta: Mapping[str, Any] | None = None,
     ) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
         `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
         with the first prompt. `durability` says when clients are shown an event: "async" when it is in the gateway's file, "sync" when the
-        store of the gateway's hub has it, too. `meta` has further members of `_meta["sandboxagent.dev"]`.
+        store of the gateway's hub has it, too. `include_raw` records what the agent and the gateway say to each other, for
+        `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`.
         """
         own = {
             "agent": agent, "title": title, "model": model, "mode": mode, "variant": variant, "permissionMode": permission_mode, "instructions": instructions,
             "appendSystemPrompt": append_system_prompt, "mcp": mcp, "env": env, "credentials": credentials, "requestedSessionId": requested_session_id,
-            "handover": handover, "durability": durability, "agentSpecific": agent_specific, **(meta or {}),
+            "handover": handover, "durability": durability, "agentSpecific": agent_specific, "includeRaw": include_raw, **(meta or {}),
         }
         params: dict[str, Any] = {"cwd": cwd, "mcpServers": [*mcp_servers], **({"additionalDirectories": [*additional_directories]} if additional_directories else {})}
         params = _with_meta(params, **own)
-        result = await self._request("session/new", params)
-        return self._opened(result["sessionId"], params, result)
+        return await self._make("session/new", params)
 
     async def load_session(self, session_id: str, *, cwd: str | None = None, after: int | None = None, mcp_servers: Sequence[McpServer] = (), meta: Mapping[str, Any] | None = None) -> Session:
         """Opens a session and replays its conversation, to the listeners of `on_update`."""
@@ -305,21 +307,28 @@ class SandboxAgent:
     async def _open_session(self, method: str, session_id: str, cwd: str | None, after: int | None, mcp_servers: Sequence[McpServer], meta: Mapping[str, Any] | None) -> Session:
         params = _with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": [*mcp_servers]}, after=after, **(meta or {}))
         known = self._attached.get(session_id)
-        if known is not None and method == "session/load":
-            known.after = after or 0  # what comes again is wanted again
-        self._attached[session_id] = _Attached(params["cwd"], _kept(params), after or 0)
+        load = method == "session/load"
+        attached = self._attached[session_id] = _Attached(params["cwd"], _kept(params), self._position(after or 0), self._new_activity(session_id))
+        if self.acp_version == 2:
+            attached.opening = True
+            if load:
+                method, params = "session/resume", {**params, "replayFrom": {"type": "start"}}
+            elif known is not None:
+                attached.activity = known.activity
         try:
             result = await self._request(method, params)
         except BaseException:
-            if known is not None:
-                self._attached[session_id] = known
+            if known is None:
+                self._left(session_id)
             else:
-                self._attached.pop(session_id, None)
+                if load and self.acp_version == 1:
+                    known.position = attached.position  # what came again was wanted again
+                self._attached[session_id] = known
             raise
         told = meta_of(result)
-        if isinstance(told.get("replayedSeq"), int):
+        if isinstance(told.get("replayedSeq"), int) and self.acp_version == 1:  # in version 2 the answer comes behind all of it
             await self._seen(session_id, told["replayedSeq"])
-        return self._opened(session_id, params, result, after if after is not None else told.get("seq", 0))
+        return self._opened(session_id, attached, result, after if after is not None else told.get("seq", 0))
 
     async def _cwd(self, session_id: str) -> str:
         try:
@@ -330,7 +339,10 @@ class SandboxAgent:
     async def _seen(self, session_id: str, seq: int) -> None:
         """Waits until the session's event has come, or cannot come any more."""
         live = self._live
-        while live is not None and live is self._live and session_id in self._attached and self._attached[session_id].after < seq:
+        while live is not None and live is self._live:
+            after = self._after(session_id)
+            if after is None or after >= seq:
+                return
             self._arrived.clear()
             waits = [asyncio.ensure_future(self._arrived.wait()), asyncio.ensure_future(live.closed.wait())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -340,13 +352,52 @@ class SandboxAgent:
     async def fork_session(self, session_id: str, *, cwd: str | None = None, meta: Mapping[str, Any] | None = None) -> Session:
         """Makes a session that begins with another's conversation."""
         params = _with_meta({"sessionId": session_id, "cwd": cwd or await self._cwd(session_id), "mcpServers": []}, **(meta or {}))
-        result = await self._request("session/fork", params)
-        return self._opened(result["sessionId"], params, result)
+        return await self._make("session/fork", params)
 
-    def _opened(self, session_id: str, params: dict[str, Any], result: dict[str, Any], after: int = 0) -> Session:
-        known = self._attached.get(session_id)
-        self._attached[session_id] = _Attached(params["cwd"], _kept(params), max(after, known.after if known else 0))
+    async def _make(self, method: str, params: dict[str, Any]) -> Session:
+        """Makes a session, which is known from where the answer comes, between the updates around it."""
+
+        def answered(result: Any) -> None:
+            if isinstance(result, dict):
+                session_id = str(result.get("sessionId"))
+                # What was said before it is not new; in version 1 a new session has said nothing.
+                seq = meta_of(result).get("seq") if self.acp_version == 2 or method == "session/fork" else 0
+                self._attached[session_id] = _Attached(params["cwd"], _kept(params), self._position(seq or 0), self._new_activity(session_id))
+
+        result = await self._request(method, params, answered=answered)
+        return Session(self, result["sessionId"], result)
+
+    def _opened(self, session_id: str, attached: _Attached, result: dict[str, Any], after: int) -> Session:
+        if self.acp_version == 1 and attached.position.after < after:
+            attached.position = self._position(after)
+        self._attached[session_id] = attached
         return Session(self, session_id, result)
+
+    def _position(self, after: int) -> Position:
+        return Position(self.acp_version, after)
+
+    def _new_activity(self, session_id: str) -> Activity | None:
+        return Activity(session_id) if self.acp_version == 2 else None
+
+    def _left(self, session_id: str) -> None:
+        """The client is attached to the session no more."""
+        self._attached.pop(session_id, None)
+        for child, of in list(self._children.items()):
+            if of == session_id:
+                del self._children[child]
+
+    def _of(self, session_id: str) -> _Attached | None:
+        """The session that an event belongs to: a subagent's are its session's."""
+        return self._attached.get(session_id) or self._attached.get(self._children.get(session_id, ""))
+
+    def _after(self, session_id: str) -> int | None:
+        attached = self._attached.get(session_id)
+        return attached.position.after if attached else None
+
+    def activity(self, session_id: str) -> Activity | None:
+        """What a session is doing, its subagents and its commands: in version 2 of ACP, while the client is attached to it."""
+        attached = self._attached.get(session_id)
+        return attached.activity if attached else None
 
     async def sessions(self, *, cwd: str | None = None, agent: str | None = None) -> AsyncIterator[SessionInfo]:
         """The sessions that the gateway knows, the newest first."""
@@ -362,22 +413,22 @@ class SandboxAgent:
     async def close_session(self, session_id: str) -> None:
         """Ends the agent's part of a session; load or resume opens it again."""
         await self._request("session/close", {"sessionId": session_id}, repeat=True)
-        self._attached.pop(session_id, None)
+        self._left(session_id)
 
     async def delete_session(self, session_id: str) -> None:
         """Removes a session and its log."""
         await self._request("session/delete", {"sessionId": session_id}, repeat=True)
-        self._attached.pop(session_id, None)
+        self._left(session_id)
 
     async def detach_session(self, session_id: str) -> None:
         """Gets no more of a session, which goes on."""
         await self._request("_sandboxagent/session/detach", {"sessionId": session_id}, repeat=True)
-        self._attached.pop(session_id, None)
+        self._left(session_id)
 
     async def terminate_session(self, session_id: str) -> dict[str, Any]:
         """Ends a session for good; its events can still be read."""
         result: dict[str, Any] = await self._request("_sandboxagent/session/terminate", {"sessionId": session_id}, repeat=True)
-        self._attached.pop(session_id, None)
+        self._left(session_id)
         return result
 
     # -- prompts
@@ -385,121 +436,20 @@ class SandboxAgent:
     def prompt(self, session_id: str, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. The result can be awaited, and iterated for the updates."""
         blocks: list[Any] = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [*prompt]
-        self._count += 1
-        name = f"{self._names}-{self._count}"
-        attached = self._attached.get(session_id)
-        turn = Turn(session_id, lambda: self.cancel(session_id))
-        p = _Prompt(name, session_id, turn, _with_meta({"sessionId": session_id, "prompt": blocks}, promptId=name), attached.after if attached else 0)
-        self._prompts[name] = p
-        self._order.setdefault(session_id, []).append(p)
-        self._spawn(self._run(p))
-        return turn
+        return self._prompts.add(session_id, blocks, lambda: self.cancel(session_id))
 
     async def cancel(self, session_id: str) -> None:
-        """Asks the agent to end the session's running turn, and drops those that wait."""
-        for prompt in list(self._order.get(session_id, [])):
-            await prompt.sent.wait()  # a cancel that comes before its prompt cancels nothing
+        """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""
+        await self._prompts.sent(session_id)  # a cancel that comes before its prompt cancels nothing
         await (await self._connected()).notify("session/cancel", {"sessionId": session_id})
 
-    async def _run(self, p: _Prompt) -> None:
-        try:
-            self._finish(p, await self._turn(p))
-        except asyncio.CancelledError:
-            self._finish(p, NotConnectedError("the client was closed"))
-            raise
-        except Exception as e:
-            self._finish(p, e)
-        finally:
-            p.sent.set()
+    async def cancel_tool_call(self, session_id: str, tool_call_id: str) -> None:
+        """Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`."""
+        await self._request("tool_call/cancel", {"sessionId": session_id, "toolCallId": tool_call_id}, repeat=True)
 
-    async def _turn(self, p: _Prompt) -> dict[str, Any]:
-        while True:
-            wire = await self._connected()
-            try:
-                response: dict[str, Any] = await wire.request("session/prompt", p.params, answered=lambda: self._leave(p), sent=p.sent.set)
-                return response
-            except ConnectionLostError:
-                if self._connection is None:
-                    raise
-            ended = await self._after_loss(p)
-            if ended is not None:
-                if "result" in ended:
-                    result: dict[str, Any] = ended["result"]
-                    return result
-                error = ended.get("error") or {"code": -32603, "message": "the turn ended without a result"}
-                raise RpcError(error["code"], error["message"], error.get("data"))
-
-    async def _after_loss(self, p: _Prompt) -> dict[str, Any] | None:
-        """Finds out, on a later connection, how the prompt ended; None when it is to be sent again."""
-        while True:
-            wire = await self._connected()
-            look = asyncio.ensure_future(self._look(p, wire))
-            lost = asyncio.ensure_future(wire.closed.wait())
-            try:
-                await asyncio.wait([look, lost], return_when=asyncio.FIRST_COMPLETED)
-                if look.done():
-                    try:
-                        return look.result()
-                    except ConnectionLostError:
-                        await lost  # with the next connection the gateway can be asked
-            finally:
-                for task in (look, lost):
-                    task.cancel()
-                await asyncio.gather(look, lost, return_exceptions=True)
-
-    async def _look(self, p: _Prompt, wire: Wire) -> dict[str, Any] | None:
-        if p.outcome is not None:
-            return p.outcome
-        # The state first: a turn that ends behind it is told of.
-        state = (await wire.request("_sandboxagent/session/get", {"sessionId": p.session_id}))["state"]
-        received, ended, seq = await self._find(p, wire)
-        attached = self._attached.get(p.session_id)
-        if ended is not None and seq <= (attached.after if attached else seq):
-            return ended
-        if not received:
-            return None
-        if ended is None and state not in ("running", "waiting"):
-            raise TurnInterruptedError("the gateway was started anew in the middle of the turn")
-        await p.told.wait()  # what the stream has not brought yet it will bring, behind the turn's updates
-        return p.outcome
-
-    async def _find(self, p: _Prompt, wire: Wire) -> tuple[bool, dict[str, Any] | None, int]:
-        """Looks for the prompt, and its end, in the session's events."""
-        received, after = False, p.start_after
-        while True:
-            page = await wire.request("_sandboxagent/session/events", {"sessionId": p.session_id, "after": after, "limit": 1000})
-            for event in page["events"]:
-                after = event["seq"]
-                message: Any = event.get("message") or {}
-                params = message.get("params") or {}
-                if message.get("method") == "session/prompt" and meta_of(params).get("promptId") == p.id:
-                    received = True
-                if message.get("method") == TURN_ENDED and params.get("promptId") == p.id:
-                    return received, params, after
-            if not page.get("hasMore"):
-                return received, None, after
-
-    def _leave(self, p: _Prompt) -> None:
-        """The prompt was answered: updates that follow belong to the next."""
-        queue = self._order.get(p.session_id, [])
-        if p in queue:
-            queue.remove(p)
-        if not queue:
-            self._order.pop(p.session_id, None)
-
-    def _finish(self, p: _Prompt, outcome: dict[str, Any] | BaseException) -> None:
-        if self._prompts.pop(p.id, None) is None:
-            return
-        self._leave(p)
-        p.told.set()
-        if isinstance(outcome, BaseException):
-            p.turn._fail(outcome)
-        else:
-            p.turn._end(outcome)
-
-    def _fail_prompts(self, error: BaseException) -> None:
-        for prompt in list(self._prompts.values()):
-            self._finish(prompt, error)
+    async def cancel_terminal(self, session_id: str, terminal_id: str) -> None:
+        """Ends one command, where it says that it can be: in version 2 of ACP."""
+        await self._request("terminal/cancel", {"sessionId": session_id, "terminalId": terminal_id}, repeat=True)
 
     # -- what the gateway sends
 
@@ -527,9 +477,14 @@ class SandboxAgent:
         return self._asks.open()
 
     def on_update(self, listener: UpdateListener) -> Callable[[], None]:
-        """Tells of the updates of all attached sessions: the session's id and the update. The result ends that."""
+        """Tells of the updates of all attached sessions, and of their subagents': the session's id and the update. The result ends that."""
         self._updates.append(listener)
         return lambda: self._updates.remove(listener)
+
+    def on_activity(self, listener: Callable[[Activity], None]) -> Callable[[], None]:
+        """Tells when the activity of a session has changed: in version 2 of ACP. The result ends that."""
+        self._activities.append(listener)
+        return lambda: self._activities.remove(listener)
 
     def on_notice(self, listener: NoticeListener) -> Callable[[], None]:
         """Tells of the gateway's other notifications: their method and params. The result ends that."""
@@ -545,7 +500,8 @@ class SandboxAgent:
         method, params = str(message["method"]), message.get("params") or {}
         if "id" in message:
             if method in (PERMISSION, QUESTION, ELICITATION):
-                self._fresh(params)
+                if self.acp_version == 1:  # in version 2 it may have come before the last frame of its event
+                    self._fresh(params)
                 self._asks.take(wire, message, meta_of(params).get("seq"))
             else:
                 self._spawn(self._refuse(wire, message["id"], method))
@@ -556,21 +512,25 @@ class SandboxAgent:
         if not self._fresh(params):
             return
         if method == "session/update":
-            session_id = str(params["sessionId"])
-            queue = self._order.get(session_id)
-            if queue:
-                queue[0].turn._push(params["update"])
-            for listener in list(self._updates):
-                self._tell(listener, session_id, params["update"])
+            self._update(str(params["sessionId"]), params["update"])
             return
-        if method == TURN_ENDED and params.get("promptId") in self._prompts:
-            prompt = self._prompts[params["promptId"]]
-            prompt.outcome = params
-            self._leave(prompt)
-            prompt.told.set()
+        if method == TURN_ENDED and self._prompts.ended(params):
             return
         for notice in list(self._notices):
             self._tell(notice, method, params)
+
+    def _update(self, session_id: str, update: dict[str, Any]) -> None:
+        attached = self._of(session_id) if self.acp_version == 2 else None
+        if attached is not None and update["sessionUpdate"] == "subagent_update" and len(self._children) < MAX_CHILDREN:
+            self._children[str(update["sessionId"])] = self._children.get(session_id, session_id)
+        activity = attached.activity if attached else None
+        changed = activity is not None and activity._take(session_id, update)
+        self._prompts.update(session_id, update)
+        for listener in list(self._updates):
+            self._tell(listener, session_id, update)
+        if changed:
+            for told in list(self._activities):
+                self._tell(told, activity)
 
     def _tell(self, listener: Callable[..., None], *args: Any) -> None:
         try:
@@ -586,13 +546,16 @@ class SandboxAgent:
 
     def _fresh(self, params: dict[str, Any]) -> bool:
         """Notes how far the session has come; False for what came before the connection was replaced."""
+        session_id = str(params.get("sessionId"))
         seq = meta_of(params).get("seq")
-        attached = self._attached.get(str(params.get("sessionId")))
+        attached = self._of(session_id)
         if attached is None or not isinstance(seq, int):
             return True
-        if seq <= attached.after:
+        if not attached.position.fresh(seq):
             return False
-        attached.after = seq
+        if attached.opening and session_id in self._attached and (params.get("update") or {}).get("sessionUpdate") == "state_update":
+            attached.opening = False
+            attached.position.whole()
         self._arrived.set()
         return True
 

@@ -34,6 +34,15 @@ class NotConnectedError(SandboxAgentError):
     """There is no connection, and none is being made."""
 
 
+class ProtocolVersionError(SandboxAgentError):
+    """The gateway does not speak the version of ACP that was asked for."""
+
+    def __init__(self, wanted: int, offered: Any) -> None:
+        self.wanted = wanted
+        self.offered = offered
+        super().__init__(f"the gateway does not speak version {wanted} of ACP, which acp_version asks for: it offers {offered!r}")
+
+
 class ConnectionLostError(SandboxAgentError):
     """The connection ended, and what waited for an answer got none."""
 

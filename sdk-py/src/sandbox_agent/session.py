@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .acp_types import ContentBlock, SessionUpdate
 from .turn import Turn
+from .versions import ContentBlock, SessionUpdate
 
 if TYPE_CHECKING:
+    from .activity import Activity
     from .client import SandboxAgent
 
 META = "sandboxagent.dev"
@@ -40,6 +41,11 @@ class Session:
         """Modes, models and thought levels, as the agent offered them when the session was opened."""
         return self.result.get("configOptions") or []
 
+    @property
+    def activity(self) -> Activity | None:
+        """What the session is doing, its subagents and its commands: in version 2 of ACP, while the client is attached to it."""
+        return self._client.activity(self.id)
+
     def prompt(self, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. Await it for the result, iterate it for the updates."""
         return self._client.prompt(self.id, prompt)
@@ -49,14 +55,25 @@ class Session:
         await self._client.cancel(self.id)
 
     async def set_mode(self, mode_id: str) -> None:
-        await self._client.request("session/set_mode", {"sessionId": self.id, "modeId": mode_id})
+        """Chooses a mode. In version 2 of ACP modes are the values of an option."""
+        if self._client.acp_version == 2:
+            await self.set_config_option(self._mode_option(), mode_id)
+        else:
+            await self._client.request("session/set_mode", {"sessionId": self.id, "modeId": mode_id})
+
+    def _mode_option(self) -> str:
+        for option in self.config_options:
+            if option.get("category") == "mode":
+                return str(option["configId"])
+        return "mode"
 
     async def set_config_option(self, config_id: str, value: str) -> dict[str, Any]:
-        result: dict[str, Any] = await self._client.request("session/set_config_option", {"sessionId": self.id, "configId": config_id, "value": value})
+        kind = {"type": "id"} if self._client.acp_version == 2 else {}
+        result: dict[str, Any] = await self._client.request("session/set_config_option", {"sessionId": self.id, "configId": config_id, **kind, "value": value})
         return result
 
     def on_update(self, listener: Callable[[SessionUpdate], None]) -> Callable[[], None]:
-        """Tells of every update of the session, those of other clients' turns too. The result ends that."""
+        """Tells of every update of the session, those of other clients' turns too, and not of its subagents'. The result ends that."""
         return self._client.on_update(lambda session_id, update: listener(update) if session_id == self.id else None)
 
     async def close(self) -> None:

@@ -23,13 +23,14 @@ from . import session as _session
 from . import terminal as _terminal
 from . import turn as _turn
 from ._backoff import Retry
-from .acp_types import ContentBlock, McpServer, PermissionOption, SessionUpdate
+from .activity import Activity
 from .api import Token
 from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit
 from .turn import TurnResult
+from .versions import AcpVersion, ContentBlock, McpServer, PermissionOption, SessionUpdate
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -96,6 +97,10 @@ class Api:
         """What was said and done in a session, for people to read, or with `handover` for another agent. What looks like a key is taken out of it."""
         return self._loop.run(self._it.session_transcript(session_id, format=format, redact=redact, thoughts=thoughts, keep_secrets=keep_secrets))
 
+    def session_raw(self, session_id: str) -> str:
+        """What was recorded of a session with `include_raw`, in the agent's own language: a JSON object on each line."""
+        return self._loop.run(self._it.session_raw(session_id))
+
     def export_session(self, session_id: str, *, redact: Sequence[str]=(), keep_secrets: bool=False, workspace: bool=False) -> Iterator[bytes]:
         """All of a session in one file, as it comes, for `import_session` of another gateway.
 
@@ -140,6 +145,16 @@ class Ask:
     def title(self) -> str:
         """What a permission request is about."""
         return self._it.title
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """What a permission request is for: its `type` is `tool_call`, `command`, or what a later version knows. Empty when the agent does not tell."""
+        return self._it.subject
+
+    @property
+    def tool_call(self) -> dict[str, Any]:
+        """The call that a permission request is for, in either version; empty when it is for something else."""
+        return self._it.tool_call
 
     @property
     def options(self) -> list[PermissionOption]:
@@ -413,6 +428,11 @@ class Session:
         """Modes, models and thought levels, as the agent offered them when the session was opened."""
         return self._it.config_options
 
+    @property
+    def activity(self) -> Activity | None:
+        """What the session is doing, its subagents and its commands: in version 2 of ACP, while the client is attached to it."""
+        return self._it.activity
+
     def prompt(self, prompt: str | Sequence[ContentBlock]) -> Turn:
         """Sends a prompt. Await it for the result, iterate it for the updates."""
         return Turn(self._loop, self._loop.call(lambda: self._it.prompt(prompt)))
@@ -422,13 +442,14 @@ class Session:
         return self._loop.run(self._it.cancel())
 
     def set_mode(self, mode_id: str) -> None:
+        """Chooses a mode. In version 2 of ACP modes are the values of an option."""
         return self._loop.run(self._it.set_mode(mode_id))
 
     def set_config_option(self, config_id: str, value: str) -> dict[str, Any]:
         return self._loop.run(self._it.set_config_option(config_id, value))
 
     def on_update(self, listener: Callable[[SessionUpdate], None]) -> Callable[[], None]:
-        """Tells of every update of the session, those of other clients' turns too. The result ends that."""
+        """Tells of every update of the session, those of other clients' turns too, and not of its subagents'. The result ends that."""
         return self._loop.call(lambda: self._it.on_update(listener))
 
     def close(self) -> None:
@@ -450,15 +471,21 @@ class Session:
 class SandboxAgent:
     """A client of one gateway: its agents by ACP, its machine by HTTP."""
 
-    def __init__(self, base_url: str, *, token: Token | None=None, agent: str | None=None, headers: Mapping[str, str] | None=None, reconnect: bool=True, retry: Retry=Retry(), client_info: Mapping[str, str] | None=None, capabilities: Mapping[str, Any] | None=None) -> None:
-        """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says."""
+    def __init__(self, base_url: str, *, token: Token | None=None, agent: str | None=None, headers: Mapping[str, str] | None=None, reconnect: bool=True, retry: Retry=Retry(), client_info: Mapping[str, str] | None=None, capabilities: Mapping[str, Any] | None=None, acp_version: AcpVersion=1) -> None:
+        """`agent` is that of sessions that name none; a lost connection is looked for as `retry` says.
+
+        `acp_version` is the version of ACP to speak: what handlers and listeners are given are that version's own messages."""
         self._loop = Loop()
-        self._it = self._loop.call(lambda: _client.SandboxAgent(base_url, token=token, agent=agent, headers=headers, reconnect=reconnect, retry=retry, client_info=client_info, capabilities=capabilities))
+        self._it = self._loop.call(lambda: _client.SandboxAgent(base_url, token=token, agent=agent, headers=headers, reconnect=reconnect, retry=retry, client_info=client_info, capabilities=capabilities, acp_version=acp_version))
 
     def close(self) -> None:
         """Ends the connection and lets go of everything."""
         self._loop.run(self._it.aclose())
         self._loop.stop()
+
+    @property
+    def acp_version(self) -> AcpVersion:
+        return self._it.acp_version
 
     @property
     def api(self) -> Api:
@@ -490,13 +517,14 @@ class SandboxAgent:
         """Sends any request of ACP or an extension. A task that is cancelled asks the gateway to cancel it."""
         return self._loop.run(self._it.request(method, params))
 
-    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, durability: Literal['async', 'sync'] | None=None, agent_specific: Mapping[str, Any] | None=None, meta: Mapping[str, Any] | None=None) -> Session:
+    def new_session(self, *, cwd: str, agent: str | None=None, title: str | None=None, model: str | None=None, mode: str | None=None, variant: str | None=None, permission_mode: Literal['default', 'readonly', 'write', 'bypass'] | None=None, instructions: str | None=None, append_system_prompt: str | None=None, mcp_servers: Sequence[McpServer]=(), mcp: Mapping[str, Any] | None=None, additional_directories: Sequence[str] | None=None, env: Mapping[str, str] | None=None, credentials: Mapping[str, Any] | None=None, requested_session_id: str | None=None, handover: str | None=None, durability: Literal['async', 'sync'] | None=None, agent_specific: Mapping[str, Any] | None=None, include_raw: bool | None=None, meta: Mapping[str, Any] | None=None) -> Session:
         """Makes a session. `cwd` is an absolute path on the gateway's machine; what the agent cannot do is in `unsupported`.
 
         `handover` is a text about another conversation, of `api.session_transcript(id, format="handover")`, which the agent is given
         with the first prompt. `durability` says when clients are shown an event: "async" when it is in the gateway's file, "sync" when the
-        store of the gateway's hub has it, too. `meta` has further members of `_meta["sandboxagent.dev"]`."""
-        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, durability=durability, agent_specific=agent_specific, meta=meta)))
+        store of the gateway's hub has it, too. `include_raw` records what the agent and the gateway say to each other, for
+        `api.session_raw(id)`. `meta` has further members of `_meta["sandboxagent.dev"]`."""
+        return Session(self._loop, self._loop.run(self._it.new_session(cwd=cwd, agent=agent, title=title, model=model, mode=mode, variant=variant, permission_mode=permission_mode, instructions=instructions, append_system_prompt=append_system_prompt, mcp_servers=mcp_servers, mcp=mcp, additional_directories=additional_directories, env=env, credentials=credentials, requested_session_id=requested_session_id, handover=handover, durability=durability, agent_specific=agent_specific, include_raw=include_raw, meta=meta)))
 
     def load_session(self, session_id: str, *, cwd: str | None=None, after: int | None=None, mcp_servers: Sequence[McpServer]=(), meta: Mapping[str, Any] | None=None) -> Session:
         """Opens a session and replays its conversation, to the listeners of `on_update`."""
@@ -509,6 +537,10 @@ class SandboxAgent:
     def fork_session(self, session_id: str, *, cwd: str | None=None, meta: Mapping[str, Any] | None=None) -> Session:
         """Makes a session that begins with another's conversation."""
         return Session(self._loop, self._loop.run(self._it.fork_session(session_id, cwd=cwd, meta=meta)))
+
+    def activity(self, session_id: str) -> Activity | None:
+        """What a session is doing, its subagents and its commands: in version 2 of ACP, while the client is attached to it."""
+        return self._loop.call(lambda: self._it.activity(session_id))
 
     def sessions(self, *, cwd: str | None=None, agent: str | None=None) -> Iterator[SessionInfo]:
         """The sessions that the gateway knows, the newest first."""
@@ -535,8 +567,16 @@ class SandboxAgent:
         return Turn(self._loop, self._loop.call(lambda: self._it.prompt(session_id, prompt)))
 
     def cancel(self, session_id: str) -> None:
-        """Asks the agent to end the session's running turn, and drops those that wait."""
+        """Asks the agent to end the session's running turn, and drops those that wait. In version 2 of ACP the session may be a subagent's."""
         return self._loop.run(self._it.cancel(session_id))
+
+    def cancel_tool_call(self, session_id: str, tool_call_id: str) -> None:
+        """Ends one call of the agent alone, where the call says that it can be: in version 1 in `_meta`."""
+        return self._loop.run(self._it.cancel_tool_call(session_id, tool_call_id))
+
+    def cancel_terminal(self, session_id: str, terminal_id: str) -> None:
+        """Ends one command, where it says that it can be: in version 2 of ACP."""
+        return self._loop.run(self._it.cancel_terminal(session_id, terminal_id))
 
     def on_permission(self, handler: Handler | None) -> None:
         """Answers permission requests: with an option's id, a whole response, or None to leave it to others.
@@ -562,8 +602,12 @@ class SandboxAgent:
         return [Ask(self._loop, one) for one in self._loop.call(lambda: self._it.pending())]
 
     def on_update(self, listener: UpdateListener) -> Callable[[], None]:
-        """Tells of the updates of all attached sessions: the session's id and the update. The result ends that."""
+        """Tells of the updates of all attached sessions, and of their subagents': the session's id and the update. The result ends that."""
         return self._loop.call(lambda: self._it.on_update(listener))
+
+    def on_activity(self, listener: Callable[[Activity], None]) -> Callable[[], None]:
+        """Tells when the activity of a session has changed: in version 2 of ACP. The result ends that."""
+        return self._loop.call(lambda: self._it.on_activity(listener))
 
     def on_notice(self, listener: NoticeListener) -> Callable[[], None]:
         """Tells of the gateway's other notifications: their method and params. The result ends that."""

@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from .acp_types import SessionUpdate
 from .errors import SandboxAgentError
+from .versions import AcpVersion, SessionUpdate
 
 MAX_KEPT = 100_000  # updates kept for an iterator that is slow or has not begun
 
@@ -22,7 +22,9 @@ class TurnResult:
     text: str
     """What the agent said in the turn, without its thoughts."""
     response: dict[str, Any]
-    """The agent's own response."""
+    """The answer to the prompt: in version 2 it has the `messageId`, and is empty when the prompt was cancelled before it began."""
+    usage: dict[str, Any] | None = None
+    """Tokens, when the agent tells."""
 
 
 class Turn:
@@ -34,12 +36,13 @@ class Turn:
     >>> result = await turn
     """
 
-    def __init__(self, session_id: str, cancel: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, version: AcpVersion, session_id: str, cancel: Callable[[], Awaitable[None]]) -> None:
         self.session_id: str = session_id
+        self._version = version
         self._cancel = cancel
         self._updates: deque[SessionUpdate] = deque()
         self._missed = False
-        self._text: list[str] = []
+        self._said: dict[str, list[str]] = {}  # by message; version 1 tells none apart
         self._done: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
         self._wake = asyncio.Event()
 
@@ -66,18 +69,31 @@ class Turn:
             self._wake.clear()
             await self._wake.wait()
 
-    def _push(self, update: SessionUpdate) -> None:
-        if update["sessionUpdate"] == "agent_message_chunk" and update["content"]["type"] == "text":
-            self._text.append(update["content"]["text"])
+    def _push(self, update: dict[str, Any]) -> None:
+        self._hear(update)
         if len(self._updates) >= MAX_KEPT:
             self._missed = True
         elif not self._missed:
-            self._updates.append(update)
+            self._updates.append(cast(SessionUpdate, update))
         self._wake.set()
 
-    def _end(self, response: dict[str, Any]) -> None:
+    def _hear(self, update: dict[str, Any]) -> None:
+        kind = update["sessionUpdate"]
+        if kind not in ("agent_message_chunk", "agent_message") or "content" not in update:
+            return
+        content = update["content"]
+        blocks = content if isinstance(content, list) else [content] if content else []
+        said = [str(block["text"]) for block in blocks if block.get("type") == "text"]
+        message = "" if self._version == 1 else str(update.get("messageId") or "")
+        if kind == "agent_message_chunk":
+            self._said.setdefault(message, []).extend(said)
+        else:
+            self._said[message] = said  # all that there is of it
+
+    def _end(self, stop_reason: str, response: dict[str, Any], usage: dict[str, Any] | None) -> None:
         if not self._done.done():
-            self._done.set_result(TurnResult(str(response.get("stopReason", "")), "".join(self._text), response))
+            text = "".join(piece for message in self._said.values() for piece in message)
+            self._done.set_result(TurnResult(stop_reason, text, response, usage))
         self._wake.set()
 
     def _fail(self, error: BaseException) -> None:

@@ -130,6 +130,11 @@ export class Api {
     return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/transcript`, query, options)).text();
   }
 
+  /** What was recorded of a session with `includeRaw`, in the agent's own language: a JSON object on each line. */
+  async sessionRaw(id: string, options?: RequestOptions): Promise<string> {
+    return (await this.fetch("GET", `v2/sessions/${encodeURIComponent(id)}/raw`, {}, options)).text();
+  }
+
   /**
    * All of a session in one file, as it comes, for `importSession` of another gateway. A stream that fails is not a whole
    * file. The session is closed while it is read. `workspace` takes the files of its directory along.

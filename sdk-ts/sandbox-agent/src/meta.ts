@@ -31,6 +31,8 @@ export interface SessionMetadata {
   agentVersion?: string;
   /** `session` gives the session an agent process of its own. */
   isolation?: "session" | "agent";
+  /** Records what the agent and the gateway say to each other, in a process of the session's own: `api.sessionRaw(id)`. */
+  includeRaw?: boolean;
   /** A text about another conversation, which the agent is given with the first prompt: `api.sessionTranscript(id, { format: "handover" })`. */
   handover?: string;
   /** `sync` shows clients an event when the store of the gateway's hub has it, and needs a hub. By default as the gateway was started. */
@@ -42,7 +44,7 @@ export interface SessionMetadata {
 /** The names of {@link SessionMetadata}; everything else of a request is ACP's. */
 const names = new Set<string>([
   "agent", "requestedSessionId", "title", "model", "variant", "mode", "permissionMode", "instructions", "appendSystemPrompt",
-  "skills", "mcp", "env", "credentials", "agentVersion", "isolation", "handover", "durability", "agentSpecific",
+  "skills", "mcp", "env", "credentials", "agentVersion", "isolation", "includeRaw", "handover", "durability", "agentSpecific",
 ] satisfies (keyof SessionMetadata)[]);
 
 type Meta = Record<string, unknown> | null | undefined;

@@ -237,6 +237,17 @@ test("a session travels", async () => {
   expect((await c.api.importSession(file, { closed: true, replace: true })).session.state).toBe("closed");
 });
 
+test("the agent's own traffic is recorded for who asks", async () => {
+  await using c = connect();
+  const session = await c.newSession({ cwd: "/tmp", includeRaw: true });
+  await session.prompt("echo the word is heron");
+  const lines = (await c.api.sessionRaw(session.id)).trimEnd().split("\n").map((line) => JSON.parse(line) as { from: string; line: string });
+  expect(lines.some(({ from, line }) => from === "gateway" && line.includes("the word is heron"))).toBe(true);
+  expect(lines.at(-1)?.from).toBe("agent");
+  const other = await c.newSession({ cwd: "/tmp" });
+  await expect(c.api.sessionRaw(other.id)).rejects.toThrow("nothing was recorded");
+});
+
 test("the list of sessions is followed from a position, searched and sorted", async () => {
   await using c = connect();
   const session = await c.newSession({ cwd: "/tmp" });

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+)
+
+func sessionsRawCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "raw",
+		Usage:     "print what a session's agent and the gateway said to each other, in the agent's own language",
+		ArgsUsage: "SESSION",
+		Description: "For bug reports, of a session that was made with prompt --include-raw, or with includeRaw by\n" +
+			"another client. Each line is a JSON object. What looks like a key was taken out as it was recorded.",
+		Flags: targetFlags(
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE`, - is the standard output"},
+			timeoutFlag(standardTimeout),
+		),
+		Action: func(c *cli.Context) error {
+			args, err := cmdline.Exactly(c, "SESSION")
+			if err != nil {
+				return err
+			}
+			ctx, cancel, api, err := controlClient(c)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			raw, err := api.Raw(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer raw.Close()
+			return saveBody(std, raw, c.String("output"), "the recording")
+		},
+	}
+}

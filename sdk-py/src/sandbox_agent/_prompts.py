@@ -1,0 +1,281 @@
+"""The prompts on their way, also across connections."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ._wire import Wire
+from .errors import ConnectionLostError, NotConnectedError, RpcError, TurnInterruptedError
+from .session import META, meta_of
+from .turn import Turn
+from .versions import AcpVersion
+
+TURN_ENDED = "_sandboxagent/session/turn_ended"
+CANCELLED = -32800  # the code of the error of a prompt of version 2 that was cancelled before it began
+
+
+class Host(Protocol):
+    """What the prompts need of their client."""
+
+    async def _connected(self) -> Wire:
+        """The connection, when there is one that lives."""
+
+    def _goes_on(self) -> bool:
+        """Whether there is a connection, or one is being made."""
+
+    def _after(self, session_id: str) -> int | None:
+        """The newest event of the session so far; None when the client is not attached to it."""
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Runs something until the client is closed."""
+
+
+@dataclass(eq=False)
+class Prompt:
+    id: str
+    session_id: str
+    turn: Turn
+    params: dict[str, Any]
+    start_after: int  # the newest event of the session before it
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: bool = False  # it was answered, or found among the events
+    response: dict[str, Any] | None = None  # of version 2
+    ending: dict[str, Any] | None = None  # told in version 2, where the state that ends the turn comes before it or behind it
+    idle: bool = False  # the session's state was told to be so since the last message of a person
+    outcome: dict[str, Any] | None = None  # told on a later connection than it was asked on, in version 2 always
+    told: asyncio.Event = field(default_factory=asyncio.Event)  # there is an outcome, or will be none
+
+
+@dataclass(frozen=True)
+class _End:
+    stop_reason: str
+    response: dict[str, Any]
+    usage: dict[str, Any] | None
+
+
+class Prompts:
+    """The prompts on their way.
+
+    In version 1 the answer to a prompt ends its turn. In version 2 it says that the turn has
+    begun, and the end is told: by the gateway's own notification, which names the prompt, and
+    by the session's state.
+    """
+
+    def __init__(self, version: AcpVersion, host: Host) -> None:
+        self._version = version
+        self._host = host
+        self._open: dict[str, Prompt] = {}
+        self._order: dict[str, list[Prompt]] = {}  # by session, oldest first
+        self._names, self._count = str(uuid.uuid4()), 0
+
+    def add(self, session_id: str, blocks: list[Any], cancel: Callable[[], Awaitable[None]]) -> Turn:
+        """Sends a prompt."""
+        self._count += 1
+        name = f"{self._names}-{self._count}"
+        params = {"sessionId": session_id, "prompt": blocks, "_meta": {META: {"promptId": name}}}
+        prompt = Prompt(name, session_id, Turn(self._version, session_id, cancel), params, self._host._after(session_id) or 0)
+        self._open[name] = prompt
+        self._order.setdefault(session_id, []).append(prompt)
+        self._host._spawn(self._run(prompt))
+        return prompt.turn
+
+    def update(self, session_id: str, update: dict[str, Any]) -> None:
+        """Gives an update to the session's oldest prompt."""
+        queue = self._order.get(session_id)
+        if not queue:
+            return
+        prompt = queue[0]
+        prompt.turn._push(update)
+        if update["sessionUpdate"] == "user_message":
+            prompt.idle = False
+        elif update["sessionUpdate"] == "state_update" and update.get("stopReason") is not None:
+            prompt.idle = True
+            if prompt.ending is not None:
+                self._tell(prompt, prompt.ending)
+
+    def ended(self, ended: dict[str, Any]) -> bool:
+        """Takes what the gateway tells of a turn's end; False when it is somebody else's."""
+        prompt = self._open.get(str(ended.get("promptId")))
+        if prompt is None:
+            return False
+        # In version 2 the session's state may follow, unless the prompt never began.
+        if self._version == 1 or prompt.idle or ("error" in ended and not prompt.begun):
+            self._tell(prompt, ended)
+        else:
+            prompt.ending = ended
+        return True
+
+    def fail_all(self, error: BaseException) -> None:
+        for prompt in list(self._open.values()):
+            self._finish(prompt, error)
+
+    def fail_of(self, session_id: str, error: BaseException) -> None:
+        for prompt in list(self._order.get(session_id, [])):
+            self._finish(prompt, error)
+
+    async def sent(self, session_id: str) -> None:
+        """Waits until the session's prompts are on their way."""
+        for prompt in list(self._order.get(session_id, [])):
+            await prompt.sent.wait()
+
+    def _tell(self, prompt: Prompt, outcome: dict[str, Any]) -> None:
+        prompt.outcome = outcome
+        self._leave(prompt)
+        prompt.told.set()
+
+    def _answered(self, prompt: Prompt) -> None:
+        """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
+        prompt.begun = True
+        if self._version == 1:
+            self._leave(prompt)
+
+    def _leave(self, prompt: Prompt) -> None:
+        queue = self._order.get(prompt.session_id, [])
+        if prompt in queue:
+            queue.remove(prompt)
+        if not queue:
+            self._order.pop(prompt.session_id, None)
+
+    def _finish(self, prompt: Prompt, outcome: _End | BaseException) -> None:
+        if self._open.pop(prompt.id, None) is None:
+            return
+        self._leave(prompt)
+        prompt.told.set()
+        if isinstance(outcome, BaseException):
+            prompt.turn._fail(outcome)
+        else:
+            prompt.turn._end(outcome.stop_reason, outcome.response, outcome.usage)
+
+    async def _run(self, prompt: Prompt) -> None:
+        try:
+            self._finish(prompt, await self._turn(prompt))
+        except asyncio.CancelledError:
+            self._finish(prompt, NotConnectedError("the client was closed"))
+            raise
+        except Exception as e:
+            self._finish(prompt, e)
+        finally:
+            prompt.sent.set()
+
+    async def _turn(self, prompt: Prompt) -> _End:
+        while True:
+            wire = await self._host._connected()
+            try:
+                response = await wire.request("session/prompt", prompt.params, answered=lambda _: self._answered(prompt), sent=prompt.sent.set)
+                if self._version == 1:
+                    return _end_of(response, response)
+                prompt.response = response
+                ended = await self._before_loss(prompt, wire)
+                if ended is not None:
+                    return _settled(ended, prompt.response)
+                if not self._host._goes_on():
+                    raise ConnectionLostError("the connection has ended in the middle of the turn")
+            except RpcError as e:
+                if self._version == 2 and e.code == CANCELLED:
+                    return _End("cancelled", {}, None)
+                raise
+            except ConnectionLostError:
+                if not self._host._goes_on():
+                    raise
+            ended = await self._after_loss(prompt)
+            if ended is not None:
+                if self._version == 2 and prompt.response is None and (ended.get("error") or {}).get("code") == CANCELLED:
+                    return _End("cancelled", {}, None)
+                return _settled(ended, prompt.response if self._version == 2 else None)
+            if prompt.response is not None:
+                raise _interrupted()
+
+    async def _before_loss(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
+        """How the prompt ended; None when the connection was lost before that was told."""
+        await _first(prompt.told.wait(), wire.closed.wait())
+        if prompt.told.is_set():
+            return self._outcome(prompt)
+        return None
+
+    async def _after_loss(self, prompt: Prompt) -> dict[str, Any] | None:
+        """Finds out, on a later connection, how the prompt ended; None when it is to be sent again."""
+        while True:
+            wire = await self._host._connected()
+            look = asyncio.ensure_future(self._look(prompt, wire))
+            await _first(look, wire.closed.wait())
+            if look.cancelled():
+                continue
+            try:
+                return look.result()
+            except ConnectionLostError:
+                await wire.closed.wait()  # with the next connection the gateway can be asked
+
+    async def _look(self, prompt: Prompt, wire: Wire) -> dict[str, Any] | None:
+        if prompt.told.is_set():
+            return self._outcome(prompt)
+        if prompt.ending is None:
+            # The state first: a turn that ends behind it is told of.
+            state = (await wire.request("_sandboxagent/session/get", {"sessionId": prompt.session_id}))["state"]
+            begun, ended, seq = await self._find(prompt, wire)
+            if begun is not None and self._version == 2:
+                prompt.begun = True
+                prompt.response = prompt.response or {"messageId": f"sa.{begun}"}
+            if prompt.told.is_set():
+                return self._outcome(prompt)
+            after = self._host._after(prompt.session_id)
+            if ended is not None and prompt.ending is None and (after is None or seq <= after):
+                return ended
+            if begun is None and ended is None:
+                return None
+            if ended is None and state not in ("running", "waiting"):
+                raise _interrupted()
+        await prompt.told.wait()  # what the stream has not brought yet it will bring, behind the turn's updates
+        return self._outcome(prompt)
+
+    def _outcome(self, prompt: Prompt) -> dict[str, Any]:
+        if prompt.outcome is None:
+            raise NotConnectedError("the client was disconnected")  # the turn knows more: it has failed
+        return prompt.outcome
+
+    async def _find(self, prompt: Prompt, wire: Wire) -> tuple[int | None, dict[str, Any] | None, int]:
+        """Looks for the prompt, and its end, in the session's events: the event that it is, the end, and the event of that."""
+        begun: int | None = None
+        after = prompt.start_after
+        while True:
+            page = await wire.request("_sandboxagent/session/events", {"sessionId": prompt.session_id, "after": after, "limit": 1000})
+            for event in page["events"]:
+                after = event["seq"]
+                message: Any = event.get("message") or {}
+                params = message.get("params") or {}
+                if message.get("method") == "session/prompt" and meta_of(params).get("promptId") == prompt.id:
+                    begun = after
+                if message.get("method") == TURN_ENDED and params.get("promptId") == prompt.id:
+                    return begun, params, after
+            if not page.get("hasMore"):
+                return begun, None, after
+
+
+async def _first(*waits: Any) -> None:
+    """Waits for the first of them, and ends the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _settled(ended: dict[str, Any], response: dict[str, Any] | None) -> _End:
+    """What a turn's end says, with the answer to its prompt, or for version 1 without."""
+    if "result" in ended:
+        return _end_of(ended["result"], ended["result"] if response is None else response)
+    error = ended.get("error") or {"code": -32603, "message": "the turn ended without a result"}
+    raise RpcError(error["code"], error["message"], error.get("data"))
+
+
+def _end_of(result: dict[str, Any], response: dict[str, Any]) -> _End:
+    return _End(str(result.get("stopReason", "")), response, result.get("usage"))
+
+
+def _interrupted() -> TurnInterruptedError:
+    return TurnInterruptedError("the gateway was started anew in the middle of the turn")

@@ -1,0 +1,51 @@
+"""How far a client has come, against a gateway that is cut anywhere: between the frames of one event, too."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sandbox_agent._position import Position
+from sandbox_agent.versions import AcpVersion
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_whatever_is_cut_each_frame_comes_once_and_in_order(version: AcpVersion) -> None:
+    for seed in range(1, 501):
+        chance = random.Random(seed)
+        log = [[f"{n}.{frame}" for frame in range(1 if version == 1 else chance.randint(1, 3))] for n in range(1, 31)]
+        position = Position(version, 0)
+        given: list[str] = []
+        breaks, start, first = 0, 0, True
+        while True:
+            # The connection brings what is behind `start` up to now, the session's state in version 2, and what comes then.
+            now = 0 if first else min(len(log), max(position.after, start) + chance.randrange(3))
+            frames: list[tuple[int, str]] = []
+            for seq in range(start + 1, len(log) + 1):
+                if seq == now + 1 and not first and version == 2:
+                    frames.append((now, "state"))
+                frames += [(seq, frame) for frame in log[seq - 1]]
+            if now == len(log) and version == 2:
+                frames.append((now, "state"))
+            cut = chance.randint(0, len(frames))
+            lasts = breaks > 40 or cut == len(frames)
+            for seq, frame in frames if lasts else frames[:cut]:
+                if position.fresh(seq) and frame != "state":
+                    given.append(frame)
+            if lasts:
+                break
+            breaks += 1
+            first = False
+            start = position.go_on(False)
+        assert given == [frame for event in log for frame in event], f"seed {seed}, {breaks} breaks"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_who_waits_for_the_state_is_told_it_and_others_are_not_told_it_twice(asked: bool) -> None:
+    position = Position(2, 0)
+    assert [position.fresh(4), position.fresh(5)] == [True, True]
+    position.whole()
+    assert position.go_on(asked) == 5
+    assert position.fresh(5) == asked  # the state
+    assert position.fresh(6) and position.after == 6
