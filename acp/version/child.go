@@ -221,7 +221,7 @@ func (c *child) state() []byte {
 	o := rawjson.Object{}
 	switch {
 	case c.work == "idle" && c.failed:
-		o = o.String("state", "idle").String("stopReason", "error").Raw("error", []byte(`{"code":-32603,"message":"the subagent has failed, or was ended"}`))
+		o = o.String("state", "idle").String("stopReason", "error").Raw("error", []byte(childLost))
 	case c.work == "idle":
 		o = o.String("state", "idle").String("stopReason", "end_turn")
 	case c.waits > 0:

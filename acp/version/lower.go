@@ -150,6 +150,42 @@ func (a *Agent) subagent(s *spoken, m *acp.Message, out []acp.Message) []acp.Mes
 // subagentID begins the ids of the calls that show children.
 const subagentID = "sa.subagent."
 
+// EndsChild returns what clients of version 2 are told when the call with the id, which shows
+// version 1 a child or a call of a child, has ended because nobody works on it: nothing of a
+// call of a child of which they were not told. ok is false for a call that both versions have.
+func EndsChild(id string, children []Subagent, told func(child, call string) bool) (frames [][]byte, ok bool) {
+	var child *Subagent
+	for i := range children {
+		c := &children[i]
+		if strings.HasPrefix(c.Call, subagentID) && (id == c.Call || strings.HasPrefix(id, c.Call+".")) && (child == nil || len(c.Call) > len(child.Call)) {
+			child = c
+		}
+	}
+	if child == nil {
+		return nil, false
+	}
+	says := func(session string, update rawjson.Object) []byte {
+		n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", session).Raw("update", update.End()).End())
+		return n.Frame()
+	}
+	if id != child.Call {
+		call := strings.TrimPrefix(id, child.Call+".")
+		if !told(child.ID, call) {
+			return nil, true
+		}
+		return [][]byte{says(child.ID, rawjson.Object{}.String("sessionUpdate", "tool_call_update").String("toolCallId", call).String("status", "failed"))}, true
+	}
+	ended := rawjson.Object{}.String("state", "idle").String("stopReason", "error").Raw("error", []byte(childLost))
+	state := rawjson.Object{}.String("sessionUpdate", "state_update").String("state", "idle").String("stopReason", "error").Raw("error", []byte(childLost))
+	return [][]byte{
+		says(child.ID, state),
+		says(child.Parent, rawjson.Object{}.String("sessionUpdate", "subagent_update").String("sessionId", child.ID).Raw("state", ended.End())),
+	}, true
+}
+
+// childLost is the error of a child that has failed, or that nobody works for any more.
+const childLost = `{"code":-32603,"message":"the subagent has failed, or was ended"}`
+
 // noteChild shows a child as a call of the session whose token root is.
 func (a *Agent) noteChild(s *spoken, m *acp.Message, root string, out []acp.Message) []acp.Message {
 	id, ok := rawjson.Member(m.Update(), "sessionId")

@@ -455,3 +455,53 @@ func TestVersions_AgentOfTwoKilled(t *testing.T) {
 	}
 	again.notify("session/cancel", map[string]any{"sessionId": p.session})
 }
+
+// A child that was at work when the gateway was killed has ended for clients of both versions,
+// each by its own ids.
+func TestVersions_AgentOfTwoKilledWithAChild(t *testing.T) {
+	p := newPair(t)
+	p.two.prompt(p.session, "child-permission")
+	p.two.asked()
+	child := p.two.until(ofKind("subagent_update"), 0)["sessionId"]
+	known := map[any]bool{}
+	for _, u := range p.two.updates {
+		known[u["toolCallId"]] = true
+	}
+	p.g.kill(syscall.SIGKILL)
+	p.g.start()
+
+	again := dialSecondFor(t, p.g, "mock2")
+	again.call("session/resume", map[string]any{"sessionId": p.session, "cwd": t.TempDir(), "replayFrom": map[string]any{"type": "start"}})
+	status := map[any]any{}
+	for _, u := range again.updates {
+		if id := u["toolCallId"]; id != nil && !known[id] {
+			t.Errorf("there was no such call: %v", u)
+		}
+		if u["sessionUpdate"] == "tool_call_update" && u["_session"] != p.session && u["status"] != nil {
+			status[u["toolCallId"]] = u["status"]
+		}
+	}
+	for id, is := range status {
+		if is != "failed" {
+			t.Errorf("the child's call %v is %v", id, is)
+		}
+	}
+	// Who has seen the child work is told that it does not any more.
+	late := dialSecondFor(t, p.g, "mock2")
+	late.call("session/resume", map[string]any{"sessionId": p.session, "cwd": t.TempDir(), "_meta": map[string]any{"sandboxagent.dev": map[string]any{"after": 1}}})
+	var told []string
+	for _, u := range late.updates {
+		if u["sessionUpdate"] == "subagent_update" && u["sessionId"] == child && u["state"] != nil {
+			told = append(told, fmt.Sprint(u["state"]))
+		}
+	}
+	if len(told) == 0 || !strings.Contains(told[len(told)-1], "state:idle") {
+		t.Errorf("of the child who was away is told %q", told)
+	}
+	p.join()
+	for id, call := range calls(p.updatesOne(0)) {
+		if call["status"] != "failed" {
+			t.Errorf("in version 1 the call %q is %v", id, call)
+		}
+	}
+}

@@ -14,7 +14,34 @@ import (
 // ends them; the session ends those that an agent leaves behind when its process is
 // gone. The session's mu guards them.
 type calls struct {
-	open []string // ids, in the order in which they began
+	open   []string               // ids, in the order in which they began
+	second map[childCall]struct{} // those of children, as clients of version 2 were told of them
+}
+
+// childCall is a call of a child of an agent of version 2.
+type childCall struct{ child, id string }
+
+// noteSecond takes what clients of version 2 are told of a call of a child.
+func (c *calls) noteSecond(m *acp.Message) {
+	if string(m.UpdateKind()) != "tool_call_update" {
+		return
+	}
+	call := childCall{m.Session(), rawjson.MemberString(m.Update(), "toolCallId")}
+	switch rawjson.MemberString(m.Update(), "status") {
+	case "completed", "failed", "cancelled":
+		delete(c.second, call)
+	default:
+		if c.second == nil {
+			c.second = map[childCall]struct{}{}
+		}
+		c.second[call] = struct{}{}
+	}
+}
+
+// tells reports whether clients of version 2 were told that a child's call goes on.
+func (c *calls) tells(child, id string) bool {
+	_, ok := c.second[childCall{child, id}]
+	return ok
 }
 
 // note takes what an update says of a call.
@@ -50,19 +77,30 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 		return
 	}
 	x.flush = true
+	children := s.rec.Subagents
 	for _, id := range open {
-		n := s.failCall(id, reason, journal.Everyone)
+		n := s.failCall(id, reason, journal.Everyone, children, s.calls.tells)
 		s.noteSubagentLocked(&n)
 	}
+	s.calls.second = nil
 }
 
-// failCall writes that a call has ended because nobody works on it.
-func (s *Session) failCall(id, reason string, to journal.Recipient) acp.Message {
+// failCall writes that a call has ended because nobody works on it. A child of an agent of
+// version 2 is a call in version 1 alone: clients of version 2 know the child, and its calls
+// by their own ids.
+func (s *Session) failCall(id, reason string, to journal.Recipient, children []version.Subagent, told func(child, call string) bool) acp.Message {
 	ended := rawjson.Object{}.String("ended", reason).End()
 	update := rawjson.Object{}.String("sessionUpdate", "tool_call_update").String("toolCallId", id).String("status", "failed").
 		Raw("_meta", rawjson.Object{}.Raw(acp.MetaKey, ended).End()).End()
 	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
-	s.Log().Append(journal.Update, to, n.Frame())
+	kind := journal.Update
+	if ends, of := version.EndsChild(id, children, told); of {
+		kind = journal.First
+		for _, frame := range ends {
+			s.Log().Append(journal.Second, to, frame)
+		}
+	}
+	s.Log().Append(kind, to, n.Frame())
 	return n
 }
 
@@ -93,7 +131,14 @@ func (s *Session) EndLostCalls() {
 			}
 			for _, e := range batch {
 				switch e.Kind {
-				case journal.Client, journal.Response, journal.TurnEnd, journal.Notice, journal.Second:
+				case journal.Second:
+					if m, err := acp.Parse(e.Frame); err == nil && m.Session() != s.id {
+						lost.noteSecond(&m)
+					}
+					none.Reset()
+					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)
+					continue
+				case journal.Client, journal.Response, journal.TurnEnd, journal.Notice:
 					none.Reset()
 					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)
 					continue
@@ -109,7 +154,7 @@ func (s *Session) EndLostCalls() {
 		}
 		var x after
 		s.mu.Lock()
-		s.calls.open = append(lost.open, s.calls.open...)
+		s.calls.open, s.calls.second = append(lost.open, s.calls.open...), lost.second
 		s.failCallsLocked("the gateway was ended while the call ran", &x)
 		if turns.Running() && s.m.turn == nil {
 			s.endLostTurnLocked(&x)

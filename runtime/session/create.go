@@ -111,6 +111,7 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 			}
 			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
 				if e.Kind == journal.Second && string(m.SessionRaw()) != string(from.quoted) {
+					running.noteSecond(&m)
 					m = m.For(version.Two, s.quoted) // of a child, which keeps its id
 				}
 				s.append(e.Kind, journal.Except(maker), &m)
@@ -124,8 +125,11 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 		}
 		s.Flush()
 	}
+	s.mu.Lock()
+	children := s.rec.Subagents
+	s.mu.Unlock()
 	for _, id := range running.take() {
-		n := s.failCall(id, "the call goes on in the session that this one was made from", journal.Except(maker))
+		n := s.failCall(id, "the call goes on in the session that this one was made from", journal.Except(maker), children, running.tells)
 		s.noteSubagent(&n)
 	}
 	s.Flush()

@@ -282,6 +282,7 @@ func (s *Session) receiveSecond(l *link, m *acp.Message) bool {
 	}
 	if m.OfChild() {
 		l.noteChildLocked(m.SessionRaw())
+		s.calls.noteSecond(m)
 	}
 	s.append(journal.Second, journal.Everyone, m)
 	return true
