@@ -88,8 +88,17 @@ test("what a call is not told stays, null clears, and content may come in pieces
 test("a patch is shown as what each file was and is", () => {
   const content = (t: Transcript) => (t.rows[0]!.item as ToolItem).content;
   const patch = "diff --git /w/a.ts /w/a.ts\n--- /w/a.ts\n+++ /w/a.ts\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n\\ No newline at end of file\n";
-  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "modify", path: "/w/a.ts" }], patch: { format: "git_patch", text: patch } }] })))).toEqual([{ type: "diff", path: "/w/a.ts", oldText: "one\ntwo\n", newText: "one\nthree" }]);
-  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "delete", path: "/w/b" }, { operation: "move", oldPath: "/w/c", path: "/w/d" }] }] })))).toMatchObject([{ content: { text: "delete /w/b" } }, { content: { text: "move /w/c to /w/d" } }]);
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "modify", path: "/w/a.ts" }], patch: { format: "git_patch", text: patch } }] })))).toEqual([{ type: "diff", path: "/w/a.ts", oldText: "one\ntwo\n", newText: "one\nthree", change: { operation: "modify", path: "/w/a.ts" } }]);
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "delete", path: "/w/b" }, { operation: "move", oldPath: "/w/c", path: "/w/d" }] }] })))).toEqual([{ type: "change", change: { operation: "delete", path: "/w/b" } }, { type: "change", change: { operation: "move", path: "/w/d", from: "/w/c" } }]);
+  // What the patch shows stands at its change, and the others are told of, too; so is what only the patch has.
+  const some = `${patch}diff --git /w/new /w/new\nnew file mode 100644\n--- /dev/null\n+++ /w/new\n@@ -0,0 +1 @@\n+x\n`;
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "delete", path: "/w/b" }, { operation: "modify", path: "/w/a.ts" }, { operation: "copy", oldPath: "/w/c", path: "/w/d", fileType: "binary" }], patch: { format: "git_patch", text: some } }] })))).toMatchObject([
+    { type: "change", change: { operation: "delete", path: "/w/b" } },
+    { type: "diff", path: "/w/a.ts", change: { operation: "modify" } },
+    { type: "change", change: { operation: "copy", path: "/w/d", from: "/w/c", fileType: "binary" } },
+    { type: "diff", path: "/w/new", oldText: undefined, newText: "x\n", change: { operation: "add" } },
+  ]);
+  expect(content(play(call("1", { content: [{ type: "diff", changes: [{ operation: "modify", path: "/w/b" }], patch: { format: "_own", text: "b: x" } }] })))).toMatchObject([{ type: "change" }, { content: { text: "b: x" } }]);
 });
 
 test("a command's output is in the call that shows its terminal, whichever comes first", () => {

@@ -1,14 +1,16 @@
 import type { ContentBlock } from "sandbox-agent";
 import { nameOf } from "./attachments.js";
-import type { Item, Row, ToolItem, UserItem } from "./items.js";
+import type { FileChange, Item, Row, ToolItem, UserItem } from "./items.js";
 
 const ofBlock = (block: ContentBlock) => (block.type === "text" ? block.text : `[${block.type === "resource_link" ? block.name : nameOf(block)}]`);
 
 /** What a person said, as text. */
 export const promptText = (item: UserItem) => item.blocks.map(ofBlock).join("\n");
 
+const ofChange = ({ operation, path, from }: FileChange) => (from === undefined ? `${operation} ${path}` : `${operation} ${from} to ${path}`);
+
 function toolText(item: ToolItem): string {
-  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n${c.newText}` : c.type === "content" ? ofBlock(c.content) : c.type === "output" ? c.text : ""));
+  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n${c.newText}` : c.type === "change" ? ofChange(c.change) : c.type === "content" ? ofBlock(c.content) : c.type === "output" ? c.text : ""));
   return [item.title, ...content, ...item.children.map((child) => (child.kind === "tool" ? toolText(child) : child.segments.whole))].join("\n");
 }
 
@@ -41,7 +43,7 @@ function fenced(text: string, language = ""): string {
 }
 
 function toolMarkdown(item: ToolItem): string {
-  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n\n${fenced(c.newText)}` : c.type === "content" ? (c.content.type === "text" && !c.content.text.startsWith("```") ? fenced(c.content.text) : ofBlock(c.content)) : c.type === "output" && c.text !== "" ? fenced(c.text) : ""));
+  const content = item.content.map((c) => (c.type === "diff" ? `${c.path}\n\n${fenced(c.newText)}` : c.type === "change" ? ofChange(c.change) : c.type === "content" ? (c.content.type === "text" && !c.content.text.startsWith("```") ? fenced(c.content.text) : ofBlock(c.content)) : c.type === "output" && c.text !== "" ? fenced(c.text) : ""));
   return [`**${item.title || item.tool}** (${item.asked?.answer?.name ?? item.status})`, ...content.filter((c) => c !== "")].join("\n\n");
 }
 

@@ -3,7 +3,7 @@ import { Button, Checkbox, Field, Input, Select, TextArea } from "../kit/control
 import { Icon } from "../kit/icons.js";
 import { Kbd } from "../kit/show.js";
 import { relativeTo } from "../kit/text.js";
-import { Diff } from "../conversation/Diff.js";
+import { Change, Diff } from "../conversation/Diff.js";
 import { Markdown } from "../conversation/Markdown.js";
 import { Code } from "../conversation/Code.js";
 import { contentsOf } from "../conversation/updates.js";
@@ -50,7 +50,8 @@ function Permission({ ask, cwd, keys }: { ask: Extract<Ask, { kind: "permission"
       {command && command !== title && <Code code={command} language="bash" bare />}
       <div className="ask-content">
         {content.map((c, i) => c.type === "diff"
-          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText} after={c.newText} />
+          ? <Diff key={i} path={relativeTo(c.path, cwd)} before={c.oldText} after={c.newText} change={c.change} />
+          : c.type === "change" ? <Change key={i} change={c.change} short={(path) => relativeTo(path, cwd)} />
           : c.type === "content" && c.content.type === "text" ? <Markdown key={i} text={c.content.text} /> : null)}
       </div>
       {!command && content.length === 0 && toolCall?.rawInput !== undefined && toolCall.rawInput !== null && (
