@@ -82,8 +82,16 @@ export interface PlanItem {
   readonly kind: "plan";
   readonly key: string;
   readonly at: number;
+  /** Its steps; none of a plan that is a document, or was taken back. */
   readonly entries: readonly PlanEntry[];
+  /** What it is when it is no list of steps. */
+  readonly document: PlanDocument | undefined;
 }
+
+export type PlanDocument =
+  | { readonly type: "markdown"; readonly text: string }
+  | { readonly type: "file"; readonly uri: string }
+  | { readonly type: "unknown"; readonly name: string };
 
 /** What a turn has used. */
 export interface Usage {

@@ -195,7 +195,11 @@ test("a plan is changed in its place, each turn has its own, and one can be take
   expect(kinds(t)).toEqual(["user", "plan", "text", "plan", "turn", "user", "plan"]);
   expect(t.rows[1]?.item).toMatchObject({ entries: [{ status: "completed" }] });
   expect(play(plan("pending"), { sessionUpdate: "plan_removed", planId: "p" }).rows[0]?.item).toMatchObject({ entries: [] });
-  expect(play({ sessionUpdate: "plan_update", plan: { type: "markdown", planId: "p", content: "# Do it" } }).rows[0]?.item).toMatchObject({ entries: [{ content: "# Do it" }] });
+  expect(play({ sessionUpdate: "plan_update", plan: { type: "markdown", planId: "p", content: "# Do it" } }).rows[0]?.item).toMatchObject({ entries: [], document: { type: "markdown", text: "# Do it" } });
+  // A plan may be a document, and become a list of steps; of other kinds it is said that they are there.
+  const documents = [{ type: "file", planId: "p", uri: "file:///w/plan.md" }, { type: "_board", planId: "p" }] as const;
+  expect(documents.map((plan) => play({ sessionUpdate: "plan_update", plan }).rows[0]?.item)).toMatchObject([{ document: { type: "file", uri: "file:///w/plan.md" } }, { document: { type: "unknown", name: "_board" } }]);
+  expect(play({ sessionUpdate: "plan_update", plan: documents[0] }, plan("pending")).rows.map((r) => r.item)).toMatchObject([{ entries: [{ content: "step" }], document: undefined }]);
 });
 
 test("the page's own prompt is not shown again when the session tells of it", () => {

@@ -1,6 +1,6 @@
 import type { ContentBlock } from "sandbox-agent";
 import { count } from "../kit/text.js";
-import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanEntry, PlanItem, Row, Stop, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
+import type { Asked, BackgroundItem, ChildItem, Item, NoteItem, PlanDocument, PlanItem, Row, Stop, TextItem, ToolContent, ToolItem, ToolStatus, UserItem } from "./items.js";
 import { Segments } from "./segments.js";
 import { Terminals } from "./terminals.js";
 import { blocksOf, contentsOf, nameIn, ownOf, type Background, type Plan, type Update } from "./updates.js";
@@ -116,10 +116,10 @@ export class Transcript {
       case "terminal_output_chunk":
         return this.#terminal(update, sessionId);
       case "plan_update":
-        if (child === undefined && update.plan) this.#plan(update.plan.planId, entriesOf(update.plan), at);
+        if (child === undefined && update.plan) this.#plan(update.plan.planId, planOf(update.plan), at);
         return;
       case "plan_removed":
-        if (this.#plans.has(String(update.planId))) this.#plan(String(update.planId), [], at);
+        if (this.#plans.has(String(update.planId))) this.#plan(String(update.planId), { entries: [], document: undefined }, at);
         return;
       case "subagent_update":
         return this.#subagent(update, at, child, sessionId);
@@ -518,13 +518,13 @@ export class Transcript {
     this.#changed({ ...parent, children: parent.children.flatMap((c) => (c === before ? [item] : c.kind === kind && c.messageId === id ? [] : [c])) });
   }
 
-  #plan(planId: string, entries: readonly PlanEntry[], at: number): void {
+  #plan(planId: string, plan: Pick<PlanItem, "entries" | "document">, at: number): void {
     const known = this.#plans.get(planId);
     if (known) {
-      known.item = { ...known.item, entries };
+      known.item = { ...known.item, ...plan };
       return this.#replace(known.row, known.item);
     }
-    const item: PlanItem = { kind: "plan", key: this.#key("plan"), at, entries };
+    const item: PlanItem = { kind: "plan", key: this.#key("plan"), at, ...plan };
     this.#add(item);
     this.#plans.set(planId, { item, row: this.rows.length - 1 });
   }
@@ -585,10 +585,11 @@ function statusOf(status: string | null): ToolStatus {
 
 const names: Record<string, string> = { tool_call: "A tool", terminal: "A command", subagent: "A subagent" };
 
-function entriesOf(plan: Plan): readonly PlanEntry[] {
-  if (plan.entries) return plan.entries;
-  const words = plan.content ?? plan.uri;
-  return words === undefined ? [] : [{ content: words, status: "pending" }];
+function planOf({ type, entries, content, uri }: Plan): Pick<PlanItem, "entries" | "document"> {
+  if (type === "items") return { entries: entries ?? [], document: undefined };
+  const document: PlanDocument =
+    type === "markdown" && content !== undefined ? { type, text: content } : type === "file" && uri !== undefined ? { type, uri } : { type: "unknown", name: type };
+  return { entries: [], document };
 }
 
 /** How much there was before and after it, where the agent tells. */
