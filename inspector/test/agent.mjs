@@ -134,6 +134,8 @@ const plays = {
   async remarks({ update }) {
     const compaction = (id, rest) => update({ sessionUpdate: "compaction_update", compactionId: id, ...rest });
     update({ sessionUpdate: "notice", severity: "warning", title: "The model is busy", description: "It is asked again." });
+    update({ sessionUpdate: "notice", severity: "info", title: "" });
+    update({ sessionUpdate: "plan_update", plan: { type: "markdown", planId: "way", content: "## The way\n\n1. **Read** it" } });
     compaction("one", { status: "in_progress" });
     update({ sessionUpdate: "compaction_summary_chunk", compactionId: "one", content: { type: "text", text: "They " } });
     update({ sessionUpdate: "compaction_summary_chunk", compactionId: "one", content: { type: "text", text: "talked." } });

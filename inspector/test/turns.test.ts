@@ -299,6 +299,11 @@ test("a gateway that is killed and comes back is followed again", async () => {
     await settled(page);
     await own.gateway.kill("SIGKILL");
     await page.getByText("The connection is broken").waitFor();
+    expect(await page.locator(".connection-bar").textContent()).not.toContain("nothing is lost"); // a turn may be
+    // The word in the footer is whole, in one line.
+    const phase = page.locator(".nav-phase").getByText("Reconnecting", { exact: true });
+    expect(await phase.evaluate((e) => [e.getClientRects().length, e.clientHeight < 25, e.scrollWidth <= e.clientWidth])).toEqual([1, true, true]);
+    await page.locator("#nav").screenshot({ path: "test/screenshots/nav-reconnecting.png" });
     await own.gateway.restart();
     await page.getByText("The connection is broken").waitFor({ state: "detached" });
     await chat(page, "echo again");

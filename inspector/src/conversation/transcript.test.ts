@@ -189,6 +189,16 @@ test("a subagent that no call shows is shown as one, also when its beginning is 
   expect([late.has("S"), late.has("S.gone"), late.has("Sx"), late.has("other"), made.has("other")]).toEqual([true, true, false, false, true]);
 });
 
+test("what is no amount is not shown as one, and a notice without words not at all", () => {
+  const usage = (used: unknown, size: unknown) => ({ sessionUpdate: "usage_update", used, size }) as Update;
+  expect(play(usage("many", -5)).usage).toBeUndefined();
+  expect(play(usage(10, 200), usage("many", -5), usage(20, Infinity)).usage).toMatchObject({ used: 20, size: 200 });
+  const notice = (title: string, description?: string): Update => ({ sessionUpdate: "notice", severity: "info", title, ...(description === undefined ? {} : { description }) });
+  expect(play(notice(""), notice(" ", "It is asked again."), notice("Busy", "Wait.")).rows.map((r) => r.item)).toMatchObject([{ title: "It is asked again.", detail: undefined }, { title: "Busy", detail: "Wait." }]);
+  const spent = { totalTokens: 1, inputTokens: "x", outputTokens: 1 } as unknown as NonNullable<Update["usage"]>;
+  expect(play(user("a"), state("running"), state("idle", { stopReason: "end_turn", usage: spent })).rows.at(-1)?.item).toMatchObject({ kind: "turn", usage: undefined });
+});
+
 test("a plan is changed in its place, each turn has its own, and one can be taken back", () => {
   const plan = (status: string, planId = "p"): Update => ({ sessionUpdate: "plan_update", plan: { type: "items", planId, entries: [{ content: "step", status }] } });
   const t = play(user("a"), plan("pending"), say("x"), plan("completed"), plan("pending", "other"), ended, user("b"), plan("pending"));

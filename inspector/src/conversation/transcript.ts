@@ -127,7 +127,7 @@ export class Transcript {
         if (child === undefined) this.#state(update, at);
         return;
       case "notice":
-        return this.note(update.severity === "error" ? "bad" : update.severity === "warning" ? "warn" : "info", String(update.title), update.description ?? undefined, at);
+        return this.#notice(update, at);
       case "compaction_update":
       case "compaction_summary_chunk":
         return this.#compaction(update, at);
@@ -153,8 +153,14 @@ export class Transcript {
         }
         return;
       case "usage_update":
-        this.usage = { used: update.used ?? 0, size: update.size ?? 0, cost: update.cost ?? undefined };
+        this.usage = usageOf(update, this.usage);
     }
+  }
+
+  /** Something the agent has to say beside its answer. One without words is only on the Wire. */
+  #notice({ severity, title, description }: Update, at: number): void {
+    const [first, ...rest] = [title, description].filter((words) => typeof words === "string" && words.trim() !== "") as string[];
+    if (first !== undefined) this.note(severity === "error" ? "bad" : severity === "warning" ? "warn" : "info", first, rest[0], at);
   }
 
   /** A prompt of this page, before the session tells of it. */
@@ -189,7 +195,7 @@ export class Transcript {
     this.#plans.clear();
     const failure = typeof error === "object" && error !== null ? error : undefined;
     this.#add({
-      kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: stopReason ?? undefined, usage: usage ?? undefined,
+      kind: "turn", key: this.#key("turn"), at, tookMs, stopReason: stopReason ?? undefined, usage: usage && isAmount(usage.inputTokens) && isAmount(usage.outputTokens) ? usage : undefined,
       error: stopReason === "error" ? (failure?.message ?? "The agent gave no reason.") : undefined, code: failure?.code,
     });
   }
@@ -592,11 +598,20 @@ function planOf({ type, entries, content, uri }: Plan): Pick<PlanItem, "entries"
   return { entries: [], document };
 }
 
+const isAmount = (n: unknown): n is number => typeof n === "number" && Number.isFinite(n) && n >= 0;
+
+/** What is used now. What is no amount leaves what was told before; undefined until both are known. */
+function usageOf({ used, size, cost }: Update, before: Usage | undefined): Usage | undefined {
+  const now = { used: isAmount(used) ? used : before?.used, size: isAmount(size) ? size : before?.size };
+  if (now.used === undefined || now.size === undefined) return before;
+  return { used: now.used, size: now.size, cost: cost && isAmount(cost.amount) ? cost : undefined };
+}
+
 /** How much there was before and after it, where the agent tells. */
 function tokensOf(update: Update): string {
   const { before, after } = (ownOf(update).tokens ?? {}) as { before?: unknown; after?: unknown };
-  if (typeof before !== "number") return "";
-  return typeof after === "number" ? `, from ${count(before)} to ${count(after)} tokens` : ` from ${count(before)} tokens`;
+  if (!isAmount(before)) return "";
+  return isAmount(after) ? `, from ${count(before)} to ${count(after)} tokens` : ` from ${count(before)} tokens`;
 }
 
 /** What stands where an agent has lost its memory. */
